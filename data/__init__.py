@@ -1,0 +1,1 @@
+"""Samples in, batches out: sources, sharding, transformations, readers."""

@@ -1,0 +1,1 @@
+"""Maths on arrays: Caffe's layers, one family a file."""

@@ -1,0 +1,134 @@
+"""A blob: an array and its gradient, in Caffe's logical shape over a storage order of our choice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+Shape = tuple[int, ...]
+
+
+class Blob:
+    """Data and diff of one Caffe blob.
+
+    ``data`` and ``diff`` are views in Caffe's order, (N, C, H, W) for images, that write through.
+    ``data_storage`` and ``diff_storage`` are the same memory as C-contiguous arrays in storage order, which is
+    channels-last, (N, H, W, C), where ``channels_last`` holds and Caffe's own order elsewhere. Memory is
+    taken (zeroed) on first touch and kept when the blob is reshaped to something no larger.
+
+    Args:
+        shape: Caffe's logical shape; () is a scalar of one element, as in Caffe.
+        dtype: float32 for training, float64 for gradient checks.
+        channels_last: storage order; None means: channels-last for four axes or more. Parameters pass False.
+    """
+
+    def __init__(self, shape: Sequence[int] = (0,), dtype: np.dtype | type = np.float32,
+                 channels_last: bool | None = None) -> None:
+        self.dtype = np.dtype(dtype)
+        self._order = channels_last
+        self._data: np.ndarray | None = None  # flat memory, at least n_elems long
+        self._diff: np.ndarray | None = None
+        self._views: dict[str, np.ndarray] = {}
+        self.shape: Shape = ()
+        self.reshape(shape)
+
+    # -- shape ---------------------------------------------------------------------------------------------
+    def reshape(self, shape: Sequence[int]) -> None:
+        """Take a new logical shape; contents are undefined after it unless the number of elements stays."""
+        self.shape = tuple(int(n) for n in shape)
+        self.n_elems = prod(self.shape)
+        self.channels_last = len(self.shape) >= 4 if self._order is None else self._order
+        self._views.clear()
+        if self._data is not None and self._data.size < self.n_elems:
+            self._data = None
+        if self._diff is not None and self._diff.size < self.n_elems:
+            self._diff = None
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def storage_shape(self) -> Shape:
+        """The shape of the memory: (N, spatial..., C) where channels-last."""
+        if not self.channels_last:
+            return self.shape
+        return (self.shape[0], *self.shape[2:], self.shape[1])
+
+    def axis(self, index: int) -> int:
+        """Caffe's CanonicalAxisIndex: a negative axis counted from the end."""
+        return index + self.ndim if index < 0 else index
+
+    def count(self, start: int = 0, end: int | None = None) -> int:
+        """Product of the logical dimensions start..end-1."""
+        return prod(self.shape[start:end])
+
+    # -- memory --------------------------------------------------------------------------------------------
+    @property
+    def data_flat(self) -> np.ndarray:
+        """The data's memory as one row in storage order."""
+        if self._data is None:
+            self._data = np.zeros(self.n_elems, self.dtype)
+        return self._data[: self.n_elems]
+
+    @property
+    def diff_flat(self) -> np.ndarray:
+        """The diff's memory as one row in storage order."""
+        if self._diff is None:
+            self._diff = np.zeros(self.n_elems, self.dtype)
+        return self._diff[: self.n_elems]
+
+    @property
+    def data_storage(self) -> np.ndarray:
+        """The data as a contiguous array of ``storage_shape``."""
+        return self._view("data_storage", lambda: self.data_flat.reshape(self.storage_shape))
+
+    @property
+    def diff_storage(self) -> np.ndarray:
+        """The diff as a contiguous array of ``storage_shape``."""
+        return self._view("diff_storage", lambda: self.diff_flat.reshape(self.storage_shape))
+
+    @property
+    def data(self) -> np.ndarray:
+        """The data in Caffe's order: a view that writes through."""
+        return self._view("data", lambda: self._logical(self.data_storage))
+
+    @data.setter
+    def data(self, value: np.ndarray) -> None:
+        self.data[...] = value
+
+    @property
+    def diff(self) -> np.ndarray:
+        """The diff in Caffe's order: a view that writes through."""
+        return self._view("diff", lambda: self._logical(self.diff_storage))
+
+    @diff.setter
+    def diff(self, value: np.ndarray) -> None:
+        self.diff[...] = value
+
+    def bind(self, data: np.ndarray, diff: np.ndarray) -> None:
+        """Live in the given flat memory from now on (a slice of the net's parameter and gradient buffers)."""
+        self._data, self._diff = data, diff
+        self._views.clear()
+
+    def share_data(self, other: Blob) -> None:
+        """Use the other blob's data memory; the other must have as many elements."""
+        self._data = other.data_flat
+        self._views.clear()
+
+    def share_diff(self, other: Blob) -> None:
+        """Use the other blob's diff memory; the other must have as many elements."""
+        self._diff = other.diff_flat
+        self._views.clear()
+
+    def _logical(self, storage: np.ndarray) -> np.ndarray:
+        return np.moveaxis(storage, -1, 1) if self.channels_last else storage
+
+    def _view(self, name: str, make) -> np.ndarray:
+        view = self._views.get(name)
+        if view is None:
+            view = self._views[name] = make()
+        return view

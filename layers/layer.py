@@ -1,0 +1,111 @@
+"""The contract of a layer, and what a net lends to its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.fillers import fill
+from layers.random import Stream
+from layers.registry import Registry
+
+TRAIN, TEST = 0, 1  # Caffe's Phase
+
+layer_types: Registry[type[Layer]] = Registry("layer type", "layers")
+
+
+@dataclass
+class Context:
+    """What a net lends to its layers: the device's kernels, the random stream, the way to the data.
+
+    Attributes:
+        phase: TRAIN or TEST.
+        kernels: the backend module, ``layers.kernels.cpu`` or another with the same names.
+        dtype: element type of blobs.
+        rng: Caffe's stream of draws, shared by the fillers and the layers of a process, in Caffe's order.
+        open_feed: gives a data layer its batches; the trainer sets it (layers know no data sources).
+    """
+
+    phase: int
+    kernels: ModuleType
+    dtype: np.dtype = field(default_factory=lambda: np.dtype(np.float32))
+    rng: Stream = field(default_factory=lambda: Stream(0))
+    open_feed: Callable[[Any, Context], Any] | None = None
+
+
+class Layer:
+    """One layer of a net, in Caffe's meaning of the word.
+
+    A subclass registers itself with ``@layer_types.register("Type")`` in its own file and fills in ``setup`` (once),
+    ``reshape`` (whenever a bottom's shape changes), ``forward`` and ``backward``. Backward accumulates into the
+    diffs of ``self.blobs`` and overwrites the diffs of bottoms whose ``propagate_down`` is set.
+
+    Args:
+        param: the LayerParameter message.
+        context: what the net lends.
+    """
+
+    n_bottoms: ClassVar[tuple[int, int | None]] = (1, 1)  # least and most; None is no limit
+    n_tops: ClassVar[tuple[int, int | None]] = (1, 1)
+    equal_counts: ClassVar[bool] = False  # as many tops as bottoms
+    default_loss_weight: ClassVar[float] = 0.0  # of top 0; 1.0 makes it a loss layer
+    auto_tops: ClassVar[bool] = False  # tops not named in the prototxt are made anonymously (losses)
+    reshape_always: ClassVar[bool] = False  # top shapes depend on values: reshape before every forward
+
+    def __init__(self, param: Any, context: Context) -> None:
+        self.param, self.context = param, context
+        self.blobs: list[Blob] = []
+        self.param_propagate_down: list[bool] = []  # set by the net: which parameters need a gradient
+
+    # -- for subclasses ------------------------------------------------------------------------------------
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Read the parameters, declare blobs with ``add_blob``. Called once, after the count checks."""
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Shape the tops from the bottoms; build kernels' plans here, never in forward."""
+        raise NotImplementedError
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Compute the tops' data."""
+        raise NotImplementedError
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Add to the parameters' diffs; write the diffs of the bottoms asked for."""
+        raise NotImplementedError
+
+    def allow_force_backward(self, bottom_index: int) -> bool:
+        """Whether ``force_backward`` may ask for this bottom's gradient (labels say no)."""
+        return True
+
+    def absorb(self, follower: Layer) -> bool:
+        """Offer to compute an in-place follower (ReLU) inside ``forward_absorbed``. True if this layer can."""
+        return False
+
+    def forward_absorbed(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Forward of this layer and the absorbed follower in one."""
+        raise NotImplementedError
+
+    # -- for all -------------------------------------------------------------------------------------------
+    def add_blob(self, shape: Sequence[int], filler: Any) -> Blob:
+        """Declare a learnable parameter, filled from ``context.rng`` by a FillerParameter message (None: zeros)."""
+        blob = Blob(shape, self.context.dtype, channels_last=False)
+        if filler is not None:
+            fill(blob.data, filler, self.context.rng)
+        self.blobs.append(blob)
+        self.param_propagate_down.append(True)
+        return blob
+
+    def check_counts(self, n_bottoms: int, n_tops: int) -> None:
+        """Refuse a wrong number of bottoms or tops with LayerError."""
+        for what, came, (least, most) in (("bottom", n_bottoms, self.n_bottoms), ("top", n_tops, self.n_tops)):
+            if came < least or (most is not None and came > most):
+                wanted = str(least) if least == most else f"{least} to {most}" if most is not None else f"at least {least}"
+                raise LayerError(f"takes {wanted} {what} blob(s), got {came}")
+        if self.equal_counts and n_bottoms != n_tops:
+            raise LayerError(f"takes as many tops as bottoms, got {n_bottoms} bottoms and {n_tops} tops")

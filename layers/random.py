@@ -1,0 +1,34 @@
+"""Caffe's random numbers: one MT19937 stream of raw 32-bit draws a process."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class Stream:
+    """The raw uint32 draws of MT19937, in order, as Caffe's boost generator gives them.
+
+    Args:
+        seed: Caffe's random_seed (plus the solver's rank).
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._generator = np.random.MT19937()
+        self._generator._legacy_seeding(seed)
+
+    def draw(self, n_elems: int) -> np.ndarray:
+        """The next n_elems raw draws, uint32."""
+        return self._generator.random_raw(n_elems).astype(np.uint32)
+
+    def skip(self, n_elems: int) -> None:
+        """Leave out n_elems draws."""
+        self._generator.random_raw(n_elems, output=False)
+
+    @property
+    def state(self) -> dict:
+        """The generator's state, to be stored and given back."""
+        return dict(self._generator.state)
+
+    @state.setter
+    def state(self, value: dict) -> None:
+        self._generator.state = value

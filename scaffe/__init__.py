@@ -1,0 +1,1 @@
+"""scaffe: a Caffe-compatible trainer on an MPI collective runtime."""

@@ -1,0 +1,60 @@
+"""A failing rank says one line and takes the whole job down."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from typing import TYPE_CHECKING
+
+from .errors import CommError
+
+if TYPE_CHECKING:
+    from .communicator import Communicator
+
+TRACEBACK_VARIABLE = "SCAFFE_TRACEBACK"
+ROOT_SPEAKS_FIRST_SECONDS = 0.3
+
+
+def describe(error: BaseException) -> str:
+    """One line for `error`: its message when it is one of our one-line errors, else with type and place."""
+    lines = str(error).strip().splitlines() or [""]
+    if isinstance(error, ValueError) and type(error) is not ValueError:
+        return lines[0]
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {lines[0]}{place}"
+
+
+def report_and_abort(communicator: Communicator, error: BaseException) -> None:
+    """Print one line with the rank to stderr and end the job on all ranks. Exit code 130 for Ctrl-C, else 1.
+
+    With SCAFFE_TRACEBACK set in the environment the traceback is printed as well.
+    """
+    everywhere = isinstance(error, CommError) and error.everywhere
+    if everywhere and communicator.rank != 0:
+        time.sleep(ROOT_SPEAKS_FIRST_SECONDS)
+    else:
+        if os.environ.get(TRACEBACK_VARIABLE):
+            traceback.print_exception(error)
+        who = f"rank {communicator.rank}: " if communicator.n_ranks > 1 and not everywhere else ""
+        sys.stdout.flush()
+        sys.stderr.write(f"{who}{describe(error)}\n")
+        sys.stderr.flush()
+    communicator.abort(130 if isinstance(error, KeyboardInterrupt) else 1)
+
+
+def install_excepthook(communicator: Communicator) -> None:
+    """From now on an uncaught exception, in any thread of this rank, ends the job on all ranks."""
+
+    def hook(kind: type[BaseException], error: BaseException, trace: object) -> None:
+        report_and_abort(communicator, error)
+
+    def thread_hook(args: threading.ExceptHookArgs) -> None:
+        if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
+            report_and_abort(communicator, args.exc_value)
+
+    sys.excepthook = hook
+    threading.excepthook = thread_hook

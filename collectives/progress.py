@@ -1,0 +1,43 @@
+"""The helper thread that carries non-blocking collectives forward while the caller computes."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+from .request import Request
+
+
+class ProgressThread:
+    """Runs submitted jobs one after another, in the order of submission (which must be the same on every rank)."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[tuple[Request, Callable[[], None]] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, label: str, job: Callable[[], None], waiting_for: Callable[[], str] = lambda: "") -> Request:
+        """Queue `job`; what it raises is raised again by the request's `wait` and `test`."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="collectives-progress", daemon=True)
+            self._thread.start()
+        request = Request(label, waiting_for)
+        self._jobs.put((request, job))
+        return request
+
+    def stop(self) -> None:
+        """End the thread after the jobs queued so far."""
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        while (item := self._jobs.get()) is not None:
+            request, job = item
+            try:
+                job()
+            except Exception as error:
+                request.finish(error)
+            else:
+                request.finish()

@@ -30,6 +30,7 @@ class Blob:
         self._order = channels_last
         self._data: np.ndarray | None = None  # flat memory, at least n_elems long
         self._diff: np.ndarray | None = None
+        self._cleared = False  # the diff counts as zero but is not yet written
         self._views: dict[str, np.ndarray] = {}
         self.shape: Shape = ()
         self.reshape(shape)
@@ -79,6 +80,9 @@ class Blob:
         """The diff's memory as one row in storage order."""
         if self._diff is None:
             self._diff = np.zeros(self.n_elems, self.dtype)
+        elif self._cleared:
+            self._diff[: self.n_elems] = 0
+        self._cleared = False
         return self._diff[: self.n_elems]
 
     @property
@@ -89,6 +93,7 @@ class Blob:
     @property
     def diff_storage(self) -> np.ndarray:
         """The diff as a contiguous array of ``storage_shape``."""
+        self.settle_diff()
         return self._view("diff_storage", lambda: self.diff_flat.reshape(self.storage_shape))
 
     @property
@@ -103,11 +108,29 @@ class Blob:
     @property
     def diff(self) -> np.ndarray:
         """The diff in Caffe's order: a view that writes through."""
+        self.settle_diff()
         return self._view("diff", lambda: self._logical(self.diff_storage))
 
     @diff.setter
     def diff(self, value: np.ndarray) -> None:
         self.diff[...] = value
+
+    # -- clearing without writing ----------------------------------------------------------------------------
+    def clear_diff(self) -> None:
+        """Make the diff zero; the zeros are written only when somebody looks, so that a kernel may write instead of add."""
+        self._cleared = self._diff is not None
+
+    def claim_diff(self) -> tuple[np.ndarray, bool]:
+        """The flat diff for a kernel that accumulates, and whether it must overwrite (diff was just cleared) or add."""
+        if self._diff is None:
+            return self.diff_flat, False
+        overwrite, self._cleared = self._cleared, False
+        return self._diff[: self.n_elems], overwrite
+
+    def settle_diff(self) -> None:
+        """Write the zeros of a cleared diff that no kernel has claimed."""
+        if self._cleared:
+            _ = self.diff_flat
 
     def bind(self, data: np.ndarray, diff: np.ndarray) -> None:
         """Live in the given flat memory from now on (a slice of the net's parameter and gradient buffers)."""

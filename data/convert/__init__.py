@@ -1,0 +1,1 @@
+"""Converters: other people's archives into Caffe's databases."""

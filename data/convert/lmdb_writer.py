@@ -1,0 +1,79 @@
+"""A new LMDB folder, written beside and renamed into place, so that a database is whole or absent."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from data.errors import DataError
+
+RECORDS_PER_COMMIT = 1000  # as Caffe's converters
+BYTES_PER_COMMIT = 1 << 26  # they are held in memory until the commit
+FIRST_MAP_BYTES = 1 << 24
+
+
+def write_lmdb(path: str | Path, records: Iterable[tuple[bytes, bytes]], force: bool = False) -> int:
+    """Write (key, value) records, keys ascending or not, into a new LMDB folder; returns how many were written.
+
+    Args:
+        path: the folder to make.
+        records: keys of at most 511 bytes and their values.
+        force: replace the folder if there is one; otherwise that is an error, as in Caffe.
+
+    Raises:
+        DataError: the folder exists or cannot be made, the disk is full, or two records have one key.
+    """
+    path = Path(path)
+    if path.exists() and not force:
+        raise DataError(f"{path}: exists already; remove it, or give -force to replace it")
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        n_records = _fill(beside, records)
+        if path.exists():
+            shutil.rmtree(path)
+        beside.rename(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return n_records
+
+
+def _fill(folder: Path, records: Iterable[tuple[bytes, bytes]]) -> int:
+    import lmdb
+
+    folder.mkdir()
+    n_records, n_bytes, pending = 0, 0, []
+    try:
+        with lmdb.open(str(folder), map_size=FIRST_MAP_BYTES, lock=False, sync=False, readahead=False) as env:
+            for record in records:
+                pending.append(record)
+                n_bytes += len(record[1])
+                if len(pending) == RECORDS_PER_COMMIT or n_bytes > BYTES_PER_COMMIT:
+                    n_records, n_bytes = n_records + _commit(env, pending), 0
+            n_records += _commit(env, pending)
+            env.sync(True)
+    except lmdb.Error as error:
+        raise DataError(f"{folder}: {error}") from None
+    (folder / "lock.mdb").touch()  # Caffe's own reader opens with locks
+    return n_records
+
+
+def _commit(env, pending: list[tuple[bytes, bytes]]) -> int:
+    """Write the pending records in one transaction, with a map doubled as often as it takes; empties the list."""
+    import lmdb
+
+    while True:
+        try:
+            with env.begin(write=True) as transaction:
+                for key, value in pending:
+                    if not transaction.put(key, value, overwrite=False):
+                        raise DataError(f"two records have the key {key.decode(errors='replace')!r}")
+            break
+        except lmdb.MapFullError:
+            env.set_mapsize(2 * env.info()["map_size"])
+    n_records = len(pending)
+    pending.clear()
+    return n_records

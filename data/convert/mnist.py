@@ -1,0 +1,26 @@
+"""MNIST's archives (and those in its format, Fashion-MNIST for one) into an LMDB."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from data.convert.lmdb_writer import write_lmdb
+from data.datum import encode_image
+from data.errors import DataError
+from data.idx import read_idx
+
+
+def convert_mnist(images_path: str | Path, labels_path: str | Path, lmdb_path: str | Path, force: bool = False) -> int:
+    """Write an images file and a labels file, gzipped or plain IDX, as an LMDB; returns the number of records.
+
+    Records are Datums of 1 x height x width uint8 under keys of 8 digits, as ``convert_mnist_data`` of Caffe 1.0
+    writes them.
+
+    Raises:
+        DataError: a file is missing or damaged, the two do not match, or the folder exists and ``force`` is not given.
+    """
+    images, labels = read_idx(images_path, 3), read_idx(labels_path, 1)
+    if len(images) != len(labels):
+        raise DataError(f"{images_path} has {len(images)} images but {labels_path} has {len(labels)} labels")
+    records = ((b"%08d" % i, encode_image(images[i][None], int(labels[i]))) for i in range(len(images)))
+    return write_lmdb(lmdb_path, records, force)

@@ -1,0 +1,51 @@
+"""Accuracy of predictions, overall and per class (Caffe 1.0)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.labels import by_position, check_label_count, read_labels
+from layers.layer import layer_types
+from layers.neuron import NoGradient
+
+
+@layer_types.register("Accuracy")
+class Accuracy(NoGradient):
+    """The share of positions whose true class scores among the top_k; ties with the true class count against it.
+
+    Bottoms: scores with classes along ``axis``; labels, one a position. Tops: the share, a scalar; on request the
+    share per class, (classes,), 0 for a class without labels. A score that is not a number counts against, too.
+    """
+
+    n_bottoms = (2, 2)
+    n_tops = (1, 2)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """A scalar, and a vector. Raises LayerError where labels or top_k do not fit the scores."""
+        p = self.param.accuracy_param
+        self.axis = check_label_count(bottom[0], bottom[1], p.axis)
+        n_classes = bottom[0].shape[self.axis]
+        if p.top_k > n_classes:
+            raise LayerError(f"top_k {p.top_k} is more than the number of classes, {n_classes}")
+        self.ignored = p.ignore_label if p.HasField("ignore_label") else None
+        top[0].reshape(())
+        if len(top) > 1:
+            top[1].reshape((n_classes,))
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Compute the shares. Raises LayerError for a label out of range."""
+        scores = by_position(bottom[0].data, self.axis)
+        labels, counts = read_labels(bottom[1].data, scores.shape[1], self.ignored)
+        scores, labels = scores[counts], labels[counts]
+        true = np.take_along_axis(scores, labels[:, None], axis=1)
+        better = np.count_nonzero(~(scores < true), axis=1) - 1
+        right = better < self.param.accuracy_param.top_k
+        top[0].data[...] = right.mean() if right.size else 0
+        if len(top) > 1:
+            n_classes = scores.shape[1]
+            n_right = np.bincount(labels[right], minlength=n_classes)
+            top[1].data[...] = n_right / np.maximum(np.bincount(labels, minlength=n_classes), 1)

@@ -1,0 +1,147 @@
+"""Activation functions without parameters of their own to learn (Caffe 1.0's formulas)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.layer import layer_types
+from layers.neuron import Neuron, NoGradient
+
+BNLL_LIMIT = 50.0  # beyond it exp(x) / (exp(x) + 1) is 1 in float32
+
+
+def sigmoid(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    """1 / (1 + exp(-x)) as (tanh(x / 2) + 1) / 2, which never overflows; out may be x."""
+    out = np.multiply(x, 0.5, out=out)
+    np.tanh(out, out=out)
+    out *= 0.5
+    out += 0.5
+    return out
+
+
+@layer_types.register("Sigmoid")
+class Sigmoid(Neuron):
+    """y = 1 / (1 + exp(-x))."""
+
+    def activate(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Write y."""
+        sigmoid(x, y)
+
+    def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
+        """gx = gy y (1 - y)."""
+        np.multiply(gy, y * (1 - y), out=gx)
+
+
+@layer_types.register("TanH")
+class TanH(Neuron):
+    """y = tanh(x)."""
+
+    def activate(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Write y."""
+        np.tanh(x, out=y)
+
+    def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
+        """gx = gy (1 - y^2)."""
+        np.multiply(gy, 1 - y * y, out=gx)
+
+
+@layer_types.register("AbsVal")
+class AbsVal(Neuron):
+    """y = |x|; not in place, as in Caffe."""
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Raises LayerError when in place."""
+        if bottom[0] is top[0]:
+            raise LayerError("does not work in place; give the top another name")
+
+    def activate(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Write y."""
+        np.abs(x, out=y)
+
+    def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
+        """gx = gy sign(x)."""
+        np.multiply(gy, np.sign(x), out=gx)
+
+
+@layer_types.register("BNLL")
+class Bnll(Neuron):
+    """y = log(1 + exp(x)), the binomial normal log likelihood."""
+
+    keeps_input = True
+
+    def activate(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Write y, by the form that does not overflow."""
+        np.add(np.maximum(x, 0), np.log1p(np.exp(-np.abs(x))), out=y)
+
+    def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
+        """gx = gy exp(x) / (exp(x) + 1)."""
+        power = np.exp(np.minimum(x, BNLL_LIMIT))
+        np.multiply(gy, power / (power + 1), out=gx)
+
+
+@layer_types.register("ELU")
+class Elu(Neuron):
+    """y = x above 0, alpha (exp(x) - 1) below (Clevert, Unterthiner and Hochreiter 2016)."""
+
+    keeps_input = True
+
+    def activate(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Write y."""
+        alpha = x.dtype.type(self.param.elu_param.alpha)
+        np.add(np.maximum(x, 0), alpha * np.expm1(np.minimum(x, 0)), out=y)
+
+    def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
+        """gx = gy above 0, gy (alpha + y) below."""
+        alpha = x.dtype.type(self.param.elu_param.alpha)
+        np.multiply(gy, np.where(x > 0, 1, alpha + y), out=gx)
+
+
+@layer_types.register("Swish")
+class Swish(Neuron):
+    """y = x sigmoid(beta x) (Ramachandran, Zoph and Le 2017)."""
+
+    keeps_input = True
+
+    def activate(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Write y."""
+        np.multiply(x, sigmoid(x * x.dtype.type(self.param.swish_param.beta)), out=y)
+
+    def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
+        """gx = gy (beta y + sigmoid(beta x) (1 - beta y))."""
+        beta = x.dtype.type(self.param.swish_param.beta)
+        scaled = beta * y
+        np.multiply(gy, scaled + sigmoid(beta * x) * (1 - scaled), out=gx)
+
+
+@layer_types.register("Clip")
+class Clip(Neuron):
+    """y = x held between clip_param's min and max."""
+
+    keeps_input = True
+
+    def activate(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Write y."""
+        low, high = self._limits(x)
+        np.maximum(low, np.minimum(x, high), out=y)
+
+    def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
+        """gx = gy inside the limits (bounds included), 0 outside."""
+        low, high = self._limits(x)
+        np.multiply(gy, (x >= low) & (x <= high), out=gx)
+
+    def _limits(self, x: np.ndarray) -> tuple[np.floating, np.floating]:
+        clip = self.param.clip_param
+        return x.dtype.type(clip.min), x.dtype.type(clip.max)
+
+
+@layer_types.register("Threshold")
+class Threshold(NoGradient, Neuron):
+    """y = 1 where x > threshold, else 0."""
+
+    def activate(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Write y."""
+        np.greater(x, x.dtype.type(self.param.threshold_param.threshold), out=y, casting="unsafe")

@@ -1,0 +1,113 @@
+"""Power, exponential and logarithm of each element (Caffe 1.0's formulas)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp, isfinite, log
+
+import numpy as np
+
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.layer import layer_types
+from layers.neuron import Neuron
+
+NATURAL = -1.0  # base -1 stands for e
+
+
+@layer_types.register("Power")
+class Power(Neuron):
+    """y = (shift + scale x) ^ power."""
+
+    keeps_input = True
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Read power, scale and shift."""
+        p = self.param.power_param
+        self.power, self.scale, self.shift = (self.context.dtype.type(v) for v in (p.power, p.scale, p.shift))
+        self.keeps_input = self.power not in (0, 1) and self.scale != 0
+
+    def activate(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Write y; a constant where power or scale is 0, whatever x."""
+        if self.power == 0 or self.scale == 0:
+            y[...] = 1 if self.power == 0 else self.shift**self.power
+            return
+        self._inner(x, y)
+        if self.power != 1:
+            np.power(y, self.power, out=y)
+
+    def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
+        """gx = gy power scale (shift + scale x) ^ (power - 1)."""
+        factor = self.power * self.scale
+        if self.power in (0, 1) or self.scale == 0:
+            np.multiply(gy, factor, out=gx)
+            return
+        inner = self._inner(x, np.empty_like(x))
+        if self.power != 2:
+            np.power(inner, self.power - 1, out=inner)
+        inner *= factor
+        np.multiply(gy, inner, out=gx)
+
+    def _inner(self, x: np.ndarray, out: np.ndarray) -> np.ndarray:
+        np.multiply(x, self.scale, out=out)
+        if self.shift != 0:
+            out += self.shift
+        return out
+
+
+@layer_types.register("Exp")
+class Exp(Neuron):
+    """y = base ^ (shift + scale x); base -1 is e."""
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Read base, scale and shift. Raises LayerError for a base that is not positive."""
+        p = self.param.exp_param
+        log_base = _log_base(p.base)
+        self.inner, self.outer = (self.context.dtype.type(v) for v in (log_base * p.scale, exp(log_base * p.shift)))
+
+    def activate(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Write y."""
+        np.multiply(x, self.inner, out=y)
+        np.exp(y, out=y)
+        if self.outer != 1:
+            y *= self.outer
+
+    def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
+        """gx = gy y scale log(base)."""
+        np.multiply(gy, y * self.inner, out=gx)
+
+
+@layer_types.register("Log")
+class Log(Neuron):
+    """y = log of (shift + scale x) to the base; base -1 is e."""
+
+    keeps_input = True
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Read base, scale and shift. Raises LayerError for a base that is not positive, or 1."""
+        p = self.param.log_param
+        log_base = _log_base(p.base)
+        if log_base == 0:
+            raise LayerError("log_param.base cannot be 1")
+        factors = (1 / log_base, p.scale, p.shift)
+        self.outer, self.scale, self.shift = (self.context.dtype.type(v) for v in factors)
+
+    def activate(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Write y."""
+        np.multiply(x, self.scale, out=y)
+        y += self.shift
+        np.log(y, out=y)
+        y *= self.outer
+
+    def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
+        """gx = gy scale / ((shift + scale x) log(base))."""
+        np.multiply(gy, self.outer * self.scale / (x * self.scale + self.shift), out=gx)
+
+
+def _log_base(base: float) -> float:
+    """Natural logarithm of a base; 1 for base -1. Raises LayerError where there is none."""
+    if base == NATURAL:
+        return 1.0
+    if not base > 0 or not isfinite(base):
+        raise LayerError(f"base must be positive, or -1 for e; got {base}")
+    return log(base)

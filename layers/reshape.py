@@ -1,0 +1,69 @@
+"""Reshape: the same elements under another shape (Caffe 1.0)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from layers.blob import Blob, Shape
+from layers.errors import LayerError
+from layers.layer import Layer, layer_types
+from layers.layout import pass_data, pass_diff_back, share_diff
+
+COPY, INFER = 0, -1  # meanings of the dimensions 0 and -1
+
+
+@layer_types.register("Reshape")
+class Reshape(Layer):
+    """The bottom's elements in Caffe's order under a new shape; no copy where storage orders allow it."""
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Check the wanted shape. Raises LayerError when in place or for more than one -1."""
+        if bottom[0] is top[0]:
+            raise LayerError("does not work in place; give the top another name")
+        self.dims = tuple(self.param.reshape_param.shape.dim)
+        if self.dims.count(INFER) > 1:
+            raise LayerError(f"shape {self.dims} has more than one -1")
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Work out the top's shape. Raises LayerError where the counts cannot agree."""
+        p = self.param.reshape_param
+        top[0].reshape(reshaped(bottom[0].shape, self.dims, p.axis, p.num_axes))
+        pass_data(bottom[0], top[0])
+        self.shares_diff = share_diff(bottom[0], top[0])
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Pass the data on."""
+        pass_data(bottom[0], top[0])
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Pass the diff back."""
+        if propagate_down[0] and not self.shares_diff:
+            pass_diff_back(top[0], bottom[0])
+
+
+def reshaped(shape: Shape, dims: Shape, axis: int = 0, num_axes: int = -1) -> Shape:
+    """The shape after axes axis .. axis+num_axes-1 are replaced by dims, where 0 copies and -1 is inferred.
+
+    Raises LayerError for axes out of range, a 0 with nothing to copy, or counts that cannot agree.
+    """
+    start = axis if axis >= 0 else len(shape) + axis + 1
+    end = len(shape) if num_axes == -1 else start + num_axes
+    if num_axes < -1 or not 0 <= start <= end <= len(shape):
+        raise LayerError(f"axis {axis} with num_axes {num_axes} is out of range for a bottom of shape {shape}")
+    new = list(dims)
+    for i, dim in enumerate(dims):
+        if dim == COPY:
+            if start + i >= len(shape):
+                raise LayerError(f"shape {dims} has a 0 at axis {start + i}, but the bottom's shape is {shape}")
+            new[i] = shape[start + i]
+    kept = prod(shape[:start]) * prod(shape[end:])
+    if INFER in new:
+        rest = kept * prod(d for d in new if d != INFER)
+        if rest == 0 or prod(shape) % rest:
+            raise LayerError(f"cannot infer -1 in {dims}: {prod(shape)} elements do not divide by {rest}")
+        new[new.index(INFER)] = prod(shape) // rest
+    result = (*shape[:start], *new, *shape[end:])
+    if prod(result) != prod(shape):
+        raise LayerError(f"shape {result} has {prod(result)} elements, the bottom {shape} has {prod(shape)}")
+    return result

@@ -1,0 +1,72 @@
+"""Slice: one blob cut into several along an axis (Caffe 1.0)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.labels import check_axis
+from layers.layer import Layer, layer_types
+
+
+@layer_types.register("Slice")
+class Slice(Layer):
+    """Each top is a run of the bottom along ``axis``: equal parts, or parts that begin at the slice points."""
+
+    n_tops = (1, None)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Raises LayerError where both axis and the old slice_dim are given."""
+        p = self.param.slice_param
+        if p.HasField("axis") and p.HasField("slice_dim"):
+            raise LayerError("give axis or slice_dim, not both")
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Cut. Raises LayerError where the points or the number of tops do not fit the axis."""
+        p = self.param.slice_param
+        self.axis = check_axis(bottom[0], p.slice_dim if p.HasField("slice_dim") else p.axis)
+        shape = bottom[0].shape
+        points = cut_points(shape[self.axis], len(top), list(p.slice_point))
+        ahead = (slice(None),) * self.axis
+        self.parts = [(*ahead, slice(a, b)) for a, b in pairwise(points)]
+        for blob, (a, b) in zip(top, pairwise(points)):
+            blob.reshape((*shape[: self.axis], b - a, *shape[self.axis + 1 :]))
+        self._share(bottom, top)
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Copy the parts; a single top shares the bottom's memory."""
+        self._share(bottom, top)
+        if len(top) > 1:
+            for blob, part in zip(top, self.parts):
+                np.copyto(blob.data, bottom[0].data[part])
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Copy the parts' diffs back."""
+        if propagate_down[0] and len(top) > 1:
+            for blob, part in zip(top, self.parts):
+                np.copyto(bottom[0].diff[part], blob.diff)
+
+    @staticmethod
+    def _share(bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if len(top) == 1:
+            top[0].share_data(bottom[0])
+            top[0].share_diff(bottom[0])
+
+
+def cut_points(length: int, n_parts: int, points: Sequence[int]) -> list[int]:
+    """0, the cuts between n_parts parts of an axis of that length, and the length.
+
+    Raises LayerError where points are not one fewer than parts and rising, or equal parts do not divide the length.
+    """
+    if points:
+        cuts = [0, *points, length]
+        if len(points) != n_parts - 1 or any(a >= b for a, b in pairwise(cuts)):
+            raise LayerError(f"wants {n_parts - 1} rising slice points inside an axis of {length}, got {list(points)}")
+        return cuts
+    if length % n_parts:
+        raise LayerError(f"{n_parts} tops do not evenly divide an axis of {length}")
+    return list(range(0, length + 1, length // n_parts))

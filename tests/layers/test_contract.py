@@ -1,0 +1,123 @@
+"""What every layer of the registry must hold to: shapes, gradients, and who may write where."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from layers.layer import layer_types
+from tests.layers.gradient_check import Case, all_cases, check_exhaustive, load_cases
+
+CASES, NO_GRADIENT = load_cases()
+GRADIENT_CASES = dict(all_cases({k: v for k, v in CASES.items() if k not in NO_GRADIENT}))
+EVERY_CASE = dict(all_cases(CASES))
+GARBAGE = 12345.0
+
+every_case = pytest.mark.parametrize("case", EVERY_CASE.values(), ids=EVERY_CASE.keys())
+gradient_case = pytest.mark.parametrize("case", GRADIENT_CASES.values(), ids=GRADIENT_CASES.keys())
+
+
+@pytest.mark.parametrize("layer_type", layer_types.names())
+def test_every_layer_has_a_case(layer_type: str) -> None:
+    assert CASES.get(layer_type) or NO_GRADIENT.get(layer_type), (
+        f"{layer_type} has neither a case nor a reason to have none in tests/layers/cases_*.py")
+
+
+@pytest.mark.parametrize("layer_type", sorted(NO_GRADIENT))
+def test_reasons_are_for_layers_that_exist(layer_type: str) -> None:
+    assert layer_type in layer_types.names()
+
+
+@gradient_case
+def test_gradient(case: Case) -> None:
+    check_exhaustive(case)
+
+
+@every_case
+def test_shapes_announced_are_produced(case: Case) -> None:
+    rig = case.rig()
+    announced = [blob.shape for blob in rig.top]
+    produced = rig.forward()
+    if not rig.layer.reshape_always:
+        assert [x.shape for x in produced] == announced
+    assert all(x.dtype == np.float64 for x in produced)
+
+
+@every_case
+def test_inputs_are_left_alone(case: Case) -> None:
+    rig = case.rig()
+    if case.in_place:
+        pytest.skip("works in place")
+    rig.forward()
+    for blob, value in zip(rig.bottom, rig.inputs):
+        np.testing.assert_array_equal(blob.data, value)
+
+
+@every_case
+def test_float32_agrees_with_float64(case: Case) -> None:
+    wide, narrow = case.rig(), case.rig(np.float32)
+    for mine, theirs in zip(narrow.layer.blobs, wide.layer.blobs):
+        mine.data[...] = theirs.data
+    for got, expected in zip(narrow.forward(), wide.forward()):
+        assert got.dtype == np.float32
+        np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5)
+
+
+@every_case
+def test_another_batch_size_gives_what_a_new_layer_gives(case: Case) -> None:
+    if not case.batch or not case.bottoms:
+        pytest.skip("axis 0 is not a batch here")
+    rig, doubled = case.rig(), [np.concatenate([x, x[::-1]]) for x in case.inputs()]
+    fresh = Case(case.prototxt, tuple(doubled), n_tops=case.n_tops, in_place=case.in_place, phase=case.phase).rig()
+    rig.forward()
+    for mine, theirs in zip(rig.layer.blobs, fresh.layer.blobs):
+        mine.data[...] = theirs.data
+    for got, expected in zip(rig.feed(*doubled), fresh.forward()):
+        np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+
+
+def _diffs(rig) -> list[np.ndarray]:
+    rng = np.random.default_rng(5)
+    return [rng.normal(size=blob.shape) for blob in rig.top]
+
+
+@gradient_case
+def test_parameter_diffs_accumulate(case: Case) -> None:
+    rig = case.rig()
+    if not rig.layer.blobs:
+        pytest.skip("no parameters")
+    _, once = rig.backward(_diffs(rig), case.propagate_down())
+    rig.forward()
+    for blob, diff in zip(rig.top, _diffs(rig)):
+        blob.diff[...] = diff
+    rig.layer.backward(rig.top, case.propagate_down(), rig.bottom)
+    for blob, diff in zip(rig.layer.blobs, once):
+        np.testing.assert_allclose(blob.diff, 2 * diff, rtol=1e-9, atol=1e-12)
+
+
+@gradient_case
+def test_bottom_diffs_are_overwritten(case: Case) -> None:
+    rig = case.rig()
+    first, _ = rig.backward(_diffs(rig), case.propagate_down())
+    for blob in rig.bottom:
+        blob.diff[...] = GARBAGE
+    second, _ = rig.backward(_diffs(rig), case.propagate_down())
+    for i, wanted in enumerate(case.propagate_down()):
+        if wanted:
+            np.testing.assert_array_equal(first[i], second[i])
+
+
+@gradient_case
+def test_nothing_is_written_that_was_not_asked_for(case: Case) -> None:
+    rig = case.rig()
+    rig.forward()
+    if any(np.shares_memory(b.diff, t.diff) for b in rig.bottom for t in rig.top):
+        pytest.skip("bottom and top share their diff")
+    for blob in (*rig.bottom, *rig.layer.blobs):
+        blob.diff[...] = GARBAGE
+    for blob, diff in zip(rig.top, _diffs(rig)):
+        blob.diff[...] = diff
+    rig.layer.param_propagate_down = [False] * len(rig.layer.blobs)
+    rig.layer.backward(rig.top, [False] * len(rig.bottom), rig.bottom)
+    for blob in (*rig.bottom, *rig.layer.blobs):
+        assert (blob.diff == GARBAGE).all()

@@ -24,11 +24,12 @@ class Stream:
         """Leave out n_elems draws."""
         self._generator.random_raw(n_elems, output=False)
 
-    @property
-    def state(self) -> dict:
-        """The generator's state, to be stored and given back."""
-        return dict(self._generator.state)
+    def to_bytes(self) -> bytes:
+        """The place in the stream: 624 words of state and the position, little-endian uint32."""
+        state = self._generator.state["state"]
+        return np.append(state["key"], state["pos"]).astype("<u4").tobytes()
 
-    @state.setter
-    def state(self, value: dict) -> None:
-        self._generator.state = value
+    def from_bytes(self, place: bytes) -> None:
+        """Go on from a place that ``to_bytes`` gave."""
+        words = np.frombuffer(place, "<u4")
+        self._generator.state = {"bit_generator": "MT19937", "state": {"key": words[:-1], "pos": int(words[-1])}}

@@ -1,0 +1,44 @@
+# The two commands: `make train` and `make test`. Both make .venv first where there is none.
+PYTHON ?= python3
+VENV   := .venv
+PY     := $(VENV)/bin/python
+# An MPI of your own: make MPIRUN=/opt/mpi/bin/mpirun train (mpi4py's wheel loads the libmpi that the launcher brings;
+# set MPI4PY_LIBMPI=/path/to/libmpi.so where it does not find it).
+MPIRUN ?= $(VENV)/bin/mpirun
+NP     ?= 2
+MNIST  := examples/fashion_mnist
+
+# What Open MPI needs to run as root, on fewer cores than ranks, and to snapshot before a Ctrl-C kills it. Only here.
+export OMPI_ALLOW_RUN_AS_ROOT := 1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
+export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
+export PRTE_MCA_odls_base_sigkill_timeout := 60
+export OMPI_MCA_osc := ^ucx
+
+.PHONY: venv train test lint types clean
+venv: $(VENV)/ready
+
+$(VENV)/ready: pyproject.toml
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --upgrade pip
+	$(PY) -m pip install --quiet --editable '.[mpi,dev]'
+	$(PY) -m scaffe warm
+	touch $@
+
+train: venv $(MNIST)/train_lmdb $(MNIST)/test_lmdb
+	$(MPIRUN) -np $(NP) $(PY) -m scaffe train -solver $(MNIST)/lenet_solver.prototxt
+
+$(MNIST)/%_lmdb: | venv
+	$(PY) -m scaffe convert_mnist $(MNIST) $* $@
+
+test: venv
+	MPIRUN='$(MPIRUN)' $(PY) -m pytest tests
+
+lint: venv
+	$(PY) -m ruff check .
+
+types: venv
+	$(PY) -m mypy
+
+clean:
+	rm -rf $(VENV) $(MNIST)/*_lmdb $(MNIST)/*.caffemodel $(MNIST)/*.solverstate

@@ -1,0 +1,156 @@
+"""From a NetParameter to a net that runs: layers made and connected, parameters shared, backward planned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.layer import Context, Layer, layer_types
+from scaffe import graph
+from scaffe.errors import UserError
+from scaffe.net import Net, Node
+from scaffe.params import FlatParams, Param
+
+NO_SPEC = (1.0, 1.0)  # lr_mult, decay_mult of a parameter the prototxt says nothing about
+
+
+def build_net(message: Any, context: Context, trained: Net | None = None) -> Net:
+    """Build a net.
+
+    Args:
+        message: a NetParameter as ``graph.prepare`` gives it (upgraded, filtered, with splits).
+        context: phase, kernels, random stream and data for the layers.
+        trained: another net whose parameters this one uses where layers have the same name (test nets).
+
+    Raises:
+        UserError: one line that names the layer.
+    """
+    blobs: dict[str, Blob] = {}
+    nodes = [_make_node(param, context, blobs) for param in message.layer]
+    params = _find_params(nodes)
+    _plan_backward(nodes, params, message.force_backward)
+    _find_followers(nodes)
+    net = Net(message.name, context, nodes, blobs, FlatParams([] if trained else params, context.dtype))
+    if trained:
+        net.share_trained_layers(trained)
+        _share_within(params)
+    return net
+
+
+def _make_node(param: Any, context: Context, blobs: dict[str, Blob]) -> Node:
+    try:
+        layer = _make_layer(param, context)
+        node = Node(layer, param, param.name, _bottoms(param, blobs), [], list(param.bottom), list(param.top))
+        node.tops = _tops(node, context, blobs)
+        layer.check_counts(len(node.bottoms), len(node.tops))
+        node.loss_weights = _loss_weights(param, layer, len(node.tops))
+        layer.setup(node.bottoms, node.tops)
+        node.reshape()
+    except (LayerError, ValueError) as error:
+        raise UserError(f"layer {param.name!r} ({param.type}): {error}") from error
+    return node
+
+
+def _make_layer(param: Any, context: Context) -> Layer:
+    try:
+        return layer_types.get(param.type)(param, context)
+    except KeyError as error:
+        raise LayerError(error.args[0]) from error
+
+
+def _bottoms(param: Any, blobs: dict[str, Blob]) -> list[Blob]:
+    for name in param.bottom:
+        if name not in blobs:
+            known = ", ".join(blobs) or "none"
+            raise LayerError(f"bottom {name!r} is not the top of any layer before it (there are: {known})")
+    if param.propagate_down and len(param.propagate_down) != len(param.bottom):
+        raise LayerError(f"propagate_down is given {len(param.propagate_down)} times for {len(param.bottom)} bottoms")
+    return [blobs[name] for name in param.bottom]
+
+
+def _tops(node: Node, context: Context, blobs: dict[str, Blob]) -> list[Blob]:
+    names = node.top_names
+    if node.layer.auto_tops:
+        names += [f"(automatic) {node.name}"] * (max(node.layer.n_tops[0], 1) - len(names))
+    tops = []
+    for index, name in enumerate(names):
+        in_place = index < len(node.bottom_names) and node.bottom_names[index] == name
+        if name in blobs and not in_place:
+            raise LayerError(f"top {name!r} is made by an earlier layer already")
+        if not in_place:
+            blobs[name] = Blob(dtype=context.dtype)
+        tops.append(blobs[name])
+    return tops
+
+
+def _loss_weights(param: Any, layer: Layer, n_tops: int) -> list[float]:
+    given = list(param.loss_weight)
+    if given and len(given) != n_tops:
+        raise LayerError(f"loss_weight is given {len(given)} times for {n_tops} tops")
+    return given or [layer.default_loss_weight if i == 0 else 0.0 for i in range(n_tops)]
+
+
+# -- parameters --------------------------------------------------------------------------------------------
+def _find_params(nodes: list[Node]) -> list[Param]:
+    """The learnable blobs, each with the others of its name. A name shared with other shapes raises UserError."""
+    found: list[Param] = []
+    named: dict[str, int] = {}
+    for layer_index, node in enumerate(nodes):
+        for i, blob in enumerate(node.layer.blobs):
+            spec = node.param.param[i] if i < len(node.param.param) else None
+            if spec is not None and spec.name and spec.name in named:
+                place = named[spec.name]
+                found[place] = _share(found[place], nodes, node, i, spec)
+                continue
+            if spec is not None and spec.name:
+                named[spec.name] = len(found)
+            lr_mult, decay_mult = (spec.lr_mult, spec.decay_mult) if spec is not None else NO_SPEC
+            found.append(Param(layer_index, blob, lr_mult, decay_mult))
+    return found
+
+
+def _share(owner: Param, nodes: list[Node], node: Node, i: int, spec: Any) -> Param:
+    blob = node.layer.blobs[i]
+    fits = blob.n_elems == owner.blob.n_elems if spec.share_mode == spec.PERMISSIVE else blob.shape == owner.blob.shape
+    where = f"layer {node.name!r}: parameter {spec.name!r} is shared with layer {nodes[owner.layer_index].name!r}"
+    if not fits:
+        raise UserError(f"{where}, but has shape {blob.shape} against {owner.blob.shape}")
+    mults = []
+    for field, mine in (("lr_mult", owner.lr_mult), ("decay_mult", owner.decay_mult)):
+        given = getattr(spec, field) if spec.HasField(field) else mine
+        if given != mine and mine != 1.0:
+            raise UserError(f"{where}, but has {field} {given} against {mine}")
+        mults.append(given)
+    return Param(owner.layer_index, owner.blob, *mults, sharers=(*owner.sharers, blob))
+
+
+def _share_within(params: list[Param]) -> None:
+    for param in params:
+        for blob in param.sharers:
+            blob.share_data(param.blob)
+
+
+# -- passes ------------------------------------------------------------------------------------------------
+def _plan_backward(nodes: list[Node], params: list[Param], force: bool) -> None:
+    """Write into the nodes which bottoms and parameters need a gradient."""
+    rates = {id(blob): p.lr_mult for p in params for blob in (p.blob, *p.sharers)}
+    specs = []
+    for node in nodes:
+        node.layer.param_propagate_down = [force or rates[id(b)] != 0 for b in node.layer.blobs]
+        specs.append(graph.BackwardSpec(
+            bottoms=tuple(node.bottom_names), tops=tuple(node.top_names),
+            propagate_down=tuple(node.param.propagate_down), loss=tuple(w != 0 for w in node.loss_weights),
+            learns=any(rates[id(b)] != 0 for b in node.layer.blobs),
+            allows_force=tuple(node.layer.allow_force_backward(i) for i in range(len(node.bottoms)))))
+    for node, plan in zip(nodes, graph.plan_backward(specs, force)):
+        node.needs_backward, node.propagate_down = plan.needs_backward, list(plan.propagate_down)
+
+
+def _find_followers(nodes: list[Node]) -> None:
+    """Pair a layer with the in-place layer right behind it where it offers to compute both in one pass."""
+    for index, (node, behind) in enumerate(zip(nodes, nodes[1:])):
+        alone = len(node.tops) == len(behind.tops) == len(behind.bottoms) == 1 and not any(node.loss_weights)
+        if alone and behind.tops[0] is behind.bottoms[0] is node.tops[0] and node.layer.absorb(behind.layer):
+            node.follower = index + 1
+

@@ -1,0 +1,120 @@
+"""A run's state in Caffe's two files, ``_iter_N.caffemodel`` and ``_iter_N.solverstate``, and back."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from scaffe.errors import UserError
+from scaffe.files import SolverState, read_state, write_state
+from scaffe.log import info
+from scaffe.lr_policies import steps_reached
+from scaffe.solver import Solver
+from scaffe.weights import load_weights, save_weights
+
+ROOT = 0
+
+
+def checkpoint_paths(solver: Solver) -> tuple[Path, Path]:
+    """The model's and the state's file names for the iteration reached."""
+    param = solver.param
+    ending = ".h5" if param.snapshot_format == param.HDF5 else ""
+    stem = f"{param.snapshot_prefix}_iter_{solver.iteration}"
+    return Path(f"{stem}.caffemodel{ending}"), Path(f"{stem}.solverstate{ending}")
+
+
+def save_checkpoint(solver: Solver) -> None:
+    """Write both files on rank 0; every rank calls. The model comes first: a state always has its model.
+
+    Raises:
+        UserError: the files cannot be written; what was there before is left as it was.
+    """
+    solver.strategy.settle()
+    histories = solver.strategy.histories()
+    streams = solver.communicator.gather_objects(solver.net.context.rng.to_bytes(), ROOT)
+    if solver.communicator.rank != ROOT:
+        return
+    model, state = checkpoint_paths(solver)
+    kind = "HDF5" if model.suffix == ".h5" else "binary proto"
+    info(f"Snapshotting to {kind} file {model}")
+    save_weights(solver.net, model)
+    info(f"Snapshotting solver state to {kind} file {state}")
+    write_state(state, SolverState(iteration=solver.iteration, learned_net=str(model),
+                                   current_step=steps_reached(solver.param, solver.iteration),
+                                   history=_split(solver, histories), streams=streams or []))
+
+
+def restore_checkpoint(solver: Solver, path: str | Path) -> None:
+    """Go on from a ``.solverstate``: iteration, histories, parameters, random streams and the place in the data.
+
+    Any number of ranks goes on from any other's; Caffe's own states are read too.
+
+    Raises:
+        UserError: a file that cannot be read or does not fit the net.
+    """
+    state = read_state(path)
+    info(f"Restoring previous solver status from {path}")
+    solver.iteration = state.iteration
+    if state.learned_net:
+        load_weights(solver.net, _find_model(state.learned_net, Path(path)))
+    _join(solver, state.history, path)
+    rank = solver.communicator.rank
+    if len(state.streams) == solver.communicator.n_ranks:
+        solver.net.context.rng.from_bytes(state.streams[rank])
+    n_tests = _tests_done(solver.param, solver.iteration)
+    for node in solver.net.nodes:
+        _seek(node.layer, solver.iteration * solver.param.iter_size)
+    for number, net in enumerate(solver.test_nets):
+        for node in net.nodes:
+            _seek(node.layer, n_tests * solver.param.test_iter[number])
+
+
+def newest_state(prefix: str) -> Path | None:
+    """The state with the highest iteration under a snapshot prefix (``-resume auto``); None if there is none."""
+    folder, stem = Path(prefix).parent, Path(prefix).name
+    found = []
+    for path in folder.glob(f"{stem}_iter_*.solverstate*"):
+        match = re.fullmatch(re.escape(stem) + r"_iter_(\d+)\.solverstate(\.h5)?", path.name)
+        if match:
+            found.append((int(match[1]), path))
+    return max(found)[1] if found else None
+
+
+def _seek(layer: object, batch: int) -> None:
+    seek = getattr(layer, "seek", None)
+    if seek:
+        seek(batch)
+
+
+def _tests_done(param: object, iteration: int) -> int:
+    interval = param.test_interval  # type: ignore[attr-defined]
+    if not interval:
+        return 0
+    first = 0 if param.test_initialization else 1  # type: ignore[attr-defined]
+    return max(-(-iteration // interval) - first, 0)
+
+
+def _find_model(learned_net: str, state: Path) -> Path:
+    beside = state.parent / Path(learned_net).name
+    return beside if not Path(learned_net).exists() and beside.exists() else Path(learned_net)
+
+
+def _split(solver: Solver, histories: list[np.ndarray]) -> list[np.ndarray]:
+    """Flat histories as Caffe keeps them: one array a parameter, the histories one after the other."""
+    params = solver.net.params
+    return [history[place].reshape(param.blob.shape)
+            for history in histories for param, place in zip(params.params, params.slices)]
+
+
+def _join(solver: Solver, arrays: list[np.ndarray], path: str | Path) -> None:
+    params, histories = solver.net.params, solver.updater.histories
+    wanted = len(histories) * len(params.params)
+    if len(arrays) != wanted:
+        raise UserError(f"{path}: holds {len(arrays)} history blobs, this solver and net need {wanted}")
+    places = [(history, p, s) for history in histories for p, s in zip(params.params, params.slices)]
+    for array, (history, param, place) in zip(arrays, places):
+        if array.size != param.blob.n_elems:
+            raise UserError(f"{path}: a history blob has shape {array.shape}, the net's parameter {param.blob.shape}")
+        history[place] = array.reshape(-1)

@@ -1,0 +1,1 @@
+"""The commands of ``python -m scaffe``: one a file, with ``main(argv) -> int``, found by its name."""

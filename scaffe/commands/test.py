@@ -1,0 +1,56 @@
+"""Score a trained net on its test data, as `caffe test` does; ranks share the batches out."""
+
+from __future__ import annotations
+
+from collectives.communicator import Communicator
+from scaffe.flags import Flags
+from scaffe.job import run_job, threads_per_rank, together
+from scaffe.log import info
+from scaffe.net import Net
+from scaffe.observers.outputs import output_lines, values_of
+from scaffe.setup import PHASES, Selection, load_kernels, net_from_file
+from scaffe.weights import load_weights
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; returns the exit code."""
+    flags = Flags("test", __doc__ or "")
+    flags.flag("model", "", "the net's prototxt")
+    flags.flag("weights", "", "trained weights, .caffemodel files with commas between")
+    flags.flag("iterations", 50, "batches to run, over all ranks")
+    flags.flag("level", 0, "the net state's level")
+    flags.flag("stage", "", "the net state's stages, with commas between")
+    flags.flag("threads", 0, "compute threads a rank; 0 shares the node's cores out")
+    flags.flag("gpu", "", "GPUs to use")
+    options = flags.parse_args(argv)
+    for name in ("model", "weights"):
+        if not getattr(options, name):
+            flags.error(f"needs -{name}")
+    return run_job(lambda communicator: _test(communicator, options))
+
+
+def _test(communicator: Communicator, options) -> int:
+    kernels = load_kernels(threads_per_rank(communicator, options.threads))
+    selection = Selection(PHASES["TEST"], options.level, tuple(filter(None, options.stage.split(","))))
+    net = together(communicator, lambda: _load(communicator, options, selection, kernels))
+    info(f"Running for {options.iterations} iterations.")
+    mine = [(batch, net.forward(), values_of(net)) for batch in range(communicator.rank, options.iterations,
+                                                                      communicator.n_ranks)]
+    net.close()
+    results = sorted(r for part in communicator.allgather_objects(mine) for r in part)
+    names = [name for name, blob, _ in net.outputs() for _ in range(blob.n_elems)]
+    for batch, _, values in results:
+        for name, value in zip(names, values):
+            info(f"Batch {batch}, {name} = {value:g}")
+    info(f"Loss: {sum(loss for _, loss, _ in results) / options.iterations:g}")
+    means = [sum(column) / options.iterations for column in zip(*(values for _, _, values in results))]
+    for line in output_lines(net, means):
+        info(line)
+    return 0
+
+
+def _load(communicator: Communicator, options, selection: Selection, kernels) -> Net:
+    net = net_from_file(options.model, selection, communicator, kernels)
+    for path in options.weights.split(","):
+        load_weights(net, path)
+    return net

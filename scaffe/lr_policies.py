@@ -1,0 +1,66 @@
+"""Caffe's learning rate policies: small functions of the iteration, in a table by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from scaffe.errors import UserError
+
+
+def fixed(p: Any, iteration: int) -> float:
+    """base_lr."""
+    return p.base_lr
+
+
+def step(p: Any, iteration: int) -> float:
+    """base_lr · gamma^floor(iteration / stepsize)."""
+    if p.stepsize <= 0:
+        raise UserError(f"lr_policy 'step' needs a stepsize above 0, got {p.stepsize}")
+    return p.base_lr * p.gamma ** (iteration // p.stepsize)
+
+
+def exp(p: Any, iteration: int) -> float:
+    """base_lr · gamma^iteration."""
+    return p.base_lr * p.gamma**iteration
+
+
+def inv(p: Any, iteration: int) -> float:
+    """base_lr · (1 + gamma · iteration)^(-power)."""
+    return p.base_lr * (1 + p.gamma * iteration) ** -p.power
+
+
+def multistep(p: Any, iteration: int) -> float:
+    """base_lr · gamma^(number of stepvalues reached)."""
+    return p.base_lr * p.gamma ** steps_reached(p, iteration)
+
+
+def poly(p: Any, iteration: int) -> float:
+    """base_lr · (1 - iteration / max_iter)^power."""
+    return p.base_lr * (1 - iteration / p.max_iter) ** p.power
+
+
+def sigmoid(p: Any, iteration: int) -> float:
+    """base_lr / (1 + exp(-gamma · (iteration - stepsize)))."""
+    return p.base_lr / (1 + math.exp(-p.gamma * (iteration - p.stepsize)))
+
+
+POLICIES: dict[str, Callable[[Any, int], float]] = {
+    f.__name__: f for f in (fixed, step, exp, inv, multistep, poly, sigmoid)
+}
+
+
+def steps_reached(p: Any, iteration: int) -> int:
+    """How many steps of the policy lie behind an iteration: the ``current_step`` of a solver state."""
+    if p.lr_policy == "step" and p.stepsize > 0:
+        return iteration // p.stepsize
+    return sum(value <= iteration for value in p.stepvalue)
+
+
+def learning_rate(p: Any, iteration: int) -> float:
+    """The rate of an iteration under a SolverParameter. Raises UserError for an unknown policy."""
+    policy = POLICIES.get(p.lr_policy)
+    if policy is None:
+        raise UserError(f"lr_policy {p.lr_policy!r} is unknown; known: {', '.join(sorted(POLICIES))}")
+    return policy(p, iteration)

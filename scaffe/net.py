@@ -1,0 +1,191 @@
+"""A net at work: forward and backward over any range of layers, with hooks at every layer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from layers.blob import Blob, Shape
+from layers.layer import Context, Layer
+from scaffe.params import FlatParams, Param
+
+Hook = Callable[[int], None]
+
+
+@dataclass
+class Node:
+    """One layer in its place in the net.
+
+    Attributes:
+        layer, param, name: the layer, its LayerParameter message and its name.
+        bottoms, tops: its blobs; ``bottom_names`` and ``top_names`` theirs.
+        propagate_down: per bottom, whether backward computes its gradient.
+        loss_weights: per top.
+        needs_backward: whether backward visits the layer.
+        follower: index of the in-place layer (ReLU) that this one can compute in the same pass.
+    """
+
+    layer: Layer
+    param: Any
+    name: str
+    bottoms: list[Blob]
+    tops: list[Blob]
+    bottom_names: list[str]
+    top_names: list[str]
+    propagate_down: list[bool] = field(default_factory=list)
+    loss_weights: list[float] = field(default_factory=list)
+    needs_backward: bool = False
+    follower: int | None = None
+    seen_shapes: tuple[Shape, ...] = ()
+
+    @property
+    def is_source(self) -> bool:
+        """Whether the layer only brings data in."""
+        return not self.bottoms
+
+    def reshape(self) -> None:
+        """Reshape the layer if a bottom's shape changed since last time (or the layer always wants it)."""
+        shapes = tuple([b.shape for b in self.bottoms])
+        if shapes == self.seen_shapes and not self.layer.reshape_always and self.bottoms:
+            return
+        self.layer.reshape(self.bottoms, self.tops)
+        self.seen_shapes = shapes
+        for top, weight in zip(self.tops, self.loss_weights):
+            if weight:
+                top.diff_flat[:] = weight
+
+    def loss(self) -> float:
+        """This layer's share of the net's loss, from its tops as they are."""
+        return sum(weight * float(top.data_flat.sum(dtype=np.float64))
+                   for top, weight in zip(self.tops, self.loss_weights) if weight)
+
+
+class Net:
+    """A built net. ``scaffe.build.build_net`` makes one from a NetParameter.
+
+    Attributes:
+        name, context: the net's name; what it lends to its layers.
+        nodes: the layers in order.
+        blobs: name → blob, in order of appearance.
+        params: the flat buffers of all learnable parameters.
+        before_forward, after_forward, before_backward, after_backward: hooks called with the layer's index.
+        data_seconds: time spent so far in layers that bring data in.
+    """
+
+    def __init__(self, name: str, context: Context, nodes: list[Node], blobs: dict[str, Blob],
+                 params: FlatParams) -> None:
+        self.name, self.context, self.nodes, self.blobs, self.params = name, context, nodes, blobs, params
+        self.before_forward: list[Hook] = []
+        self.after_forward: list[Hook] = []
+        self.before_backward: list[Hook] = []
+        self.after_backward: list[Hook] = []
+        self.data_seconds = 0.0
+        self.input_names = [t for n in nodes if n.param.type == "Input" for t in n.top_names]
+        self.output_names = sorted(_unused(nodes))
+
+    # -- running -------------------------------------------------------------------------------------------
+    def forward(self, start: int = 0, end: int | None = None) -> float:
+        """Run layers start..end (inclusive; None is the last). Returns their loss."""
+        last = len(self.nodes) - 1 if end is None else end
+        loss, absorbed = 0.0, -1
+        for index in range(start, last + 1):
+            node = self.nodes[index]
+            for hook in self.before_forward:
+                hook(index)
+            node.reshape()
+            if index != absorbed:
+                absorbed = self._forward_one(node, last)
+            if any(node.loss_weights):
+                loss += node.loss()
+            for hook in self.after_forward:
+                hook(index)
+        return loss
+
+    def _forward_one(self, node: Node, last: int) -> int:
+        """Forward one layer, with its follower where nobody looks in between. Returns the follower run, or -1."""
+        if node.is_source:
+            started = time.perf_counter()
+            node.layer.forward(node.bottoms, node.tops)
+            self.data_seconds += time.perf_counter() - started
+        elif node.follower is not None and node.follower <= last and not self.after_forward:
+            self.nodes[node.follower].reshape()
+            node.layer.forward_absorbed(node.bottoms, node.tops)
+            return node.follower
+        else:
+            node.layer.forward(node.bottoms, node.tops)
+        return -1
+
+    def backward(self, start: int | None = None, end: int = 0) -> None:
+        """Run backward from layer start (None is the last) down to end, inclusive."""
+        first = len(self.nodes) - 1 if start is None else start
+        for index in range(first, end - 1, -1):
+            node = self.nodes[index]
+            for hook in self.before_backward:
+                hook(index)
+            if node.needs_backward:
+                node.layer.backward(node.tops, node.propagate_down, node.bottoms)
+            self.params.settle(index)
+            for hook in self.after_backward:
+                hook(index)
+
+    def forward_backward(self) -> float:
+        """One forward and one backward over the whole net. Returns the loss."""
+        loss = self.forward()
+        self.backward()
+        return loss
+
+    def reshape(self) -> None:
+        """Carry changed input shapes through the whole net."""
+        for node in self.nodes:
+            node.reshape()
+
+    def clear_param_diffs(self) -> None:
+        """Make every parameter's gradient zero."""
+        self.params.clear_diffs()
+
+    def outputs(self) -> list[tuple[str, Blob, float]]:
+        """The net's outputs by name, with each one's loss weight."""
+        weights = {t: w for n in self.nodes for t, w in zip(n.top_names, n.loss_weights)}
+        return [(name, self.blobs[name], weights.get(name, 0.0)) for name in self.output_names]
+
+    # -- parameters ----------------------------------------------------------------------------------------
+    def node(self, name: str) -> Node:
+        """The layer of that name. Raises KeyError."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise KeyError(name)
+
+    def share_trained_layers(self, other: Net) -> None:
+        """Use the parameters of the other net's layers of the same names (a test net the training net's)."""
+        theirs = {n.name: n for n in other.nodes}
+        for node in self.nodes:
+            source = theirs.get(node.name)
+            for mine, blob in zip(node.layer.blobs, source.layer.blobs if source else ()):
+                if mine.shape != blob.shape:
+                    raise ValueError(f"layer {node.name!r}: shape {mine.shape} in one net, {blob.shape} in the other")
+                mine.share_data(blob)
+
+    def learnable(self) -> Sequence[Param]:
+        """The learnable parameters in layer order, each once however many layers share it."""
+        return self.params.params
+
+    def close(self) -> None:
+        """Stop the readers of data layers."""
+        for node in self.nodes:
+            close = getattr(node.layer, "close", None)
+            if close:
+                close()
+
+
+def _unused(nodes: list[Node]) -> set[str]:
+    """Names of blobs that no layer takes after they were last made."""
+    open_tops: set[str] = set()
+    for node in nodes:
+        open_tops -= set(node.bottom_names)
+        open_tops |= set(node.top_names)
+    return open_tops

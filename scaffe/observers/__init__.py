@@ -1,0 +1,1 @@
+"""Observers of the training loop, one a file."""

@@ -1,0 +1,125 @@
+"""The training loop, and what it is made of: nets, an update rule, a strategy, observers."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+from collectives.communicator import Communicator
+from scaffe.errors import UserError
+from scaffe.log import info
+from scaffe.lr_policies import learning_rate
+from scaffe.net import Net
+from scaffe.strategies import Replica, Strategy, strategies
+from scaffe.timers import Timers
+from scaffe.updater import Updater
+
+
+class Observer:
+    """Somebody who watches the loop: display, test, snapshots, signals, progress. Called in the order of the list."""
+
+    def begin(self, solver: Solver) -> None:
+        """Once, before the first iteration."""
+
+    def before_iteration(self, solver: Solver) -> None:
+        """Before an iteration; ``solver.iteration`` are done."""
+
+    def gradients_ready(self, solver: Solver, loss: float, rate: float) -> None:
+        """Between the passes and the update."""
+
+    def after_iteration(self, solver: Solver) -> None:
+        """After the update; ``solver.iteration`` counts it."""
+
+    def finish(self, solver: Solver) -> None:
+        """Once, when ``solve`` is through; not after an error."""
+
+
+class Solver:
+    """One rank's part in training a net.
+
+    Args:
+        param: the SolverParameter message, upgraded.
+        net: the training net.
+        test_nets: nets to test, sharing the training net's parameters.
+        communicator: the ranks that train together.
+        strategy: name of the strategy ("sc-b").
+        algorithm: how it reduces and broadcasts.
+        options: the command line's other options, for the strategy.
+        allow_nan: go on when the loss is not finite.
+    """
+
+    def __init__(self, param: Any, net: Net, test_nets: list[Net], communicator: Communicator, *,
+                 strategy: str = "sc-b", algorithm: str = "mpi", options: Any = None, allow_nan: bool = False) -> None:
+        self.param, self.net, self.test_nets, self.communicator = param, net, test_nets, communicator
+        self.allow_nan = allow_nan
+        self.iteration = 0
+        self.stopping = False  # set by an observer on all ranks at once: end after this iteration
+        self.timers = Timers()
+        self.observers: list[Observer] = []
+        learning_rate(param, 0)  # an unknown policy shows before hours of training
+        net.params.move(communicator.alloc)
+        self.updater = Updater(param, net.params)
+        self.strategy = self._make_strategy(strategy, algorithm, options)
+
+    def _make_strategy(self, name: str, algorithm: str, options: Any) -> Strategy:
+        try:
+            kind = strategies.get(name)
+        except KeyError as error:
+            raise UserError(error.args[0]) from error
+        made = kind(Replica(self.net, self.updater, self.communicator, self.timers, self.param.iter_size, algorithm,
+                            options))
+        if kind.before_forward is not Strategy.before_forward:
+            self.net.before_forward.append(made.before_forward)
+        if kind.after_backward is not Strategy.after_backward:
+            self.net.after_backward.append(made.after_backward)
+        return made
+
+    def solve(self) -> None:
+        """Train from the iteration reached up to max_iter, then show and test the result as Caffe does."""
+        info(f"Solving {self.net.name}")
+        info(f"Learning Rate Policy: {self.param.lr_policy}")
+        self._tell("begin")
+        self.strategy.begin()
+        self.step(self.param.max_iter - self.iteration)
+        self.strategy.settle()
+        self._tell("finish")
+        self.strategy.finish()
+        info("Optimization stopped early." if self.stopping else "Optimization Done.")
+
+    def step(self, n_iterations: int) -> None:
+        """Train that many iterations, or fewer when an observer stops it."""
+        end = self.iteration + n_iterations
+        while self.iteration < end and not self.stopping:
+            self._tell("before_iteration")
+            loss = self.strategy.iterate()
+            self._check(loss)
+            rate = learning_rate(self.param, self.iteration)
+            self._tell("gradients_ready", loss, rate)
+            self.strategy.apply(rate, self.iteration)
+            self.iteration += 1
+            self._tell("after_iteration")
+
+    def _tell(self, event: str, *values: float) -> None:
+        for observer in self.observers:
+            getattr(observer, event)(self, *values)
+
+    def _check(self, loss: float) -> None:
+        if not math.isfinite(loss) and not self.allow_nan:
+            raise UserError(f"iteration {self.iteration}: the loss is {loss} on rank {self.communicator.rank}; "
+                            "lower base_lr, or go on with -allow-nan")
+
+    def mean_over_ranks(self, values: list[float], n_parts: int | None = None) -> list[float]:
+        """Sums of the ranks' values divided by n_parts (the number of ranks unless given); called by all ranks."""
+        import numpy as np
+
+        sums = np.array(values, np.float64)
+        if self.communicator.n_ranks > 1:
+            with self.timers("communication"):
+                self.communicator.allreduce(sums, "sum", "mpi")
+        return (sums / (n_parts or self.communicator.n_ranks)).tolist()
+
+
+def seconds_since(started: float) -> float:
+    """Wall seconds since a time.perf_counter() value."""
+    return time.perf_counter() - started

@@ -1,0 +1,32 @@
+"""SGD with momentum, fused: one pass reads w, g, h and writes w, h."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from scaffe.update_rules.base import Hyper, UpdateRule, update_rules
+
+
+@update_rules.register("SGD")
+class Sgd(UpdateRule):
+    """h ← momentum · h + rate · (g + decay · w);  w ← w - h (Caffe 1.0, SGDSolver)."""
+
+    def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
+        """See UpdateRule; one history, the last step."""
+        one = w.dtype.type
+        _sgd(w, g, histories[0], one(hyper.rate), one(self.param.momentum), one(hyper.decay), hyper.l1,
+             one(hyper.scale))
+
+
+@njit(cache=True, nogil=True)
+def _sgd(w, g, h, rate, momentum, decay, l1, scale):
+    if l1:
+        for i in range(w.size):
+            h[i] = momentum * h[i] + rate * (scale * g[i] + decay * np.sign(w[i]))
+            w[i] -= h[i]
+    else:
+        for i in range(w.size):
+            step = momentum * h[i] + rate * (scale * g[i] + decay * w[i])
+            h[i] = step
+            w[i] -= step

@@ -1,0 +1,54 @@
+"""Trained weights between nets and files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from scaffe.errors import UserError
+from scaffe.files import read_model, write_model
+from scaffe.log import info
+from scaffe.net import Net, Node
+
+
+def load_weights(net: Net, path: str | Path) -> None:
+    """Copy the layers of a ``.caffemodel`` (or ``.caffemodel.h5``) that the net has, by name.
+
+    Layers that the net lacks are left out with a line in the log; layers that the file lacks keep their values.
+
+    Raises:
+        UserError: a file that cannot be read, or blobs that do not fit the net's.
+    """
+    nodes = {node.name: node for node in net.nodes}
+    for name, _, arrays in read_model(path):
+        if name not in nodes:
+            if arrays:
+                info(f"Ignoring source layer {name}")
+        elif arrays:
+            _copy(nodes[name], arrays, path)
+
+
+def _copy(node: Node, arrays: list, path: str | Path) -> None:
+    blobs = node.layer.blobs
+    if len(arrays) != len(blobs):
+        raise UserError(f"{path}: layer {node.name!r} has {len(arrays)} blobs in the file, {len(blobs)} in the net")
+    for index, (blob, array) in enumerate(zip(blobs, arrays)):
+        if _squeezed(array.shape) != _squeezed(blob.shape):
+            raise UserError(f"{path}: layer {node.name!r} blob {index} has shape {_show(array.shape)} in the file, "
+                            f"{_show(blob.shape)} in the net; to train it anew, rename the layer")
+        blob.data[...] = array.reshape(blob.shape)
+
+
+def save_weights(net: Net, path: str | Path) -> None:
+    """Write every layer of the net, those without parameters too, as Caffe does."""
+    write_model(path, net.name, [(node.param, [blob.data for blob in node.layer.blobs]) for node in net.nodes])
+
+
+def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Without leading ones: old files give every blob four axes."""
+    while len(shape) > 1 and shape[0] == 1:
+        shape = shape[1:]
+    return tuple(shape)
+
+
+def _show(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "scalar"

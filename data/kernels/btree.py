@@ -1,0 +1,86 @@
+"""LMDB's B+tree walked in place over the bytes of data.mdb (layout: lmdb.h and mdb.c of OpenLDAP's LMDB 0.9, format 1).
+
+A page starts with 16 bytes: page number, padding, flags at 10, end of the pointer table at 12. A node is 8 bytes
+(two halves of a size or page number, flags, key length), the key, and the value or the number of its overflow page.
+Every offset is checked against the file's length, so a damaged file gives a code, never a fault.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+HEADER, NODE = 16, 8
+BRANCH, LEAF, OVERFLOW = 1, 2, 4  # page flags
+BIG, SUB, DUP = 1, 2, 4  # node flags
+TRUNCATED, CORRUPT, UNSUPPORTED = -1, -2, -3  # codes
+MAX_DEPTH = 32
+
+
+@njit(cache=True, nogil=True, inline="always")
+def u16(file, at):
+    return np.int64(file[at]) | np.int64(file[at + 1]) << 8
+
+
+@njit(cache=True, nogil=True, inline="always")
+def u32(file, at):
+    return u16(file, at) | u16(file, at + 2) << 16
+
+
+@njit(cache=True, nogil=True)
+def walk(file, page_bytes, root, nodes):
+    """Write the offset in the file of every leaf node, in key order, into ``nodes`` (int64).
+
+    Returns the number of records, or a code (below zero).
+    """
+    pages, places = np.zeros(MAX_DEPTH, np.int64), np.zeros(MAX_DEPTH, np.int64)
+    depth, n_records = 0, 0
+    pages[0] = root
+    while depth >= 0:
+        page = pages[depth] * page_bytes
+        if page < 0 or page + page_bytes > file.size:
+            return TRUNCATED
+        flags, lower = u16(file, page + 10), u16(file, page + 12)
+        if lower < HEADER or lower > page_bytes or not flags & (BRANCH | LEAF) or flags & ~(BRANCH | LEAF | 16):
+            return CORRUPT
+        n_nodes = (lower - HEADER) // 2
+        if places[depth] == n_nodes:
+            depth -= 1
+            continue
+        if flags & LEAF:
+            for i in range(n_nodes):
+                node = u16(file, page + HEADER + 2 * i)
+                if node < lower or node + NODE > page_bytes or n_records == nodes.size:
+                    return CORRUPT
+                nodes[n_records] = page + node
+                n_records += 1
+            depth -= 1
+            continue
+        node = u16(file, page + HEADER + 2 * places[depth])
+        places[depth] += 1
+        if node < lower or node + NODE > page_bytes or depth + 1 == MAX_DEPTH:
+            return CORRUPT
+        depth += 1
+        pages[depth], places[depth] = u32(file, page + node) | u16(file, page + node + 4) << 32, 0
+    return n_records
+
+
+@njit(cache=True, nogil=True)
+def value_span(file, page_bytes, node):
+    """Offset and length of the value of the leaf node at offset ``node``; length is a code where it cannot be had."""
+    flags, start = u16(file, node + 4), node + NODE + u16(file, node + 6)
+    n_bytes = u32(file, node)
+    if flags & (SUB | DUP):
+        return start, UNSUPPORTED
+    if flags & BIG:
+        if start + 8 > file.size:
+            return start, CORRUPT
+        page = (u32(file, start) | u32(file, start + 4) << 32) * page_bytes
+        if page < 0 or page + HEADER + n_bytes > file.size:
+            return start, TRUNCATED
+        if u16(file, page + 10) & OVERFLOW == 0:
+            return start, CORRUPT
+        return page + HEADER, n_bytes
+    if start + n_bytes > file.size:
+        return start, TRUNCATED
+    return start, n_bytes

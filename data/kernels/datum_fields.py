@@ -1,0 +1,104 @@
+"""The fields of Datum records, found in place in a database's bytes (field numbers: caffe.proto of Caffe 1.0)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from data.kernels.btree import CORRUPT, value_span
+
+# columns of the table that find_fields writes
+STATUS, CHANNELS, HEIGHT, WIDTH, DATA, LABEL, N_FLOATS, ENCODED, N_DATA, VALUE, N_VALUE = range(11)
+N_COLUMNS = 11
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+FLOAT_FIELD = 6
+
+
+@njit(cache=True, nogil=True)
+def varint(file, at, end):
+    """Value and the offset after it; the offset is beyond ``end`` where the varint does not end in time."""
+    value, shift = np.int64(0), 0
+    while at < end and shift < 64:
+        byte = np.int64(file[at])
+        value |= (byte & 127) << shift
+        at += 1
+        shift += 7
+        if byte < 128:
+            return value, at
+    return value, end + 1
+
+
+@njit(cache=True, nogil=True)
+def _skip(file, at, end, wire):
+    """The start, length and end of a field's content; the end is beyond ``end`` where it does not fit."""
+    if wire == BYTES:
+        n_bytes, at = varint(file, at, end)
+        if n_bytes < 0 or n_bytes > end - at:
+            return at, 0, end + 1
+        return at, n_bytes, at + n_bytes
+    if wire == FIXED32:
+        return at, 4, at + 4
+    if wire == FIXED64:
+        return at, 8, at + 8
+    return at, 0, end + 1
+
+
+@njit(cache=True, nogil=True)
+def _fields(file, at, end, row):
+    """Fill one row from the Datum in file[at:end]; returns 0 or CORRUPT. Unknown fields are passed over."""
+    while at < end:
+        key, at = varint(file, at, end)
+        number, wire = key >> 3, key & 7
+        if at > end or number <= 0:
+            return CORRUPT
+        if wire == VARINT:
+            value, at = varint(file, at, end)
+            if number in (1, 2, 3):
+                row[number] = value
+            elif number == 5:
+                row[LABEL] = np.int64(np.int32(value))
+            elif number == 7:
+                row[ENCODED] = value
+        else:
+            start, n_bytes, at = _skip(file, at, end, wire)
+            if number == 4 and wire == BYTES:
+                row[DATA], row[N_DATA] = start, n_bytes
+            elif number == FLOAT_FIELD:
+                row[N_FLOATS] += n_bytes // 4
+        if at > end:
+            return CORRUPT
+    return 0
+
+
+@njit(cache=True, nogil=True)
+def find_fields(file, page_bytes, nodes, table):
+    """One row a record: where the Datum under each leaf node has its parts.
+
+    Args:
+        file: uint8, the whole data.mdb.
+        page_bytes: of the database.
+        nodes: int64 (n,), offsets of leaf nodes.
+        table: int64 (n, N_COLUMNS), written; STATUS is 0 or a code of ``btree``.
+    """
+    table[:] = 0
+    for i in range(nodes.size):
+        start, n_bytes = value_span(file, page_bytes, nodes[i])
+        table[i, VALUE], table[i, N_VALUE] = start, n_bytes
+        table[i, STATUS] = n_bytes if n_bytes < 0 else _fields(file, start, start + n_bytes, table[i])
+
+
+@njit(cache=True, nogil=True)
+def read_floats(file, start, n_bytes, out):
+    """Copy the float_data, packed or tagged one by one, of the Datum at ``start`` into ``out``, as bytes."""
+    at, end, n = start, start + n_bytes, 0
+    while at < end:
+        key, at = varint(file, at, end)
+        number, wire = key >> 3, key & 7
+        if wire == VARINT:
+            _, at = varint(file, at, end)
+            continue
+        begin, n_content, at = _skip(file, at, end, wire)
+        if number == FLOAT_FIELD:
+            for i in range(n_content):
+                out[n + i] = file[begin + i]
+            n += n_content

@@ -1,0 +1,119 @@
+"""Batches made ahead by threads: a ring of buffers, filled in order of demand whatever the number of threads."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+Job = TypeVar("Job")
+Slot = TypeVar("Slot")
+
+
+class _Ring(Generic[Job, Slot]):
+    """What the threads share. Batch b lives in slot b mod n_slots, which is filled again once batch b is given back."""
+
+    def __init__(self, jobs: Iterator[Job], fill: Callable[[Job, Slot], None], slots: list[Slot]) -> None:
+        self.jobs, self.fill, self.slots = jobs, fill, slots
+        self.changed = threading.Condition()
+        self.n_taken = self.n_freed = 0  # batches begun by threads; batches given back by the consumer
+        self.ready: dict[int, BaseException | None] = {}
+        self.stopped = False
+        self.threads: list[threading.Thread] = []
+
+    def take(self) -> tuple[int, Job] | None:
+        """The next batch to make, once its slot is free; None when it is time to go."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.stopped or self.n_taken < self.n_freed + len(self.slots))
+            if self.stopped:
+                return None
+            batch = self.n_taken
+            self.n_taken += 1
+            try:
+                return batch, next(self.jobs)
+            except BaseException as error:
+                self._finish(batch, error)
+                return None
+
+    def work(self) -> None:
+        """A reader thread's life."""
+        while (task := self.take()) is not None:
+            batch, job = task
+            error: BaseException | None = None
+            try:
+                self.fill(job, self.slots[batch % len(self.slots)])
+            except BaseException as caught:
+                error = caught
+            with self.changed:
+                self._finish(batch, error)
+
+    def _finish(self, batch: int, error: BaseException | None) -> None:
+        self.ready[batch] = error
+        self.stopped = self.stopped or error is not None
+        self.changed.notify_all()
+
+    def stop(self) -> None:
+        """Ask the threads to go and wait until they have."""
+        with self.changed:
+            self.stopped = True
+            self.changed.notify_all()
+        for thread in self.threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+
+class Prefetcher(Generic[Job, Slot]):
+    """Fills slots from jobs, ahead of the consumer and in the jobs' order.
+
+    Args:
+        jobs: one item a batch; drawn from under a lock.
+        fill: makes the batch of a job in a slot; called by many threads at once.
+        slots: buffers, reused for ever; the consumer holds one, so n slots are n - 1 batches ahead.
+        n_threads: readers; 0 makes each batch when it is asked for, in the caller's thread.
+    """
+
+    def __init__(self, jobs: Iterator[Job], fill: Callable[[Job, Slot], None], slots: list[Slot],
+                 n_threads: int = 1) -> None:
+        self._ring = _Ring(jobs, fill, slots)
+        self._n_given, self._n_threads = 0, n_threads
+        # daemons, so that a forgotten feed cannot hold up the interpreter's exit; the finalizer runs at exit
+        # too, before daemons would be frozen, and lets each thread end what it is doing
+        self._finalizer = weakref.finalize(self, _Ring.stop, self._ring)
+
+    def next(self) -> Slot:
+        """The next batch's slot, valid until the call after this. Raises what ``fill`` or ``jobs`` raised for it."""
+        ring = self._ring
+        if self._n_threads == 0:
+            ring.fill(next(ring.jobs), ring.slots[0])
+            return ring.slots[0]
+        self._start()
+        with ring.changed:
+            ring.n_freed = self._n_given
+            ring.changed.notify_all()
+            ring.changed.wait_for(lambda: self._n_given in ring.ready or self._idle())
+            if self._n_given not in ring.ready:
+                raise RuntimeError("the feed is closed")
+            error = ring.ready.pop(self._n_given)
+        if error is not None:
+            self.close()
+            raise error
+        self._n_given += 1
+        return ring.slots[(self._n_given - 1) % len(ring.slots)]
+
+    def close(self) -> None:
+        """End the threads; they finish the batch in hand first. May be called twice."""
+        self._finalizer()
+
+    def _start(self) -> None:
+        """Threads begin with the first demand, so that nets that are only looked at cost none."""
+        ring: _Ring[Any, Any] = self._ring
+        if ring.threads or ring.stopped:
+            return
+        ring.threads = [threading.Thread(target=ring.work, name=f"reader-{i}", daemon=True)
+                        for i in range(self._n_threads)]
+        for thread in ring.threads:
+            thread.start()
+
+    def _idle(self) -> bool:
+        return self._ring.stopped and not any(thread.is_alive() for thread in self._ring.threads)

@@ -1,0 +1,114 @@
+"""An LMDB database mapped into memory and found by record number, without a lock and without the interpreter's lock.
+
+The B+tree is walked once, over leaf pages alone, so opening costs 8 bytes of memory a record and large values are not
+touched; records then lie at known offsets in the map. Any number of threads and processes may read at once.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from pathlib import Path
+
+import numpy as np
+
+from data.errors import DataError
+
+MAGIC, FORMAT = 0xBEEFC0DE, 1
+# after a page header: magic, format, address, map bytes; two trees (free list, records); last page, transaction
+META = struct.Struct("<IIQQ" + 2 * "IHHQQQQQ" + "QQ")
+HEADER = 16
+NO_PAGE = (1 << 64) - 1
+DUPSORT_FLAGS = 0x04 | 0x10 | 0x20 | 0x40
+WHY = {-1: "the file is cut short", -2: "the file is damaged",
+       -3: "duplicate keys and named databases are not supported"}
+
+
+class LmdbFile:
+    """Keys and values of the main database of an LMDB environment, by their place in key order.
+
+    Args:
+        path: the environment's folder, or its data file.
+
+    Attributes:
+        bytes: uint8, the whole file, mapped read-only.
+        page_bytes: the database's page length.
+        nodes: int64 (n_records,), offsets of the leaf nodes in key order.
+
+    Raises:
+        DataError: there is no database, it is not LMDB, or it is cut short, damaged or empty.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        file = self.path / "data.mdb" if self.path.is_dir() else self.path
+        self.bytes = _map(file, self.path)
+        self.page_bytes, root, n_records, last_page = self._meta()
+        if n_records == 0:
+            raise DataError(f"{self.path}: the database is empty")
+        if self.bytes.size < (last_page + 1) * self.page_bytes:
+            raise DataError(f"{self.path}: cut short: expected at least {(last_page + 1) * self.page_bytes} bytes in "
+                            f"{file.name}, found {self.bytes.size}")
+        self.nodes = self._walk(root, n_records)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def key(self, place: int) -> bytes:
+        """The key at this place."""
+        node = int(self.nodes[place])
+        n_bytes = int.from_bytes(self.bytes[node + 6:node + 8].tobytes(), "little")
+        return self.bytes[node + 8:node + 8 + n_bytes].tobytes()
+
+    def value(self, place: int) -> np.ndarray:
+        """The value at this place, uint8, a view into the map. Raises DataError where the file is damaged there."""
+        from data.kernels.btree import value_span
+
+        start, n_bytes = value_span(self.bytes, self.page_bytes, self.nodes[place])
+        if n_bytes < 0:
+            raise DataError(f"{self.path}: record {self.key(place)!r}: {WHY[int(n_bytes)]}")
+        return self.bytes[start:start + n_bytes]
+
+    def _meta(self) -> tuple[int, int, int, int]:
+        """Page length, root page, records and last page, from the newer of the two meta pages."""
+        metas = []
+        first = self._meta_at(0)
+        for meta in (first, self._meta_at(first[4]) if first else None):
+            if meta and meta[:2] == (MAGIC, FORMAT):
+                metas.append(meta)
+        if not metas:
+            found = f"format {first[1]}" if first and first[0] == MAGIC else "something else"
+            raise DataError(f"{self.path}: expected an LMDB database of format {FORMAT}, found {found}")
+        newest = max(metas, key=lambda meta: meta[-1])
+        flags, n_records, root, last_page = newest[13], newest[18], newest[19], newest[20]
+        if flags & DUPSORT_FLAGS:
+            raise DataError(f"{self.path}: {WHY[-3]}")
+        return newest[4], root, 0 if root == NO_PAGE else n_records, last_page
+
+    def _meta_at(self, page: int) -> tuple | None:
+        end = page + HEADER + META.size
+        return META.unpack(self.bytes[page + HEADER:end].tobytes()) if end <= self.bytes.size else None
+
+    def _walk(self, root: int, n_records: int) -> np.ndarray:
+        from data.kernels.btree import walk
+
+        if n_records > self.bytes.size // 8:
+            raise DataError(f"{self.path}: {WHY[-2]}: {n_records} records do not fit into {self.bytes.size} bytes")
+        nodes = np.empty(n_records, np.int64)
+        n_found = walk(self.bytes, self.page_bytes, root, nodes)
+        if n_found != n_records:
+            raise DataError(f"{self.path}: {WHY.get(n_found, f'expected {n_records} records, found {n_found}')}")
+        return nodes
+
+
+def _map(file: Path, path: Path) -> np.ndarray:
+    try:
+        with file.open("rb") as handle:
+            if not path.stat() or not file.stat().st_size:
+                raise DataError(f"{path}: {file.name} has no bytes")
+            return np.frombuffer(mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    except FileNotFoundError:
+        what = f"has no {file.name}; is it an LMDB folder?" if path.exists() else "no such file or folder"
+        raise DataError(f"{path}: {what}") from None
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from None

@@ -1,0 +1,16 @@
+"""All-gather on a ring: P - 1 rounds, each passing one part on to the next rank.
+
+Cost, a rank: sends and receives (P-1)/P n_elems in P - 1 rounds of one part; the wire's limit.
+Wins: large messages. Source: Thakur, Rabenseifner, Gropp 2005, section 4.1.
+"""
+
+from __future__ import annotations
+
+from ..call import Call
+from ..plan import Step
+from ..ring import Ring
+
+
+def plan(rank: int, call: Call) -> list[Step]:
+    """Steps of `rank`; every rank ends with all parts."""
+    return Ring(rank, call).allgather(send_own=True)

@@ -1,0 +1,59 @@
+"""From a collective and the name of an algorithm to one rank's plan: the modules of `algorithms` by their names."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+
+from . import algorithms, tree
+from .call import Call
+from .errors import CommError
+from .names import parse
+from .plan import Plan, Step
+
+COLLECTIVES = ("reduce", "bcast", "allreduce", "reduce_scatter", "allgather")
+
+
+def plan(collective: str, name: str, rank: int, call: Call) -> Plan:
+    """What `rank` does in `collective` by algorithm `name` (as in `names`; not `mpi`).
+
+    Raises CommError on an unknown collective or name, or where the algorithm cannot do the collective.
+    """
+    module = _module(collective, name)
+    if call.n_ranks == 1 or call.n_elems == 0:
+        steps: list[Step] = []
+    elif parse(name).shape == "tree":
+        steps = module.plan(rank, call, tree.build(name, call.topology, call.root))
+    else:
+        steps = module.plan(rank, call)
+    return Plan(rank, call.n_ranks, call.n_elems, tuple(steps))
+
+
+def plans(collective: str, name: str, call: Call) -> list[Plan]:
+    """The plans of all ranks."""
+    return [plan(collective, name, rank, call) for rank in range(call.n_ranks)]
+
+
+def can(collective: str, name: str) -> bool:
+    """Whether there is a planner for `collective` by algorithm `name`."""
+    return f"{collective}_{parse(name).shape}" in _modules()
+
+
+def shapes(collective: str) -> list[str]:
+    """Shapes (as in `names.SHAPES`, and `tree`) that can do `collective`."""
+    return [module[len(collective) + 1:] for module in _modules()
+            if module.rpartition("_")[0] == collective]
+
+
+@cache
+def _modules() -> tuple[str, ...]:
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(algorithms.__path__)))
+
+
+def _module(collective: str, name: str):
+    if collective not in COLLECTIVES:
+        raise CommError(f"no collective is called {collective!r}: known are {', '.join(COLLECTIVES)}")
+    if not can(collective, name):
+        raise CommError(f"algorithm {name!r} cannot do {collective}: {', '.join(shapes(collective))} can")
+    return importlib.import_module(f".{collective}_{parse(name).shape}", algorithms.__name__)

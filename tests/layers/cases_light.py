@@ -58,10 +58,52 @@ CASES: dict[str, list[Case]] = {
         Case('type: "Parameter" parameter_param { shape { dim: 2 dim: 3 } }'),
         Case('type: "Parameter" parameter_param { shape { dim: 2 dim: 3 dim: 2 dim: 2 } }', label="image"),
     ],
+    "Reduction": [Case(f'type: "Reduction" reduction_param {{ operation: {op} axis: {axis} coeff: 0.7 }}', (IMAGE,),
+                       batch=axis != 0, label=f"{op} {axis}")
+                  for op in ("SUM", "ASUM", "SUMSQ", "MEAN") for axis in (0, 1, -2)],
+    "Tile": [Case(f'type: "Tile" tile_param {{ axis: {axis} tiles: 3 }}', (IMAGE,), batch=axis != 0)
+             for axis in (0, 1, -1)],
+    "ArgMax": [
+        Case('type: "ArgMax" argmax_param { top_k: 2 }', (IMAGE,)),
+        Case('type: "ArgMax" argmax_param { out_max_val: true }', (MATRIX,), label="values"),
+        Case('type: "ArgMax" argmax_param { out_max_val: true axis: 1 }', (IMAGE,), label="axis"),
+    ],
+    "BatchReindex": [
+        Case('type: "BatchReindex"', ((3, 2, 2, 2), np.array([2, 0, 2, 1, 2.0])), gradient=(0,)),
+        Case('type: "BatchReindex"', ((3, 2), np.array([1.0])), gradient=(0,)),
+    ],
+    "Filter": [Case('type: "Filter"', ((4, 2, 2, 1), (4, 3), np.array([1, 0, 0, 2.0])), gradient=(0, 1), n_tops=2),
+               Case('type: "Filter"', ((3, 2), np.array([[1], [1], [0.0]])), gradient=(0,))],
+    "Crop": [
+        Case('type: "Crop" crop_param { offset: 1 }', ((2, 2, 4, 3), (2, 2, 2, 2))),
+        Case('type: "Crop" crop_param { axis: 1 offset: 1 offset: 0 offset: 2 }', ((1, 3, 3, 3), (1, 2, 3, 1))),
+        Case('type: "Crop" crop_param { axis: -1 }', ((2, 4), (2, 3))),
+    ],
+    "Embed": [
+        Case('type: "Embed" embed_param { input_dim: 4 num_output: 3 weight_filler { type: "xavier" } '
+             'bias_filler { type: "uniform" } }', (np.array([3, 1, 3, 0.0]),), gradient=()),
+        Case('type: "Embed" embed_param { input_dim: 3 num_output: 2 bias_term: false weight_filler { type: "xavier" }'
+             " }", (np.array([0, 1, 2, 2.0]).reshape(2, 1, 2),), gradient=(), label="image"),
+    ],
+    "MVN": [
+        *[Case(f'type: "MVN" mvn_param {{ {options} }}', (IMAGE,), label=options)
+          for options in ("", "across_channels: true", "normalize_variance: false")],
+        Case('type: "MVN" mvn_param { across_channels: true }', ((2, 5),), label="matrix"),
+    ],
+    "Im2col": [
+        Case('type: "Im2col" convolution_param { kernel_size: 2 stride: 2 pad: 1 }', ((2, 2, 3, 3),)),
+        Case('type: "Im2col" convolution_param { kernel_h: 3 kernel_w: 1 pad_h: 1 pad_w: 0 stride_h: 1 stride_w: 2 }',
+             ((1, 2, 3, 4),)),
+        Case('type: "Im2col" convolution_param { kernel_size: 2 dilation: 2 }', ((1, 2, 4, 3),), label="dilation"),
+        Case('type: "Im2col" convolution_param { kernel_size: 2 kernel_size: 1 kernel_size: 2 }', ((1, 2, 2, 2, 3),),
+             label="volume"),
+        Case('type: "Im2col" convolution_param { kernel_size: 2 axis: 2 }', ((2, 1, 2, 3),), label="axis"),
+    ],
 }
 
 NO_GRADIENT: dict[str, str] = {
     "Accuracy": "counts right answers: constant almost everywhere",
+    "ArgMax": "indices; the values' gradient is not defined by Caffe",
     "Data": "a source of data",
     "DummyData": "no bottoms",
     "Input": "no bottoms",

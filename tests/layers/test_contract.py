@@ -77,6 +77,7 @@ def test_another_batch_size_gives_what_a_new_layer_gives(case: Case) -> None:
 
 
 def _diffs(rig) -> list[np.ndarray]:
+    rig.forward()
     rng = np.random.default_rng(5)
     return [rng.normal(size=blob.shape) for blob in rig.top]
 

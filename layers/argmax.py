@@ -1,0 +1,49 @@
+"""ArgMax: where the largest elements are (Caffe 1.0)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.labels import check_axis
+from layers.layer import layer_types
+from layers.neuron import NoGradient
+
+
+@layer_types.register("ArgMax")
+class ArgMax(NoGradient):
+    """The top_k largest elements, largest first, the higher index first among equals.
+
+    With ``axis``: along it, their indices (or values, with out_max_val), the axis shrunk to top_k. Without: over
+    each item's elements in Caffe's order, (N, 1, top_k) indices, or (N, 2, top_k) indices and values; as many axes
+    as the bottom, at least 3.
+    """
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Shape the top. Raises LayerError where top_k does not fit."""
+        p = self.param.argmax_param
+        shape = bottom[0].shape
+        self.axis = check_axis(bottom[0], p.axis) if p.HasField("axis") else None
+        n_candidates = bottom[0].count(1) if self.axis is None else shape[self.axis]
+        if not 1 <= p.top_k <= n_candidates:
+            raise LayerError(f"top_k must be 1 to {n_candidates} for a bottom of shape {shape}, got {p.top_k}")
+        if self.axis is not None:
+            top[0].reshape((*shape[: self.axis], p.top_k, *shape[self.axis + 1 :]))
+        else:
+            top[0].reshape((shape[0], 2 if p.out_max_val else 1, p.top_k) + (1,) * (len(shape) - 3))
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Find them."""
+        p = self.param.argmax_param
+        x = bottom[0].data
+        x = x.reshape(x.shape[0], -1) if self.axis is None else np.moveaxis(x, self.axis, -1)
+        places = np.argsort(x, axis=-1, kind="stable")[..., ::-1][..., : p.top_k]
+        values = np.take_along_axis(x, places, axis=-1)
+        if self.axis is not None:
+            np.moveaxis(top[0].data, self.axis, -1)[...] = values if p.out_max_val else places
+        else:
+            rows = np.stack([places, values] if p.out_max_val else [places], axis=1)
+            top[0].data[...] = rows.reshape(top[0].shape)

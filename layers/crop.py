@@ -1,0 +1,47 @@
+"""Crop: a window of one blob, as large as another (Caffe 1.0)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.labels import check_axis
+from layers.layer import Layer, layer_types
+
+
+@layer_types.register("Crop")
+class Crop(Layer):
+    """Bottom 0 cut to bottom 1's shape from ``axis`` on, at the given offsets (one for all axes, or one each)."""
+
+    n_bottoms = (2, 2)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Place the window. Raises LayerError where it does not fit."""
+        p = self.param.crop_param
+        axis = check_axis(bottom[0], p.axis)
+        n_cropped = bottom[0].ndim - axis
+        offsets = list(p.offset) or [0]
+        if len(offsets) not in (1, n_cropped):
+            raise LayerError(f"wants 1 offset or {n_cropped} (one per axis from {axis} on), got {len(offsets)}")
+        offsets *= n_cropped // len(offsets)
+        shape = bottom[0].shape
+        wanted = bottom[1].shape[axis : bottom[0].ndim]
+        if len(wanted) != n_cropped or any(o + w > n for o, w, n in zip(offsets, wanted, shape[axis:])):
+            raise LayerError(f"a crop of {wanted} at {tuple(offsets)} does not fit {shape[axis:]}")
+        self.window = (slice(None),) * axis + tuple(slice(o, o + w) for o, w in zip(offsets, wanted))
+        top[0].reshape((*shape[:axis], *wanted))
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Cut."""
+        np.copyto(top[0].data, bottom[0].data[self.window])
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """The diff inside the window, 0 outside; 0 for bottom 1, which gives its shape only."""
+        if propagate_down[0]:
+            bottom[0].diff_flat[...] = 0
+            bottom[0].diff[self.window] = top[0].diff
+        if propagate_down[1]:
+            bottom[1].diff_flat[...] = 0

@@ -1,0 +1,136 @@
+"""Losses of many classes or bits: infogain and sigmoid cross entropy (Caffe 1.0's formulas)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from layers.activations import sigmoid
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.labels import (
+    BATCH_SIZE,
+    VALID,
+    by_position,
+    check_label_count,
+    normalizer,
+    put_by_position,
+    read_labels,
+)
+from layers.layer import layer_types
+from layers.loss import LossLayer
+from layers.losses import LEAST_PROBABILITY
+from layers.neuron import refuse_gradient
+
+
+@layer_types.register("SigmoidCrossEntropyLoss")
+class SigmoidCrossEntropyLoss(LossLayer):
+    """-(t log s(x) + (1 - t) log(1 - s(x))) summed over elements, by a form that does not overflow; s: sigmoid."""
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Read the normalisation (BATCH_SIZE unless given) and the ignored target."""
+        p = self.param.loss_param
+        self.mode = p.normalization if p.HasField("normalization") else VALID if p.normalize else BATCH_SIZE
+        self.ignored = p.ignore_label if p.HasField("ignore_label") else None
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """A scalar. Raises LayerError where the bottoms differ in size."""
+        super().reshape(bottom, top)
+        if bottom[0].n_elems != bottom[1].n_elems:
+            raise LayerError(f"wants a target per prediction, got shapes {bottom[0].shape} and {bottom[1].shape}")
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Compute the loss."""
+        x = bottom[0].data
+        target = bottom[1].data.reshape(x.shape)
+        self._counts = np.True_ if self.ignored is None else target.astype(np.int64) != self.ignored
+        losses = np.maximum(x, 0) - x * target + np.log1p(np.exp(-np.abs(x)))
+        n_valid = int(np.count_nonzero(np.broadcast_to(self._counts, x.shape)))
+        self._divisor = normalizer(self.mode, x.shape[0], bottom[0].count(1), n_valid)
+        top[0].data[...] = np.where(self._counts, losses, 0).sum() / self._divisor
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """s(x) - t, 0 where ignored."""
+        refuse_gradient(propagate_down, [1])
+        if propagate_down[0]:
+            x = bottom[0].data
+            gradient = sigmoid(x) - bottom[1].data.reshape(x.shape)
+            scale = self.weight(top) / self._divisor
+            bottom[0].diff[...] = np.where(self._counts, gradient * scale, 0)
+
+
+@layer_types.register("InfogainLoss")
+class InfogainLoss(LossLayer):
+    """-sum_k H[label, k] log softmax(x)_k per position, with an infogain matrix H from a file or a third bottom.
+
+    Tops: the loss; on request the softmax of the first bottom.
+    """
+
+    n_bottoms = (2, 3)
+    n_tops = (1, 2)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Read the matrix. Raises LayerError where there is none, or for the deprecated ``normalize``."""
+        p = self.param.loss_param
+        if p.HasField("normalize"):
+            raise LayerError('normalize is not for this layer; use "normalization"')
+        self.ignored = p.ignore_label if p.HasField("ignore_label") else None
+        self._matrix = self._read_matrix() if len(bottom) < 3 else None
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """A scalar, and the shape of bottom 0. Raises LayerError where labels or matrix do not fit."""
+        super().reshape(bottom, top)
+        self.axis = check_label_count(bottom[0], bottom[1], self.param.infogain_loss_param.axis)
+        n_classes = bottom[0].shape[self.axis]
+        n_elems = bottom[2].n_elems if self._matrix is None else self._matrix.size
+        if n_elems != n_classes**2:
+            raise LayerError(f"wants an infogain matrix of {n_classes} x {n_classes}, got {n_elems} elements")
+        if len(top) > 1:
+            top[1].reshape(bottom[0].shape)
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Compute the loss. Raises LayerError for a label out of range."""
+        self._prob = softmax(by_position(bottom[0].data, self.axis))
+        n_classes = self._prob.shape[1]
+        self._labels, self._counts = read_labels(bottom[1].data, n_classes, self.ignored)
+        logs = np.log(np.maximum(self._prob, self._prob.dtype.type(LEAST_PROBABILITY)))
+        losses = -(self._gains(bottom, n_classes) * logs).sum(axis=1)
+        shape = bottom[0].count(0, self.axis), bottom[0].count(self.axis + 1)
+        self._divisor = normalizer(self.param.loss_param.normalization, *shape, int(self._counts.sum()))
+        top[0].data[...] = losses[self._counts].sum() / self._divisor
+        if len(top) > 1:
+            put_by_position(self._prob, self.axis, top[1].data)
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """softmax times the row sum of H, minus the row of H; 0 where ignored."""
+        refuse_gradient(propagate_down, [1, 2])
+        if propagate_down[0]:
+            gains = self._gains(bottom, self._prob.shape[1])
+            gradient = self._prob * gains.sum(axis=1, keepdims=True) - gains
+            gradient *= (self._counts * (self.weight(top) / self._divisor))[:, None]
+            put_by_position(gradient, self.axis, bottom[0].diff)
+
+    def _gains(self, bottom: Sequence[Blob], n_classes: int) -> np.ndarray:
+        """(positions, classes): the row of H that belongs to each label."""
+        matrix = bottom[2].data if self._matrix is None else self._matrix
+        return matrix.reshape(n_classes, n_classes)[self._labels]
+
+    def _read_matrix(self) -> np.ndarray:
+        """H from a file that holds a binary BlobProto."""
+        source = self.param.infogain_loss_param.source
+        if not source:
+            raise LayerError("wants infogain_loss_param.source or a third bottom for the infogain matrix")
+        message = type(self.param)().blobs.add()
+        try:
+            message.ParseFromString(Path(source).read_bytes())
+        except Exception as error:
+            raise LayerError(f"cannot read an infogain matrix from {source}: {error}") from error
+        return np.array(message.double_data or message.data, self.context.dtype)
+
+
+def softmax(rows: np.ndarray) -> np.ndarray:
+    """Softmax along the last axis."""
+    powers = np.exp(rows - rows.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)

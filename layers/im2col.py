@@ -1,0 +1,87 @@
+"""Im2col: the windows that a convolution sees, as channels (Caffe 1.0)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.labels import check_axis
+from layers.layer import Layer, layer_types
+
+
+@layer_types.register("Im2col")
+class Im2col(Layer):
+    """Channel c * K + k of the top holds, at each output position, the k-th of the K elements of c's window there."""
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Channels times the window, and the convolution's output positions. Raises LayerError where it cannot be."""
+        p, shape = self.param.convolution_param, bottom[0].shape
+        self.axis = check_axis(bottom[0], p.axis)
+        n = len(shape) - self.axis - 1
+        if n < 1:
+            raise LayerError(f"wants spatial axes behind channel axis {self.axis}, got shape {shape}")
+        self.kernel = per_axis(p, "kernel_size", n, None, "kernel")
+        self.stride, self.pad, self.dilation = (per_axis(p, *a) for a in (
+            ("stride", n, 1, "stride"), ("pad", n, 0, "pad"), ("dilation", n, 1, None)))
+        extents = [d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel)]
+        self.out = tuple((size + 2 * p - e) // s + 1
+                         for size, p, e, s in zip(shape[self.axis + 1 :], self.pad, extents, self.stride))
+        if min(self.out) < 1:
+            raise LayerError(f"a window of {tuple(extents)} does not fit {shape[self.axis + 1 :]} padded by {self.pad}")
+        top[0].reshape((*shape[: self.axis], shape[self.axis] * prod(self.kernel), *self.out))
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Copy the windows."""
+        padded = np.pad(bottom[0].data, self._margins(bottom[0]))
+        for place, window in self._windows():
+            np.copyto(top[0].data[place], padded[window])
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Sum the windows' diffs."""
+        if not propagate_down[0]:
+            return
+        margins = self._margins(bottom[0])
+        padded = np.zeros([n + a + b for n, (a, b) in zip(bottom[0].shape, margins)], bottom[0].dtype)
+        for place, window in self._windows():
+            padded[window] += top[0].diff[place]
+        inside = tuple(slice(a, a + n) for n, (a, _) in zip(bottom[0].shape, margins))
+        bottom[0].diff[...] = padded[inside]
+
+    def _margins(self, bottom: Blob) -> list[tuple[int, int]]:
+        return [(0, 0)] * (self.axis + 1) + [(p, p) for p in self.pad]
+
+    def _windows(self) -> list[tuple[tuple[slice, ...], tuple[slice, ...]]]:
+        """Per element of the window: where it goes in the top, and where it comes from in the padded bottom."""
+        ahead, n_window = (slice(None),) * self.axis, prod(self.kernel)
+        pairs = []
+        for k, offsets in enumerate(product(*map(range, self.kernel))):
+            starts = [o * d for o, d in zip(offsets, self.dilation)]
+            steps = [slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(starts, self.out, self.stride)]
+            pairs.append(((*ahead, slice(k, None, n_window)), (*ahead, slice(None), *steps)))
+        return pairs
+
+
+def per_axis(p: Any, name: str, n_axes: int, default: int | None, stem: str | None) -> tuple[int, ...]:
+    """A setting of a ConvolutionParameter for each spatial axis: repeated once, once per axis, or as stem_h, stem_w.
+
+    Raises LayerError where it is given both ways, the wrong number of times, or (default None) not at all; and for
+    values that cannot be: everything but padding is at least 1.
+    """
+    values = list(getattr(p, name))
+    if stem and (p.HasField(f"{stem}_h") or p.HasField(f"{stem}_w")):
+        if n_axes != 2 or values:
+            raise LayerError(f"{stem}_h and {stem}_w are for 2 spatial axes and exclude {name}")
+        values = [getattr(p, f"{stem}_h"), getattr(p, f"{stem}_w")]
+    if not values and default is not None:
+        values = [default]
+    if len(values) not in (1, n_axes):
+        raise LayerError(f"{name} is to be given once or once per spatial axis ({n_axes}), got {len(values)}")
+    if name != "pad" and min(values) < 1:
+        raise LayerError(f"{name} must be at least 1, got {values}")
+    return tuple(values * n_axes)[:n_axes]

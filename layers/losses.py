@@ -1,0 +1,168 @@
+"""Losses of single numbers and pairs: Euclidean, hinge, multinomial logistic, contrastive (Caffe 1.0's formulas)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.labels import read_labels
+from layers.layer import layer_types
+from layers.loss import LossLayer
+from layers.neuron import refuse_gradient
+
+LEAST_PROBABILITY = 1e-20  # Caffe's clamp before a logarithm
+NEAR_ZERO = 1e-4  # keeps the contrastive gradient finite for equal pairs
+L1, L2 = 1, 2  # HingeLossParameter.Norm
+
+
+@layer_types.register("EuclideanLoss")
+class EuclideanLoss(LossLayer):
+    """Half the squared distance, per item: sum((a - b)^2) / (2 N)."""
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """A scalar. Raises LayerError where the bottoms differ in their elements per item."""
+        super().reshape(bottom, top)
+        if bottom[0].n_elems != bottom[1].n_elems:
+            raise LayerError(f"wants bottoms of one size per item, got shapes {bottom[0].shape} and {bottom[1].shape}")
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Compute the loss."""
+        self._difference = bottom[0].data - bottom[1].data.reshape(bottom[0].shape)
+        top[0].data[...] = np.square(self._difference).sum() / (2 * bottom[0].shape[0])
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """(a - b) / N for the first bottom, its negative for the second."""
+        scale = self.weight(top) / bottom[0].shape[0]
+        for blob, sign, wanted in zip(bottom, (1, -1), propagate_down):
+            if wanted:
+                blob.diff[...] = (sign * scale * self._difference).reshape(blob.shape)
+
+    def allow_force_backward(self, bottom_index: int) -> bool:
+        """Both bottoms have a gradient."""
+        return True
+
+
+@layer_types.register("HingeLoss")
+class HingeLoss(LossLayer):
+    """One-against-all hinge: the sum over classes of max(0, 1 - t x), squared for norm L2, per item; t is 1 or -1."""
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """A scalar. Raises LayerError for more than one label an item."""
+        super().reshape(bottom, top)
+        check_one_label(bottom)
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Compute the loss. Raises LayerError for a label out of range."""
+        scores = bottom[0].data.reshape(bottom[0].shape[0], -1)
+        labels, _ = read_labels(bottom[1].data, scores.shape[1])
+        self._signs = np.full(scores.shape, -1, scores.dtype)
+        self._signs[np.arange(len(labels)), labels] = 1
+        self._margins = np.maximum(0, 1 - self._signs * scores)
+        total = self._margins.sum() if self._norm() == L1 else np.square(self._margins).sum()
+        top[0].data[...] = total / scores.shape[0]
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """-t where the margin is broken, per item (times twice the margin for L2)."""
+        refuse_gradient(propagate_down, [1])
+        if propagate_down[0]:
+            slope = np.sign(self._margins) if self._norm() == L1 else 2 * self._margins
+            scale = self.weight(top) / bottom[0].shape[0]
+            bottom[0].diff[...] = (-scale * self._signs * slope).reshape(bottom[0].shape)
+
+    def _norm(self) -> int:
+        return self.param.hinge_loss_param.norm
+
+
+@layer_types.register("MultinomialLogisticLoss")
+class MultinomialLogisticLoss(LossLayer):
+    """-log of the probability given to the label, per item; the bottom holds probabilities."""
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """A scalar. Raises LayerError for more than one label an item."""
+        super().reshape(bottom, top)
+        check_one_label(bottom)
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Compute the loss. Raises LayerError for a label out of range."""
+        _, true = self._true(bottom)
+        top[0].data[...] = -np.log(true).sum() / len(true)
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """-1 / probability at the label, per item; 0 elsewhere."""
+        refuse_gradient(propagate_down, [1])
+        if propagate_down[0]:
+            place, true = self._true(bottom)
+            gradient = np.zeros((len(true), bottom[0].count(1)), true.dtype)
+            gradient[place] = -self.weight(top) / (len(true) * true)
+            bottom[0].diff[...] = gradient.reshape(bottom[0].shape)
+
+    @staticmethod
+    def _true(bottom: Sequence[Blob]) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+        """Where the labels are in (items, classes), and the clamped probabilities there."""
+        rows = bottom[0].data.reshape(bottom[0].shape[0], -1)
+        labels, _ = read_labels(bottom[1].data, rows.shape[1])
+        place = np.arange(len(labels)), labels
+        return place, np.maximum(rows[place], rows.dtype.type(LEAST_PROBABILITY))
+
+
+@layer_types.register("ContrastiveLoss")
+class ContrastiveLoss(LossLayer):
+    """Half the mean over pairs of d^2 where similar, max(margin - d, 0)^2 where not (Hadsell, Chopra and LeCun 2006).
+
+    Bottoms: two of shape (N, C[, 1, 1]) and the similarities (N), 0 or not. With ``legacy_version`` dissimilar pairs
+    cost max(margin - d^2, 0).
+    """
+
+    n_bottoms = (3, 3)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """A scalar. Raises LayerError where the shapes do not fit."""
+        super().reshape(bottom, top)
+        n_items = bottom[0].shape[0]
+        vectors = all(b.ndim >= 2 and b.count(2) == 1 for b in bottom[:2])
+        if not vectors or bottom[0].n_elems != bottom[1].n_elems or bottom[2].n_elems != n_items:
+            raise LayerError("wants two bottoms (N, C) and one (N), got shapes "
+                             + ", ".join(str(b.shape) for b in bottom))
+
+    def allow_force_backward(self, bottom_index: int) -> bool:
+        """All but the similarities."""
+        return bottom_index != 2
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Compute the loss."""
+        p = self.param.contrastive_loss_param
+        n_items = bottom[0].shape[0]
+        self._difference = bottom[0].data.reshape(n_items, -1) - bottom[1].data.reshape(n_items, -1)
+        self._squared = np.square(self._difference).sum(axis=1)
+        if p.legacy_version:
+            apart = np.maximum(p.margin - self._squared, 0)
+        else:
+            apart = np.square(np.maximum(p.margin - np.sqrt(self._squared), 0))
+        self._similar = bottom[2].data.reshape(-1).astype(np.int64) != 0
+        top[0].data[...] = np.where(self._similar, self._squared, apart).sum() / (2 * n_items)
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Pull similar pairs together, push dissimilar ones inside the margin apart."""
+        refuse_gradient(propagate_down, [2])
+        factors = np.where(self._similar, 1, -self._push()) * (self.weight(top) / len(self._similar))
+        gradient = factors[:, None].astype(self._difference.dtype) * self._difference
+        for blob, sign, wanted in zip(bottom, (1, -1), propagate_down):
+            if wanted:
+                blob.diff[...] = (sign * gradient).reshape(blob.shape)
+
+    def _push(self) -> np.ndarray:
+        """How strongly each pair would be pushed apart, 0 beyond the margin."""
+        p = self.param.contrastive_loss_param
+        if p.legacy_version:
+            return np.where(p.margin > self._squared, 1, 0)
+        distance = np.sqrt(self._squared)
+        return np.maximum(p.margin - distance, 0) / (distance + NEAR_ZERO)
+
+
+def check_one_label(bottom: Sequence[Blob]) -> None:
+    """Raise LayerError where bottom 1 does not hold one label per item of bottom 0."""
+    if bottom[1].n_elems != bottom[0].shape[0]:
+        raise LayerError(f"wants one label an item, got shapes {bottom[0].shape} and {bottom[1].shape}")

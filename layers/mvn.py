@@ -1,0 +1,50 @@
+"""MVN: each image's channels to mean 0 and variance 1 (Caffe 1.0)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.layer import Layer, layer_types
+
+
+@layer_types.register("MVN")
+class Mvn(Layer):
+    """y = (x - mean) / (std + eps) over each channel, or over each item with across_channels.
+
+    The top has 4 axes whatever the bottom has, as in Caffe. The gradient is Caffe's: it leaves out a factor
+    (std + eps) / std in one term, which is 1 for any sensible eps.
+    """
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Four axes. Raises LayerError for more."""
+        shape = bottom[0].shape
+        if len(shape) > 4:
+            raise LayerError(f"wants a bottom of at most 4 axes, got shape {shape}")
+        p = self.param.mvn_param
+        self.axes = (1, 2, 3) if p.across_channels else (2, 3)
+        self.scales = p.normalize_variance
+        top[0].reshape(shape + (1,) * (4 - len(shape)))
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Write y."""
+        x, y = bottom[0].data.reshape(top[0].shape), top[0].data
+        np.subtract(x, x.mean(axis=self.axes, keepdims=True), out=y)
+        if self.scales:
+            deviation = np.sqrt(np.square(y).mean(axis=self.axes, keepdims=True))
+            self._divisor = deviation + deviation.dtype.type(self.param.mvn_param.eps)
+            y /= self._divisor
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """gx = (gy - mean(gy) - y mean(gy y)) / (std + eps); gy - mean(gy) alone without variance."""
+        if not propagate_down[0]:
+            return
+        y, gy = top[0].data, top[0].diff
+        gradient = gy - gy.mean(axis=self.axes, keepdims=True)
+        if self.scales:
+            gradient -= y * (gy * y).mean(axis=self.axes, keepdims=True)
+            gradient /= self._divisor
+        bottom[0].diff[...] = gradient.reshape(bottom[0].shape)

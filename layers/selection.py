@@ -1,0 +1,91 @@
+"""Layers that pick items of a batch by another blob's values: BatchReindex, Filter (Caffe 1.0)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.layer import Layer, layer_types
+from layers.neuron import refuse_gradient
+
+
+@layer_types.register("BatchReindex")
+class BatchReindex(Layer):
+    """Item n of the top is item index[n] of the bottom; the indices are bottom 1, of one axis."""
+
+    n_bottoms = (2, 2)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """As many items as indices. Raises LayerError for indices of more than one axis."""
+        if bottom[1].ndim != 1:
+            raise LayerError(f"wants indices of one axis, got shape {bottom[1].shape}")
+        top[0].reshape((bottom[1].shape[0], *bottom[0].shape[1:]))
+
+    def allow_force_backward(self, bottom_index: int) -> bool:
+        """All but the indices."""
+        return bottom_index == 0
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Pick. Raises LayerError for an index out of range."""
+        self._places = bottom[1].data.astype(np.int64)
+        n_items = bottom[0].shape[0]
+        wrong = (self._places < 0) | (self._places >= n_items)
+        if wrong.any():
+            raise LayerError(f"index {self._places[wrong][0]} is not in a batch of {n_items} items")
+        top[0].data_storage[...] = bottom[0].data_storage[self._places]
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Sum the diffs of each item's copies."""
+        refuse_gradient(propagate_down, [1])
+        if propagate_down[0]:
+            bottom[0].diff_flat[...] = 0
+            np.add.at(bottom[0].diff_storage, self._places, top[0].diff_storage)
+
+
+@layer_types.register("Filter")
+class Filter(Layer):
+    """The items of all bottoms but the last where the last, the selector, is not 0."""
+
+    n_bottoms = (2, None)
+    n_tops = (1, None)
+    reshape_always = True
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Raises LayerError unless there is a top for each bottom but the selector."""
+        if len(top) != len(bottom) - 1:
+            raise LayerError(f"wants one top fewer than bottoms, got {len(bottom)} bottoms, {len(top)} tops")
+        self._seen = False
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """As many items as the selector passes; all of them the first time, before there are data (as Caffe does)."""
+        *blobs, selector = bottom
+        if selector.count(1) != 1:
+            raise LayerError(f"wants a selector of one number an item, got shape {selector.shape}")
+        for blob in blobs:
+            if blob.shape[0] != selector.shape[0]:
+                raise LayerError(f"the selector has {selector.shape[0]} items, a bottom {blob.shape[0]}")
+        self._places = np.flatnonzero(selector.data)
+        n_items = len(self._places) if self._seen else selector.shape[0]
+        self._seen = True
+        for source, target in zip(blobs, top):
+            target.reshape((n_items, *source.shape[1:]))
+
+    def allow_force_backward(self, bottom_index: int) -> bool:
+        """All but the selector."""
+        return bottom_index != len(self.param.bottom) - 1
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Pick."""
+        for source, target in zip(bottom, top):
+            target.data_storage[...] = source.data_storage[self._places]
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Put the diffs back; 0 for the items left out."""
+        refuse_gradient(propagate_down, [len(bottom) - 1])
+        for source, target, wanted in zip(bottom, top, propagate_down):
+            if wanted:
+                source.diff_flat[...] = 0
+                source.diff_storage[self._places] = target.diff_storage

@@ -1,0 +1,40 @@
+"""Tile: a blob repeated along an axis (Caffe 1.0)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.labels import check_axis
+from layers.layer import Layer, layer_types
+
+
+@layer_types.register("Tile")
+class Tile(Layer):
+    """``tiles`` copies of the bottom one after another along ``axis``."""
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """The axis grows tiles times. Raises LayerError for no tiles or an axis out of range."""
+        p = self.param.tile_param
+        axis = check_axis(bottom[0], p.axis)
+        if p.tiles <= 0:
+            raise LayerError(f"tiles must be at least 1, got {p.tiles}")
+        shape, length = bottom[0].shape, bottom[0].shape[axis]
+        top[0].reshape((*shape[:axis], length * p.tiles, *shape[axis + 1 :]))
+        ahead = (slice(None),) * axis
+        self.parts = [(*ahead, slice(t * length, (t + 1) * length)) for t in range(p.tiles)]
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Copy."""
+        for part in self.parts:
+            np.copyto(top[0].data[part], bottom[0].data)
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Sum the copies' diffs."""
+        if propagate_down[0]:
+            np.copyto(bottom[0].diff, top[0].diff[self.parts[0]])
+            for part in self.parts[1:]:
+                bottom[0].diff[...] += top[0].diff[part]

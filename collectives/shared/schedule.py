@@ -1,0 +1,99 @@
+"""What a collective does on shared memory, as tables (pure): who is read, who is written, and in which pieces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..partition import bounds
+
+PIECE_BYTES = 512 << 10
+PIECES_PER_RANK = 4
+LEAST_PIECE_BYTES = 8 << 10
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Elements [start, end) of every rank's buffer: the ranks that are read, in order, and those that are written."""
+
+    start: int
+    end: int
+    sources: tuple[int, ...]
+    targets: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """One pass for the kernel: pieces (start, end, segment), per segment its sources and targets (a count, then
+    ranks); and per rank the intervals that the pass reads and writes of its buffer."""
+
+    pieces: np.ndarray
+    sources: np.ndarray
+    targets: np.ndarray
+    reads: tuple[tuple[tuple[int, int], ...], ...]
+    writes: tuple[tuple[tuple[int, int], ...], ...]
+
+
+def tables(collective: str, n_ranks: int, n_elems: int, root: int, item_bytes: int, start: int, end: int) -> Tables:
+    """The pass over elements [start, end) of a collective on `n_elems` elements."""
+    parts = within(segments(collective, n_ranks, n_elems, root), start, end)
+    return Tables(
+        pieces(parts, piece_elems(end - start, n_ranks, item_bytes)),
+        rank_table([part.sources for part in parts], n_ranks),
+        rank_table([part.targets for part in parts], n_ranks),
+        tuple(tuple((p.start, p.end) for p in parts if rank in p.sources) for rank in range(n_ranks)),
+        tuple(tuple((p.start, p.end) for p in parts if rank in p.targets) for rank in range(n_ranks)),
+    )
+
+
+def segments(collective: str, n_ranks: int, n_elems: int, root: int = 0) -> list[Segment]:
+    """The segments of one collective; with more than one source their values are reduced."""
+    everyone = tuple(range(n_ranks))
+    if collective == "reduce":
+        return [Segment(0, n_elems, everyone, (root,))]
+    if collective == "allreduce":
+        return [Segment(0, n_elems, everyone, everyone)]
+    if collective == "bcast":
+        return [Segment(0, n_elems, (root,), _without(everyone, root))]
+    parts = [(rank, *bounds(rank, n_ranks, n_elems)) for rank in everyone]
+    if collective == "reduce_scatter":
+        return [Segment(start, end, everyone, (rank,)) for rank, start, end in parts]
+    if collective == "allgather":
+        return [Segment(start, end, (rank,), _without(everyone, rank)) for rank, start, end in parts]
+    raise ValueError(f"no such collective: {collective!r}")
+
+
+def piece_elems(n_elems: int, n_ranks: int, item_bytes: int) -> int:
+    """Elements that a rank takes at a time: small enough to share out, large enough for the cost of taking."""
+    share = n_elems * item_bytes // (n_ranks * PIECES_PER_RANK)
+    return max(min(share, PIECE_BYTES), LEAST_PIECE_BYTES) // item_bytes
+
+
+def pieces(parts: list[Segment], length: int) -> np.ndarray:
+    """Rows (start, end, index of the segment), at most `length` elements each, in order of address."""
+    rows = [
+        (start, min(start + length, part.end), index)
+        for index, part in enumerate(parts)
+        for start in range(part.start, part.end, length)
+    ]
+    return np.array(rows, np.int64).reshape(-1, 3)
+
+
+def rank_table(lists: list[tuple[int, ...]], n_ranks: int) -> np.ndarray:
+    """Row i: the length of lists[i], then its ranks."""
+    table = np.zeros((len(lists), n_ranks + 1), np.int64)
+    for row, ranks in zip(table, lists):
+        row[0] = len(ranks)
+        row[1 : 1 + len(ranks)] = ranks
+    return table
+
+
+def within(parts: list[Segment], start: int, end: int) -> list[Segment]:
+    """The segments cut to [start, end): one chunk's share of them."""
+    cut = [Segment(max(p.start, start), min(p.end, end), p.sources, p.targets) for p in parts]
+    return [part for part in cut if part.start < part.end]
+
+
+def _without(ranks: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    return tuple(other for other in ranks if other != rank)

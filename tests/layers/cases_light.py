@@ -28,7 +28,8 @@ CASES: dict[str, list[Case]] = {
     + neuron("PReLU", 'prelu_param { filler { type: "uniform" min: -1 max: 1 } }'),
     "Power": neuron("Power", "power_param { power: 2.5 scale: 0.8 shift: 2 }")
     + neuron("Power", "power_param { power: 2 scale: -3 }") + neuron("Power", "power_param { scale: 2 shift: 1 }")
-    + neuron("Power", "power_param { power: 0 shift: 3 }") + neuron("Power", "power_param { power: 3 scale: 0 shift: 2 }"),
+    + neuron("Power", "power_param { power: 0 shift: 3 }")
+    + neuron("Power", "power_param { power: 3 scale: 0 shift: 2 }"),
     "Sigmoid": neuron("Sigmoid", low=-4, high=4),
     "Swish": neuron("Swish", low=-3, high=3) + neuron("Swish", "swish_param { beta: 1.7 }"),
     "TanH": neuron("TanH", low=-2, high=2),

@@ -1,0 +1,123 @@
+"""Fillers: Caffe's numbers where they are Caffe's, moments where they are not, and the errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from layers.errors import LayerError
+from layers.fillers import fill
+from layers.random import Stream
+from scaffe.proto import caffe_pb2
+from tests.reference import fillers as reference
+
+SEED = 1701
+
+
+def filled(shape: tuple[int, ...], dtype: type = np.float32, **options) -> np.ndarray:
+    """A new array filled from a FillerParameter with these fields."""
+    array = np.full(shape, np.nan, dtype)
+    fill(array, caffe_pb2.FillerParameter(**options), Stream(SEED))
+    return array
+
+
+def test_constant() -> None:
+    assert (filled((2, 3), value=1.5) == 1.5).all()
+    assert (filled((2, 3), type="constant") == 0).all()
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (-0.3, 0.2), (5, 7), (-1e-3, 1e-3)])
+def test_uniform_is_caffes(low: float, high: float) -> None:
+    got = filled((4, 3, 5, 5), type="uniform", min=low, max=high)
+    np.testing.assert_array_equal(got, reference.uniform(SEED, (4, 3, 5, 5), low, high))
+
+
+@pytest.mark.parametrize(("norm", "n"), [("FAN_IN", 75), ("FAN_OUT", 100), ("AVERAGE", 87.5)])
+def test_xavier_is_caffes(norm: str, n: float) -> None:
+    got = filled((4, 3, 5, 5), type="xavier", variance_norm=norm)
+    scale = np.sqrt(np.float32(3) / np.float32(n))
+    np.testing.assert_array_equal(got, reference.uniform(SEED, (4, 3, 5, 5), -scale, scale))
+
+
+def test_xavier_of_a_vector() -> None:
+    scale = np.sqrt(np.float32(3))  # fan in of a vector is 1
+    np.testing.assert_array_equal(filled((8,), type="xavier"), reference.uniform(SEED, (8,), -scale, scale))
+
+
+def test_a_value_that_rounds_up_to_the_end_is_drawn_again() -> None:
+    class Full(Stream):
+        """Three draws, of which the first is the largest there is."""
+
+        def draw(self, n_elems: int) -> np.ndarray:
+            taken, self.left = self.left[:n_elems], self.left[n_elems:]
+            return np.array(taken, np.uint32)
+
+    stream = Full(0)
+    stream.left = [2**32 - 1, 0, 2**31]
+    array = np.empty(2, np.float32)
+    fill(array, caffe_pb2.FillerParameter(type="uniform"), stream)
+    np.testing.assert_array_equal(array, [0, np.nextafter(np.float32(0.5), np.float32(1))])
+
+
+def test_large_arrays_continue_the_stream() -> None:
+    stream, one = Stream(SEED), caffe_pb2.FillerParameter(type="uniform")
+    whole, first, second = np.empty(200_000, np.float32), np.empty(70_001, np.float32), np.empty(129_999, np.float32)
+    fill(whole, one, Stream(SEED))
+    fill(first, one, stream)
+    fill(second, one, stream)
+    np.testing.assert_array_equal(whole, np.concatenate([first, second]))
+
+
+def test_strided_arrays_are_filled_in_caffes_order() -> None:
+    view = np.moveaxis(np.zeros((2, 4, 5, 3), np.float32), -1, 1)
+    fill(view, caffe_pb2.FillerParameter(type="uniform"), Stream(SEED))
+    np.testing.assert_array_equal(view, filled((2, 3, 4, 5), type="uniform"))
+
+
+def test_gaussian_moments() -> None:
+    got = filled((400, 500), type="gaussian", mean=2, std=0.5).astype(np.float64)
+    z = (got - 2) / 0.5
+    assert abs(z.mean()) < 0.01
+    assert abs(z.var() - 1) < 0.02
+    assert abs((z**3).mean()) < 0.03
+    assert abs((z**4).mean() - 3) < 0.1
+    assert abs((np.abs(z) < 1).mean() - 0.6827) < 0.005
+    assert np.abs(z).max() > 3.8
+
+
+def test_gaussian_sparse_keeps_a_mean_number_of_inputs() -> None:
+    got = filled((100, 400), type="gaussian", std=1, sparse=15)
+    assert abs((got != 0).sum() / 400 - 15) < 0.6
+    assert not filled((10, 10), type="gaussian", sparse=0).any()
+
+
+@pytest.mark.parametrize(("norm", "n"), [("FAN_IN", 200), ("FAN_OUT", 500), ("AVERAGE", 350)])
+def test_msra_deviation(norm: str, n: int) -> None:
+    got = filled((500, 200), type="msra", variance_norm=norm)
+    assert got.std() == pytest.approx(np.sqrt(2 / n), rel=0.02)
+
+
+def test_positive_unitball() -> None:
+    got = filled((3, 2, 5), type="positive_unitball")
+    raw = reference.uniform(SEED, (3, 10), 0, 1)
+    np.testing.assert_allclose(got.reshape(3, 10), raw / raw.sum(axis=1, keepdims=True), rtol=1e-6)
+    np.testing.assert_allclose(got.sum(axis=(1, 2)), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("width", [1, 3, 4])
+def test_bilinear(width: int) -> None:
+    half = -(-width // 2)
+    centre = (width - 1) / (2 * half)
+    tent = [1 - abs(i / half - centre) for i in range(width)]
+    expected = np.array([[a * b for b in tent] for a in tent])
+    got = filled((2, 1, width, width), type="bilinear")
+    np.testing.assert_allclose(got, np.broadcast_to(expected, got.shape), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("shape", "options"), [
+    ((2,), {"type": "nonsense"}), ((0,), {"type": "uniform"}), ((2,), {"type": "uniform", "min": 2, "max": 1}),
+    ((2,), {"type": "gaussian", "std": 0}), ((2, 2), {"type": "gaussian", "sparse": 3}), ((2,), {"sparse": 1}),
+    ((2,), {"type": "gaussian", "sparse": -2}), ((2, 2), {"type": "bilinear"}), ((1, 1, 2, 3), {"type": "bilinear"})])
+def test_impossible(shape: tuple[int, ...], options: dict) -> None:
+    with pytest.raises(LayerError):
+        filled(shape, **options)

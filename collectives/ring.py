@@ -1,4 +1,4 @@
-"""The two halves of a ring, in chunks that travel on as soon as they are there: no wait for whole blocks between rounds."""
+"""The two halves of a ring, in chunks that travel on as soon as they are there: rounds do not wait for whole blocks."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class TransformOptions:
 
 
 class Transform:
-    """Makes a batch's floats out of runs of samples. Has no state of its own: threads share it.
+    """Makes a batch's floats out of runs of samples. Threads share it.
 
     Args:
         options: what to do.
@@ -46,6 +46,7 @@ class Transform:
         self.options = options
         self._random_crop = options.random_crop and options.crop_size > 0
         self._scale = np.float32(options.scale)
+        self._mean_rows: dict[int, np.ndarray] = {}
         self._image_mean: np.ndarray | None = None  # in (row, column, channel) order
         if options.mean_image is not None:
             self._image_mean = np.ascontiguousarray(np.moveaxis(options.mean_image, 0, -1), np.float32).reshape(-1)
@@ -80,17 +81,22 @@ class Transform:
         from data.kernels.crop import crop_batch
 
         channels, height, width = run.shape
+        if not self.options.crop_size and not self.options.mirror:  # an image is one long row then
+            height, width, out = 1, height * width, out.reshape(len(out), 1, height * width, channels)
         strides = (1, width * channels, channels) if run.interleaved else (height * width, width, 1)
-        mean, mean_strides = self._mean(channels, width)
+        mean, mean_stride = self._mean(channels, width)
         places = self._places(run.shape, draws)
-        crop_batch(run.pixels, run.starts, strides, places, mean, mean_strides, self._scale, out)
+        crop_batch(run.pixels, run.starts, strides, places, mean, mean_stride, self._scale, out)
 
-    def _mean(self, channels: int, width: int) -> tuple[np.ndarray, tuple[int, int]]:
-        """The mean as one row of floats and its strides in pixels."""
+    def _mean(self, channels: int, width: int) -> tuple[np.ndarray, int]:
+        """The mean's rows of (column, channel) floats, and the elements between them; 0: one row serves all."""
         if self._image_mean is not None:
-            return self._image_mean, (width, 1)
-        values = np.array(self.options.mean_values or (0.0,), np.float32)
-        return np.ascontiguousarray(np.broadcast_to(values, (channels,))), (0, 0)
+            return self._image_mean, width * channels
+        row = self._mean_rows.get(channels)
+        if row is None or row.size < channels * width:  # the longest so far serves shorter rows too
+            values = np.array(self.options.mean_values or (0.0,), np.float32)
+            row = self._mean_rows[channels] = np.tile(np.broadcast_to(values, (channels,)), width)
+        return row, 0
 
     def _places(self, shape: Shape, draws: np.ndarray) -> np.ndarray:
         """First row, first column and whether to mirror, for each sample."""

@@ -38,7 +38,7 @@ def walk(file, page_bytes, root, nodes):
     pages[0] = root
     while depth >= 0:
         page = pages[depth] * page_bytes
-        if page < 0 or page + page_bytes > file.size:
+        if page < 0 or page > file.size - page_bytes:
             return TRUNCATED
         flags, lower = u16(file, page + 10), u16(file, page + 12)
         if lower < HEADER or lower > page_bytes or not flags & (BRANCH | LEAF) or flags & ~(BRANCH | LEAF | 16):
@@ -76,7 +76,7 @@ def value_span(file, page_bytes, node):
         if start + 8 > file.size:
             return start, CORRUPT
         page = (u32(file, start) | u32(file, start + 4) << 32) * page_bytes
-        if page < 0 or page + HEADER + n_bytes > file.size:
+        if page < 0 or page > file.size - HEADER - n_bytes:
             return start, TRUNCATED
         if u16(file, page + 10) & OVERFLOW == 0:
             return start, CORRUPT

@@ -18,6 +18,7 @@ MAGIC, FORMAT = 0xBEEFC0DE, 1
 # after a page header: magic, format, address, map bytes; two trees (free list, records); last page, transaction
 META = struct.Struct("<IIQQ" + 2 * "IHHQQQQQ" + "QQ")
 HEADER = 16
+PAGE_BYTES = [1 << n for n in range(8, 17)]
 NO_PAGE = (1 << 64) - 1
 DUPSORT_FLAGS = 0x04 | 0x10 | 0x20 | 0x40
 WHY = {-1: "the file is cut short", -2: "the file is damaged",
@@ -73,17 +74,19 @@ class LmdbFile:
         """Page length, root page, records and last page, from the newer of the two meta pages."""
         metas = []
         first = self._meta_at(0)
-        for meta in (first, self._meta_at(first[4]) if first else None):
+        for meta in (first, self._meta_at(first[4]) if first and first[4] in PAGE_BYTES else None):
             if meta and meta[:2] == (MAGIC, FORMAT):
                 metas.append(meta)
         if not metas:
             found = f"format {first[1]}" if first and first[0] == MAGIC else "something else"
             raise DataError(f"{self.path}: expected an LMDB database of format {FORMAT}, found {found}")
+        if first[4] not in PAGE_BYTES:
+            raise DataError(f"{self.path}: {WHY[-2]}: pages of {first[4]} bytes")
         newest = max(metas, key=lambda meta: meta[-1])
         flags, n_records, root, last_page = newest[13], newest[18], newest[19], newest[20]
         if flags & DUPSORT_FLAGS:
             raise DataError(f"{self.path}: {WHY[-3]}")
-        return newest[4], root, 0 if root == NO_PAGE else n_records, last_page
+        return first[4], root, 0 if root == NO_PAGE else n_records, last_page
 
     def _meta_at(self, page: int) -> tuple | None:
         end = page + HEADER + META.size

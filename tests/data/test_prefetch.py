@@ -1,0 +1,112 @@
+"""Threads make batches ahead, in order, into buffers used again; they end when told, and nothing hangs."""
+
+import gc
+import itertools
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from data.prefetch import Prefetcher
+
+
+def readers():
+    """Our threads that are alive."""
+    return [thread for thread in threading.enumerate() if thread.name.startswith("reader-")]
+
+
+def fill(job, slot):
+    """Later jobs are made faster, to provoke disorder."""
+    time.sleep(0.002 * (3 - job % 4))
+    slot[:] = job
+
+
+@pytest.mark.parametrize("n_threads", [0, 1, 2, 5])
+@pytest.mark.parametrize("n_slots", [1, 2, 5])
+def test_order_does_not_depend_on_threads(n_threads, n_slots):
+    slots = [np.zeros(3) for _ in range(n_slots)]
+    prefetcher = Prefetcher(itertools.count(), fill, slots, n_threads)
+    for expected in range(12):
+        slot = prefetcher.next()
+        assert any(slot is one for one in slots)
+        np.testing.assert_array_equal(slot, expected)
+    prefetcher.close()
+    assert not readers()
+
+
+def test_a_batch_stays_whole_until_the_next_is_asked_for():
+    prefetcher = Prefetcher(itertools.count(), lambda job, slot: slot.fill(job), [np.zeros(2) for _ in range(3)], 2)
+    for expected in range(30):
+        slot = prefetcher.next()
+        time.sleep(0.001)  # readers run on meanwhile
+        np.testing.assert_array_equal(slot, expected)
+    prefetcher.close()
+
+
+def test_no_more_is_made_than_there_are_slots():
+    made = []
+    prefetcher = Prefetcher(itertools.count(), lambda job, slot: made.append(job), [[]] * 4, 2)
+    prefetcher.next()
+    deadline = time.monotonic() + 10
+    while len(made) < 4 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    time.sleep(0.02)
+    assert sorted(made) == [0, 1, 2, 3]
+    prefetcher.close()
+
+
+def fail_at(n):
+    """A fill that fails at job n."""
+
+    def fill(job, slot):
+        if job == n:
+            raise ValueError(f"job {job}")
+        slot[:] = job
+
+    return fill
+
+
+@pytest.mark.parametrize("n_threads", [0, 1, 3])
+def test_an_error_arrives_in_its_turn_and_ends_the_threads(n_threads):
+    prefetcher = Prefetcher(itertools.count(), fail_at(3), [np.zeros(1) for _ in range(3)], n_threads)
+    assert [float(prefetcher.next()[0]) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(ValueError, match="job 3"):
+        prefetcher.next()
+    assert not readers()
+
+
+def test_the_end_of_the_jobs_is_the_end():
+    prefetcher = Prefetcher(iter([1, 2]), lambda job, slot: slot.fill(job), [np.zeros(1) for _ in range(3)], 2)
+    assert [float(prefetcher.next()[0]) for _ in range(2)] == [1, 2]
+    with pytest.raises(StopIteration):
+        prefetcher.next()
+
+
+def test_a_closed_one_says_so():
+    prefetcher = Prefetcher(itertools.count(), fill, [np.zeros(1)], 1)
+    prefetcher.next()
+    prefetcher.close()
+    prefetcher.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        prefetcher.next()
+
+
+def test_forgetting_it_ends_the_threads():
+    prefetcher = Prefetcher(itertools.count(), fill, [np.zeros(1) for _ in range(3)], 2)
+    prefetcher.next()
+    assert len(readers()) == 2
+    del prefetcher
+    gc.collect()
+    assert not readers()
+
+
+@pytest.mark.parametrize("ending", ["", "raise SystemExit(3)", "1 / 0"])
+def test_the_interpreter_exits_with_readers_at_work(ending):
+    script = ("import itertools, time\nfrom data.prefetch import Prefetcher\n"
+              "p = Prefetcher(itertools.count(), lambda j, s: time.sleep(0.01), [0] * 4, 3)\np.next()\n" + ending)
+    done = subprocess.run([sys.executable, "-c", script], timeout=20, capture_output=True, text=True, check=False)
+    assert done.returncode == {"": 0, "raise SystemExit(3)": 3}.get(ending, 1)
+    assert "Fatal" not in done.stderr

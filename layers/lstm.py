@@ -1,0 +1,127 @@
+"""LSTM and one step of it (Hochreiter and Schmidhuber 1997, as Caffe 1.0 has it, without peepholes)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from layers.activations import sigmoid
+from layers.blob import Blob, Shape
+from layers.errors import LayerError
+from layers.layer import Layer, layer_types
+from layers.neuron import refuse_gradient
+from layers.recurrent import Arrays, Recurrent
+
+
+class Step(NamedTuple):
+    """What a step's backward needs: gates i, f (without cont), o, g, the cells before it and tanh of those after."""
+
+    i: np.ndarray
+    f: np.ndarray
+    o: np.ndarray
+    g: np.ndarray
+    before: np.ndarray
+    squashed: np.ndarray
+
+
+def step_forward(cells: np.ndarray, gates: np.ndarray, cont: np.ndarray) -> tuple[np.ndarray, np.ndarray, Step]:
+    """c = cont f c_before + i g; h = o tanh(c).
+
+    Args:
+        cells: (N, D) before the step.
+        gates: (N, 4 D): i, f, o before the sigmoid, g before tanh.
+        cont: (N, 1).
+    """
+    n = cells.shape[-1]
+    i, f, o = (sigmoid(gates[:, k * n : (k + 1) * n]) for k in range(3))
+    g = np.tanh(gates[:, 3 * n :])
+    after = cont * f * cells + i * g
+    squashed = np.tanh(after)
+    return after, o * squashed, Step(i, f, o, g, cells, squashed)
+
+
+def step_backward(gc: np.ndarray, gh: np.ndarray, cont: np.ndarray, step: Step, out: np.ndarray) -> np.ndarray:
+    """Write the gates' gradient, (N, 4 D), into out; return that of the cells before the step."""
+    n = gc.shape[-1]
+    gc = gc + gh * step.o * (1 - np.square(step.squashed))
+    out[:, :n] = gc * step.g * step.i * (1 - step.i)
+    out[:, n : 2 * n] = gc * step.before * cont * step.f * (1 - step.f)
+    out[:, 2 * n : 3 * n] = gh * step.squashed * step.o * (1 - step.o)
+    out[:, 3 * n :] = gc * step.i * (1 - np.square(step.g))
+    return gc * cont * step.f
+
+
+@layer_types.register("LSTM")
+class Lstm(Recurrent):
+    """gates = W_hc cont_t h_{t-1} + W_xc x_t + b_c, then ``step_forward``; the output is h.
+
+    Blobs: W_xc, b_c, [W_xc_static,] W_hc; rows of gates i, f, o, g. States: h, c.
+    """
+
+    n_states = 2
+    n_gates = 4
+
+    def step_params(self) -> list[tuple[Shape, Any]]:
+        """W_hc."""
+        return [((4 * self.n_output, self.n_output), self.param.recurrent_param.weight_filler)]
+
+    def run(self, inputs: np.ndarray, cont: np.ndarray, states: Arrays) -> tuple[np.ndarray, Arrays]:
+        """All steps forward."""
+        weights = self.blobs[self.first_of_step].data
+        hidden, cells = states
+        self._steps: list[Step] = []
+        self._before = np.empty((*inputs.shape[:2], self.n_output), inputs.dtype)
+        outputs = np.empty_like(self._before)
+        for t, step in enumerate(inputs):
+            np.multiply(hidden, cont[t], out=self._before[t])
+            cells, hidden, kept = step_forward(cells, self._before[t] @ weights.T + step, cont[t])
+            self._steps.append(kept)
+            outputs[t] = hidden
+        return outputs, [hidden, cells]
+
+    def run_back(self, gy: np.ndarray, cont: np.ndarray) -> np.ndarray:
+        """All steps backward."""
+        weights = self.blobs[self.first_of_step].data
+        gradients = np.empty((*gy.shape[:2], 4 * self.n_output), gy.dtype)
+        gh, gc = np.zeros_like(gy[0]), np.zeros_like(gy[0])
+        for t in range(self.n_steps - 1, -1, -1):
+            gc = step_backward(gc, gh + gy[t], cont[t], self._steps[t], gradients[t])
+            gh = (gradients[t] @ weights) * cont[t]
+        self.accumulate(self.first_of_step, np.tensordot(gradients, self._before, ([0, 1], [0, 1])))
+        return gradients
+
+
+@layer_types.register("LSTMUnit")
+class LstmUnit(Layer):
+    """One step. Bottoms: c (1, N, D), gates (1, N, 4 D), cont (1, N). Tops: c and h, (1, N, D)."""
+
+    n_bottoms = (3, 3)
+    n_tops = (2, 2)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Both tops have the shape of c. Raises LayerError where the shapes do not fit."""
+        cells, gates, cont = (b.shape for b in bottom)
+        if len(cells) != 3 or cells[0] != 1 or gates != (*cells[:2], 4 * cells[2]) or cont != cells[:2]:
+            raise LayerError(f"wants bottoms (1, N, D), (1, N, 4 D) and (1, N), got shapes {cells}, {gates}, {cont}")
+        for blob in top:
+            blob.reshape(cells)
+
+    def allow_force_backward(self, bottom_index: int) -> bool:
+        """All but cont."""
+        return bottom_index != 2
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Compute c and h."""
+        cells, gates, cont = (b.data[0] for b in bottom)
+        top[0].data[0], top[1].data[0], self._step = step_forward(cells, gates, cont[:, None])
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Write the gradients of c and gates."""
+        refuse_gradient(propagate_down, [2])
+        gates = np.empty_like(bottom[1].data[0])
+        cells = step_backward(top[0].diff[0], top[1].diff[0], bottom[2].data[0][:, None], self._step, gates)
+        for blob, gradient, wanted in zip(bottom, (cells, gates), propagate_down):
+            if wanted:
+                blob.diff[0] = gradient

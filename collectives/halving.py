@@ -13,13 +13,19 @@ from .plan import Recv, RecvReduce, Send, Step, chunks
 Interval = tuple[int, int]
 
 
+def seats(n_ranks: int) -> tuple[int, int, int]:
+    """P' of `n_ranks`, its logarithm, and 1 where ranks are left over and fold, else 0."""
+    n_rounds = n_ranks.bit_length() - 1
+    return 1 << n_rounds, n_rounds, int(n_ranks != 1 << n_rounds)
+
+
 class Halving:
     """One rank's steps, phase by phase."""
 
     def __init__(self, rank: int, call: Call) -> None:
         self._order = call.topology.order(call.root)
         self._chunk_elems, self._whole = call.chunk_elems, (0, call.n_elems)
-        self._n_seats = 1 << (len(self._order).bit_length() - 1)
+        self._n_seats, _, _ = seats(len(self._order))
         self._excess = len(self._order) - self._n_seats
         place = self._order.index(rank)
         self._rests = place < 2 * self._excess and place % 2 == 1

@@ -16,7 +16,7 @@ from .errors import CommError
 BY_NODE = 0
 """The group size that stands for `node`."""
 
-SHAPES = {"R": "ring", "H": "halving", "D": "doubling", "P": "pairwise", "S": "scatter", "T": "twotree", "mpi": "mpi"}
+SHAPES = {"R": "ring", "H": "halving", "D": "doubling", "P": "pairwise", "mpi": "mpi"}
 """Short name of what is not one tree -> its shape, the second part of its module's name."""
 
 _ALIASES = {"chain": "C", "binomial": "B", "rabenseifner": "H", "bruck": "D"}

@@ -9,6 +9,7 @@ Wins: small and medium messages. Source: Bruck et al., IEEE TPDS 1997; Thakur, R
 from __future__ import annotations
 
 from ..call import Call
+from ..counter import Cost
 from ..plan import Recv, Send, Step, chunks
 
 
@@ -23,6 +24,11 @@ def plan(rank: int, call: Call) -> list[Step]:
         steps += [Recv(ahead, *piece) for piece in _pieces(call, ahead, n_moved)]
         n_held += n_moved
     return steps
+
+
+def cost(n_ranks: int) -> Cost:
+    """Rounds, and n_elems that the busiest ranks send and receive."""
+    return Cost((n_ranks - 1).bit_length(), (n_ranks - 1) / n_ranks, (n_ranks - 1) / n_ranks)
 
 
 def _pieces(call: Call, first: int, n_parts: int) -> list[tuple[int, int]]:

@@ -7,6 +7,7 @@ Wins: large messages. Source: Thakur, Rabenseifner, Gropp 2005, section 4.1.
 from __future__ import annotations
 
 from ..call import Call
+from ..counter import Cost
 from ..plan import Step
 from ..ring import Ring
 
@@ -14,3 +15,8 @@ from ..ring import Ring
 def plan(rank: int, call: Call) -> list[Step]:
     """Steps of `rank`; every rank ends with all parts."""
     return Ring(rank, call).allgather(send_own=True)
+
+
+def cost(n_ranks: int) -> Cost:
+    """Rounds, and n_elems that the busiest ranks send and receive."""
+    return Cost(n_ranks - 1, (n_ranks - 1) / n_ranks, (n_ranks - 1) / n_ranks)

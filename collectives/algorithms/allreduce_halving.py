@@ -15,7 +15,8 @@ same bits, on all ranks.
 from __future__ import annotations
 
 from ..call import Call
-from ..halving import Halving
+from ..counter import Cost
+from ..halving import Halving, seats
 from ..plan import Step
 
 
@@ -23,3 +24,10 @@ def plan(rank: int, call: Call) -> list[Step]:
     """Steps of `rank`; every rank ends with the whole reduction."""
     halving = Halving(rank, call)
     return halving.fold() + halving.reduce_scatter() + halving.allgather() + halving.unfold()
+
+
+def cost(n_ranks: int) -> Cost:
+    """Rounds, and n_elems that the busiest ranks send and receive."""
+    n_seats, n_rounds, folds = seats(n_ranks)
+    n_moved = 2 * (n_seats - 1) / n_seats + folds
+    return Cost(2 * (n_rounds + folds), n_moved, n_moved)

@@ -11,6 +11,7 @@ layer by layer and whole buffers differ in rounding. The chunk length does not m
 from __future__ import annotations
 
 from ..call import Call
+from ..counter import Cost
 from ..plan import Step
 from ..ring import Ring
 
@@ -19,3 +20,8 @@ def plan(rank: int, call: Call) -> list[Step]:
     """Steps of `rank`; every rank ends with the whole reduction."""
     ring = Ring(rank, call)
     return ring.reduce_scatter(forward_last=True) + ring.allgather(send_own=False)
+
+
+def cost(n_ranks: int) -> Cost:
+    """Rounds, and n_elems that the busiest ranks send and receive."""
+    return Cost(2 * (n_ranks - 1), 2 * (n_ranks - 1) / n_ranks, 2 * (n_ranks - 1) / n_ranks)

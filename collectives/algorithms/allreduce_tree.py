@@ -14,6 +14,7 @@ Source: composition after Awan et al., S-Caffe, PPoPP'17, section 5.
 from __future__ import annotations
 
 from ..call import Call
+from ..counter import Cost
 from ..plan import Recv, RecvReduce, Send, Step, chunks
 from ..tree import Tree
 
@@ -34,3 +35,9 @@ def plan(rank: int, call: Call, tree: Tree) -> list[Step]:
                 steps.append(Recv(parent, *intervals[slot - lag]))
             steps += [Send(child, *intervals[slot - lag]) for child in reversed(children)]
     return steps
+
+
+def cost(tree: Tree) -> Cost:
+    """Rounds of one chunk, and n_elems that the busiest ranks send and receive."""
+    neighbours = max(len(below) + (parent >= 0) for below, parent in zip(tree.children, tree.parents))
+    return Cost(2 * tree.heights[tree.root], neighbours, neighbours)

@@ -9,6 +9,7 @@ Wins: chain, large messages; binomial, small ones; compositions between.
 from __future__ import annotations
 
 from ..call import Call
+from ..counter import Cost
 from ..plan import Recv, Send, Step, chunks
 from ..tree import Tree
 
@@ -22,3 +23,8 @@ def plan(rank: int, call: Call, tree: Tree) -> list[Step]:
             steps.append(Recv(parent, start, stop))
         steps += [Send(child, start, stop) for child in children]
     return steps
+
+
+def cost(tree: Tree) -> Cost:
+    """Rounds of one chunk, and n_elems that the busiest ranks send and receive."""
+    return Cost(tree.heights[tree.root], max(map(len, tree.children)), 1)

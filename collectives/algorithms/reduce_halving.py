@@ -1,7 +1,7 @@
 """Reduce by recursive halving, then a binomial gather to the root (Rabenseifner), for any number of ranks.
 
 Cost, a rank: log2 P rounds to reduce-scatter and as many to gather; the root receives 2 (P-1)/P n_elems, another rank
-sends at most that much; with no power of two, one more round and n_elems more for the ranks that fold.
+sends at most (P-1)/P + 1/2 n_elems; with no power of two, one more round and n_elems more to receive.
 Wins: medium messages, too short to fill a chain's pipeline. Source: Rabenseifner, ICCS 2004, section 3; Thakur,
 Rabenseifner, Gropp 2005, section 4.4. Sum order: as in `allreduce_halving`.
 """
@@ -9,7 +9,8 @@ Rabenseifner, Gropp 2005, section 4.4. Sum order: as in `allreduce_halving`.
 from __future__ import annotations
 
 from ..call import Call
-from ..halving import Halving
+from ..counter import Cost
+from ..halving import Halving, seats
 from ..plan import Step
 
 
@@ -17,3 +18,10 @@ def plan(rank: int, call: Call) -> list[Step]:
     """Steps of `rank`; the root ends with the reduction, the others with partial values."""
     halving = Halving(rank, call)
     return halving.fold() + halving.reduce_scatter() + halving.gather()
+
+
+def cost(n_ranks: int) -> Cost:
+    """Rounds, and n_elems that the busiest ranks send and receive."""
+    n_seats, n_rounds, folds = seats(n_ranks)
+    kept = (n_seats - 1) / n_seats
+    return Cost(2 * n_rounds + folds, kept + 1 / 2, 2 * kept + folds)

@@ -14,6 +14,8 @@ alone. (Not on the owner; but it pairs the farthest ranks first, unlike `allredu
 from __future__ import annotations
 
 from ..call import Call
+from ..counter import Cost
+from ..halving import seats
 from ..plan import Recv, RecvReduce, Send, Step, chunks
 
 
@@ -22,11 +24,20 @@ def plan(rank: int, call: Call) -> list[Step]:
     return _Seat(rank, call).steps()
 
 
+def cost(n_ranks: int) -> Cost:
+    """Rounds, and n_elems that the busiest ranks send and receive (parts being equal)."""
+    n_seats, n_rounds, folds = seats(n_ranks)
+    excess = n_ranks - n_seats
+    n_kept = sum(min(2 * seat, seat + excess) for seat in (1 << bit for bit in range(n_rounds)))
+    opposite_seats_fold = 2 * excess > n_seats
+    return Cost(n_rounds + folds + opposite_seats_fold, 1 if folds else (n_ranks - 1) / n_ranks, n_kept / n_ranks + folds)
+
+
 class _Seat:
     """One of a power of two of workers: a rank, or a pair of which the second rests. Seats follow the ranks' order."""
 
     def __init__(self, rank: int, call: Call) -> None:
-        self._n_seats = 1 << (call.n_ranks.bit_length() - 1)
+        self._n_seats, _, _ = seats(call.n_ranks)
         self._excess = call.n_ranks - self._n_seats
         self._offsets, self._chunk_elems, self._rank = call.bounds(), call.chunk_elems, rank
         self._paired = rank < 2 * self._excess

@@ -9,6 +9,7 @@ layer and whole buffers differ in rounding. The chunk length does not matter.
 from __future__ import annotations
 
 from ..call import Call
+from ..counter import Cost
 from ..plan import RecvReduce, Send, Step, chunks
 
 
@@ -23,3 +24,8 @@ def plan(rank: int, call: Call) -> list[Step]:
         steps += [Send(ahead, *interval) for interval in chunks(*call.part(ahead), call.chunk_elems)]
         steps += [RecvReduce(behind, *interval) for interval in own]
     return steps
+
+
+def cost(n_ranks: int) -> Cost:
+    """Rounds, and n_elems that the busiest ranks send and receive."""
+    return Cost(n_ranks - 1, (n_ranks - 1) / n_ranks, (n_ranks - 1) / n_ranks)

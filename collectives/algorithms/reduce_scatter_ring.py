@@ -7,6 +7,7 @@ Wins: large messages. Source: Patarasuk & Yuan, JPDC 2009, section 3. Sum order:
 from __future__ import annotations
 
 from ..call import Call
+from ..counter import Cost
 from ..plan import Step
 from ..ring import Ring
 
@@ -14,3 +15,8 @@ from ..ring import Ring
 def plan(rank: int, call: Call) -> list[Step]:
     """Steps of `rank`; its own part ends with the reduction, the rest with partial values."""
     return Ring(rank, call).reduce_scatter(forward_last=False)
+
+
+def cost(n_ranks: int) -> Cost:
+    """Rounds, and n_elems that the busiest ranks send and receive."""
+    return Cost(n_ranks - 1, (n_ranks - 1) / n_ranks, (n_ranks - 1) / n_ranks)

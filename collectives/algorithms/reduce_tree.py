@@ -15,6 +15,7 @@ a longer buffer: same algorithm, ranks, nodes and root, same bits.
 from __future__ import annotations
 
 from ..call import Call
+from ..counter import Cost
 from ..plan import RecvReduce, Send, Step, chunks
 from ..tree import Tree
 
@@ -28,3 +29,8 @@ def plan(rank: int, call: Call, tree: Tree) -> list[Step]:
         if parent >= 0:
             steps.append(Send(parent, start, stop))
     return steps
+
+
+def cost(tree: Tree) -> Cost:
+    """Rounds of one chunk, and n_elems that the busiest ranks send and receive."""
+    return Cost(tree.heights[tree.root], 1, max(map(len, tree.children)))

@@ -10,11 +10,14 @@ import numpy as np
 
 from . import failure, memory, partition
 from .datatypes import check
+from .engine import Job
 from .errors import CommError
 from .launch import launched, load_mpi
-from .mpi_calls import MpiCalls
-from .progress import ProgressThread
 from .request import Request
+from .select import select
+from .topology import Topology
+
+DEADLINE_VARIABLE = "SCAFFE_DEADLINE"
 
 
 class Communicator:
@@ -25,25 +28,32 @@ class Communicator:
     part that the result goes to is defined afterwards. With `out` (given on every rank), `array` stays as it is.
     """
 
-    def __init__(self, comm=None) -> None:
-        """`comm`: an mpi4py intracommunicator, which is duplicated; None for one rank without MPI."""
+    def __init__(self, comm=None, deadline: float | None = None) -> None:
+        """`comm`: an mpi4py intracommunicator, which is duplicated; None for one rank without MPI.
+
+        `deadline`: seconds after which waiting for a peer ends the job with a line that names it; default
+        SCAFFE_DEADLINE from the environment, or 900.
+        """
         self.rank = 0 if comm is None else comm.rank
         self.n_ranks = 1 if comm is None else comm.size
-        self._comm = None if comm is None else comm.Dup()
-        self._calls = None if comm is None else MpiCalls(self._comm)
-        self._progress_calls: MpiCalls | None = None
-        self._progress = ProgressThread()
-        self._node = _Node(self._comm)
+        self.deadline = float(os.environ.get(DEADLINE_VARIABLE, 900)) if deadline is None else deadline
+        self._comm = self._ranks = None
+        if comm is not None:
+            from .ranks import Ranks
+
+            self._comm = comm.Dup()
+            self._ranks = Ranks(self._comm, self.deadline, self._give_up)
 
     @classmethod
-    def world(cls, thread_level: str = "multiple") -> Communicator:
+    def world(cls, thread_level: str = "multiple", deadline: float | None = None) -> Communicator:
         """All ranks of the job; one rank without MPI when no launcher started this process.
 
+        `thread_level`: what to ask MPI for; below `multiple`, non-blocking collectives run when they are called.
         Raises CommError when started by a launcher but MPI cannot be loaded.
         """
         if not launched():
             return cls.single()
-        return cls(load_mpi(thread_level).COMM_WORLD)
+        return cls(load_mpi(thread_level).COMM_WORLD, deadline)
 
     @classmethod
     def single(cls) -> Communicator:
@@ -51,21 +61,19 @@ class Communicator:
         return cls(None)
 
     @property
+    def topology(self) -> Topology:
+        """Which rank sits on which node: what MPI finds to share memory, or cut into SCAFFE_RANKS_PER_NODE each."""
+        return Topology([0]) if self._ranks is None else self._ranks.topology
+
+    @property
     def node_rank(self) -> int:
         """This rank's place among the ranks of its node."""
-        return self._node.rank
+        return self.topology.node_rank(self.rank)
 
     @property
     def node_n_ranks(self) -> int:
         """How many ranks this rank's node holds."""
-        return self._node.n_ranks
-
-    @property
-    def topology(self):
-        """Which rank sits on which node (a `collectives.topology.Topology`)."""
-        from .topology import Topology
-
-        return Topology(tuple(self.allgather_objects(self._node.leader)))
+        return len(self.topology.nodes[self.topology.node_of_rank[self.rank]])
 
     def part(self, n_elems: int, rank: int | None = None) -> slice:
         """The slice that `rank` (default: this one) owns in reduce_scatter and allgather."""
@@ -78,55 +86,61 @@ class Communicator:
         if self._comm is not None:
             self._comm.Barrier()
 
-    def bcast(self, array: np.ndarray, root: int = 0, algorithm: str = "mpi") -> None:
+    def bcast(self, array: np.ndarray, root: int = 0, algorithm: str = "mpi", chunk_bytes: int = 0) -> None:
         """Root's array on every rank."""
-        self._run("bcast", algorithm, _flat(array), root)
+        self._run("bcast", array, None, algorithm, chunk_bytes, root=root)
 
     def reduce(self, array: np.ndarray, root: int = 0, op: str = "sum", algorithm: str = "mpi",
-               out: np.ndarray | None = None) -> None:
+               out: np.ndarray | None = None, chunk_bytes: int = 0) -> None:
         """The reduction over ranks in root's array (or `out`)."""
-        self._run("reduce", algorithm, _target(array, out, op), root, op)
+        self._run("reduce", array, out, algorithm, chunk_bytes, root=root, op=op)
 
     def allreduce(self, array: np.ndarray, op: str = "sum", algorithm: str = "mpi",
-                  out: np.ndarray | None = None) -> None:
+                  out: np.ndarray | None = None, chunk_bytes: int = 0) -> None:
         """The reduction over ranks in every rank's array (or `out`)."""
-        self._run("allreduce", algorithm, _target(array, out, op), op)
+        self._run("allreduce", array, out, algorithm, chunk_bytes, op=op)
 
     def reduce_scatter(self, array: np.ndarray, op: str = "sum", algorithm: str = "mpi",
-                       out: np.ndarray | None = None) -> None:
+                       out: np.ndarray | None = None, chunk_bytes: int = 0) -> None:
         """Each rank's own `part` of array (or `out`) becomes the reduction over ranks of that part."""
-        self._run("reduce_scatter", algorithm, _target(array, out, op), op)
+        self._run("reduce_scatter", array, out, algorithm, chunk_bytes, op=op)
 
-    def allgather(self, array: np.ndarray, algorithm: str = "mpi") -> None:
+    def allgather(self, array: np.ndarray, algorithm: str = "mpi", chunk_bytes: int = 0) -> None:
         """Every rank's own `part` of the array goes to all ranks."""
-        self._run("allgather", algorithm, _flat(array))
+        self._run("allgather", array, None, algorithm, chunk_bytes)
 
-    def ibcast(self, array: np.ndarray, root: int = 0, algorithm: str = "mpi") -> Request:
+    def ibcast(self, array: np.ndarray, root: int = 0, algorithm: str = "mpi", chunk_bytes: int = 0) -> Request:
         """`bcast`, carried on by the helper thread."""
-        return self._submit("bcast", algorithm, _flat(array), root)
+        return self._submit("bcast", array, None, algorithm, chunk_bytes, root=root)
 
     def ireduce(self, array: np.ndarray, root: int = 0, op: str = "sum", algorithm: str = "mpi",
-                out: np.ndarray | None = None) -> Request:
+                out: np.ndarray | None = None, chunk_bytes: int = 0) -> Request:
         """`reduce`, carried on by the helper thread."""
-        return self._submit("reduce", algorithm, _target(array, out, op), root, op)
+        return self._submit("reduce", array, out, algorithm, chunk_bytes, root=root, op=op)
 
     def iallreduce(self, array: np.ndarray, op: str = "sum", algorithm: str = "mpi",
-                   out: np.ndarray | None = None) -> Request:
+                   out: np.ndarray | None = None, chunk_bytes: int = 0) -> Request:
         """`allreduce`, carried on by the helper thread."""
-        return self._submit("allreduce", algorithm, _target(array, out, op), op)
+        return self._submit("allreduce", array, out, algorithm, chunk_bytes, op=op)
 
     def ireduce_scatter(self, array: np.ndarray, op: str = "sum", algorithm: str = "mpi",
-                        out: np.ndarray | None = None) -> Request:
+                        out: np.ndarray | None = None, chunk_bytes: int = 0) -> Request:
         """`reduce_scatter`, carried on by the helper thread."""
-        return self._submit("reduce_scatter", algorithm, _target(array, out, op), op)
+        return self._submit("reduce_scatter", array, out, algorithm, chunk_bytes, op=op)
 
-    def iallgather(self, array: np.ndarray, algorithm: str = "mpi") -> Request:
+    def iallgather(self, array: np.ndarray, algorithm: str = "mpi", chunk_bytes: int = 0) -> Request:
         """`allgather`, carried on by the helper thread."""
-        return self._submit("allgather", algorithm, _flat(array))
+        return self._submit("allgather", array, None, algorithm, chunk_bytes)
 
     def alloc(self, n_elems: int, dtype: Any = np.float32) -> np.ndarray:
-        """A zeroed flat array on which collectives within a node are fastest."""
-        return memory.private_empty(n_elems, dtype)
+        """A zeroed flat array that the other ranks of the node have mapped: collectives within it are fastest there.
+
+        Every rank calls it with the same length; slices of the array are as good. Raises CommError on every rank
+        where lengths differ or memory cannot be shared.
+        """
+        if self._ranks is None:
+            return memory.private_empty(n_elems, dtype)
+        return self._ranks.windows.allocate(n_elems * np.dtype(dtype).itemsize).view(dtype)
 
     # --- small objects
 
@@ -165,42 +179,29 @@ class Communicator:
 
     # --- inside
 
-    def _run(self, collective: str, algorithm: str, *arguments: Any) -> None:
-        if self._calls is not None:
-            getattr(self._calls, collective)(*arguments)
+    def _give_up(self, line: str) -> None:
+        sys.stderr.write(f"{line}\n")
+        self.abort(1)
 
-    def _submit(self, collective: str, algorithm: str, *arguments: Any) -> Request:
+    def _job(self, collective: str, array: np.ndarray, out: np.ndarray | None, algorithm: str, chunk_bytes: int,
+             **how: Any) -> tuple[Job, np.ndarray]:
+        flat = _target(array, out, how.get("op", "sum"))
+        choice = select(collective, algorithm, chunk_bytes, flat.nbytes, self.topology)
+        return Job(collective, choice[0], flat.size, flat.dtype.name, chunk_bytes=choice[1], **how), flat
+
+    def _run(self, collective: str, array: np.ndarray, out: np.ndarray | None, algorithm: str, chunk_bytes: int,
+             **how: Any) -> None:
+        job, flat = self._job(collective, array, out, algorithm, chunk_bytes, **how)
+        if self._ranks is not None:
+            self._ranks.engine.run(job, flat)
+
+    def _submit(self, collective: str, array: np.ndarray, out: np.ndarray | None, algorithm: str, chunk_bytes: int,
+                **how: Any) -> Request:
+        job, flat = self._job(collective, array, out, algorithm, chunk_bytes, **how)
         label = f"rank {self.rank}: i{collective}"
-        if self._comm is None:
-            request = Request(label)
-            request.finish()
-            return request
-        if self._progress_calls is None:
-            self._progress_calls = MpiCalls(self._comm.Dup())
-        call = getattr(self._progress_calls, collective)
-        return self._progress.submit(label, lambda: call(*arguments))
-
-
-class _Node:
-    """The ranks that share this rank's memory; SCAFFE_RANKS_PER_NODE cuts them into smaller ones."""
-
-    def __init__(self, comm) -> None:
-        self.comm, self.rank, self.n_ranks, self.leader = None, 0, 1, 0
-        if comm is None:
-            return
-        from mpi4py import MPI
-
-        self.comm = comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank)
-        per_node = int(os.environ.get("SCAFFE_RANKS_PER_NODE", "0"))
-        if per_node > 0:
-            self.comm = self.comm.Split(self.comm.rank // per_node, comm.rank)
-        self.rank, self.n_ranks = self.comm.rank, self.comm.size
-        self.leader = self.comm.bcast(comm.rank)
-
-
-def _flat(array: np.ndarray) -> np.ndarray:
-    check(array)
-    return array.reshape(-1)
+        if self._ranks is None:
+            return Request.completed(label)
+        return self._ranks.submit(label, job, flat)
 
 
 def _target(array: np.ndarray, out: np.ndarray | None, op: str) -> np.ndarray:

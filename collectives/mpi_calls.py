@@ -18,6 +18,11 @@ class MpiCalls:
         self._comm = comm
         self._in_place = MPI.IN_PLACE
 
+    def run(self, collective: str, array: np.ndarray, op: str, root: int) -> None:
+        """The collective of that name."""
+        arguments = {"bcast": (root,), "reduce": (root, op), "allgather": ()}.get(collective, (op,))
+        getattr(self, collective)(array, *arguments)
+
     def bcast(self, array: np.ndarray, root: int) -> None:
         """Root's array on every rank."""
         self._comm.Bcast(_spec(array), root)

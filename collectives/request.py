@@ -18,6 +18,13 @@ class Request:
         self._done = threading.Event()
         self._error: BaseException | None = None
 
+    @classmethod
+    def completed(cls, label: str) -> Request:
+        """A request of a collective that is complete already."""
+        request = cls(label)
+        request.finish()
+        return request
+
     def finish(self, error: BaseException | None = None) -> None:
         """Mark as done, or as failed with `error`, which `wait` and `test` then raise."""
         self._error = error

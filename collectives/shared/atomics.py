@@ -1,4 +1,4 @@
-"""Atomic words, futexes and raw memory for compiled kernels (numba has none of these of its own).
+"""Atomic words, half-precision numbers and raw memory for compiled kernels (numba has none of these of its own).
 
 All take plain integer addresses. Words are unsigned 32-bit, 4-byte aligned, shared between processes.
 """
@@ -63,3 +63,28 @@ def as_pointer(typing_context, address, like):
         return builder.inttoptr(args[0], context.get_value_type(element).as_pointer())
 
     return types.CPointer(element)(types.int64, like), generate
+
+
+@intrinsic
+def widen(typing_context, value):
+    """A float32 of the half-precision number whose bits are in an uint16; any other number as it is."""
+    if value != types.uint16:
+        return value(value), lambda context, builder, signature, args: args[0]
+
+    def generate(context, builder, signature, args):
+        return builder.fpext(builder.bitcast(args[0], ir.HalfType()), ir.FloatType())
+
+    return types.float32(types.uint16), generate
+
+
+@intrinsic
+def narrow(typing_context, value, like):
+    """The opposite of `widen`, for a result that goes where `like` came from."""
+    if like != types.uint16:
+        return like(value, like), lambda context, builder, sig, args: context.cast(builder, args[0], value, like)
+
+    def generate(context, builder, signature, args):
+        number = context.cast(builder, args[0], value, types.float32)
+        return builder.bitcast(builder.fptrunc(number, ir.HalfType()), ir.IntType(16))
+
+    return types.uint16(value, like), generate

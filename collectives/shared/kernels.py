@@ -3,7 +3,7 @@
 import numpy as np
 from numba import carray, njit
 
-from .atomics import as_pointer, libc_memcpy
+from .atomics import as_pointer, libc_memcpy, narrow, widen
 
 BLOCK_BYTES = 16384  # of the accumulator: in the first-level cache together with one input
 
@@ -11,13 +11,14 @@ BLOCK_BYTES = 16384  # of the accumulator: in the first-level cache together wit
 @njit(cache=True, nogil=True, inline="always")
 def apply(op, x, y):
     """x `op` y; op: 0 sum, 1 max, 2 min, 3 prod (the order of datatypes.OPS). LLVM takes the choice out of loops."""
+    left, right = widen(x), widen(y)
     if op == 0:
-        return x + y
+        return narrow(left + right, x)
     if op == 1:
-        return x if x >= y else y
+        return x if left >= right else y
     if op == 2:
-        return x if x <= y else y
-    return x * y
+        return x if left <= right else y
+    return narrow(left * right, x)
 
 
 @njit(cache=True, nogil=True)
@@ -77,5 +78,10 @@ def copy_range(addresses, source, targets, start_byte, end_byte):
 
 
 def block_for(dtype: np.dtype) -> np.ndarray:
-    """The accumulator of `combine_ranks` for arrays of `dtype`."""
-    return np.empty(BLOCK_BYTES // np.dtype(dtype).itemsize, dtype)
+    """The accumulator of `combine_ranks` for arrays of `dtype`; half precision is held in 16-bit words."""
+    return bits(np.empty(BLOCK_BYTES // np.dtype(dtype).itemsize, dtype))
+
+
+def bits(array: np.ndarray) -> np.ndarray:
+    """`array` as the kernels take it: float16 as uint16, any other dtype as it is."""
+    return array.view(np.uint16) if array.dtype == np.float16 else array

@@ -12,7 +12,7 @@ import numpy as np
 from ..datatypes import OPS
 from ..errors import CommError
 from . import kernels, passes, schedule
-from .window import Place, Windows
+from .window import Windows
 
 LOOK_AROUND = np.array([0, 200_000_000], np.int64)  # seconds, nanoseconds: how often a waiting rank looks for the dead
 SPINS = 100  # looks at a word, giving way in between, before sleeping: measured with more ranks than cores
@@ -32,7 +32,8 @@ class NodeGroup:
         self._memory = windows.allocate(passes.channel_bytes(self.n_ranks))
         self._channel = int(windows.find(self._memory).addresses[0])
         self._epoch = 0
-        self._stage: np.ndarray | None = None
+        self._stage = windows.allocate(STAGE_BYTES)
+        self._stage_place = windows.find(self._stage)
         self._blocks: dict[str, np.ndarray] = {}
 
     def run(self, collective: str, array: np.ndarray, op: str = "sum", root: int = 0) -> None:
@@ -50,8 +51,7 @@ class NodeGroup:
             self._staged(wanted, array, op, root)
 
     def _staged(self, wanted: tuple, array: np.ndarray, op: str, root: int) -> None:
-        stage, place = self._staging()
-        slot = stage.view(array.dtype)
+        slot, place = self._stage.view(array.dtype), self._stage_place
         step = slot.size
         for start in range(0, max(array.size, 1), step):
             end = min(start + step, array.size)
@@ -61,11 +61,6 @@ class NodeGroup:
             self._pass(wanted, tables, place.addresses - start * array.itemsize, array.dtype, op)
             for first, last in tables.writes[self.rank]:
                 array[first:last] = slot[first - start : last - start]
-
-    def _staging(self) -> tuple[np.ndarray, Place]:
-        if self._stage is None:
-            self._stage = self._windows.allocate(STAGE_BYTES)
-        return self._stage, self._windows.find(self._stage)
 
     def _pass(self, wanted: tuple, tables: schedule.Tables, addresses: np.ndarray, dtype: np.dtype, op: str) -> None:
         self._epoch = (self._epoch + 1) & 0xFFFFFFFF

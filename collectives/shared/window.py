@@ -14,7 +14,6 @@ from ..errors import CommError
 from ..memory import HUGE_PAGE_BYTES
 
 
-
 @dataclass(frozen=True)
 class Place:
     """Where an array lies: in window `serial` at byte `offset`; the address of that byte on each rank of the node."""

@@ -1,0 +1,69 @@
+"""Algorithms whose lowest level is the node's shared memory: `M` within one node, `MC`, `MB`, `MR`, ... across nodes.
+
+`M` is followed by the name of the algorithm that runs among one rank of each node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .errors import CommError
+from .topology import Topology
+
+if TYPE_CHECKING:
+    from .engine import Job
+    from .shared.node import NodeGroup
+
+ACROSS_NODES = ("reduce", "bcast", "allreduce")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The ranks that a plan is for: their topology, root's place among them, and their ranks in the communicator."""
+
+    topology: Topology
+    root: int
+    ranks: Sequence[int] | None = None
+
+
+def above(algorithm: str) -> str | None:
+    """The algorithm above the shared-memory level ('' for none), or None where `algorithm` has no such level."""
+    return algorithm[1:] if algorithm.startswith("M") else None
+
+
+class SharedLevels:
+    """The shared-memory part of algorithms for the engine of one thread."""
+
+    def __init__(self, node: NodeGroup, topology: Topology, rank: int) -> None:
+        """`node`: this rank's node as a group; `rank`: this rank in the communicator of `topology`."""
+        self._node, self._topology, self._rank = node, topology, rank
+
+    def check(self, collective: str, algorithm: str) -> None:
+        """Raise CommError where shared memory with the given level above cannot do `collective` on these nodes."""
+        if self._topology.n_nodes == 1:
+            return
+        if not above(algorithm):
+            raise CommError(f"algorithm M needs all ranks on one node, these are on {self._topology.n_nodes}: add the "
+                            "algorithm across nodes, as in MC")
+        if collective not in ACROSS_NODES:
+            raise CommError(f"algorithm {algorithm!r} cannot do {collective} on {self._topology.n_nodes} nodes")
+
+    def run(self, job: Job, array: np.ndarray, across: Callable[[Group], None]) -> None:
+        """Run `job`; `across(group)` runs its upper part, on this rank's array, among one rank of each node."""
+        root_node = self._topology.node_of_rank[job.root]
+        if self._topology.n_nodes == 1:
+            self._node.run(job.collective, array, job.op, job.root)
+            return
+        leaders = [job.root if node == root_node else ranks[0] for node, ranks in enumerate(self._topology.nodes)]
+        own_node = self._topology.node_of_rank[self._rank]
+        leader = self._topology.nodes[own_node].index(leaders[own_node])
+        if job.collective != "bcast":
+            self._node.run("reduce", array, job.op, leader)
+        if self._rank == leaders[own_node]:
+            across(Group(Topology.flat(len(leaders)), root_node, leaders))
+        if job.collective != "reduce":
+            self._node.run("bcast", array, "sum", leader)

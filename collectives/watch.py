@@ -1,0 +1,55 @@
+"""A thread that names the missing peer and ends the job when a rank has waited too long."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+TICK_SECONDS = 0.5
+
+
+class Watch:
+    """Where one thread is in its collective. Written by that thread, read by the watchdog: no lock is needed."""
+
+    def __init__(self, rank: int, deadline: float, expired: Callable[[str], None]) -> None:
+        """`expired(line)` is called, once, from the watchdog's thread `deadline` seconds after the last progress."""
+        self.position = 0
+        self.label = ""
+        self._rank, self._deadline, self._expired = rank, deadline, expired
+        self._waits_for: Sequence[int] = ()
+        self._n_runs = 0
+        self._thread: threading.Thread | None = None
+
+    def begin(self, waits_for: Sequence[int]) -> None:
+        """A collective begins; `waits_for[position]` is the peer that each of its calls waits for, or -1."""
+        self.position, self._waits_for = 0, waits_for
+        self._n_runs += 1
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._look, name="collectives-watch", daemon=True)
+            self._thread.start()
+
+    def end(self) -> None:
+        """The collective is complete."""
+        self._waits_for = ()
+
+    def peer(self) -> int:
+        """The rank waited for just now, -1 for none."""
+        waits_for, position = self._waits_for, self.position
+        return waits_for[position] if position < len(waits_for) else -1
+
+    def text(self) -> str:
+        """For errors: which peer is waited for."""
+        peer = self.peer()
+        return f", waiting for rank {peer}" if peer >= 0 else ""
+
+    def _look(self) -> None:
+        seen, since = (-1, -1), time.monotonic()
+        while True:
+            time.sleep(min(TICK_SECONDS, self._deadline / 4))
+            now = (self._n_runs, self.position)
+            if now != seen or self.peer() < 0:
+                seen, since = now, time.monotonic()
+            elif time.monotonic() - since > self._deadline:
+                self._expired(f"rank {self._rank}: {self.label} has waited {self._deadline:g} s for rank {self.peer()}")
+                return

@@ -18,9 +18,9 @@ from data.transform import Transform, TransformOptions
 TRAIN, TEST = 0, 1  # Caffe's Phase
 
 
-@dataclass(frozen=True)
+@dataclass
 class Share:
-    """This rank's part of the data.
+    """This rank's part of the data. Its place may be moved until the first batch is asked for (a run that goes on).
 
     Attributes:
         rank, ranks: this rank and how many there are.
@@ -40,10 +40,11 @@ class Share:
     def visits(self, phase: int, batch: int) -> Iterator[np.ndarray]:
         """This rank's visits, batch after batch, for a net whose batch size is ``batch``."""
         if phase == TRAIN:
-            return shard.train_visits(self.global_batch(batch), self.rank, self.ranks, self.first_batch)
-        if self.n_test_iterations == 0:
-            return shard.train_visits(batch, 0, 1)
-        return shard.test_visits(batch, self.n_test_iterations, self.rank, self.ranks, self.first_test)
+            yield from shard.train_visits(self.global_batch(batch), self.rank, self.ranks, self.first_batch)
+        elif self.n_test_iterations == 0:
+            yield from shard.train_visits(batch, 0, 1)
+        else:
+            yield from shard.test_visits(batch, self.n_test_iterations, self.rank, self.ranks, self.first_test)
 
     def batch_elems(self, phase: int, batch: int) -> int:
         """Samples in each of this rank's batches."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from layers.blob import Blob
 from layers.errors import LayerError
-from layers.layer import TRAIN, Layer, layer_types
+from layers.layer import Layer, layer_types
 
 
 @layer_types.register("Data")
@@ -14,7 +14,7 @@ class Data(Layer):
     """Images (N, C, H, W), and labels (N,) where a second top asks for them, from a DataParameter's source.
 
     The feed comes from ``context.open_feed(param, context)``: it has ``shapes``, one per top, ``next()`` that gives
-    one array per top in storage order, ``seek(batch)`` before the first next, and ``close()``.
+    one array per top in storage order, and ``close()``.
 
     Raises:
         LayerError: when nobody lends a feed.
@@ -24,13 +24,10 @@ class Data(Layer):
     n_tops = (1, 2)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Open the feed; take the draws from the stream that Caffe's reader threads take as they start."""
+        """Open the feed, which takes the draws from the stream that Caffe's readers take as they start."""
         if self.context.open_feed is None:
             raise LayerError("needs the trainer to open its data source")
         self.feed = self.context.open_feed(self.param, self.context)
-        transform = self.param.transform_param
-        draws_at_random = transform.mirror or (self.context.phase == TRAIN and transform.crop_size)
-        self.context.rng.skip(3 if draws_at_random else 1)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Tops as the feed's shapes."""
@@ -41,10 +38,6 @@ class Data(Layer):
         """The next batch."""
         for blob, array in zip(top, self.feed.next()):
             blob.data_flat[:] = array.reshape(-1)
-
-    def seek(self, batch: int) -> None:
-        """Begin at that batch of the run, counted from 0 over all ranks together."""
-        self.feed.seek(batch)
 
     def close(self) -> None:
         """Stop the readers."""

@@ -14,7 +14,7 @@ class Stream:
 
     def __init__(self, seed: int) -> None:
         self._generator = np.random.MT19937()
-        self._generator._legacy_seeding(seed)
+        self._generator._legacy_seeding(seed % 2**32)
 
     def draw(self, n_elems: int) -> np.ndarray:
         """The next n_elems raw draws, uint32."""

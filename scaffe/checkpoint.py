@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -63,12 +64,9 @@ def restore_checkpoint(solver: Solver, path: str | Path) -> None:
     rank = solver.communicator.rank
     if len(state.streams) == solver.communicator.n_ranks:
         solver.net.context.rng.from_bytes(state.streams[rank])
-    n_tests = _tests_done(solver.param, solver.iteration)
-    for node in solver.net.nodes:
-        _seek(node.layer, solver.iteration * solver.param.iter_size)
-    for number, net in enumerate(solver.test_nets):
-        for node in net.nodes:
-            _seek(node.layer, n_tests * solver.param.test_iter[number])
+    for share in solver.shares:
+        share.first_batch = solver.iteration * solver.param.iter_size
+        share.first_test = _tests_done(solver.param, solver.iteration)
 
 
 def newest_state(prefix: str) -> Path | None:
@@ -82,18 +80,11 @@ def newest_state(prefix: str) -> Path | None:
     return max(found)[1] if found else None
 
 
-def _seek(layer: object, batch: int) -> None:
-    seek = getattr(layer, "seek", None)
-    if seek:
-        seek(batch)
-
-
-def _tests_done(param: object, iteration: int) -> int:
-    interval = param.test_interval  # type: ignore[attr-defined]
-    if not interval:
+def _tests_done(param: Any, iteration: int) -> int:
+    if not param.test_interval:
         return 0
-    first = 0 if param.test_initialization else 1  # type: ignore[attr-defined]
-    return max(-(-iteration // interval) - first, 0)
+    first = 0 if param.test_initialization else 1
+    return max(-(-iteration // param.test_interval) - first, 0)
 
 
 def _find_model(learned_net: str, state: Path) -> Path:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from collectives.communicator import Communicator
+from data.layer_feed import ReaderOptions, Share
 from layers.layer import TEST, TRAIN, Context
 from layers.random import Stream
 from scaffe import graph
 from scaffe.build import build_net
 from scaffe.errors import UserError
-from scaffe.feeds import Share, open_feed
+from scaffe.feeds import feed_opener
 from scaffe.net import Net
 
 PHASES = {"TRAIN": TRAIN, "TEST": TEST}
@@ -32,9 +31,9 @@ class Selection:
     stages: tuple[str, ...] = ()
 
 
-def seed_of(random_seed: int, rank: int) -> int:
-    """Caffe's seed for a rank: random_seed + rank, or one from the system where it is negative."""
-    return random_seed + rank if random_seed >= 0 else int.from_bytes(os.urandom(4), "little")
+def seed_of(random_seed: int) -> int:
+    """Caffe's random_seed, or one from the system where it is negative."""
+    return random_seed if random_seed >= 0 else int.from_bytes(os.urandom(4), "little")
 
 
 def load_kernels(n_threads: int) -> Any:
@@ -56,15 +55,12 @@ def make_net(message: Any, selection: Selection, context: Context, source: str, 
         raise UserError(text if text.startswith(source) else f"{source}: {text}") from error
 
 
-def make_context(kernels: Any, rng: Stream, share: Share, phase: int) -> Context:
-    """What a net of this rank lends to its layers."""
-    return Context(phase, kernels, rng=rng, open_feed=lambda param, context: open_feed(param, context, share))
+def make_context(kernels: Any, rng: Stream, share: Share, seed: int, n_readers: int = 1) -> Context:
+    """What a net of this rank lends to its layers; ``make_net`` sets the phase."""
+    return Context(TRAIN, kernels, rng=rng, open_feed=feed_opener(share, seed, ReaderOptions(n_readers)))
 
 
-def net_from_file(path: str, selection: Selection, communicator: Communicator, kernels: Any) -> Net:
+def net_from_file(path: str, selection: Selection, kernels: Any, share: Share) -> Net:
     """A net by itself, for the commands that only run one."""
-    if not Path(path).exists():
-        raise UserError(f"{path}: no such file")
-    context = make_context(kernels, Stream(seed_of(-1, 0)), Share(communicator.rank, communicator.n_ranks, by="batch"),
-                           selection.phase)
-    return make_net(graph.read_net(path), selection, context, path)
+    seed = seed_of(-1)
+    return make_net(graph.read_net(path), selection, make_context(kernels, Stream(seed), share, seed), path)

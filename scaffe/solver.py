@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
-import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from collectives.communicator import Communicator
+from data.layer_feed import Share
 from scaffe.errors import UserError
 from scaffe.log import info
 from scaffe.lr_policies import learning_rate
@@ -14,6 +18,23 @@ from scaffe.net import Net
 from scaffe.strategies import Replica, Strategy, strategies
 from scaffe.timers import Timers
 from scaffe.updater import Updater
+
+
+@dataclass(frozen=True)
+class Method:
+    """How ranks train together.
+
+    Attributes:
+        strategy: its name ("sc-b").
+        algorithm: how it reduces and broadcasts ("mpi", "CB-8", "auto").
+        allow_nan: go on when the loss is not finite.
+        options: the command line's other options, for the strategy.
+    """
+
+    strategy: str = "sc-b"
+    algorithm: str = "auto"
+    allow_nan: bool = False
+    options: Any = None
 
 
 class Observer:
@@ -43,16 +64,14 @@ class Solver:
         net: the training net.
         test_nets: nets to test, sharing the training net's parameters.
         communicator: the ranks that train together.
-        strategy: name of the strategy ("sc-b").
-        algorithm: how it reduces and broadcasts.
-        options: the command line's other options, for the strategy.
-        allow_nan: go on when the loss is not finite.
+        method: how the ranks train together.
+        shares: this rank's places in the data, for a run that goes on.
     """
 
-    def __init__(self, param: Any, net: Net, test_nets: list[Net], communicator: Communicator, *,
-                 strategy: str = "sc-b", algorithm: str = "mpi", options: Any = None, allow_nan: bool = False) -> None:
+    def __init__(self, param: Any, net: Net, test_nets: list[Net], communicator: Communicator,
+                 method: Method | None = None, shares: Sequence[Share] = ()) -> None:
         self.param, self.net, self.test_nets, self.communicator = param, net, test_nets, communicator
-        self.allow_nan = allow_nan
+        self.method, self.shares = method or Method(), shares
         self.iteration = 0
         self.stopping = False  # set by an observer on all ranks at once: end after this iteration
         self.timers = Timers()
@@ -60,15 +79,15 @@ class Solver:
         learning_rate(param, 0)  # an unknown policy shows before hours of training
         net.params.move(communicator.alloc)
         self.updater = Updater(param, net.params)
-        self.strategy = self._make_strategy(strategy, algorithm, options)
+        self.strategy = self._make_strategy(self.method)
 
-    def _make_strategy(self, name: str, algorithm: str, options: Any) -> Strategy:
+    def _make_strategy(self, method: Method) -> Strategy:
         try:
-            kind = strategies.get(name)
+            kind = strategies.get(method.strategy)
         except KeyError as error:
             raise UserError(error.args[0]) from error
-        made = kind(Replica(self.net, self.updater, self.communicator, self.timers, self.param.iter_size, algorithm,
-                            options))
+        made = kind(Replica(self.net, self.updater, self.communicator, self.timers, self.param.iter_size,
+                            method.algorithm, method.options))
         if kind.before_forward is not Strategy.before_forward:
             self.net.before_forward.append(made.before_forward)
         if kind.after_backward is not Strategy.after_backward:
@@ -105,21 +124,14 @@ class Solver:
             getattr(observer, event)(self, *values)
 
     def _check(self, loss: float) -> None:
-        if not math.isfinite(loss) and not self.allow_nan:
+        if not math.isfinite(loss) and not self.method.allow_nan:
             raise UserError(f"iteration {self.iteration}: the loss is {loss} on rank {self.communicator.rank}; "
                             "lower base_lr, or go on with -allow-nan")
 
     def mean_over_ranks(self, values: list[float], n_parts: int | None = None) -> list[float]:
         """Sums of the ranks' values divided by n_parts (the number of ranks unless given); called by all ranks."""
-        import numpy as np
-
         sums = np.array(values, np.float64)
         if self.communicator.n_ranks > 1:
             with self.timers("communication"):
                 self.communicator.allreduce(sums, "sum", "mpi")
         return (sums / (n_parts or self.communicator.n_ranks)).tolist()
-
-
-def seconds_since(started: float) -> float:
-    """Wall seconds since a time.perf_counter() value."""
-    return time.perf_counter() - started

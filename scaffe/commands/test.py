@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collectives.communicator import Communicator
+from data.layer_feed import Share
 from scaffe.flags import Flags
 from scaffe.job import run_job, threads_per_rank, together
 from scaffe.log import info
@@ -50,7 +51,8 @@ def _test(communicator: Communicator, options) -> int:
 
 
 def _load(communicator: Communicator, options, selection: Selection, kernels) -> Net:
-    net = net_from_file(options.model, selection, communicator, kernels)
+    share = Share(communicator.rank, communicator.n_ranks, n_test_iterations=options.iterations)
+    net = net_from_file(options.model, selection, kernels, share)
     for path in options.weights.split(","):
         load_weights(net, path)
     return net

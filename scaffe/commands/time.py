@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 
 from collectives.communicator import Communicator
+from data.layer_feed import Share
 from scaffe.flags import Flags
 from scaffe.job import run_job, threads_per_rank, together
 from scaffe.log import info
@@ -33,7 +34,7 @@ def main(argv: list[str]) -> int:
 def _time(communicator: Communicator, options) -> int:
     kernels = load_kernels(threads_per_rank(communicator, options.threads))
     selection = Selection(PHASES[options.phase], options.level, tuple(filter(None, options.stage.split(","))))
-    net = together(communicator, lambda: net_from_file(options.model, selection, communicator, kernels))
+    net = together(communicator, lambda: net_from_file(options.model, selection, kernels, Share()))
     info("Performing Forward")
     info(f"Initial loss: {net.forward():g}")
     info("Performing Backward")

@@ -1,0 +1,87 @@
+"""Train a net from a solver prototxt, on one rank or, under mpirun, on many."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from collectives.communicator import Communicator
+from scaffe import graph
+from scaffe.checkpoint import newest_state, restore_checkpoint
+from scaffe.errors import UserError
+from scaffe.flags import Flags
+from scaffe.job import run_job, together
+from scaffe.log import info
+from scaffe.observers.display import Display
+from scaffe.observers.progress import Progress
+from scaffe.observers.signals import EFFECTS, Signals
+from scaffe.observers.snapshots import Snapshots
+from scaffe.observers.test import Test
+from scaffe.solver import Solver
+from scaffe.training import build_solver, images_per_pass
+from scaffe.weights import load_weights
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; returns the exit code."""
+    flags = Flags("train", __doc__ or "")
+    flags.flag("solver", "", "the solver's prototxt")
+    flags.flag("weights", "", "weights to start from, .caffemodel files with commas between")
+    flags.flag("snapshot", "", "a .solverstate to go on from")
+    flags.flag("resume", "", "auto: go on from the newest snapshot under the solver's prefix, if there is one",
+               choices=("auto",))
+    flags.flag("level", 0, "the net state's level")
+    flags.flag("stage", "", "the net state's stages, with commas between")
+    flags.flag("strategy", "sc-b", "what is sent when")
+    flags.flag("reduce", "auto", "how gradients are reduced and parameters broadcast")
+    flags.flag("scal", "strong", "strong: the prototxt's batch is shared out; weak: every rank has one",
+               choices=("strong", "weak"))
+    flags.flag("threads", 0, "compute threads a rank; 0 shares the node's cores out")
+    flags.flag("readers", 1, "reader threads a rank")
+    flags.flag("sigint_effect", "stop", "what Ctrl-C does", choices=EFFECTS)
+    flags.flag("sighup_effect", "snapshot", "what a hang-up does", choices=EFFECTS)
+    flags.flag("allow_nan", False, "go on when the loss is not finite")
+    flags.flag("gpu", "", "GPUs to use")
+    options = flags.parse_args(argv)
+    if not options.solver:
+        flags.error("needs -solver")
+    if options.snapshot and options.weights:
+        flags.error("-snapshot goes on from a state that names its weights; -weights does not go with it")
+    return run_job(lambda communicator: _train(communicator, options))
+
+
+def _train(communicator: Communicator, options: Namespace) -> int:
+    param = together(communicator, lambda: _read_solver(options))
+    solver = build_solver(communicator, param, options)
+    together(communicator, lambda: _start_from(solver, param, options))
+    snapshots = Snapshots()
+    passes = images_per_pass(solver.net) * param.iter_size * communicator.n_ranks
+    solver.observers += [Test(), Display(), snapshots,
+                         Signals(snapshots, options.sigint_effect, options.sighup_effect), Progress(passes)]
+    try:
+        solver.solve()
+    finally:
+        for net in (solver.net, *solver.test_nets):
+            net.close()
+    return 0
+
+
+def _read_solver(options: Namespace) -> Any:
+    param = graph.read_solver(options.solver)
+    if not param.snapshot_prefix:
+        param.snapshot_prefix = str(Path(options.solver).with_suffix(""))
+    folder = Path(param.snapshot_prefix).parent
+    if not folder.is_dir():
+        raise UserError(f"{options.solver}: snapshot_prefix {param.snapshot_prefix!r}: there is no folder {folder}")
+    return param
+
+
+def _start_from(solver: Solver, param: Any, options: Namespace) -> None:
+    state = options.snapshot or (newest_state(param.snapshot_prefix) if options.resume else None)
+    if state:
+        restore_checkpoint(solver, state)
+        return
+    for path in filter(None, options.weights.split(",")):
+        info(f"Finetuning from {path}")
+        load_weights(solver.net, path)

@@ -1,0 +1,34 @@
+"""Files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from scaffe.errors import UserError
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[BinaryIO]:
+    """A file to write to beside ``path`` that takes its name once it is on the disk.
+
+    Raises:
+        UserError: it cannot be written (no space, no folder); what was at ``path`` before is left as it was.
+    """
+    path = Path(path)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with beside.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}; "
+                        "what was there before is unchanged") from error
+    finally:
+        with suppress(OSError):
+            beside.unlink()

@@ -1,0 +1,84 @@
+"""The HDF5 forms of weights and states, in Caffe 1.0's layout. Needs h5py, imported when first used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scaffe.errors import UserError
+from scaffe.files.atomic import replacing
+
+
+def write_model(path: str | Path, layers: Iterable[tuple[str, Sequence[np.ndarray]]]) -> None:
+    """Group "data", in it a group a layer, in it the blobs "0", "1", ... Raises UserError."""
+    with _writing(path) as file:
+        data = file.create_group("data")
+        for name, arrays in layers:
+            group = data.create_group(name)
+            for index, array in enumerate(arrays):
+                group.create_dataset(str(index), data=np.ascontiguousarray(array, np.float32))
+
+
+def read_model(path: str | Path) -> list[tuple[str, str, list[np.ndarray]]]:
+    """(name, "", blobs) of each layer; the file keeps no types. Raises UserError."""
+    with _reading(path) as file:
+        if "data" not in file:
+            raise UserError(f"{path}: has no group 'data'; a .caffemodel.h5 was expected")
+        return [(name, "", [np.array(group[str(i)], np.float32) for i in range(len(group))])
+                for name, group in file["data"].items()]
+
+
+def write_state(path: str | Path, state: Any) -> None:
+    """Datasets "iter", "learned_net", "current_step" and the group "history". Raises UserError."""
+    with _writing(path) as file:
+        file.create_dataset("iter", data=np.array([state.iteration], np.int32))
+        file.create_dataset("learned_net", data=np.bytes_(state.learned_net + "\0"))
+        file.create_dataset("current_step", data=np.array([state.current_step], np.int32))
+        history = file.create_group("history")
+        for index, array in enumerate(state.history):
+            history.create_dataset(str(index), data=array)
+        for rank, stream in enumerate(state.streams):
+            file.create_dataset(f"streams/{rank}", data=np.frombuffer(stream, np.uint8))
+
+
+def read_state(path: str | Path) -> dict[str, Any]:
+    """The fields of a SolverState. Raises UserError."""
+    with _reading(path) as file:
+        if "iter" not in file:
+            raise UserError(f"{path}: has no dataset 'iter'; a .solverstate.h5 was expected")
+        name = file["learned_net"][()] if "learned_net" in file else b""
+        history, streams = file["history"], file.get("streams", {})
+        return {"iteration": int(np.ravel(file["iter"])[0]), "learned_net": name.rstrip(b"\0").decode(),
+                "current_step": int(np.ravel(file["current_step"])[0]),
+                "history": [np.array(history[str(i)], np.float32) for i in range(len(history))],
+                "streams": [np.array(streams[str(i)]).tobytes() for i in range(len(streams))]}
+
+
+@contextmanager
+def _writing(path: str | Path) -> Iterator[Any]:
+    with replacing(path) as plain, _h5py().File(plain, "w") as file:
+        yield file
+
+
+@contextmanager
+def _reading(path: str | Path) -> Iterator[Any]:
+    if not Path(path).exists():
+        raise UserError(f"{path}: {os.strerror(2).lower()}")
+    try:
+        with _h5py().File(path, "r") as file:
+            yield file
+    except OSError as error:
+        raise UserError(f"{path}: truncated, or not an HDF5 file") from error
+
+
+def _h5py() -> Any:
+    try:
+        import h5py
+    except ImportError as error:
+        raise UserError("HDF5 files need the package h5py: pip install h5py") from error
+    return h5py

@@ -1,0 +1,74 @@
+"""Trained nets: ``.caffemodel`` (a NetParameter with blobs)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scaffe.errors import UserError
+from scaffe.files import hdf5
+from scaffe.files.atomic import replacing
+from scaffe.files.blobs import blob_array, blob_parts, delimited, fields_around
+from scaffe.graph.upgrade import upgrade_net
+from scaffe.proto import caffe_pb2
+from scaffe.proto.text import ProtoError, parse_binary
+
+LAYER_TAG, BLOBS_TAG = b"\xa2\x06", b"\x3a"  # field 100 of NetParameter, field 7 of LayerParameter
+BLOBS = 7
+
+
+def write_model(path: str | Path, net_name: str, layers: Iterable[tuple[Any, Sequence[np.ndarray]]]) -> None:
+    """Write a net's layers with their blobs, byte for byte as Caffe 1.0 does; HDF5 where the name ends in ``.h5``.
+
+    Args:
+        path: the file; an old one is replaced once the new one is whole.
+        net_name: the net's name.
+        layers: (LayerParameter, its blobs' values in Caffe's order) of every layer, those without blobs too.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    if str(path).endswith(".h5"):
+        hdf5.write_model(path, [(param.name, arrays) for param, arrays in layers])
+        return
+    with replacing(path) as file:
+        file.write(caffe_pb2.NetParameter(name=net_name).SerializeToString())
+        for param, arrays in layers:
+            for piece in _layer_parts(param, arrays):
+                file.write(piece)
+
+
+def _layer_parts(param: Any, arrays: Sequence[np.ndarray]) -> list[Any]:
+    head, tail = fields_around(param, BLOBS)
+    pieces: list[Any] = [head]
+    for array in arrays:
+        n_bytes, parts = blob_parts(array)
+        pieces += [delimited(BLOBS_TAG, n_bytes), *parts]
+    pieces.append(tail)
+    return [delimited(LAYER_TAG, sum(len(p) for p in pieces)), *pieces]
+
+
+def read_model(path: str | Path) -> list[tuple[str, str, list[np.ndarray]]]:
+    """The layers of a trained net: (name, type, blobs float32), old generations upgraded.
+
+    Raises:
+        UserError: no such file, truncated, or not a trained net.
+    """
+    if str(path).endswith(".h5"):
+        return hdf5.read_model(path)
+    try:
+        raw = Path(path).read_bytes()
+        net = upgrade_net(parse_binary(raw, caffe_pb2.NetParameter, str(path)))
+        layers = [(layer.name, layer.type, [blob_array(b) for b in layer.blobs]) for layer in net.layer]
+    except OSError as error:
+        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    except (ProtoError, UserError) as error:
+        raise UserError(str(error)) from error
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from error
+    if not layers:
+        raise UserError(f"{path}: holds no layers; a .caffemodel was expected")
+    return layers

@@ -1,0 +1,79 @@
+"""Old nets and solvers into today's form. Facts: BVLC Caffe 1.0, util/upgrade_proto."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scaffe.errors import UserError
+from scaffe.graph.upgrade_v0 import upgrade_v0
+from scaffe.graph.upgrade_v1 import upgrade_v1
+from scaffe.proto import caffe_pb2
+
+READERS = {"Data": "data_param", "ImageData": "image_data_param", "WindowData": "window_data_param"}
+TRANSFORM_FIELDS = ("scale", "mean_file", "crop_size", "mirror")
+SOLVER_TYPES = {"SGD": "SGD", "NESTEROV": "Nesterov", "ADAGRAD": "AdaGrad", "RMSPROP": "RMSProp",
+                "ADADELTA": "AdaDelta", "ADAM": "Adam"}
+
+
+def upgrade_net(net: Any) -> Any:
+    """A new NetParameter in today's form.
+
+    Raises:
+        UserError: old ``layers`` beside new ``layer``, or an old layer of unknown type.
+    """
+    new = type(net)()
+    new.CopyFrom(net)
+    if new.layers and new.layer:
+        raise UserError(f"net {net.name!r} mixes old 'layers' with new 'layer'; use one kind")
+    if any(layer.HasField("layer") for layer in new.layers):
+        new = upgrade_v0(new)
+    if new.layers:
+        new = upgrade_v1(new)
+    for layer in new.layer:
+        _move_transform(layer)
+        if layer.type == "BatchNorm" and len(layer.param) == 3:
+            del layer.param[:]  # old files set multipliers that the layer itself now sets
+    _inputs_to_layer(new)
+    return new
+
+
+def _move_transform(layer: Any) -> None:
+    """What readers' own messages once said about transformations."""
+    field = READERS.get(layer.type)
+    if field is None or not layer.HasField(field):
+        return
+    reader = getattr(layer, field)
+    for name in TRANSFORM_FIELDS:
+        if reader.HasField(name):
+            setattr(layer.transform_param, name, getattr(reader, name))
+            reader.ClearField(name)
+
+
+def _inputs_to_layer(net: Any) -> None:
+    """``input`` with ``input_shape`` or ``input_dim`` becomes one Input layer in front."""
+    if net.input and (net.input_shape or net.input_dim):
+        layer = caffe_pb2.LayerParameter(name="input", type="Input", top=list(net.input))
+        for index in range(len(net.input)):
+            shape = layer.input_param.shape.add()
+            if net.input_shape:
+                shape.CopyFrom(net.input_shape[min(index, len(net.input_shape) - 1)])
+            else:
+                shape.dim.extend(net.input_dim[4 * index:4 * index + 4])
+        rest = list(net.layer)
+        del net.layer[:]
+        net.layer.extend([layer, *rest])
+    for field in ("input", "input_shape", "input_dim"):
+        net.ClearField(field)
+
+
+def upgrade_solver(solver: Any) -> Any:
+    """A new SolverParameter whose type is a name, not the old number. Raises UserError where both are given."""
+    new = type(solver)()
+    new.CopyFrom(solver)
+    if new.HasField("solver_type"):
+        if new.HasField("type"):
+            raise UserError("the solver gives both type and the old solver_type; keep type")
+        old = new.DESCRIPTOR.fields_by_name["solver_type"].enum_type.values_by_number[new.solver_type].name
+        new.type = SOLVER_TYPES[old]
+        new.ClearField("solver_type")
+    return new

@@ -1,0 +1,1 @@
+"""Caffe's messages: ``from scaffe.proto import caffe_pb2``."""

@@ -1,0 +1,101 @@
+"""Prototxt files into messages, with mistakes told by file, line, column and the nearest known name."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError
+
+BINARY_ENDINGS = (".binaryproto", ".caffemodel", ".pb")
+
+
+class ProtoError(ValueError):
+    """One line: the file, where in it, what was expected and what came."""
+
+
+def read_message(path: str | Path, kind: type) -> Any:
+    """A message from a prototxt file, or from a binary one when the name ends like one.
+
+    Raises:
+        ProtoError: no such file, not text, or a mistake in it.
+    """
+    try:
+        raw = Path(path).read_bytes()
+    except OSError as error:
+        raise ProtoError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    if str(path).endswith(BINARY_ENDINGS):
+        return parse_binary(raw, kind, str(path))
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise ProtoError(f"{path}: not a text file (byte {error.start}); a prototxt was expected") from error
+    return parse_text(text, kind, str(path))
+
+
+def parse_text(text: str, kind: type, source: str = "prototxt") -> Any:
+    """A message from text. Raises ProtoError."""
+    message = kind()
+    try:
+        return text_format.Merge(text, message)
+    except text_format.ParseError as error:
+        raise ProtoError(_explain(error, text, kind, source)) from error
+
+
+def parse_binary(raw: bytes, kind: type, source: str) -> Any:
+    """A message from its wire form. Raises ProtoError."""
+    message = kind()
+    try:
+        message.ParseFromString(raw)  # type: ignore[attr-defined]
+    except DecodeError as error:
+        name = message.DESCRIPTOR.name  # type: ignore[attr-defined]
+        raise ProtoError(f"{source}: truncated, or not a binary {name} of {len(raw)} bytes") from error
+    return message
+
+
+def _explain(error: text_format.ParseError, text: str, kind: Any, source: str) -> str:
+    line, column = error.GetLine(), error.GetColumn()
+    said = re.sub(r"^\d+:\d+ : ", "", " ".join(str(error).split()))
+    match = re.search(r'[Mm]essage type "([\w.]+)" has no field named "(\w+)"', said)
+    if match:
+        said = _unknown_field(match[1], match[2], kind)
+    match = re.search(r'[Ee]num type "([\w.]+)" has no value (?:named|with number) "?(\w+)"?', said)
+    if match:
+        said = f"{match[2]!r} is no value of {match[1].split('.')[-1]}{_near_value(kind, match[1], match[2])}"
+    where = ":".join(str(n) for n in (source, line, column) if n is not None)
+    return f"{where}: {said}{_inside(text, line)}"
+
+
+def _unknown_field(message: str, field: str, kind: Any) -> str:
+    descriptor = _find(kind.DESCRIPTOR.file, message.split(".")[-1])
+    near = difflib.get_close_matches(field, [f.name for f in descriptor.fields], 1) if descriptor else []
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"{message.split('.')[-1]} has no field {field!r}{hint}"
+
+
+def _near_value(kind: Any, enum: str, value: str) -> str:
+    *_, owner, name = ["", *enum.split(".")]
+    holder = _find(kind.DESCRIPTOR.file, owner)
+    enums = holder.enum_types_by_name if holder else kind.DESCRIPTOR.file.enum_types_by_name
+    known = [v.name for v in enums[name].values] if name in enums else []
+    return f"; known: {', '.join(known)}" if known else ""
+
+
+def _find(file: Any, name: str) -> Any:
+    return file.message_types_by_name.get(name)
+
+
+def _inside(text: str, line: int | None) -> str:
+    """The layer around a line, from the nearest layer block that opens above it and its name."""
+    if line is None:
+        return ""
+    above = text.splitlines()[: line]
+    starts = [i for i, row in enumerate(above) if re.match(r"\s*layers?\s*:?\s*\{", row)]
+    if not starts:
+        return ""
+    block = "\n".join(text.splitlines()[starts[-1]:])
+    match = re.search(r"\bname\s*:\s*[\"']([^\"']+)[\"']", block)
+    return f" (in layer {match[1]!r})" if match else ""

@@ -1,0 +1,109 @@
+"""The shape of the code, held by parsing it: imports go one way, nothing is too long, assert is for tests."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("scaffe", "layers", "data", "collectives")
+MAY_IMPORT = {  # ours, beside itself
+    "scaffe": {"layers", "data", "collectives"},
+    "layers": set(),
+    "data": {"scaffe.proto"},
+    "collectives": set(),
+    "scaffe/proto": set(),
+}
+CUPY_DOORS = {"collectives/device.py", "layers/kernels/device.py"}
+MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 400, 60, 9
+
+
+def sources() -> list[Path]:
+    return [p for name in PACKAGES for p in sorted((ROOT / name).rglob("*.py")) if not p.name.endswith("_pb2.py")]
+
+
+def room(path: Path) -> str:
+    parts = path.relative_to(ROOT).parts
+    return "scaffe/proto" if parts[:2] == ("scaffe", "proto") else parts[0]
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.fixture(scope="module")
+def trees() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text()) for path in sources()}
+
+
+def test_imports_go_one_way(trees):
+    wrong = []
+    for path, tree in trees.items():
+        mine = room(path)
+        allowed = MAY_IMPORT[mine]
+        for name in imported(tree):
+            top = name.split(".")[0]
+            if top not in PACKAGES or top == mine.split("/")[0] and mine != "scaffe/proto":
+                continue
+            fits = top in allowed or any(name == a or name.startswith(a + ".") or a.startswith(name + ".") or a == name
+                                         for a in allowed)
+            if not fits and not (mine == "scaffe/proto" and name.startswith("scaffe.proto")):
+                wrong.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert not wrong
+
+
+def test_mpi4py_only_in_collectives(trees):
+    assert not [p for p, tree in trees.items() if room(p) != "collectives"
+                and any(n.split(".")[0] == "mpi4py" for n in imported(tree))]
+
+
+def test_cupy_comes_through_one_door_a_package(trees):
+    found = {str(p.relative_to(ROOT)) for p, tree in trees.items() if any(n.split(".")[0] == "cupy"
+                                                                         for n in imported(tree))}
+    assert found <= CUPY_DOORS
+
+
+def test_assert_is_for_tests(trees):
+    assert not [f"{p.relative_to(ROOT)}:{node.lineno}" for p, tree in trees.items() for node in ast.walk(tree)
+                if isinstance(node, ast.Assert)]
+
+
+def test_nothing_is_too_long(trees):
+    files = [str(p.relative_to(ROOT)) for p in trees if len(p.read_text().splitlines()) > MAX_FILE_LINES]
+    functions = []
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                n_lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                n_parameters = len(node.args.args) + len(node.args.kwonlyargs)
+                is_kernel = any("njit" in ast.dump(d) for d in node.decorator_list)
+                if n_lines > MAX_FUNCTION_LINES or (n_parameters > MAX_PARAMETERS and not is_kernel):
+                    functions.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
+    assert not files
+    assert not functions
+
+
+def test_public_things_have_docstrings(trees):
+    bare = []
+    for path, tree in trees.items():
+        for node in tree.body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_") \
+                    and not ast.get_docstring(node):
+                bare.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
+    assert not bare
+
+
+def test_the_loop_knows_no_strategy_by_name():
+    names = {"sc-b", "sc-ob", "sc-obr", "sc-rs"}
+    for name in ("solver", "net", "training"):
+        strings = {n.value for n in ast.walk(ast.parse((ROOT / f"scaffe/{name}.py").read_text()))
+                   if isinstance(n, ast.Constant) and isinstance(n.value, str) and len(n.value) < 20}
+        assert not strings & names - {"sc-b"} and (name != "net" or not strings & names)

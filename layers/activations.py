@@ -11,6 +11,7 @@ from layers.errors import LayerError
 from layers.layer import layer_types
 from layers.neuron import Neuron, NoGradient
 
+RELU6_LIMIT = 6.0
 BNLL_LIMIT = 50.0  # beyond it exp(x) / (exp(x) + 1) is 1 in float32
 
 
@@ -145,3 +146,20 @@ class Threshold(NoGradient, Neuron):
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
         """Write y."""
         np.greater(x, x.dtype.type(self.param.threshold_param.threshold), out=y, casting="unsafe")
+
+
+@layer_types.register("ReLU6")
+class ReLU6(Neuron):
+    """y = x held between 0 and 6, plus negative_slope x below 0 (Howard et al. 2017; forks of Caffe)."""
+
+    keeps_input = True
+
+    def activate(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Write y."""
+        slope = x.dtype.type(self.param.relu6_param.negative_slope)
+        np.add(np.clip(x, 0, RELU6_LIMIT), slope * np.minimum(x, 0), out=y)
+
+    def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
+        """gx = gy between 0 and 6, negative_slope gy below, 0 above."""
+        slope = x.dtype.type(self.param.relu6_param.negative_slope)
+        np.multiply(gy, np.where(x > 0, x < RELU6_LIMIT, slope), out=gx)

@@ -1,0 +1,60 @@
+"""Normalize: L2 norm 1 per position or per item, with scales to learn (SSD's fork of Caffe; ParseNet)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.layer import Layer, layer_types
+
+
+@layer_types.register("Normalize")
+class Normalize(Layer):
+    """y = scale x / sqrt(sum(x^2) + eps), the sum over channels, or over channels and space with across_spatial.
+
+    One scale for all (channel_shared, shape ()) or one per channel, 1 without a filler. The gradient is the true one
+    for scales that differ per channel, too, where the fork's leaves a term unscaled.
+    """
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Declare the scales. Raises LayerError for fewer than 2 axes."""
+        if bottom[0].ndim < 2:
+            raise LayerError(f"wants a bottom of at least 2 axes, got shape {bottom[0].shape}")
+        p = self.param.norm_param
+        filler = p.scale_filler if p.HasField("scale_filler") else None
+        blob = self.add_blob(() if p.channel_shared else bottom[0].shape[1:2], filler)
+        if filler is None:
+            blob.data[...] = 1
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """The bottom's shape. Raises LayerError where the channels do not fit the scales."""
+        p, shape = self.param.norm_param, bottom[0].shape
+        if not p.channel_shared and shape[1] != self.blobs[0].n_elems:
+            raise LayerError(f"has scales for {self.blobs[0].n_elems} channels, got shape {shape}")
+        self.axes = tuple(range(1, len(shape))) if p.across_spatial else (1,)
+        top[0].reshape(shape)
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Write y."""
+        x = bottom[0].data
+        squares = np.square(x).sum(axis=self.axes, keepdims=True)
+        self._norm = np.sqrt(squares + squares.dtype.type(self.param.norm_param.eps))
+        self._unit = x / self._norm
+        np.multiply(self._unit, self._scales(x), out=top[0].data)
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Add to the scales' diffs; gx = (g - u (u . g)) / norm with g = scale gy and u = x / norm."""
+        gy = top[0].diff
+        if self.param_propagate_down[0]:
+            others = None if self.blobs[0].ndim == 0 else tuple(a for a in range(gy.ndim) if a != 1)
+            self.blobs[0].diff[...] += (gy * self._unit).sum(axis=others)
+        if propagate_down[0]:
+            scaled = gy * self._scales(gy)
+            inward = (scaled * self._unit).sum(axis=self.axes, keepdims=True)
+            np.divide(scaled - self._unit * inward, self._norm, out=bottom[0].diff)
+
+    def _scales(self, x: np.ndarray) -> np.ndarray:
+        return self.blobs[0].data.reshape((-1,) + (1,) * (x.ndim - 2))

@@ -1,0 +1,56 @@
+"""Layers that put elements into another order: Permute (SSD's fork of Caffe), ShuffleChannel (ShuffleNet's)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.layer import Layer, layer_types
+
+
+@layer_types.register("Permute")
+class Permute(Layer):
+    """Axis i of the top is axis order[i] of the bottom; axes that ``order`` leaves out follow in their own order."""
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Permute the shape. Raises LayerError for an axis out of range or named twice."""
+        order = list(self.param.permute_param.order)
+        n_axes = bottom[0].ndim
+        if len(set(order)) != len(order) or any(a >= n_axes for a in order):
+            raise LayerError(f"order {order} is not a choice of the {n_axes} axes of {bottom[0].shape}")
+        self.order = (*order, *(a for a in range(n_axes) if a not in order))
+        top[0].reshape([bottom[0].shape[a] for a in self.order])
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Copy in the new order."""
+        np.copyto(top[0].data, bottom[0].data.transpose(self.order))
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Copy the diff in the old order."""
+        if propagate_down[0]:
+            np.copyto(bottom[0].diff.transpose(self.order), top[0].diff)
+
+
+@layer_types.register("ShuffleChannel")
+class ShuffleChannel(Layer):
+    """Channels seen as (group, rest) and transposed (Zhang, Zhou, Lin and Sun 2018, section 3.1)."""
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """The bottom's shape. Raises LayerError where the groups do not divide the channels."""
+        group, shape = self.param.shuffle_channel_param.group, bottom[0].shape
+        if len(shape) < 2 or group < 1 or shape[1] % group:
+            raise LayerError(f"{group} groups do not divide the channels of {shape}")
+        self.places = np.arange(shape[1]).reshape(group, -1).T.ravel()
+        top[0].reshape(shape)
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Channel c of the top is channel places[c] of the bottom."""
+        np.copyto(top[0].data, bottom[0].data[:, self.places])
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """The diff of channel places[c] is that of the top's channel c."""
+        if propagate_down[0]:
+            bottom[0].diff[:, self.places] = top[0].diff

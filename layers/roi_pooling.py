@@ -1,0 +1,86 @@
+"""ROIPooling: regions of a feature map to a fixed size by max pooling (Girshick 2015, section 2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.layer import Layer, layer_types
+from layers.neuron import refuse_gradient
+
+NOWHERE = -1  # an empty bin's place
+
+
+@layer_types.register("ROIPooling")
+class RoiPooling(Layer):
+    """Bottoms: features (N, C, H, W); regions (R, 5) of (item, x1, y1, x2, y2) in the input image's pixels.
+
+    Top: (R, C, pooled_h, pooled_w). Corners times spatial_scale are rounded, half away from 0; an empty bin gives 0.
+    """
+
+    n_bottoms = (2, 2)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Shape the top. Raises LayerError where shapes or sizes cannot be."""
+        p = self.param.roi_pooling_param
+        if p.pooled_h < 1 or p.pooled_w < 1:
+            raise LayerError(f"pooled_h and pooled_w are at least 1, got {p.pooled_h} and {p.pooled_w}")
+        if bottom[0].ndim != 4 or bottom[1].count(1) != 5:
+            raise LayerError(f"wants features of 4 axes and regions (R, 5), got {bottom[0].shape}, {bottom[1].shape}")
+        top[0].reshape((bottom[1].shape[0], bottom[0].shape[1], p.pooled_h, p.pooled_w))
+
+    def allow_force_backward(self, bottom_index: int) -> bool:
+        """Regions have no gradient."""
+        return bottom_index == 0
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Pool, and note where each maximum was. Raises LayerError for an item that is not in the batch."""
+        features, pooled = bottom[0].data_storage, top[0].data_storage
+        n_items, _, width, n_channels = features.shape
+        self._items = bottom[1].data.reshape(-1, 5)[:, 0].astype(np.int64)
+        if not ((self._items >= 0) & (self._items < n_items)).all():
+            raise LayerError(f"regions name items {self._items.min()} to {self._items.max()} of a batch of {n_items}")
+        self._places = np.full(pooled.shape, NOWHERE)
+        pooled[...] = 0
+        for r, (rows, columns) in enumerate(self._bins(bottom)):
+            image = features[self._items[r]]
+            for i, (top_row, end_row) in enumerate(rows):
+                for j, (left, end_column) in enumerate(columns):
+                    window = image[top_row:end_row, left:end_column]
+                    if window.size:
+                        best = window.reshape(-1, n_channels).argmax(axis=0)
+                        row, column = np.divmod(best, end_column - left)
+                        self._places[r, i, j] = (top_row + row) * width + left + column
+                        pooled[r, i, j] = window[row, column, np.arange(n_channels)]
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Send each bin's diff to where its maximum was."""
+        refuse_gradient(propagate_down, [1])
+        if not propagate_down[0]:
+            return
+        bottom[0].diff_flat[...] = 0
+        region, _, _, channel = found = np.nonzero(self._places != NOWHERE)
+        pixels = bottom[0].diff_storage.reshape(bottom[0].shape[0], -1, bottom[0].shape[1])
+        np.add.at(pixels, (self._items[region], self._places[found], channel), top[0].diff_storage[found])
+
+    def _bins(self, bottom: Sequence[Blob]) -> list[tuple[list[tuple[int, int]], list[tuple[int, int]]]]:
+        """Per region, the (start, end) of each row and each column of bins."""
+        p = self.param.roi_pooling_param
+        dtype = bottom[1].dtype.type
+        corners = bottom[1].data.reshape(-1, 5)[:, 1:] * dtype(p.spatial_scale)
+        corners = (np.sign(corners) * np.floor(np.abs(corners) + dtype(0.5))).astype(np.int64)
+        height, width = bottom[0].shape[2:]
+        return [(bin_edges(y1, y2, p.pooled_h, height, dtype), bin_edges(x1, x2, p.pooled_w, width, dtype))
+                for x1, y1, x2, y2 in corners.tolist()]
+
+
+def bin_edges(first: int, last: int, n_bins: int, length: int, dtype: type) -> list[tuple[int, int]]:
+    """(start, end) of n_bins overlapping bins of pixels first..last, cut to 0..length."""
+    step = dtype(max(last - first + 1, 1)) / dtype(n_bins)
+    places = np.arange(n_bins + 1, dtype=dtype) * step
+    starts = np.clip(first + np.floor(places[:-1]).astype(np.int64), 0, length)
+    ends = np.clip(first + np.ceil(places[1:]).astype(np.int64), 0, length)
+    return list(zip(starts.tolist(), ends.tolist()))

@@ -1,0 +1,96 @@
+"""Weights, states and means: what we write, protobuf itself reads, and the other way round."""
+
+import numpy as np
+import pytest
+
+from scaffe.errors import UserError
+from scaffe.files import SolverState, read_mean, read_model, read_state, write_mean, write_model, write_state
+from scaffe.proto import caffe_pb2
+
+RNG = np.random.RandomState(3)
+WEIGHTS = [RNG.randn(2, 3, 1, 5).astype(np.float32), RNG.randn(7).astype(np.float32)]
+
+
+def layer(name, kind, arrays=()):
+    message = caffe_pb2.LayerParameter(name=name, type=kind, bottom=["x"], phase=0)
+    message.convolution_param.num_output = 2
+    for array in arrays:
+        blob = message.blobs.add()
+        blob.shape.dim.extend(array.shape)
+        blob.data.extend(array.reshape(-1).tolist())
+    return message
+
+
+def test_model_is_byte_for_byte_what_protobuf_writes(tmp_path):
+    path = tmp_path / "m.caffemodel"
+    write_model(path, "n", [(layer("c", "Convolution"), WEIGHTS), (layer("r", "ReLU"), [])])
+    expected = caffe_pb2.NetParameter(name="n", layer=[layer("c", "Convolution", WEIGHTS), layer("r", "ReLU")])
+    assert path.read_bytes() == expected.SerializeToString()
+
+
+@pytest.mark.parametrize("ending", ["", ".h5"])
+def test_model_round_trip(tmp_path, ending):
+    path = tmp_path / f"m.caffemodel{ending}"
+    write_model(path, "n", [(layer("c", "Convolution"), WEIGHTS), (layer("r", "ReLU"), [])])
+    found = {name: arrays for name, _, arrays in read_model(path)}
+    assert [a.tobytes() for a in found["c"]] == [w.tobytes() for w in WEIGHTS]
+    assert [a.shape for a in found["c"]] == [w.shape for w in WEIGHTS]
+    assert found["r"] == []
+
+
+def test_old_shapes_doubles_and_generations_are_read(tmp_path):
+    net = caffe_pb2.NetParameter(name="old")
+    old = net.layers.add(name="ip", type=caffe_pb2.V1LayerParameter.INNER_PRODUCT)
+    old.blobs.add(num=1, channels=1, height=2, width=3, double_data=[0.5, 1, 2, 3, 4, 5])
+    path = tmp_path / "old.caffemodel"
+    path.write_bytes(net.SerializeToString())
+    (name, kind, (blob,)), = read_model(path)
+    assert (name, kind, blob.shape, blob.dtype) == ("ip", "InnerProduct", (1, 1, 2, 3), np.float32)
+    assert blob.reshape(-1).tolist() == [0.5, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("ending", ["", ".h5"])
+def test_state_round_trip(tmp_path, ending):
+    path = tmp_path / f"s.solverstate{ending}"
+    state = SolverState(7, "m.caffemodel", 2, WEIGHTS, [b"\x01\x02", b"\x03\x04"])
+    write_state(path, state)
+    found = read_state(path)
+    assert (found.iteration, found.learned_net, found.current_step, found.streams) == (7, "m.caffemodel", 2, state.streams)
+    assert [h.tobytes() for h in found.history] == [w.tobytes() for w in WEIGHTS]
+    if not ending:
+        message = caffe_pb2.SolverState.FromString(path.read_bytes())
+        assert (message.iter, list(message.history[0].shape.dim)) == (7, [2, 3, 1, 5])
+
+
+def test_mean_round_trip(tmp_path):
+    mean = RNG.rand(1, 3, 4, 5).astype(np.float32)
+    write_mean(tmp_path / "mean.binaryproto", mean)
+    assert read_mean(tmp_path / "mean.binaryproto").tobytes() == mean.tobytes()
+
+
+@pytest.mark.parametrize("read", [read_model, read_state, read_mean])
+def test_missing_and_truncated_files_are_one_line(tmp_path, read):
+    with pytest.raises(UserError, match="no such file"):
+        read(tmp_path / "none")
+    good = tmp_path / "good"
+    write_model(good, "n", [(layer("c", "Convolution"), WEIGHTS)])
+    cut = tmp_path / "cut"
+    cut.write_bytes(good.read_bytes()[:-9])
+    with pytest.raises(UserError, match=r"cut: truncated") as error:
+        read(cut)
+    assert "\n" not in str(error.value)
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "m.caffemodel"
+    write_model(path, "n", [(layer("c", "Convolution"), WEIGHTS)])
+    before = path.read_bytes()
+
+    def no_space(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", no_space)
+    with pytest.raises(UserError, match="m.caffemodel cannot be written: no space left on device"):
+        write_model(path, "n", [(layer("c", "Convolution"), [2 * w for w in WEIGHTS])])
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["m.caffemodel"]

@@ -34,11 +34,17 @@ class StepArrays:
     matches: np.ndarray
 
 
-def compile_plans(plans: Sequence[Plan], n_repeats: int = 1) -> StepArrays:
-    """Arrays of `plans`, each plan's steps repeated `n_repeats` times (as trees do for equal chunks)."""
-    rows = [_rows(plan) for plan in plans]
-    offsets = np.cumsum([0, *(len(row) * n_repeats for row in rows)])
-    kinds, peers, n_elems = np.concatenate([np.tile(row, (n_repeats, 1)) for row in rows]).T
+def compile_plans(plans: Sequence[Plan], n_repeats: int = 1, last_elems: int | None = None) -> StepArrays:
+    """Arrays of `plans`, each plan's steps repeated `n_repeats` times, as trees do for chunk after chunk.
+
+    `last_elems`: the length of the messages of the last repetition, where it differs from the others'.
+    """
+    tables = [np.tile(_rows(plan), (n_repeats, 1)) for plan in plans]
+    if last_elems is not None:
+        for plan, table in zip(plans, tables):
+            table[len(table) - len(plan):, 2] = last_elems
+    offsets = np.cumsum([0, *map(len, tables)])
+    kinds, peers, n_elems = np.concatenate(tables).T
     ranks = np.repeat(np.arange(len(plans)), np.diff(offsets))
     return StepArrays(offsets, kinds.astype(np.int8), peers.astype(np.int32), n_elems.copy(),
                       _match(kinds == 0, ranks, peers, len(plans)))

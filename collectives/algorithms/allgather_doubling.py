@@ -3,7 +3,8 @@
 This is Bruck's algorithm without its rotation: parts lie at their final place from the start, so a run of places is
 one interval, or two where it wraps round the end.
 Cost, a rank: ceil(log2 P) rounds, sends and receives (P-1)/P n_elems, for any P.
-Wins: small and medium messages. Source: Bruck et al., IEEE TPDS 1997; Thakur, Rabenseifner, Gropp 2005, section 4.1.
+Wins: small and medium messages. Source: Bruck et al., IEEE TPDS 1997; Thakur,
+Rabenseifner, Gropp 2005, its all-gather section.
 """
 
 from __future__ import annotations

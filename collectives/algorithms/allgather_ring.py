@@ -1,7 +1,7 @@
 """All-gather on a ring: P - 1 rounds, each passing one part on to the next rank.
 
 Cost, a rank: sends and receives (P-1)/P n_elems in P - 1 rounds of one part; the wire's limit.
-Wins: large messages. Source: Thakur, Rabenseifner, Gropp 2005, section 4.1.
+Wins: large messages. Source: Thakur, Rabenseifner, Gropp 2005, its all-gather section.
 """
 
 from __future__ import annotations

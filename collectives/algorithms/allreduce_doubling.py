@@ -2,7 +2,7 @@
 
 Cost, a rank: log2 P rounds, sends and receives n_elems log2 P; with a rank count that is no power of two, 1 or 2
 more rounds and n_elems more each way for the ranks that fold.
-Wins: small messages, where latency rules. Source: Thakur, Rabenseifner, Gropp 2005, section 4.5.
+Wins: small messages, where latency rules. Source: Thakur, Rabenseifner, Gropp 2005, its all-reduce section.
 Sum order: as in `allreduce_halving`, bit for bit.
 """
 

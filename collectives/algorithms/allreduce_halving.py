@@ -7,7 +7,7 @@ that is no power of two the excess ranks first give their buffer to a neighbour 
 Cost, a rank: 2 log2 P rounds, sends and receives 2 (P-1)/P n_elems; otherwise (P' the power of two below P) 2 more
 rounds and n_elems more each way for the ranks that fold.
 Wins: medium messages, a power of two of ranks. Source: Rabenseifner, Optimization of collective reduction operations,
-ICCS 2004, sections 3 and 4; Thakur, Rabenseifner, Gropp 2005, section 4.5.
+ICCS 2004; Thakur, Rabenseifner, Gropp 2005, its all-reduce section.
 Sum order: ranks are added in pairs of pairs, the same for every element: any chunk and any part of a buffer gives the
 same bits, on all ranks.
 """

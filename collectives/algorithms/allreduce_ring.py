@@ -3,7 +3,7 @@
 Blocks move in chunks and a chunk travels on as soon as it is summed, so a round does not wait for the last one's end.
 Cost, a rank: sends and receives 2 (P-1)/P n_elems, the least that is possible, in 2 (P-1) rounds.
 Wins: large messages where the wire is the limit. Source: Patarasuk & Yuan, Bandwidth optimal all-reduce algorithms,
-JPDC 2009, section 3.
+JPDC 2009.
 Sum order: block b is summed from place b + 1 round the ring, so an element's bits depend on its place in the buffer:
 layer by layer and whole buffers differ in rounding. The chunk length does not matter. All ranks get the same bits.
 """

@@ -2,7 +2,7 @@
 
 Cost, a rank, k chunks: receives n_elems in k messages (the root none), sends n_elems to each child, the largest
 subtree first. A chain takes one pass over the wire and P - 2 chunks, a binomial tree ceil(log2 P) passes (Thakur,
-Rabenseifner, Gropp 2005, section 4.2; pipelined chains: Awan et al., S-Caffe, PPoPP'17, section 5).
+Rabenseifner, Gropp 2005, its broadcast section; pipelined chains: Awan et al., S-Caffe, PPoPP'17, section 5).
 Wins: chain, large messages; binomial, small ones; compositions between.
 """
 

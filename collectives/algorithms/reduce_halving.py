@@ -2,8 +2,8 @@
 
 Cost, a rank: log2 P rounds to reduce-scatter and as many to gather; the root receives 2 (P-1)/P n_elems, another rank
 sends at most (P-1)/P + 1/2 n_elems; with no power of two, one more round and n_elems more to receive.
-Wins: medium messages, too short to fill a chain's pipeline. Source: Rabenseifner, ICCS 2004, section 3; Thakur,
-Rabenseifner, Gropp 2005, section 4.4. Sum order: as in `allreduce_halving`.
+Wins: medium messages, too short to fill a chain's pipeline. Source: Rabenseifner, ICCS 2004; Thakur,
+Rabenseifner, Gropp 2005, its reduce section. Sum order: as in `allreduce_halving`.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ is halved until everyone is alone. With a rank count that is no power of two, th
 both and gives the second its part at the end.
 
 Cost, a rank: log2 P rounds, sends and receives (P-1)/P n_elems; otherwise up to 2 more rounds, and n_elems more for
-the ranks that fold. Wins: small and medium messages. Source: Thakur, Rabenseifner, Gropp 2005, section 4.3;
-Rabenseifner, ICCS 2004.
+the ranks that fold. Wins: small and medium messages. Source: Thakur, Rabenseifner, Gropp 2005,
+its reduce-scatter section; Rabenseifner, ICCS 2004.
 Sum order: the ranks' pairs are the same for every element: any chunk gives the same bits; it depends on the rank count
 alone. (Not on the owner; but it pairs the farthest ranks first, unlike `allreduce_halving`.)
 """
@@ -30,7 +30,8 @@ def cost(n_ranks: int) -> Cost:
     excess = n_ranks - n_seats
     n_kept = sum(min(2 * seat, seat + excess) for seat in (1 << bit for bit in range(n_rounds)))
     opposite_seats_fold = 2 * excess > n_seats
-    return Cost(n_rounds + folds + opposite_seats_fold, 1 if folds else (n_ranks - 1) / n_ranks, n_kept / n_ranks + folds)
+    n_sent = 1 if folds else (n_ranks - 1) / n_ranks
+    return Cost(n_rounds + folds + opposite_seats_fold, n_sent, n_kept / n_ranks + folds)
 
 
 class _Seat:

@@ -1,7 +1,7 @@
 """Reduce-scatter in pairs: in round i every rank sends the part of the rank i places ahead straight to it.
 
 Cost, a rank: P - 1 rounds, sends and receives (P-1)/P n_elems; no part waits for another rank's sum.
-Wins: few ranks on a network without a shape. Source: Thakur, Rabenseifner, Gropp 2005, section 4.3.
+Wins: few ranks on a network without a shape. Source: Thakur, Rabenseifner, Gropp 2005, its reduce-scatter section.
 Sum order: own value first, then the ranks behind it one by one, so it depends on the owner of an element: layer by
 layer and whole buffers differ in rounding. The chunk length does not matter.
 """

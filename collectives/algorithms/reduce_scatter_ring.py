@@ -1,7 +1,7 @@
 """Reduce-scatter on a ring: P - 1 rounds, each passing one partly summed part to the next rank.
 
 Cost, a rank: sends and receives (P-1)/P n_elems in P - 1 rounds of one part; the wire's limit.
-Wins: large messages. Source: Patarasuk & Yuan, JPDC 2009, section 3. Sum order: as in `allreduce_ring`.
+Wins: large messages. Source: Patarasuk & Yuan, JPDC 2009. Sum order: as in `allreduce_ring`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Chunks follow one another up the tree without a barrier between levels, so a chain of P ranks takes one pass over the
 wire and P - 2 chunks (pipelined reduction of Worringen 2003; chunked chain and hierarchical reduce: Awan et al.,
 S-Caffe, PPoPP'17, section 5), a binomial tree ceil(log2 P) passes but only as many latencies (Thakur, Rabenseifner,
-Gropp 2005, section 4.4).
+Gropp 2005, its reduce section).
 
 Cost, a rank, k chunks: sends n_elems in k messages (the root none), receives n_elems for each child; rounds of one
 chunk: the tree's height plus what a rank with several children adds.

@@ -2,83 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from data import shard
 from data.errors import DataError
-from data.feed import Allocate, ImageFeed, Plan
-from data.run import Source
-from data.transform import Transform, TransformOptions
+from data.feed import Feed, Plan, ReaderOptions
+from data.image_feed import image_feed
+from data.parameters import batch_size_of, colour_of, transform_options
+from data.shard import InOrder
+from data.share import TEST, TRAIN, Share
+from data.shuffle import shuffled
+from data.transform import Transform
 
-TRAIN, TEST = 0, 1  # Caffe's Phase
+__all__ = ["TEST", "TRAIN", "ReaderOptions", "Share", "open_layer_feed"]
 
-
-@dataclass
-class Share:
-    """This rank's part of the data. Its place may be moved until the first batch is asked for (a run that goes on).
-
-    Attributes:
-        rank, ranks: this rank and how many there are.
-        weak: the net's batch size is each rank's, and the global batch grows with the ranks; else it is shared out.
-        first_batch: TRAIN batches that all ranks have had before (iterations times iter_size).
-        n_test_iterations: test_iter of a TEST net; 0 for one read without end, by every rank alike.
-        first_test: tests that have been before.
-    """
-
-    rank: int = 0
-    ranks: int = 1
-    weak: bool = False
-    first_batch: int = 0
-    n_test_iterations: int = 0
-    first_test: int = 0
-
-    def visits(self, phase: int, batch: int) -> Iterator[np.ndarray]:
-        """This rank's visits, batch after batch, for a net whose batch size is ``batch``."""
-        if phase == TRAIN:
-            yield from shard.train_visits(self.global_batch(batch), self.rank, self.ranks, self.first_batch)
-        elif self.n_test_iterations == 0:
-            yield from shard.train_visits(batch, 0, 1)
-        else:
-            yield from shard.test_visits(batch, self.n_test_iterations, self.rank, self.ranks, self.first_test)
-
-    def batch_elems(self, phase: int, batch: int) -> int:
-        """Samples in each of this rank's batches."""
-        return shard.batch_elems(self.global_batch(batch), self.rank, self.ranks) if phase == TRAIN else batch
-
-    def global_batch(self, batch: int) -> int:
-        """TRAIN samples of all ranks together."""
-        return batch * self.ranks if self.weak else batch
+Draw = Callable[[], int]
 
 
-@dataclass(frozen=True)
-class ReaderOptions:
-    """How a feed reads.
-
-    Attributes:
-        n_threads: reader threads; 0 reads in the caller's thread when asked.
-        allocate: gives flat float32 memory for batches (pinned memory, for a GPU); None is NumPy's.
-    """
-
-    n_threads: int = 1
-    allocate: Allocate | None = None
-
-
-def open_layer_feed(param: Any, phase: int, share: Share, draw: Callable[[], int],
-                    options: ReaderOptions = ReaderOptions()) -> ImageFeed:  # noqa: B008 - frozen
-    """The feed of a data layer.
+def open_layer_feed(param: Any, phase: int, share: Share, draw: Draw,
+                    options: ReaderOptions = ReaderOptions()) -> Feed:  # noqa: B008 - frozen
+    """The feed of a data layer: Data, ImageData, HDF5Data or WindowData.
 
     Args:
         param: the LayerParameter message.
         phase: TRAIN or TEST.
         share: this rank's part.
-        draw: gives the next raw number of the net's random stream. As many are taken as Caffe 1.0 takes at this point:
-            the thread's seed, and two more for the transformer where it crops or mirrors at random. All ranks must give
-            the same numbers.
+        draw: gives the next raw number of the net's random stream. As many are taken as Caffe 1.0 takes at this point
+            (Data: the thread's seed, and two more where the transformer crops or mirrors at random). All ranks must
+            give the same numbers.
         options: how to read.
 
     Raises:
@@ -89,62 +40,77 @@ def open_layer_feed(param: Any, phase: int, share: Share, draw: Callable[[], int
     return _OPENERS[param.type](param, phase, share, draw, options)
 
 
-def transform_options(param: Any, phase: int) -> TransformOptions:
-    """The options of a TransformationParameter message, its mean file read."""
-    mean_image = read_mean(param.mean_file) if param.HasField("mean_file") else None
-    return TransformOptions(param.scale, param.mirror, param.crop_size, tuple(param.mean_value), mean_image,
-                            random_crop=phase == TRAIN)
+def _open_data(param: Any, phase: int, share: Share, draw: Draw, options: ReaderOptions) -> Feed:
+    from data.sources.database import open_database
+
+    data, transform = param.data_param, Transform(transform_options(param.transform_param, phase))
+    n = batch_size_of(data)
+    source = open_database(data.source, colour_of(param.transform_param))
+    order = InOrder(source.n_records)
+    plan = Plan(share.visits(phase, n), share.batch_elems(phase, n), order, _transform_seed(transform, draw))
+    return image_feed(source, plan, transform, max(1, data.prefetch), options)
 
 
-def read_mean(path: str) -> np.ndarray:
-    """The float32 (channels, height, width) array of a mean file (a BlobProto). Raises DataError."""
-    from google.protobuf.message import DecodeError
+def _open_image_data(param: Any, phase: int, share: Share, draw: Draw, options: ReaderOptions) -> Feed:
+    from data.sources.image_list import ImageListSource
 
-    from scaffe.proto import caffe_pb2
-
-    blob = caffe_pb2.BlobProto()
-    try:
-        blob.ParseFromString(Path(path).read_bytes())
-    except OSError as error:
-        raise DataError(f"mean file {path}: {error.strerror or error}") from None
-    except DecodeError:
-        raise DataError(f"mean file {path}: not a BlobProto") from None
-    shape = tuple(blob.shape.dim) or (blob.num, blob.channels, blob.height, blob.width)
-    values = np.array(blob.data or blob.double_data, np.float32)
-    if len(shape) not in (3, 4) or (len(shape) == 4 and shape[0] != 1) or np.prod(shape) != values.size:
-        raise DataError(f"mean file {path}: expected one image, found {values.size} values of shape {shape}")
-    return values.reshape(shape[-3:])
+    data, transform = param.image_data_param, Transform(transform_options(param.transform_param, phase))
+    n = batch_size_of(data)
+    source = ImageListSource(data.source, data.root_folder, data.new_height, data.new_width, data.is_color)
+    seeds = _ImageDataSeeds(data, transform, draw)
+    if seeds.skip >= source.n_records:
+        raise DataError(f"{data.source}: rand_skip leaves out {seeds.skip} of {source.n_records} images")
+    order = (shuffled(source.n_records, seeds.shuffle, seeds.skip) if data.shuffle
+             else InOrder(source.n_records, seeds.skip))
+    plan = Plan(share.visits(phase, n), share.batch_elems(phase, n), order, seeds.transform)
+    return image_feed(source, plan, transform, max(1, param.data_param.prefetch), options)
 
 
-def open_database(path: str) -> Source:
-    """The source for a database folder, whatever kind it is: the folder's files tell, not the message's default."""
-    from data.sources.lmdb import LmdbSource
+def _open_hdf5_data(param: Any, phase: int, share: Share, draw: Draw, options: ReaderOptions) -> Feed:
+    from data.hdf5_feed import hdf5_feed
 
-    if (Path(path) / "CURRENT").exists():
-        raise DataError(f"{path}: LevelDB is not supported yet; convert it to LMDB")
-    return LmdbSource(path)
-
-
-def _open_data(param: Any, phase: int, share: Share, draw: Callable[[], int], options: ReaderOptions) -> ImageFeed:
-    data = param.data_param
-    if data.batch_size < 1:
-        raise DataError("data_param needs a batch_size above 0")
-    transform = Transform(transform_options(param.transform_param, phase))
-    source = open_database(data.source)
-    seed = _transform_seed(transform, draw)
-    plan = Plan(share.visits(phase, data.batch_size), share.batch_elems(phase, data.batch_size),
-                shard.InOrder(source.n_records), seed)
-    return ImageFeed(source, plan, transform, options.n_threads, max(1, data.prefetch), options.allocate)
+    if param.HasField("transform_param"):
+        raise DataError("HDF5Data does not transform data; transform_param must not be given")
+    data, tops = param.hdf5_data_param, list(param.top)
+    n = batch_size_of(data)
+    return hdf5_feed(data.source, tops, share.visits(phase, n), share.batch_elems(phase, n), data.shuffle, options)
 
 
-def _transform_seed(transform: Transform, draw: Callable[[], int]) -> int:
+def _open_window_data(param: Any, phase: int, share: Share, draw: Draw, options: ReaderOptions) -> Feed:
+    from data.window_feed import WindowOptions, window_feed
+
+    data, transform = param.window_data_param, transform_options(param.transform_param, phase)
+    n = batch_size_of(data)
+    window = WindowOptions(transform.crop_size, data.context_pad, data.crop_mode == "square", data.scale,
+                           data.fg_threshold, data.bg_threshold, data.fg_fraction, data.cache_images, data.root_folder)
+    if Transform(transform).draws_per_visit:
+        draw()  # the transformer is seeded before and after, and not used
+    plan = Plan(share.visits(phase, n), share.batch_elems(phase, n), InOrder(share.global_batch(phase, n)), draw())
+    _transform_seed(Transform(transform), draw, n_before=0)
+    return window_feed(data.source, plan, transform, window, options)
+
+
+def _transform_seed(transform: Transform, draw: Draw, n_before: int = 1) -> int:
     """Take the draws that Caffe takes: the transformer is seeded twice, the second one counts, then the thread's."""
     seed = 0
     if transform.draws_per_visit:
-        draw()
+        for _ in range(n_before):
+            draw()
         seed = int(draw())
     draw()
     return seed
 
 
-_OPENERS: dict[str, Callable[..., ImageFeed]] = {"Data": _open_data}
+class _ImageDataSeeds:
+    """The draws that an ImageData layer of Caffe takes as it starts, in its order."""
+
+    def __init__(self, data: Any, transform: Transform, draw: Draw) -> None:
+        if transform.draws_per_visit:
+            draw()
+        self.shuffle = int(draw()) if data.shuffle else 0
+        self.skip = int(draw()) % data.rand_skip if data.rand_skip else 0
+        self.transform = _transform_seed(transform, draw, n_before=0)
+
+
+_OPENERS: dict[str, Callable[..., Feed]] = {"Data": _open_data, "ImageData": _open_image_data,
+                                            "HDF5Data": _open_hdf5_data, "WindowData": _open_window_data}

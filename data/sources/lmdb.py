@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from data.decode import Colour, decode, run_of
 from data.errors import DataError
 from data.run import Run
 from data.sources.lmdb_file import WHY, LmdbFile
@@ -19,13 +20,14 @@ class LmdbSource:
 
     Args:
         path: the folder, or its data file.
+        colour: what to make of records that hold image files.
 
     Raises:
         DataError: as LmdbFile; ``read`` raises it for a record that is not a whole Datum, naming its key.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self._file = LmdbFile(path)
+    def __init__(self, path: str | Path, colour: Colour = Colour.AS_STORED) -> None:
+        self._file, self._colour = LmdbFile(path), colour
         self.n_records = len(self._file)
 
     def read(self, records: np.ndarray) -> Iterator[Run]:
@@ -65,13 +67,18 @@ class LmdbSource:
         if row[f.STATUS]:
             raise DataError(f"{self.name_of(records[0])} is not a Datum: {WHY[int(row[f.STATUS])]}")
         if row[f.ENCODED]:
-            raise DataError(f"{self.name_of(records[0])} holds a compressed image, which is not supported yet")
+            start = row[f.DATA]
+            image = decode(self._file.bytes[start:start + row[f.N_DATA]], self._colour)
+            if image is None:
+                raise DataError(f"{self.name_of(records[0])} does not hold an image of 8 bits that OpenCV reads")
+            return run_of(image, int(row[f.LABEL]))
         if row[f.N_DATA]:
             return self._raw(table, records)
         shape = self._shape(row, records[0])
         self._check_length(shape, row[f.N_FLOATS], records[0])
         floats = np.empty(int(row[f.N_FLOATS]), np.float32)
         f.read_floats(self._file.bytes, row[f.VALUE], row[f.N_VALUE], floats.view(np.uint8))
+        floats.flags.writeable = False
         return Run(floats, np.zeros(1, np.int64), table[:, f.LABEL], shape)
 
     def _shape(self, row: np.ndarray, record: int) -> tuple[int, int, int]:

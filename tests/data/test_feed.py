@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from data.errors import DataError
-from data.feed import ImageFeed, Plan
+from data.feed import Plan, ReaderOptions
+from data.image_feed import image_feed
 from data.shard import InOrder, batch_elems, test_visits, train_visits
 from data.sources.lmdb import LmdbSource
 from data.transform import Transform, TransformOptions
@@ -18,7 +19,8 @@ RANDOM = TransformOptions(0.5, mirror=True, crop_size=3, random_crop=True)
 def open_feed(folder, visits, n, options=RANDOM, n_threads=2):
     """A feed of batches of n."""
     source = LmdbSource(folder)
-    return ImageFeed(source, Plan(visits, n, InOrder(source.n_records), seed=5), Transform(options), n_threads)
+    plan = Plan(visits, n, InOrder(source.n_records), seed=5)
+    return image_feed(source, plan, Transform(options), options=ReaderOptions(n_threads))
 
 
 def take(feed, n_batches):
@@ -104,7 +106,7 @@ def test_memory_comes_from_the_given_place(database):
 
     source = LmdbSource(database)
     plan = Plan(train_visits(2, 0, 1), 2, InOrder(source.n_records))
-    feed = ImageFeed(source, plan, Transform(TransformOptions()), allocate=allocate)
+    feed = image_feed(source, plan, Transform(TransformOptions()), options=ReaderOptions(allocate=allocate))
     images, labels = feed.next()
     feed.close()
     assert all(any(np.shares_memory(array, memory) for memory in taken) for array in (images, labels))

@@ -1,0 +1,83 @@
+"""Shuffling in place, with the draws of the C and C++ libraries that Caffe was built on."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+LARGEST = np.uint64(0xFFFFFFFF)
+LAG, NEAR, WARM = 31, 3, 310  # of the C library's additive feedback generator
+
+
+@njit(cache=True, nogil=True)
+def shuffle_from_the_end(items, draws):
+    """Fisher-Yates from the last item down, over boost's uniform_int on a 32-bit generator.
+
+    A draw is divided by the length of its bucket and thrown away where that leaves the range (boost/random/
+    uniform_int_distribution.hpp, the case of a generator wider than the range).
+
+    Args:
+        items: 1-D, shuffled in place; left as it was where draws run out.
+        draws: uint64 raw numbers below 2**32.
+
+    Returns:
+        How many draws were used, or -1 where they did not suffice.
+    """
+    places = np.empty(items.size, np.int64)
+    n_used = 0
+    for i in range(items.size - 1, 0, -1):
+        bucket = LARGEST // np.uint64(i + 1)
+        if LARGEST % np.uint64(i + 1) == np.uint64(i):
+            bucket += np.uint64(1)
+        while True:
+            if n_used == draws.size:
+                return -1
+            place = draws[n_used] // bucket
+            n_used += 1
+            if place <= np.uint64(i):
+                break
+        places[i] = place
+    for i in range(items.size - 1, 0, -1):
+        items[i], items[places[i]] = items[places[i]], items[i]
+    return n_used
+
+
+@njit(cache=True, nogil=True)
+def shuffle_from_the_start(items, draws):
+    """std::random_shuffle of the GNU C++ library: item i changes places with item draw % (i + 1).
+
+    Args:
+        items: 1-D, shuffled in place.
+        draws: one number for each item but the first.
+    """
+    for i in range(1, items.size):
+        place = draws[i - 1] % (i + 1)
+        items[i], items[place] = items[place], items[i]
+
+
+class LibcRand:
+    """The numbers of the GNU C library's ``rand`` after ``srand(1)``, the state in which a program starts."""
+
+    def __init__(self) -> None:
+        state = [1]
+        while len(state) < LAG:
+            state.append(16807 * state[-1] % 0x7FFFFFFF)
+        self._state = np.array(state[NEAR:] + state[:NEAR], np.uint32)
+        self.draw(WARM)
+
+    def draw(self, n_elems: int) -> np.ndarray:
+        """The next numbers, int64, each below 2**31."""
+        out = np.empty(n_elems, np.int64)
+        _libc_rand(self._state, out)
+        return out
+
+
+@njit(cache=True, nogil=True)
+def _libc_rand(state, out):
+    """state: the last LAG sums, oldest first; moved on."""
+    for i in range(out.size):
+        total = np.uint32((np.uint64(state[0]) + np.uint64(state[state.size - NEAR])) & LARGEST)
+        for k in range(state.size - 1):
+            state[k] = state[k + 1]
+        state[state.size - 1] = total
+        out[i] = total >> 1

@@ -1,0 +1,28 @@
+"""A database folder of whatever kind: its files tell, not the message, whose default is not what people have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from data.decode import Colour
+from data.errors import DataError
+from data.run import Source
+
+
+def open_database(path: str, colour: Colour = Colour.AS_STORED) -> Source:
+    """The source for a folder of Datum records.
+
+    Args:
+        path: the folder.
+        colour: what to make of records that hold image files.
+
+    Raises:
+        DataError: there is no database that can be read.
+    """
+    from data.sources.lmdb import LmdbSource
+
+    if not path:
+        raise DataError("data_param needs a source, the path of a database")
+    if (Path(path) / "CURRENT").exists():
+        raise DataError(f"{path}: LevelDB is not supported yet; convert it to LMDB")
+    return LmdbSource(path, colour)

@@ -1,0 +1,112 @@
+"""A list of HDF5 files whose datasets have one row a sample (Caffe 1.0, HDF5DataLayer)."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from data.errors import DataError
+
+FILES_KEPT = 2  # the one being read and the next, which another thread may be at
+
+
+@functools.cache
+def h5py() -> ModuleType:
+    """The h5py module. Raises DataError where it is not installed."""
+    try:
+        import h5py
+    except ImportError:
+        raise DataError("HDF5 files need h5py: pip install 'scaffe[hdf5]'") from None
+    return h5py
+
+
+class Hdf5Files:
+    """Rows of several datasets spread over files, by number: those of the first file, then those of the second.
+
+    A file's datasets are read whole when the first of its rows is asked for, as Caffe does.
+
+    Args:
+        list_path: a text file of paths of HDF5 files, separated by white space.
+        names: datasets, one a top.
+
+    Attributes:
+        n_rows: rows of each file.
+        shapes: of one row of each dataset.
+
+    Raises:
+        DataError: a file or dataset is missing, is not of numbers, or lengths or shapes differ.
+    """
+
+    def __init__(self, list_path: str, names: Sequence[str]) -> None:
+        self._names = list(names)
+        self._paths = _paths(list_path)
+        looks = [self._look(path) for path in self._paths]
+        for path, (_, shapes) in zip(self._paths, looks):
+            if shapes != looks[0][1]:
+                raise DataError(f"{path}: rows of shapes {shapes}, but {self._paths[0]} has {looks[0][1]}")
+        self.n_rows = [n for n, _ in looks]
+        self.shapes = looks[0][1]
+        self._ends = np.cumsum(self.n_rows)
+        self._loaded: OrderedDict[int, list[np.ndarray]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(self, rows: np.ndarray, outs: Sequence[np.ndarray]) -> None:
+        """Copy these rows into one array a dataset, (len(rows), *shape) each, any strides."""
+        files = np.searchsorted(self._ends, rows, side="right")
+        for file in np.unique(files):
+            chosen = np.flatnonzero(files == file)
+            first = int(self._ends[file]) - self.n_rows[file]
+            for out, dataset in zip(outs, self._load(int(file))):
+                out[chosen] = dataset[rows[chosen] - first]
+
+    def _load(self, file: int) -> list[np.ndarray]:
+        with self._lock:
+            if file not in self._loaded:
+                while len(self._loaded) >= FILES_KEPT:
+                    self._loaded.popitem(last=False)
+                with _open(self._paths[file]) as handle:
+                    self._loaded[file] = [handle[name][...].astype(np.float32, copy=False) for name in self._names]
+            self._loaded.move_to_end(file)
+            return self._loaded[file]
+
+    def _look(self, path: str) -> tuple[int, list[tuple[int, ...]]]:
+        """Number of rows and the rows' shapes, without reading them."""
+        shapes = []
+        with _open(path) as handle:
+            for name in self._names:
+                dataset = handle.get(name)
+                if not isinstance(dataset, h5py().Dataset):
+                    raise DataError(f"{path}: no dataset {name!r}; it has: {', '.join(sorted(handle)) or 'nothing'}")
+                if dataset.ndim == 0 or dataset.dtype.kind not in "fiu":
+                    raise DataError(f"{path}: dataset {name!r} must have rows of numbers, it is {dataset.dtype} "
+                                    f"of shape {dataset.shape}")
+                shapes.append(dataset.shape)
+        if len({shape[0] for shape in shapes}) != 1 or shapes[0][0] == 0:
+            raise DataError(f"{path}: datasets must have the same number of rows, at least one: "
+                            + ", ".join(f"{name} has {shape[0]}" for name, shape in zip(self._names, shapes)))
+        return shapes[0][0], [shape[1:] for shape in shapes]
+
+
+def _paths(list_path: str) -> list[str]:
+    try:
+        paths = Path(list_path).read_text().split()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not a text file; expected a list of HDF5 files"
+        raise DataError(f"{list_path}: {why}") from None
+    if not paths:
+        raise DataError(f"{list_path}: the list of HDF5 files is empty")
+    return paths
+
+
+def _open(path: str) -> Any:
+    try:
+        return h5py().File(path, "r")
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror if error.errno else 'not an HDF5 file, or a damaged one'}") from None

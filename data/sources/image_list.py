@@ -1,0 +1,75 @@
+"""A text file of image paths and labels (Caffe 1.0, ImageDataLayer)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from data.decode import Colour, read_image, run_of
+from data.errors import DataError
+from data.run import Run
+
+
+def read_list(path: str | Path) -> tuple[list[str], np.ndarray]:
+    """Paths and labels of a list file: ``path label`` a line, split at the last space; no label is label 0.
+
+    Raises:
+        DataError: the file is missing or empty, or a label is not a whole number; the line's number is given.
+    """
+    try:
+        lines = Path(path).read_text(errors="surrogateescape").splitlines()
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from None
+    names, labels = [], []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        name, _, label = line.rstrip().rpartition(" ")
+        if not name:
+            name, label = label, "0"
+        try:
+            labels.append(int(label))
+        except ValueError:
+            raise DataError(f"{path}:{number}: expected 'path label', {label!r} is not a whole number") from None
+        names.append(name)
+    if not names:
+        raise DataError(f"{path}: the list is empty")
+    return names, np.array(labels, np.int64)
+
+
+class ImageListSource:
+    """Images named by a list file.
+
+    Args:
+        list_path: the list.
+        root: put before every path, as it is (it ends in a slash where it is a folder).
+        height, width: resize to this; 0 and 0 leave images as they are.
+        is_colour: three channels, blue first; else one.
+
+    Raises:
+        DataError: the list cannot be read; ``read`` raises it for an image that cannot be.
+    """
+
+    def __init__(self, list_path: str | Path, root: str = "", height: int = 0, width: int = 0,
+                 is_colour: bool = True) -> None:
+        if (height > 0) != (width > 0):
+            raise DataError(f"new_height and new_width go together, got {height} and {width}")
+        self._names, self._labels = read_list(list_path)
+        self._root, self._height, self._width = root, height, width
+        self._colour = Colour.BGR if is_colour else Colour.GREY
+        self.n_records = len(self._names)
+
+    def read(self, records: np.ndarray) -> Iterator[Run]:
+        """The images of these lines, one run each."""
+        for record in records:
+            image = read_image(self._root + self._names[record], self._colour, self._height, self._width)
+            yield run_of(image, self._labels[record])
+
+    def name_of(self, record: int) -> str:
+        """The path."""
+        return self._root + self._names[record]
+
+    def close(self) -> None:
+        """Nothing is held open."""

@@ -1,0 +1,77 @@
+"""Window files: images with labelled boxes, as R-CNN's training takes them (Caffe 1.0, WindowDataLayer).
+
+Repeated: ``# index``, path, channels, height, width, number of windows, then one window a line:
+``class overlap x1 y1 x2 y2``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from data.errors import DataError
+
+
+@dataclass(frozen=True)
+class Windows:
+    """All windows of a file.
+
+    Attributes:
+        paths: of the images.
+        n_channels: of the last image, which counts in Caffe.
+        foreground, background: int64 (n, 6): image, label, x1, y1, x2, y2; the background's label is 0.
+    """
+
+    paths: list[str]
+    n_channels: int
+    foreground: np.ndarray
+    background: np.ndarray
+
+
+def read_windows(path: str, root: str, fg_threshold: float, bg_threshold: float) -> Windows:
+    """Read a window file.
+
+    Args:
+        path: the file.
+        root: put before every image's path, as it is.
+        fg_threshold, bg_threshold: windows whose overlap is at least the one are foreground, below the other
+            background; those between are left out.
+
+    Raises:
+        DataError: the file is missing, breaks off, is not of this form, or lacks windows of one kind.
+    """
+    try:
+        words = iter(Path(path).read_text().split())
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from None
+    paths: list[str] = []
+    kinds: tuple[list, list] = ([], [])
+    channels = 0
+    try:
+        while (mark := next(words, None)) is not None:
+            index = int(next(words))
+            if mark != "#" or index != len(paths):
+                raise DataError(f"{path}: expected '# {len(paths)}' at the head of an image, found '{mark} {index}'")
+            paths.append(root + next(words))
+            channels, _, _, n_windows = [int(next(words)) for _ in range(4)]
+            for _ in range(n_windows):
+                label, overlap = int(next(words)), np.float32(next(words))
+                box = [int(next(words)) for _ in range(4)]
+                if overlap >= fg_threshold:
+                    if label <= 0:
+                        raise DataError(f"{path}: image {index}: a foreground window has label {label}, not above 0")
+                    kinds[1].append([index, label, *box])
+                elif overlap < bg_threshold:
+                    kinds[0].append([index, 0, *box])
+    except StopIteration:
+        raise DataError(f"{path}: breaks off within image {len(paths) - 1}") from None
+    except ValueError as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path}: image {len(paths) - 1}: {error}") from None
+    for kind, name in zip(kinds, ("background", "foreground")):
+        if not kind:
+            raise DataError(f"{path}: there is no {name} window")
+    return Windows(paths, channels, np.array(kinds[1], np.int64), np.array(kinds[0], np.int64))

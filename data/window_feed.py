@@ -1,0 +1,146 @@
+"""Feeds of windows cut out of images, foreground and background in a set proportion (Caffe 1.0, WindowDataLayer)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from data.decode import Colour, decode, opencv, read_image
+from data.errors import DataError
+from data.feed import Feed, Plan, ReaderOptions, plain_memory
+from data.image_feed import ImageBatch
+from data.prefetch import Prefetcher
+from data.shard import Draws
+from data.sources.windows import Windows, read_windows
+from data.transform import TransformOptions
+from data.window_geometry import Box, place
+
+DEPTH = 4  # batches made ahead
+
+
+@dataclass(frozen=True)
+class WindowOptions:
+    """A WindowDataParameter message's wishes.
+
+    Attributes:
+        crop_size: side of the result.
+        context_pad: pixels of context around a window in the result.
+        square: take the tightest square around a window, else warp it.
+        scale: factor, after the mean is subtracted.
+        fg_threshold, bg_threshold: overlaps that make a window foreground or background.
+        fg_fraction: part of a batch that is foreground.
+        cache_images: hold all image files in memory.
+        root: put before every image's path.
+    """
+
+    crop_size: int
+    context_pad: int
+    square: bool
+    scale: float
+    fg_threshold: float
+    bg_threshold: float
+    fg_fraction: float
+    cache_images: bool
+    root: str
+
+
+def window_feed(path: str, plan: Plan, transform: TransformOptions, window: WindowOptions,
+                options: ReaderOptions) -> Feed:
+    """A feed of (n, channels, crop_size, crop_size) windows and (n,) labels.
+
+    Args:
+        path: the window file.
+        plan: which batches; its order maps a visit to the place in the batch of all ranks, background first.
+        transform: mean and mirroring.
+        window: the rest.
+        options: how to read.
+
+    Raises:
+        DataError: the file cannot be read, or the parameters do not fit.
+    """
+    if window.crop_size < 1:
+        raise DataError("WindowData needs a crop_size above 0")
+    if 2 * window.context_pad >= window.crop_size:
+        raise DataError(f"context_pad {window.context_pad} leaves nothing of crop_size {window.crop_size}")
+    windows = read_windows(path, window.root, window.fg_threshold, window.bg_threshold)
+    n, shape = plan.batch_elems, (windows.n_channels, window.crop_size, window.crop_size)
+    allocate = options.allocate or plain_memory
+    slots = [ImageBatch(n, shape, allocate) for _ in range(DEPTH + 1 if options.n_threads else 1)]
+    draws = Draws(plan.seed, 1 + int(transform.mirror))
+    jobs = ((plan.order.records(visits), draws.take(visits)) for visits in plan.visits)
+    cutter = _Cutter(windows, plan.order.n_records, transform, window)
+    return Feed([(n, *shape), (n,)], Prefetcher(jobs, cutter.fill, slots, options.n_threads), lambda: None)
+
+
+class _Cutter:
+    """Makes batches of windows. Threads share it."""
+
+    def __init__(self, windows: Windows, batch: int, transform: TransformOptions, window: WindowOptions) -> None:
+        self._windows, self._window = windows, window
+        self._n_background = batch - int(np.float32(batch) * np.float32(window.fg_fraction))
+        self._mean = _mean(transform, windows.n_channels, window.crop_size)
+        self._scale = np.float32(window.scale)
+        self._files: list[np.ndarray] | None = None
+        if window.cache_images:
+            self._files = [_file_bytes(path) for path in windows.paths]
+
+    def fill(self, job: tuple[np.ndarray, np.ndarray], batch: ImageBatch) -> None:
+        """Draw and cut a window for each place of the batch."""
+        places, draws = job
+        batch.images[...] = 0
+        for i, at in enumerate(places):
+            kind = self._windows.background if at < self._n_background else self._windows.foreground
+            image, label, *box = kind[int(draws[i, 0]) % len(kind)]
+            mirrored = draws.shape[1] > 1 and bool(draws[i, 1] % 2)
+            x1, y1, x2, y2 = (int(x) for x in box)
+            self._cut(int(image), (x1, y1, x2, y2), mirrored, batch.images[i])
+            batch.labels[i] = label
+
+    def _cut(self, image: int, box: Box, mirrored: bool, out: np.ndarray) -> None:
+        """Write one window into (side, side, channels) zeros."""
+        pixels = self._decode(image)
+        options = self._window
+        n_rows, n_columns, _ = pixels.shape
+        at = place(box, (n_rows, n_columns), options.crop_size, options.context_pad, options.square, mirrored)
+        part = pixels[at.rows[0]:at.rows[1], at.columns[0]:at.columns[1]]
+        whole = at.rows[1] - at.rows[0], at.columns[1] - at.columns[0]
+        if min(at.rows[0], at.columns[0]) < 0 or part.shape[:2] != whole or part.size == 0:
+            raise DataError(f"{self._windows.paths[image]}: the window {box} lies outside the image of "
+                            f"{pixels.shape[0]} x {pixels.shape[1]}")
+        part = opencv().resize(part, (at.width, at.height))
+        if mirrored:
+            part = part[:, ::-1]
+        land = np.s_[at.top:at.top + at.height, at.left:at.left + at.width]
+        out[land] = (part.astype(np.float32) - self._mean[land]) * self._scale
+
+    def _decode(self, image: int) -> np.ndarray:
+        path = self._windows.paths[image]
+        pixels = decode(self._files[image], Colour.BGR) if self._files else read_image(path, Colour.BGR)
+        if pixels is None:
+            raise DataError(f"{path}: not an image of 8 bits that OpenCV reads")
+        if pixels.shape[2] != self._windows.n_channels:
+            raise DataError(f"{path}: expected {self._windows.n_channels} channels, found {pixels.shape[2]}")
+        return pixels
+
+
+def _mean(transform: TransformOptions, channels: int, side: int) -> np.ndarray:
+    """The mean under the result, float32 (side, side, channels): the middle of a mean image, or values."""
+    if transform.mean_image is not None:
+        image = np.moveaxis(transform.mean_image, 0, -1)
+        off = (image.shape[1] - side) // 2
+        if image.shape[2] != channels or off < 0 or off + side > image.shape[0]:
+            raise DataError(f"the mean file's shape {transform.mean_image.shape} does not cover crop_size {side} "
+                            f"with {channels} channel(s)")
+        return np.ascontiguousarray(image[off:off + side, off:off + side], np.float32)
+    if len(transform.mean_values) not in (0, 1, channels):
+        n_values = len(transform.mean_values)
+        raise DataError(f"expected 1 mean_value or one for each of {channels} channels, got {n_values}")
+    return np.broadcast_to(np.array(transform.mean_values or (0.0,), np.float32), (side, side, channels))
+
+
+def _file_bytes(path: str) -> np.ndarray:
+    try:
+        return np.fromfile(path, np.uint8)
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from None

@@ -47,6 +47,12 @@ def parse(name: str) -> Algorithm:
     return _tree(name, match[1].upper(), match[2].lower().split("-")[1:])
 
 
+def check(name: str) -> None:
+    """Raise CommError unless `name` is known, with or without `M`, shared memory below it (see `shared_levels`)."""
+    if name != "M":
+        parse(name[1:] if name.startswith("M") and name.lower() != "mpi" else name)
+
+
 def known() -> str:
     """The names there are, for messages and help texts."""
     others = ", ".join(f"{short} ({shape})" for short, shape in SHAPES.items() if short != shape)

@@ -1,4 +1,4 @@
-"""Caffe's weight fillers, with Caffe's own draws: a seed gives Caffe's uniform and xavier weights bit for bit."""
+"""Caffe's weight fillers, with Caffe's own draws: a seed gives Caffe's weights bit for bit."""
 
 from __future__ import annotations
 
@@ -61,18 +61,23 @@ def uniform(out: np.ndarray, low: float, high: float, rng: Stream) -> None:
 
 
 def gaussian(out: np.ndarray, mean: float, std: float, rng: Stream) -> None:
-    """Fill with normal numbers by the Box-Muller transform of pairs of draws."""
+    """Fill with normal numbers, in float32 whatever the element type: boost::normal_distribution<float>'s, bit for bit.
+
+    Raises LayerError for a deviation that is not positive.
+    """
     if not std > 0:
         raise LayerError(f"gaussian filler wants std > 0, got {std}")
-    flat = out.reshape(-1)
-    for start in range(0, flat.size, CHUNK):
-        part = flat[start : start + CHUNK]
-        half = (part.size + 1) // 2
-        draws = rng.draw(2 * half).astype(np.float32)
-        radius = np.sqrt(-2 * np.log((draws[:half] + 1) * np.float32(2**-32)))
-        angle = draws[half:] * np.float32(2 * np.pi / 2**32)
-        part[:half] = mean + std * radius * np.cos(angle)
-        part[half:] = (mean + std * radius * np.sin(angle))[: part.size - half]
+    from layers.kernels.normal import exponential_layers, fill_normal, normal_layers  # numba: only where it is needed
+
+    flat, layers = out.reshape(-1), (normal_layers(), exponential_layers())
+    values, draws = np.empty(min(CHUNK, flat.size), np.float32), np.empty(0, np.uint32)
+    done = 0
+    while done < flat.size:
+        wanted = min(CHUNK, flat.size - done)  # each number takes a draw at least, so none is drawn in vain
+        draws = np.concatenate([draws, rng.draw(wanted)])
+        n_new, n_used = fill_normal(draws, values[:wanted], *layers)
+        flat[done : done + n_new] = values[:n_new] * np.float32(std) + np.float32(mean)
+        done, draws = done + n_new, draws[n_used:]
 
 
 def bernoulli(n_elems: int, probability: float, rng: Stream) -> np.ndarray:

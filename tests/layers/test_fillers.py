@@ -1,12 +1,15 @@
-"""Fillers: Caffe's numbers where they are Caffe's, moments where they are not, and the errors."""
+"""Fillers: Caffe's numbers, their moments, and the errors."""
 
 from __future__ import annotations
+
+import zlib
 
 import numpy as np
 import pytest
 
 from layers.errors import LayerError
 from layers.fillers import fill
+from layers.kernels.normal import Layers, exponential_layers, normal_layers
 from layers.random import Stream
 from scaffe.proto import caffe_pb2
 from tests.reference import fillers as reference
@@ -72,6 +75,25 @@ def test_strided_arrays_are_filled_in_caffes_order() -> None:
     view = np.moveaxis(np.zeros((2, 4, 5, 3), np.float32), -1, 1)
     fill(view, caffe_pb2.FillerParameter(type="uniform"), Stream(SEED))
     np.testing.assert_array_equal(view, filled((2, 3, 4, 5), type="uniform"))
+
+
+def test_gaussian_is_caffes() -> None:
+    """Against boost 1.74's normal_distribution<float> over mt19937(1701), printed by a C++ program."""
+    stream, got = Stream(SEED), np.empty(1_000_000, np.float32)
+    fill(got, caffe_pb2.FillerParameter(type="gaussian"), stream)
+    first = [-0.10926592350006104, -1.6719402074813843, -0.20477624237537384, -0.5271481275558472,
+             -1.2934644222259521, 0.5729042887687683]
+    np.testing.assert_array_equal(got[:6], np.array(first, np.float32))
+    assert zlib.crc32(got.tobytes()) == 566844039
+    scaled = filled((6,), type="gaussian", mean=2, std=0.25)
+    np.testing.assert_array_equal(scaled, got[:6] * np.float32(0.25) + np.float32(2))
+
+
+@pytest.mark.parametrize("layers", [normal_layers(), exponential_layers()], ids=["normal", "exponential"])
+def test_ziggurat_layers_have_one_area(layers: Layers) -> None:
+    x, heights = layers.x_wide[:-1], layers.rise.astype(float)
+    np.testing.assert_allclose(x[1:] * heights[1:], (x * heights)[0], rtol=3e-5)
+    assert (np.diff(layers.x_wide) < 0).all()
 
 
 def test_gaussian_moments() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from . import failure, memory, partition
-from .datatypes import check
+from .datatypes import NAMES, check
 from .engine import Job
 from .errors import CommError
 from .launch import launched, load_mpi
@@ -142,6 +143,12 @@ class Communicator:
             return memory.private_empty(n_elems, dtype)
         return self._ranks.windows.allocate(n_elems * np.dtype(dtype).itemsize).view(dtype)
 
+    def message_pair(self, array: np.ndarray) -> Callable[[], None]:
+        """A call that sends the array from rank 0 to rank 1 and back, over messages that are set up once."""
+        if self._ranks is None:
+            raise CommError("a message needs 2 ranks, this job has 1")
+        return self._ranks.engine.message_pair(array)
+
     # --- small objects
 
     def bcast_object(self, value: Any = None, root: int = 0) -> Any:
@@ -186,31 +193,35 @@ class Communicator:
     def _job(self, collective: str, array: np.ndarray, out: np.ndarray | None, algorithm: str, chunk_bytes: int,
              **how: Any) -> tuple[Job, np.ndarray]:
         flat = _target(array, out, how.get("op", "sum"))
+        if out is not None and algorithm != "mpi":
+            np.copyto(flat, array.reshape(-1))
         choice = select(collective, algorithm, chunk_bytes, flat.nbytes, self.topology)
-        return Job(collective, choice[0], flat.size, flat.dtype.name, chunk_bytes=choice[1], **how), flat
+        return Job(collective, choice[0], flat.size, NAMES[flat.dtype], chunk_bytes=choice[1], **how), flat
 
     def _run(self, collective: str, array: np.ndarray, out: np.ndarray | None, algorithm: str, chunk_bytes: int,
              **how: Any) -> None:
         job, flat = self._job(collective, array, out, algorithm, chunk_bytes, **how)
-        if self._ranks is not None:
-            self._ranks.engine.run(job, flat)
+        if self._ranks is None:
+            np.copyto(flat, array.reshape(-1))
+        else:
+            self._ranks.engine.run(job, flat, array.reshape(-1))
 
     def _submit(self, collective: str, array: np.ndarray, out: np.ndarray | None, algorithm: str, chunk_bytes: int,
                 **how: Any) -> Request:
         job, flat = self._job(collective, array, out, algorithm, chunk_bytes, **how)
         label = f"rank {self.rank}: i{collective}"
         if self._ranks is None:
+            np.copyto(flat, array.reshape(-1))
             return Request.completed(label)
-        return self._ranks.submit(label, job, flat)
+        return self._ranks.submit(label, job, flat, array.reshape(-1))
 
 
 def _target(array: np.ndarray, out: np.ndarray | None, op: str) -> np.ndarray:
-    """The array to work in: `array`, or `out` with array's values."""
+    """The flat array to work in: `array`, or `out`, which must be like it."""
     check(array, op)
     if out is None:
         return array.reshape(-1)
     check(out, op)
     if out.size != array.size or out.dtype != array.dtype:
         raise CommError(f"out must be {array.size} x {array.dtype}, not {out.size} x {out.dtype}")
-    np.copyto(out.reshape(-1), array.reshape(-1))
     return out.reshape(-1)

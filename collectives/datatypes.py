@@ -9,6 +9,8 @@ import numpy as np
 from .errors import CommError
 
 DTYPES = ("float32", "float64", "float16", "int32", "int64")
+NAMES = {np.dtype(name): name for name in DTYPES}
+"""numpy dtype -> name; numpy works a dtype's name out anew at every call."""
 OPS = ("sum", "max", "min", "prod")
 NUMPY_OPS = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 MPI_TYPES = {"float32": "FLOAT", "float64": "DOUBLE", "int32": "INT32_T", "int64": "INT64_T", "float16": "UINT16_T"}
@@ -19,7 +21,7 @@ def check(array: np.ndarray, op: str = "sum") -> None:
     """Raise CommError unless `array` is a contiguous host array of a known dtype and `op` a known operation."""
     if op not in OPS:
         raise CommError(f"op must be one of {', '.join(OPS)}, not {op!r}")
-    if array.dtype.name not in DTYPES:
+    if array.dtype not in NAMES:
         raise CommError(f"dtype must be one of {', '.join(DTYPES)}, not {array.dtype.name}")
     if not array.flags.c_contiguous:
         raise CommError(f"expected a contiguous array, got shape {array.shape} with strides {array.strides}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from .call import Call
 from .errors import CommError
 from .executor import Execution
 from .mpi_calls import MpiCalls
+from .plan import Plan, Recv, Send
 from .shared_levels import Group, SharedLevels, above
 from .topology import Topology
 from .transport import HostTransport
@@ -49,17 +51,28 @@ class Engine:
         self._agreed: set[Job] = set()
         self._cached: OrderedDict[tuple[Job, int], Execution] = OrderedDict()
 
-    def run(self, job: Job, array: np.ndarray) -> None:
-        """Take part in `job` with this rank's flat array. Raises CommError where the ranks do not agree on it."""
+    def run(self, job: Job, array: np.ndarray, source: np.ndarray) -> None:
+        """Take part in `job` with this rank's flat array, in place; MPI's own reductions read `source` instead.
+
+        Raises CommError on every rank where the ranks do not agree on the job.
+        """
         if job not in self._agreed:
             self._agree(job)
         self.watch.label = job.collective
         if job.algorithm == "mpi":
-            self._calls.run(job.collective, array, job.op, job.root)
+            self._calls.run(job.collective, source, array, job.op, job.root)
         elif above(job.algorithm) is None:
             self._run_plan(job, job.algorithm, array, Group(self._topology, job.root))
         else:
             self._levels.run(job, array, lambda group: self._run_plan(job, job.algorithm[1:], array, group))
+
+    def message_pair(self, array: np.ndarray) -> Callable[[], None]:
+        """A call that sends `array` from rank 0 to rank 1 and back; other ranks do nothing."""
+        whole = (0, array.size)
+        steps = {0: (Send(1, *whole), Recv(1, *whole)), 1: (Recv(0, *whole), Send(0, *whole))}
+        plan = Plan(self._comm.rank, self._comm.size, array.size, steps.get(self._comm.rank, ()))
+        execution = Execution(plan, array, "sum", self._transport)
+        return lambda: execution.run(self.watch)
 
     def _run_plan(self, job: Job, algorithm: str, array: np.ndarray, group: Group) -> None:
         key = (job, array.ctypes.data)

@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from . import partition
-from .datatypes import mpi_op, mpi_type
+from .datatypes import NAMES, mpi_op, mpi_type
+from .memory import private_empty
+
+COPIED_BYTES = 256 << 10
+"""From here on a reduction in place goes through a copy of root's values: Open MPI's MPI_IN_PLACE there is slower."""
 
 
 class MpiCalls:
@@ -17,39 +21,57 @@ class MpiCalls:
 
         self._comm = comm
         self._in_place = MPI.IN_PLACE
+        self._kept = np.empty(0, np.uint8)
 
-    def run(self, collective: str, array: np.ndarray, op: str, root: int) -> None:
-        """The collective of that name."""
-        arguments = {"bcast": (root,), "reduce": (root, op), "allgather": ()}.get(collective, (op,))
-        getattr(self, collective)(array, *arguments)
+    def run(self, collective: str, source: np.ndarray, array: np.ndarray, op: str, root: int) -> None:
+        """The collective of that name from `source` into `array`, which may be the same."""
+        if collective in ("bcast", "allgather"):
+            getattr(self, collective)(array, root)
+        else:
+            getattr(self, collective)(source, array, op, root)
 
     def bcast(self, array: np.ndarray, root: int) -> None:
         """Root's array on every rank."""
         self._comm.Bcast(_spec(array), root)
 
-    def reduce(self, array: np.ndarray, root: int, op: str) -> None:
-        """The reduction over ranks in root's array; the other ranks' stay as they are."""
-        op_handle = mpi_op(op, array.dtype.name)
-        if self._comm.rank == root:
-            self._comm.Reduce(self._in_place, _spec(array), op_handle, root)
+    def reduce(self, source: np.ndarray, array: np.ndarray, op: str, root: int) -> None:
+        """The reduction over ranks of `source` in root's array; the other ranks' stay as they are."""
+        op_handle = mpi_op(op, NAMES[array.dtype])
+        if self._comm.rank != root:
+            self._comm.Reduce(_spec(source), None, op_handle, root)
+        elif array.nbytes < COPIED_BYTES or source is not array:
+            self._comm.Reduce(self._given(source, array), _spec(array), op_handle, root)
         else:
-            self._comm.Reduce(_spec(array), None, op_handle, root)
+            self._comm.Reduce(_spec(self._copy(source)), _spec(array), op_handle, root)
 
-    def allreduce(self, array: np.ndarray, op: str) -> None:
-        """The reduction over ranks in every rank's array."""
-        self._comm.Allreduce(self._in_place, _spec(array), mpi_op(op, array.dtype.name))
+    def allreduce(self, source: np.ndarray, array: np.ndarray, op: str, root: int = 0) -> None:
+        """The reduction over ranks of `source` in every rank's array."""
+        self._comm.Allreduce(self._given(source, array), _spec(array), mpi_op(op, NAMES[array.dtype]))
 
-    def reduce_scatter(self, array: np.ndarray, op: str) -> None:
-        """Each rank's own part of `array` becomes the reduction over ranks of that part."""
+    def reduce_scatter(self, source: np.ndarray, array: np.ndarray, op: str, root: int = 0) -> None:
+        """Each rank's own part of `array` becomes the reduction over ranks of that part of `source`."""
         counts = self._counts(array.size)
-        own = np.empty(counts[self._comm.rank], array.dtype)
-        self._comm.Reduce_scatter(_spec(array), _spec(own), counts, mpi_op(op, array.dtype.name))
-        array[partition.part(self._comm.rank, self._comm.size, array.size)] = own
+        part = partition.part(self._comm.rank, self._comm.size, array.size)
+        own = array[part] if source is not array else self._copy(array[part])
+        self._comm.Reduce_scatter(_spec(source), _spec(own), counts, mpi_op(op, NAMES[array.dtype]))
+        if source is array:
+            array[part] = own
 
-    def allgather(self, array: np.ndarray) -> None:
+    def allgather(self, array: np.ndarray, root: int = 0) -> None:
         """Every rank's own part of `array` goes to all ranks."""
         counts = self._counts(array.size)
-        self._comm.Allgatherv(self._in_place, [array, counts, mpi_type(array.dtype.name)])
+        self._comm.Allgatherv(self._in_place, [array, counts, mpi_type(NAMES[array.dtype])])
+
+    def _given(self, source: np.ndarray, array: np.ndarray):
+        return self._in_place if source is array else _spec(source)
+
+    def _copy(self, array: np.ndarray) -> np.ndarray:
+        """The array's values in memory that is kept from call to call."""
+        if self._kept.nbytes < array.nbytes:
+            self._kept = private_empty(array.nbytes, np.uint8)
+        copy = self._kept[: array.nbytes].view(array.dtype)
+        copy[:] = array
+        return copy
 
     def _counts(self, n_elems: int) -> list[int]:
         ranks = range(self._comm.size)
@@ -57,4 +79,4 @@ class MpiCalls:
 
 
 def _spec(array: np.ndarray) -> list:
-    return [array, array.size, mpi_type(array.dtype.name)]
+    return [array, array.size, mpi_type(NAMES[array.dtype])]

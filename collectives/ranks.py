@@ -35,14 +35,14 @@ class Ranks:
         self._progress = ProgressThread()
         self._is_threaded = _may_use_threads()
 
-    def submit(self, label: str, job: Job, array: np.ndarray) -> Request:
+    def submit(self, label: str, job: Job, array: np.ndarray, source: np.ndarray) -> Request:
         """Run `job` on the helper thread, or at once where MPI does not let two threads call it."""
         if not self._is_threaded:
-            self.engine.run(job, array)
+            self.engine.run(job, array, source)
             return Request.completed(label)
         helper = self._helper or self._make_engine()
         self._helper = helper
-        return self._progress.submit(label, lambda: helper.run(job, array), helper.watch.text)
+        return self._progress.submit(label, lambda: helper.run(job, array, source), helper.watch.text)
 
     def _make_engine(self) -> Engine:
         node = NodeGroup(self._node_comm.Dup(), self.windows, self._deadline)

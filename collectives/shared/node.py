@@ -9,7 +9,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from ..datatypes import OPS
+from ..datatypes import NAMES, OPS
 from ..errors import CommError
 from . import kernels, passes, schedule
 from .window import Windows
@@ -34,7 +34,7 @@ class NodeGroup:
         self._epoch = 0
         self._stage = windows.allocate(STAGE_BYTES)
         self._stage_place = windows.find(self._stage)
-        self._blocks: dict[str, np.ndarray] = {}
+        self._blocks: dict[np.dtype, np.ndarray] = {}
 
     def run(self, collective: str, array: np.ndarray, op: str = "sum", root: int = 0) -> None:
         """Run one collective on a flat array: in place where all ranks' lie in a window, else through staging memory.
@@ -43,7 +43,7 @@ class NodeGroup:
         on the waiting ranks when a peer is dead or late.
         """
         place = self._windows.find(array)
-        wanted = (collective, array.size, array.dtype.name, op, root, place and (place.serial, place.offset))
+        wanted = (collective, array.size, NAMES[array.dtype], op, root, place and (place.serial, place.offset))
         if place is not None:
             tables = _tables(collective, self.n_ranks, array.size, root, array.itemsize, 0, array.size)
             self._pass(wanted, tables, place.addresses, array.dtype, op)
@@ -95,9 +95,9 @@ class NodeGroup:
                 raise CommError(f"rank {self._names[self.rank][1]} waited {waited:.0f} s for rank {name}")
 
     def _block(self, dtype: np.dtype) -> np.ndarray:
-        if dtype.name not in self._blocks:
-            self._blocks[dtype.name] = kernels.block_for(dtype)
-        return self._blocks[dtype.name]
+        if dtype not in self._blocks:
+            self._blocks[dtype] = kernels.block_for(dtype)
+        return self._blocks[dtype]
 
 
 def _text(wanted: tuple) -> str:

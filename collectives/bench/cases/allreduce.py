@@ -1,0 +1,12 @@
+"""The sum over ranks on every rank."""
+
+from __future__ import annotations
+
+from ...communicator import Communicator
+
+TAKES_ROOT, REDUCES = False, True
+
+
+def expected(communicator: Communicator, n_elems: int, root: int) -> list[tuple[int, int, int | None]]:
+    """Sums everywhere."""
+    return [(0, n_elems, None)]

@@ -1,0 +1,12 @@
+"""The root's buffer on every rank."""
+
+from __future__ import annotations
+
+from ...communicator import Communicator
+
+TAKES_ROOT, REDUCES = True, False
+
+
+def expected(communicator: Communicator, n_elems: int, root: int) -> list[tuple[int, int, int | None]]:
+    """The root's values everywhere."""
+    return [(0, n_elems, root)]

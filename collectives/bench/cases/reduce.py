@@ -1,0 +1,12 @@
+"""The sum over ranks at the root."""
+
+from __future__ import annotations
+
+from ...communicator import Communicator
+
+TAKES_ROOT, REDUCES = True, True
+
+
+def expected(communicator: Communicator, n_elems: int, root: int) -> list[tuple[int, int, int | None]]:
+    """The root has sums, the others nothing."""
+    return [(0, n_elems, None)] if communicator.rank == root else []

@@ -1,0 +1,13 @@
+"""Each rank's part of the sum over ranks. The message size is that of the whole buffer."""
+
+from __future__ import annotations
+
+from ...communicator import Communicator
+
+TAKES_ROOT, REDUCES = False, True
+
+
+def expected(communicator: Communicator, n_elems: int, root: int) -> list[tuple[int, int, int | None]]:
+    """Sums in this rank's part."""
+    part = communicator.part(n_elems)
+    return [(part.start, part.stop, None)]

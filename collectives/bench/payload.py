@@ -1,0 +1,62 @@
+"""What benchmarks send: numbers that differ for every rank and element and whose sums are exact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numba import njit
+
+EXACT_BITS = {"float16": 11, "float32": 24, "float64": 52, "int32": 31, "int64": 62}
+BLOCK_ELEMS = 1 << 18
+
+
+@njit(cache=True, nogil=True)
+def _values(out, first, rank, mask):
+    """out[i] = a scrambled function of rank and first + i, cut to `mask` (splitmix64's finisher)."""
+    for i in range(out.size):
+        x = np.uint64(first + i) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(rank + 1) * np.uint64(0xD1B54A32D192ED03)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        out[i] = np.int64((x ^ (x >> np.uint64(31))) & mask)
+
+
+class Payload:
+    """Values of one dtype for `n_ranks` ranks."""
+
+    def __init__(self, dtype: str, n_ranks: int) -> None:
+        """Values are integers below 2**k, k so small that a sum over all ranks is exact in `dtype`."""
+        self.dtype, self.n_ranks = np.dtype(dtype), n_ranks
+        self._mask = np.uint64((1 << (EXACT_BITS[dtype] - n_ranks.bit_length())) - 1)
+
+    def values(self, rank: int, start: int, stop: int) -> np.ndarray:
+        """Rank `rank`'s elements [start, stop), as int64."""
+        out = np.empty(stop - start, np.int64)
+        _values(out, start, rank, self._mask)
+        return out
+
+    def sums(self, start: int, stop: int) -> np.ndarray:
+        """Elements [start, stop) summed over ranks, as int64."""
+        total = self.values(0, start, stop)
+        for rank in range(1, self.n_ranks):
+            total += self.values(rank, start, stop)
+        return total
+
+    def fill(self, array: np.ndarray, rank: int) -> None:
+        """Give `array` rank `rank`'s values."""
+        for start, stop in blocks(0, array.size):
+            array[start:stop] = self.values(rank, start, stop)
+
+    def n_wrong(self, array: np.ndarray, start: int, stop: int, source: int | None) -> int:
+        """How many of elements [start, stop) are not rank `source`'s (None: the sum over ranks)."""
+        wrong = 0
+        for first, last in blocks(start, stop):
+            right = self.sums(first, last) if source is None else self.values(source, first, last)
+            wrong += int(np.count_nonzero(array[first:last] != right.astype(self.dtype)))
+        return wrong
+
+
+def blocks(start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """[start, stop) in pieces that stay in cache."""
+    for first in range(start, stop, BLOCK_ELEMS):
+        yield first, min(first + BLOCK_ELEMS, stop)

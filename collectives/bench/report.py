@@ -1,0 +1,38 @@
+"""Tables in the OSU micro-benchmarks' layout, and the same rows as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+WIDTH = 18
+
+
+def heading(title: str, columns: list[str], full: bool) -> str:
+    """The comment lines above a table."""
+    names = [name for column in columns for name in ([column, "min", "mean", "max"] if full else [column])]
+    return f"# scaffe {title}\n{'# Size':<12}" + "".join(f"{name:>{WIDTH}}" for name in names)
+
+
+def line(n_bytes: int, samples: list[np.ndarray], full: bool, note: str = "") -> str:
+    """One message size: per column the median of the slowest rank's microseconds."""
+    figures = []
+    for seconds in samples:
+        figures.append(np.median(seconds) * 1e6)
+        if full:
+            figures += [seconds.min() * 1e6, seconds.mean() * 1e6, seconds.max() * 1e6]
+    return f"{n_bytes:<12}" + "".join(f"{figure:>{WIDTH}.2f}" for figure in figures) + note
+
+
+def row(n_bytes: int, column: str, seconds: np.ndarray) -> dict[str, object]:
+    """One figure for JSON, in microseconds."""
+    micro = seconds * 1e6
+    return {"bytes": n_bytes, "algorithm": column, "median_us": float(np.median(micro)), "min_us": float(micro.min()),
+            "mean_us": float(micro.mean()), "max_us": float(micro.max()), "iterations": len(micro)}
+
+
+def write_json(path: str, about: dict[str, object], rows: list[dict[str, object]]) -> None:
+    """Write the rows and what they were measured on."""
+    Path(path).write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")

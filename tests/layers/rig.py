@@ -65,7 +65,7 @@ class Rig:
     def forward(self) -> list[np.ndarray]:
         """Forward from the inputs and the same random draws every time. Returns copies of the tops' data."""
         self.load()
-        self.context.rng.__init__(SEED)
+        self.context.rng = Stream(SEED)
         if self.layer.reshape_always:
             self.layer.reshape(self.bottom, self.top)
         self.layer.forward(self.bottom, self.top)

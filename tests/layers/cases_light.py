@@ -107,6 +107,7 @@ NO_GRADIENT: dict[str, str] = {
     "ArgMax": "indices; the values' gradient is not defined by Caffe",
     "Data": "a source of data",
     "DummyData": "no bottoms",
+    "HDF5Output": "no tops; what it writes is tested by value",
     "Input": "no bottoms",
     "Silence": "no tops; its zero diffs are tested by value",
     "Threshold": "constant almost everywhere; Caffe defines no gradient",

@@ -1,0 +1,59 @@
+"""HDF5Output: two blobs into a file, batch after batch (Caffe 1.0's file; needs h5py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.layer import layer_types
+from layers.neuron import NoGradient
+
+DATASETS = ("data", "label")
+
+
+@layer_types.register("HDF5Output")
+class Hdf5Output(NoGradient):
+    """Data sets "data" and "label" of 4 axes (N, C, H, W) in Caffe's order; every forward appends its items.
+
+    Caffe's own layer cannot write a second batch. The file is complete after every forward.
+    """
+
+    n_bottoms = (2, 2)
+    n_tops = (0, 0)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Open the file, emptied. Raises LayerError without h5py, a name, or leave to write."""
+        name = self.param.hdf5_output_param.file_name
+        try:
+            import h5py
+
+            self._file = h5py.File(name, "w")
+        except ImportError as error:
+            raise LayerError("needs the package h5py: pip install h5py") from error
+        except OSError as error:
+            raise LayerError(f"cannot write hdf5_output_param.file_name {name!r}: {error}") from error
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Raises LayerError for bottoms of different batch sizes or more than 4 axes."""
+        shapes = [b.shape for b in bottom]
+        if shapes[0][:1] != shapes[1][:1] or max(map(len, shapes)) > 4 or not min(map(len, shapes)):
+            raise LayerError(f"wants two bottoms of one batch size and 1 to 4 axes, got {shapes[0]}, {shapes[1]}")
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Append. Raises LayerError where items changed their shape."""
+        for name, blob in zip(DATASETS, bottom):
+            items = blob.data.reshape(blob.shape + (1,) * (4 - blob.ndim))
+            if name not in self._file:
+                self._file.create_dataset(name, data=items, maxshape=(None, *items.shape[1:]))
+                continue
+            kept = self._file[name]
+            if kept.shape[1:] != items.shape[1:]:
+                raise LayerError(f"items of {name!r} were {kept.shape[1:]} and are now {items.shape[1:]}")
+            kept.resize(len(kept) + len(items), axis=0)
+            kept[-len(items) :] = items
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

@@ -1,0 +1,40 @@
+"""HDF5Output: what another program reads back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from layers.errors import LayerError
+from tests.layers.rig import Rig, spread
+
+h5py = pytest.importorskip("h5py")
+
+
+def rig(path: Path, *inputs: np.ndarray) -> Rig:
+    """The layer that writes to a path."""
+    return Rig(f'type: "HDF5Output" hdf5_output_param {{ file_name: "{path}" }}', list(inputs), dtype=np.float32)
+
+
+def test_batches_are_appended_in_caffes_order(tmp_path: Path) -> None:
+    image, label = spread((2, 3, 4, 5)), np.array([4, 7.0])
+    layer = rig(tmp_path / "out.h5", image, label)
+    layer.forward()
+    layer.feed(image[:1], label[:1])
+    layer.layer.close()
+    with h5py.File(tmp_path / "out.h5") as file:
+        np.testing.assert_array_equal(file["data"][:], np.concatenate([image, image[:1]]).astype(np.float32))
+        np.testing.assert_array_equal(file["label"][:], np.reshape([4, 7, 4], (3, 1, 1, 1)))
+
+
+def test_errors(tmp_path: Path) -> None:
+    with pytest.raises(LayerError, match="cannot write"):
+        rig(tmp_path / "no" / "out.h5", np.zeros((2, 3)), np.zeros(2))
+    with pytest.raises(LayerError, match="batch size"):
+        rig(tmp_path / "out.h5", np.zeros((2, 3)), np.zeros(3))
+    layer = rig(tmp_path / "out2.h5", np.zeros((2, 3)), np.zeros(2))
+    layer.forward()
+    with pytest.raises(LayerError, match="are now"):
+        layer.feed(np.zeros((2, 4)), np.zeros(2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -109,4 +110,5 @@ def _open(path: str) -> Any:
     try:
         return h5py().File(path, "r")
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror if error.errno else 'not an HDF5 file, or a damaged one'}") from None
+        why = os.strerror(error.errno) if error.errno else "not an HDF5 file, or a damaged one"
+        raise DataError(f"{path}: {why}") from None

@@ -1,0 +1,133 @@
+"""Listed images into an LMDB (Caffe 1.0, tools/convert_imageset)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import count, islice
+from pathlib import Path
+
+import numpy as np
+
+from data.convert.lmdb_writer import write_lmdb
+from data.datum import encode_file, encode_image
+from data.decode import Colour, opencv, read_image
+from data.errors import DataError
+from data.shuffle import shuffled
+from data.sources.image_list import read_list
+
+LOOK_AHEAD = 64  # images decoded side by side
+
+
+@dataclass(frozen=True)
+class ImagesetOptions:
+    """What convert_imageset's flags say.
+
+    Attributes:
+        grey: one channel instead of three.
+        shuffle: in random order, from ``seed``.
+        height, width: resize to this; 0 and 0 leave images as they are.
+        check_shape: all images must have one shape.
+        encoded: keep image files in the records instead of pixels.
+        encode_type: "jpg", "png", ...: of kept files; "" goes by each file's name. Given, it means ``encoded``.
+        n_threads: decoders side by side.
+        on_bad: called with one line for every image that cannot be read and is left out, as in Caffe.
+    """
+
+    grey: bool = False
+    shuffle: bool = False
+    seed: int = 1
+    height: int = 0
+    width: int = 0
+    check_shape: bool = False
+    encoded: bool = False
+    encode_type: str = ""
+    n_threads: int = 1
+    on_bad: Callable[[str], None] = print
+
+
+def convert_imageset(root: str, list_path: str | Path, lmdb_path: str | Path, options: ImagesetOptions,
+                     force: bool = False) -> int:
+    """Write the images of a list as Datum records; returns how many were written.
+
+    Keys are the line's place in 8 digits, an underscore, and the path as listed.
+
+    Args:
+        root: put before every path, as it is.
+        list_path: ``path label`` a line.
+        lmdb_path: the folder to make.
+        options: the flags.
+        force: replace the folder if there is one.
+
+    Raises:
+        DataError: the list cannot be read, the folder exists, no image can be read, or shapes differ and may not.
+    """
+    if (options.height > 0) != (options.width > 0):
+        raise DataError(f"-resize_height and -resize_width go together, got {options.height} and {options.width}")
+    names, labels = read_list(list_path)
+    order = shuffled(len(names), options.seed).records(np.arange(len(names))) if options.shuffle else range(len(names))
+    maker = _RecordMaker(root, options)
+    with ThreadPoolExecutor(options.n_threads) as pool:
+        made = _map_ahead(pool, maker.make, ((i, names[line], int(labels[line])) for i, line in enumerate(order)))
+        return write_lmdb(lmdb_path, _some(made, list_path), force)
+
+
+def _map_ahead(pool: ThreadPoolExecutor, function: Callable, items: Iterator) -> Iterator:
+    """The function's results in order, never more than LOOK_AHEAD of them waiting."""
+    while batch := list(islice(items, LOOK_AHEAD)):
+        yield from pool.map(function, batch)
+
+
+def _some(records: Iterator[tuple[bytes, bytes] | None], list_path: str | Path) -> Iterator[tuple[bytes, bytes]]:
+    """The records that could be made; at least one."""
+    n_records = count()
+    for record in records:
+        if record is not None:
+            next(n_records)
+            yield record
+    if next(n_records) == 0:
+        raise DataError(f"{list_path}: not one of its images can be read")
+
+
+class _RecordMaker:
+    """Makes records; threads share it."""
+
+    def __init__(self, root: str, options: ImagesetOptions) -> None:
+        self._root, self._options = root, options
+        self._colour = Colour.GREY if options.grey else Colour.BGR
+        self._shape: tuple[int, ...] | None = None
+
+    def make(self, item: tuple[int, str, int]) -> tuple[bytes, bytes] | None:
+        """Key and Datum of one listed image; None where it cannot be read."""
+        number, name, label = item
+        options = self._options
+        try:
+            image = read_image(self._root + name, self._colour, options.height, options.width)
+        except DataError as error:
+            options.on_bad(f"left out: {error}")
+            return None
+        if options.check_shape:
+            self._check(image, name)
+        key = b"%08d_" % number + name.encode(errors="surrogateescape")
+        if options.encoded or options.encode_type:
+            return key, encode_file(self._file(name, image), label)
+        return key, encode_image(np.ascontiguousarray(np.moveaxis(image, -1, 0)), label)
+
+    def _check(self, image: np.ndarray, name: str) -> None:
+        self._shape = self._shape or image.shape
+        if image.shape != self._shape:
+            raise DataError(f"{self._root}{name}: has the shape {image.shape}, others have {self._shape}")
+
+    def _file(self, name: str, image: np.ndarray) -> bytes:
+        """The file itself where it is of the wanted kind and not resized, else one made anew."""
+        ending = Path(name).suffix[1:].lower()
+        wanted = (self._options.encode_type or ending).lower()
+        if not self._options.height and wanted in (ending, {"jpeg": "jpg"}.get(ending)):
+            return Path(self._root + name).read_bytes()
+        cv2 = opencv()
+        try:
+            _, content = cv2.imencode("." + wanted, image)
+        except cv2.error:
+            raise DataError(f"{self._root}{name}: OpenCV cannot write images of type {wanted!r}") from None
+        return content.tobytes()

@@ -1,0 +1,14 @@
+"""Sums over many samples."""
+
+from __future__ import annotations
+
+from numba import njit
+
+
+@njit(cache=True, nogil=True)
+def add_samples(pixels, starts, sums):
+    """Add samples of sums.size elements each, from ``starts`` in ``pixels``, to ``sums`` (float64, 1-D)."""
+    for start in starts:
+        sample = pixels[start:start + sums.size]
+        for k in range(sums.size):
+            sums[k] += sample[k]

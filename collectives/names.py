@@ -3,7 +3,7 @@
 Trees are written as in S-Caffe (Awan et al., PPoPP'17, section 5): one letter a level from the lowest up, `C` a chain
 and `B` a binomial tree, then the group size of every level but the last: `CB-8` is chains of 8 ranks under a binomial
 tree over their leaders, `CCB-8-8` chains of 8, chains of 8 of their leaders, a binomial tree over what is left. A size
-of `node` makes the ranks of one node a group.
+of `node` makes the ranks of one node a group (and keeps the groups below it within nodes; other groups may span nodes).
 """
 
 from __future__ import annotations

@@ -45,12 +45,18 @@ def composed_edges(algorithm: Algorithm, topology: Topology, root: int) -> list[
     """Edges of the levels from the lowest up: groups of one level, then the same over their leaders."""
     ranks: Sequence[int] = topology.order(root)
     edges: list[Edge] = []
-    for level, group_ranks in zip(algorithm.levels, algorithm.group_ranks):
-        groups = topology.cut_by_node(ranks) if group_ranks == BY_NODE else cut(ranks, group_ranks)
+    for level, letter in enumerate(algorithm.levels[:-1]):
+        groups = _groups(ranks, algorithm.group_ranks[level:], topology)
         for group in groups:
-            edges += EDGES[level](group)
+            edges += EDGES[letter](group)
         ranks = [group[0] for group in groups]
     return edges + EDGES[algorithm.levels[-1]](ranks)
+
+
+def _groups(ranks: Sequence[int], sizes: tuple[int, ...], topology: Topology) -> list[tuple[int, ...]]:
+    """Groups of sizes[0] ranks. They may span nodes, unless this level or a later one groups by node."""
+    within = topology.cut_by_node(ranks) if BY_NODE in sizes else [tuple(ranks)]
+    return [group for part in within for group in cut(part, sizes[0] or len(part))]
 
 
 def from_edges(root: int, n_ranks: int, edges: Sequence[Edge]) -> Tree:

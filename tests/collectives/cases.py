@@ -1,0 +1,91 @@
+"""Awkward cases that all tests of collectives share, payloads that differ everywhere, and what must come out."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collectives.call import Call
+from collectives.planners import plans
+from collectives.simulator import Simulation
+from collectives.topology import Topology
+
+RANKS = (1, 2, 3, 4, 5, 7, 8)
+ALL_RANKS = range(1, 34)
+N_ELEMS = (0, 1, 37, 64)
+TREES = ("C", "B", "CB-4", "CC-3", "CCB-2-3", "CB-node")
+NAMES = {
+    "reduce": (*TREES, "H"),
+    "bcast": TREES,
+    "allreduce": (*TREES, "R", "H", "D"),
+    "reduce_scatter": ("R", "H", "P"),
+    "allgather": ("R", "D"),
+}
+EVERY_NAME = [(collective, name) for collective, names in NAMES.items() for name in names]
+ROOTED = [(collective, name) for collective, name in EVERY_NAME if collective in ("reduce", "bcast")]
+
+
+def topologies(n_ranks: int) -> list[Topology]:
+    """One rank a node; 3 ranks a node; and nodes of unequal size whose ranks are interleaved."""
+    uneven = [rank % 3 if rank % 4 else 0 for rank in range(n_ranks)]
+    return [Topology.flat(n_ranks), Topology.from_ranks_per_node(n_ranks, 3), Topology(uneven)]
+
+
+def unique_payload(n_ranks: int, n_elems: int) -> np.ndarray:
+    """(n_ranks, n_elems) uint64, every element random: sums are exact (modulo 2^64) and betray any mix-up."""
+    return np.random.default_rng(n_ranks * 1000 + n_elems).integers(0, 2**63, (n_ranks, n_elems), np.uint64)
+
+
+def float_payload(n_ranks: int, n_elems: int) -> np.ndarray:
+    """(n_ranks, n_elems) float32 of very different magnitudes: another order of sums gives other bits."""
+    rng = np.random.default_rng(5)
+    return (rng.standard_normal((n_ranks, n_elems)) * 10.0 ** rng.integers(-3, 4, (n_ranks, n_elems))).astype("f4")
+
+
+def defined_at_start(collective: str, call: Call) -> list[np.ndarray]:
+    """Which elements hold a value that counts, on each rank."""
+    defined = [np.full(call.n_elems, collective != "allgather" and collective != "bcast") for _ in range(call.n_ranks)]
+    if collective == "bcast":
+        defined[call.root][:] = True
+    if collective == "allgather":
+        for rank in range(call.n_ranks):
+            defined[rank][part(call, rank)] = True
+    return defined
+
+
+def part(call: Call, rank: int) -> slice:
+    """The elements that `rank` owns, counted here again."""
+    counts = call.counts or [(r + 1) * call.n_elems // call.n_ranks - r * call.n_elems // call.n_ranks
+                             for r in range(call.n_ranks)]
+    return slice(sum(counts[:rank]), sum(counts[:rank + 1]))
+
+
+def expected(collective: str, payload: np.ndarray, call: Call) -> list[tuple[int, slice, np.ndarray]]:
+    """(rank, slice, values) that must hold at the end."""
+    total, whole = payload.sum(axis=0), slice(None)
+    everyone = range(call.n_ranks)
+    if collective == "reduce":
+        return [(call.root, whole, total)]
+    if collective == "bcast":
+        return [(rank, whole, payload[call.root]) for rank in everyone]
+    if collective == "allreduce":
+        return [(rank, whole, total) for rank in everyone]
+    if collective == "reduce_scatter":
+        return [(rank, part(call, rank), total[part(call, rank)]) for rank in everyone]
+    gathered = np.concatenate([payload[rank][part(call, rank)] for rank in everyone])
+    return [(rank, whole, gathered) for rank in everyone]
+
+
+def simulate(collective: str, name: str, call: Call, payload: np.ndarray, **options) -> list[np.ndarray]:
+    """All ranks' buffers after a simulated run; `seed` and Simulation's own options."""
+    seed = options.pop("seed", None)
+    buffers = [row.copy() for row in payload]
+    Simulation(plans(collective, name, call), buffers, defined=defined_at_start(collective, call), **options).run(seed)
+    return buffers
+
+
+def check(collective: str, name: str, call: Call, **options) -> None:
+    """Simulate, and compare every element that counts."""
+    payload = unique_payload(call.n_ranks, call.n_elems)
+    buffers = simulate(collective, name, call, payload, **options)
+    for rank, where, values in expected(collective, payload, call):
+        np.testing.assert_array_equal(buffers[rank][where], values, f"{collective} by {name}, rank {rank}, {call}")

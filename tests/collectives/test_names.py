@@ -1,0 +1,50 @@
+"""Names of algorithms."""
+
+from __future__ import annotations
+
+import pytest
+
+from collectives.errors import CommError
+from collectives.names import BY_NODE, check, parse
+
+
+@pytest.mark.parametrize(("name", "levels", "group_ranks"), [
+    ("B", "B", ()), ("C", "C", ()), ("CB-8", "CB", (8,)), ("cc-16", "CC", (16,)), ("CCB-8-4", "CCB", (8, 4)),
+    ("BCBC-2-3-4", "BCBC", (2, 3, 4)), ("CB-node", "CB", (BY_NODE,)), ("CCB-2-NODE", "CCB", (2, BY_NODE)),
+    ("chain", "C", ()), ("Binomial", "B", ()), ("CB-08", "CB", (8,)),
+])
+def test_trees(name, levels, group_ranks):
+    algorithm = parse(name)
+    assert (algorithm.shape, algorithm.levels, algorithm.group_ranks) == ("tree", levels, group_ranks)
+    assert parse(algorithm.name) == algorithm
+
+
+@pytest.mark.parametrize(("name", "short", "shape"), [
+    ("R", "R", "ring"), ("ring", "R", "ring"), ("H", "H", "halving"), ("Rabenseifner", "H", "halving"),
+    ("D", "D", "doubling"), ("bruck", "D", "doubling"), ("p", "P", "pairwise"), ("mpi", "mpi", "mpi"),
+    ("MPI", "mpi", "mpi"),
+])
+def test_others(name, short, shape):
+    assert (parse(name).name, parse(name).shape) == (short, shape)
+
+
+@pytest.mark.parametrize("name", ["X", "", "CB 8", "8-CB", "CR-8", "CB-x", "C--8"])
+def test_unknown_names_list_the_known(name):
+    with pytest.raises(CommError, match="known are B .* CB-8.* R .*mpi"):
+        parse(name)
+
+
+@pytest.mark.parametrize(("name", "words"), [
+    ("CB", "2 levels need 1 group sizes, got 0"), ("C-8", "1 levels need 0 group sizes, got 1"),
+    ("CCB-8", "3 levels need 2 group sizes, got 1"), ("CB-1", "at least 2 ranks"), ("CB-0", "at least 2 ranks"),
+])
+def test_sizes_that_do_not_fit(name, words):
+    with pytest.raises(CommError, match=words):
+        parse(name)
+
+
+def test_shared_memory_below():
+    for name in ("M", "MC", "MCB-4", "MR", "mpi", "MPI", "C"):
+        check(name)
+    with pytest.raises(CommError):
+        check("MX")

@@ -117,7 +117,7 @@ class Blob:
 
     # -- clearing without writing ----------------------------------------------------------------------------
     def clear_diff(self) -> None:
-        """Make the diff zero; the zeros are written only when somebody looks, so that a kernel may write instead of add."""
+        """Make the diff zero; zeros are written only when somebody looks, so that a kernel may write instead of add."""
         self._cleared = self._diff is not None
 
     def claim_diff(self) -> tuple[np.ndarray, bool]:

@@ -105,7 +105,7 @@ class Layer:
         """Refuse a wrong number of bottoms or tops with LayerError."""
         for what, came, (least, most) in (("bottom", n_bottoms, self.n_bottoms), ("top", n_tops, self.n_tops)):
             if came < least or (most is not None and came > most):
-                wanted = str(least) if least == most else f"{least} to {most}" if most is not None else f"at least {least}"
+                wanted = f"at least {least}" if most is None else str(least) if least == most else f"{least} to {most}"
                 raise LayerError(f"takes {wanted} {what} blob(s), got {came}")
         if self.equal_counts and n_bottoms != n_tops:
             raise LayerError(f"takes as many tops as bottoms, got {n_bottoms} bottoms and {n_tops} tops")

@@ -78,6 +78,8 @@ class Solver:
         self.observers: list[Observer] = []
         learning_rate(param, 0)  # an unknown policy shows before hours of training
         net.params.move(communicator.alloc)
+        for test_net in test_nets:
+            test_net.share_trained_layers(net)
         self.updater = Updater(param, net.params)
         self.strategy = self._make_strategy(self.method)
 

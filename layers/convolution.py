@@ -1,0 +1,152 @@
+"""Convolution and deconvolution, in any number of spatial axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.kernels.specs import ConvSpec
+from layers.layer import Layer, layer_types
+from layers.windows import conv_window
+
+
+class _Windowed(Layer):
+    """What both share: parameters, several bottoms with one set of weights, ReLU computed in the same pass."""
+
+    n_bottoms = (1, None)
+    n_tops = (1, None)
+    equal_counts = True
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Read ConvolutionParameter; declare weights and bias. Raises LayerError."""
+        p = self.param.convolution_param
+        if p.num_output < 1:
+            raise LayerError("needs a num_output above 0")
+        if bottom[0].axis(p.axis) != 1:
+            raise LayerError(f"axis {p.axis}: channels are on axis 1 here")
+        self._window = conv_window(p, bottom[0].ndim - 2)
+        self._slope: float | None = None
+        spec = self._spec(bottom[0].shape)
+        self.add_blob(spec.weight_shape, p.weight_filler)
+        if p.bias_term:
+            self.add_blob((p.num_output,), p.bias_filler)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Tops (N, num_output, spatial...). Raises LayerError for bottoms unlike the first, or of other channels."""
+        for blob in bottom[1:]:
+            if blob.shape != bottom[0].shape:
+                raise LayerError(f"all bottoms must have one shape, got {bottom[0].shape} and {blob.shape}")
+        spec = self._spec(bottom[0].shape)
+        if spec.weight_shape != self.blobs[0].shape:
+            raise LayerError(f"the bottom {bottom[0].shape} does not fit the weights {self.blobs[0].shape}")
+        self._plan = self._make_plan(spec)
+        for blob in top:
+            blob.reshape(self._top_shape(spec))
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Top by top."""
+        self._run(bottom, top, None)
+
+    def forward_absorbed(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """With the follower's ReLU."""
+        self._run(bottom, top, self._slope)
+
+    def absorb(self, follower: Layer) -> bool:
+        """ReLU is computed in the same pass."""
+        self._slope = getattr(follower, "relu_slope", None)
+        return self._slope is not None
+
+    def _run(self, bottom: Sequence[Blob], top: Sequence[Blob], slope: float | None) -> None:
+        w, b = self._weights()
+        for x, y in zip(bottom, top):
+            self._plan.forward(x.data_flat, w, b, y.data_flat, slope)
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Gradients of the weights and the bias add up over the tops."""
+        w, _ = self._weights()
+        for x, y, wanted in zip(bottom, top, propagate_down):
+            if any(self.param_propagate_down):
+                self._backward_weights(x, y)
+            if wanted:
+                self._plan.backward_data(y.diff_flat, w, x.diff_flat)
+
+    def _backward_weights(self, x: Blob, y: Blob) -> None:
+        gw, fresh = self.blobs[0].claim_diff()
+        gb = None
+        if len(self.blobs) > 1:
+            gb, is_fresh_too = self.blobs[1].claim_diff()
+            if is_fresh_too != fresh:  # one was looked at since clearing: add to both
+                (gb if is_fresh_too else gw)[...] = 0
+                fresh = False
+        self._plan.backward_weights(x.data_flat, y.diff_flat, gw.reshape(self.blobs[0].shape), gb, fresh)
+
+    def _weights(self) -> tuple[np.ndarray, np.ndarray | None]:
+        return self.blobs[0].data, self.blobs[1].data if len(self.blobs) > 1 else None
+
+    # -- what differs --------------------------------------------------------------------------------------
+    def _spec(self, shape: tuple[int, ...]) -> ConvSpec:
+        raise NotImplementedError
+
+    def _make_plan(self, spec: ConvSpec) -> Any:
+        raise NotImplementedError
+
+    def _top_shape(self, spec: ConvSpec) -> tuple[int, ...]:
+        raise NotImplementedError
+
+
+@layer_types.register("Convolution")
+class Convolution(_Windowed):
+    """y = x * w + b: (N, C, spatial...) to (N, num_output, spatial'...), weights (num_output, C / group, kernel...).
+
+    Each output axis has (in + 2 pad - (dilation (kernel - 1) + 1)) / stride + 1 elements, rounded down (Caffe 1.0).
+
+    Raises:
+        LayerError: no num_output, a window that does not fit, groups that do not divide the channels.
+    """
+
+    def _spec(self, shape: tuple[int, ...]) -> ConvSpec:
+        p = self.param.convolution_param
+        spec = ConvSpec(shape, p.num_output, *self._window, p.group, p.bias_term, self.context.dtype)
+        spec.check()
+        return spec
+
+    def _make_plan(self, spec: ConvSpec) -> Any:
+        return self.context.kernels.convolution(spec)
+
+    def _top_shape(self, spec: ConvSpec) -> tuple[int, ...]:
+        return spec.out_shape
+
+
+@layer_types.register("Deconvolution")
+class Deconvolution(_Windowed):
+    """The transposed convolution: each output axis has stride (in - 1) + dilation (kernel - 1) + 1 - 2 pad elements.
+
+    Weights are (C, num_output / group, kernel...), as Caffe 1.0 has them.
+
+    Raises:
+        LayerError: as Convolution.
+    """
+
+    def _spec(self, shape: tuple[int, ...]) -> ConvSpec:
+        """The convolution that leads back from top to bottom."""
+        p = self.param.convolution_param
+        kernel, stride, pad, dilation = self._window
+        out = tuple(s * (n - 1) + d * (k - 1) + 1 - 2 * q
+                    for n, k, s, q, d in zip(shape[2:], kernel, stride, pad, dilation))
+        if min(out, default=1) < 1:
+            raise LayerError(f"pad {pad} leaves nothing of the top of a bottom {shape}")
+        spec = ConvSpec((shape[0], p.num_output, *out), shape[1], kernel, stride, pad, dilation, p.group, p.bias_term,
+                        self.context.dtype)
+        spec.check()
+        return spec
+
+    def _make_plan(self, spec: ConvSpec) -> Any:
+        return self.context.kernels.deconvolution(replace(spec, bias=False))
+
+    def _top_shape(self, spec: ConvSpec) -> tuple[int, ...]:
+        return spec.in_shape

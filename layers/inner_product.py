@@ -1,0 +1,94 @@
+"""Inner products: fully connected layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.layer import Layer, layer_types
+from layers.layout import is_plain
+
+
+@layer_types.register("InnerProduct")
+class InnerProduct(Layer):
+    """y = x wᵀ + b: everything from ``axis`` on is one vector of K inputs; tops (..., num_output).
+
+    Weights are (num_output, K), or (K, num_output) with ``transpose``, in Caffe's order of the K inputs.
+
+    Raises:
+        LayerError: no num_output, or a bottom of another K than the weights.
+    """
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Declare weights and bias."""
+        p = self.param.inner_product_param
+        if p.num_output < 1:
+            raise LayerError("needs a num_output above 0")
+        self._axis, self._slope = bottom[0].axis(p.axis), None
+        k = bottom[0].count(self._axis)
+        self.add_blob((k, p.num_output) if p.transpose else (p.num_output, k), p.weight_filler)
+        if p.bias_term:
+            self.add_blob((p.num_output,), p.bias_filler)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Top: the bottom's axes before ``axis``, then num_output."""
+        p = self.param.inner_product_param
+        k = bottom[0].count(self._axis)
+        if k != self.blobs[0].shape[0 if p.transpose else 1]:
+            raise LayerError(f"the bottom {bottom[0].shape} gives {k} inputs, the weights are {self.blobs[0].shape}")
+        m = bottom[0].count(0, self._axis)
+        self._plan = self.context.kernels.inner_product(m, p.num_output, k, p.transpose)
+        top[0].reshape((*bottom[0].shape[:self._axis], p.num_output))
+        self._plain = None if is_plain(bottom[0]) else np.empty(bottom[0].shape, self.context.dtype)
+        self._plain_top = None if is_plain(top[0]) else np.empty(top[0].shape, self.context.dtype)
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """One matrix product."""
+        self._run(bottom, top, None)
+
+    def forward_absorbed(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """With the follower's ReLU."""
+        self._run(bottom, top, self._slope)
+
+    def absorb(self, follower: Layer) -> bool:
+        """ReLU is computed right behind."""
+        self._slope = getattr(follower, "relu_slope", None)
+        return self._slope is not None
+
+    def _run(self, bottom: Sequence[Blob], top: Sequence[Blob], slope: float | None) -> None:
+        y = top[0].data_flat if self._plain_top is None else self._plain_top
+        b = self.blobs[1].data if len(self.blobs) > 1 else None
+        self._plan.forward(self._input(bottom[0]), self.blobs[0].data, b, y, slope)
+        if self._plain_top is not None:
+            top[0].data[...] = self._plain_top
+
+    def _input(self, x: Blob) -> np.ndarray:
+        """The bottom in Caffe's order, which the weights follow."""
+        if self._plain is None:
+            return x.data_flat
+        np.copyto(self._plain, x.data)
+        return self._plain
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Three products at most."""
+        gy = top[0].diff_flat
+        if self._plain_top is not None:
+            np.copyto(self._plain_top, top[0].diff)
+            gy = self._plain_top
+        if any(self.param_propagate_down):
+            self._backward_weights(self._input(bottom[0]), gy)
+        if propagate_down[0]:
+            gx = bottom[0].diff_flat if self._plain is None else self._plain
+            self._plan.backward_data(gy, self.blobs[0].data, gx)
+            if self._plain is not None:
+                bottom[0].diff[...] = self._plain
+
+    def _backward_weights(self, x: np.ndarray, gy: np.ndarray) -> None:
+        gw, fresh = self.blobs[0].claim_diff()
+        gb = self.blobs[1].diff if len(self.blobs) > 1 else None
+        if gb is not None and fresh:
+            gb[...] = 0
+        self._plan.backward_weights(x, gy, gw.reshape(self.blobs[0].shape), gb, fresh)

@@ -1,0 +1,95 @@
+"""The CPU's kernels: oneDNN where it is there and has one for the case, else numba and BLAS."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from layers.kernels.onednn.library import OnednnError, library, reason
+from layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
+
+__all__ = ["convolution", "deconvolution", "describe", "inner_product", "lrn", "pooling", "set_threads"]
+
+describe = reason
+_limits: list[Any] = []  # keeps the thread limits in force
+
+
+def set_threads(n_threads: int) -> None:
+    """Compute with that many threads: oneDNN's, the BLAS's and numba's."""
+    from threadpoolctl import threadpool_limits
+
+    library()
+    _limits[:] = [threadpool_limits(n_threads)]
+
+
+def convolution(spec: ConvSpec) -> Any:
+    """A plan for one geometry: forward, backward_data, backward_weights."""
+    spec.check()
+    made = _onednn("convolution", spec) if len(spec.kernel) <= 3 else None
+    if made is None:
+        from layers.kernels.portable_convolution import Convolution
+
+        made = Convolution(spec)
+    return made
+
+
+def deconvolution(spec: ConvSpec) -> Any:
+    """A plan of the convolution whose bottom and top are exchanged: ``spec`` is that convolution's geometry."""
+    from layers.kernels.deconvolution import Deconvolution
+
+    return Deconvolution(convolution(spec))
+
+
+def inner_product(m: int, n: int, k: int, transpose: bool = False) -> Any:
+    """A plan for y (m, n) = x (m, k) wᵀ + b, w (n, k) or with transpose (k, n)."""
+    from layers.kernels.dense import InnerProduct
+
+    return InnerProduct(m, n, k, transpose)
+
+
+def pooling(spec: PoolSpec, wants_mask: bool = False) -> Any:
+    """A plan for one geometry: forward, backward; with forward's mask where it is wanted."""
+    spec.check()
+    made = None if wants_mask else _onednn("pooling", spec)
+    if made is None:
+        from layers.kernels.portable_pooling import Pooling
+
+        made = Pooling(spec)
+    return made
+
+
+def lrn(spec: LrnSpec) -> Any:
+    """A plan for one geometry: forward(x, y), backward(x, y, gy, gx)."""
+    from layers.kernels.lrn import Lrn
+
+    return Lrn(spec)
+
+
+def _onednn(kind: str, spec: Any) -> Any:
+    """oneDNN's plan, or None where it is missing or has no kernel for the case."""
+    lib = library()
+    if lib is None or spec.dtype != np.float32 or 0 in spec.in_shape:
+        return None
+    from layers.kernels.onednn.convolution import Convolution
+    from layers.kernels.onednn.pooling import Pooling, can_pool
+
+    if kind == "pooling" and not can_pool(spec):
+        return None
+    try:
+        return Convolution(lib, spec) if kind == "convolution" else Pooling(lib, spec)
+    except OnednnError as error:
+        if error.unimplemented:
+            return None
+        raise
+
+
+def __getattr__(name: str) -> Any:
+    """Elementwise kernels, imported (with numba) when first asked for."""
+    from importlib import import_module
+
+    for module in ("elementwise", "softmax"):
+        found = getattr(import_module(f"layers.kernels.{module}"), name, None)
+        if found is not None:
+            return found
+    raise AttributeError(name)

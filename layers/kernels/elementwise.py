@@ -1,0 +1,38 @@
+"""Elementwise kernels on flat arrays, one pass each, without the interpreter's lock."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+def relu_forward(x: np.ndarray, y: np.ndarray, slope: float) -> None:
+    """y = x where x > 0, slope · x elsewhere. y may be x."""
+    if slope == 0:
+        np.maximum(x, 0, out=y)
+    else:
+        _leaky(x, y, x.dtype.type(slope))
+
+
+def relu_backward(y: np.ndarray, gy: np.ndarray, gx: np.ndarray, slope: float) -> None:
+    """gx = gy where y > 0, slope · gy elsewhere. gx may be gy; y is the layer's input or output, signs are alike."""
+    _leaky_back(y, gy, gx, gy.dtype.type(slope))
+
+
+@njit(cache=True, nogil=True)
+def _leaky(x, y, slope):
+    for i in range(x.size):
+        y[i] = x[i] if x[i] > 0 else slope * x[i]
+
+
+@njit(cache=True, nogil=True)
+def _leaky_back(y, gy, gx, slope):
+    for i in range(y.size):
+        gx[i] = gy[i] if y[i] > 0 else slope * gy[i]
+
+
+@njit(cache=True, nogil=True)
+def mask_scale(x, mask, scale, y):
+    """y = x · scale where mask, 0 elsewhere. y may be x."""
+    for i in range(x.size):
+        y[i] = x[i] * scale if mask[i] else x.dtype.type(0)

@@ -1,0 +1,126 @@
+"""Finding and calling libdnnl.so.3."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from ctypes import POINTER, byref, c_int, c_int64, c_size_t, c_void_p
+from ctypes.util import find_library
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PATH_VARIABLE = "SCAFFE_ONEDNN"
+NAME = "libdnnl.so.3"
+CPU, ANY_TAG, FLOAT32 = 1, 1, 3
+STATUS = ("success", "out of memory", "invalid arguments", "unimplemented", "last implementation reached",
+          "runtime error", "not required")
+HANDLE, HANDLES, DIMS = c_void_p, POINTER(c_void_p), POINTER(c_int64)
+SIGNATURES: dict[str, list[Any]] = {
+    "engine_create": [HANDLES, c_int, c_size_t],
+    "stream_create": [HANDLES, HANDLE, c_int],
+    "memory_desc_create_with_strides": [HANDLES, c_int, DIMS, c_int, DIMS],
+    "memory_desc_create_with_tag": [HANDLES, c_int, DIMS, c_int, c_int],
+    "memory_create": [HANDLES, HANDLE, HANDLE, c_void_p],
+    "memory_set_data_handle": [HANDLE, c_void_p],
+    "post_ops_create": [HANDLES],
+    "post_ops_append_eltwise": [HANDLE, c_int, ctypes.c_float, ctypes.c_float],
+    "post_ops_append_sum": [HANDLE, ctypes.c_float, ctypes.c_int32, c_int],
+    "primitive_attr_create": [HANDLES],
+    "primitive_attr_set_post_ops": [HANDLE, HANDLE],
+    "primitive_create": [HANDLES, HANDLE],
+    "primitive_execute": [HANDLE, HANDLE, c_int, c_void_p],
+    "convolution_forward_primitive_desc_create": [HANDLES, HANDLE, c_int, c_int] + [HANDLE] * 4 + [DIMS] * 4 + [HANDLE],
+    "convolution_backward_data_primitive_desc_create": [HANDLES, HANDLE, c_int] + [HANDLE] * 3 + [DIMS] * 4
+                                                       + [HANDLE] * 2,
+    "convolution_backward_weights_primitive_desc_create": [HANDLES, HANDLE, c_int] + [HANDLE] * 4 + [DIMS] * 4
+                                                          + [HANDLE] * 2,
+    "pooling_forward_primitive_desc_create": [HANDLES, HANDLE, c_int, c_int] + [HANDLE] * 2 + [DIMS] * 5 + [HANDLE],
+    "pooling_backward_primitive_desc_create": [HANDLES, HANDLE, c_int] + [HANDLE] * 2 + [DIMS] * 5 + [HANDLE] * 2,
+    "reorder_primitive_desc_create": [HANDLES, HANDLE, HANDLE, HANDLE, HANDLE, HANDLE],
+}
+
+
+class OnednnError(RuntimeError):
+    """oneDNN refused a call; ``unimplemented`` tells whether it only lacks a kernel for the case."""
+
+    def __init__(self, function: str, status: int) -> None:
+        self.unimplemented = status == 3
+        super().__init__(f"dnnl_{function}: {STATUS[status] if status < len(STATUS) else status}")
+
+
+class Library:
+    """The loaded library with its CPU engine and stream. Calls release the interpreter's lock."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._dll = ctypes.CDLL(path)
+        for name, types in SIGNATURES.items():
+            getattr(self._dll, f"dnnl_{name}").argtypes = types
+        self.memory_desc_get_size = self._dll.dnnl_memory_desc_get_size
+        self.memory_desc_get_size.argtypes, self.memory_desc_get_size.restype = [HANDLE], c_size_t
+        self.memory_desc_equal = self._dll.dnnl_memory_desc_equal
+        self.memory_desc_equal.argtypes, self.memory_desc_equal.restype = [HANDLE, HANDLE], c_int
+        self.query_md = self._dll.dnnl_primitive_desc_query_md
+        self.query_md.argtypes, self.query_md.restype = [HANDLE, c_int, c_int], HANDLE
+        self.engine = self.make("engine_create", CPU, 0)
+        self.stream = self.make("stream_create", self.engine, 1)
+        self.execute = self._dll.dnnl_primitive_execute  # bare: the hot path checks its status itself
+        self.set_data_handle = self._dll.dnnl_memory_set_data_handle
+
+    def call(self, function: str, *args: Any) -> None:
+        """Call a function; a status other than success raises OnednnError."""
+        status = getattr(self._dll, f"dnnl_{function}")(*args)
+        if status:
+            raise OnednnError(function, status)
+
+    def make(self, function: str, *args: Any) -> c_void_p:
+        """Call a function whose first argument receives a new handle."""
+        handle = c_void_p()
+        self.call(function, byref(handle), *args)
+        return handle
+
+
+def dims(values: tuple[int, ...]) -> Any:
+    """A C array of 64-bit dimensions."""
+    return (c_int64 * 12)(*values)
+
+
+@cache
+def library() -> Library | None:
+    """The library, or None where it cannot be had (``reason`` tells why)."""
+    for path in _candidates():
+        try:
+            return Library(path)
+        except (OSError, AttributeError, OnednnError):
+            continue
+    return None
+
+
+def reason() -> str:
+    """One line: where oneDNN was found, or why the portable kernels run."""
+    found = library()
+    if found is not None:
+        return f"oneDNN: {found.path}"
+    return (f"no {NAME} (version 3) could be loaded (tried {PATH_VARIABLE}, the package onednn-cpu-gomp and the "
+            "system; it also needs libgomp.so.1); the portable kernels run, which are slower")
+
+
+def _candidates() -> Iterator[str]:
+    given = os.environ.get(PATH_VARIABLE)
+    if given is not None:
+        yield given  # an empty one asks for the portable kernels
+        return
+    try:
+        files = metadata.files("onednn-cpu-gomp") or []
+    except metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        if file.name == NAME:
+            yield str(Path(str(file.locate())).resolve())
+    yield NAME
+    system = find_library("dnnl")
+    if system:
+        yield system

@@ -1,0 +1,162 @@
+"""Poolings in numba, for any dtype and every rule of Caffe's: where oneDNN lacks one, and where a mask is wanted."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from layers.kernels.specs import PoolSpec
+
+NOWHERE = -1
+
+
+class Pooling:
+    """MAX, AVE or STOCHASTIC of one geometry on channels-last images.
+
+    Args:
+        spec: the geometry.
+    """
+
+    def __init__(self, spec: PoolSpec) -> None:
+        self.spec = spec
+        n, c, *spatial = spec.in_shape
+        self._in, self._out = (n, *spatial, c), (n, *spec.out_spatial, c)
+        self._window = (*spec.kernel, *spec.stride, *spec.pad)
+        self._places = np.full(self._out, NOWHERE, np.int32)  # of the element taken, h W + w
+
+    def forward(self, x: np.ndarray, y: np.ndarray, mask: np.ndarray | None = None) -> None:
+        """Pool x into y. ``mask`` takes the places of maxima, h W + w, as Caffe's second top has them."""
+        x, y = x.reshape(self._in), y.reshape(self._out)
+        if self.spec.method == "AVE":
+            _average(x, y, self._window)
+            return
+        _maximum(x, y, self._places, self._window)
+        if mask is not None:
+            mask.reshape(self._out)[...] = self._places
+
+    def forward_stochastic(self, x: np.ndarray, y: np.ndarray, draws: np.ndarray | None) -> None:
+        """Take an element of each window with probability in proportion to it, or without draws the mean weighted so
+        (Zeiler and Fergus, "Stochastic Pooling", ICLR 2013, 3).
+
+        Args:
+            x, y: as in ``forward``.
+            draws: numbers in [0, 1), one an output, in storage order.
+        """
+        x, y = x.reshape(self._in), y.reshape(self._out)
+        if draws is None:
+            _weighted_mean(x, y, self._window)
+        else:
+            _stochastic(x, y, self._places, draws.reshape(self._out), self._window)
+
+    def backward(self, gy: np.ndarray, gx: np.ndarray) -> None:
+        """Write the bottom's gradient."""
+        gy, gx = gy.reshape(self._out), gx.reshape(self._in)
+        gx[...] = 0
+        if self.spec.method == "AVE":
+            _average_back(gy, gx, self._window)
+        else:
+            _scatter(gy, gx, self._places)
+
+
+@njit(cache=True, nogil=True)
+def _bounds(i, j, n_rows, n_columns, window):
+    """First and end row and column of a window inside the image, and how many elements AVE divides by."""
+    kh, kw, sh, sw, ph, pw = window
+    top, left = i * sh - ph, j * sw - pw
+    bottom, right = min(top + kh, n_rows + ph), min(left + kw, n_columns + pw)
+    divisor = (bottom - top) * (right - left)
+    return max(top, 0), min(bottom, n_rows), max(left, 0), min(right, n_columns), divisor
+
+
+@njit(cache=True, nogil=True)
+def _maximum(x, y, places, window):
+    n_images, n_rows, n_columns, n_channels = x.shape
+    for n in range(n_images):
+        for i in range(y.shape[1]):
+            for j in range(y.shape[2]):
+                h0, h1, w0, w1, _ = _bounds(i, j, n_rows, n_columns, window)
+                for c in range(n_channels):
+                    best, place = x[n, h0, w0, c], h0 * n_columns + w0
+                    for h in range(h0, h1):
+                        for w in range(w0, w1):
+                            if x[n, h, w, c] > best:
+                                best, place = x[n, h, w, c], h * n_columns + w
+                    y[n, i, j, c] = best
+                    places[n, i, j, c] = place
+
+
+@njit(cache=True, nogil=True)
+def _scatter(gy, gx, places):
+    n_columns = gx.shape[2]
+    for n in range(gy.shape[0]):
+        for i in range(gy.shape[1]):
+            for j in range(gy.shape[2]):
+                for c in range(gy.shape[3]):
+                    place = places[n, i, j, c]
+                    gx[n, place // n_columns, place % n_columns, c] += gy[n, i, j, c]
+
+
+@njit(cache=True, nogil=True)
+def _average(x, y, window):
+    n_images, n_rows, n_columns, n_channels = x.shape
+    for n in range(n_images):
+        for i in range(y.shape[1]):
+            for j in range(y.shape[2]):
+                h0, h1, w0, w1, divisor = _bounds(i, j, n_rows, n_columns, window)
+                y[n, i, j, :] = 0
+                for h in range(h0, h1):
+                    for w in range(w0, w1):
+                        for c in range(n_channels):
+                            y[n, i, j, c] += x[n, h, w, c]
+                for c in range(n_channels):
+                    y[n, i, j, c] /= divisor
+
+
+@njit(cache=True, nogil=True)
+def _average_back(gy, gx, window):
+    n_images, n_rows, n_columns, n_channels = gx.shape
+    for n in range(n_images):
+        for i in range(gy.shape[1]):
+            for j in range(gy.shape[2]):
+                h0, h1, w0, w1, divisor = _bounds(i, j, n_rows, n_columns, window)
+                for h in range(h0, h1):
+                    for w in range(w0, w1):
+                        for c in range(n_channels):
+                            gx[n, h, w, c] += gy[n, i, j, c] / divisor
+
+
+@njit(cache=True, nogil=True)
+def _stochastic(x, y, places, draws, window):
+    n_images, n_rows, n_columns, n_channels = x.shape
+    for n in range(n_images):
+        for i in range(y.shape[1]):
+            for j in range(y.shape[2]):
+                h0, h1, w0, w1, _ = _bounds(i, j, n_rows, n_columns, window)
+                for c in range(n_channels):
+                    total = x[n, h0:h1, w0:w1, c].sum()
+                    limit, seen = draws[n, i, j, c] * total, x.dtype.type(0)
+                    place = -1
+                    for h in range(h0, h1):
+                        for w in range(w0, w1):
+                            seen += x[n, h, w, c]
+                            if place < 0 and seen >= limit:
+                                place = h * n_columns + w
+                    places[n, i, j, c] = place if place >= 0 else (h1 - 1) * n_columns + w1 - 1
+                    taken = places[n, i, j, c]
+                    y[n, i, j, c] = x[n, taken // n_columns, taken % n_columns, c]
+
+
+@njit(cache=True, nogil=True)
+def _weighted_mean(x, y, window):
+    n_images, n_rows, n_columns, n_channels = x.shape
+    for n in range(n_images):
+        for i in range(y.shape[1]):
+            for j in range(y.shape[2]):
+                h0, h1, w0, w1, _ = _bounds(i, j, n_rows, n_columns, window)
+                for c in range(n_channels):
+                    total, squares = x.dtype.type(0), x.dtype.type(0)
+                    for h in range(h0, h1):
+                        for w in range(w0, w1):
+                            total += x[n, h, w, c]
+                            squares += x[n, h, w, c] * x[n, h, w, c]
+                    y[n, i, j, c] = squares / total if total > 0 else 0

@@ -1,0 +1,148 @@
+"""Geometry of the heavy kernels: pure shape rules, Caffe 1.0's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from layers.errors import LayerError
+
+Ints = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ConvSpec:
+    """A convolution.
+
+    Attributes:
+        in_shape: logical (N, C, spatial...).
+        n_output: output channels.
+        kernel, stride, pad, dilation: one number per spatial axis.
+        group: channel groups.
+        bias: whether a bias is added.
+        dtype: element type.
+    """
+
+    in_shape: Ints
+    n_output: int
+    kernel: Ints
+    stride: Ints
+    pad: Ints
+    dilation: Ints
+    group: int = 1
+    bias: bool = True
+    dtype: np.dtype = field(default_factory=lambda: np.dtype(np.float32))
+
+    @property
+    def out_spatial(self) -> Ints:
+        """Output size per axis: (in + 2 pad - (dilation (kernel - 1) + 1)) / stride + 1, rounded down."""
+        return tuple((n + 2 * p - (d * (k - 1) + 1)) // s + 1
+                     for n, k, s, p, d in zip(self.in_shape[2:], self.kernel, self.stride, self.pad, self.dilation))
+
+    @property
+    def out_shape(self) -> Ints:
+        """Logical (N, n_output, spatial...)."""
+        return (self.in_shape[0], self.n_output, *self.out_spatial)
+
+    @property
+    def weight_shape(self) -> Ints:
+        """Caffe's (n_output, C / group, kernel...)."""
+        return (self.n_output, self.in_shape[1] // self.group, *self.kernel)
+
+    def check(self) -> None:
+        """Raise LayerError for groups that do not divide the channels, or an output of no elements."""
+        if self.in_shape[1] % self.group or self.n_output % self.group:
+            raise LayerError(f"group {self.group} does not divide {self.in_shape[1]} input channels and "
+                             f"{self.n_output} outputs")
+        if min(self.out_spatial) < 1:
+            raise LayerError(f"kernel {self.kernel} does not fit into the bottom {self.in_shape} with pad {self.pad}")
+
+
+@dataclass(frozen=True)
+class PoolSpec:
+    """A pooling of images.
+
+    Attributes:
+        in_shape: logical (N, C, H, W).
+        method: "MAX", "AVE" or "STOCHASTIC".
+        kernel, stride, pad: (height, width).
+        ceil: round output sizes up (Caffe's default) or down.
+        dtype: element type.
+    """
+
+    in_shape: Ints
+    method: str
+    kernel: Ints
+    stride: Ints
+    pad: Ints
+    ceil: bool = True
+    dtype: np.dtype = field(default_factory=lambda: np.dtype(np.float32))
+
+    @property
+    def out_spatial(self) -> Ints:
+        """Output size per axis; a last window that would start in the padding is left out."""
+        return tuple(self._out(*axis) for axis in zip(self.in_shape[2:], self.kernel, self.stride, self.pad))
+
+    def _out(self, n: int, k: int, s: int, p: int) -> int:
+        span = n + 2 * p - k
+        out = (-(-span // s) if self.ceil else span // s) + 1
+        return out - 1 if p and (out - 1) * s >= n + p else out
+
+    @property
+    def out_shape(self) -> Ints:
+        """Logical (N, C, H, W)."""
+        return (*self.in_shape[:2], *self.out_spatial)
+
+    @property
+    def pad_end(self) -> Ints:
+        """Padding at the bottom and right that makes every window whole; at least what was asked where sizes fit."""
+        return tuple(max((o - 1) * s + k - n - p, 0) for n, o, k, s, p in zip(
+            self.in_shape[2:], self.out_spatial, self.kernel, self.stride, self.pad))
+
+    @property
+    def windows_stay_inside(self) -> bool:
+        """Whether no window reaches past the padding asked for, so that all windows of AVE count kernel elements."""
+        return all((o - 1) * s + k <= n + 2 * p for n, o, k, s, p in zip(
+            self.in_shape[2:], self.out_spatial, self.kernel, self.stride, self.pad))
+
+    def check(self) -> None:
+        """Raise LayerError for padding as wide as the kernel, or an output of no elements."""
+        if any(p >= k for p, k in zip(self.pad, self.kernel)):
+            raise LayerError(f"pad {self.pad} must be smaller than the kernel {self.kernel}")
+        if min(self.out_spatial) < 1:
+            raise LayerError(f"kernel {self.kernel} does not fit into the bottom {self.in_shape} with pad {self.pad}")
+
+
+@dataclass(frozen=True)
+class LrnSpec:
+    """Local response normalisation, y = x · (k + alpha / n · sum of squares)^-beta.
+
+    Attributes:
+        in_shape: logical (N, C, H, W).
+        local_size: window, odd; n is local_size across channels, its square within one.
+        alpha, beta, k: the formula's numbers.
+        within: the window is spatial, in one channel.
+        dtype: element type.
+    """
+
+    in_shape: Ints
+    local_size: int
+    alpha: float
+    beta: float
+    k: float
+    within: bool = False
+    dtype: np.dtype = field(default_factory=lambda: np.dtype(np.float32))
+
+
+def storage_strides(shape: Ints) -> Ints:
+    """Element strides, in logical order, of a blob stored channels-last."""
+    n_channels, spatial = shape[1], shape[2:]
+    inner = [n_channels * prod(spatial[i + 1:]) for i in range(len(spatial))]
+    return (n_channels * prod(spatial), 1, *inner)
+
+
+def plain_strides(shape: Ints) -> Ints:
+    """Element strides of an array in C order."""
+    return tuple(prod(shape[i + 1:]) for i in range(len(shape)))

@@ -1,0 +1,97 @@
+"""Pooling of images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.kernels.specs import PoolSpec
+from layers.layer import TRAIN, Layer, layer_types
+
+METHODS = ("MAX", "AVE", "STOCHASTIC")
+
+
+@layer_types.register("Pooling")
+class Pooling(Layer):
+    """(N, C, H, W) to (N, C, H', W'), H' = (H + 2 pad - kernel) / stride + 1 rounded up, or down by round_mode.
+
+    A last window that would start in the padding is left out. AVE divides by the window with the padding in it.
+    MAX gives the places of its maxima, h W + w, as a second top. STOCHASTIC draws in training (Zeiler and Fergus,
+    ICLR 2013) and takes the weighted mean in testing. Behaviour: Caffe 1.0.
+
+    Raises:
+        LayerError: a window missing, given twice, or one that does not fit; a bottom that is not four axes.
+    """
+
+    n_tops = (1, 2)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Read the window."""
+        p = self.param.pooling_param
+        self._method = METHODS[p.pool]
+        if len(top) > 1 and self._method != "MAX":
+            raise LayerError(f"only MAX pooling has a second top, the mask; this is {self._method}")
+        if bottom[0].ndim != 4:
+            raise LayerError(f"takes images of four axes (N, C, H, W), got shape {bottom[0].shape}")
+        if p.global_pooling and (p.HasField("kernel_size") or p.HasField("kernel_h") or p.HasField("kernel_w")):
+            raise LayerError("global_pooling takes the whole image; give no kernel size with it")
+        self._stride, self._pad = _pair(p, "stride", 1), _pair(p, "pad", 0)
+        if p.global_pooling and (self._pad != (0, 0) or self._stride != (1, 1)):
+            raise LayerError("global_pooling goes with pad 0 and stride 1 only")
+        self._kernel = None if p.global_pooling else _pair(p, "kernel", None)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Shape the tops and build the plan."""
+        shape = bottom[0].shape
+        if len(shape) != 4:
+            raise LayerError(f"takes images of four axes (N, C, H, W), got shape {shape}")
+        spec = PoolSpec(shape, self._method, self._kernel or shape[2:], self._stride, self._pad,
+                        self.param.pooling_param.round_mode == 0, self.context.dtype)
+        self._plan = self.context.kernels.pooling(spec, len(top) > 1)
+        for blob in top:
+            blob.reshape(spec.out_shape)
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Pool."""
+        x, y = bottom[0].data_flat, top[0].data_flat
+        if self._method == "STOCHASTIC":
+            self._plan.forward_stochastic(x, y, self._draws(top[0]) if self.context.phase == TRAIN else None)
+        elif len(top) > 1:
+            self._plan.forward(x, y, top[1].data_flat)
+        else:
+            self._plan.forward(x, y)
+
+    def _draws(self, top: Blob) -> np.ndarray:
+        """A number in [0, 1) an output, drawn in Caffe's order, laid out as the top is stored."""
+        draws = self.context.rng.draw(top.n_elems).astype(self.context.dtype) / 2**32
+        return np.ascontiguousarray(np.moveaxis(draws.reshape(top.shape), 1, -1))
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """The gradient goes where the value came from."""
+        if propagate_down[0]:
+            self._plan.backward(top[0].diff_flat, bottom[0].diff_flat)
+
+
+def _pair(p: Any, name: str, default: int | None) -> tuple[int, int]:
+    """(h, w) of a window's number, given once (``kernel_size``, ``stride``) or as two."""
+    whole = "kernel_size" if name == "kernel" else name
+    given = [p.HasField(f) for f in (whole, f"{name}_h", f"{name}_w")]
+    if given[0] and (given[1] or given[2]):
+        raise LayerError(f"give {whole} or {name}_h and {name}_w, not both")
+    if given[1] != given[2]:
+        raise LayerError(f"{name}_h and {name}_w go together")
+    if given[1]:
+        values = (int(getattr(p, f"{name}_h")), int(getattr(p, f"{name}_w")))
+    elif given[0]:
+        values = (int(getattr(p, whole)),) * 2
+    elif default is None:
+        raise LayerError("needs kernel_size, or kernel_h and kernel_w")
+    else:
+        values = (default, default)
+    if name != "pad" and min(values) < 1:
+        raise LayerError(f"{whole} must be above 0, got {values[0]} x {values[1]}")
+    return values

@@ -1,0 +1,125 @@
+"""Softmax, alone and with the logistic loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.labels import check_axis, check_label_count, normalizer, put_by_position, read_labels
+from layers.layer import Layer, layer_types
+from layers.loss import LossLayer
+
+FLOAT32_MIN = np.finfo(np.float32).tiny  # Caffe's FLT_MIN: a saturated wrong answer costs 87.33655
+
+
+class _Rows:
+    """A blob's data or diff as (positions, classes) rows: a view where classes lie innermost, else by copying."""
+
+    def __init__(self, blob: Blob, axis: int) -> None:
+        self._axis, self._n_classes = axis, blob.shape[axis]
+        innermost = 1 if blob.channels_last else blob.ndim - 1
+        self._is_view = axis == innermost or blob.count(axis + 1) == 1 and not blob.channels_last
+        self._shape = (blob.n_elems // max(self._n_classes, 1), self._n_classes)
+
+    def of(self, flat: np.ndarray, logical: np.ndarray) -> np.ndarray:
+        """The rows; writing to them reaches the blob only through ``put``."""
+        if self._is_view:
+            return flat.reshape(self._shape)
+        return np.ascontiguousarray(np.moveaxis(logical, self._axis, -1)).reshape(self._shape)
+
+    def put(self, rows: np.ndarray, logical: np.ndarray) -> None:
+        """Bring changed rows back."""
+        if not self._is_view:
+            put_by_position(rows, self._axis, logical)
+
+
+@layer_types.register("Softmax")
+class Softmax(Layer):
+    """y = exp(x) / sum of exp(x) along ``axis`` (1 by default), any shape."""
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Top as the bottom. Raises LayerError for an axis that the bottom lacks."""
+        axis = check_axis(bottom[0], self.param.softmax_param.axis)
+        if top[0] is not bottom[0]:
+            top[0].reshape(bottom[0].shape)
+        self._rows = _Rows(bottom[0], axis)
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Row by row."""
+        y = self._rows.of(top[0].data_flat, top[0].data)
+        self.context.kernels.softmax_rows(self._rows.of(bottom[0].data_flat, bottom[0].data), y)
+        self._rows.put(y, top[0].data)
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """gx = y (gy - sum of gy y)."""
+        if not propagate_down[0]:
+            return
+        rows, x, y = self._rows, bottom[0], top[0]
+        gx = rows.of(x.diff_flat, x.diff)
+        self.context.kernels.softmax_rows_back(rows.of(y.data_flat, y.data), rows.of(y.diff_flat, y.diff), gx)
+        rows.put(gx, x.diff)
+
+
+@layer_types.register("SoftmaxWithLoss")
+class SoftmaxWithLoss(LossLayer):
+    """-log of the softmax of the right class, summed and divided by the normalization; labels one a position.
+
+    Options: softmax_param.axis, loss_param.ignore_label, normalization and the old normalize. The probabilities are
+    a second top where asked for. Behaviour: Caffe 1.0.
+
+    Raises:
+        LayerError: a label that is no class, labels that are not one a position.
+    """
+
+    n_tops = (1, 2)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Read the options."""
+        loss = self.param.loss_param
+        self._ignored = loss.ignore_label if loss.HasField("ignore_label") else None
+        self._mode = loss.normalization
+        if not loss.HasField("normalization") and loss.HasField("normalize"):
+            self._mode = 1 if loss.normalize else 2  # VALID, BATCH_SIZE
+        self._probabilities = Blob(dtype=self.context.dtype)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """A scalar, and the probabilities as the scores."""
+        super().reshape(bottom, top)
+        self._axis = check_label_count(bottom[0], bottom[1], self.param.softmax_param.axis)
+        self._rows = _Rows(bottom[0], self._axis)
+        self._n_outer, self._n_inner = bottom[0].count(0, self._axis), bottom[0].count(self._axis + 1)
+        probabilities = top[1] if len(top) > 1 else self._probabilities
+        probabilities.reshape(bottom[0].shape)
+        self._output = probabilities
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Loss and probabilities."""
+        y = self._rows.of(self._output.data_flat, self._output.data)
+        self.context.kernels.softmax_rows(self._rows.of(bottom[0].data_flat, bottom[0].data), y)
+        self._rows.put(y, self._output.data)
+        labels, counts = read_labels(self._in_row_order(bottom[1]), y.shape[1], self._ignored)
+        right = np.maximum(y[np.arange(len(labels)), labels], FLOAT32_MIN)
+        self._divisor = normalizer(self._mode, self._n_outer, self._n_inner, int(counts.sum()))
+        top[0].data[...] = -np.log(right, dtype=y.dtype)[counts].sum(dtype=np.float64) / self._divisor
+
+    def _in_row_order(self, labels: Blob) -> np.ndarray:
+        """The labels in the order of the rows: positions before the class axis, then those behind it."""
+        return labels.data.reshape(self._n_outer, self._n_inner)
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """(probability - 1 at the right class) · loss weight / divisor; 0 at ignored positions."""
+        if len(propagate_down) > 1 and propagate_down[1]:
+            raise LayerError("has no gradient with respect to labels (bottom 1)")
+        if not propagate_down[0]:
+            return
+        x = bottom[0]
+        gx = self._rows.of(x.diff_flat, x.diff)
+        gx[...] = self._rows.of(self._output.data_flat, self._output.data)
+        labels, counts = read_labels(self._in_row_order(bottom[1]), gx.shape[1], self._ignored)
+        gx[np.arange(len(labels)), labels] -= 1
+        gx *= self.weight(top) / self._divisor
+        gx[~counts] = 0
+        self._rows.put(gx, x.diff)

@@ -1,0 +1,42 @@
+"""Split: one blob for several users."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.layer import Layer, layer_types
+
+
+@layer_types.register("Split")
+class Split(Layer):
+    """Every top is the bottom, without a copy; the bottom's gradient is the sum of the tops'."""
+
+    n_tops = (1, None)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Tops as the bottom. Raises LayerError in place."""
+        for blob in top:
+            if blob is bottom[0]:
+                raise LayerError("cannot work in place")
+            blob.reshape(bottom[0].shape)
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Lend the bottom's memory."""
+        for blob in top:
+            blob.share_data(bottom[0])
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Add the tops' gradients."""
+        if not propagate_down[0]:
+            return
+        out = bottom[0].diff_flat
+        if len(top) == 1:
+            out[...] = top[0].diff_flat
+            return
+        np.add(top[0].diff_flat, top[1].diff_flat, out=out)
+        for blob in top[2:]:
+            out += blob.diff_flat

@@ -10,6 +10,8 @@ IMAGE = (2, 3, 2, 2)
 MASK = np.array([[0, 3], [9, 15], [5, 6], [8, 11.0]]).reshape(1, 2, 2, 2)
 REGIONS = np.array([[0, 0, 0, 3, 3], [1, 2, 1, 7, 4], [0, 6, 6, 6, 6], [1, 20, 20, 30, 30.0]])
 
+DEPTHWISE = 'convolution_param { kernel_size: 2 pad: 1 weight_filler { type: "xavier" } }'
+
 CASES: dict[str, list[Case]] = {
     "Permute": [
         Case('type: "Permute" permute_param { order: 0 order: 2 order: 3 order: 1 }', (IMAGE,)),
@@ -38,6 +40,8 @@ CASES: dict[str, list[Case]] = {
         Case('type: "ROIPooling" roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.5 }',
              ((2, 2, 4, 4), REGIONS), gradient=(0,), batch=False),
     ],
+    "DepthwiseConvolution": [Case(f'type: "DepthwiseConvolution" {DEPTHWISE}', ((2, 2, 3, 2),))],
+    "ConvolutionDepthwise": [Case(f'type: "ConvolutionDepthwise" {DEPTHWISE}', ((1, 2, 2, 3),))],
     "Axpy": [
         Case('type: "Axpy"', ((2, 3, 1, 1), spread(IMAGE, seed=1), spread(IMAGE, seed=2))),
         Case('type: "Axpy"', ((2, 3), spread((2, 3, 4), seed=1), spread((2, 3, 4), seed=2))),

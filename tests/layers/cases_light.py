@@ -80,6 +80,11 @@ CASES: dict[str, list[Case]] = {
         Case('type: "Crop" crop_param { axis: 1 offset: 1 offset: 0 offset: 2 }', ((1, 3, 3, 3), (1, 2, 3, 1))),
         Case('type: "Crop" crop_param { axis: -1 }', ((2, 4), (2, 3))),
     ],
+    "SPP": [
+        Case('type: "SPP" spp_param { pyramid_height: 1 pool: AVE }', ((2, 2, 3, 2),)),
+        Case('type: "SPP" spp_param { pyramid_height: 3 }', ((1, 2, 7, 4),), label="MAX"),
+        Case('type: "SPP" spp_param { pyramid_height: 2 pool: AVE }', ((2, 1, 3, 5),), label="AVE"),
+    ],
     "Embed": [
         Case('type: "Embed" embed_param { input_dim: 4 num_output: 3 weight_filler { type: "xavier" } '
              'bias_filler { type: "uniform" } }', (np.array([3, 1, 3, 0.0]),), gradient=()),
@@ -105,7 +110,7 @@ CASES: dict[str, list[Case]] = {
 NO_GRADIENT: dict[str, str] = {
     "Accuracy": "counts right answers: constant almost everywhere",
     "ArgMax": "indices; the values' gradient is not defined by Caffe",
-    "Data": "a source of data",
+    **dict.fromkeys(("Data", "HDF5Data", "ImageData", "MemoryData", "WindowData"), "a source of data"),
     "DummyData": "no bottoms",
     "HDF5Output": "no tops; what it writes is tested by value",
     "Input": "no bottoms",

@@ -23,11 +23,6 @@ def test_every_layer_has_a_case(layer_type: str) -> None:
         f"{layer_type} has neither a case nor a reason to have none in tests/layers/cases_*.py")
 
 
-@pytest.mark.parametrize("layer_type", sorted(NO_GRADIENT))
-def test_reasons_are_for_layers_that_exist(layer_type: str) -> None:
-    assert layer_type in layer_types.names()
-
-
 @gradient_case
 def test_gradient(case: Case) -> None:
     check_exhaustive(case)

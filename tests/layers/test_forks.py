@@ -87,6 +87,18 @@ def test_relu6() -> None:
     np.testing.assert_allclose(run('type: "ReLU6" relu6_param { negative_slope: 0.5 }', x), [-1, -0.25, 0, 3, 6, 6])
 
 
+@pytest.mark.parametrize("name", ["DepthwiseConvolution", "ConvolutionDepthwise"])
+@pytest.mark.parametrize("outputs", ["", "num_output: 6", "num_output: 12 group: 1"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_depthwise(name: str, outputs: str, dtype: type) -> None:
+    fillers = 'weight_filler { type: "uniform" } bias_filler { type: "uniform" }'
+    text = f'type: "{name}" convolution_param {{ {outputs} kernel_size: 3 stride: 2 pad: 1 {fillers} }}'
+    rig = Rig(text, [IMAGE], dtype=dtype)
+    weights, bias = (blob.data for blob in rig.layer.blobs)
+    assert weights.shape[1:] == (1, 3, 3)
+    np.testing.assert_allclose(rig.forward()[0], reference.depthwise(IMAGE, weights, bias, 2, 1), rtol=1e-4)
+
+
 SMALL = np.zeros((1, 2, 2, 2))
 
 
@@ -102,6 +114,7 @@ SMALL = np.zeros((1, 2, 2, 2))
     ('type: "Upsample" upsample_param { scale: 3 pad_out_h: true }', [SMALL, SMALL]),
     ('type: "ROIPooling"', [IMAGE, np.zeros((1, 5))]),
     ('type: "ROIPooling" roi_pooling_param { pooled_h: 1 pooled_w: 1 }', [IMAGE, np.zeros((1, 4))]),
+    ('type: "DepthwiseConvolution" convolution_param { num_output: 4 kernel_size: 1 }', [IMAGE]),
     ('type: "Axpy"', [np.zeros((2, 5)), IMAGE, IMAGE]), ('type: "Axpy"', [np.zeros((2, 6)), IMAGE, IMAGE[:1]])])
 def test_what_cannot_be(text: str, inputs: list[np.ndarray]) -> None:
     with pytest.raises(LayerError):

@@ -232,3 +232,20 @@ def test_embed_errors() -> None:
     rig = Rig('type: "Embed" embed_param { input_dim: 5 num_output: 3 }', [np.array([5.0])])
     with pytest.raises(LayerError, match="index 5"):
         rig.forward()
+
+
+@pytest.mark.parametrize("size", [(4, 4), (7, 6), (9, 12)])
+@pytest.mark.parametrize("method", ["MAX", "AVE"])
+def test_spp(size: tuple[int, int], method: str) -> None:
+    x = spread((2, 3, *size))
+    got = run(f'type: "SPP" spp_param {{ pyramid_height: 3 pool: {method} }}', x)
+    np.testing.assert_allclose(got, reference.spp(x, 3, method), atol=1e-12)
+
+
+def test_spp_of_one_level_is_an_image_and_errors() -> None:
+    assert run('type: "SPP" spp_param { pyramid_height: 1 }', IMAGE).shape == (2, 3, 1, 1)
+    for text, x in (("", IMAGE), ("pyramid_height: 2", IMAGE[0])):
+        with pytest.raises(LayerError, match="pyramid_height"):
+            Rig(f'type: "SPP" spp_param {{ {text} }}', [x])
+    with pytest.raises(LayerError, match="pad"):
+        Rig('type: "SPP" spp_param { pyramid_height: 3 }', [spread((1, 1, 5, 5))])

@@ -67,3 +67,19 @@ def roi_pooling(x: np.ndarray, regions: np.ndarray, pooled: tuple[int, int], sca
                             if 0 <= h < x.shape[2] and 0 <= w < x.shape[3]]
                     y[r, c, i, j] = max(seen, default=0.0)
     return y
+
+
+def depthwise(x: np.ndarray, weights: np.ndarray, bias: np.ndarray, stride: int, pad: int) -> np.ndarray:
+    """Each output channel from one input channel; weights (outputs, 1, kernel, kernel)."""
+    n_outputs, _, size, _ = weights.shape
+    share = n_outputs // x.shape[1]
+    out = [(n + 2 * pad - size) // stride + 1 for n in x.shape[2:]]
+    y = np.zeros((len(x), n_outputs, *out))
+    for n, k, h, w in np.ndindex(y.shape):
+        y[n, k, h, w] = bias[k]
+        for a in range(size):
+            for b in range(size):
+                row, column = h * stride - pad + a, w * stride - pad + b
+                if 0 <= row < x.shape[2] and 0 <= column < x.shape[3]:
+                    y[n, k, h, w] += weights[k, 0, a, b] * x[n, k // share, row, column]
+    return y

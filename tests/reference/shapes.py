@@ -73,3 +73,24 @@ def mvn(x: np.ndarray, across: bool, scale: bool, eps: float) -> np.ndarray:
         deviation = sqrt(sum((v - mean) ** 2 for v in run) / len(run))
         y[group] = np.reshape([(v - mean) / (deviation + eps if scale else 1) for v in run], x[group].shape)
     return y
+
+
+def spp(x: np.ndarray, height: int, method: str) -> np.ndarray:
+    """Levels of 2^l by 2^l windows side by side over padded images; AVE counts the padding asked for."""
+    rows = []
+    for level in range(height):
+        bins = 2**level
+        kernel = [-(-n // bins) for n in x.shape[2:]]
+        pad = [(k * bins - n + 1) // 2 for k, n in zip(kernel, x.shape[2:])]
+        out = [-(-(n + 2 * p - k) // k) + 1 for n, k, p in zip(x.shape[2:], kernel, pad)]
+        out = [o - 1 if p and (o - 1) * k >= n + p else o for o, k, n, p in zip(out, kernel, x.shape[2:], pad)]
+        y = np.zeros((*x.shape[:2], *out))
+        for n, c, h, w in np.ndindex(y.shape):
+            starts = [i * k - p for i, k, p in zip((h, w), kernel, pad)]
+            ends = [min(s + k, m + p) for s, k, m, p in zip(starts, kernel, x.shape[2:], pad)]
+            seen = [float(x[n, c, a, b]) for a in range(max(starts[0], 0), min(ends[0], x.shape[2]))
+                    for b in range(max(starts[1], 0), min(ends[1], x.shape[3]))]
+            area = (ends[0] - starts[0]) * (ends[1] - starts[1])
+            y[n, c, h, w] = max(seen) if method == "MAX" else sum(seen) / area
+        rows.append(y.reshape(len(x), -1))
+    return np.concatenate(rows, axis=1)

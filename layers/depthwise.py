@@ -1,0 +1,27 @@
+"""Depthwise convolution under the names that forks of Caffe gave it (MobileNet; Howard et al. 2017, section 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from layers.blob import Blob
+from layers.convolution import Convolution
+from layers.errors import LayerError
+from layers.layer import layer_types
+
+
+@layer_types.register("DepthwiseConvolution", "ConvolutionDepthwise")
+class DepthwiseConvolution(Convolution):
+    """A convolution with a group per channel, whatever ``group`` says; num_output is the channels or a multiple."""
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """As Convolution's. Raises LayerError for outputs that are not a multiple of the channels."""
+        n_channels = bottom[0].shape[1] if bottom[0].ndim > 1 else 0
+        message = type(self.param)()
+        message.CopyFrom(self.param)
+        p = message.convolution_param
+        if n_channels < 1 or p.num_output % n_channels:
+            raise LayerError(f"num_output {p.num_output} is not a multiple of the channels of {bottom[0].shape}")
+        p.group, p.num_output = n_channels, p.num_output or n_channels
+        self.param = message
+        super().setup(bottom, top)

@@ -13,7 +13,7 @@ from functools import lru_cache
 from . import planners, tree
 from .call import Call
 from .errors import CommError
-from .events import StepArrays, compile_plans, finish_times
+from .events import StepArrays, compile_plans, finish_times, repeat
 from .machine import Machine
 from .names import parse
 from .topology import Topology
@@ -80,8 +80,8 @@ def _repeated(setting: Setting, n_bytes: int, chunk_bytes: int) -> StepArrays:
     """Trees up or down repeat one chunk's steps, so that only one chunk needs to be planned."""
     call = Call(setting.topology, chunk_bytes, chunk_bytes)
     n_chunks = -(-n_bytes // chunk_bytes)
-    return compile_plans(planners.plans(setting.collective, setting.algorithm, call), n_chunks,
-                         n_bytes - (n_chunks - 1) * chunk_bytes)
+    one_chunk = compile_plans(planners.plans(setting.collective, setting.algorithm, call))
+    return repeat(one_chunk, n_chunks, n_bytes - (n_chunks - 1) * chunk_bytes)
 
 
 def _time(setting: Setting, steps: StepArrays) -> float:

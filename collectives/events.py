@@ -34,25 +34,27 @@ class StepArrays:
     matches: np.ndarray
 
 
-def compile_plans(plans: Sequence[Plan], n_repeats: int = 1, last_elems: int | None = None) -> StepArrays:
-    """Arrays of `plans`, each plan's steps repeated `n_repeats` times, as trees do for chunk after chunk.
-
-    `last_elems`: the length of the messages of the last repetition, where it differs from the others'.
-    """
-    tables = [np.tile(_rows(plan), (n_repeats, 1)) for plan in plans]
-    if last_elems is not None:
-        for plan, table in zip(plans, tables):
-            table[len(table) - len(plan):, 2] = last_elems
-    offsets = np.cumsum([0, *map(len, tables)])
-    kinds, peers, n_elems = np.concatenate(tables).T
+def compile_plans(plans: Sequence[Plan]) -> StepArrays:
+    """The arrays of all ranks' plans."""
+    rows = [(_KINDS[type(step)], step.peer, step.stop - step.start) for plan in plans for step in plan]
+    kinds, peers, n_elems = np.array(rows, np.int64).reshape(-1, 3).T
+    offsets = np.cumsum([0, *map(len, plans)])
     ranks = np.repeat(np.arange(len(plans)), np.diff(offsets))
-    return StepArrays(offsets, kinds.astype(np.int8), peers.astype(np.int32), n_elems.copy(),
-                      _match(kinds == 0, ranks, peers, len(plans)))
+    matches = _match(kinds == 0, ranks, peers, len(plans))
+    return StepArrays(offsets, kinds.astype(np.int8), peers.astype(np.int32), n_elems.copy(), matches)
 
 
-def _rows(plan: Plan) -> np.ndarray:
-    rows = [(_KINDS[type(step)], step.peer, step.stop - step.start) for step in plan]
-    return np.array(rows, np.int64).reshape(-1, 3)
+def repeat(steps: StepArrays, n_repeats: int, last_elems: int) -> StepArrays:
+    """Every rank's steps `n_repeats` times, as trees do chunk after chunk; messages of the last have `last_elems`."""
+    n_steps = np.diff(steps.offsets)
+    offsets = steps.offsets * n_repeats
+    ranks = np.repeat(np.arange(len(n_steps)), n_steps * n_repeats)
+    repetition, place = np.divmod(np.arange(offsets[-1]) - offsets[ranks], n_steps[ranks])
+    source = steps.offsets[ranks] + place
+    match, peers = steps.matches[source], steps.peers[source]
+    matches = offsets[peers] + repetition * n_steps[peers] + match - steps.offsets[peers]
+    n_elems = np.where(repetition == n_repeats - 1, last_elems, steps.n_elems[source])
+    return StepArrays(offsets, steps.kinds[source], peers, n_elems, matches)
 
 
 def _match(is_send: np.ndarray, ranks: np.ndarray, peers: np.ndarray, n_ranks: int) -> np.ndarray:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from .errors import CommError
 
@@ -35,6 +36,7 @@ class Algorithm:
     group_ranks: tuple[int, ...] = ()
 
 
+@lru_cache(maxsize=1024)
 def parse(name: str) -> Algorithm:
     """The algorithm that `name` (any case, short or long) stands for. Raises CommError with the known names."""
     lower = name.lower()

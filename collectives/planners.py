@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Callable
 from functools import cache
 
 from . import algorithms, tree
 from .call import Call
 from .errors import CommError
 from .names import parse
-from .plan import Plan, Step
+from .plan import Plan
 
 COLLECTIVES = ("reduce", "bcast", "allreduce", "reduce_scatter", "allgather")
 
@@ -20,19 +21,13 @@ def plan(collective: str, name: str, rank: int, call: Call) -> Plan:
 
     Raises CommError on an unknown collective or name, or where the algorithm cannot do the collective.
     """
-    module = _module(collective, name)
-    if call.n_ranks == 1 or call.n_elems == 0:
-        steps: list[Step] = []
-    elif parse(name).shape == "tree":
-        steps = module.plan(rank, call, tree.build(name, call.topology, call.root))
-    else:
-        steps = module.plan(rank, call)
-    return Plan(rank, call.n_ranks, call.n_elems, tuple(steps))
+    return _planner(collective, name, call)(rank)
 
 
 def plans(collective: str, name: str, call: Call) -> list[Plan]:
-    """The plans of all ranks."""
-    return [plan(collective, name, rank, call) for rank in range(call.n_ranks)]
+    """The plans of all ranks. Raises as `plan` does."""
+    planner = _planner(collective, name, call)
+    return [planner(rank) for rank in range(call.n_ranks)]
 
 
 def can(collective: str, name: str) -> bool:
@@ -51,9 +46,13 @@ def _modules() -> tuple[str, ...]:
     return tuple(sorted(module.name for module in pkgutil.iter_modules(algorithms.__path__)))
 
 
-def _module(collective: str, name: str):
+def _planner(collective: str, name: str, call: Call) -> Callable[[int], Plan]:
     if collective not in COLLECTIVES:
         raise CommError(f"no collective is called {collective!r}: known are {', '.join(COLLECTIVES)}")
     if not can(collective, name):
         raise CommError(f"algorithm {name!r} cannot do {collective}: {', '.join(shapes(collective))} can")
-    return importlib.import_module(f".{collective}_{parse(name).shape}", algorithms.__name__)
+    shape = parse(name).shape
+    make = importlib.import_module(f".{collective}_{shape}", algorithms.__name__).plan
+    trees = (tree.build(name, call.topology, call.root),) if shape == "tree" else ()
+    idle = call.n_ranks == 1 or call.n_elems == 0
+    return lambda rank: Plan(rank, call.n_ranks, call.n_elems, () if idle else tuple(make(rank, call, *trees)))

@@ -21,6 +21,7 @@ class Topology:
         for rank, node in enumerate(self.node_of_rank):
             ranks_by_node[node].append(rank)
         self.nodes: tuple[tuple[int, ...], ...] = tuple(map(tuple, ranks_by_node))
+        self._hash = hash(self.node_of_rank)
 
     @classmethod
     def from_ranks_per_node(cls, n_ranks: int, ranks_per_node: int) -> Topology:
@@ -38,7 +39,7 @@ class Topology:
         return isinstance(other, Topology) and self.node_of_rank == other.node_of_rank
 
     def __hash__(self) -> int:
-        return hash(self.node_of_rank)
+        return self._hash
 
     def __repr__(self) -> str:
         return f"Topology({self.node_of_rank})"

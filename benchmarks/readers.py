@@ -3,7 +3,7 @@
     python benchmarks/readers.py --peer PYTHON_WITH_TORCH [--threads N] [--rounds N]
 
 PYTHON_WITH_TORCH needs torch, lmdb and opencv-python-headless. First both read with the crop in the middle and the
-sums of a batch are compared; then both crop and mirror at random and take turns, and the ratio of the medians is printed.
+sums of a batch are compared; then both crop and mirror at random and take turns; the ratio is of the medians.
 """
 
 from __future__ import annotations

@@ -57,7 +57,9 @@ def read_image(path: str, colour: Colour, height: int = 0, width: int = 0) -> np
     if image is None:
         why = "not an image of 8 bits that OpenCV reads" if Path(path).is_file() else "no such file"
         raise DataError(f"{path}: {why}")
-    return _checked(cv2.resize(image, (width, height))) if height and width else image
+    if height and width:
+        image = cv2.resize(image, (width, height)).reshape(height, width, image.shape[2])
+    return image
 
 
 def run_of(image: np.ndarray, label: int) -> Run:

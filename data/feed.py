@@ -81,7 +81,7 @@ class Feed:
         close: called after the readers have ended.
     """
 
-    def __init__(self, shapes: Sequence[tuple[int, ...]], prefetcher: Prefetcher[Any, Slot],
+    def __init__(self, shapes: Sequence[tuple[int, ...]], prefetcher: Prefetcher[Any, Any],
                  close: Callable[[], None]) -> None:
         self.shapes = list(shapes)
         self._prefetcher, self._close = prefetcher, close

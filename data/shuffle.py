@@ -20,7 +20,7 @@ class Passes:
     def __init__(self, n_records: int, make: Callable[[], Iterator[np.ndarray]], skip: int = 0) -> None:
         self.n_records, self._make, self._skip = n_records, make, skip
         self._lock = threading.Lock()
-        self._restart()
+        self._series, self._start, self._pass = make(), 0, np.zeros(0, np.int64)
 
     def records(self, visits: np.ndarray) -> np.ndarray:
         """Record numbers of these visits, int64; visits ascend within a call, and calls are cheap where they ascend."""
@@ -29,7 +29,7 @@ class Passes:
         done = 0
         with self._lock:
             if len(places) and places[0] < self._start:
-                self._restart()
+                self._series, self._start, self._pass = self._make(), 0, self._pass[:0]
             while done < len(places):
                 while places[done] >= self._start + len(self._pass):
                     self._start += len(self._pass)
@@ -38,9 +38,6 @@ class Passes:
                 out[done:end] = self._pass[places[done:end] - self._start]
                 done = end
         return out
-
-    def _restart(self) -> None:
-        self._series, self._start, self._pass = self._make(), 0, np.zeros(0, np.int64)
 
 
 def shuffled(n_records: int, seed: int, skip: int = 0) -> Passes:
@@ -115,7 +112,7 @@ def _libc_passes(n_rows: Sequence[int]) -> Iterator[np.ndarray]:
     while True:
         shuffle(files)
         for file in files:
-            rows = firsts[file] + np.arange(n_rows[file])
+            rows = firsts[file] + np.arange(n_rows[int(file)])
             for _ in range(n_shuffles):
                 shuffle(rows)
             n_shuffles = 2

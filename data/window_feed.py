@@ -70,7 +70,8 @@ def window_feed(path: str, plan: Plan, transform: TransformOptions, window: Wind
     draws = Draws(plan.seed, 1 + int(transform.mirror))
     jobs = ((plan.order.records(visits), draws.take(visits)) for visits in plan.visits)
     cutter = _Cutter(windows, plan.order.n_records, transform, window)
-    return Feed([(n, *shape), (n,)], Prefetcher(jobs, cutter.fill, slots, options.n_threads), lambda: None)
+    prefetcher = Prefetcher(jobs, cutter.fill, slots, options.n_threads)
+    return Feed([(n, *shape), (n,)], prefetcher, lambda: None)
 
 
 class _Cutter:

@@ -72,21 +72,19 @@ class LmdbFile:
 
     def _meta(self) -> tuple[int, int, int, int]:
         """Page length, root page, records and last page, from the newer of the two meta pages."""
-        metas = []
         first = self._meta_at(0)
-        for meta in (first, self._meta_at(first[4]) if first and first[4] in PAGE_BYTES else None):
-            if meta and meta[:2] == (MAGIC, FORMAT):
-                metas.append(meta)
-        if not metas:
+        if first is None or first[:2] != (MAGIC, FORMAT):
             found = f"format {first[1]}" if first and first[0] == MAGIC else "something else"
             raise DataError(f"{self.path}: expected an LMDB database of format {FORMAT}, found {found}")
-        if first[4] not in PAGE_BYTES:
-            raise DataError(f"{self.path}: {WHY[-2]}: pages of {first[4]} bytes")
-        newest = max(metas, key=lambda meta: meta[-1])
+        page_bytes = first[4]
+        if page_bytes not in PAGE_BYTES:
+            raise DataError(f"{self.path}: {WHY[-2]}: pages of {page_bytes} bytes")
+        second = self._meta_at(page_bytes)
+        newest = second if second and second[:2] == (MAGIC, FORMAT) and second[-1] > first[-1] else first
         flags, n_records, root, last_page = newest[13], newest[18], newest[19], newest[20]
         if flags & DUPSORT_FLAGS:
             raise DataError(f"{self.path}: {WHY[-3]}")
-        return first[4], root, 0 if root == NO_PAGE else n_records, last_page
+        return page_bytes, root, 0 if root == NO_PAGE else n_records, last_page
 
     def _meta_at(self, page: int) -> tuple | None:
         end = page + HEADER + META.size

@@ -204,7 +204,7 @@ class Communicator:
         if self._ranks is None:
             np.copyto(flat, array.reshape(-1))
         else:
-            self._ranks.engine.run(job, flat, array.reshape(-1))
+            self._ranks.engine.run(job, flat, flat if out is None else array.reshape(-1))
 
     def _submit(self, collective: str, array: np.ndarray, out: np.ndarray | None, algorithm: str, chunk_bytes: int,
                 **how: Any) -> Request:
@@ -213,7 +213,7 @@ class Communicator:
         if self._ranks is None:
             np.copyto(flat, array.reshape(-1))
             return Request.completed(label)
-        return self._ranks.submit(label, job, flat, array.reshape(-1))
+        return self._ranks.submit(label, job, flat, flat if out is None else array.reshape(-1))
 
 
 def _target(array: np.ndarray, out: np.ndarray | None, op: str) -> np.ndarray:

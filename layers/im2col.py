@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from layers.blob import Blob
 from layers.errors import LayerError
 from layers.labels import check_axis
 from layers.layer import Layer, layer_types
+from layers.windows import conv_window
 
 
 @layer_types.register("Im2col")
@@ -26,9 +26,7 @@ class Im2col(Layer):
         n = len(shape) - self.axis - 1
         if n < 1:
             raise LayerError(f"wants spatial axes behind channel axis {self.axis}, got shape {shape}")
-        self.kernel = per_axis(p, "kernel_size", n, None, "kernel")
-        self.stride, self.pad, self.dilation = (per_axis(p, *a) for a in (
-            ("stride", n, 1, "stride"), ("pad", n, 0, "pad"), ("dilation", n, 1, None)))
+        self.kernel, self.stride, self.pad, self.dilation = conv_window(p, n)
         extents = [d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel)]
         self.out = tuple((size + 2 * p - e) // s + 1
                          for size, p, e, s in zip(shape[self.axis + 1 :], self.pad, extents, self.stride))
@@ -65,23 +63,3 @@ class Im2col(Layer):
             steps = [slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(starts, self.out, self.stride)]
             pairs.append(((*ahead, slice(k, None, n_window)), (*ahead, slice(None), *steps)))
         return pairs
-
-
-def per_axis(p: Any, name: str, n_axes: int, default: int | None, stem: str | None) -> tuple[int, ...]:
-    """A setting of a ConvolutionParameter for each spatial axis: repeated once, once per axis, or as stem_h, stem_w.
-
-    Raises LayerError where it is given both ways, the wrong number of times, or (default None) not at all; and for
-    values that cannot be: everything but padding is at least 1.
-    """
-    values = list(getattr(p, name))
-    if stem and (p.HasField(f"{stem}_h") or p.HasField(f"{stem}_w")):
-        if n_axes != 2 or values:
-            raise LayerError(f"{stem}_h and {stem}_w are for 2 spatial axes and exclude {name}")
-        values = [getattr(p, f"{stem}_h"), getattr(p, f"{stem}_w")]
-    if not values and default is not None:
-        values = [default]
-    if len(values) not in (1, n_axes):
-        raise LayerError(f"{name} is to be given once or once per spatial axis ({n_axes}), got {len(values)}")
-    if name != "pad" and min(values) < 1:
-        raise LayerError(f"{name} must be at least 1, got {values}")
-    return tuple(values * n_axes)[:n_axes]

@@ -45,7 +45,7 @@ class Im2col(Layer):
         if not propagate_down[0]:
             return
         margins = self._margins(bottom[0])
-        padded = np.zeros([n + a + b for n, (a, b) in zip(bottom[0].shape, margins)], bottom[0].dtype)
+        padded = np.zeros_like(bottom[0].data, shape=[n + a + b for n, (a, b) in zip(bottom[0].shape, margins)])
         for place, window in self._windows():
             padded[window] += top[0].diff[place]
         inside = tuple(slice(a, a + n) for n, (a, _) in zip(bottom[0].shape, margins))

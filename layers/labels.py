@@ -45,7 +45,7 @@ def read_labels(labels: np.ndarray, n_classes: int, ignored: int | None = None) 
     Raises LayerError for a label that is not in 0..n_classes-1 and not the ignored one.
     """
     whole = labels.reshape(-1).astype(np.int64)
-    counts = np.ones(whole.shape, bool) if ignored is None else whole != ignored
+    counts = np.ones_like(whole, bool) if ignored is None else whole != ignored
     wrong = counts & ((whole < 0) | (whole >= n_classes))
     if wrong.any():
         raise LayerError(f"label {whole[wrong][0]} is not one of the {n_classes} classes, 0 to {n_classes - 1}")

@@ -58,7 +58,7 @@ class HingeLoss(LossLayer):
         """Compute the loss. Raises LayerError for a label out of range."""
         scores = bottom[0].data.reshape(bottom[0].shape[0], -1)
         labels, _ = read_labels(bottom[1].data, scores.shape[1])
-        self._signs = np.full(scores.shape, -1, scores.dtype)
+        self._signs = np.full_like(scores, -1)
         self._signs[np.arange(len(labels)), labels] = 1
         self._margins = np.maximum(0, 1 - self._signs * scores)
         total = self._margins.sum() if self._norm() == L1 else np.square(self._margins).sum()
@@ -95,7 +95,7 @@ class MultinomialLogisticLoss(LossLayer):
         refuse_gradient(propagate_down, [1])
         if propagate_down[0]:
             place, true = self._true(bottom)
-            gradient = np.zeros((len(true), bottom[0].count(1)), true.dtype)
+            gradient = np.zeros_like(true, shape=(len(true), bottom[0].count(1)))
             gradient[place] = -self.weight(top) / (len(true) * true)
             bottom[0].diff[...] = gradient.reshape(bottom[0].shape)
 

@@ -72,7 +72,7 @@ class Lstm(Recurrent):
         weights = self.blobs[self.first_of_step].data
         hidden, cells = states
         self._steps: list[Step] = []
-        self._before = np.empty((*inputs.shape[:2], self.n_output), inputs.dtype)
+        self._before = np.empty_like(inputs, shape=(*inputs.shape[:2], self.n_output))
         outputs = np.empty_like(self._before)
         for t, step in enumerate(inputs):
             np.multiply(hidden, cont[t], out=self._before[t])
@@ -84,7 +84,7 @@ class Lstm(Recurrent):
     def run_back(self, gy: np.ndarray, cont: np.ndarray) -> np.ndarray:
         """All steps backward."""
         weights = self.blobs[self.first_of_step].data
-        gradients = np.empty((*gy.shape[:2], 4 * self.n_output), gy.dtype)
+        gradients = np.empty_like(gy, shape=(*gy.shape[:2], 4 * self.n_output))
         gh, gc = np.zeros_like(gy[0]), np.zeros_like(gy[0])
         for t in range(self.n_steps - 1, -1, -1):
             gc = step_backward(gc, gh + gy[t], cont[t], self._steps[t], gradients[t])

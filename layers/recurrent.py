@@ -70,7 +70,7 @@ class Recurrent(Layer):
         for blob in top[1:]:
             blob.reshape(state)
         if not self._states or self._states[0].shape != state[1:]:
-            self._states = [np.zeros(state[1:], self.context.dtype) for _ in range(self.n_states)]
+            self._states = [np.zeros_like(bottom[0].data, shape=state[1:]) for _ in range(self.n_states)]
 
     def allow_force_backward(self, bottom_index: int) -> bool:
         """Only x and the static input have a gradient."""

@@ -61,7 +61,8 @@ def load_cases() -> tuple[dict[str, list[Case]], dict[str, str]]:
     reasons: dict[str, str] = {}
     for path in sorted(Path(__file__).parent.glob("cases_*.py")):
         module = importlib.import_module(f"tests.layers.{path.stem}")
-        cases.update(module.CASES)
+        for layer_type, more in module.CASES.items():
+            cases.setdefault(layer_type, []).extend(more)
         reasons.update(module.NO_GRADIENT)
     return cases, reasons
 

@@ -21,14 +21,25 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
     path = Path(path)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with beside.open("wb") as file:
+        with beside.open("w+b") as file:  # HDF5 reads what it wrote
             yield file
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
+        _sync_folder(path.parent)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}; "
                         "what was there before is unchanged") from error
     finally:
         with suppress(OSError):
             beside.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    """So that the new name outlives a crash of the machine, where the file system can do that."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -3,47 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-DATA_TAG, SHAPE_TAG = b"\x2a", b"\x3a"  # fields 5 and 7 of BlobProto, both length-delimited
+from scaffe.errors import UserError
+from scaffe.files.wire import WireError, delimited, lift_blobs, read_fields, read_numbers, varint
+from scaffe.proto.text import ProtoError, parse_binary
 
-
-def varint(number: int) -> bytes:
-    """A number in protobuf's variable-length form."""
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*out, number])
-
-
-def delimited(tag: bytes, n_bytes: int) -> bytes:
-    """The head of a length-delimited field."""
-    return tag + varint(n_bytes)
+DATA, SHAPE, DOUBLE_DATA = 5, 7, 8  # fields of BlobProto
+DATA_TAG, SHAPE_TAG = b"\x2a", b"\x3a"  # 5 and 7, length-delimited
+OLD_SHAPE = (1, 2, 3, 4)  # num, channels, height, width
 
 
 def blob_parts(array: np.ndarray) -> tuple[int, list[Any]]:
-    """A float32 array as the wire form of a BlobProto: its length in bytes, and the pieces to write."""
-    values = np.ascontiguousarray(array, "<f4")
-    dims = b"".join(varint(n) for n in array.shape)
-    shape = delimited(b"\x0a", len(dims)) + dims if dims else b""
-    pieces = [delimited(DATA_TAG, values.nbytes), values.reshape(-1).view(np.uint8).data] if values.size else []
-    pieces.append(delimited(SHAPE_TAG, len(shape)) + shape)
+    """A float32 array as the wire form of a BlobProto: its length in bytes, and the pieces to write.
+
+    An array without axes has no shape message, as in Caffe.
+    """
+    values = np.ascontiguousarray(array, "<f4").reshape(-1)
+    pieces: list[Any] = [delimited(DATA_TAG, values.nbytes), values.view(np.uint8).data] if values.size else []
+    if array.ndim:
+        dims = b"".join(varint(n) for n in array.shape)
+        shape = delimited(b"\x0a", len(dims)) + dims
+        pieces.append(delimited(SHAPE_TAG, len(shape)) + shape)
     return sum(len(p) for p in pieces), pieces
 
 
-def blob_array(blob: Any) -> np.ndarray:
-    """The float32 array of a BlobProto message, with old four-axis shapes and double values read too."""
-    values = np.array(blob.double_data if blob.double_data else blob.data, np.float32)
-    if blob.HasField("shape"):
-        shape = tuple(blob.shape.dim)
-    else:
-        shape = (blob.num, blob.channels, blob.height, blob.width)
-    if int(np.prod(shape)) != values.size:
-        raise ValueError(f"a blob of shape {shape} holds {values.size} values")
-    return values.reshape(shape)
+def blob_array(buffer: memoryview) -> np.ndarray:
+    """The float32 array of a BlobProto's bytes, with old four-axis shapes and double values read too.
+
+    Raises:
+        ValueError: cut short, or a shape that does not fit the number of values.
+    """
+    values: dict[int, list[np.ndarray]] = {DATA: [], DOUBLE_DATA: []}
+    old: dict[int, int] = {}
+    shape: tuple[int, ...] = ()
+    for number, value, _ in read_fields(buffer):
+        if number in values and isinstance(value, memoryview):
+            values[number].append(np.frombuffer(value, "<f4" if number == DATA else "<f8"))
+        elif number == SHAPE and isinstance(value, memoryview):
+            shape = _dims(value)
+        elif number in OLD_SHAPE and isinstance(value, int):
+            old[number] = value
+    if old:
+        shape = tuple(old.get(number, 0) for number in OLD_SHAPE)
+    pieces = values[DOUBLE_DATA] or values[DATA] or [np.zeros(0, np.float32)]
+    array = np.concatenate(pieces).astype(np.float32, copy=False)
+    if int(np.prod(shape)) != array.size:
+        raise ValueError(f"a blob of shape {shape} holds {array.size} values")
+    return array.reshape(shape)
+
+
+def _dims(shape: memoryview) -> tuple[int, ...]:
+    dims: list[int] = []
+    for _, value, _ in read_fields(shape):
+        dims += [value] if isinstance(value, int) else read_numbers(value)
+    return tuple(dims)
+
+
+def read_with_blobs(path: str | Path, kind: Any) -> tuple[Any, list[memoryview]]:
+    """A message from a binary file, its blobs lifted out (``num`` of each is its place in the list).
+
+    Raises:
+        UserError: no such file, cut short, or of another kind.
+    """
+    blobs: list[memoryview] = []
+    raw = read_bytes(path)
+    try:
+        return parse_binary(lift_blobs(memoryview(raw), kind.DESCRIPTOR, blobs), kind, str(path)), blobs
+    except ProtoError as error:
+        raise UserError(str(error)) from error
+    except WireError as error:
+        raise UserError(f"{path}: truncated, or not a binary {kind.DESCRIPTOR.name} of {len(raw)} bytes: it {error}"
+                        ) from error
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """A file's bytes. Raises UserError."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
 
 
 def fields_around(message: Any, number: int) -> tuple[bytes, bytes]:

@@ -1,4 +1,7 @@
-"""The HDF5 forms of weights and states, in Caffe 1.0's layout. Needs h5py, imported when first used."""
+"""The HDF5 forms of weights and states, in Caffe 1.0's layout. Needs h5py, imported when first used.
+
+A layer whose name has slashes (GoogLeNet's) lies in groups inside groups; Caffe itself cannot write such nets.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,9 @@ def write_model(path: str | Path, layers: Iterable[tuple[str, Sequence[np.ndarra
     with _writing(path) as file:
         data = file.create_group("data")
         for name, arrays in layers:
-            group = data.create_group(name)
+            group = data.require_group(name)
             for index, array in enumerate(arrays):
-                group.create_dataset(str(index), data=np.ascontiguousarray(array, np.float32))
+                group.create_dataset(str(index), data=np.asarray(array, np.float32))
 
 
 def read_model(path: str | Path) -> list[tuple[str, str, list[np.ndarray]]]:
@@ -29,19 +32,28 @@ def read_model(path: str | Path) -> list[tuple[str, str, list[np.ndarray]]]:
     with _reading(path) as file:
         if "data" not in file:
             raise UserError(f"{path}: has no group 'data'; a .caffemodel.h5 was expected")
-        return [(name, "", [np.array(group[str(i)], np.float32) for i in range(len(group))])
-                for name, group in file["data"].items()]
+        return list(_layers(file["data"], ""))
+
+
+def _layers(group: Any, prefix: str) -> Iterator[tuple[str, str, list[np.ndarray]]]:
+    for name, inner in group.items():
+        if not hasattr(inner, "keys"):
+            continue  # a blob, taken with the group that it is in
+        indices = sorted(int(key) for key, item in inner.items() if key.isdecimal() and not hasattr(item, "keys"))
+        if indices or not len(inner):
+            yield prefix + name, "", [np.array(inner[str(i)], np.float32) for i in indices]
+        yield from _layers(inner, f"{prefix}{name}/")
 
 
 def write_state(path: str | Path, state: Any) -> None:
     """Datasets "iter", "learned_net", "current_step" and the group "history". Raises UserError."""
     with _writing(path) as file:
         file.create_dataset("iter", data=np.array([state.iteration], np.int32))
-        file.create_dataset("learned_net", data=np.bytes_(state.learned_net + "\0"))
+        _put_string(file, "learned_net", state.learned_net)
         file.create_dataset("current_step", data=np.array([state.current_step], np.int32))
         history = file.create_group("history")
         for index, array in enumerate(state.history):
-            history.create_dataset(str(index), data=array)
+            history.create_dataset(str(index), data=np.asarray(array, np.float32))
         for rank, stream in enumerate(state.streams):
             file.create_dataset(f"streams/{rank}", data=np.frombuffer(stream, np.uint8))
 
@@ -51,12 +63,22 @@ def read_state(path: str | Path) -> dict[str, Any]:
     with _reading(path) as file:
         if "iter" not in file:
             raise UserError(f"{path}: has no dataset 'iter'; a .solverstate.h5 was expected")
-        name = file["learned_net"][()] if "learned_net" in file else b""
+        name = np.asarray(file["learned_net"][()]).item() if "learned_net" in file else b""
         history, streams = file["history"], file.get("streams", {})
         return {"iteration": int(np.ravel(file["iter"])[0]), "learned_net": name.rstrip(b"\0").decode(),
                 "current_step": int(np.ravel(file["current_step"])[0]),
                 "history": [np.array(history[str(i)], np.float32) for i in range(len(history))],
                 "streams": [np.array(streams[str(i)]).tobytes() for i in range(len(streams))]}
+
+
+def _put_string(file: Any, name: str, text: str) -> None:
+    """A string as the C library writes one: of fixed length, with the zero behind it."""
+    h5py = _h5py()
+    raw = text.encode() + b"\0"
+    kind = h5py.h5t.C_S1.copy()
+    kind.set_size(len(raw))
+    place = h5py.h5d.create(file.id, name.encode(), kind, h5py.h5s.create(h5py.h5s.SCALAR))
+    place.write(h5py.h5s.ALL, h5py.h5s.ALL, np.array(raw, f"S{len(raw)}"), mtype=kind)
 
 
 @contextmanager

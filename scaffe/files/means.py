@@ -8,26 +8,25 @@ import numpy as np
 
 from scaffe.errors import UserError
 from scaffe.files.atomic import replacing
-from scaffe.files.blobs import blob_array
+from scaffe.files.blobs import blob_array, blob_parts, read_bytes
 from scaffe.proto import caffe_pb2
-from scaffe.proto.text import ProtoError, parse_binary
 
 
 def read_mean(path: str | Path) -> np.ndarray:
     """The array of a mean file, float32, usually (1, channels, height, width). Raises UserError."""
+    raw = read_bytes(path)
     try:
-        return blob_array(parse_binary(Path(path).read_bytes(), caffe_pb2.BlobProto, str(path)))
-    except OSError as error:
-        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
-    except ProtoError as error:
-        raise UserError(str(error)) from error
+        return blob_array(memoryview(raw))
     except ValueError as error:
-        raise UserError(f"{path}: {error}") from error
+        raise UserError(f"{path}: truncated, or not a mean image of {len(raw)} bytes ({error})") from error
 
 
 def write_mean(path: str | Path, mean: np.ndarray) -> None:
     """Write (1, channels, height, width) in the old four-number form that Caffe's tools write. Raises UserError."""
-    blob = caffe_pb2.BlobProto(num=mean.shape[0], channels=mean.shape[1], height=mean.shape[2], width=mean.shape[3])
-    blob.data.extend(np.asarray(mean, np.float32).reshape(-1).tolist())
+    if mean.ndim != 4:
+        raise UserError(f"{path}: a mean image has 4 axes (1, channels, height, width), not shape {mean.shape}")
+    head = caffe_pb2.BlobProto(**dict(zip(("num", "channels", "height", "width"), mean.shape)))
     with replacing(path) as file:
-        file.write(blob.SerializeToString())
+        file.write(head.SerializeToString())
+        for piece in blob_parts(mean.reshape(-1))[1][:2]:  # the values alone, without the new shape
+            file.write(piece)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from scaffe.errors import UserError
 from scaffe.files import hdf5
 from scaffe.files.atomic import replacing
-from scaffe.files.blobs import blob_array, blob_parts, delimited, fields_around
+from scaffe.files.blobs import blob_array, blob_parts, fields_around, read_with_blobs
+from scaffe.files.wire import delimited
 from scaffe.proto import caffe_pb2
-from scaffe.proto.text import ProtoError, parse_binary
 
 HISTORY, HISTORY_TAG = 3, b"\x1a"  # field 3 of SolverState
 
@@ -58,14 +57,9 @@ def read_state(path: str | Path) -> SolverState:
     """A state from either kind of file. Raises UserError: no such file, truncated, or not a solver state."""
     if str(path).endswith(".h5"):
         return SolverState(**hdf5.read_state(path))
+    message, blobs = read_with_blobs(path, caffe_pb2.SolverState)
     try:
-        raw = Path(path).read_bytes()
-        message: Any = parse_binary(raw, caffe_pb2.SolverState, str(path))
-        history = [blob_array(blob) for blob in message.history]
-    except OSError as error:
-        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
-    except ProtoError as error:
-        raise UserError(str(error)) from error
+        history = [blob_array(blobs[blob.num]) for blob in message.history]
     except ValueError as error:
         raise UserError(f"{path}: {error}") from error
     if not message.HasField("iter"):

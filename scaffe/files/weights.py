@@ -11,10 +11,10 @@ import numpy as np
 from scaffe.errors import UserError
 from scaffe.files import hdf5
 from scaffe.files.atomic import replacing
-from scaffe.files.blobs import blob_array, blob_parts, delimited, fields_around
+from scaffe.files.blobs import blob_array, blob_parts, fields_around, read_with_blobs
+from scaffe.files.wire import delimited
 from scaffe.graph.upgrade import upgrade_net
 from scaffe.proto import caffe_pb2
-from scaffe.proto.text import ProtoError, parse_binary
 
 LAYER_TAG, BLOBS_TAG = b"\xa2\x06", b"\x3a"  # field 100 of NetParameter, field 7 of LayerParameter
 BLOBS = 7
@@ -59,14 +59,10 @@ def read_model(path: str | Path) -> list[tuple[str, str, list[np.ndarray]]]:
     """
     if str(path).endswith(".h5"):
         return hdf5.read_model(path)
+    message, blobs = read_with_blobs(path, caffe_pb2.NetParameter)
     try:
-        raw = Path(path).read_bytes()
-        net = upgrade_net(parse_binary(raw, caffe_pb2.NetParameter, str(path)))
-        layers = [(layer.name, layer.type, [blob_array(b) for b in layer.blobs]) for layer in net.layer]
-    except OSError as error:
-        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
-    except (ProtoError, UserError) as error:
-        raise UserError(str(error)) from error
+        layers = [(layer.name, layer.type, [blob_array(blobs[b.num]) for b in layer.blobs])
+                  for layer in upgrade_net(message).layer]
     except ValueError as error:
         raise UserError(f"{path}: {error}") from error
     if not layers:

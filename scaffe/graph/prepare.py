@@ -52,7 +52,7 @@ def read_solver(path: str | Path) -> Any:
         if solver.HasField(field):
             setattr(solver, field, _locate(getattr(solver, field), folder))
     solver.test_net[:] = [_locate(name, folder) for name in solver.test_net]
-    if not solver.snapshot_prefix:
+    if not solver.HasField("snapshot_prefix"):
         solver.snapshot_prefix = str(Path(path).with_suffix(""))
     elif Path(solver.snapshot_prefix).is_dir():
         solver.snapshot_prefix = str(Path(solver.snapshot_prefix) / Path(path).stem)
@@ -67,5 +67,6 @@ def _read(path: str | Path, kind: type) -> Any:
 
 
 def _locate(name: str, folder: Path) -> str:
-    beside = folder / Path(name).name
-    return str(beside) if not Path(name).exists() and beside.exists() else name
+    """A file as named, or else beside the solver: under the same path, or under its bare name."""
+    places = (Path(name), folder / name, folder / Path(name).name)
+    return next((str(place) if index else name for index, place in enumerate(places) if place.exists()), name)

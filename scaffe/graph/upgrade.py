@@ -19,7 +19,7 @@ def upgrade_net(net: Any) -> Any:
     """A new NetParameter in today's form.
 
     Raises:
-        UserError: old ``layers`` beside new ``layer``, or an old layer of unknown type.
+        UserError: old ``layers`` beside new ``layer``, an old layer of unknown type, inputs without shapes.
     """
     new = type(net)()
     new.CopyFrom(net)
@@ -32,7 +32,8 @@ def upgrade_net(net: Any) -> Any:
     for layer in new.layer:
         _move_transform(layer)
         if layer.type == "BatchNorm" and len(layer.param) == 3:
-            del layer.param[:]  # old files set multipliers that the layer itself now sets
+            for spec in layer.param:  # statistics, not weights: old files said so by hand, some wrongly
+                spec.lr_mult = spec.decay_mult = 0
     _inputs_to_layer(new)
     return new
 
@@ -50,20 +51,29 @@ def _move_transform(layer: Any) -> None:
 
 
 def _inputs_to_layer(net: Any) -> None:
-    """``input`` with ``input_shape`` or ``input_dim`` becomes one Input layer in front."""
+    """``input`` with ``input_shape`` or ``input_dim`` becomes one Input layer in front; without, it is an old
+    trained net's and goes."""
     if net.input and (net.input_shape or net.input_dim):
         layer = caffe_pb2.LayerParameter(name="input", type="Input", top=list(net.input))
-        for index in range(len(net.input)):
-            shape = layer.input_param.shape.add()
-            if net.input_shape:
-                shape.CopyFrom(net.input_shape[min(index, len(net.input_shape) - 1)])
-            else:
-                shape.dim.extend(net.input_dim[4 * index:4 * index + 4])
+        for dims in _input_shapes(net):
+            layer.input_param.shape.add().dim.extend(dims)
         rest = list(net.layer)
         del net.layer[:]
         net.layer.extend([layer, *rest])
     for field in ("input", "input_shape", "input_dim"):
         net.ClearField(field)
+
+
+def _input_shapes(net: Any) -> list[list[int]]:
+    wanted = len(net.input)
+    if net.input_shape:
+        shapes, said = [list(shape.dim) for shape in net.input_shape], f"{len(net.input_shape)} input_shape"
+    else:
+        shapes = [list(net.input_dim[at:at + 4]) for at in range(0, len(net.input_dim), 4)]
+        said = f"{len(net.input_dim)} input_dim (4 an input)"
+    if len(shapes) < wanted or len(shapes[wanted - 1]) != len(shapes[0]) and not net.input_shape:
+        raise UserError(f"net {net.name!r} has {wanted} input but {said}")
+    return shapes[:wanted]
 
 
 def upgrade_solver(solver: Any) -> Any:

@@ -29,20 +29,22 @@ def read_message(path: str | Path, kind: type) -> Any:
         raise ProtoError(f"{path}: {(error.strerror or str(error)).lower()}") from error
     if str(path).endswith(BINARY_ENDINGS):
         return parse_binary(raw, kind, str(path))
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError as error:
-        raise ProtoError(f"{path}: not a text file (byte {error.start}); a prototxt was expected") from error
+    if b"\0" in raw:
+        raise ProtoError(f"{path}: not a text file (byte {raw.index(0)} is zero); a prototxt was expected")
+    text = raw.decode("utf-8-sig", errors="replace")  # comments come in every encoding
     return parse_text(text, kind, str(path))
 
 
 def parse_text(text: str, kind: type, source: str = "prototxt") -> Any:
     """A message from text. Raises ProtoError."""
-    message = kind()
     try:
-        return text_format.Merge(text, message)
+        message = text_format.Parse(text, kind())
     except text_format.ParseError as error:
         raise ProtoError(_explain(error, text, kind, source)) from error
+    missing = message.FindInitializationErrors()
+    if missing:
+        raise ProtoError(f"{source}: {missing[0]} is required")
+    return message
 
 
 def parse_binary(raw: bytes, kind: type, source: str) -> Any:
@@ -65,6 +67,9 @@ def _explain(error: text_format.ParseError, text: str, kind: Any, source: str) -
     match = re.search(r'[Ee]num type "([\w.]+)" has no value (?:named|with number) "?(\w+)"?', said)
     if match:
         said = f"{match[2]!r} is no value of {match[1].split('.')[-1]}{_near_value(kind, match[1], match[2])}"
+    match = re.search(r'type "caffe\.(\w+)" should not have multiple "(\w+)" fields', said)
+    if match:
+        said = f"{match[1]} is given {match[2]!r} twice"
     where = ":".join(str(n) for n in (source, line, column) if n is not None)
     return f"{where}: {said}{_inside(text, line)}"
 

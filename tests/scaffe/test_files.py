@@ -49,13 +49,63 @@ def test_old_shapes_doubles_and_generations_are_read(tmp_path):
     assert blob.reshape(-1).tolist() == [0.5, 1, 2, 3, 4, 5]
 
 
+def test_blobs_of_v0_nets_find_their_layers(tmp_path):
+    """A padding layer vanishes and an Input layer comes in front; values are packed and not."""
+    net = caffe_pb2.NetParameter(input=["x"], input_dim=[1, 1, 4, 4])
+    net.layers.add(bottom=["x"], top=["p"]).layer.MergeFrom(caffe_pb2.V0LayerParameter(type="padding", name="p", pad=1))
+    for index, name in enumerate("ab"):
+        old = net.layers.add(bottom=["p"], top=[name]).layer
+        old.MergeFrom(caffe_pb2.V0LayerParameter(type="conv", name=name))
+        old.blobs.add(num=1, channels=1, height=1, width=2, data=[index, index + 0.5])
+    unpacked = caffe_pb2.LayerParameter(name="a", type="Bias").SerializeToString()
+    unpacked += b"\x3a\x0e\x2d\0\0\x80\x3f\x2d\0\0\0\x40\x3a\x02\x08\x02"
+    (tmp_path / "v0").write_bytes(net.SerializeToString())
+    (tmp_path / "unpacked").write_bytes(b"\xa2\x06" + bytes([len(unpacked)]) + unpacked)
+    found = {name: [b.tolist() for b in blobs] for name, _, blobs in read_model(tmp_path / "v0")}
+    assert found == {"input": [], "a": [[[[[0, 0.5]]]]], "b": [[[[[1, 1.5]]]]]}
+    assert read_model(tmp_path / "unpacked")[0][2][0].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("ending", ["", ".h5"])
+def test_blobs_without_axes_and_names_with_slashes(tmp_path, ending):
+    path = tmp_path / f"m.caffemodel{ending}"
+    scalar = np.array(0.25, np.float32)
+    layers = (("a/b", [scalar]), ("a", [WEIGHTS[1]]), ("a/c", []))
+    write_model(path, "n", [(layer(name, "X"), blobs) for name, blobs in layers])
+    found = {name: blobs for name, _, blobs in read_model(path)}
+    assert found["a/b"][0].shape == () and found["a/b"][0] == scalar
+    assert found["a"][0].tolist() == WEIGHTS[1].tolist()
+    assert found["a/c"] == []
+    if not ending:  # Caffe writes no shape for a blob without axes
+        assert not caffe_pb2.NetParameter.FromString(path.read_bytes()).layer[0].blobs[0].HasField("shape")
+
+
+def test_a_shape_that_does_not_fit_is_one_line(tmp_path):
+    net = caffe_pb2.NetParameter()
+    net.layer.add(name="l").blobs.add(num=2, channels=1, height=1, width=2, data=[1, 2, 3])
+    (tmp_path / "m").write_bytes(net.SerializeToString())
+    with pytest.raises(UserError, match=r"m: a blob of shape \(2, 1, 1, 2\) holds 3 values"):
+        read_model(tmp_path / "m")
+
+
+def test_every_cut_of_a_file_is_told(tmp_path):
+    path = tmp_path / "m"
+    write_model(path, "n", [(layer("c", "Convolution"), WEIGHTS)])
+    raw = path.read_bytes()
+    for n_bytes in range(1, len(raw)):
+        path.write_bytes(raw[:n_bytes])
+        with pytest.raises(UserError, match="m: "):
+            read_model(path)
+
+
 @pytest.mark.parametrize("ending", ["", ".h5"])
 def test_state_round_trip(tmp_path, ending):
     path = tmp_path / f"s.solverstate{ending}"
     state = SolverState(7, "m.caffemodel", 2, WEIGHTS, [b"\x01\x02", b"\x03\x04"])
     write_state(path, state)
     found = read_state(path)
-    assert (found.iteration, found.learned_net, found.current_step, found.streams) == (7, "m.caffemodel", 2, state.streams)
+    assert (found.iteration, found.learned_net, found.current_step) == (7, "m.caffemodel", 2)
+    assert found.streams == state.streams
     assert [h.tobytes() for h in found.history] == [w.tobytes() for w in WEIGHTS]
     if not ending:
         message = caffe_pb2.SolverState.FromString(path.read_bytes())

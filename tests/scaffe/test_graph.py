@@ -41,7 +41,7 @@ def test_rules_decide_who_belongs(rules, state, belongs):
 
 def test_both_kinds_of_rules_are_refused():
     with pytest.raises(UserError, match="layer 'l'.*not both"):
-        graph.prepare(net('layer { name: "l" include { phase: TEST } exclude { level: 1 } }'.replace("level: 1", "min_level: 1")), TEST)
+        graph.prepare(net('layer { name: "l" include { phase: TEST } exclude { min_level: 1 } }'), TEST)
 
 
 def test_the_nets_own_stages_count():
@@ -76,7 +76,8 @@ def test_a_loss_weight_is_the_splits_first_use():
 
 def test_v0_padding_and_options_move():
     made = graph.prepare(net("""
-        layers { layer { name: "data" type: "data" source: "x" batchsize: 4 scale: 0.5 cropsize: 7 } top: "data" top: "label" }
+        layers { layer { name: "data" type: "data" source: "x" batchsize: 4 scale: 0.5 cropsize: 7 }
+                 top: "data" top: "label" }
         layers { layer { name: "pad" type: "padding" pad: 2 } bottom: "data" top: "padded" }
         layers { layer { name: "c" type: "conv" num_output: 3 kernelsize: 5 blobs_lr: 1 blobs_lr: 2 weight_decay: 1
                  weight_decay: 0 weight_filler { type: "xavier" } } bottom: "padded" top: "c" }
@@ -84,7 +85,8 @@ def test_v0_padding_and_options_move():
     data, conv, loss = made.layer
     assert (data.type, conv.type, loss.type) == ("Data", "Convolution", "SoftmaxWithLoss")
     assert (data.data_param.batch_size, data.transform_param.crop_size) == (4, 7)
-    assert (list(conv.bottom), list(conv.convolution_param.pad), list(conv.convolution_param.kernel_size)) == (["data"], [2], [5])
+    options = conv.convolution_param
+    assert (list(conv.bottom), list(options.pad), list(options.kernel_size)) == (["data"], [2], [5])
     assert [(p.lr_mult, p.decay_mult) for p in conv.param] == [(1, 1), (2, 0)]
 
 
@@ -106,6 +108,24 @@ def test_input_fields_become_a_layer():
     assert [list(s.dim) for s in made.layer[0].input_param.shape] == [[1, 3, 8, 9], [2, 1, 1, 4]]
 
 
+def test_inputs_without_their_shapes_are_refused():
+    with pytest.raises(UserError, match="'n' has 2 input but 1 input_shape"):
+        upgrade_net(net('name: "n" input: "a" input: "b" input_shape { dim: 1 }'))
+    with pytest.raises(UserError, match="2 input but 7 input_dim"):
+        upgrade_net(net('input: "a" input: "b"' + " input_dim: 1" * 7))
+
+
+def test_a_trained_nets_bare_inputs_go():
+    made = upgrade_net(net('input: "a" layers { name: "x" type: RELU }'))
+    assert (names(made), list(made.input)) == (["x"], [])
+
+
+def test_old_batch_norms_statistics_do_not_learn():
+    made = upgrade_net(net("""
+        layer { type: "BatchNorm" param { name: "m" lr_mult: 1 } param {} param { decay_mult: 2 } }"""))
+    assert [(p.name, p.lr_mult, p.decay_mult) for p in made.layer[0].param] == [("m", 0, 0), ("", 0, 0), ("", 0, 0)]
+
+
 def test_old_solver_types_become_names():
     solver = text_format.Parse("solver_type: ADADELTA", caffe_pb2.SolverParameter())
     assert upgrade_solver(solver).type == "AdaDelta"
@@ -114,8 +134,8 @@ def test_old_solver_types_become_names():
 
 
 def spec(bottoms, tops, learns=False, loss=False, down=(), force=None):
-    return graph.BackwardSpec(tuple(bottoms.split()), tuple(tops.split()), tuple(down), tuple(loss for _ in tops.split()),
-                              learns, force or (True,) * len(bottoms.split()))
+    return graph.BackwardSpec(tuple(bottoms.split()), tuple(tops.split()), tuple(down),
+                              tuple(loss for _ in tops.split()), learns, force or (True,) * len(bottoms.split()))
 
 
 def test_backward_goes_where_something_learns_and_a_loss_lies_behind():
@@ -134,7 +154,8 @@ def test_propagate_down_cuts_everything_below():
 
 
 def test_force_backward_asks_every_bottom_that_allows_it():
-    plans = graph.plan_backward([spec("", "data label"), spec("data label", "loss", loss=True, force=(True, False))], True)
+    loss = spec("data label", "loss", loss=True, force=(True, False))
+    plans = graph.plan_backward([spec("", "data label"), loss], True)
     assert plans[1].propagate_down == [True, False]
     assert plans[1].needs_backward
 

@@ -16,7 +16,8 @@ FIELDS = [
     ("SolverState", "current_step", 4, 0), ("SolverParameter", "snapshot_format", 37, 1),
     ("SolverParameter", "type", 40, "SGD"), ("SolverParameter", "clip_gradients", 35, -1.0),
     ("SolverParameter", "momentum2", 39, pytest.approx(0.999)), ("LRNParameter", "alpha", 2, 1.0),
-    ("PoolingParameter", "round_mode", 13, 0), ("BatchNormParameter", "moving_average_fraction", 2, pytest.approx(0.999)),
+    ("PoolingParameter", "round_mode", 13, 0),
+    ("BatchNormParameter", "moving_average_fraction", 2, pytest.approx(0.999)),
     ("DropoutParameter", "dropout_ratio", 1, 0.5), ("TransformationParameter", "mean_value", 5, None),
 ]
 
@@ -37,9 +38,13 @@ def test_wire_form_is_caffes():
 
 @pytest.mark.parametrize(("text", "said"), [
     ('layer {\n name: "c1"\n convolution_parm { num_output: 2 }\n}',
-     "n.prototxt:3:2: LayerParameter has no field 'convolution_parm'; did you mean 'convolution_param'? (in layer 'c1')"),
+     "n.prototxt:3:2: LayerParameter has no field 'convolution_parm'; did you mean 'convolution_param'? "
+     "(in layer 'c1')"),
     ('layer { name: "p" pooling_param { pool: MIX } }', "'MIX' is no value of PoolMethod; known: MAX, AVE, STOCHASTIC"),
     ('name: "x"\nlayer { name: "a" ', "n.prototxt:2"),
+    ('layer { name: "q" type: "ReLU"\n type: "TanH" }',
+     "n.prototxt:2:8: LayerParameter is given 'type' twice (in layer 'q')"),
+    ('layer { clip_param { min: 0 } }', "n.prototxt: layer[0].clip_param.max is required"),
     ('layer { name: "q" convolution_param { num_output: -1 } }', "Value out of range: -1"),
 ])
 def test_mistakes_name_line_and_layer(text, said):
@@ -52,9 +57,37 @@ def test_mistakes_name_line_and_layer(text, said):
 def test_missing_and_binary_files_are_told(tmp_path):
     with pytest.raises(ProtoError, match="no such file"):
         read_message(tmp_path / "none.prototxt", caffe_pb2.NetParameter)
+    (tmp_path / "c.prototxt").write_bytes(b'\xef\xbb\xbf# \xc4\xe3\xba\xc3 (a comment in GBK)\nname: "n"')
+    assert read_message(tmp_path / "c.prototxt", caffe_pb2.NetParameter).name == "n"
     (tmp_path / "b.prototxt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ProtoError, match="not a text file"):
         read_message(tmp_path / "b.prototxt", caffe_pb2.NetParameter)
     raw = caffe_pb2.NetParameter(name="a long enough name").SerializeToString()
     with pytest.raises(ProtoError, match="truncated"):
         parse_binary(raw[:-3], caffe_pb2.NetParameter, "x.caffemodel")
+
+
+def test_another_caffe_pb2_in_the_process_does_not_clash():
+    """The default pool may hold a package caffe of someone else, with other fields."""
+    from google.protobuf import descriptor_pb2, descriptor_pool
+
+    other = descriptor_pb2.FileDescriptorProto(name="theirs/caffe.proto", package="caffe")
+    other.message_type.add(name="NetParameter").field.add(name="mine", number=1, label=1, type=5)
+    descriptor_pool.Default().AddSerializedFile(other.SerializeToString())
+    assert "mine" not in caffe_pb2.NetParameter.DESCRIPTOR.fields_by_name
+    assert caffe_pb2.NetParameter(name="n").name == "n"
+
+
+def test_the_compiled_schema_is_the_texts():
+    """Field for field, so that no one forgets to compile caffe.proto again."""
+    import re
+    from pathlib import Path
+
+    import scaffe.proto
+
+    text = (Path(scaffe.proto.__file__).parent / "caffe.proto").read_text()
+    written = {(name, int(number)) for name, number in
+               re.findall(r"(?:optional|required|repeated) [\w.]+ (\w+) = (\d+)", text)}
+    messages = [m for m in vars(caffe_pb2).values() if isinstance(m, type) and hasattr(m, "DESCRIPTOR")]
+    assert {(f.name, f.number) for m in messages for f in m.DESCRIPTOR.fields} == written
+    assert {m.DESCRIPTOR.name for m in messages} == set(re.findall(r"^message (\w+)", text, re.M))

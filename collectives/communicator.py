@@ -15,7 +15,7 @@ from .engine import Job
 from .errors import CommError
 from .launch import launched, load_mpi
 from .request import Request
-from .select import select
+from .select import Selector
 from .topology import Topology
 
 DEADLINE_VARIABLE = "SCAFFE_DEADLINE"
@@ -44,6 +44,7 @@ class Communicator:
 
             self._comm = comm.Dup()
             self._ranks = Ranks(self._comm, self.deadline, self._give_up)
+        self._selector = Selector(self.topology)
 
     @classmethod
     def world(cls, thread_level: str = "multiple", deadline: float | None = None) -> Communicator:
@@ -87,49 +88,49 @@ class Communicator:
         if self._comm is not None:
             self._comm.Barrier()
 
-    def bcast(self, array: np.ndarray, root: int = 0, algorithm: str = "mpi", chunk_bytes: int = 0) -> None:
+    def bcast(self, array: np.ndarray, root: int = 0, algorithm: str = "auto", chunk_bytes: int = 0) -> None:
         """Root's array on every rank."""
         self._run("bcast", array, None, algorithm, chunk_bytes, root=root)
 
-    def reduce(self, array: np.ndarray, root: int = 0, op: str = "sum", algorithm: str = "mpi",
+    def reduce(self, array: np.ndarray, root: int = 0, op: str = "sum", algorithm: str = "auto",
                out: np.ndarray | None = None, chunk_bytes: int = 0) -> None:
         """The reduction over ranks in root's array (or `out`)."""
         self._run("reduce", array, out, algorithm, chunk_bytes, root=root, op=op)
 
-    def allreduce(self, array: np.ndarray, op: str = "sum", algorithm: str = "mpi",
+    def allreduce(self, array: np.ndarray, op: str = "sum", algorithm: str = "auto",
                   out: np.ndarray | None = None, chunk_bytes: int = 0) -> None:
         """The reduction over ranks in every rank's array (or `out`)."""
         self._run("allreduce", array, out, algorithm, chunk_bytes, op=op)
 
-    def reduce_scatter(self, array: np.ndarray, op: str = "sum", algorithm: str = "mpi",
+    def reduce_scatter(self, array: np.ndarray, op: str = "sum", algorithm: str = "auto",
                        out: np.ndarray | None = None, chunk_bytes: int = 0) -> None:
         """Each rank's own `part` of array (or `out`) becomes the reduction over ranks of that part."""
         self._run("reduce_scatter", array, out, algorithm, chunk_bytes, op=op)
 
-    def allgather(self, array: np.ndarray, algorithm: str = "mpi", chunk_bytes: int = 0) -> None:
+    def allgather(self, array: np.ndarray, algorithm: str = "auto", chunk_bytes: int = 0) -> None:
         """Every rank's own `part` of the array goes to all ranks."""
         self._run("allgather", array, None, algorithm, chunk_bytes)
 
-    def ibcast(self, array: np.ndarray, root: int = 0, algorithm: str = "mpi", chunk_bytes: int = 0) -> Request:
+    def ibcast(self, array: np.ndarray, root: int = 0, algorithm: str = "auto", chunk_bytes: int = 0) -> Request:
         """`bcast`, carried on by the helper thread."""
         return self._submit("bcast", array, None, algorithm, chunk_bytes, root=root)
 
-    def ireduce(self, array: np.ndarray, root: int = 0, op: str = "sum", algorithm: str = "mpi",
+    def ireduce(self, array: np.ndarray, root: int = 0, op: str = "sum", algorithm: str = "auto",
                 out: np.ndarray | None = None, chunk_bytes: int = 0) -> Request:
         """`reduce`, carried on by the helper thread."""
         return self._submit("reduce", array, out, algorithm, chunk_bytes, root=root, op=op)
 
-    def iallreduce(self, array: np.ndarray, op: str = "sum", algorithm: str = "mpi",
+    def iallreduce(self, array: np.ndarray, op: str = "sum", algorithm: str = "auto",
                    out: np.ndarray | None = None, chunk_bytes: int = 0) -> Request:
         """`allreduce`, carried on by the helper thread."""
         return self._submit("allreduce", array, out, algorithm, chunk_bytes, op=op)
 
-    def ireduce_scatter(self, array: np.ndarray, op: str = "sum", algorithm: str = "mpi",
+    def ireduce_scatter(self, array: np.ndarray, op: str = "sum", algorithm: str = "auto",
                         out: np.ndarray | None = None, chunk_bytes: int = 0) -> Request:
         """`reduce_scatter`, carried on by the helper thread."""
         return self._submit("reduce_scatter", array, out, algorithm, chunk_bytes, op=op)
 
-    def iallgather(self, array: np.ndarray, algorithm: str = "mpi", chunk_bytes: int = 0) -> Request:
+    def iallgather(self, array: np.ndarray, algorithm: str = "auto", chunk_bytes: int = 0) -> Request:
         """`allgather`, carried on by the helper thread."""
         return self._submit("allgather", array, None, algorithm, chunk_bytes)
 
@@ -191,29 +192,26 @@ class Communicator:
         self.abort(1)
 
     def _job(self, collective: str, array: np.ndarray, out: np.ndarray | None, algorithm: str, chunk_bytes: int,
-             **how: Any) -> tuple[Job, np.ndarray]:
+             **how: Any) -> tuple[Job, np.ndarray, np.ndarray]:
+        """What to run, the flat array to work in, and the one to read (another only for the library's own calls)."""
         flat = _target(array, out, how.get("op", "sum"))
-        if out is not None and algorithm != "mpi":
-            np.copyto(flat, array.reshape(-1))
-        choice = select(collective, algorithm, chunk_bytes, flat.nbytes, self.topology)
-        return Job(collective, choice[0], flat.size, NAMES[flat.dtype], chunk_bytes=choice[1], **how), flat
+        is_shared = algorithm == "auto" and self._ranks is not None and self._ranks.windows.find(flat) is not None
+        name, chunk_bytes = self._selector.choose(collective, algorithm, chunk_bytes, flat.nbytes, is_shared)
+        source = flat if out is None else array.reshape(-1)
+        if source is not flat and (name != "mpi" or self._ranks is None):
+            np.copyto(flat, source)
+            source = flat
+        return Job(collective, name, flat.size, NAMES[flat.dtype], chunk_bytes=chunk_bytes, **how), flat, source
 
-    def _run(self, collective: str, array: np.ndarray, out: np.ndarray | None, algorithm: str, chunk_bytes: int,
-             **how: Any) -> None:
-        job, flat = self._job(collective, array, out, algorithm, chunk_bytes, **how)
-        if self._ranks is None:
-            np.copyto(flat, array.reshape(-1))
-        else:
-            self._ranks.engine.run(job, flat, flat if out is None else array.reshape(-1))
+    def _run(self, *call: Any, **how: Any) -> None:
+        job = self._job(*call, **how)
+        if self._ranks is not None:
+            self._ranks.engine.run(*job)
 
-    def _submit(self, collective: str, array: np.ndarray, out: np.ndarray | None, algorithm: str, chunk_bytes: int,
-                **how: Any) -> Request:
-        job, flat = self._job(collective, array, out, algorithm, chunk_bytes, **how)
+    def _submit(self, collective: str, *call: Any, **how: Any) -> Request:
+        job = self._job(collective, *call, **how)
         label = f"rank {self.rank}: i{collective}"
-        if self._ranks is None:
-            np.copyto(flat, array.reshape(-1))
-            return Request.completed(label)
-        return self._ranks.submit(label, job, flat, flat if out is None else array.reshape(-1))
+        return Request.completed(label) if self._ranks is None else self._ranks.submit(label, *job)
 
 
 def _target(array: np.ndarray, out: np.ndarray | None, op: str) -> np.ndarray:

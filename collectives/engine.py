@@ -14,7 +14,7 @@ from .errors import CommError
 from .executor import Execution
 from .mpi_calls import MpiCalls
 from .plan import Plan, Recv, Send
-from .shared_levels import Group, SharedLevels, above
+from .shared_levels import Group, SharedLevels, above, require
 from .topology import Topology
 from .transport import HostTransport
 from .watch import Watch
@@ -104,12 +104,7 @@ class Engine:
         try:
             if not 0 <= job.root < self._comm.size:
                 raise CommError(f"root must be a rank below {self._comm.size}, not {job.root}")
-            upper = above(job.algorithm)
-            if upper is not None:
-                self._levels.check(job.collective, job.algorithm)
-            name = job.algorithm if upper is None else upper
-            if name not in ("", "mpi") and not planners.can(job.collective, name):
-                raise CommError(f"algorithm {job.algorithm!r} cannot do {job.collective}")
+            require(job.collective, job.algorithm, self._topology)
         except CommError as error:
             return str(error)
         return ""

@@ -9,7 +9,7 @@ from .program import Kind, compile_plan
 from .transport import Message, Transport
 from .watch import Watch
 
-RECEIVES_AHEAD = 4
+RECEIVES_AHEAD = 8
 """Receives posted before their turn: enough to keep a link busy while a chunk is summed."""
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from . import planners
 from .errors import CommError
 from .topology import Topology
 
@@ -32,7 +33,22 @@ class Group:
 
 def above(algorithm: str) -> str | None:
     """The algorithm above the shared-memory level ('' for none), or None where `algorithm` has no such level."""
-    return algorithm[1:] if algorithm.startswith("M") else None
+    return algorithm[1:] if algorithm.startswith("M") and algorithm.lower() != "mpi" else None
+
+
+def require(collective: str, algorithm: str, topology: Topology) -> None:
+    """Raise CommError where `algorithm` cannot do `collective` on the ranks of `topology`."""
+    upper = above(algorithm)
+    name = algorithm if upper is None else upper
+    if upper is not None and topology.n_nodes > 1:
+        if not upper:
+            raise CommError(f"algorithm M needs all ranks on one node, these are on {topology.n_nodes}: add the "
+                            "algorithm across nodes, as in MC")
+        if collective not in ACROSS_NODES:
+            raise CommError(f"algorithm {algorithm!r} cannot do {collective} on {topology.n_nodes} nodes")
+    if name not in ("", "mpi") and not planners.can(collective, name):
+        raise CommError(f"algorithm {algorithm!r} cannot do {collective}: "
+                        f"{', '.join(planners.shapes(collective))} can")
 
 
 class SharedLevels:
@@ -41,16 +57,6 @@ class SharedLevels:
     def __init__(self, node: NodeGroup, topology: Topology, rank: int) -> None:
         """`node`: this rank's node as a group; `rank`: this rank in the communicator of `topology`."""
         self._node, self._topology, self._rank = node, topology, rank
-
-    def check(self, collective: str, algorithm: str) -> None:
-        """Raise CommError where shared memory with the given level above cannot do `collective` on these nodes."""
-        if self._topology.n_nodes == 1:
-            return
-        if not above(algorithm):
-            raise CommError(f"algorithm M needs all ranks on one node, these are on {self._topology.n_nodes}: add the "
-                            "algorithm across nodes, as in MC")
-        if collective not in ACROSS_NODES:
-            raise CommError(f"algorithm {algorithm!r} cannot do {collective} on {self._topology.n_nodes} nodes")
 
     def run(self, job: Job, array: np.ndarray, across: Callable[[Group], None]) -> None:
         """Run `job`; `across(group)` runs its upper part, on this rank's array, among one rank of each node."""

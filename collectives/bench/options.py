@@ -35,8 +35,8 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def sizes(text: str, item_bytes: int) -> list[int]:
-    """Message lengths in bytes of `MIN:MAX` (or `MAX`), doubling, at least one element. Raises CommError."""
+def sizes(text: str, item_bytes: int, factor: int = 2) -> list[int]:
+    """Lengths in bytes of `MIN:MAX` (or `MAX`), each `factor` times the last, from one element. Raises CommError."""
     low, colon, high = text.rpartition(":")
     if not high.isdigit() or (colon and not low.isdigit()):
         raise CommError(f"-m needs MIN:MAX in bytes, as in 4:1048576, not {text!r}")
@@ -44,8 +44,8 @@ def sizes(text: str, item_bytes: int) -> list[int]:
     if last < first:
         raise CommError(f"-m {text}: the largest message is smaller than the smallest, or than one element")
     steps = [first]
-    while steps[-1] * 2 <= last:
-        steps.append(steps[-1] * 2)
+    while steps[-1] * factor <= last:
+        steps.append(steps[-1] * factor)
     return steps
 
 

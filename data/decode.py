@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from enum import IntEnum
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -53,13 +52,20 @@ def read_image(path: str, colour: Colour, height: int = 0, width: int = 0) -> np
         DataError: the file is missing or is not an image of 8 bits.
     """
     cv2 = opencv()
-    image = _checked(cv2.imread(path, int(colour)))
+    image = decode(file_bytes(path), colour)
     if image is None:
-        why = "not an image of 8 bits that OpenCV reads" if Path(path).is_file() else "no such file"
-        raise DataError(f"{path}: {why}")
+        raise DataError(f"{path}: not an image of 8 bits that OpenCV reads")
     if height and width:
         image = cv2.resize(image, (width, height)).reshape(height, width, image.shape[2])
     return image
+
+
+def file_bytes(path: str) -> np.ndarray:
+    """A whole file, uint8. Raises DataError."""
+    try:
+        return np.fromfile(path, np.uint8)
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from None
 
 
 def run_of(image: np.ndarray, label: int) -> Run:

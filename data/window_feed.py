@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data.decode import Colour, decode, opencv, read_image
+from data.decode import Colour, decode, file_bytes, opencv, read_image
 from data.errors import DataError
 from data.feed import Feed, Plan, ReaderOptions, plain_memory
 from data.image_feed import ImageBatch
@@ -84,7 +84,7 @@ class _Cutter:
         self._scale = np.float32(window.scale)
         self._files: list[np.ndarray] | None = None
         if window.cache_images:
-            self._files = [_file_bytes(path) for path in windows.paths]
+            self._files = [file_bytes(path) for path in windows.paths]
 
     def fill(self, job: tuple[np.ndarray, np.ndarray], batch: ImageBatch) -> None:
         """Draw and cut a window for each place of the batch."""
@@ -138,10 +138,3 @@ def _mean(transform: TransformOptions, channels: int, side: int) -> np.ndarray:
         n_values = len(transform.mean_values)
         raise DataError(f"expected 1 mean_value or one for each of {channels} channels, got {n_values}")
     return np.broadcast_to(np.array(transform.mean_values or (0.0,), np.float32), (side, side, channels))
-
-
-def _file_bytes(path: str) -> np.ndarray:
-    try:
-        return np.fromfile(path, np.uint8)
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from data.errors import DataError
 from data.shuffle import shuffled
 from data.sources.image_list import read_list
 
+Made = tuple[bytes, bytes, tuple[int, ...]]  # key, value, the image's shape
 LOOK_AHEAD = 64  # images decoded side by side
 
 
@@ -70,7 +71,7 @@ def convert_imageset(root: str, list_path: str | Path, lmdb_path: str | Path, op
     maker = _RecordMaker(root, options)
     with ThreadPoolExecutor(options.n_threads) as pool:
         made = _map_ahead(pool, maker.make, ((i, names[line], int(labels[line])) for i, line in enumerate(order)))
-        return write_lmdb(lmdb_path, _some(made, list_path), force)
+        return write_lmdb(lmdb_path, _checked(made, list_path, options.check_shape), force)
 
 
 def _map_ahead(pool: ThreadPoolExecutor, function: Callable, items: Iterator) -> Iterator:
@@ -79,14 +80,18 @@ def _map_ahead(pool: ThreadPoolExecutor, function: Callable, items: Iterator) ->
         yield from pool.map(function, batch)
 
 
-def _some(records: Iterator[tuple[bytes, bytes] | None], list_path: str | Path) -> Iterator[tuple[bytes, bytes]]:
-    """The records that could be made; at least one."""
-    n_records = count()
-    for record in records:
-        if record is not None:
-            next(n_records)
-            yield record
-    if next(n_records) == 0:
+def _checked(made: Iterator[Made | None], list_path: str | Path, alike: bool) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and values of the records that could be made; at least one, and of one shape where they must be alike."""
+    first: tuple[int, ...] | None = None
+    for record in made:
+        if record is None:
+            continue
+        key, value, shape = record
+        first = first or shape
+        if alike and shape != first:
+            raise DataError(f"{key.decode(errors='replace')}: has the shape {shape}, others have {first}")
+        yield key, value
+    if first is None:
         raise DataError(f"{list_path}: not one of its images can be read")
 
 
@@ -96,10 +101,9 @@ class _RecordMaker:
     def __init__(self, root: str, options: ImagesetOptions) -> None:
         self._root, self._options = root, options
         self._colour = Colour.GREY if options.grey else Colour.BGR
-        self._shape: tuple[int, ...] | None = None
 
-    def make(self, item: tuple[int, str, int]) -> tuple[bytes, bytes] | None:
-        """Key and Datum of one listed image; None where it cannot be read."""
+    def make(self, item: tuple[int, str, int]) -> Made | None:
+        """Key, Datum and shape of one listed image; None where it cannot be read."""
         number, name, label = item
         options = self._options
         try:
@@ -107,17 +111,10 @@ class _RecordMaker:
         except DataError as error:
             options.on_bad(f"left out: {error}")
             return None
-        if options.check_shape:
-            self._check(image, name)
         key = b"%08d_" % number + name.encode(errors="surrogateescape")
         if options.encoded or options.encode_type:
-            return key, encode_file(self._file(name, image), label)
-        return key, encode_image(np.ascontiguousarray(np.moveaxis(image, -1, 0)), label)
-
-    def _check(self, image: np.ndarray, name: str) -> None:
-        self._shape = self._shape or image.shape
-        if image.shape != self._shape:
-            raise DataError(f"{self._root}{name}: has the shape {image.shape}, others have {self._shape}")
+            return key, encode_file(self._file(name, image), label), image.shape
+        return key, encode_image(np.moveaxis(image, -1, 0), label), image.shape
 
     def _file(self, name: str, image: np.ndarray) -> bytes:
         """The file itself where it is of the wanted kind and not resized, else one made anew."""

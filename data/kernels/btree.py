@@ -84,3 +84,16 @@ def value_span(file, page_bytes, node):
     if start + n_bytes > file.size:
         return start, TRUNCATED
     return start, n_bytes
+
+
+@njit(cache=True, nogil=True)
+def value_spans(file, page_bytes, nodes, spans):
+    """Write start and length of each leaf node's value into ``spans`` (int64, (n, 2)).
+
+    Returns the first record whose value cannot be had, or -1.
+    """
+    for i in range(nodes.size):
+        spans[i, 0], spans[i, 1] = value_span(file, page_bytes, nodes[i])
+        if spans[i, 1] < 0:
+            return i
+    return -1

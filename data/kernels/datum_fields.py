@@ -1,15 +1,14 @@
-"""The fields of Datum records, found in place in a database's bytes (field numbers: caffe.proto of Caffe 1.0)."""
+"""The fields of Datum records, found in place (field numbers: caffe.proto of Caffe 1.0)."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
-from data.kernels.btree import CORRUPT, value_span
-
+CORRUPT = -2
 # columns of the table that find_fields writes
-STATUS, CHANNELS, HEIGHT, WIDTH, DATA, LABEL, N_FLOATS, ENCODED, N_DATA, VALUE, N_VALUE = range(11)
-N_COLUMNS = 11
+STATUS, CHANNELS, HEIGHT, WIDTH, DATA, LABEL, N_FLOATS, ENCODED, N_DATA = range(9)
+N_COLUMNS = 9
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 FLOAT_FIELD = 6
 
@@ -71,20 +70,17 @@ def _fields(file, at, end, row):
 
 
 @njit(cache=True, nogil=True)
-def find_fields(file, page_bytes, nodes, table):
-    """One row a record: where the Datum under each leaf node has its parts.
+def find_fields(file, spans, table):
+    """One row a record: where each Datum has its parts.
 
     Args:
-        file: uint8, the whole data.mdb.
-        page_bytes: of the database.
-        nodes: int64 (n,), offsets of leaf nodes.
-        table: int64 (n, N_COLUMNS), written; STATUS is 0 or a code of ``btree``.
+        file: uint8, read-only, all records.
+        spans: int64 (n, 2), start and length of each record, inside the file.
+        table: int64 (n, N_COLUMNS), written; STATUS is 0 or CORRUPT.
     """
     table[:] = 0
-    for i in range(nodes.size):
-        start, n_bytes = value_span(file, page_bytes, nodes[i])
-        table[i, VALUE], table[i, N_VALUE] = start, n_bytes
-        table[i, STATUS] = n_bytes if n_bytes < 0 else _fields(file, start, start + n_bytes, table[i])
+    for i in range(len(spans)):
+        table[i, STATUS] = _fields(file, spans[i, 0], spans[i, 0] + spans[i, 1], table[i])
 
 
 @njit(cache=True, nogil=True)

@@ -24,5 +24,7 @@ def open_database(path: str, colour: Colour = Colour.AS_STORED) -> Source:
     if not path:
         raise DataError("data_param needs a source, the path of a database")
     if (Path(path) / "CURRENT").exists():
-        raise DataError(f"{path}: LevelDB is not supported yet; convert it to LMDB")
+        from data.sources.leveldb import LevelDbSource
+
+        return LevelDbSource(path, colour)
     return LmdbSource(path, colour)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from data.decode import Colour, decode, run_of
-from data.errors import DataError
+from data.datum_runs import datum_runs
+from data.decode import Colour
 from data.run import Run
-from data.sources.lmdb_file import WHY, LmdbFile
+from data.sources.lmdb_file import LmdbFile
 
 
 class LmdbSource:
@@ -32,17 +32,8 @@ class LmdbSource:
 
     def read(self, records: np.ndarray) -> Iterator[Run]:
         """The samples of these records, one run where shapes and kinds are alike."""
-        from data.kernels import datum_fields as f
-
-        table = np.empty((len(records), f.N_COLUMNS), np.int64)
-        f.find_fields(self._file.bytes, self._file.page_bytes, self._file.nodes[records], table)
-        kinds = table[:, [f.CHANNELS, f.HEIGHT, f.WIDTH, f.N_FLOATS, f.ENCODED, f.N_DATA]]
-        alike = len(records) > 0 and not table[:, f.STATUS].any() and not (kinds != kinds[0]).any()
-        if alike and table[0, f.N_DATA] and not table[0, f.ENCODED]:
-            yield self._raw(table, records)
-        else:
-            for i in range(len(records)):
-                yield self._one(table[i:i + 1], records[i:i + 1])
+        spans = self._file.spans(records)
+        yield from datum_runs(self._file.bytes, spans, _Names(self, records), self._colour)
 
     def name_of(self, record: int) -> str:
         """The path and the key."""
@@ -51,42 +42,15 @@ class LmdbSource:
     def close(self) -> None:
         """The map goes with the last array over it."""
 
-    def _raw(self, table: np.ndarray, records: np.ndarray) -> Run:
-        """Uncompressed pixels, where they lie."""
-        from data.kernels import datum_fields as f
 
-        shape = self._shape(table[0], records[0])
-        self._check_length(shape, table[0, f.N_DATA], records[0])
-        return Run(self._file.bytes, table[:, f.DATA].copy(), table[:, f.LABEL], shape)
+class _Names(Sequence[str]):
+    """Records' names, made when they are asked for."""
 
-    def _one(self, table: np.ndarray, records: np.ndarray) -> Run:
-        """One record of whatever kind."""
-        from data.kernels import datum_fields as f
+    def __init__(self, source: LmdbSource, records: np.ndarray) -> None:
+        self._source, self._records = source, records
 
-        row = table[0]
-        if row[f.STATUS]:
-            raise DataError(f"{self.name_of(records[0])} is not a Datum: {WHY[int(row[f.STATUS])]}")
-        if row[f.ENCODED]:
-            start = row[f.DATA]
-            image = decode(self._file.bytes[start:start + row[f.N_DATA]], self._colour)
-            if image is None:
-                raise DataError(f"{self.name_of(records[0])} does not hold an image of 8 bits that OpenCV reads")
-            return run_of(image, int(row[f.LABEL]))
-        if row[f.N_DATA]:
-            return self._raw(table, records)
-        shape = self._shape(row, records[0])
-        self._check_length(shape, row[f.N_FLOATS], records[0])
-        floats = np.empty(int(row[f.N_FLOATS]), np.float32)
-        f.read_floats(self._file.bytes, row[f.VALUE], row[f.N_VALUE], floats.view(np.uint8))
-        floats.flags.writeable = False
-        return Run(floats, np.zeros(1, np.int64), table[:, f.LABEL], shape)
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        return self._source.name_of(int(self._records[index]))
 
-    def _shape(self, row: np.ndarray, record: int) -> tuple[int, int, int]:
-        channels, height, width = (int(n) for n in row[1:4])
-        if min(channels, height, width) < 1:
-            raise DataError(f"{self.name_of(record)} has the shape {channels} x {height} x {width}")
-        return channels, height, width
-
-    def _check_length(self, shape: tuple[int, int, int], n_found: int, record: int) -> None:
-        if n_found != shape[0] * shape[1] * shape[2]:
-            raise DataError(f"{self.name_of(record)}: {' x '.join(map(str, shape))} values expected, found {n_found}")
+    def __len__(self) -> int:
+        return len(self._records)

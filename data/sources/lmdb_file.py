@@ -61,13 +61,24 @@ class LmdbFile:
         n_bytes = int.from_bytes(self.bytes[node + 6:node + 8].tobytes(), "little")
         return self.bytes[node + 8:node + 8 + n_bytes].tobytes()
 
+    def spans(self, places: np.ndarray) -> np.ndarray:
+        """Start and length in ``bytes`` of the values at these places, int64 (n, 2).
+
+        Raises:
+            DataError: the file is damaged where a value should be; names the key.
+        """
+        from data.kernels.btree import value_spans
+
+        spans = np.empty((len(places), 2), np.int64)
+        bad = value_spans(self.bytes, self.page_bytes, self.nodes[places], spans)
+        if bad >= 0:
+            key = self.key(int(places[bad])).decode(errors="replace")
+            raise DataError(f"{self.path}: record {key!r}: {WHY[int(spans[bad, 1])]}")
+        return spans
+
     def value(self, place: int) -> np.ndarray:
         """The value at this place, uint8, a view into the map. Raises DataError where the file is damaged there."""
-        from data.kernels.btree import value_span
-
-        start, n_bytes = value_span(self.bytes, self.page_bytes, self.nodes[place])
-        if n_bytes < 0:
-            raise DataError(f"{self.path}: record {self.key(place)!r}: {WHY[int(n_bytes)]}")
+        start, n_bytes = self.spans(np.array([place]))[0]
         return self.bytes[start:start + n_bytes]
 
     def _meta(self) -> tuple[int, int, int, int]:

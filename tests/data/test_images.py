@@ -81,7 +81,7 @@ def test_missing_and_broken_images_are_told(tmp_path):
     cv2.imwrite(str(tmp_path / "deep.png"), np.zeros((4, 4), np.uint16))
     (tmp_path / "list").write_text("absent.jpg 0\ntext.jpg 0\ndeep.png 0\n")
     source = ImageListSource(tmp_path / "list", f"{tmp_path}/", is_colour=True)
-    for record, message in ((0, "absent.jpg: no such file"), (1, "text.jpg: not an image")):
+    for record, message in ((0, "absent.jpg: No such file"), (1, "text.jpg: not an image")):
         with pytest.raises(DataError, match=message):
             next(source.read(np.array([record])))
 

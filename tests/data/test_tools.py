@@ -84,7 +84,7 @@ def test_pixels_are_stored_plane_by_plane(pictures, capsys):
         assert (message.channels, message.height, message.width, message.label) == (3, 12, 10, label)
         assert message.data == np.moveaxis(image, -1, 0).tobytes() and not message.encoded
     said = capsys.readouterr()
-    assert "absent.png: no such file" in said.err and "text.png: not an image" in said.err
+    assert "absent.png: No such file" in said.err and "text.png: not an image" in said.err
     assert "Processed 3 files." in said.out
 
 

@@ -1,0 +1,60 @@
+"""Snappy's block format, undone (format: Google's snappy, format_description.txt)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from data.kernels.datum_fields import varint
+
+LITERAL, NEAR_COPY, COPY = 0, 1, 2  # the low two bits of a tag; 3 is a copy from afar
+CORRUPT = -2
+
+
+@njit(cache=True, nogil=True)
+def uncompressed_bytes(file, at, end):
+    """Length of what file[at:end] unpacks to, or CORRUPT."""
+    n_bytes, at = varint(file, at, end)
+    return n_bytes if 0 <= n_bytes < 1 << 32 and at <= end else CORRUPT
+
+
+@njit(cache=True, nogil=True)
+def _little_endian(file, at, n_bytes):
+    value = np.int64(0)
+    for i in range(n_bytes):
+        value |= np.int64(file[at + i]) << (8 * i)
+    return value
+
+
+@njit(cache=True, nogil=True)
+def uncompress(file, at, end, out):
+    """Unpack file[at:end] into ``out``, which has the right length. Returns 0 or CORRUPT."""
+    _, at = varint(file, at, end)
+    n = 0
+    while at < end:
+        tag = np.int64(file[at])
+        at += 1
+        kind, high = tag & 3, tag >> 2
+        if kind == LITERAL:
+            n_length = max(0, high - 59)
+            if at + n_length > end:
+                return CORRUPT
+            length = (_little_endian(file, at, n_length) if n_length else high) + 1
+            at += n_length
+            if length > end - at or length > out.size - n:
+                return CORRUPT
+            out[n:n + length] = file[at:at + length]
+            at += length
+        else:
+            n_offset = 1 if kind == NEAR_COPY else 2 if kind == COPY else 4
+            if at + n_offset > end:
+                return CORRUPT
+            offset = _little_endian(file, at, n_offset) | (tag >> 5 << 8 if kind == NEAR_COPY else 0)
+            length = (high & 7) + 4 if kind == NEAR_COPY else high + 1
+            at += n_offset
+            if offset == 0 or offset > n or length > out.size - n:
+                return CORRUPT
+            for i in range(length):  # one by one: a copy may read what it writes
+                out[n + i] = out[n + i - offset]
+        n += length
+    return 0 if n == out.size else CORRUPT

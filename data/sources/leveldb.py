@@ -1,0 +1,184 @@
+"""Caffe's LevelDB databases, read only, by any number of processes at once, which LevelDB itself does not allow.
+
+Keys lie inside compressed blocks, so opening reads the whole database once; one of many gigabytes had better be LMDB.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from data.datum_runs import datum_runs
+from data.decode import Colour
+from data.errors import DataError
+from data.run import Run
+from data.sources import leveldb_format as form
+
+FILES_KEPT = 256  # mapped at a time
+Place = tuple[int, int, int, int, int]  # file, offset and length of the block, start and end of the value in it
+CRC_BYTES = 5  # after a block: its compression and a checksum
+PLAIN, SNAPPY = 0, 1
+
+
+class LevelDbSource:
+    """The Datum records of a LevelDB folder, by their place in key order.
+
+    Args:
+        path: the folder.
+        colour: what to make of records that hold image files.
+
+    Raises:
+        DataError: the folder is not a whole LevelDB, is empty, or is compressed in another way than Snappy's; ``read``
+            raises it for a record that is not a whole Datum, naming its key.
+    """
+
+    def __init__(self, path: str | Path, colour: Colour = Colour.AS_STORED) -> None:
+        self._path, self._colour = Path(path), colour
+        self._files = _Files(self._path)
+        entries: dict[bytes, tuple[int, Place | None]] = {}
+        for key, sequence, place in self._all_entries():
+            if key not in entries or entries[key][0] <= sequence:
+                entries[key] = sequence, place
+        kept = sorted((key, place) for key, (_, place) in entries.items() if place is not None)
+        if not kept:
+            raise DataError(f"{self._path}: the database is empty")
+        self._keys = [key for key, _ in kept]
+        self._places = np.array([place for _, place in kept], np.int64)
+        self.n_records = len(kept)
+
+    def read(self, records: np.ndarray) -> Iterator[Run]:
+        """The samples of these records; values are gathered in one array, each block unpacked once."""
+        places = self._places[records]
+        spans = np.zeros((len(records), 2), np.int64)
+        spans[:, 1] = places[:, 4] - places[:, 3]
+        spans[1:, 0] = np.cumsum(spans[:-1, 1])
+        gathered = np.empty(int(spans[:, 1].sum()), np.uint8)
+        last, block = None, np.empty(0, np.uint8)
+        for (file, offset, n_bytes, start, end), (to, n) in zip(places.tolist(), spans.tolist()):
+            if (file, offset) != last:
+                last, block = (file, offset), self._block(file, offset, n_bytes)
+            gathered[to:to + n] = block[start:end]
+        gathered.flags.writeable = False
+        yield from datum_runs(gathered, spans, [self.name_of(int(record)) for record in records], self._colour)
+
+    def name_of(self, record: int) -> str:
+        """The path and the key."""
+        return f"{self._path}: record {self._keys[record].decode(errors='replace')!r}"
+
+    def close(self) -> None:
+        """Maps go with the last array over them."""
+
+    def _block(self, file: int, offset: int, n_bytes: int) -> np.ndarray:
+        try:
+            return self._files.block(file, offset, n_bytes)
+        except form.FormatError as error:
+            raise DataError(f"{self._path}: file {file:06d}: {error}") from None
+
+    def _all_entries(self) -> Iterator[tuple[bytes, int, Place | None]]:
+        """(key, sequence number, place or None where deleted) of every entry of every live file."""
+        for number in self._files.numbers:
+            try:
+                yield from self._files.entries(number)
+            except form.FormatError as error:
+                raise DataError(f"{self._path}: file {number:06d}: {error}") from None
+
+
+class _Files:
+    """The live tables and logs of a folder, mapped as they are needed. Threads share it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        live = self._live()
+        self._logs: dict[int, np.ndarray] = {}
+        for path in folder.glob("*.log"):
+            number = int(path.stem) if path.stem.isdigit() else -1
+            if number >= live.first_log or number == live.previous_log != 0:
+                self._logs[number] = self._log(path)
+        self.numbers = sorted(live.tables) + sorted(self._logs)
+        self._maps: OrderedDict[int, np.ndarray] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def block(self, number: int, offset: int, n_bytes: int) -> np.ndarray:
+        """An uncompressed block, uint8. Raises FormatError."""
+        from data.kernels.snappy import uncompress, uncompressed_bytes
+
+        file = self._bytes(number)
+        if offset + n_bytes + (0 if number in self._logs else CRC_BYTES) > file.size:
+            raise form.FormatError("cut short")
+        if number in self._logs or file[offset + n_bytes] == PLAIN:
+            return file[offset:offset + n_bytes]
+        if file[offset + n_bytes] != SNAPPY:
+            raise form.FormatError(f"compression {file[offset + n_bytes]} is not supported")
+        n_out = uncompressed_bytes(file, offset, offset + n_bytes)
+        if n_out < 0 or n_out > 256 * n_bytes:
+            raise form.FormatError("a compressed block is damaged")
+        out = np.empty(n_out, np.uint8)
+        if uncompress(file, offset, offset + n_bytes, out):
+            raise form.FormatError("a compressed block is damaged")
+        return out
+
+    def entries(self, number: int) -> Iterator[tuple[bytes, int, Place | None]]:
+        """(key, sequence number, place or None where deleted) of each entry of a file. Raises FormatError."""
+        if number in self._logs:
+            yield from self._log_entries(number)
+            return
+        offset, n_bytes = form.index_block(self._bytes(number)[-form.FOOTER:].tobytes())
+        index = self.block(number, offset, n_bytes).tobytes()
+        for _, start, end in form.block_entries(index):
+            offset, at = form.varint(index[start:end], 0)
+            n_bytes, _ = form.varint(index[start:end], at)
+            for key, first, last in form.block_entries(self.block(number, offset, n_bytes).tobytes()):
+                key, sequence, kind = form.split_key(key)
+                yield key, sequence, (number, offset, n_bytes, first, last) if kind == form.VALUE else None
+
+    def _log_entries(self, number: int) -> Iterator[tuple[bytes, int, Place | None]]:
+        """A log's batches lie one after another in memory, each with its length before it."""
+        log, at = self._logs[number], 0
+        while at < log.size:
+            n_bytes = int(log[at:at + 8].view(np.int64)[0])
+            batch = log[at + 8:at + 8 + n_bytes].tobytes()
+            for key, sequence, kind, start, end in form.batch_entries(batch):
+                yield key, sequence, (number, at + 8, n_bytes, start, end) if kind == form.VALUE else None
+            at += 8 + n_bytes
+
+    def _log(self, path: Path) -> np.ndarray:
+        batches = form.log_records(self._read(path))
+        return np.frombuffer(b"".join(len(b).to_bytes(8, "little") + b for b in batches), np.uint8)
+
+    def _live(self) -> form.LiveFiles:
+        name = self._read(self._folder / "CURRENT").decode(errors="replace").strip()
+        try:
+            return form.live_files(self._read(self._folder / name))
+        except form.FormatError as error:
+            raise DataError(f"{self._folder}: {name}: {error}") from None
+
+    def _bytes(self, number: int) -> np.ndarray:
+        """A whole file, mapped, or a log's batches."""
+        if number in self._logs:
+            return self._logs[number]
+        with self._lock:
+            if number not in self._maps:
+                self._maps[number] = self._map(number)
+                if len(self._maps) > FILES_KEPT:
+                    self._maps.popitem(last=False)
+            self._maps.move_to_end(number)
+            return self._maps[number]
+
+    def _map(self, number: int) -> np.ndarray:
+        for ending in ("ldb", "sst"):
+            path = self._folder / f"{number:06d}.{ending}"
+            if path.exists():
+                if path.stat().st_size < form.FOOTER:
+                    raise form.FormatError("cut short")
+                return np.asarray(np.memmap(path, np.uint8, "r"))
+        raise DataError(f"{self._folder}: table {number:06d} is missing")
+
+    def _read(self, path: Path) -> bytes:
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise DataError(f"{path}: {error.strerror or error}") from None

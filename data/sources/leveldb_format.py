@@ -1,0 +1,172 @@
+"""LevelDB's files taken apart, purely, over bytes (table_format.md, log_format.md and impl.md of Google's LevelDB)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+LOG_BLOCK, LOG_HEADER = 32768, 7
+FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4  # kinds of a log record's parts
+DELETION, VALUE = 0, 1
+FOOTER, MAGIC = 48, 0xDB4775248B80FB57
+COMPARATOR = b"leveldb.BytewiseComparator"
+
+
+class FormatError(ValueError):
+    """Bytes that are not what the format says."""
+
+
+def varint(content: bytes, at: int) -> tuple[int, int]:
+    """A base-128 number and the offset after it."""
+    value = shift = 0
+    while True:
+        if at >= len(content) or shift > 63:
+            raise FormatError("a number breaks off")
+        byte = content[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
+
+
+def string(content: bytes, at: int) -> tuple[int, int]:
+    """Start and end of a string with its length before it."""
+    n_bytes, at = varint(content, at)
+    if at + n_bytes > len(content):
+        raise FormatError("a string breaks off")
+    return at, at + n_bytes
+
+
+def log_records(content: bytes) -> Iterator[bytes]:
+    """The records of a log file; a last one that breaks off was never finished and is left out, as LevelDB does."""
+    parts: list[bytes] = []
+    at = 0
+    while at + LOG_HEADER <= len(content):
+        left = LOG_BLOCK - at % LOG_BLOCK
+        if left < LOG_HEADER:
+            at += left
+            continue
+        n_bytes, kind = struct.unpack_from("<HB", content, at + 4)
+        start, at = at + LOG_HEADER, at + LOG_HEADER + n_bytes
+        if kind == 0 or at > len(content):
+            return
+        if kind in (FULL, FIRST):
+            parts = []
+        parts.append(content[start:at])
+        if kind in (FULL, LAST):
+            yield b"".join(parts)
+
+
+@dataclass
+class LiveFiles:
+    """What a manifest says is in use.
+
+    Attributes:
+        tables: numbers of table files.
+        first_log: logs from this number on hold what no table has yet; ``previous_log`` too, if not 0.
+    """
+
+    tables: set[int] = field(default_factory=set)
+    first_log: int = 0
+    previous_log: int = 0
+
+
+def live_files(manifest: bytes) -> LiveFiles:
+    """Read a manifest. Raises FormatError."""
+    live = LiveFiles()
+    for edit in log_records(manifest):
+        at = 0
+        while at < len(edit):
+            at = _apply_edit(edit, at, live)
+    return live
+
+
+def _apply_edit(edit: bytes, at: int, live: LiveFiles) -> int:
+    """Apply one field of a version edit; returns the offset after it."""
+    tag, at = varint(edit, at)
+    if tag == 1:
+        start, at = string(edit, at)
+        if edit[start:at] != COMPARATOR:
+            raise FormatError(f"keys are ordered by {edit[start:at].decode(errors='replace')!r}")
+    elif tag == 2:
+        live.first_log, at = varint(edit, at)
+    elif tag == 9:
+        live.previous_log, at = varint(edit, at)
+    elif tag in (3, 4):
+        _, at = varint(edit, at)
+    elif tag == 5:
+        _, at = varint(edit, at)
+        _, at = string(edit, at)
+    elif tag == 6:
+        _, at = varint(edit, at)
+        number, at = varint(edit, at)
+        live.tables.discard(number)
+    elif tag == 7:
+        _, at = varint(edit, at)
+        number, at = varint(edit, at)
+        live.tables.add(number)
+        _, at = varint(edit, at)
+        _, at = string(edit, at)
+        _, at = string(edit, at)
+    else:
+        raise FormatError(f"unknown field {tag} in the manifest")
+    return at
+
+
+def batch_entries(batch: bytes) -> Iterator[tuple[bytes, int, int, int, int]]:
+    """(key, sequence number, kind, start and end of the value) of each entry of a log's write batch."""
+    if len(batch) < 12:
+        raise FormatError("a write batch breaks off")
+    sequence, n_entries = struct.unpack_from("<QI", batch)
+    at = 12
+    for i in range(n_entries):
+        if at >= len(batch):
+            raise FormatError("a write batch breaks off")
+        kind = batch[at]
+        start, at = string(batch, at + 1)
+        key = batch[start:at]
+        start = end = at
+        if kind == VALUE:
+            start, end = string(batch, at)
+            at = end
+        yield key, sequence + i, kind, start, end
+
+
+def block_entries(block: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """(key, start and end of the value) of each entry of a block; keys share beginnings with the ones before them."""
+    if len(block) < 4:
+        raise FormatError("a block breaks off")
+    end = len(block) - 4 - 4 * int.from_bytes(block[-4:], "little")
+    at, key = 0, b""
+    while at < end:
+        shared, at = varint(block, at)
+        n_key, at = varint(block, at)
+        n_value, at = varint(block, at)
+        key = key[:shared] + block[at:at + n_key]
+        at += n_key
+        if at + n_value > end or len(key) != shared + n_key:
+            raise FormatError("a block breaks off")
+        yield key, at, at + n_value
+        at += n_value
+
+
+def split_key(key: bytes) -> tuple[bytes, int, int]:
+    """User's key, sequence number and kind of a table's key."""
+    if len(key) < 8:
+        raise FormatError("a key breaks off")
+    packed = int.from_bytes(key[-8:], "little")
+    return key[:-8], packed >> 8, packed & 255
+
+
+def index_block(table: bytes) -> tuple[int, int]:
+    """Offset and length of a table file's index block, from its footer."""
+    footer = table[-FOOTER:]
+    if len(footer) < FOOTER or int.from_bytes(footer[-8:], "little") != MAGIC:
+        raise FormatError("not a LevelDB table, or one cut short")
+    at = 0
+    for _ in range(2):
+        _, at = varint(footer, at)
+    offset, at = varint(footer, at)
+    n_bytes, _ = varint(footer, at)
+    return offset, n_bytes

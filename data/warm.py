@@ -1,4 +1,4 @@
-"""Compiles the readers' kernels ahead, into their cache on disk, so that a first training run need not wait for them."""
+"""Compiles the readers' kernels ahead, into their cache on disk, so that no first run need wait for them."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from layers.blob import Blob
 
 
@@ -36,3 +38,8 @@ def share_diff(source: Blob, target: Blob) -> bool:
 def pass_diff_back(target: Blob, source: Blob) -> None:
     """Give the source the target's diff, reinterpreted in Caffe's order, where they do not share it."""
     source.diff[...] = target.diff.reshape(source.shape)
+
+
+def same_memory(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays of one shape start at one place: a layer at work in place."""
+    return a.__array_interface__["data"] == b.__array_interface__["data"]

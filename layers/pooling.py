@@ -73,6 +73,8 @@ class Pooling(Layer):
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """The gradient goes where the value came from."""
         if propagate_down[0]:
+            if self._method == "STOCHASTIC" and self.context.phase != TRAIN:
+                raise LayerError("STOCHASTIC pooling has a gradient in training only")
             self._plan.backward(top[0].diff_flat, bottom[0].diff_flat)
 
 

@@ -8,32 +8,12 @@ import numpy as np
 
 from layers.blob import Blob
 from layers.errors import LayerError
-from layers.labels import check_axis, check_label_count, normalizer, put_by_position, read_labels
+from layers.labels import check_axis, check_label_count, normalizer, read_labels
 from layers.layer import Layer, layer_types
 from layers.loss import LossLayer
+from layers.rows import Rows
 
 FLOAT32_MIN = np.finfo(np.float32).tiny  # Caffe's FLT_MIN: a saturated wrong answer costs 87.33655
-
-
-class _Rows:
-    """A blob's data or diff as (positions, classes) rows: a view where classes lie innermost, else by copying."""
-
-    def __init__(self, blob: Blob, axis: int) -> None:
-        self._axis, self._n_classes = axis, blob.shape[axis]
-        innermost = 1 if blob.channels_last else blob.ndim - 1
-        self._is_view = axis == innermost or blob.count(axis + 1) == 1 and not blob.channels_last
-        self._shape = (blob.n_elems // max(self._n_classes, 1), self._n_classes)
-
-    def of(self, flat: np.ndarray, logical: np.ndarray) -> np.ndarray:
-        """The rows; writing to them reaches the blob only through ``put``."""
-        if self._is_view:
-            return flat.reshape(self._shape)
-        return np.ascontiguousarray(np.moveaxis(logical, self._axis, -1)).reshape(self._shape)
-
-    def put(self, rows: np.ndarray, logical: np.ndarray) -> None:
-        """Bring changed rows back."""
-        if not self._is_view:
-            put_by_position(rows, self._axis, logical)
 
 
 @layer_types.register("Softmax")
@@ -45,22 +25,22 @@ class Softmax(Layer):
         axis = check_axis(bottom[0], self.param.softmax_param.axis)
         if top[0] is not bottom[0]:
             top[0].reshape(bottom[0].shape)
-        self._rows = _Rows(bottom[0], axis)
+        self._rows = Rows(bottom[0], axis)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Row by row."""
-        y = self._rows.of(top[0].data_flat, top[0].data)
-        self.context.kernels.softmax_rows(self._rows.of(bottom[0].data_flat, bottom[0].data), y)
-        self._rows.put(y, top[0].data)
+        y = self._rows.data(top[0])
+        self.context.kernels.softmax_rows(self._rows.data(bottom[0]), y)
+        self._rows.put_data(y, top[0])
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """gx = y (gy - sum of gy y)."""
         if not propagate_down[0]:
             return
         rows, x, y = self._rows, bottom[0], top[0]
-        gx = rows.of(x.diff_flat, x.diff)
-        self.context.kernels.softmax_rows_back(rows.of(y.data_flat, y.data), rows.of(y.diff_flat, y.diff), gx)
-        rows.put(gx, x.diff)
+        gx = rows.diff(x)
+        self.context.kernels.softmax_rows_back(rows.data(y), rows.diff(y), gx)
+        rows.put_diff(gx, x)
 
 
 @layer_types.register("SoftmaxWithLoss")
@@ -89,7 +69,7 @@ class SoftmaxWithLoss(LossLayer):
         """A scalar, and the probabilities as the scores."""
         super().reshape(bottom, top)
         self._axis = check_label_count(bottom[0], bottom[1], self.param.softmax_param.axis)
-        self._rows = _Rows(bottom[0], self._axis)
+        self._rows = Rows(bottom[0], self._axis)
         self._n_outer, self._n_inner = bottom[0].count(0, self._axis), bottom[0].count(self._axis + 1)
         probabilities = top[1] if len(top) > 1 else self._probabilities
         probabilities.reshape(bottom[0].shape)
@@ -97,9 +77,9 @@ class SoftmaxWithLoss(LossLayer):
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Loss and probabilities."""
-        y = self._rows.of(self._output.data_flat, self._output.data)
-        self.context.kernels.softmax_rows(self._rows.of(bottom[0].data_flat, bottom[0].data), y)
-        self._rows.put(y, self._output.data)
+        y = self._rows.data(self._output)
+        self.context.kernels.softmax_rows(self._rows.data(bottom[0]), y)
+        self._rows.put_data(y, self._output)
         labels, counts = read_labels(self._in_row_order(bottom[1]), y.shape[1], self._ignored)
         right = np.maximum(y[np.arange(len(labels)), labels], FLOAT32_MIN)
         self._divisor = normalizer(self._mode, self._n_outer, self._n_inner, int(counts.sum()))
@@ -116,10 +96,10 @@ class SoftmaxWithLoss(LossLayer):
         if not propagate_down[0]:
             return
         x = bottom[0]
-        gx = self._rows.of(x.diff_flat, x.diff)
-        gx[...] = self._rows.of(self._output.data_flat, self._output.data)
+        gx = self._rows.diff(x)
+        gx[...] = self._rows.data(self._output)
         labels, counts = read_labels(self._in_row_order(bottom[1]), gx.shape[1], self._ignored)
         gx[np.arange(len(labels)), labels] -= 1
         gx *= self.weight(top) / self._divisor
         gx[~counts] = 0
-        self._rows.put(gx, x.diff)
+        self._rows.put_diff(gx, x)

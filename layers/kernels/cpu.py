@@ -88,7 +88,7 @@ def __getattr__(name: str) -> Any:
     """Elementwise kernels, imported (with numba) when first asked for."""
     from importlib import import_module
 
-    for module in ("elementwise", "softmax"):
+    for module in ("elementwise", "softmax", "channels"):
         found = getattr(import_module(f"layers.kernels.{module}"), name, None)
         if found is not None:
             return found

@@ -1,0 +1,67 @@
+"""Concat: several blobs as one along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.labels import check_axis
+from layers.layer import Layer, layer_types
+
+
+@layer_types.register("Concat")
+class Concat(Layer):
+    """The bottoms one behind the other along ``axis`` (1 by default, or the old concat_dim).
+
+    A single bottom is passed on without a copy.
+
+    Raises:
+        LayerError: bottoms that differ elsewhere than along the axis, or both axis and concat_dim given.
+    """
+
+    n_bottoms = (1, None)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Read the axis."""
+        p = self.param.concat_param
+        if p.HasField("axis") and p.HasField("concat_dim"):
+            raise LayerError("give axis or concat_dim, not both")
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Shape the top."""
+        p = self.param.concat_param
+        axis = check_axis(bottom[0], p.concat_dim if p.HasField("concat_dim") else p.axis)
+        shapes = [blob.shape for blob in bottom]
+        elsewhere = {(*s[:axis], *s[axis + 1:]) if len(s) > axis else s for s in shapes}
+        if len(elsewhere) > 1:
+            raise LayerError(f"bottoms must have one shape but for axis {axis}, got {', '.join(map(str, shapes))}")
+        ends = list(accumulate(s[axis] for s in shapes))
+        top[0].reshape((*shapes[0][:axis], ends[-1], *shapes[0][axis + 1:]))
+        self._parts = [(*[slice(None)] * axis, slice(*part)) for part in pairwise([0, *ends])]
+        self._pass_on(bottom, top)
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Copy the bottoms to their places."""
+        self._pass_on(bottom, top)
+        if len(bottom) > 1:
+            y = top[0].data
+            for blob, part in zip(bottom, self._parts):
+                np.copyto(y[part], blob.data)
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Copy the gradients back."""
+        if len(bottom) > 1:
+            gy = top[0].diff
+            for blob, part, wanted in zip(bottom, self._parts, propagate_down):
+                if wanted:
+                    np.copyto(blob.diff, gy[part])
+
+    @staticmethod
+    def _pass_on(bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if len(bottom) == 1 and bottom[0] is not top[0]:
+            top[0].share_data(bottom[0])
+            top[0].share_diff(bottom[0])

@@ -1,0 +1,58 @@
+"""Dropout (Srivastava et al., JMLR 15, 2014)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.layer import TRAIN, layer_types
+from layers.layout import is_plain, same_memory
+from layers.neuron import Neuron
+
+LARGEST_DRAW = np.float32(2**32 - 1)
+
+
+@layer_types.register("Dropout")
+class Dropout(Neuron):
+    """In training each element is kept with probability 1 - dropout_ratio and scaled by 1 / (1 - dropout_ratio).
+
+    In testing y = x. Elements are drawn for in Caffe's order, one raw 32-bit draw each, and kept where the draw is at
+    most (1 - ratio) (2^32 - 1), compared in float32 as Caffe 1.0 does.
+
+    Raises:
+        LayerError: a ratio outside (0, 1).
+    """
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Read the ratio."""
+        ratio = np.float32(self.param.dropout_param.dropout_ratio)
+        if not 0 < ratio < 1:
+            raise LayerError(f"dropout_ratio must lie between 0 and 1, got {ratio:g}")
+        self._limit = np.float32(1 - float(ratio)) * LARGEST_DRAW
+        self._scale = self.context.dtype.type(1 / (1 - float(ratio)))
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Top as the bottom."""
+        super().reshape(bottom, top)
+        self._shape = None if is_plain(bottom[0]) else bottom[0].shape
+        self._mask = np.ones(bottom[0].n_elems, np.bool_)
+
+    def activate(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Draw and write y."""
+        if self.context.phase != TRAIN:
+            if not same_memory(x, y):
+                np.copyto(y, x)
+            return
+        kept = self.context.rng.draw(x.size).astype(np.float32) <= self._limit
+        self._mask = kept if self._shape is None else np.moveaxis(kept.reshape(self._shape), 1, -1).ravel()
+        self.context.kernels.mask_scale(x, self._mask, self._scale, y)
+
+    def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
+        """The same elements are kept."""
+        if self.context.phase == TRAIN:
+            self.context.kernels.mask_scale(gy, self._mask, self._scale, gx)
+        elif not same_memory(gx, gy):
+            np.copyto(gx, gy)

@@ -1,0 +1,105 @@
+"""Eltwise: sums, products or maxima of several blobs, element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.layer import Layer, layer_types
+from layers.layout import same_memory
+
+PROD, SUM, MAX = 0, 1, 2
+
+
+@layer_types.register("Eltwise")
+class Eltwise(Layer):
+    """y = x0 x1 ..., or coeff0 x0 + coeff1 x1 + ..., or max(x0, x1, ...); bottoms of one shape.
+
+    The gradient of PROD multiplies the other bottoms (stable), or divides y by the bottom where stable_prod_grad is
+    false. Of equal maxima among the first two bottoms the second takes the gradient, else the first (Caffe 1.0).
+
+    Raises:
+        LayerError: bottoms of unlike shapes, coefficients for other than SUM or not one a bottom.
+    """
+
+    n_bottoms = (2, None)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Read operation and coefficients."""
+        p = self.param.eltwise_param
+        self._operation = p.operation
+        if len(p.coeff) not in (0, len(bottom)):
+            raise LayerError(f"takes one coeff a bottom: {len(bottom)} bottoms, {len(p.coeff)} coeff")
+        if len(p.coeff) and self._operation == PROD:
+            raise LayerError("takes coeff for SUM only, this is PROD")
+        self._coeffs = [self.context.dtype.type(c) for c in p.coeff] or [self.context.dtype.type(1)] * len(bottom)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Top as the bottoms."""
+        for blob in bottom[1:]:
+            if blob.shape != bottom[0].shape:
+                raise LayerError(f"all bottoms must have one shape, got {bottom[0].shape} and {blob.shape}")
+        if top[0] is not bottom[0]:
+            top[0].reshape(bottom[0].shape)
+        elif self._operation != SUM:
+            raise LayerError("works in place for SUM only")
+        if self._operation == MAX:
+            self._winners = np.zeros(bottom[0].n_elems, np.int32)
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Write the top."""
+        xs, y = [blob.data_flat for blob in bottom], top[0].data_flat
+        if self._operation == SUM:
+            self._add(xs, y)
+        elif self._operation == PROD:
+            np.multiply(xs[0], xs[1], out=y)
+            for x in xs[2:]:
+                y *= x
+        else:
+            self._maximum(xs, y)
+
+    def _add(self, xs: list[np.ndarray], y: np.ndarray) -> None:
+        if all(c == 1 for c in self._coeffs[:2]):
+            np.add(xs[0], xs[1], out=y)
+        else:
+            np.add(self._coeffs[0] * xs[0], self._coeffs[1] * xs[1], out=y)
+        for c, x in zip(self._coeffs[2:], xs[2:]):
+            y += x if c == 1 else c * x
+
+    def _maximum(self, xs: list[np.ndarray], y: np.ndarray) -> None:
+        np.less_equal(xs[0], xs[1], out=self._winners, casting="unsafe")
+        np.maximum(xs[0], xs[1], out=y)
+        for i, x in enumerate(xs[2:], 2):
+            self._winners[x > y] = i
+            np.maximum(x, y, out=y)
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Write the bottoms' gradients."""
+        gy = top[0].diff_flat
+        for i in reversed(range(len(bottom))):  # bottom 0 last: its gradient may be gy's own memory
+            blob = bottom[i]
+            if not propagate_down[i]:
+                continue
+            gx = blob.diff_flat
+            if self._operation == SUM:
+                if self._coeffs[i] != 1:
+                    np.multiply(gy, self._coeffs[i], out=gx)
+                elif not same_memory(gx, gy):
+                    np.copyto(gx, gy)
+            elif self._operation == PROD:
+                self._differentiate_product(i, bottom, top[0].data_flat, gx)
+                gx *= gy
+            else:
+                np.multiply(gy, self._winners == i, out=gx)
+
+    def _differentiate_product(self, i: int, bottom: Sequence[Blob], y: np.ndarray, gx: np.ndarray) -> None:
+        if not self.param.eltwise_param.stable_prod_grad:
+            np.divide(y, bottom[i].data_flat, out=gx)
+            return
+        others = [blob.data_flat for j, blob in enumerate(bottom) if j != i]
+        np.copyto(gx, others[0])
+        for x in others[1:]:
+            gx *= x

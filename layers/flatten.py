@@ -1,0 +1,40 @@
+"""Flatten: a run of axes becomes one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from layers.blob import Blob
+from layers.errors import LayerError
+from layers.labels import check_axis
+from layers.layer import Layer, layer_types
+from layers.layout import pass_data, pass_diff_back, share_diff
+
+
+@layer_types.register("Flatten")
+class Flatten(Layer):
+    """Axes ``axis`` to ``end_axis`` (1 and the last by default) become one, in Caffe's order.
+
+    Raises:
+        LayerError: axes that the bottom lacks or that are the wrong way round; in place.
+    """
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Shape the top; share memory where the storage orders agree."""
+        if bottom[0] is top[0]:
+            raise LayerError("cannot work in place")
+        p, shape = self.param.flatten_param, bottom[0].shape
+        first, last = check_axis(bottom[0], p.axis), check_axis(bottom[0], p.end_axis)
+        if last < first:
+            raise LayerError(f"axis {p.axis} lies behind end_axis {p.end_axis} in shape {shape}")
+        top[0].reshape((*shape[:first], bottom[0].count(first, last + 1), *shape[last + 1:]))
+        self._shares_diff = share_diff(bottom[0], top[0])
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """The same numbers in another shape."""
+        pass_data(bottom[0], top[0])
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """The same gradients in the bottom's shape."""
+        if propagate_down[0] and not self._shares_diff:
+            pass_diff_back(top[0], bottom[0])

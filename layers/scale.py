@@ -1,0 +1,129 @@
+"""Scale and Bias: learned or given factors and offsets along some axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from layers.blob import Blob
+from layers.broadcast import covered_shape, spread_shape, summed_axes
+from layers.errors import LayerError
+from layers.layer import Layer, layer_types
+from layers.rows import Rows
+
+
+class _Affine(Layer):
+    """y = x · scale + bias; each of the two learned, given as a second bottom, or absent. In place or not."""
+
+    n_bottoms = (1, 2)
+    _scale: Blob | None = None
+    _bias: Blob | None = None
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Top as the bottom. Raises LayerError where scale or bias does not fit."""
+        x = bottom[0]
+        self._bind(bottom)
+        factor = self._scale or self._bias
+        if factor is None:
+            raise LayerError("has neither scale nor bias")
+        self._spread = spread_shape(x, factor.shape, self._axis)
+        self._summed = summed_axes(self._spread, x.shape)
+        if top[0] is not x:
+            top[0].reshape(x.shape)
+        keeps = top[0] is x and self._scale is not None
+        self._kept = Blob(x.shape, x.dtype, x.channels_last) if keeps else None
+        per_channel = x.ndim > 1 and self._spread == (1, x.shape[1], *(1,) * (x.ndim - 2))
+        self._rows = Rows(x, 1) if per_channel and Rows(x, 1).is_view else None
+        self._ones, self._zeros = np.ones(factor.n_elems, x.dtype), np.zeros(factor.n_elems, x.dtype)
+
+    def _bind(self, bottom: Sequence[Blob]) -> None:
+        """Set ``_scale`` and ``_bias``."""
+        raise NotImplementedError
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Write the top."""
+        x, y = bottom[0], top[0]
+        self._bind(bottom)
+        if self._kept is not None:
+            np.copyto(self._kept.data_flat, x.data_flat)
+        if self._rows is not None:
+            scale = self._ones if self._scale is None else self._scale.data_flat
+            bias = self._zeros if self._bias is None else self._bias.data_flat
+            self.context.kernels.scale_rows(self._rows.data(x), scale, bias, self._rows.data(y))
+            return
+        if self._scale is not None:
+            np.multiply(x.data, self._scale.data.reshape(self._spread), out=y.data)
+        if self._bias is not None:
+            np.add(x.data if self._scale is None else y.data, self._bias.data.reshape(self._spread), out=y.data)
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Learned numbers' gradients add up; those of a second bottom are written."""
+        wanted = {id(blob) for blob, w in zip(self.blobs, self.param_propagate_down) if w}
+        wanted |= {id(blob) for blob, w in zip(bottom[1:], propagate_down[1:]) if w}
+        if wanted:
+            self._differentiate_factors(self._kept or bottom[0], top[0], wanted, bottom)
+        if not propagate_down[0]:
+            return
+        gy, gx = top[0], bottom[0]
+        if self._scale is not None:
+            np.multiply(gy.diff, self._scale.data.reshape(self._spread), out=gx.diff)
+        elif gy is not gx:
+            np.copyto(gx.diff_flat, gy.diff_flat)
+
+    def _differentiate_factors(self, x: Blob, y: Blob, wanted: set[int], bottom: Sequence[Blob]) -> None:
+        products, sums = self._reduce(x, y)
+        for blob, gradient in ((self._scale, products), (self._bias, sums)):
+            if blob is None or id(blob) not in wanted:
+                continue
+            gradient = np.asarray(gradient).reshape(blob.shape)
+            if len(bottom) > 1 and blob is bottom[1]:
+                blob.diff[...] = gradient
+            else:
+                blob.diff[...] += gradient.astype(blob.dtype)
+
+    def _reduce(self, x: Blob, y: Blob) -> tuple[np.ndarray, np.ndarray]:
+        """Sums of gy x and of gy over what the factors do not cover."""
+        if self._rows is not None:
+            return self.context.kernels.scale_sums(self._rows.data(x), self._rows.diff(y))
+        gy = y.diff
+        return (gy * x.data).sum(self._summed), gy.sum(self._summed)
+
+
+@layer_types.register("Scale")
+class Scale(_Affine):
+    """y = x · scale (+ bias): the scale is learned (1 unless filled) or the second bottom; it covers ``num_axes`` axes
+
+    from ``axis`` on. bias_term adds a learned bias of the same shape (Caffe 1.0).
+    """
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Declare what is learned."""
+        p = self.param.scale_param
+        self._axis = p.axis
+        shape = bottom[1].shape if len(bottom) > 1 else covered_shape(bottom[0], p.axis, p.num_axes)
+        if len(bottom) == 1:
+            blob = self.add_blob(shape, p.filler if p.HasField("filler") else None)
+            if not p.HasField("filler"):
+                blob.data[...] = 1
+        if p.bias_term:
+            self.add_blob(shape, p.bias_filler)
+
+    def _bind(self, bottom: Sequence[Blob]) -> None:
+        self._scale = bottom[1] if len(bottom) > 1 else self.blobs[0]
+        self._bias = self.blobs[-1] if self.param.scale_param.bias_term else None
+
+
+@layer_types.register("Bias")
+class Bias(_Affine):
+    """y = x + bias: learned, or the second bottom; it covers ``num_axes`` axes from ``axis`` on (Caffe 1.0)."""
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Declare what is learned."""
+        p = self.param.bias_param
+        self._axis = p.axis
+        if len(bottom) == 1:
+            self.add_blob(covered_shape(bottom[0], p.axis, p.num_axes), p.filler)
+
+    def _bind(self, bottom: Sequence[Blob]) -> None:
+        self._bias = bottom[1] if len(bottom) > 1 else self.blobs[0]

@@ -8,12 +8,8 @@ MPIRUN ?= $(VENV)/bin/mpirun
 NP     ?= 2
 MNIST  := examples/fashion_mnist
 
-# What Open MPI needs to run as root, on fewer cores than ranks, and to snapshot before a Ctrl-C kills it. Only here.
-export OMPI_ALLOW_RUN_AS_ROOT := 1
-export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
-export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
-export PRTE_MCA_odls_base_sigkill_timeout := 60
-export OMPI_MCA_osc := ^ucx
+include mpi.env
+export $(shell sed -n 's/^\([A-Z_a-z]*\)=.*/\1/p' mpi.env)
 
 .PHONY: venv train test lint types clean
 venv: $(VENV)/ready

@@ -116,7 +116,8 @@ CASES: dict[str, list[Case]] = {
         plain("Concat", "concat_param { axis: -1 }", (1, 2, 2, 2), (1, 2, 2, 1)), plain("Concat", "", (2, 3)),
     ],
     "Eltwise": [
-        plain("Eltwise", f"eltwise_param {{ {options} }}", *[spread((2, 3, 2, 2), -1 - i / 99, seed=i) for i in range(n)])
+        plain("Eltwise", f"eltwise_param {{ {options} }}",
+              *[spread((2, 3, 2, 2), -1 - i / 99, seed=i) for i in range(n)])
         for n in (2, 3) for options in ("operation: SUM", "operation: PROD", "operation: MAX",
                                         "operation: PROD stable_prod_grad: false")
     ] + [

@@ -40,7 +40,7 @@ def predict(setting: Setting, n_bytes: int, chunk_bytes: int) -> float:
     if n_bytes == 0 or setting.topology.n_ranks == 1:
         return 0.0
     n_full = _full_chunks(setting)
-    if parse(setting.algorithm).shape != "tree" or n_bytes <= 2 * n_full * chunk_bytes:
+    if n_full is None or n_bytes <= 2 * n_full * chunk_bytes:
         return simulate(setting, n_bytes, chunk_bytes)
     first, second = (_even_time(setting, chunk_bytes, n_chunks) for n_chunks in (n_full, 2 * n_full))
     return second + (n_bytes / chunk_bytes - 2 * n_full) * (second - first) / n_full
@@ -51,8 +51,10 @@ def fastest(setting: Setting, n_bytes: int, chunk_choices: tuple[int, ...]) -> t
     return min((predict(setting, n_bytes, chunk_bytes), chunk_bytes) for chunk_bytes in chunk_choices)
 
 
-def _full_chunks(setting: Setting) -> int:
-    """Chunks after which a tree's pipeline runs evenly."""
+def _full_chunks(setting: Setting) -> int | None:
+    """Chunks after which a tree's pipeline runs evenly; None for what is no tree."""
+    if parse(setting.algorithm).shape != "tree":
+        return None
     shape = tree.build(setting.algorithm, setting.topology)
     if setting.collective == "allreduce":
         return 2 * shape.heights[shape.root] + 8

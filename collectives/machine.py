@@ -40,5 +40,5 @@ node), one FDR InfiniBand port (56 Gbit/s signalled, 54.5 data, 6.8 GB/s raw, ab
 launch and await a kernel; sums at a quarter of a K80 GPU's 240 GB/s (two reads and a write an element)."""
 
 EMULATED_1_GBIT = Machine(intra_latency=2e-6, intra_bandwidth=4e9, inter_latency=15e-6, inter_bandwidth=0.1195e9,
-                          overhead=10e-6, sum_overhead=1e-6, sum_bandwidth=8e9)
+                          overhead=20e-6, sum_overhead=1e-6, sum_bandwidth=8e9)
 """Nodes emulated on one machine, links shaped to 1 Gbit/s (less 4.4 % of Ethernet, IP and TCP headers)."""

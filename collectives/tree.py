@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from .errors import CommError
 from .names import BY_NODE, Algorithm, parse
 from .topology import Topology, cut
 
@@ -79,4 +80,7 @@ def from_edges(root: int, n_ranks: int, edges: Sequence[Edge]) -> Tree:
 @lru_cache(maxsize=256)
 def build(name: str, topology: Topology, root: int = 0) -> Tree:
     """The tree of algorithm `name` (`C`, `B`, `CB-8`, ...) with its root at `root`. Raises CommError on a bad name."""
-    return from_edges(root, topology.n_ranks, composed_edges(parse(name), topology, root))
+    algorithm = parse(name)
+    if algorithm.shape != "tree":
+        raise CommError(f"algorithm {name!r} is no tree: trees are B, C and compositions such as CB-8")
+    return from_edges(root, topology.n_ranks, composed_edges(algorithm, topology, root))

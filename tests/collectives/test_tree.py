@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collectives import tree
+from collectives.errors import CommError
 from collectives.topology import Topology
 from tests.collectives.cases import ALL_RANKS, TREES, topologies
 
@@ -39,6 +40,11 @@ def test_three_levels():
 def test_a_root_leads_its_group():
     composed = tree.build("CB-4", Topology.flat(8), root=5)  # order 5 6 7 0 | 1 2 3 4
     assert composed.parents == (7, 5, 1, 2, 3, -1, 5, 6)
+
+
+def test_a_ring_is_no_tree():
+    with pytest.raises(CommError, match="'R' is no tree"):
+        tree.build("R", Topology.flat(4))
 
 
 def test_a_last_short_group():

@@ -1,0 +1,130 @@
+"""The table of choices: lookup, nearest ranks, its file, and what is worth measuring."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from collectives import names
+from collectives.errors import CommError
+from collectives.planners import COLLECTIVES, can
+from collectives.selection import DEFAULT_TABLE, PLACES, Choice, Entry, Key, Table, candidates
+from collectives.topology import Topology
+
+BY_SIZE = (Choice(1000, "B", 64), Choice(50000, "CB-4", 4096), Choice(None, "C", 65536))
+
+
+def entry(collective="reduce", place="host", n_ranks=8, nodes="8x1", choices=BY_SIZE, source="") -> Entry:
+    return Entry(Key(collective, place, n_ranks, nodes), choices, source)
+
+
+def always(name: str, **key) -> Entry:
+    return entry(choices=(Choice(None, name, 1),), **key)
+
+
+@pytest.mark.parametrize(("n_bytes", "algorithm"), [(0, "B"), (1000, "B"), (1001, "CB-4"), (50000, "CB-4"),
+                                                    (50001, "C"), (1 << 40, "C")])
+def test_choice_by_length(n_bytes, algorithm):
+    assert Table([entry()]).choose(entry().key, n_bytes).algorithm == algorithm
+
+
+@pytest.mark.parametrize(("n_ranks", "nodes", "algorithm"), [
+    (8, "8x1", "C"), (7, "7x1", "C"), (16, "16x1", "C"), (100, "100x1", "B"), (8, "1x8", "D"), (2, "1x2", "D"),
+    (8, "4x2", "CB-node"), (12, "4x3", "CB-node"), (7, "3x2+1x1", "CB-node"), (2, "2x1", "C"),
+])
+def test_the_nearest_ranks_decide(n_ranks, nodes, algorithm):
+    table = Table([always("C"), always("B", n_ranks=64, nodes="64x1"), always("D", n_ranks=4, nodes="1x4"),
+                   always("CB-node", nodes="4x2")])
+    assert table.choose(Key("reduce", "host", n_ranks, nodes), 5).algorithm == algorithm
+
+
+def test_collectives_and_places_are_not_mixed():
+    table = Table([entry(), always("B", place="cuda")])
+    assert table.choose(Key("bcast", "host", 8, "8x1"), 5) is None
+    assert table.choose(Key("reduce", "shared", 8, "8x1"), 5) is None
+    assert table.choose(Key("reduce", "cuda", 8, "8x1"), 1 << 20).algorithm == "B"
+
+
+def test_key_of_a_call():
+    assert Key.of("reduce", "cuda", Topology.from_ranks_per_node(7, 3)) == Key("reduce", "cuda", 7, "2x3+1x1")
+
+
+def test_merging_replaces_entries_of_the_same_key():
+    merged = Table([entry(), always("B", nodes="4x2")]).merged(Table([always("D")]))
+    assert [found.choices[-1].algorithm for found in merged.entries] == ["D", "B"]
+
+
+def test_written_and_read_back(tmp_path):
+    path = tmp_path / "table.json"
+    table = Table([entry(source="measured here"), always("MC", collective="bcast", place="shared", nodes="4x2")])
+    table.write(path)
+    assert Table.read(path).entries == table.entries
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ({"collective": "gather"}, "not 'gather'"), ({"place": "disk"}, "'disk'"), ({"n_ranks": 7}, "do not hold 7"),
+    ({"nodes": "eight"}, "8x2 or 2x4.1x3 .*not 'eight'"), ({"nodes": 8}, "not 8"), ({"nodes": None}, "not None"),
+    ({"choices": []}, "null at the end"), ({"choices": None}, "entry 0"),
+    ({"choices": [{"max_bytes": 5, "algorithm": "C", "chunk_bytes": 1}]}, "null at the end"),
+    ({"choices": [{"max_bytes": None, "algorithm": "Q", "chunk_bytes": 1}]}, "'Q': known are"),
+    ({"choices": [{"max_bytes": None, "algorithm": "C", "chunk_bytes": 0}]}, "chunk_bytes of 1 or more"),
+    ({"choices": [{"max_bytes": None, "algorithm": "C", "chunk_bytes": "1"}]}, "entry 0"),
+    ({"choices": [{"max_bytes": None, "algorithm": "C"}]}, "'chunk_bytes' is missing"),
+])
+def test_a_bad_entry_is_named(tmp_path, change, words):
+    good = {"collective": "reduce", "place": "host", "n_ranks": 8, "nodes": "8x1",
+            "choices": [{"max_bytes": None, "algorithm": "C", "chunk_bytes": 1}]}
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps({"version": 1, "entries": [good | change]}))
+    with pytest.raises(CommError, match=f"table .*table.json: entry 0: .*{words}|{words}"):
+        Table.read(path)
+    path.write_text(json.dumps({"version": 1, "entries": [good]}))
+    assert len(Table.read(path).entries) == 1
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"version": 2, "entries": []}', '{"version": 1}',
+                                  '{"version": 1, "entries": 5}'])
+def test_a_bad_file_is_named(tmp_path, text):
+    path = tmp_path / "table.json"
+    path.write_text(text)
+    with pytest.raises(CommError, match="table .*table.json: "):
+        Table.read(path)
+    with pytest.raises(CommError, match="absent.json"):
+        Table.read(tmp_path / "absent.json")
+
+
+@pytest.mark.parametrize("limits", [(5, 5, None), (6, 5, None), (None, None), (5,), (None, 5), ()])
+def test_choices_ascend_to_an_open_end(limits):
+    with pytest.raises(CommError, match="ascending max_bytes"):
+        entry(choices=tuple(Choice(limit, "C", 1) for limit in limits))
+
+
+def test_the_shipped_table_reads_and_covers_every_collective_between_hosts():
+    table = Table.read(DEFAULT_TABLE)
+    assert {found.key.place for found in table.entries} <= set(PLACES)
+    for collective in COLLECTIVES:
+        for topology in (Topology.flat(8), Topology([0] * 4), Topology.from_ranks_per_node(8, 2)):
+            choice = table.choose(Key.of(collective, "host", topology), 1 << 20)
+            assert choice is not None
+            assert choice.algorithm.startswith(("M", "mpi")) or can(collective, choice.algorithm)
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_candidates_can_do_the_collective(collective):
+    for topology in (Topology.flat(1), Topology([0] * 4), Topology.flat(8), Topology.from_ranks_per_node(24, 8)):
+        found = candidates(collective, topology)
+        assert found[0] == "mpi"
+        assert len(found) == len(set(found))
+        for name in found:
+            names.check(name)
+            assert name == "mpi" or name.startswith("M") or can(collective, name)
+
+
+def test_candidates_follow_the_topology():
+    assert candidates("reduce", Topology.flat(1)) == ["mpi"]
+    assert candidates("reduce", Topology([0] * 4)) == ["mpi", "M", "C", "B", "H"]
+    assert candidates("bcast", Topology.from_ranks_per_node(8, 2)) == [
+        "mpi", "MC", "MB", "C", "B", "CB-node", "CB-4", "CC-node", "CC-4"]
+    with pytest.raises(CommError, match="'gather'"):
+        candidates("gather", Topology.flat(2))

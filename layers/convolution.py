@@ -12,6 +12,7 @@ from layers.blob import Blob
 from layers.errors import LayerError
 from layers.kernels.specs import ConvSpec
 from layers.layer import Layer, layer_types
+from layers.layout import channels_last, put_channels_last
 from layers.windows import conv_window
 
 
@@ -64,7 +65,9 @@ class _Windowed(Layer):
     def _run(self, bottom: Sequence[Blob], top: Sequence[Blob], slope: float | None) -> None:
         w, b = self._weights()
         for x, y in zip(bottom, top):
-            self._plan.forward(x.data_flat, w, b, y.data_flat, slope)
+            out = y.data_flat if y.channels_last else np.empty_like(y.data_flat)
+            self._plan.forward(channels_last(x, x.data), w, b, out, slope)
+            put_channels_last(out, y, y.data)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Gradients of the weights and the bias add up over the tops."""
@@ -73,7 +76,9 @@ class _Windowed(Layer):
             if any(self.param_propagate_down):
                 self._backward_weights(x, y)
             if wanted:
-                self._plan.backward_data(y.diff_flat, w, x.diff_flat)
+                out = x.diff_flat if x.channels_last else np.empty_like(x.diff_flat)
+                self._plan.backward_data(channels_last(y, y.diff), w, out)
+                put_channels_last(out, x, x.diff)
 
     def _backward_weights(self, x: Blob, y: Blob) -> None:
         gw, fresh = self.blobs[0].claim_diff()
@@ -83,7 +88,8 @@ class _Windowed(Layer):
             if is_fresh_too != fresh:  # one was looked at since clearing: add to both
                 (gb if is_fresh_too else gw)[...] = 0
                 fresh = False
-        self._plan.backward_weights(x.data_flat, y.diff_flat, gw.reshape(self.blobs[0].shape), gb, fresh)
+        self._plan.backward_weights(channels_last(x, x.data), channels_last(y, y.diff), gw.reshape(self.blobs[0].shape),
+                                    gb, fresh)
 
     def _weights(self) -> tuple[np.ndarray, np.ndarray | None]:
         return self.blobs[0].data, self.blobs[1].data if len(self.blobs) > 1 else None

@@ -43,3 +43,17 @@ def pass_diff_back(target: Blob, source: Blob) -> None:
 def same_memory(a: np.ndarray, b: np.ndarray) -> bool:
     """Whether two arrays of one shape start at one place: a layer at work in place."""
     return a.__array_interface__["data"] == b.__array_interface__["data"]
+
+
+def channels_last(blob: Blob, logical: np.ndarray) -> np.ndarray:
+    """A blob's data or diff as one row with channels last: its own memory, or a copy where (N, C, L) is kept plain."""
+    if blob.channels_last:
+        return np.moveaxis(logical, 1, -1).reshape(-1)
+    return np.ascontiguousarray(np.moveaxis(logical, 1, -1)).reshape(-1)
+
+
+def put_channels_last(row: np.ndarray, blob: Blob, logical: np.ndarray) -> None:
+    """Bring a row with channels last back to a blob that is kept plain; others hold it already."""
+    if not blob.channels_last:
+        moved = np.moveaxis(logical, 1, -1)
+        moved[...] = row.reshape(moved.shape)

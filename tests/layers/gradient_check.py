@@ -158,4 +158,4 @@ def all_cases(kind: dict[str, list[Case]]) -> Iterator[tuple[str, Case]]:
     """(test name, case) of a table."""
     for layer_type, cases in kind.items():
         for number, case in enumerate(cases):
-            yield f"{layer_type}-{case.label or number}", case
+            yield f"{layer_type}-{number} {case.label}".strip(), case

@@ -1,0 +1,246 @@
+"""The layers that nearly every net has, by value: portable kernels in float64, the platform's best in float32."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from layers.errors import LayerError
+from layers.layer import TEST
+from tests.layers.rig import SEED, Rig, spread
+from tests.reference import common as reference
+from tests.reference.fillers import draws
+
+FILLERS = 'weight_filler { type: "uniform" min: -1 } bias_filler { type: "uniform" }'
+both = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+IMAGE = spread((2, 4, 5, 6))
+
+
+def close(got: np.ndarray, expected: np.ndarray, dtype: type) -> None:
+    """Equal to the element type's precision."""
+    tolerance = 2e-5 if dtype == np.float32 else 1e-11
+    np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
+
+
+def parameters(rig: Rig) -> tuple[np.ndarray, np.ndarray | None]:
+    """Weights and bias."""
+    blobs = [blob.data for blob in rig.layer.blobs]
+    return blobs[0], blobs[1] if len(blobs) > 1 else None
+
+
+WINDOWS = [
+    ("num_output: 3 kernel_size: 3", (1, 1), (0, 0), (1, 1), 1),
+    ("num_output: 4 kernel_size: 1", (1, 1), (0, 0), (1, 1), 1),
+    ("num_output: 4 kernel_size: 3 stride: 2 pad: 1 group: 2", (2, 2), (1, 1), (1, 1), 2),
+    ("num_output: 2 kernel_h: 3 kernel_w: 2 stride_h: 1 stride_w: 2 pad_h: 2 pad_w: 0", (1, 2), (2, 0), (1, 1), 1),
+    ("num_output: 4 kernel_size: 2 dilation: 2 group: 4 bias_term: false", (1, 1), (0, 0), (2, 2), 4),
+]
+
+
+@both
+@pytest.mark.parametrize(("options", "stride", "pad", "dilation", "group"), WINDOWS)
+@pytest.mark.parametrize("layer_type", ["Convolution", "Deconvolution"])
+def test_convolution(layer_type: str, options: str, stride: tuple, pad: tuple, dilation: tuple, group: int,
+                     dtype: type) -> None:
+    rig = Rig(f'type: "{layer_type}" convolution_param {{ {options} {FILLERS} }}', [IMAGE], dtype=dtype)
+    naive = reference.convolution if layer_type == "Convolution" else reference.deconvolution
+    close(rig.forward()[0], naive(IMAGE, *parameters(rig), stride, pad, dilation, group), dtype)
+
+
+@both
+@pytest.mark.parametrize("shape", [(2, 3, 6), (1, 2, 4, 3, 5)])
+def test_convolution_of_lines_and_volumes(shape: tuple[int, ...], dtype: type) -> None:
+    x, n = spread(shape), len(shape) - 2
+    text = f'type: "Convolution" convolution_param {{ num_output: 2 kernel_size: 2 pad: 1 {FILLERS} }}'
+    rig = Rig(text, [x], dtype=dtype)
+    close(rig.forward()[0], reference.convolution(x, *parameters(rig), (1,) * n, (1,) * n, (1,) * n, 1), dtype)
+
+
+@both
+@pytest.mark.parametrize(("options", "axis"), [("", 1), ("axis: 2", 2), ("axis: -1 bias_term: false", 3),
+                                               ("axis: 0", 0)])
+def test_inner_product(options: str, axis: int, dtype: type) -> None:
+    text = f'type: "InnerProduct" inner_product_param {{ num_output: 3 {options} {FILLERS} }}'
+    rig = Rig(text, [IMAGE], dtype=dtype)
+    close(rig.forward()[0], reference.inner_product(IMAGE, *parameters(rig), axis), dtype)
+
+
+def test_inner_product_with_transposed_weights() -> None:
+    text = f'type: "InnerProduct" inner_product_param {{ num_output: 3 transpose: true {FILLERS} }}'
+    rig = Rig(text, [IMAGE])
+    weights, bias = parameters(rig)
+    assert weights.shape == (120, 3)
+    close(rig.forward()[0], reference.inner_product(IMAGE, weights.T, bias, 1), np.float64)
+
+
+POOLINGS = [
+    ("kernel_size: 2 stride: 2", (2, 2), (2, 2), (0, 0), True),
+    ("kernel_size: 3 stride: 2", (3, 3), (2, 2), (0, 0), True),
+    ("kernel_size: 3 stride: 2 pad: 1", (3, 3), (2, 2), (1, 1), True),
+    ("kernel_size: 2 stride: 2 pad: 1", (2, 2), (2, 2), (1, 1), True),
+    ("kernel_size: 3 stride: 2 round_mode: FLOOR", (3, 3), (2, 2), (0, 0), False),
+    ("kernel_h: 2 kernel_w: 3 stride_h: 1 stride_w: 3 pad_h: 0 pad_w: 2", (2, 3), (1, 3), (0, 2), True),
+    ("global_pooling: true", (5, 6), (1, 1), (0, 0), True),
+]
+
+
+@both
+@pytest.mark.parametrize("method", ["MAX", "AVE"])
+@pytest.mark.parametrize(("options", "kernel", "stride", "pad", "up"), POOLINGS)
+def test_pooling(options: str, kernel: tuple, stride: tuple, pad: tuple, up: bool, method: str, dtype: type) -> None:
+    text = f'type: "Pooling" pooling_param {{ pool: {method} {options} }}'
+    values, places = reference.pooling(IMAGE, method, kernel, stride, pad, up)
+    close(Rig(text, [IMAGE], dtype=dtype).forward()[0], values, dtype)
+    if method == "MAX":
+        got, mask = Rig(text, [IMAGE], n_tops=2, dtype=dtype).forward()
+        close(got, values, dtype)
+        np.testing.assert_array_equal(mask, places)
+
+
+def test_pooling_drops_a_window_that_starts_in_the_padding() -> None:
+    rig = Rig('type: "Pooling" pooling_param { kernel_size: 2 stride: 2 pad: 1 }', [np.ones((1, 1, 3, 3))])
+    assert rig.forward()[0].shape == (1, 1, 2, 2)
+
+
+def test_average_pooling_counts_the_padding() -> None:
+    rig = Rig('type: "Pooling" pooling_param { pool: AVE kernel_size: 3 stride: 2 pad: 1 }', [np.ones((1, 1, 3, 3))])
+    assert rig.forward()[0][0, 0, 0, 0] == pytest.approx(4 / 9)
+
+
+@both
+@pytest.mark.parametrize("slope", [0, 0.25])
+def test_relu(slope: float, dtype: type) -> None:
+    got = Rig(f'type: "ReLU" relu_param {{ negative_slope: {slope} }}', [IMAGE], dtype=dtype).forward()[0]
+    close(got, np.where(IMAGE > 0, IMAGE, slope * IMAGE), dtype)
+
+
+@both
+@pytest.mark.parametrize(("size", "within"), [(3, False), (5, False), (3, True), (5, True)])
+def test_lrn(size: int, within: bool, dtype: type) -> None:
+    region = "norm_region: WITHIN_CHANNEL" if within else "k: 2"
+    text = f'type: "LRN" lrn_param {{ local_size: {size} alpha: 0.5 beta: 0.75 {region} }}'
+    got = Rig(text, [3 * IMAGE], dtype=dtype).forward()[0]
+    close(got, reference.lrn(3 * IMAGE, size, 0.5, 0.75, 1 if within else 2, within), dtype)
+
+
+@both
+@pytest.mark.parametrize("axis", [0, 1, 3])
+def test_softmax(axis: int, dtype: type) -> None:
+    got = Rig(f'type: "Softmax" softmax_param {{ axis: {axis} }}', [9 * IMAGE], dtype=dtype).forward()[0]
+    close(got, reference.softmax(9 * IMAGE, axis), dtype)
+
+
+@both
+@pytest.mark.parametrize("mode", ["FULL", "VALID", "BATCH_SIZE", "NONE"])
+@pytest.mark.parametrize("axis", [1, 3])
+def test_softmax_loss(axis: int, mode: str, dtype: type) -> None:
+    shape = [n for a, n in enumerate(IMAGE.shape) if a != axis]
+    labels = np.random.default_rng(2).integers(-1, IMAGE.shape[axis], shape)
+    options = f"loss_param {{ ignore_label: -1 normalization: {mode} }} softmax_param {{ axis: {axis} }}"
+    loss, prob = Rig(f'type: "SoftmaxWithLoss" {options}', [3 * IMAGE, labels], n_tops=2, dtype=dtype).forward()
+    assert float(loss) == pytest.approx(reference.softmax_loss(3 * IMAGE, labels, axis, -1, mode), rel=1e-5)
+    close(prob, reference.softmax(3 * IMAGE, axis), dtype)
+
+
+@both
+def test_a_saturated_wrong_answer_costs_87(dtype: type) -> None:
+    rig = Rig('type: "SoftmaxWithLoss"', [np.array([[0, 1000.0]]), np.zeros(1)], dtype=dtype)
+    assert float(rig.forward()[0]) == pytest.approx(87.33655, rel=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(3, 7), (2, 3, 4, 5)])
+@pytest.mark.parametrize("ratio", [0.5, 0.2])
+def test_dropout_keeps_what_caffe_keeps(shape: tuple[int, ...], ratio: float) -> None:
+    x = spread(shape)
+    text = f'type: "Dropout" dropout_param {{ dropout_ratio: {ratio} }}'
+    kept = draws(SEED, x.size).reshape(shape) <= np.float32(1 - ratio) * np.float32(2**32 - 1)
+    rig = Rig(text, [x])
+    close(rig.forward()[0], np.where(kept, x / (1 - np.float32(ratio)), 0), np.float32)
+    close(rig.backward([x])[0][0], np.where(kept, x / (1 - np.float32(ratio)), 0), np.float32)
+    np.testing.assert_array_equal(Rig(text, [x], phase=TEST).forward()[0], x)
+
+
+@pytest.mark.parametrize(("options", "shape"), [("", (2, 120)), ("axis: 2", (2, 4, 30)), ("axis: 0", (240,)),
+                                                ("axis: 1 end_axis: 2", (2, 20, 6)),
+                                                ("axis: -3 end_axis: -2", (2, 20, 6))])
+def test_flatten(options: str, shape: tuple[int, ...]) -> None:
+    got = Rig(f'type: "Flatten" flatten_param {{ {options} }}', [IMAGE]).forward()[0]
+    np.testing.assert_array_equal(got, IMAGE.reshape(shape))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_concat(axis: int) -> None:
+    parts = [spread(IMAGE.shape, seed=i) for i in range(3)]
+    got = Rig(f'type: "Concat" concat_param {{ axis: {axis} }}', parts).forward()[0]
+    np.testing.assert_array_equal(got, np.concatenate(parts, axis))
+
+
+@both
+@pytest.mark.parametrize(("options", "expected"), [
+    ("", lambda a, b, c: a + b + c), ("operation: PROD", lambda a, b, c: a * b * c),
+    ("operation: MAX", lambda a, b, c: np.maximum(np.maximum(a, b), c)),
+    ("coeff: 2 coeff: -1 coeff: 0.5", lambda a, b, c: 2 * a - b + 0.5 * c)])
+def test_eltwise(options: str, expected, dtype: type) -> None:
+    parts = [spread(IMAGE.shape, seed=i) for i in range(3)]
+    got = Rig(f'type: "Eltwise" eltwise_param {{ {options} }}', parts, dtype=dtype).forward()[0]
+    close(got, expected(*parts), dtype)
+
+
+@both
+@pytest.mark.parametrize(("options", "shape"), [("", (4, 1, 1)), ("axis: 2", (5, 1)),
+                                                ("axis: 1 num_axes: 2", (4, 5, 1)), ("axis: -1", (6,)),
+                                                ("axis: 0 num_axes: -1", IMAGE.shape), ("num_axes: 0", ())])
+def test_scale_and_bias(options: str, shape: tuple[int, ...], dtype: type) -> None:
+    filler = 'filler { type: "uniform" min: -1 }'
+    text = f'type: "Scale" scale_param {{ {options} {filler} bias_term: true bias_filler {{ type: "uniform" }} }}'
+    scale = Rig(text, [IMAGE], dtype=dtype)
+    factor, shift = (blob.data.reshape(shape) for blob in scale.layer.blobs)
+    close(scale.forward()[0], IMAGE * factor + shift, dtype)
+    bias = Rig(f'type: "Bias" bias_param {{ {options} {filler} }}', [IMAGE], dtype=dtype)
+    close(bias.forward()[0], IMAGE + bias.layer.blobs[0].data.reshape(shape), dtype)
+
+
+@both
+def test_scale_by_a_second_bottom(dtype: type) -> None:
+    factor = spread((4, 5), seed=3)
+    got = Rig('type: "Scale"', [IMAGE, factor], dtype=dtype).forward()[0]
+    close(got, IMAGE * factor[:, :, None], dtype)
+
+
+@both
+def test_batch_norm_and_its_running_statistics(dtype: type) -> None:
+    rig = Rig('type: "BatchNorm" batch_norm_param { eps: 0.25 moving_average_fraction: 0.75 }', [IMAGE], dtype=dtype)
+    expected, means, variances = reference.batch_norm(IMAGE, 0.25)
+    close(rig.forward()[0], expected, dtype)
+    rig.forward()
+    m = IMAGE.size / 4
+    mean, variance, factor = (blob.data for blob in rig.layer.blobs)
+    close(mean, 1.75 * np.array(means), dtype)
+    close(variance, 1.75 * np.array(variances) * m / (m - 1), dtype)
+    close(factor, np.array([1.75]), dtype)
+
+
+@both
+def test_batch_norm_by_global_statistics(dtype: type) -> None:
+    rig = Rig('type: "BatchNorm" batch_norm_param { eps: 0.25 }', [IMAGE], phase=TEST, dtype=dtype)
+    mean, variance, factor = (blob.data for blob in rig.layer.blobs)
+    mean[...], variance[...], factor[...] = [2, -1, 0, 1], [4, 1, 2, 8], 2
+    shape = (4, 1, 1)
+    expected = (IMAGE - mean.reshape(shape) / 2) / np.sqrt(variance.reshape(shape) / 2 + 0.25)
+    close(rig.forward()[0], expected, dtype)
+
+
+@pytest.mark.parametrize(("text", "inputs"), [
+    ('type: "Convolution" convolution_param { num_output: 2 kernel_size: 7 }', [IMAGE]),
+    ('type: "Convolution" convolution_param { num_output: 2 kernel_size: 1 group: 3 }', [IMAGE]),
+    ('type: "Convolution" convolution_param { kernel_size: 1 }', [IMAGE]),
+    ('type: "Convolution" convolution_param { num_output: 2 }', [IMAGE]),
+    ('type: "InnerProduct"', [IMAGE]), ('type: "Pooling"', [IMAGE]),
+    ('type: "Pooling" pooling_param { kernel_size: 2 pad: 2 }', [IMAGE]),
+    ('type: "LRN" lrn_param { local_size: 4 }', [IMAGE]), ('type: "Softmax" softmax_param { axis: 4 }', [IMAGE]),
+    ('type: "SoftmaxWithLoss"', [IMAGE, np.zeros(2)]), ('type: "Dropout" dropout_param { dropout_ratio: 1 }', [IMAGE]),
+    ('type: "Concat"', [IMAGE, IMAGE[:1]]), ('type: "Eltwise"', [IMAGE, IMAGE[:1]]),
+    ('type: "Eltwise" eltwise_param { coeff: 1 }', [IMAGE, IMAGE]), ('type: "Scale"', [IMAGE, np.zeros((3, 5))])])
+def test_what_cannot_be(text: str, inputs: list[np.ndarray]) -> None:
+    with pytest.raises(LayerError):
+        Rig(text, inputs)

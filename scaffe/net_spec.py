@@ -74,7 +74,7 @@ class Top:
 
 
 class Function:
-    """A layer to be: its type, the tops it reads, its options. ``ntop`` and ``in_place`` are no options of the layer."""
+    """A layer to be: its type, the tops it reads, its options (``ntop`` and ``in_place`` are none of the layer's)."""
 
     def __init__(self, type_name: str, inputs: tuple[Top, ...], params: dict[str, Any]) -> None:
         for index, top in enumerate(inputs):
@@ -87,7 +87,7 @@ class Function:
 
 
 class NetSpec:
-    """A net by its named tops (and layers without tops), in the order of assignment: ``n.conv1 = ...``, ``n["a/b"]``."""
+    """A net by its named tops (and layers without tops), in the order of assignment: ``n.conv1 =``, ``n["a/b"] =``."""
 
     tops: dict[str, Any]
 
@@ -168,7 +168,8 @@ def _home(layer: Any, option: str) -> Any:
         if own is not None:
             known |= set(layer.DESCRIPTOR.fields_by_name[own + ENDING].message_type.fields_by_name)
         near = difflib.get_close_matches(option, known, 1)
-        raise AttributeError(f"{layer.type} has no option {option!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise AttributeError(f"{layer.type} has no option {option!r}{hint}")
     return layer
 
 

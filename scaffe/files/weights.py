@@ -17,7 +17,7 @@ from scaffe.graph.upgrade import upgrade_net
 from scaffe.proto import caffe_pb2
 
 LAYER_TAG, BLOBS_TAG = b"\xa2\x06", b"\x3a"  # field 100 of NetParameter, field 7 of LayerParameter
-BLOBS = 7
+LAYER, BLOBS = 100, 7
 
 
 def write_model(path: str | Path, net_name: str, layers: Iterable[tuple[Any, Sequence[np.ndarray]]]) -> None:
@@ -37,18 +37,39 @@ def write_model(path: str | Path, net_name: str, layers: Iterable[tuple[Any, Seq
     with replacing(path) as file:
         file.write(caffe_pb2.NetParameter(name=net_name).SerializeToString())
         for param, arrays in layers:
-            for piece in _layer_parts(param, arrays):
-                file.write(piece)
+            file.writelines(_layer_parts(param, [blob_parts(array) for array in arrays]))
 
 
-def _layer_parts(param: Any, arrays: Sequence[np.ndarray]) -> list[Any]:
+def _layer_parts(param: Any, blobs: Sequence[tuple[int, Sequence[Any]]]) -> list[Any]:
+    """A layer's wire form in pieces, with these blobs (each its length and pieces) for its own."""
     head, tail = fields_around(param, BLOBS)
     pieces: list[Any] = [head]
-    for array in arrays:
-        n_bytes, parts = blob_parts(array)
+    for n_bytes, parts in blobs:
         pieces += [delimited(BLOBS_TAG, n_bytes), *parts]
     pieces.append(tail)
     return [delimited(LAYER_TAG, sum(len(p) for p in pieces)), *pieces]
+
+
+def upgrade_model(source: str | Path, target: str | Path) -> bool:
+    """Write a trained net of whatever generation in today's form, its blobs as they are.
+
+    Returns:
+        whether there was anything to upgrade.
+
+    Raises:
+        UserError: a file that cannot be read or written, or an upgrade that is refused.
+    """
+    message, blobs = read_with_blobs(source, caffe_pb2.NetParameter)
+    try:
+        net = upgrade_net(message)
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from error
+    with replacing(target) as file:
+        file.write(fields_around(net, LAYER)[0])
+        for layer in net.layer:
+            parts = [blobs[blob.num] for blob in layer.blobs]
+            file.writelines(_layer_parts(layer, [(len(part), [part]) for part in parts]))
+    return net != message
 
 
 def read_model(path: str | Path) -> list[tuple[str, str, list[np.ndarray]]]:

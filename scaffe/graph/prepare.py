@@ -37,6 +37,20 @@ def read_net(path: str | Path) -> Any:
     return _read(path, caffe_pb2.NetParameter)
 
 
+def read_solver_as_written(path: str | Path) -> Any:
+    """The SolverParameter of a prototxt with nothing changed. Raises UserError."""
+    return _read(path, caffe_pb2.SolverParameter)
+
+
+def upgraded(message: Any, source: str | Path) -> Any:
+    """A new NetParameter or SolverParameter in today's form. Raises UserError that names the source (the file)."""
+    change = upgrade_solver if message.DESCRIPTOR.name == "SolverParameter" else upgrade_net
+    try:
+        return change(message)
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from error
+
+
 def read_solver(path: str | Path) -> Any:
     """The SolverParameter of a prototxt, upgraded.
 
@@ -46,7 +60,7 @@ def read_solver(path: str | Path) -> Any:
     Raises:
         UserError: file, line and column of the mistake.
     """
-    solver = upgrade_solver(_read(path, caffe_pb2.SolverParameter))
+    solver = upgraded(read_solver_as_written(path), path)
     folder = Path(path).parent
     for field in ("net", "train_net"):
         if solver.HasField(field):

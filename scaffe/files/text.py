@@ -1,0 +1,16 @@
+"""Messages as prototxt files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import text_format
+
+from scaffe.files.atomic import replacing
+
+
+def write_text(path: str | Path, message: Any) -> None:
+    """Write a message as prototxt. Raises UserError: it cannot be written; what was there before is left."""
+    with replacing(path) as file:
+        file.write(text_format.MessageToString(message, as_utf8=True).encode())

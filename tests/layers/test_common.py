@@ -230,6 +230,26 @@ def test_batch_norm_by_global_statistics(dtype: type) -> None:
     close(rig.forward()[0], expected, dtype)
 
 
+@both
+@pytest.mark.parametrize("shape", [(3, 4), (3, 4, 5), (2, 3, 4, 2, 3)])
+def test_any_number_of_axes(shape: tuple[int, ...], dtype: type) -> None:
+    """Channels are axis 1, however a blob of that many axes is stored."""
+    x, per_channel = spread(shape), (-1,) + (1,) * (len(shape) - 2)
+    close(Rig('type: "BatchNorm" batch_norm_param { eps: 0.25 }', [x], dtype=dtype).forward()[0],
+          reference.batch_norm(x, 0.25)[0], dtype)
+    scale = Rig('type: "Scale" scale_param { filler { type: "uniform" } bias_term: true }', [x], dtype=dtype)
+    scale.layer.blobs[1].data[...] = np.arange(shape[1])
+    factor, shift = (blob.data.reshape(per_channel) for blob in scale.layer.blobs)
+    close(scale.forward()[0], x * factor + shift, dtype)
+    bias = Rig('type: "Bias" bias_param { filler { type: "uniform" } }', [x], dtype=dtype)
+    close(bias.forward()[0], x + bias.layer.blobs[0].data.reshape(per_channel), dtype)
+    close(Rig('type: "Softmax"', [x], dtype=dtype).forward()[0], reference.softmax(x, 1), dtype)
+    np.testing.assert_array_equal(Rig('type: "Concat"', [x, x]).forward()[0], np.concatenate([x, x], 1))
+    labels = np.random.default_rng(1).integers(0, shape[1], (shape[0], *shape[2:]))
+    loss = Rig('type: "SoftmaxWithLoss"', [x, labels], dtype=dtype).forward()[0]
+    assert float(loss) == pytest.approx(reference.softmax_loss(x, labels, 1, None, "VALID"), rel=1e-5)
+
+
 @pytest.mark.parametrize(("text", "inputs"), [
     ('type: "Convolution" convolution_param { num_output: 2 kernel_size: 7 }', [IMAGE]),
     ('type: "Convolution" convolution_param { num_output: 2 kernel_size: 1 group: 3 }', [IMAGE]),

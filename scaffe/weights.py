@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from scaffe.errors import UserError
 from scaffe.files import read_model, write_model
@@ -40,7 +41,16 @@ def _copy(node: Node, arrays: list, path: str | Path) -> None:
 
 def save_weights(net: Net, path: str | Path) -> None:
     """Write every layer of the net, those without parameters too, as Caffe does."""
-    write_model(path, net.name, [(node.param, [blob.data for blob in node.layer.blobs]) for node in net.nodes])
+    write_model(path, net.name, [(_as_saved(node), [blob.data for blob in node.layer.blobs]) for node in net.nodes])
+
+
+def _as_saved(node: Node) -> Any:
+    """The layer's message as Caffe writes it: a loss layer says its weight even where the prototxt did not."""
+    param = type(node.param)()
+    param.CopyFrom(node.param)
+    if node.layer.default_loss_weight and not param.loss_weight:
+        param.loss_weight.append(node.layer.default_loss_weight)
+    return param
 
 
 def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -40,8 +40,9 @@ class Registry(Generic[T]):
         """The unit of that name. Raises KeyError with the nearest known names."""
         self._load()
         if name not in self._units:
-            near = difflib.get_close_matches(name, self._units, 1, 0.5)
-            hint = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(sorted(self._units))
+            lower = {known.lower(): known for known in self._units}
+            near = difflib.get_close_matches(name.lower(), lower, 1, 0.5)
+            hint = f"did you mean {lower[near[0]]!r}?" if near else "known: " + ", ".join(sorted(self._units))
             raise KeyError(f"unknown {self.kind} {name!r}; {hint}")
         return self._units[name]
 

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from layers.blob import Blob, Shape
+from layers.errors import LayerError
 from layers.layer import Context, Layer
+from scaffe.errors import UserError
 from scaffe.params import FlatParams, Param
 
 Hook = Callable[[int], None]
@@ -96,9 +98,12 @@ class Net:
             node = self.nodes[index]
             for hook in self.before_forward:
                 hook(index)
-            node.reshape()
-            if index != absorbed:
-                absorbed = self._forward_one(node, last)
+            try:
+                node.reshape()
+                if index != absorbed:
+                    absorbed = self._forward_one(node, last)
+            except LayerError as error:
+                raise UserError(f"layer {node.name!r} ({node.param.type}): {error}") from error
             if any(node.loss_weights):
                 loss += node.loss()
             for hook in self.after_forward:

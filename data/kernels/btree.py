@@ -19,11 +19,13 @@ MAX_DEPTH = 32
 
 @njit(cache=True, nogil=True, inline="always")
 def u16(file, at):
+    """The 16-bit number at an offset."""
     return np.int64(file[at]) | np.int64(file[at + 1]) << 8
 
 
 @njit(cache=True, nogil=True, inline="always")
 def u32(file, at):
+    """The 32-bit number at an offset."""
     return u16(file, at) | u16(file, at + 2) << 16
 
 

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numba import njit
 
 from layers.registry import Registry
+from scaffe.errors import UserError
 
 update_rules: Registry[type[UpdateRule]] = Registry("solver type", "scaffe.update_rules")
 
@@ -47,3 +49,15 @@ class UpdateRule:
         """Change w and the histories by the gradient g (left as it is), elementwise; ``hyper.rate`` and
         ``hyper.decay`` come multiplied by the parameter's lr_mult and decay_mult."""
         raise NotImplementedError
+
+
+def refuse_momentum(param: Any, name: str) -> None:
+    """Raise UserError where a rule that has no momentum is given one."""
+    if param.momentum:
+        raise UserError(f"momentum cannot be used with {name}, got {param.momentum:g}")
+
+
+@njit(cache=True, nogil=True, inline="always")
+def regularized(w, g, decay, l1, scale):
+    """One element's scaled gradient with the decay's: scale · g + decay · w, or decay · sign(w)."""
+    return scale * g + decay * (np.sign(w) if l1 else w)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from scaffe.update_rules.base import Hyper, UpdateRule, update_rules
+from scaffe.update_rules.base import Hyper, UpdateRule, regularized, update_rules
 
 
 @update_rules.register("SGD")
@@ -21,12 +21,6 @@ class Sgd(UpdateRule):
 
 @njit(cache=True, nogil=True)
 def _sgd(w, g, h, rate, momentum, decay, l1, scale):
-    if l1:
-        for i in range(w.size):
-            h[i] = momentum * h[i] + rate * (scale * g[i] + decay * np.sign(w[i]))
-            w[i] -= h[i]
-    else:
-        for i in range(w.size):
-            step = momentum * h[i] + rate * (scale * g[i] + decay * w[i])
-            h[i] = step
-            w[i] -= step
+    for i in range(w.size):
+        h[i] = momentum * h[i] + rate * regularized(w[i], g[i], decay, l1, scale)
+        w[i] -= h[i]

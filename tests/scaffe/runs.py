@@ -35,11 +35,11 @@ def run(folder: Path, *args: str, n_ranks: int = 1, timeout: float = 120) -> sub
 
 
 def write_solver(folder: Path, net: str = NET, **changes: object) -> Path:
-    """A solver and its net in a folder; ``changes`` replace or add solver fields."""
+    """A solver and its net in a folder; ``changes`` replace or add solver fields, None takes one out."""
     text = SOLVER
     for name, value in changes.items():
         shown = f'"{value}"' if isinstance(value, str) and not value.isupper() else value
-        text = re.sub(rf'\b{name}: ("[^"]*"|\S+)', "", text) + f"{name}: {shown}\n"
+        text = re.sub(rf'\b{name}: ("[^"]*"|\S+)', "", text) + (f"{name}: {shown}\n" if value is not None else "")
     (folder / "net.prototxt").write_text(net)
     (folder / "solver.prototxt").write_text(text)
     return folder / "solver.prototxt"

@@ -1,0 +1,5 @@
+"""Turn CIFAR-10's binary files into LMDBs, with Caffe's arguments."""
+
+from data.tools.convert_cifar_data import main
+
+__all__ = ["main"]

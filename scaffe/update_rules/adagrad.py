@@ -1,0 +1,37 @@
+"""AdaGrad, fused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from scaffe.update_rules.base import Hyper, UpdateRule, refuse_momentum, regularized, update_rules
+
+
+@update_rules.register("AdaGrad")
+class AdaGrad(UpdateRule):
+    """h ← h + g²;  w ← w - rate · g / (sqrt(h) + delta), with g decayed (Caffe 1.0; Duchi et al., JMLR 2011).
+
+    Raises:
+        UserError: a momentum.
+    """
+
+    def __init__(self, param: Any) -> None:
+        super().__init__(param)
+        refuse_momentum(param, "AdaGrad")
+
+    def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
+        """See UpdateRule; one history, the sum of squares."""
+        one = w.dtype.type
+        _adagrad(w, g, histories[0], one(hyper.rate), one(self.param.delta), one(hyper.decay), hyper.l1,
+                 one(hyper.scale))
+
+
+@njit(cache=True, nogil=True)
+def _adagrad(w, g, h, rate, delta, decay, l1, scale):
+    for i in range(w.size):
+        step = regularized(w[i], g[i], decay, l1, scale)
+        h[i] += step * step
+        w[i] -= rate * (step / (np.sqrt(h[i]) + delta))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.errors import UserError
-from scaffe.files import SolverState, read_state, write_state
+from scaffe.files import SolverState, checksum, read_state, write_state
 from scaffe.log import info
 from scaffe.lr_policies import steps_reached
 from scaffe.solver import Solver
@@ -44,7 +44,8 @@ def save_checkpoint(solver: Solver) -> None:
     info(f"Snapshotting solver state to {kind} file {state}")
     write_state(state, SolverState(iteration=solver.iteration, learned_net=str(model),
                                    current_step=steps_reached(solver.param, solver.iteration),
-                                   history=_split(solver, histories), streams=streams or []))
+                                   history=_split(solver, histories), streams=streams or [],
+                                   model_checksum=checksum(model)))
 
 
 def restore_checkpoint(solver: Solver, path: str | Path) -> None:
@@ -59,7 +60,10 @@ def restore_checkpoint(solver: Solver, path: str | Path) -> None:
     info(f"Restoring previous solver status from {path}")
     solver.iteration = state.iteration
     if state.learned_net:
-        load_weights(solver.net, _find_model(state.learned_net, Path(path)))
+        model = _find_model(state.learned_net, Path(path))
+        if state.model_checksum is not None and checksum(model) != state.model_checksum:
+            raise UserError(f"{model}: damaged, or not the file that {path} was saved with: its checksum differs")
+        load_weights(solver.net, model)
     _join(solver, state.history, path)
     rank = solver.communicator.rank
     if len(state.streams) == solver.communicator.n_ranks:

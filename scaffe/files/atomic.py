@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from scaffe.errors import UserError
+
+CHUNK_BYTES = 1 << 20
 
 
 @contextmanager
@@ -33,6 +36,18 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
     finally:
         with suppress(OSError):
             beside.unlink()
+
+
+def checksum(path: str | Path) -> int:
+    """The CRC-32 of a file. Raises UserError."""
+    crc = 0
+    try:
+        with Path(path).open("rb") as file:
+            while piece := file.read(CHUNK_BYTES):
+                crc = zlib.crc32(piece, crc)
+    except OSError as error:
+        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    return crc
 
 
 def _sync_folder(folder: Path) -> None:

@@ -16,6 +16,8 @@ import numpy as np
 from scaffe.errors import UserError
 from scaffe.files.atomic import replacing
 
+UNREADABLE = (OSError, RuntimeError, LookupError, TypeError, ValueError, AttributeError, MemoryError)
+
 
 def write_model(path: str | Path, layers: Iterable[tuple[str, Sequence[np.ndarray]]]) -> None:
     """Group "data", in it a group a layer, in it the blobs "0", "1", ... Raises UserError."""
@@ -54,6 +56,8 @@ def write_state(path: str | Path, state: Any) -> None:
         history = file.create_group("history")
         for index, array in enumerate(state.history):
             history.create_dataset(str(index), data=np.asarray(array, np.float32))
+        if state.model_checksum is not None:
+            file.create_dataset("model_checksum", data=np.array([state.model_checksum], np.uint32))
         for rank, stream in enumerate(state.streams):
             file.create_dataset(f"streams/{rank}", data=np.frombuffer(stream, np.uint8))
 
@@ -68,6 +72,7 @@ def read_state(path: str | Path) -> dict[str, Any]:
         return {"iteration": int(np.ravel(file["iter"])[0]), "learned_net": name.rstrip(b"\0").decode(),
                 "current_step": int(np.ravel(file["current_step"])[0]),
                 "history": [np.array(history[str(i)], np.float32) for i in range(len(history))],
+                "model_checksum": int(np.ravel(file["model_checksum"])[0]) if "model_checksum" in file else None,
                 "streams": [np.array(streams[str(i)]).tobytes() for i in range(len(streams))]}
 
 
@@ -94,8 +99,10 @@ def _reading(path: str | Path) -> Iterator[Any]:
     try:
         with _h5py().File(path, "r") as file:
             yield file
-    except OSError as error:
-        raise UserError(f"{path}: truncated, or not an HDF5 file") from error
+    except UserError:
+        raise
+    except UNREADABLE as error:
+        raise UserError(f"{path}: truncated or damaged, or not such an HDF5 file") from error
 
 
 def _h5py() -> Any:

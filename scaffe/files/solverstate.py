@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from scaffe.errors import UserError
 from scaffe.files import hdf5
 from scaffe.files.atomic import replacing
-from scaffe.files.blobs import blob_array, blob_parts, fields_around, read_with_blobs
-from scaffe.files.wire import delimited
+from scaffe.files.blobs import blob_array, blob_parts, fields_around, read_bytes, read_with_blobs
+from scaffe.files.wire import FIXED32, delimited, varint
 from scaffe.proto import caffe_pb2
 
 HISTORY, HISTORY_TAG = 3, b"\x1a"  # field 3 of SolverState
+CHECKSUM_TAG = varint(1703 << 3 | FIXED32)  # field 1703, always the last
 
 
 @dataclass
@@ -27,6 +31,7 @@ class SolverState:
         current_step: steps of the learning rate policy behind us.
         history: the update rule's arrays, float32, in Caffe's order.
         streams: each rank's place in its random stream (ours; Caffe passes it over).
+        model_checksum: ``checksum`` of the trained net's file (ours); None where the writer kept none.
     """
 
     iteration: int
@@ -34,6 +39,7 @@ class SolverState:
     current_step: int = 0
     history: list[np.ndarray] = field(default_factory=list)
     streams: list[bytes] = field(default_factory=list)
+    model_checksum: int | None = None
 
 
 def write_state(path: str | Path, state: SolverState) -> None:
@@ -42,19 +48,26 @@ def write_state(path: str | Path, state: SolverState) -> None:
         hdf5.write_state(path, state)
         return
     message = caffe_pb2.SolverState(iter=state.iteration, learned_net=state.learned_net,
-                                    current_step=state.current_step, streams=state.streams)
+                                    current_step=state.current_step, streams=state.streams,
+                                    model_checksum=state.model_checksum)
     head, tail = fields_around(message, HISTORY)
+    crc = 0
     with replacing(path) as file:
-        file.write(head)
-        for array in state.history:
-            n_bytes, pieces = blob_parts(array)
-            for piece in (delimited(HISTORY_TAG, n_bytes), *pieces):
-                file.write(piece)
-        file.write(tail)
+        for piece in (head, *_history_parts(state.history), tail):
+            crc = zlib.crc32(piece, crc)
+            file.write(piece)
+        file.write(CHECKSUM_TAG + crc.to_bytes(4, "little"))
+
+
+def _history_parts(history: list[np.ndarray]) -> Iterator[Any]:
+    for array in history:
+        n_bytes, pieces = blob_parts(array)
+        yield delimited(HISTORY_TAG, n_bytes)
+        yield from pieces
 
 
 def read_state(path: str | Path) -> SolverState:
-    """A state from either kind of file. Raises UserError: no such file, truncated, or not a solver state."""
+    """A state from either kind of file. Raises UserError: no such file, damaged, or not a solver state."""
     if str(path).endswith(".h5"):
         return SolverState(**hdf5.read_state(path))
     message, blobs = read_with_blobs(path, caffe_pb2.SolverState)
@@ -64,4 +77,11 @@ def read_state(path: str | Path) -> SolverState:
         raise UserError(f"{path}: {error}") from error
     if not message.HasField("iter"):
         raise UserError(f"{path}: holds no iteration; a .solverstate was expected")
-    return SolverState(message.iter, message.learned_net, message.current_step, history, list(message.streams))
+    if message.HasField("checksum") and message.checksum != _checksum_of_rest(path):
+        raise UserError(f"{path}: damaged: its checksum does not fit its contents")
+    return SolverState(message.iter, message.learned_net, message.current_step, history, list(message.streams),
+                       message.model_checksum if message.HasField("model_checksum") else None)
+
+
+def _checksum_of_rest(path: str | Path) -> int:
+    return zlib.crc32(memoryview(read_bytes(path))[:-len(CHECKSUM_TAG) - 4])

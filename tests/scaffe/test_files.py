@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from scaffe.errors import UserError
-from scaffe.files import SolverState, read_mean, read_model, read_state, write_mean, write_model, write_state
+from scaffe.files import (
+    SolverState,
+    checksum,
+    read_mean,
+    read_model,
+    read_state,
+    write_mean,
+    write_model,
+    write_state,
+)
 from scaffe.proto import caffe_pb2
 
 RNG = np.random.RandomState(3)
@@ -101,15 +110,40 @@ def test_every_cut_of_a_file_is_told(tmp_path):
 @pytest.mark.parametrize("ending", ["", ".h5"])
 def test_state_round_trip(tmp_path, ending):
     path = tmp_path / f"s.solverstate{ending}"
-    state = SolverState(7, "m.caffemodel", 2, WEIGHTS, [b"\x01\x02", b"\x03\x04"])
+    state = SolverState(7, "m.caffemodel", 2, WEIGHTS, [b"\x01\x02", b"\x03\x04"], 4000000000)
     write_state(path, state)
     found = read_state(path)
     assert (found.iteration, found.learned_net, found.current_step) == (7, "m.caffemodel", 2)
-    assert found.streams == state.streams
+    assert (found.streams, found.model_checksum) == (state.streams, 4000000000)
     assert [h.tobytes() for h in found.history] == [w.tobytes() for w in WEIGHTS]
     if not ending:
         message = caffe_pb2.SolverState.FromString(path.read_bytes())
         assert (message.iter, list(message.history[0].shape.dim)) == (7, [2, 3, 1, 5])
+
+
+def test_a_flipped_bit_in_a_state_is_told(tmp_path):
+    path = tmp_path / "s"
+    write_state(path, SolverState(7, "m", 2, WEIGHTS))
+    raw = bytearray(path.read_bytes())
+    raw[-40] ^= 4
+    path.write_bytes(raw)
+    with pytest.raises(UserError, match="s: damaged: its checksum does not fit"):
+        read_state(path)
+
+
+def test_checksum_is_crc32(tmp_path):
+    (tmp_path / "f").write_bytes(b"123456789")
+    assert checksum(tmp_path / "f") == 0xCBF43926  # the check value of CRC-32/ISO-HDLC
+    with pytest.raises(UserError, match="no such file"):
+        checksum(tmp_path / "none")
+
+
+def test_caffes_own_states_without_our_fields_are_read(tmp_path):
+    state = caffe_pb2.SolverState(iter=9, learned_net="m", current_step=0)
+    state.history.add(data=[1, 2]).shape.dim.append(2)
+    (tmp_path / "s").write_bytes(state.SerializeToString())
+    found = read_state(tmp_path / "s")
+    assert (found.iteration, found.history[0].tolist(), found.model_checksum) == (9, [1, 2], None)
 
 
 def test_mean_round_trip(tmp_path):

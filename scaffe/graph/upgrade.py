@@ -29,8 +29,9 @@ def upgrade_net(net: Any) -> Any:
         new = upgrade_v0(new)
     if new.layers:
         new = upgrade_v1(new)
+        for layer in new.layer:  # in today's nets these fields say nothing, but for WindowData's scale
+            _move_transform(layer)
     for layer in new.layer:
-        _move_transform(layer)
         if layer.type == "BatchNorm" and len(layer.param) == 3:
             for spec in layer.param:  # statistics, not weights: old files said so by hand, some wrongly
                 spec.lr_mult = spec.decay_mult = 0

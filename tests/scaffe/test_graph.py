@@ -101,6 +101,14 @@ def test_v1_types_names_and_sharing_move():
     assert (first.inner_product_param.num_output, first.include[0].phase, list(first.loss_weight)) == (7, TEST, [2])
 
 
+def test_only_old_nets_transformations_move():
+    made = upgrade_net(net('layers { type: IMAGE_DATA image_data_param { scale: 2 mirror: true new_width: 3 } }'))
+    assert (made.layer[0].transform_param.scale, made.layer[0].transform_param.mirror) == (2, True)
+    assert made.layer[0].image_data_param == caffe_pb2.ImageDataParameter(new_width=3)
+    made = upgrade_net(net('layer { type: "WindowData" window_data_param { scale: 2 } }'))
+    assert (made.layer[0].window_data_param.scale, made.layer[0].HasField("transform_param")) == (2, False)
+
+
 def test_input_fields_become_a_layer():
     made = upgrade_net(net('input: "data" input: "im_info" input_dim: 1 input_dim: 3 input_dim: 8 input_dim: 9 '
                            'input_dim: 2 input_dim: 1 input_dim: 1 input_dim: 4 layer { name: "x" }'))

@@ -1,0 +1,191 @@
+"""Images per second of training, forward, backward and SGD, against PyTorch on the same nets, weights and threads.
+
+    python benchmarks/compute.py [--peer PYTHON_WITH_TORCH] [--threads N] [--rounds N] [NET ...]
+
+First both compute loss and gradients of the same batch from the same weights. Then they take turns: ours, PyTorch as
+it comes (NCHW, default SGD) and PyTorch's best variant for that net (channels_last, fused or foreach SGD; found first).
+The ratios are of median step times. Without a peer, ours only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
+
+from nets.architectures import ARCHITECTURES, BATCHES  # noqa: E402
+from nets.prototxt import prototxt  # noqa: E402
+
+from collectives.communicator import Communicator  # noqa: E402
+from layers.layer import TEST, TRAIN, Context  # noqa: E402
+from layers.random import Stream  # noqa: E402
+from scaffe import graph  # noqa: E402
+from scaffe.build import build_net  # noqa: E402
+from scaffe.net import Net  # noqa: E402
+from scaffe.proto import caffe_pb2  # noqa: E402
+from scaffe.proto.text import parse_text  # noqa: E402
+from scaffe.setup import load_kernels  # noqa: E402
+from scaffe.solver import Solver  # noqa: E402
+
+PEER = Path(__file__).parent / "peers" / "torch_nets.py"
+VARIANTS = ("plain", "fused", "channels_last", "channels_last+fused", "channels_last+foreach")
+TOLERANCE = 2e-3
+ROUND_SECONDS = 1.0
+
+
+class Ours:
+    """Our solver on one rank, fed with one batch.
+
+    Args:
+        name, batch: the net and its batch.
+        kernels: the CPU's, set to the threads wanted.
+    """
+
+    def __init__(self, name: str, batch: int, kernels: object) -> None:
+        self._message = parse_text(prototxt(name, batch), caffe_pb2.NetParameter)
+        self._context = {phase: Context(phase, kernels, rng=Stream(1701)) for phase in (TRAIN, TEST)}
+        self.net = self._build(TRAIN)
+        rng = np.random.default_rng(1)
+        self.batch = {"data": rng.standard_normal(self.net.blobs["data"].shape, np.float32),
+                      "label": rng.integers(0, ARCHITECTURES[name]().n_classes, batch)}
+        self._feed(self.net)
+        param = parse_text('base_lr: 1e-4 momentum: 0.9 weight_decay: 5e-4 lr_policy: "fixed"',
+                           caffe_pb2.SolverParameter)
+        self.solver = Solver(param, self.net, [], Communicator.single())
+
+    def _build(self, phase: int, trained: Net | None = None) -> Net:
+        message = caffe_pb2.NetParameter()
+        message.CopyFrom(self._message)
+        return build_net(graph.prepare(message, phase), self._context[phase], trained)
+
+    def _feed(self, net: Net) -> None:
+        for name, values in self.batch.items():
+            net.blobs[name].data = values
+
+    def step(self, n_steps: int) -> float:
+        """Train so many steps. Returns the seconds."""
+        start = time.perf_counter()
+        self.solver.step(n_steps)
+        return time.perf_counter() - start
+
+    def check(self) -> tuple[float, float]:
+        """Loss and norm of the gradients without dropout."""
+        net = self._build(TEST, self.net)
+        self._feed(net)
+        loss = net.forward_backward()
+        squares = sum(float(np.square(blob.diff, dtype=np.float64).sum()) for n in net.nodes for blob in n.layer.blobs)
+        return loss, squares ** 0.5
+
+    def save(self, path: Path) -> None:
+        """The batch and the weights, for the peer."""
+        arrays = dict(self.batch)
+        for node in self.net.nodes:
+            for blob, part in zip(node.layer.blobs, ("weight", "bias")):
+                arrays[f"{node.name}.{part}"] = blob.data
+        np.savez(path, **arrays)
+
+
+class Theirs:
+    """PyTorch in its own process."""
+
+    def __init__(self, peer: str, name: str, n_threads: int, path: Path) -> None:
+        self._process = subprocess.Popen([peer, str(PEER), name, str(n_threads), str(path)], stdin=subprocess.PIPE,
+                                         stdout=subprocess.PIPE, text=True)
+        answer = self._answer()
+        self.loss, self.norm = answer["loss"], answer["norm"]
+
+    def step(self, variant: str, n_steps: int) -> float:
+        """Train so many steps that way. Returns the seconds."""
+        self._tell(f"{variant} {n_steps}")
+        return self._answer()["seconds"]
+
+    def find_best(self) -> str:
+        """The fastest variant; the others but ``plain`` are dropped."""
+        seconds = {}
+        for variant in VARIANTS:
+            self.step(variant, 1)
+            n_steps = _n_steps(self.step(variant, 1))
+            seconds[variant] = min(self.step(variant, n_steps) / n_steps for _ in range(2))
+            if seconds[variant] > min(seconds.values()) and variant != "plain":
+                self._tell(f"drop {variant}")
+        return min(seconds, key=seconds.__getitem__)
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate(timeout=60)
+
+    def _tell(self, line: str) -> None:
+        print(line, file=self._process.stdin, flush=True)
+
+    def _answer(self) -> dict[str, float]:
+        return json.loads(self._process.stdout.readline() or "{}")  # type: ignore[union-attr]
+
+
+def _n_steps(seconds: float) -> int:
+    """How many steps make a round."""
+    return max(round(ROUND_SECONDS / seconds), 1)
+
+
+def verify(ours: Ours, theirs: Theirs) -> None:
+    """Stop unless both sides compute the same."""
+    for what, mine, other in zip(("loss", "norm of the gradients"), ours.check(), (theirs.loss, theirs.norm)):
+        if not np.isclose(mine, other, rtol=TOLERANCE):
+            raise SystemExit(f"the {what} differs: {mine} here, {other} in PyTorch")
+
+
+def race(name: str, batch: int, args: argparse.Namespace, kernels: object) -> str:
+    """One net's row of the table."""
+    ours = Ours(name, batch, kernels)
+    sides = {"ours": ours.step}
+    best = "-"
+    if args.peer:
+        with tempfile.TemporaryDirectory() as folder:
+            ours.save(Path(folder, "net.npz"))
+            theirs = Theirs(args.peer, name, args.threads, Path(folder, "net.npz"))
+        verify(ours, theirs)
+        best = theirs.find_best()
+        sides |= {"plain": lambda n: theirs.step("plain", n), "best": lambda n: theirs.step(best, n)}
+    steps = {side: _n_steps(min(step(1) for _ in range(3))) for side, step in sides.items()}
+    seconds: dict[str, list[float]] = {side: [] for side in sides}
+    for _ in range(args.rounds):
+        for side, step in sides.items():
+            seconds[side].append(step(steps[side]) / steps[side])
+    if args.peer:
+        theirs.close()
+    return _row(name, batch, {side: median(times) for side, times in seconds.items()}, best)
+
+
+def _row(name: str, batch: int, seconds: dict[str, float], best: str) -> str:
+    rates = [f"{batch / seconds[s]:12.1f}" if s in seconds else f"{'-':>12s}" for s in ("ours", "plain", "best")]
+    ratios = [f"{seconds[s] / seconds['ours']:8.2f}" if s in seconds else f"{'-':>8s}" for s in ("plain", "best")]
+    return f"{name:14s} {batch:5d} {''.join(rates)} {''.join(ratios)}  {best}"
+
+
+def main() -> None:
+    """Print a table of the nets asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("nets", nargs="*", metavar="NET", help=f"of {', '.join(BATCHES)}; all if none is named")
+    parser.add_argument("--peer", help="a Python that has torch")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    kernels = load_kernels(args.threads)
+    if not args.peer:
+        print("# no --peer with PyTorch given: ours only")
+    print(f"# {args.threads} thread(s), images/s, medians of {args.rounds} rounds; {kernels.describe()}")
+    print("net            batch         ours       torch  torch best  x torch  x best  best")
+    for name in args.nets or BATCHES:
+        print(race(name, BATCHES[name], args, kernels), flush=True)
+
+
+if __name__ == "__main__":
+    main()

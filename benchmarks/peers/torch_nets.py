@@ -1,0 +1,119 @@
+"""PyTorch's training steps of the same nets, in its own interpreter; driven by ``benchmarks/compute.py``.
+
+    python torch_nets.py NET THREADS FILE.npz
+
+FILE holds the images, the labels and every layer's weights. Prints, without dropout, the loss and the norm of all
+gradients as JSON; then, for every line "VARIANT N_STEPS" on its input, trains that many steps and prints the seconds.
+A variant is ``plain`` (NCHW, default SGD) or a mixture of ``channels_last``, ``fused`` and ``foreach`` joined by +.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from nets.architectures import ARCHITECTURES  # noqa: E402
+
+
+def module(net, op, files):
+    """The PyTorch module of one operation, with the weights of the file."""
+    o = op.options
+    if op.kind in ("conv", "fc"):
+        weight = torch.from_numpy(files[f"{op.name}.weight"])
+        if op.kind == "conv":
+            made = nn.Conv2d(o["n_in"], net.channels[op.top], o["kernel"], o["stride"], o["pad"], groups=o["group"])
+        else:
+            made = nn.Linear(weight.shape[1], weight.shape[0])
+        made.load_state_dict({"weight": weight, "bias": torch.from_numpy(files[f"{op.name}.bias"])})
+        return nn.Sequential(nn.Flatten(), made) if op.kind == "fc" else made
+    kinds = {
+        "relu": lambda: nn.ReLU(inplace=True),
+        "max": lambda: nn.MaxPool2d(o["kernel"], o["stride"], o["pad"], ceil_mode=True),
+        "ave": lambda: nn.AvgPool2d(o["kernel"], o["stride"], o["pad"], ceil_mode=True),
+        "lrn": lambda: nn.LocalResponseNorm(5, o["alpha"], o["beta"], 1.0),
+        "dropout": lambda: nn.Dropout(o["ratio"], inplace=True),
+        "concat": lambda: None,
+        "loss": nn.CrossEntropyLoss,
+    }
+    return kinds[op.kind]()
+
+
+class Net(nn.Module):
+    """The operations in order; forward gives the weighted sum of the losses."""
+
+    def __init__(self, name, files):
+        super().__init__()
+        net = ARCHITECTURES[name]()
+        self.steps = [(op, module(net, op, files)) for op in net.ops]
+        self.parts = nn.ModuleList(made for _, made in self.steps if made is not None)
+
+    def forward(self, images, labels):
+        """The loss."""
+        blobs, loss = {"data": images, "label": labels}, 0.0
+        for op, made in self.steps:
+            values = [blobs[b] for b in op.bottoms]
+            value = torch.cat(values, 1) if op.kind == "concat" else made(*values)
+            if op.kind == "loss":
+                loss = loss + op.options["weight"] * value
+            blobs[op.top] = value
+        return loss
+
+
+class Variant:
+    """A net and its optimiser, as one way to use PyTorch has them."""
+
+    def __init__(self, name, how, files):
+        words = set(how.split("+"))
+        self.net = Net(name, files)
+        self.images, self.labels = torch.from_numpy(files["data"]), torch.from_numpy(files["label"])
+        if "channels_last" in words:
+            self.net = self.net.to(memory_format=torch.channels_last)
+            self.images = self.images.to(memory_format=torch.channels_last)
+        options = {word: True for word in ("fused", "foreach") if word in words}
+        self.sgd = torch.optim.SGD(self.net.parameters(), 1e-4, momentum=0.9, weight_decay=5e-4, **options)
+
+    def step(self):
+        """One step of training."""
+        self.sgd.zero_grad()
+        self.net(self.images, self.labels).backward()
+        self.sgd.step()
+
+
+def check(name, files):
+    """Loss and norm of the gradients without dropout."""
+    one = Variant(name, "plain", files)
+    one.net.eval()
+    loss = one.net(one.images, one.labels)
+    loss.backward()
+    squares = sum(float(p.grad.double().square().sum()) for p in one.net.parameters())
+    return {"loss": float(loss.detach()), "norm": squares ** 0.5}
+
+
+def main(name, threads, path):
+    """Serve timings until the input ends."""
+    torch.set_num_threads(int(threads))
+    files = dict(np.load(path))
+    print(json.dumps(check(name, files)), flush=True)
+    variants = {}
+    for line in sys.stdin:
+        how, n_steps = line.split()
+        if how == "drop":
+            variants.pop(n_steps, None)
+            continue
+        if how not in variants:
+            variants[how] = Variant(name, how, files)
+        one = variants[how]
+        start = time.perf_counter()
+        for _ in range(int(n_steps)):
+            one.step()
+        print(json.dumps({"seconds": time.perf_counter() - start}), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,8 +1,8 @@
 """Discrete-event simulation of plans on a machine: when does the last rank finish?
 
 Every rank runs its steps in order. A message leaves through the sender's port and arrives through the receiver's,
-each serving messages one after another in the order in which they are sent; the receiver then spends its overhead and
-the sum. Buffers for messages on their way are unlimited, and waiting for one's own sends is left out.
+each serving one message after another as they come (ranks that share a port take turns); the receiver then spends its
+overhead and the sum. Buffers for messages on their way are unlimited, and waiting for one's own sends is left out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names of algorithms: `B`, `C`, `CB-8`, `CCB-8-node`, `R`, `H`, `D`, `P`, `mpi`.
+"""Names of algorithms: `B`, `C`, `CB-8`, `CCB-8-node`, `R`, `H`, `D`, `P`, `T`, `mpi`.
 
 Trees are written as in S-Caffe (Awan et al., PPoPP'17, section 5): one letter a level from the lowest up, `C` a chain
 and `B` a binomial tree, then the group size of every level but the last: `CB-8` is chains of 8 ranks under a binomial
@@ -17,7 +17,7 @@ from .errors import CommError
 BY_NODE = 0
 """The group size that stands for `node`."""
 
-SHAPES = {"R": "ring", "H": "halving", "D": "doubling", "P": "pairwise", "mpi": "mpi"}
+SHAPES = {"R": "ring", "H": "halving", "D": "doubling", "P": "pairwise", "T": "twotree", "mpi": "mpi"}
 """Short name of what is not one tree -> its shape, the second part of its module's name."""
 
 _ALIASES = {"chain": "C", "binomial": "B", "rabenseifner": "H", "bruck": "D"}

@@ -153,7 +153,7 @@ def candidates(collective: str, topology: Topology) -> list[str]:
         raise CommError(f"no collective is called {collective!r}: known are {', '.join(COLLECTIVES)}")
     shared = topology.n_nodes < topology.n_ranks
     spans = topology.n_nodes > 1
-    flat = [name for name in ("C", "B", "R", "H", "D", "P") if topology.n_ranks > 1 and can(collective, name)]
+    flat = [name for name in ("C", "B", "R", "H", "D", "P", "T") if topology.n_ranks > 1 and can(collective, name)]
     above = [f"M{name}" for name in flat if name != "P"] if collective in ("reduce", "bcast", "allreduce") else []
     found = ["mpi", *(["M"] if shared and not spans else []), *(above if shared and spans else []), *flat]
     sizes = (["node"] if shared and spans else []) + [str(ranks) for ranks in (4, 8, 16) if ranks < topology.n_ranks]

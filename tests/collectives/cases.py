@@ -14,8 +14,8 @@ ALL_RANKS = range(1, 34)
 N_ELEMS = (0, 1, 37, 64)
 TREES = ("C", "B", "CB-4", "CC-3", "CCB-2-3", "CB-node")
 NAMES = {
-    "reduce": (*TREES, "H"),
-    "bcast": TREES,
+    "reduce": (*TREES, "H", "T"),
+    "bcast": (*TREES, "T"),
     "allreduce": (*TREES, "R", "H", "D"),
     "reduce_scatter": ("R", "H", "P"),
     "allgather": ("R", "D"),

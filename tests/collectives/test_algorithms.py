@@ -26,7 +26,7 @@ from tests.collectives.cases import (
 )
 
 every_name = pytest.mark.parametrize(("collective", "name"), EVERY_NAME)
-SAME_BITS_ANYWHERE = [pair for pair in EVERY_NAME if pair[1] not in ("R", "P") and "reduce" in pair[0]]
+SAME_BITS_ANYWHERE = [pair for pair in EVERY_NAME if pair[1] not in ("R", "P", "T") and "reduce" in pair[0]]
 
 
 @every_name
@@ -73,7 +73,8 @@ def test_layer_by_layer_gives_the_bits_of_the_whole_buffer(collective, name, n_r
         assert np.concatenate(layers).tobytes() == whole.tobytes()
 
 
-@pytest.mark.parametrize(("collective", "name"), [pair for pair in EVERY_NAME if "reduce" in pair[0]])
+@pytest.mark.parametrize(("collective", "name"), [pair for pair in EVERY_NAME if "reduce" in pair[0]
+                                                    and pair[1] != "T"])
 def test_chunk_length_does_not_change_bits(collective, name):
     payload = float_payload(7, 60)
     whole = _reduced(collective, name, topologies(7)[1], payload, 60)
@@ -121,12 +122,13 @@ def test_messages_are_no_longer_than_a_chunk(collective, name):
 @every_name
 def test_cost_is_as_stated(collective, name):
     module = importlib.import_module(f"collectives.algorithms.{collective}_{parse(name).shape}")
+    n_chunks = 2 if name == "T" else 1
     for n_ranks in range(2, 34):
         topology = Topology.from_ranks_per_node(n_ranks, 3)
         is_tree = parse(name).shape == "tree"
         stated = module.cost(tree.build(name, topology)) if is_tree else module.cost(n_ranks)
         n_elems = 64 * n_ranks
-        counted = measured_cost(planners.plans(collective, name, Call(topology, n_elems, n_elems)))
+        counted = measured_cost(planners.plans(collective, name, Call(topology, n_elems, n_elems // n_chunks)))
         assert counted.rounds == stated.rounds
         assert (counted.sent, counted.received) == pytest.approx((stated.sent, stated.received))
 
@@ -139,7 +141,7 @@ def test_counts_of_one_plan():
 
 @pytest.mark.parametrize(("collective", "name", "words"), [
     ("gather", "C", "reduce, bcast, allreduce, reduce_scatter, allgather"),
-    ("bcast", "R", "'R' cannot do bcast: tree can"),
+    ("bcast", "R", "'R' cannot do bcast: tree, twotree can"),
     ("reduce", "X", "'X'"),
     ("reduce", "mpi", "'mpi' cannot do reduce"),
 ])

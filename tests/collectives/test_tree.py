@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collectives import tree
+from collectives import tree, twotree
 from collectives.errors import CommError
 from collectives.topology import Topology
 from tests.collectives.cases import ALL_RANKS, TREES, topologies
@@ -76,3 +76,15 @@ def test_by_node_each_other_node_is_left_once(name, root):
                 if parent >= 0 and not topology.same_node(rank, parent)]
     leaving = sorted(topology.node_of_rank[rank] for rank in crossing)
     assert leaving == [node for node in range(4) if node != topology.node_of_rank[root]]
+
+
+def test_two_trees_have_nobody_inside_both():
+    for n_ranks in range(2, 34):
+        for topology in topologies(n_ranks):
+            first, second = twotree.build(topology, n_ranks // 2)
+            assert len(first.children[n_ranks // 2]) == len(second.children[n_ranks // 2]) == 1
+            for rank in range(n_ranks):
+                if rank != n_ranks // 2:
+                    assert not (first.children[rank] and second.children[rank])
+                    assert max(len(first.children[rank]), len(second.children[rank])) <= 2
+            assert max(first.heights) == max(second.heights) == (n_ranks - 1).bit_length()

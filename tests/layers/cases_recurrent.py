@@ -18,7 +18,7 @@ def recurrent(layer_type: str, n_states: int) -> list[Case]:
     return [
         Case(text + "}", (X, CONT), gradient=(0,), batch=False),
         Case(text + "}", (X, CONT, spread((2, 2), seed=2)), gradient=(0, 2), batch=False, label="static"),
-        Case(text + "expose_hidden: true }", (X.reshape(3, 2, 3, 1), CONT + 1, spread((2, 2), seed=2),
+        Case(text + "expose_hidden: true }", (X.reshape(3, 2, 3, 1), np.ones((3, 2)), spread((2, 2), seed=2),
                                               *STATES[:n_states]),
              gradient=(0, 2), n_tops=1 + n_states, tops=(0,), batch=False, label="exposed"),
     ]

@@ -1,8 +1,10 @@
-"""The Data layer: batches from a database, read ahead by the trainer's feed."""
+"""Layers of data from outside: batches read ahead by the trainer's feed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+import numpy as np
 
 from layers.blob import Blob
 from layers.errors import LayerError
@@ -37,8 +39,30 @@ class Data(Layer):
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """The next batch."""
         for blob, array in zip(top, self.feed.next()):
+            if array.size != blob.n_elems or _logical(array) != tuple(blob.shape):
+                blob.reshape(_logical(array))  # images of their own shapes, one a batch
             blob.data_flat[:] = array.reshape(-1)
 
     def close(self) -> None:
         """Stop the readers."""
         self.feed.close()
+
+
+@layer_types.register("ImageData", "WindowData")
+class ImageData(Data):
+    """Images and labels from a list of files, or windows cut out of images: two tops."""
+
+    n_tops = (2, 2)
+
+
+@layer_types.register("HDF5Data")
+class Hdf5Data(Data):
+    """The datasets of HDF5 files that have the tops' names."""
+
+    n_tops = (1, None)
+
+
+def _logical(array: np.ndarray) -> tuple[int, ...]:
+    """The shape in Caffe's order of an array in storage order."""
+    shape = array.shape
+    return (shape[0], shape[-1], *shape[1:-1]) if len(shape) >= 4 else shape

@@ -11,6 +11,9 @@ from layers.layer import TRAIN, Context
 from layers.random import Stream
 from scaffe.errors import UserError
 
+OPTIONS = {"Data": "data_param", "ImageData": "image_data_param", "HDF5Data": "hdf5_data_param",
+           "WindowData": "window_data_param"}
+
 
 def feed_opener(share: Share, seed: int, options: ReaderOptions) -> Callable[[Any, Context], Feed]:
     """``Context.open_feed`` for one net.
@@ -23,7 +26,7 @@ def feed_opener(share: Share, seed: int, options: ReaderOptions) -> Callable[[An
     common = Stream(seed)
 
     def open_feed(param: Any, context: Context) -> Feed:
-        batch_size = param.data_param.batch_size
+        batch_size = getattr(param, OPTIONS[param.type]).batch_size
         if context.phase == TRAIN and not share.weak and batch_size % share.ranks:
             raise UserError(f"batch_size {batch_size} is not divisible by {share.ranks} ranks; "
                             "change it, or train with -scal weak")

@@ -14,7 +14,7 @@ from data.share import TEST, TRAIN, Share
 from data.shuffle import shuffled
 from data.transform import Transform
 
-__all__ = ["TEST", "TRAIN", "ReaderOptions", "Share", "open_layer_feed"]
+__all__ = ["TEST", "TRAIN", "ReaderOptions", "Share", "layer_batch_size", "open_layer_feed"]
 
 Draw = Callable[[], int]
 
@@ -40,11 +40,18 @@ def open_layer_feed(param: Any, phase: int, share: Share, draw: Draw,
     return _OPENERS[param.type](param, phase, share, draw, options)
 
 
+def layer_batch_size(param: Any) -> int:
+    """The batch_size of a data layer's message, wherever its type keeps it. Raises DataError."""
+    if param.type not in _PARAMETERS:
+        raise DataError(f"no feed for layers of type {param.type!r}; known: {', '.join(_PARAMETERS)}")
+    return batch_size_of(getattr(param, _PARAMETERS[param.type]))
+
+
 def _open_data(param: Any, phase: int, share: Share, draw: Draw, options: ReaderOptions) -> Feed:
     from data.sources.database import open_database
 
     data, transform = param.data_param, Transform(transform_options(param.transform_param, phase))
-    n = batch_size_of(data)
+    n = layer_batch_size(param)
     source = open_database(data.source, colour_of(param.transform_param))
     order = InOrder(source.n_records)
     plan = Plan(share.visits(phase, n), share.batch_elems(phase, n), order, _transform_seed(transform, draw))
@@ -55,7 +62,7 @@ def _open_image_data(param: Any, phase: int, share: Share, draw: Draw, options: 
     from data.sources.image_list import ImageListSource
 
     data, transform = param.image_data_param, Transform(transform_options(param.transform_param, phase))
-    n = batch_size_of(data)
+    n = layer_batch_size(param)
     source = ImageListSource(data.source, data.root_folder, data.new_height, data.new_width, data.is_color)
     seeds = _ImageDataSeeds(data, transform, draw)
     if seeds.skip >= source.n_records:
@@ -72,7 +79,7 @@ def _open_hdf5_data(param: Any, phase: int, share: Share, draw: Draw, options: R
     if param.HasField("transform_param"):
         raise DataError("HDF5Data does not transform data; transform_param must not be given")
     data, tops = param.hdf5_data_param, list(param.top)
-    n = batch_size_of(data)
+    n = layer_batch_size(param)
     return hdf5_feed(data.source, tops, share.visits(phase, n), share.batch_elems(phase, n), data.shuffle, options)
 
 
@@ -80,7 +87,7 @@ def _open_window_data(param: Any, phase: int, share: Share, draw: Draw, options:
     from data.window_feed import WindowOptions, window_feed
 
     data, transform = param.window_data_param, transform_options(param.transform_param, phase)
-    n = batch_size_of(data)
+    n = layer_batch_size(param)
     window = WindowOptions(transform.crop_size, data.context_pad, data.crop_mode == "square", data.scale,
                            data.fg_threshold, data.bg_threshold, data.fg_fraction, data.cache_images, data.root_folder)
     if Transform(transform).draws_per_visit:
@@ -112,5 +119,7 @@ class _ImageDataSeeds:
         self.transform = _transform_seed(transform, draw, n_before=0)
 
 
+_PARAMETERS = {"Data": "data_param", "ImageData": "image_data_param", "HDF5Data": "hdf5_data_param",
+               "WindowData": "window_data_param"}
 _OPENERS: dict[str, Callable[..., Feed]] = {"Data": _open_data, "ImageData": _open_image_data,
                                             "HDF5Data": _open_hdf5_data, "WindowData": _open_window_data}

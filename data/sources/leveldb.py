@@ -1,6 +1,6 @@
 """Caffe's LevelDB databases, read only, by any number of processes at once, which LevelDB itself does not allow.
 
-Keys lie inside compressed blocks, so opening reads the whole database once; one of many gigabytes had better be LMDB.
+Keys lie inside compressed blocks, so opening reads the whole database once; convert_leveldb makes a large one an LMDB.
 """
 
 from __future__ import annotations
@@ -64,6 +64,14 @@ class LevelDbSource:
             gathered[to:to + n] = block[start:end]
         gathered.flags.writeable = False
         yield from datum_runs(gathered, spans, [self.name_of(int(record)) for record in records], self._colour)
+
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        """All keys and values, in key order. Raises DataError where the database is damaged."""
+        last, block = None, np.empty(0, np.uint8)
+        for key, (file, offset, n_bytes, start, end) in zip(self._keys, self._places.tolist()):
+            if (file, offset) != last:
+                last, block = (file, offset), self._block(file, offset, n_bytes)
+            yield key, block[start:end].tobytes()
 
     def name_of(self, record: int) -> str:
         """The path and the key."""

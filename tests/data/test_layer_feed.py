@@ -7,7 +7,7 @@ import pytest
 from google.protobuf import text_format
 
 from data.errors import DataError
-from data.layer_feed import TEST, TRAIN, ReaderOptions, Share, open_layer_feed
+from data.layer_feed import TEST, TRAIN, ReaderOptions, Share, layer_batch_size, open_layer_feed
 from data.parameters import read_mean
 from data.shuffle import shuffled
 from scaffe.proto import caffe_pb2
@@ -176,3 +176,9 @@ def test_hdf5_data_refuses_a_transformation():
 def test_window_data_wants_a_crop():
     with pytest.raises(DataError, match="crop_size"):
         open_feed(layer('type: "WindowData" window_data_param { source: "x" batch_size: 1 }'))
+
+
+@pytest.mark.parametrize(("kind", "field"), [("Data", "data_param"), ("ImageData", "image_data_param"),
+                                             ("HDF5Data", "hdf5_data_param"), ("WindowData", "window_data_param")])
+def test_the_batch_size_is_found_wherever_it_is(kind, field):
+    assert layer_batch_size(layer(f'type: "{kind}" {field} {{ batch_size: 7 }}')) == 7

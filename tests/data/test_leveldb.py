@@ -3,23 +3,17 @@
 import random
 import struct
 
+import lmdb
 import numpy as np
 import pytest
 
 from data.errors import DataError
 from data.sources.database import open_database
 from data.sources.leveldb import LevelDbSource
+from data.tools import convert_leveldb
 from tests.data.databases import datum, unlike_images, varint
 
 plyvel = pytest.importorskip("plyvel", reason="plyvel is not installed")
-
-
-def values_of(source):
-    """Each record's key and bytes."""
-    found = []
-    for key, (file, offset, n_bytes, start, end) in zip(source._keys, source._places.tolist()):
-        found.append((key, source._files.block(file, offset, n_bytes)[start:end].tobytes()))
-    return found
 
 
 def fill(folder, seed, compression, write_buffer_size, **options):
@@ -42,17 +36,17 @@ def fill(folder, seed, compression, write_buffer_size, **options):
 @pytest.mark.parametrize("write_buffer_size", [1 << 16, 1 << 24], ids=["tables", "log"])
 def test_entries_are_those_of_the_library(tmp_path, compression, write_buffer_size):
     expected = fill(tmp_path / "db", 1, compression, write_buffer_size)
-    assert values_of(LevelDbSource(tmp_path / "db")) == expected
+    assert list(LevelDbSource(tmp_path / "db").items()) == expected
 
 
 def test_after_it_was_opened_again(tmp_path):
     """Opening turns the log into a table and starts another log."""
     fill(tmp_path / "db", 1, "snappy", 1 << 24)
     expected = fill(tmp_path / "db", 2, "snappy", 1 << 24)
-    assert values_of(LevelDbSource(tmp_path / "db")) == expected
+    assert list(LevelDbSource(tmp_path / "db").items()) == expected
     with plyvel.DB(str(tmp_path / "db")) as database:
         database.compact_range()
-    assert values_of(LevelDbSource(tmp_path / "db")) == expected
+    assert list(LevelDbSource(tmp_path / "db").items()) == expected
 
 
 @pytest.fixture
@@ -63,6 +57,13 @@ def images_db(tmp_path):
         for i, image in enumerate(images):
             database.put(b"%08d" % i, datum(image, i))
     return tmp_path / "images", images
+
+
+def test_it_becomes_an_lmdb(images_db, tmp_path):
+    folder, images = images_db
+    assert convert_leveldb.main([str(folder), str(tmp_path / "out")]) == 0
+    with lmdb.open(str(tmp_path / "out"), readonly=True, lock=False) as env, env.begin() as transaction:
+        assert list(transaction.cursor()) == [(b"%08d" % i, datum(image, i)) for i, image in enumerate(images)]
 
 
 @pytest.mark.parametrize("as_table", [False, True])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from .select import Selector
 from .topology import Topology
 
 DEADLINE_VARIABLE = "SCAFFE_DEADLINE"
+LAST_WORDS_SECONDS = 0.2  # for the launcher to pass on what this rank printed: Open MPI's drops it otherwise
 
 
 class Communicator:
@@ -85,8 +87,9 @@ class Communicator:
 
     def barrier(self) -> None:
         """Return when every rank has called it."""
-        if self._comm is not None:
-            self._comm.Barrier()
+        if self._ranks is not None:
+            with self._ranks.engine.watch.for_any("barrier"):
+                self._comm.Barrier()
 
     def bcast(self, array: np.ndarray, root: int = 0, algorithm: str = "auto", chunk_bytes: int = 0) -> None:
         """Root's array on every rank."""
@@ -154,15 +157,15 @@ class Communicator:
 
     def bcast_object(self, value: Any = None, root: int = 0) -> Any:
         """Root's (picklable) value on every rank."""
-        return value if self._comm is None else self._comm.bcast(value, root)
+        return self._exchange("bcast", value, root, alone=value)
 
     def gather_objects(self, value: Any, root: int = 0) -> list[Any] | None:
         """Every rank's value, in rank order, on root; None elsewhere."""
-        return [value] if self._comm is None else self._comm.gather(value, root)
+        return self._exchange("gather", value, root, alone=[value])
 
     def allgather_objects(self, value: Any) -> list[Any]:
         """Every rank's value, in rank order, on every rank."""
-        return [value] if self._comm is None else self._comm.allgather(value)
+        return self._exchange("allgather", value, alone=[value])
 
     def agree(self, value: Any, what: str) -> None:
         """Raise the same CommError on every rank unless all ranks came with the same value."""
@@ -178,6 +181,7 @@ class Communicator:
         sys.stdout.flush()
         sys.stderr.flush()
         if self._comm is not None:
+            time.sleep(LAST_WORDS_SECONDS)
             self._comm.Abort(code)
         os._exit(code)
 
@@ -190,6 +194,12 @@ class Communicator:
     def _give_up(self, line: str) -> None:
         sys.stderr.write(f"{line}\n")
         self.abort(1)
+
+    def _exchange(self, call: str, *arguments: Any, alone: Any) -> Any:
+        if self._ranks is None:
+            return alone
+        with self._ranks.engine.watch.for_any(f"{call} of objects"):
+            return getattr(self._comm, call)(*arguments)
 
     def _job(self, collective: str, array: np.ndarray, out: np.ndarray | None, algorithm: str, chunk_bytes: int,
              **how: Any) -> tuple[Job, np.ndarray, np.ndarray]:
@@ -206,7 +216,7 @@ class Communicator:
     def _run(self, *call: Any, **how: Any) -> None:
         job = self._job(*call, **how)
         if self._ranks is not None:
-            self._ranks.engine.run(*job)
+            self._ranks.run(*job)
 
     def _submit(self, collective: str, *call: Any, **how: Any) -> Request:
         job = self._job(collective, *call, **how)

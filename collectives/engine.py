@@ -54,13 +54,12 @@ class Engine:
     def run(self, job: Job, array: np.ndarray, source: np.ndarray) -> None:
         """Take part in `job` with this rank's flat array, in place; MPI's own reductions read `source` instead.
 
-        Raises CommError on every rank where the ranks do not agree on the job.
+        The ranks have agreed on the job.
         """
-        if job not in self._agreed:
-            self._agree(job)
         self.watch.label = job.collective
         if job.algorithm == "mpi":
-            self._calls.run(job.collective, source, array, job.op, job.root)
+            with self.watch.for_any(job.collective):
+                self._calls.run(job.collective, source, array, job.op, job.root)
         elif above(job.algorithm) is None:
             self._run_plan(job, job.algorithm, array, Group(self._topology, job.root))
         else:
@@ -89,10 +88,16 @@ class Engine:
         plan = planners.plan(job.collective, algorithm, rank, call)
         return Execution(plan, array, job.op, self._transport, group.ranks)
 
-    def _agree(self, job: Job) -> None:
-        """Once per job: every rank checks all ranks' calls, and its own for what cannot be."""
-        fault = self._fault(job)
-        for rank, (other, its_fault) in enumerate(everyone := self._comm.allgather((job, fault))):
+    def agree(self, job: Job) -> None:
+        """Check, once per job, that all ranks make the same call and that it can be done.
+
+        Raises the same CommError on every rank where they do not or it cannot.
+        """
+        if job in self._agreed:
+            return
+        with self.watch.for_any(job.collective):
+            everyone = self._comm.allgather((job, self._fault(job)))
+        for rank, (other, its_fault) in enumerate(everyone):
             if its_fault:
                 raise CommError(its_fault, everywhere=True)
             if other != everyone[0][0]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from .plan import Plan, RecvReduce, Send
 from .program import Kind, compile_plan
 from .transport import Message, Transport
-from .watch import Watch
+from .watch import NONE, Watch
 
 RECEIVES_AHEAD = 8
 """Receives posted before their turn: enough to keep a link busy while a chunk is summed."""
@@ -28,7 +28,7 @@ class Execution:
         self._messages = self._make_messages(plan, peers)
         program = compile_plan(plan, RECEIVES_AHEAD)
         self.calls: list[Callable[[], object]] = [self._call(line.kind, line.step) for line in program]
-        self.waits_for = [peers[line.step] if line.kind in (Kind.AWAIT, Kind.SENT) else -1 for line in program]
+        self.waits_for = [peers[line.step] if line.kind in (Kind.AWAIT, Kind.SENT) else NONE for line in program]
 
     def run(self, watch: Watch) -> None:
         """Take part once. `watch` learns where this rank is, so that a missing peer can be named."""

@@ -39,9 +39,11 @@ def report_and_abort(communicator: Communicator, error: BaseException) -> None:
     else:
         if os.environ.get(TRACEBACK_VARIABLE):
             traceback.print_exception(error)
-        who = f"rank {communicator.rank}: " if communicator.n_ranks > 1 and not everywhere else ""
+        line, who = describe(error), f"rank {communicator.rank}"
+        if communicator.n_ranks > 1 and not everywhere and not line.startswith(who):
+            line = f"{who}: {line}"
         sys.stdout.flush()
-        sys.stderr.write(f"{who}{describe(error)}\n")
+        sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
     communicator.abort(130 if isinstance(error, KeyboardInterrupt) else 1)
 

@@ -31,17 +31,24 @@ class Ranks:
         self.topology = Topology(comm.allgather(self._node_comm.bcast(comm.rank)))
         self.windows = Windows(self._node_comm)
         self.engine = self._make_engine()
-        self._helper: Engine | None = None
+        self._helper = self._make_engine() if _may_use_threads() else None
         self._progress = ProgressThread()
-        self._is_threaded = _may_use_threads()
+
+    def run(self, job: Job, array: np.ndarray, source: np.ndarray) -> None:
+        """Run `job` on the caller's thread. Raises CommError on every rank where the ranks do not agree on it."""
+        self.engine.agree(job)
+        self.engine.run(job, array, source)
 
     def submit(self, label: str, job: Job, array: np.ndarray, source: np.ndarray) -> Request:
-        """Run `job` on the helper thread, or at once where MPI does not let two threads call it."""
-        if not self._is_threaded:
+        """Run `job` on the helper thread, or at once where MPI does not let two threads call it.
+
+        The ranks agree on the job here, in the order of the callers' program. Raises CommError as `run` does.
+        """
+        self.engine.agree(job)
+        helper = self._helper
+        if helper is None:
             self.engine.run(job, array, source)
             return Request.completed(label)
-        helper = self._helper or self._make_engine()
-        self._helper = helper
         return self._progress.submit(label, lambda: helper.run(job, array, source), helper.watch.text)
 
     def _make_engine(self) -> Engine:

@@ -34,7 +34,8 @@ class Selector:
         """The algorithm's name and the chunk in bytes, for a buffer of n_bytes that lies in a window or not."""
         if algorithm != "auto":
             return algorithm, chunk_bytes or self.default_chunk_bytes()
-        key = Key.of(collective, "shared" if is_shared else "host", self._topology)
+        place = "shared" if is_shared and self._topology.n_nodes < self._topology.n_ranks else "host"
+        key = Key.of(collective, place, self._topology)
         choice = self._table.choose(key, n_bytes)
         if choice is None or self._topology.n_ranks == 1 or not self._is_possible(collective, choice.algorithm):
             return "mpi", chunk_bytes or self.default_chunk_bytes()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 TICK_SECONDS = 0.5
+ANY, NONE = -2, -1
+"""Waiting for whichever rank is last, as MPI's own collectives do; not waiting."""
 
 
 class Watch:
@@ -22,7 +25,7 @@ class Watch:
         self._thread: threading.Thread | None = None
 
     def begin(self, waits_for: Sequence[int]) -> None:
-        """A collective begins; `waits_for[position]` is the peer that each of its calls waits for, or -1."""
+        """A collective begins; `waits_for[position]` is the peer that each of its calls waits for, ANY or NONE."""
         self.position, self._waits_for = 0, waits_for
         self._n_runs += 1
         if self._thread is None:
@@ -33,23 +36,35 @@ class Watch:
         """The collective is complete."""
         self._waits_for = ()
 
-    def peer(self) -> int:
-        """The rank waited for just now, -1 for none."""
-        waits_for, position = self._waits_for, self.position
-        return waits_for[position] if position < len(waits_for) else -1
+    @contextmanager
+    def for_any(self, label: str) -> Iterator[None]:
+        """Around a call of MPI's that returns when other ranks have made it too."""
+        self.label = label
+        self.begin((ANY,))
+        yield
+        self.end()
 
     def text(self) -> str:
         """For errors: which peer is waited for."""
-        peer = self.peer()
-        return f", waiting for rank {peer}" if peer >= 0 else ""
+        peer = self._peer()
+        return "" if peer == NONE else f", waiting for {_name(peer)}"
+
+    def _peer(self) -> int:
+        waits_for, position = self._waits_for, self.position
+        return waits_for[position] if position < len(waits_for) else NONE
 
     def _look(self) -> None:
         seen, since = (-1, -1), time.monotonic()
         while True:
             time.sleep(min(TICK_SECONDS, self._deadline / 4))
             now = (self._n_runs, self.position)
-            if now != seen or self.peer() < 0:
+            peer = self._peer()
+            if now != seen or peer == NONE:
                 seen, since = now, time.monotonic()
             elif time.monotonic() - since > self._deadline:
-                self._expired(f"rank {self._rank}: {self.label} has waited {self._deadline:g} s for rank {self.peer()}")
+                self._expired(f"rank {self._rank}: {self.label} has waited {self._deadline:g} s for {_name(peer)}")
                 return
+
+
+def _name(peer: int) -> str:
+    return "another rank" if peer == ANY else f"rank {peer}"

@@ -1,0 +1,99 @@
+"""Every algorithm of every collective: dtypes, ops, roots, lengths, places, blocking or not, twice in a row."""
+
+from itertools import cycle, product
+
+import numpy as np
+import pytest
+import reference
+
+from collectives import CommError, planners
+from collectives.shared_levels import require
+
+NAMES = ("auto", "mpi", "M", "MC", "MB", "MR", "B", "C", "R", "H", "D", "P", "CB-2", "CC-2", "CCB-2-2", "CB-node")
+CHUNK_BYTES = 512
+LENGTHS = (0, 1, 13, CHUNK_BYTES // 8 + 1, 1009)
+DTYPES = ("float32", "float64", "float16", "int32", "int64")
+CASES = [(collective, name) for collective in reference.COLLECTIVES for name in NAMES
+         if name in ("auto", "mpi") or name.startswith("M") or planners.can(collective, name)]
+
+
+def run_twice(communicator, collective, how, rows, make, form):
+    """Two calls in a row on fresh values; the buffer after each."""
+    array = make(rows.shape[1], rows.dtype)
+    for _ in range(2):
+        array[:] = rows[communicator.rank]
+        request = getattr(communicator, form + collective)(array, **how)
+        if request is not None:
+            request.wait(20)
+            assert request.test()
+        yield array
+
+
+@pytest.mark.parametrize(("collective", "name"), CASES)
+def test_gives_what_numpy_gives(communicator, collective, name):
+    if name != "auto":
+        try:
+            require(collective, name, communicator.topology)
+        except CommError:
+            pytest.skip("cannot do this on these nodes")
+    n_ranks, rank = communicator.n_ranks, communicator.rank
+    kinds = cycle(product(DTYPES, reference.OPS))
+    places = cycle([communicator.alloc, np.empty])
+    roots = sorted({0, n_ranks // 2, n_ranks - 1}) if collective in ("reduce", "bcast") else [0]
+    n_rounds = 3 if n_ranks < 5 else 1
+    for n_elems, root, form, _ in product(LENGTHS, roots, ("", "i"), range(n_rounds)):
+        (dtype, op), make = next(kinds), next(places)
+        rows = reference.inputs(n_ranks, n_elems, dtype, op)
+        where, right = reference.expected(collective, rank, rows, op, root)
+        how = reference.arguments(collective, op, root) | {"algorithm": name, "chunk_bytes": CHUNK_BYTES}
+        for array in run_twice(communicator, collective, how, rows, make, form):
+            assert np.array_equal(array[where], right), (n_elems, dtype, op, root, form, make)
+
+
+@pytest.mark.parametrize("name", ["mpi", "M", "C", "auto"])
+@pytest.mark.parametrize("collective", ["reduce", "allreduce"])
+def test_out_leaves_the_input_as_it_was(communicator, collective, name):
+    if name == "M" and communicator.topology.n_nodes > 1:
+        pytest.skip("ranks on several nodes")
+    rows = reference.inputs(communicator.n_ranks, 1009, "float32", "sum")
+    given, out = rows[communicator.rank].copy(), np.zeros(1009, np.float32)
+    getattr(communicator, collective)(given, algorithm=name, out=out)
+    where, right = reference.expected(collective, communicator.rank, rows, "sum", 0)
+    assert np.array_equal(out[where], right)
+    assert np.array_equal(given, rows[communicator.rank])
+
+
+@pytest.mark.parametrize("collective", reference.COLLECTIVES)
+def test_long_private_buffers_go_through_the_staging_memory_in_pieces(communicator, collective):
+    if communicator.topology.n_nodes > 1:
+        pytest.skip("ranks on several nodes")
+    rows = reference.inputs(communicator.n_ranks, 300_007, "float32", "sum")
+    array = rows[communicator.rank].copy()
+    getattr(communicator, collective)(array, algorithm="M")
+    where, right = reference.expected(collective, communicator.rank, rows, "sum", 0)
+    assert np.array_equal(array[where], right)
+
+
+@pytest.mark.parametrize("name", ["auto", "M", "MC", "C", "B", "CB-2", "CC-2", "D"])
+def test_layer_by_layer_gives_the_bits_of_the_whole(communicator, name):
+    if name == "M" and communicator.topology.n_nodes > 1:
+        pytest.skip("ranks on several nodes")
+    cuts, n_elems = [0, 1, 70, 71, 2000, 7001], 7001
+    values = np.random.default_rng(communicator.rank).standard_normal(n_elems).astype(np.float32)
+    whole, layers, helped = (communicator.alloc(n_elems) for _ in range(3))
+    for array in (whole, layers, helped):
+        array[:] = values
+    collective = "allreduce" if name == "D" else "reduce"
+    name = "C" if name == "auto" and communicator.n_ranks == 1 else name
+    run, submit = getattr(communicator, collective), getattr(communicator, f"i{collective}")
+    how = {"algorithm": "M" if name == "auto" and communicator.topology.n_nodes == 1 else name.replace("auto", "MC")}
+    run(whole, **how)
+    pieces = list(zip(cuts, cuts[1:]))
+    for start, stop in reversed(pieces):
+        run(layers[start:stop], chunk_bytes=400, **how)
+    requests = [submit(helped[start:stop], chunk_bytes=1200, **how) for start, stop in pieces]
+    for request in requests:
+        request.wait(20)
+    if collective == "allreduce" or communicator.rank == 0:
+        assert np.array_equal(whole.view(np.int32), layers.view(np.int32))
+        assert np.array_equal(whole.view(np.int32), helped.view(np.int32))

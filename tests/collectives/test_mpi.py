@@ -1,0 +1,125 @@
+"""The tests in mpi/ under a launcher, one job a rank count; and what an MPI job does when a rank fails.
+
+MPIRUN and MPI_PYTHON choose another MPI: `MPIRUN=.venv-mpich/bin/mpirun MPI_PYTHON=.venv-mpich/bin/python pytest ...`.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+PYTHON = os.environ.get("MPI_PYTHON", sys.executable)
+MPIRUN = os.environ.get("MPIRUN") or str(Path(sys.executable).parent / "mpirun")
+ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_osc": "^ucx",
+               "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMPI_MCA_mpi_yield_when_idle": "1",
+               "PYTHONPATH": str(HERE.parents[1])}
+
+pytestmark = pytest.mark.skipif(shutil.which(MPIRUN) is None, reason=f"no {MPIRUN}")
+
+
+def job(n_ranks, arguments, **environment):
+    """Run python with `arguments` on n_ranks ranks."""
+    return subprocess.run([MPIRUN, "-np", str(n_ranks), PYTHON, *arguments], capture_output=True, text=True, timeout=150,
+                          env=os.environ | ENVIRONMENT | environment, errors="replace", check=False)
+
+
+@pytest.mark.parametrize(("n_ranks", "ranks_per_node"), [(1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (8, 0), (5, 2), (4, 2)])
+def test_collectives_on(n_ranks, ranks_per_node):
+    result = job(n_ranks, ["-m", "pytest", "--with-mpi", "-x", "-q", "--color=no", str(HERE / "mpi")],
+                 SCAFFE_RANKS_PER_NODE=str(ranks_per_node))
+    assert result.returncode == 0, (result.stdout + result.stderr)[-6000:]
+
+
+PRELUDE = """
+import os, signal, sys, threading, time
+import numpy as np
+from collectives import Communicator
+c = Communicator.world()
+c.install_excepthook()
+x = c.alloc(1000)
+c.allreduce(x, algorithm="M"), c.allreduce(x, algorithm="C")
+"""
+
+
+@pytest.mark.parametrize("body", [
+    "if c.rank == 1: raise RuntimeError('lost my way\\nsecond line')",
+    "if c.rank == 1: threading.Thread(target=lambda: 1 / 0).start()",
+])
+def test_an_uncaught_exception_ends_the_job_with_one_line(body):
+    started = time.monotonic()
+    result = job(3, ["-c", f"{PRELUDE}{body}\nc.reduce(x, algorithm='M')\nif c.rank == 1: time.sleep(60)\nc.barrier()"])
+    assert result.returncode != 0
+    assert time.monotonic() - started < 30
+    lines = [line for line in result.stderr.splitlines() if line.startswith("rank 1: ")]
+    assert len(lines) == 1
+    assert "lost my way" in lines[0] or "ZeroDivisionError" in lines[0]
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("algorithm", ["M", "C"])
+@pytest.mark.parametrize("form", ["", "i"])
+def test_a_silent_peer_is_named_within_the_deadline(algorithm, form):
+    body = f"""
+if c.rank == 1: time.sleep(60)
+r = c.{form}allreduce(x, algorithm={algorithm!r})
+if r: r.wait()
+"""
+    started = time.monotonic()
+    result = job(2, ["-c", PRELUDE + body], SCAFFE_DEADLINE="2")
+    assert result.returncode != 0
+    assert time.monotonic() - started < 30
+    lines = [line for line in result.stderr.splitlines() if line.startswith("rank 0")]
+    assert len(lines) == 1
+    assert "for rank 1" in lines[0]
+
+
+def test_a_killed_rank_ends_the_job():
+    body = "if c.rank == 1: os.kill(os.getpid(), signal.SIGKILL)\nc.allreduce(x, algorithm='M')\nc.barrier()"
+    started = time.monotonic()
+    result = job(2, ["-c", PRELUDE + body])
+    assert result.returncode != 0
+    assert time.monotonic() - started < 30
+
+
+def test_an_error_of_all_ranks_is_said_once():
+    result = job(3, ["-c", f"{PRELUDE}c.agree(c.rank, 'the seed')"])
+    assert result.returncode != 0
+    assert result.stderr.count("the seed differs: rank 0 has 0, rank 1 has 1") == 1
+
+
+def test_below_multiple_requests_run_when_called():
+    body = """
+from collectives import Communicator
+import numpy as np
+c = Communicator.world("serialized")
+x = np.full(5, c.rank, np.float32)
+assert c.ireduce(x, algorithm="C").test()
+assert c.rank or (x == 1).all()
+"""
+    result = job(2, ["-c", body])
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count("MPI_THREAD_MULTIPLE") == 1
+
+
+@pytest.mark.parametrize("case", ["reduce", "allreduce", "bcast", "reduce_scatter", "allgather", "latency"])
+def test_benchmarks_verify_and_print_a_row_for_each_length(case):
+    result = job(2, ["-m", "scaffe", "bench", case, "-m", "4:32", "-a", "mpi,M,auto", "-i", "2", "-x", "1", "-c"])
+    assert result.returncode == 0, result.stderr
+    rows = [line.split() for line in result.stdout.splitlines() if line[:1].isdigit()]
+    assert [int(row[0]) for row in rows] == [4, 8, 16, 32]
+    n_columns = 1 if case == "latency" else 3
+    assert all(len(row) == 1 + n_columns + (case != "latency") and float(row[1]) > 0 for row in rows)
+
+
+def test_tune_writes_a_table_that_auto_reads(tmp_path):
+    table = tmp_path / "table.json"
+    quick = ["-m", "4:64", "-i", "1", "-x", "0", "-a", "mpi,C", "-c", "reduce", "--places", "host"]
+    result = job(2, ["-m", "scaffe", "tune", "-o", str(table), *quick])
+    assert result.returncode == 0, result.stderr
+    body = "from collectives import Communicator; import numpy as np; Communicator.world().reduce(np.ones(9))"
+    assert job(2, ["-c", body], SCAFFE_TABLE=str(table)).returncode == 0

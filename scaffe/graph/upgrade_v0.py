@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from scaffe.errors import UserError
@@ -45,22 +46,44 @@ def upgrade_v0(net: Any) -> Any:
     new = type(net)()
     new.CopyFrom(net)
     new.ClearField("layers")
-    pads = {layer.top[0]: layer for layer in net.layers if layer.layer.type == "padding"}
-    for old in net.layers:
-        if old.layer.type != "padding":
-            _upgrade_layer(old, new.layers.add(), pads)
+    for old in _fold_padding(net.layers):
+        _upgrade_layer(old, new.layers.add())
     return new
 
 
-def _upgrade_layer(old: Any, layer: Any, pads: dict[str, Any]) -> None:
+def _fold_padding(layers: Iterable[Any]) -> Iterator[Any]:
+    """The layers without padding layers, whose pad has gone to those that read them."""
+    makers: dict[str, Any] = {}
+    for old in layers:
+        folded = type(old)()
+        folded.CopyFrom(old)
+        for place, name in enumerate(old.bottom):
+            pad = makers.get(name)
+            if pad is not None and pad.layer.type == "padding":
+                _check_padding(pad, old)
+                folded.layer.pad = pad.layer.pad
+                folded.bottom[place] = pad.bottom[0]
+        makers.update(dict.fromkeys(old.top, old))
+        if old.layer.type != "padding":
+            yield folded
+
+
+def _check_padding(pad: Any, reader: Any) -> None:
+    if reader.layer.type not in ("conv", "pool") or len(reader.bottom) != 1:
+        raise UserError(f"the old padding layer {pad.layer.name!r} must stand before a conv or pool layer of one bottom, "
+                        f"not before {reader.layer.name!r} of type {reader.layer.type!r}")
+    if len(pad.bottom) != 1 or len(pad.top) != 1:
+        raise UserError(f"the old padding layer {pad.layer.name!r} takes one bottom and one top")
+
+
+def _upgrade_layer(old: Any, layer: Any) -> None:
     options = old.layer
     kind = options.type
     if kind not in TYPES:
         raise UserError(f"layer {options.name!r} is of the old type {kind!r}, which is unknown")
     layer.type = layer.DESCRIPTOR.fields_by_name["type"].enum_type.values_by_name[TYPES[kind]].number
+    layer.bottom.extend(old.bottom)
     layer.top.extend(old.top)
-    for name in old.bottom:
-        layer.bottom.append(_through_padding(name, kind, layer, pads))
     for field, value in options.ListFields():
         if field.name in COPIED:
             put(layer, field.name, value)
@@ -71,13 +94,3 @@ def _upgrade_layer(old: Any, layer: Any, pads: dict[str, Any]) -> None:
             if kind not in places:
                 raise UserError(f"layer {options.name!r} of the old type {kind!r} takes no {field.name}")
             put(getattr(layer, places[kind]), name, value)
-
-
-def _through_padding(name: str, kind: str, layer: Any, pads: dict[str, Any]) -> str:
-    if name not in pads:
-        return name
-    if kind not in ("conv", "pool"):
-        raise UserError(f"an old padding layer must stand before a conv or pool layer, not before {kind!r}")
-    put(getattr(layer, CONV if kind == "conv" else POOL), "pad", pads[name].layer.pad)
-    return pads[name].bottom[0]
-

@@ -40,6 +40,5 @@ def _upgrade_layer(old: Any, layer: Any) -> None:
         for index, value in enumerate(values):
             while len(layer.param) <= index:
                 layer.param.add()
-            if value or name != "name":
-                setattr(layer.param[index], name, value)
+            setattr(layer.param[index], name, value)
 

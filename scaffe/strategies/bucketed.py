@@ -63,7 +63,13 @@ class Broadcasts:
     def __init__(self, replica: Replica, buckets: Buckets, root: int) -> None:
         self._replica, self._buckets, self._root = replica, buckets, root
         self._pending = Pending(replica)
-        self.are_stale = True  # the root's initial or restored parameters go to all first
+        self.are_stale = False
+
+    def begin(self) -> None:
+        """Every rank begins with the root's parameters, initial or restored, frozen ones too."""
+        replica = self._replica
+        if replica.communicator.n_ranks > 1:
+            replica.communicator.bcast(replica.net.params.data, self._root, replica.algorithm)
 
     def post_all(self) -> None:
         """Post every bucket's broadcast, in the order that forward needs them, if parameters have changed."""

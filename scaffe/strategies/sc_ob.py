@@ -17,6 +17,10 @@ class ScOb(Strategy):
         super().__init__(replica)
         self._broadcasts = Broadcasts(replica, Buckets(replica), ROOT)
 
+    def begin(self) -> None:
+        """See Strategy."""
+        self._broadcasts.begin()
+
     def before_iteration(self) -> None:
         """Post the broadcasts."""
         self._broadcasts.post_all()

@@ -18,6 +18,10 @@ class ScObr(Strategy):
         self._broadcasts = Broadcasts(replica, self._buckets, ROOT)
         self._reductions = Pending(replica)
 
+    def begin(self) -> None:
+        """See Strategy."""
+        self._broadcasts.begin()
+
     def before_iteration(self) -> None:
         """Post the broadcasts."""
         self._broadcasts.post_all()

@@ -26,7 +26,7 @@ def opencv() -> ModuleType:
     try:
         import cv2
     except ImportError:
-        raise DataError("images need OpenCV: pip install 'scaffe[images]'") from None
+        raise DataError("images need OpenCV: pip install 'opencv-python-headless<5'") from None
     cv2.setNumThreads(0)
     return cv2
 

@@ -24,7 +24,7 @@ def h5py() -> ModuleType:
     try:
         import h5py
     except ImportError:
-        raise DataError("HDF5 files need h5py: pip install 'scaffe[hdf5]'") from None
+        raise DataError("HDF5 files need h5py: pip install h5py") from None
     return h5py
 
 

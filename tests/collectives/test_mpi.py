@@ -24,11 +24,12 @@ pytestmark = pytest.mark.skipif(shutil.which(MPIRUN) is None, reason=f"no {MPIRU
 
 def job(n_ranks, arguments, **environment):
     """Run python with `arguments` on n_ranks ranks."""
-    return subprocess.run([MPIRUN, "-np", str(n_ranks), PYTHON, *arguments], capture_output=True, text=True, timeout=150,
-                          env=os.environ | ENVIRONMENT | environment, errors="replace", check=False)
+    return subprocess.run([MPIRUN, "-np", str(n_ranks), PYTHON, *arguments], capture_output=True, text=True,
+                          timeout=150, env=os.environ | ENVIRONMENT | environment, errors="replace", check=False)
 
 
-@pytest.mark.parametrize(("n_ranks", "ranks_per_node"), [(1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (8, 0), (5, 2), (4, 2)])
+@pytest.mark.parametrize(("n_ranks", "ranks_per_node"),
+                         [(1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (8, 0), (5, 2)])
 def test_collectives_on(n_ranks, ranks_per_node):
     result = job(n_ranks, ["-m", "pytest", "--with-mpi", "-x", "-q", "--color=no", str(HERE / "mpi")],
                  SCAFFE_RANKS_PER_NODE=str(ranks_per_node))

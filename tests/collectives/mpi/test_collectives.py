@@ -40,7 +40,7 @@ def test_gives_what_numpy_gives(communicator, collective, name):
     kinds = cycle(product(DTYPES, reference.OPS))
     places = cycle([communicator.alloc, np.empty])
     roots = sorted({0, n_ranks // 2, n_ranks - 1}) if collective in ("reduce", "bcast") else [0]
-    n_rounds = 3 if n_ranks < 5 else 1
+    n_rounds = 2 if n_ranks < 4 else 1
     for n_elems, root, form, _ in product(LENGTHS, roots, ("", "i"), range(n_rounds)):
         (dtype, op), make = next(kinds), next(places)
         rows = reference.inputs(n_ranks, n_elems, dtype, op)

@@ -70,8 +70,8 @@ def charts(table: Sequence[Row], place: str) -> tuple[Chart, Chart]:
         return Line(name, [(row.n_bytes, row.seconds[name] * 1e6) for row in table])
 
     tuned = Line("tuned", [(row.n_bytes, row.seconds[row.tuned] * 1e6) for row in table])
-    return (Chart(f"Reduce, {place} (model): hierarchies", [line(BASELINE), *map(line, FIGURE_11)]),
-            Chart(f"Reduce, {place} (model): tuned", [line(BASELINE), line("B"), tuned]))
+    return (Chart(f"Figure 11 (model): reduce by hierarchies, {place}", [line(BASELINE), *map(line, FIGURE_11)]),
+            Chart(f"Figure 12 (model): tuned reduce, {place}", [line(BASELINE), line("B"), tuned]))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -70,8 +70,8 @@ def _fold_padding(layers: Iterable[Any]) -> Iterator[Any]:
 
 def _check_padding(pad: Any, reader: Any) -> None:
     if reader.layer.type not in ("conv", "pool") or len(reader.bottom) != 1:
-        raise UserError(f"the old padding layer {pad.layer.name!r} must stand before a conv or pool layer of one bottom, "
-                        f"not before {reader.layer.name!r} of type {reader.layer.type!r}")
+        raise UserError(f"the old padding layer {pad.layer.name!r} must stand before a conv or pool layer of one "
+                        f"bottom, not before {reader.layer.name!r} of type {reader.layer.type!r}")
     if len(pad.bottom) != 1 or len(pad.top) != 1:
         raise UserError(f"the old padding layer {pad.layer.name!r} takes one bottom and one top")
 

@@ -90,6 +90,26 @@ def test_v0_padding_and_options_move():
     assert [(p.lr_mult, p.decay_mult) for p in conv.param] == [(1, 1), (2, 0)]
 
 
+def test_v0_padding_takes_the_readers_place_for_pad_and_ends_where_its_blob_is_made_anew():
+    made = upgrade_net(net("""
+        layers { layer { name: "pad" type: "padding" pad: 3 } bottom: "x" top: "p" }
+        layers { layer { name: "c" type: "conv" pad: 1 } bottom: "p" top: "c" }
+        layers { layer { name: "q" type: "pool" } bottom: "c" top: "p" }
+        layers { layer { name: "r" type: "relu" } bottom: "p" top: "p" }"""))
+    assert [(layer.name, list(layer.bottom)) for layer in made.layer] == [("c", ["x"]), ("q", ["c"]), ("r", ["p"])]
+    assert list(made.layer[0].convolution_param.pad) == [3]
+
+
+@pytest.mark.parametrize(("reader", "said"), [
+    ('type: "relu" } bottom: "p"', "'pad' must stand before a conv or pool layer of one bottom, not before 'l' of type"),
+    ('type: "conv" } bottom: "p" bottom: "p"', "must stand before a conv or pool layer of one bottom"),
+])
+def test_v0_padding_before_other_layers_is_refused(reader, said):
+    with pytest.raises(UserError, match=said):
+        upgrade_net(net('layers { layer { name: "pad" type: "padding" pad: 3 } bottom: "x" top: "p" } '
+                        'layers { layer { name: "l" ' + reader + " }"))
+
+
 def test_v1_types_names_and_sharing_move():
     made = upgrade_net(net("""
         layers { name: "ip" type: INNER_PRODUCT bottom: "a" top: "b" param: "w" param: "" blob_share_mode: PERMISSIVE

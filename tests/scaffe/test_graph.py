@@ -101,7 +101,7 @@ def test_v0_padding_takes_the_readers_place_for_pad_and_ends_where_its_blob_is_m
 
 
 @pytest.mark.parametrize(("reader", "said"), [
-    ('type: "relu" } bottom: "p"', "'pad' must stand before a conv or pool layer of one bottom, not before 'l' of type"),
+    ('type: "relu" } bottom: "p"', "'pad' must stand before a conv or pool layer of one bottom, not before 'l'"),
     ('type: "conv" } bottom: "p" bottom: "p"', "must stand before a conv or pool layer of one bottom"),
 ])
 def test_v0_padding_before_other_layers_is_refused(reader, said):

@@ -40,7 +40,7 @@ class InnerProduct(Layer):
         if k != self.blobs[0].shape[0 if p.transpose else 1]:
             raise LayerError(f"the bottom {bottom[0].shape} gives {k} inputs, the weights are {self.blobs[0].shape}")
         m = bottom[0].count(0, self._axis)
-        self._plan = self.context.kernels.inner_product(m, p.num_output, k, p.transpose)
+        self._plan = self.context.kernels.inner_product(m, p.num_output, k, p.transpose, self.context.dtype)
         top[0].reshape((*bottom[0].shape[:self._axis], p.num_output))
         self._plain = None if is_plain(bottom[0]) else np.empty(bottom[0].shape, self.context.dtype)
         self._plain_top = None if is_plain(top[0]) else np.empty(top[0].shape, self.context.dtype)

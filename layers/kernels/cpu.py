@@ -41,8 +41,14 @@ def deconvolution(spec: ConvSpec) -> Any:
     return Deconvolution(convolution(spec))
 
 
-def inner_product(m: int, n: int, k: int, transpose: bool = False) -> Any:
+def inner_product(m: int, n: int, k: int, transpose: bool = False, dtype: np.dtype | type = np.float32) -> Any:
     """A plan for y (m, n) = x (m, k) wᵀ + b, w (n, k) or with transpose (k, n)."""
+    if dtype == np.float32 and min(m, n, k) > 0:
+        from layers.kernels.onednn.inner_product import InnerProduct as OnednnInnerProduct
+
+        made = _try(OnednnInnerProduct, m, n, k, transpose)
+        if made is not None:
+            return made
     from layers.kernels.dense import InnerProduct
 
     return InnerProduct(m, n, k, transpose)
@@ -68,16 +74,21 @@ def lrn(spec: LrnSpec) -> Any:
 
 def _onednn(kind: str, spec: Any) -> Any:
     """oneDNN's plan, or None where it is missing or has no kernel for the case."""
-    lib = library()
-    if lib is None or spec.dtype != np.float32 or 0 in spec.in_shape:
+    if spec.dtype != np.float32 or 0 in spec.in_shape:
         return None
     from layers.kernels.onednn.convolution import Convolution
     from layers.kernels.onednn.pooling import Pooling, can_pool
 
-    if kind == "pooling" and not can_pool(spec):
-        return None
+    if kind == "pooling":
+        return _try(Pooling, spec) if can_pool(spec) else None
+    return _try(Convolution, spec)
+
+
+def _try(plan: Any, *arguments: Any) -> Any:
+    """That plan on oneDNN; None where oneDNN is missing or has no kernel for it."""
+    lib = library()
     try:
-        return Convolution(lib, spec) if kind == "convolution" else Pooling(lib, spec)
+        return None if lib is None else plan(lib, *arguments)
     except OnednnError as error:
         if error.unimplemented:
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterator
-from ctypes import POINTER, byref, c_int, c_int64, c_size_t, c_void_p
+from ctypes import POINTER, byref, c_char, c_float, c_int, c_int64, c_size_t, c_void_p
 from ctypes.util import find_library
 from functools import cache
 from importlib import metadata
@@ -26,8 +26,8 @@ SIGNATURES: dict[str, list[Any]] = {
     "memory_create": [HANDLES, HANDLE, HANDLE, c_void_p],
     "memory_set_data_handle": [HANDLE, c_void_p],
     "post_ops_create": [HANDLES],
-    "post_ops_append_eltwise": [HANDLE, c_int, ctypes.c_float, ctypes.c_float],
-    "post_ops_append_sum": [HANDLE, ctypes.c_float, ctypes.c_int32, c_int],
+    "post_ops_append_eltwise": [HANDLE, c_int, c_float, c_float],
+    "post_ops_append_sum": [HANDLE, c_float, ctypes.c_int32, c_int],
     "primitive_attr_create": [HANDLES],
     "primitive_attr_set_post_ops": [HANDLE, HANDLE],
     "primitive_create": [HANDLES, HANDLE],
@@ -39,6 +39,12 @@ SIGNATURES: dict[str, list[Any]] = {
                                                           + [HANDLE] * 2,
     "pooling_forward_primitive_desc_create": [HANDLES, HANDLE, c_int, c_int] + [HANDLE] * 2 + [DIMS] * 5 + [HANDLE],
     "pooling_backward_primitive_desc_create": [HANDLES, HANDLE, c_int] + [HANDLE] * 2 + [DIMS] * 5 + [HANDLE] * 2,
+    "matmul_primitive_desc_create": [HANDLES, HANDLE] + [HANDLE] * 5,
+    "inner_product_forward_primitive_desc_create": [HANDLES, HANDLE, c_int] + [HANDLE] * 5,
+    "inner_product_backward_data_primitive_desc_create": [HANDLES, HANDLE] + [HANDLE] * 5,
+    "inner_product_backward_weights_primitive_desc_create": [HANDLES, HANDLE] + [HANDLE] * 6,
+    "matmul_primitive_desc_create": [HANDLES] + [HANDLE] * 6,
+    "sgemm": [c_char, c_char] + [c_int64] * 3 + [c_float, c_void_p, c_int64, c_void_p, c_int64, c_float, c_void_p, c_int64],
     "reorder_primitive_desc_create": [HANDLES, HANDLE, HANDLE, HANDLE, HANDLE, HANDLE],
 }
 
@@ -68,6 +74,7 @@ class Library:
         self.engine = self.make("engine_create", CPU, 0)
         self.stream = self.make("stream_create", self.engine, 1)
         self.execute = self._dll.dnnl_primitive_execute  # bare: the hot path checks its status itself
+        self.sgemm = self._dll.dnnl_sgemm
         self.set_data_handle = self._dll.dnnl_memory_set_data_handle
 
     def call(self, function: str, *args: Any) -> None:

@@ -73,7 +73,7 @@ class Primitive:
         """Run on these arrays. Raises OnednnError."""
         lib, places = self._lib, self._places
         for i, array in enumerate(arrays):
-            place = array.__array_interface__["data"][0]
+            place = place_of(array)
             if place != places[i]:
                 lib.set_data_handle(self._memories[i], place)
                 places[i] = place
@@ -94,6 +94,11 @@ class Reorder:
         attribute = sum_attribute(lib) if adds else None
         desc = lib.make("reorder_primitive_desc_create", source, lib.engine, target, lib.engine, attribute)
         self.run = Primitive(lib, desc, [(SRC, source), (DST, target)]).run
+
+
+def place_of(array: np.ndarray) -> int:
+    """The address of an array's memory."""
+    return array.__array_interface__["data"][0]
 
 
 def scratch(lib: Library, desc: Any) -> np.ndarray:

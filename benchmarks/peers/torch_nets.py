@@ -37,7 +37,7 @@ def module(net, op, files):
         "max": lambda: nn.MaxPool2d(o["kernel"], o["stride"], o["pad"], ceil_mode=True),
         "ave": lambda: nn.AvgPool2d(o["kernel"], o["stride"], o["pad"], ceil_mode=True),
         "lrn": lambda: nn.LocalResponseNorm(5, o["alpha"], o["beta"], 1.0),
-        "dropout": lambda: nn.Dropout(o["ratio"], inplace=True),
+        "dropout": lambda: nn.Dropout(o["ratio"]),
         "concat": lambda: None,
         "loss": nn.CrossEntropyLoss,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterator
-from ctypes import POINTER, byref, c_char, c_float, c_int, c_int64, c_size_t, c_void_p
+from ctypes import POINTER, byref, c_float, c_int, c_int64, c_size_t, c_void_p
 from ctypes.util import find_library
 from functools import cache
 from importlib import metadata
@@ -43,8 +43,6 @@ SIGNATURES: dict[str, list[Any]] = {
     "inner_product_forward_primitive_desc_create": [HANDLES, HANDLE, c_int] + [HANDLE] * 5,
     "inner_product_backward_data_primitive_desc_create": [HANDLES, HANDLE] + [HANDLE] * 5,
     "inner_product_backward_weights_primitive_desc_create": [HANDLES, HANDLE] + [HANDLE] * 6,
-    "matmul_primitive_desc_create": [HANDLES] + [HANDLE] * 6,
-    "sgemm": [c_char, c_char] + [c_int64] * 3 + [c_float, c_void_p, c_int64, c_void_p, c_int64, c_float, c_void_p, c_int64],
     "reorder_primitive_desc_create": [HANDLES, HANDLE, HANDLE, HANDLE, HANDLE, HANDLE],
 }
 
@@ -74,7 +72,6 @@ class Library:
         self.engine = self.make("engine_create", CPU, 0)
         self.stream = self.make("stream_create", self.engine, 1)
         self.execute = self._dll.dnnl_primitive_execute  # bare: the hot path checks its status itself
-        self.sgemm = self._dll.dnnl_sgemm
         self.set_data_handle = self._dll.dnnl_memory_set_data_handle
 
     def call(self, function: str, *args: Any) -> None:

@@ -15,8 +15,9 @@ from .measure import Column, Runner, time_call
 from .options import iterations, sizes
 from .payload import Payload
 
-HOPELESS = 3.0
-"""A candidate this many times slower than the fastest is left out of the next, longer messages' race twice running."""
+HOPELESS, HOPELESS_FROM_BYTES = 3.0, 1 << 20
+"""A candidate this many times slower than the fastest, for two lengths running of at least so many bytes, drops out:
+what loses on short messages may win on long ones, but not the other way."""
 SAME = 1.03
 """A candidate within this factor of the fastest goes on being chosen: fewer changes, same speed."""
 DEFAULT_CHUNKS = "61440,262144,1048576"
@@ -63,7 +64,7 @@ def _tune(communicator: Communicator, options: argparse.Namespace, collective: s
     winners: list[tuple[int, str, int]] = []
     for n_bytes in sizes(options.message_size, 4, options.step):
         figures = _measure(communicator, options, collective, place, n_bytes, race.starters(n_bytes))
-        winner = race.judge(figures, winners[-1][1:] if winners else None)
+        winner = race.judge(figures, n_bytes >= HOPELESS_FROM_BYTES, winners[-1][1:] if winners else None)
         winners.append((n_bytes, *winner))
         if communicator.rank == 0:
             others = "  ".join(f"{name}@{chunk}:{seconds * 1e6:.0f}"
@@ -86,11 +87,12 @@ class _Race:
         return [pair for pair in self._candidates
                 if self._n_lost[pair] < 2 and (pair[1] == self._smallest or pair[1] < n_bytes)]
 
-    def judge(self, figures: dict[tuple[str, int], float], last: tuple[str, int] | None) -> tuple[str, int]:
+    def judge(self, figures: dict[tuple[str, int], float], is_long: bool,
+              last: tuple[str, int] | None) -> tuple[str, int]:
         """The one to use: the fastest, or the last winner where that is as good."""
         best = min(figures, key=lambda pair: figures[pair])
         for pair, seconds in figures.items():
-            self._n_lost[pair] = self._n_lost[pair] + 1 if seconds > HOPELESS * figures[best] else 0
+            self._n_lost[pair] = self._n_lost[pair] + 1 if is_long and seconds > HOPELESS * figures[best] else 0
         return last if last in figures and figures[last] <= SAME * figures[best] else best
 
 

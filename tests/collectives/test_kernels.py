@@ -1,0 +1,37 @@
+"""Sums over several buffers against numpy, for every dtype, op and number of ranks."""
+
+import numpy as np
+import pytest
+
+from collectives.datatypes import DTYPES, OPS
+from collectives.shared import kernels
+
+UFUNCS = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_combine_ranks(dtype, op):
+    rng = np.random.default_rng(7)
+    for n_ranks in (2, 3, 4, 5, 8):
+        buffers = [rng.integers(-4, 4, 20_011).astype(dtype) for _ in range(n_ranks)]
+        if np.dtype(dtype).kind == "f":
+            buffers = [(buffer * rng.choice([0.5, 0.75, 1.0], buffer.size)).astype(dtype) for buffer in buffers]
+        right = buffers[0].copy()
+        for buffer in buffers[1:]:
+            UFUNCS[op](right, buffer, out=right)
+        before = [buffer.copy() for buffer in buffers]
+        addresses = np.array([buffer.ctypes.data for buffer in buffers], np.int64)
+        sources, targets = np.arange(n_ranks), np.array([0, n_ranks - 1])
+        kernels.combine_ranks(addresses, sources, targets, 11, 20_000, kernels.block_for(dtype), OPS.index(op))
+        for rank, (buffer, old) in enumerate(zip(buffers, before)):
+            assert np.array_equal(buffer[11:20_000], (right if rank in targets else old)[11:20_000])
+            assert np.array_equal(buffer[:11], old[:11])
+            assert np.array_equal(buffer[20_000:], old[20_000:])
+
+
+def test_half_precision_rounds_after_every_operation_as_numpy_does():
+    values = [np.array([number], np.float16) for number in (2048, 1, 1)]
+    out = np.zeros(1, np.float16)
+    kernels.combine3(*map(kernels.bits, values), kernels.bits(out), 0)
+    assert out[0] == (values[0] + values[1]) + values[2] == 2048

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,7 +24,7 @@ class Data(Layer):
     """
 
     n_bottoms = (0, 0)
-    n_tops = (1, 2)
+    n_tops: ClassVar[tuple[int, int | None]] = (1, 2)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Open the feed, which takes the draws from the stream that Caffe's readers take as they start."""

@@ -122,7 +122,8 @@ def _share(owner: Param, nodes: list[Node], node: Node, i: int, spec: Any) -> Pa
         if given != mine and mine != 1.0:
             raise UserError(f"{where}, but has {field} {given} against {mine}")
         mults.append(given)
-    return Param(owner.layer_index, owner.blob, *mults, sharers=(*owner.sharers, blob))
+    lr_mult, decay_mult = mults
+    return Param(owner.layer_index, owner.blob, lr_mult, decay_mult, (*owner.sharers, blob))
 
 
 def _share_within(params: list[Param]) -> None:

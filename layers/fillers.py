@@ -110,7 +110,7 @@ def _fill_gaussian(out: np.ndarray, filler: Any, rng: Stream) -> None:
     if filler.sparse < -1:
         raise LayerError(f"gaussian filler wants sparse >= -1, got {filler.sparse}")
     if filler.sparse >= 0:  # mean number of inputs that an output keeps
-        out *= bernoulli(out.size, np.float32(filler.sparse) / np.float32(out.shape[0]), rng).reshape(out.shape)
+        out *= bernoulli(out.size, float(np.float32(filler.sparse) / np.float32(out.shape[0])), rng).reshape(out.shape)
 
 
 def _fill_positive_unitball(out: np.ndarray, filler: Any, rng: Stream) -> None:

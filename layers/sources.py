@@ -64,7 +64,8 @@ class DummyData(Source):
                 fill(blob.data, self.fillers[i], self.context.rng)
 
     def _is_constant(self, i: int) -> bool:
-        return self.fillers[i] is None or self.fillers[i].type == "constant"
+        filler = self.fillers[i]
+        return filler is None or filler.type == "constant"
 
     def _shape(self, i: int, n_tops: int) -> Shape:
         p = self.param.dummy_data_param

@@ -42,12 +42,13 @@ class Job:
 class Engine:
     """Runs blocking collectives for one thread, on a communicator, a channel and a cache of plans of its own."""
 
-    def __init__(self, comm, topology: Topology, levels: SharedLevels, watch: Watch) -> None:
-        """`comm`: mpi4py communicator that only this engine uses. `levels`: the shared-memory part of algorithms."""
+    def __init__(self, comm, topology: Topology, levels: SharedLevels, watch: Watch, patient: bool = False) -> None:
+        """`comm`: mpi4py communicator that only this engine uses. `levels`: the shared-memory part of algorithms.
+        `patient`: as HostTransport has it."""
         self.watch = watch
         self._comm, self._topology, self._levels = comm, topology, levels
         self._calls = MpiCalls(comm)
-        self._transport = HostTransport(comm)
+        self._transport = HostTransport(comm, patient)
         self._agreed: set[Job] = set()
         self._cached: OrderedDict[tuple[Job, int], Execution] = OrderedDict()
 

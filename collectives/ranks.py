@@ -31,7 +31,7 @@ class Ranks:
         self.topology = Topology(comm.allgather(self._node_comm.bcast(comm.rank)))
         self.windows = Windows(self._node_comm)
         self.engine = self._make_engine()
-        self._helper = self._make_engine() if _may_use_threads() else None
+        self._helper = self._make_engine(patient=True) if _may_use_threads() else None
         self._progress = ProgressThread()
 
     def run(self, job: Job, array: np.ndarray, source: np.ndarray) -> None:
@@ -51,11 +51,11 @@ class Ranks:
             return Request.completed(label)
         return self._progress.submit(label, lambda: helper.run(job, array, source), helper.watch.text)
 
-    def _make_engine(self) -> Engine:
+    def _make_engine(self, patient: bool = False) -> Engine:
         node = NodeGroup(self._node_comm.Dup(), self.windows, self._deadline)
         levels = SharedLevels(node, self.topology, self.comm.rank)
         watch = Watch(self.comm.rank, self._deadline, self._give_up)
-        return Engine(self.comm.Dup(), self.topology, levels, watch)
+        return Engine(self.comm.Dup(), self.topology, levels, watch, patient)
 
 
 def _node_comm(comm):

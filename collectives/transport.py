@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
@@ -12,6 +13,8 @@ from .datatypes import OPS
 from .memory import private_empty
 
 TAG = 77
+LOOKS, NAP_SECONDS = 20, 50e-6
+"""A patient wait looks so often before it sleeps, and sleeps so long: less than a chunk takes over 1 Gbit/s."""
 
 
 class Message(Protocol):
@@ -22,6 +25,9 @@ class Message(Protocol):
 
     def Wait(self) -> object:
         """Return when the slice has left or has been filled; other threads run meanwhile."""
+
+    def Free(self) -> None:
+        """Give its resources back."""
 
 
 class Transport(Protocol):
@@ -44,14 +50,35 @@ class Transport(Protocol):
         """A call that sets own = own `op` received, elementwise."""
 
 
+class _PatientMessage:
+    """A persistent MPI request whose Wait sleeps between looks."""
+
+    def __init__(self, request) -> None:
+        self.Start, self.Free, self._test = request.Start, request.Free, request.Test
+
+    def Wait(self) -> None:
+        """See Message."""
+        for _ in range(LOOKS):
+            if self._test():
+                return
+        while not self._test():
+            time.sleep(NAP_SECONDS)
+
+
+def _itself(request):
+    return request
+
+
 class HostTransport:
     """Host memory through any MPI: persistent point-to-point messages of bytes."""
 
-    def __init__(self, comm) -> None:
-        """`comm`: mpi4py communicator whose messages with our tag are all ours."""
+    def __init__(self, comm, patient: bool = False) -> None:
+        """`comm`: mpi4py communicator whose messages with our tag are all ours. `patient`: waiting leaves the core to
+        whoever computes, instead of looking for the message all the time as MPI does."""
         from mpi4py import MPI
 
         self._comm, self._from_address, self._byte = comm, MPI.buffer.fromaddress, MPI.BYTE
+        self._kind = _PatientMessage if patient else _itself
         self._scratch: dict[tuple[int, int], np.ndarray] = {}
 
     def view(self, array: np.ndarray) -> np.ndarray:
@@ -67,11 +94,11 @@ class HostTransport:
 
     def sender(self, part: np.ndarray, peer: int) -> Message:
         """See Transport."""
-        return self._comm.Send_init([part, part.nbytes, self._byte], peer, TAG)
+        return self._kind(self._comm.Send_init([part, part.nbytes, self._byte], peer, TAG))
 
     def receiver(self, part: np.ndarray, peer: int) -> Message:
         """See Transport."""
-        return self._comm.Recv_init([part, part.nbytes, self._byte], peer, TAG)
+        return self._kind(self._comm.Recv_init([part, part.nbytes, self._byte], peer, TAG))
 
     def combiner(self, own: np.ndarray, received: np.ndarray, op: str) -> Callable[[], object]:
         """See Transport."""

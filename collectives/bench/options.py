@@ -19,7 +19,8 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser("scaffe bench", description="Measure collectives among the ranks of this job; "
                                    "every element is verified before anything is timed.", allow_abbrev=False)
     made.add_argument("case", choices=CASES, help="what to measure")
-    made.add_argument("-m", "--message-size", default="4:1048576", metavar="[MIN:]MAX", help="bytes, doubled each step")
+    made.add_argument("-m", "--message-size", default="4:1048576", metavar="[MIN:]MAX", help="bytes")
+    made.add_argument("-s", "--step", type=int, default=2, help="factor from one message size to the next")
     made.add_argument("-a", "--algorithms", default="mpi,auto", help="one column each; NAME@BYTES sets the chunk")
     made.add_argument("-x", "--warmup", type=int, default=None, help="iterations before timing")
     made.add_argument("-i", "--iterations", type=int, default=None, help="timed iterations")
@@ -41,6 +42,8 @@ def sizes(text: str, item_bytes: int, factor: int = 2) -> list[int]:
     if not high.isdigit() or (colon and not low.isdigit()):
         raise CommError(f"-m needs MIN:MAX in bytes, as in 4:1048576, not {text!r}")
     first, last = max(int(low or item_bytes), item_bytes), int(high)
+    if factor < 2:
+        raise CommError(f"the step must be 2 or more, not {factor}")
     if last < first:
         raise CommError(f"-m {text}: the largest message is smaller than the smallest, or than one element")
     steps = [first]

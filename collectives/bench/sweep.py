@@ -54,7 +54,7 @@ def run(communicator: Communicator, options: argparse.Namespace) -> list[dict[st
     say(report.heading(f"{options.case}: {communicator.n_ranks} ranks, {communicator.topology.shape}, "
                        f"{options.dtype}, {options.memory} memory, {kind}", titles, options.full))
     rows: list[dict[str, object]] = []
-    for n_bytes in flags.sizes(options.message_size, np.dtype(options.dtype).itemsize):
+    for n_bytes in flags.sizes(options.message_size, np.dtype(options.dtype).itemsize, options.step):
         text, new_rows = _one_size(communicator, options, columns, n_bytes)
         rows += new_rows
         say(text, flush=True)

@@ -108,11 +108,18 @@ class PoolSpec:
             self.in_shape[2:], self.out_spatial, self.kernel, self.stride, self.pad))
 
     def check(self) -> None:
-        """Raise LayerError for padding as wide as the kernel, or an output of no elements."""
+        """Raise LayerError for padding as wide as the kernel, an output of no elements, or an empty last window.
+
+        Caffe 1.0 answers an empty window with -FLT_MAX or 0/0 and writes its gradient outside the blob.
+        """
         if any(p >= k for p, k in zip(self.pad, self.kernel)):
             raise LayerError(f"pad {self.pad} must be smaller than the kernel {self.kernel}")
         if min(self.out_spatial) < 1:
             raise LayerError(f"kernel {self.kernel} does not fit into the bottom {self.in_shape} with pad {self.pad}")
+        if any((o - 1) * s >= n + p
+               for n, o, s, p in zip(self.in_shape[2:], self.out_spatial, self.stride, self.pad)):
+            raise LayerError(f"stride {self.stride} puts the last window behind the end of the bottom {self.in_shape}; "
+                             "round_mode: FLOOR leaves it out")
 
 
 @dataclass(frozen=True)

@@ -1,269 +1,228 @@
-"""oneDNN's and the portable kernels against loops, on awkward geometry; adding, overwriting, other memory, threads."""
+"""Kernel plans in float32, oneDNN's and the portable ones, against naive references: awkward geometry, all passes."""
 
 from __future__ import annotations
-
-import os
-import subprocess
-import sys
-from typing import Any
 
 import numpy as np
 import pytest
 
-from layers.errors import LayerError
 from layers.kernels import cpu
-from layers.kernels.onednn.library import library
-from layers.kernels.onednn.pooling import can_pool
-from layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
-from tests.layers.rig import spread
-from tests.reference import kernels as naive
+from layers.kernels.deconvolution import Deconvolution
+from layers.kernels.dense import InnerProduct
+from layers.kernels.onednn.library import library, reason
+from layers.kernels.portable_convolution import Convolution
+from layers.kernels.portable_pooling import Pooling
+from layers.kernels.specs import ConvSpec, PoolSpec
+from tests.reference import common as reference
 
-WIDE, NARROW = np.dtype(np.float64), np.dtype(np.float32)
-BACKENDS = ("onednn", "portable", "portable float64")
-each_backend = pytest.mark.parametrize("backend", BACKENDS)
-
-
-def conv(in_shape: tuple[int, ...], n: int, kernel: Any, stride: Any = 1, pad: Any = 0, dilation: Any = 1,
-         group: int = 1, bias: bool = True) -> ConvSpec:
-    """A float32 convolution; one number stands for all axes."""
-    axes = [v if isinstance(v, tuple) else (v,) * (len(in_shape) - 2) for v in (kernel, stride, pad, dilation)]
-    return ConvSpec(in_shape, n, *axes, group, bias, NARROW)
-
-
-CONVOLUTIONS = {
-    "LeNet's second": conv((2, 20, 12, 12), 50, 5),
-    "1x1": conv((3, 17, 4, 5), 3, 1),
-    "1x1 strided": conv((1, 3, 5, 4), 17, 1, stride=2, bias=False),
-    "kernel wider than the image": conv((1, 3, 2, 3), 4, 5, pad=2),
-    "one channel, one image": conv((1, 1, 7, 6), 1, 3, pad=1),
-    "stride and pad leave a remainder": conv((2, 3, 8, 9), 17, 3, stride=2, pad=1),
-    "11x11 by 4": conv((1, 3, 23, 23), 8, 11, stride=4),
-    "dilated": conv((2, 4, 9, 8), 6, 3, pad=2, dilation=2),
-    "dilated and strided": conv((1, 16, 11, 10), 16, (3, 2), stride=(1, 2), pad=(3, 1), dilation=(3, 2)),
-    "groups": conv((2, 6, 5, 5), 9, 3, pad=1, group=3),
-    "groups of many channels": conv((1, 32, 6, 6), 64, 3, pad=1, group=2, bias=False),
-    "depthwise": conv((2, 17, 5, 6), 17, 3, pad=1, group=17),
-    "unequal axes": conv((2, 3, 6, 10), 5, (1, 4), stride=(2, 3), pad=(0, 1)),
-    "one axis": conv((2, 5, 9), 4, 3, stride=2, pad=1),
-    "three axes": conv((1, 3, 4, 5, 6), 4, (2, 3, 2), pad=(0, 1, 1)),
-}
+REAL = np.float32
+ONE, NONE = (1, 1), (0, 0)
+CONVOLUTIONS = [  # in_shape, n_output, kernel, stride, pad, dilation, group
+    ((2, 3, 5, 6), 17, (3, 3), ONE, (1, 1), ONE, 1),
+    ((1, 1, 3, 2), 4, (5, 5), ONE, (2, 2), ONE, 1),  # kernel larger than the image
+    ((2, 17, 4, 3), 3, (1, 1), (2, 2), NONE, ONE, 1),
+    ((1, 6, 7, 7), 4, (3, 2), (2, 1), (1, 0), ONE, 2),
+    ((1, 4, 7, 6), 8, (2, 3), ONE, (2, 1), (3, 2), 4),  # a group a channel, dilated
+    ((2, 3, 9, 9), 5, (4, 4), (3, 3), NONE, ONE, 1),  # the last columns are never read
+]
+POOLINGS = [  # in_shape, kernel, stride, pad, ceil
+    ((2, 3, 6, 5), (2, 2), (2, 2), NONE, True),
+    ((1, 17, 7, 7), (3, 3), (2, 2), NONE, True),
+    ((2, 1, 6, 6), (3, 3), (2, 2), NONE, True),  # the last window hangs over
+    ((1, 3, 3, 3), (2, 2), (2, 2), (1, 1), True),  # the last window would start in the padding
+    ((1, 3, 6, 7), (3, 3), (2, 2), (1, 1), True),
+    ((2, 2, 5, 4), (3, 2), (1, 3), (2, 1), False),
+    ((1, 4, 4, 4), (4, 4), ONE, NONE, True),
+]
+needs_onednn = pytest.mark.skipif(library() is None, reason="oneDNN is not installed")
 
 
-def plan_of(spec: Any, backend: str, **options: Any) -> Any:
-    """The kernel of a backend; skips where oneDNN is missing or leaves the case to the portable kernels."""
-    made: Any
-    if backend == "onednn":
-        if library() is None:
-            pytest.skip(cpu.describe())
-        made = (cpu.convolution if isinstance(spec, ConvSpec) else cpu.pooling)(spec, **options)
-        if "onednn" not in type(made).__module__:
-            pytest.skip("oneDNN has no kernel for this case")
-        return made
-    if isinstance(spec, ConvSpec):
-        from layers.kernels.portable_convolution import Convolution as Portable
-    else:
-        from layers.kernels.portable_pooling import Pooling as Portable  # type: ignore[assignment]
-    return Portable(spec)  # type: ignore[arg-type]
+def numbers(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    """Distinct multiples of 1/64: sums of products are exact enough for one tolerance."""
+    n_elems = int(np.prod(shape))
+    return ((np.random.default_rng(seed).permutation(n_elems) - n_elems // 2) / 64).astype(REAL).reshape(shape)
 
 
-def dtype_of(backend: str) -> np.dtype:
-    """What the backend computes in."""
-    return WIDE if backend.endswith("64") else NARROW
+def stored(logical: np.ndarray) -> np.ndarray:
+    """Channels last."""
+    return np.ascontiguousarray(np.moveaxis(logical, 1, -1))
 
 
-def stored(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Caffe's order to channels-last."""
-    return np.ascontiguousarray(np.moveaxis(x, 1, -1), dtype)
-
-
-def logical(x: np.ndarray) -> np.ndarray:
-    """Channels-last to Caffe's order."""
-    return np.moveaxis(x, -1, 1)
+def logical(storage: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Caffe's order, float64."""
+    return np.moveaxis(storage.reshape(shape[0], *shape[2:], shape[1]), -1, 1).astype(float)
 
 
 def close(got: np.ndarray, expected: np.ndarray) -> None:
-    """Equal to the precision of got."""
-    rtol = 1e-10 if got.dtype == WIDE else 2e-5
-    np.testing.assert_allclose(got, expected, rtol=rtol, atol=rtol * max(float(np.abs(expected).max()), 1.0))
+    """Equal to float32's precision for the largest element."""
+    scale = max(float(np.abs(expected).max()), 1.0)
+    np.testing.assert_allclose(got, expected, rtol=0, atol=3e-6 * scale)
 
 
-class Bench:
-    """Arrays of one convolution on one backend, and what loops say."""
-
-    def __init__(self, spec: ConvSpec, backend: str) -> None:
-        self.spec, self.dtype = spec, dtype_of(backend)
-        x, w = spread(spec.in_shape), spread(spec.weight_shape, seed=1)
-        gy = spread(spec.out_shape, seed=2)
-        b = spread((spec.n_output,), seed=3) if spec.bias else None
-        self.y, self.gx, self.gw, self.gb = naive.convolution(x, w, b, gy, spec.stride, spec.pad, spec.dilation,
-                                                              spec.group)
-        self.x, self.top_diff = stored(x, self.dtype), stored(gy, self.dtype)
-        self.w, self.b = w.astype(self.dtype), None if b is None else b.astype(self.dtype)
-        self.plan = plan_of(spec, backend)
-
-    def empty(self, like: np.ndarray) -> np.ndarray:
-        """A channels-last array of garbage for a result in Caffe's order."""
-        return np.full_like(stored(like, self.dtype), 77)
+def plans(spec: ConvSpec) -> list:
+    """The backend's choice and the portable plan."""
+    return [cpu.convolution(spec), Convolution(spec)]
 
 
-@each_backend
-@pytest.mark.parametrize("slope", [None, 0.0, 0.1])
-@pytest.mark.parametrize("spec", CONVOLUTIONS.values(), ids=CONVOLUTIONS.keys())
-def test_convolution_forward(spec: ConvSpec, slope: float | None, backend: str) -> None:
-    bench = Bench(spec, backend)
-    y = bench.empty(bench.y)
-    bench.plan.forward(bench.x, bench.w, bench.b, y, slope)
-    expected = bench.y if slope is None else np.where(bench.y > 0, bench.y, slope * bench.y)
-    close(logical(y), expected)
+def conv_spec(case: tuple) -> ConvSpec:
+    """With bias, float32."""
+    return ConvSpec(*case, True, np.dtype(REAL))
 
 
-@each_backend
-@pytest.mark.parametrize("spec", CONVOLUTIONS.values(), ids=CONVOLUTIONS.keys())
-def test_convolution_backward_data(spec: ConvSpec, backend: str) -> None:
-    bench = Bench(spec, backend)
-    gx = bench.empty(bench.gx)
-    bench.plan.backward_data(bench.top_diff, bench.w, gx)
-    close(logical(gx), bench.gx)
+def naive(spec: ConvSpec, x: np.ndarray, w: np.ndarray, b: np.ndarray | None) -> np.ndarray:
+    """The reference of a spec."""
+    return reference.convolution(x.astype(float), w.astype(float), b, spec.stride, spec.pad, spec.dilation, spec.group)
 
 
-@each_backend
-@pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize("spec", CONVOLUTIONS.values(), ids=CONVOLUTIONS.keys())
-def test_convolution_backward_weights(spec: ConvSpec, overwrite: bool, backend: str) -> None:
-    bench = Bench(spec, backend)
-    gw, gb = np.full_like(bench.w, 3), np.full(spec.n_output, 5, bench.dtype) if spec.bias else None
-    bench.plan.backward_weights(bench.x, bench.top_diff, gw, gb, overwrite)
-    close(gw, bench.gw + (0 if overwrite else 3))
-    if gb is not None:
-        close(gb, bench.gb + (0 if overwrite else 5))
+@needs_onednn
+def test_onednn_takes_the_usual_cases() -> None:
+    assert "onednn" in type(cpu.convolution(conv_spec(CONVOLUTIONS[0]))).__module__
+    assert "onednn" in type(cpu.pooling(PoolSpec(*POOLINGS[0][:1], "MAX", *POOLINGS[0][1:]))).__module__
+    assert "onednn" in type(cpu.inner_product(4, 5, 6)).__module__
+    assert "onednn" not in type(cpu.inner_product(4, 5, 6, dtype=np.float64)).__module__
 
 
-@each_backend
-def test_convolution_follows_the_arrays_it_is_given(backend: str) -> None:
-    bench = Bench(CONVOLUTIONS["groups"], backend)
-    for factor in (1, 2, 1):
-        y, w = bench.empty(bench.y), bench.w * factor
-        bench.plan.forward(bench.x, w, bench.b * factor, y)
-        close(logical(y), bench.y * factor)
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+@pytest.mark.parametrize("which", [0, 1], ids=["chosen", "portable"])
+def test_convolution_forward(case: tuple, which: int) -> None:
+    spec = conv_spec(case)
+    plan, b = plans(spec)[which], numbers((spec.n_output,), 2)
+    for seed in (0, 10):  # other arrays on the same plan
+        x, w = numbers(spec.in_shape, seed), numbers(spec.weight_shape, seed + 1)
+        expected, y = naive(spec, x, w, b), np.full(spec.out_shape, np.nan, REAL)
+        plan.forward(stored(x), w, b, y)
+        close(logical(y, spec.out_shape), expected)
+        for slope in (0.0, 0.25):
+            plan.forward(stored(x), w, b, y, slope)
+            close(logical(y, spec.out_shape), np.where(expected > 0, expected, slope * expected))
 
 
-POOLINGS = {
-    "2x2": ((2, 3, 4, 6), 2, 2, 0),
-    "ceil makes a short last window": ((2, 17, 6, 5), 3, 2, 0),
-    "padded": ((1, 3, 7, 8), 3, 2, 1),
-    "a window that would start in the padding": ((1, 2, 3, 3), 2, 2, 1),
-    "a short window past the padding": ((1, 16, 6, 6), 3, 2, 1),
-    "overlapping, size kept": ((2, 5, 5, 4), 3, 1, 1),
-    "global": ((2, 8, 7, 7), 7, 1, 0),
-    "stride wider than the kernel": ((1, 1, 8, 5), 2, 3, 0),
-}
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+@pytest.mark.parametrize("which", [0, 1], ids=["chosen", "portable"])
+def test_convolution_backward_by_the_data(case: tuple, which: int) -> None:
+    """Convolution is linear in x: its gradient by element i is <gy, conv(unit i)>."""
+    spec = conv_spec(case)
+    plan, w, gy = plans(spec)[which], numbers(spec.weight_shape, 1), numbers(spec.out_shape, 3)
+    gx = np.full(spec.in_shape, np.nan, REAL)
+    plan.backward_data(stored(gy), w, gx)
+    got = logical(gx, spec.in_shape)
+    for i in np.random.default_rng(0).choice(got.size, min(got.size, 12), replace=False):
+        unit = np.zeros(got.size)
+        unit[i] = 1
+        expected = float((gy * naive(spec, unit.reshape(spec.in_shape), w, None)).sum())
+        assert got.flat[i] == pytest.approx(expected, abs=1e-5 * max(float(np.abs(got).max()), 1))
 
 
-def pool_spec(case: tuple, method: str, ceil: bool, dtype: np.dtype) -> PoolSpec:
-    """A square window's geometry."""
-    shape, kernel, stride, pad = case
-    return PoolSpec(shape, method, (kernel,) * 2, (stride,) * 2, (pad,) * 2, ceil, dtype)
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+@pytest.mark.parametrize("which", [0, 1], ids=["chosen", "portable"])
+def test_convolution_backward_by_the_weights(case: tuple, which: int) -> None:
+    """Written when asked to overwrite, added otherwise; linear in w as above."""
+    spec = conv_spec(case)
+    plan, x, gy = plans(spec)[which], numbers(spec.in_shape, 0), numbers(spec.out_shape, 3)
+    gw, gb = np.full(spec.weight_shape, np.nan, REAL), np.full(spec.n_output, np.nan, REAL)
+    plan.backward_weights(stored(x), stored(gy), gw, gb, True)
+    first = gw.copy()
+    close(gb, gy.astype(float).sum((0, 2, 3)))
+    for i in np.random.default_rng(0).choice(gw.size, min(gw.size, 12), replace=False):
+        unit = np.zeros(gw.size)
+        unit[i] = 1
+        expected = float((gy * naive(spec, x, unit.reshape(gw.shape), None)).sum())
+        assert gw.flat[i] == pytest.approx(expected, abs=1e-5 * max(float(np.abs(gw).max()), 1))
+    plan.backward_weights(stored(x), stored(gy), gw, gb)
+    close(gw, 2 * first.astype(float))
+    close(gb, 2 * gy.astype(float).sum((0, 2, 3)))
 
 
-@each_backend
-@pytest.mark.parametrize("ceil", [True, False])
+@pytest.mark.parametrize("portable", [False, True])
+def test_deconvolution_is_the_convolution_backwards(portable: bool) -> None:
+    spec = ConvSpec((2, 4, 7, 5), 6, (3, 2), (2, 1), (1, 0), ONE, 2, False)
+    plan = Deconvolution(Convolution(spec)) if portable else cpu.deconvolution(spec)
+    x, w, b = numbers(spec.out_shape, 0), numbers(spec.weight_shape, 1), numbers((4,), 2)
+    y = np.full(spec.in_shape, np.nan, REAL)
+    plan.forward(stored(x), w, b, y)
+    expected = reference.deconvolution(x.astype(float), w.astype(float), b, spec.stride, spec.pad, ONE, 2)
+    close(logical(y, spec.in_shape), expected)
+
+
+@pytest.mark.parametrize("case", POOLINGS)
 @pytest.mark.parametrize("method", ["MAX", "AVE"])
-@pytest.mark.parametrize("case", POOLINGS.values(), ids=POOLINGS.keys())
-def test_pooling(case: tuple, method: str, ceil: bool, backend: str) -> None:
-    dtype = dtype_of(backend)
-    spec = pool_spec(case, method, ceil, dtype)
-    x, top_diff = spread(spec.in_shape), spread(spec.out_shape, seed=4)
-    y, places, gx = naive.pooling(x, top_diff, method, spec.kernel, spec.stride, spec.pad)
-    plan = plan_of(spec, backend)
-    got, got_gx = np.full_like(stored(y, dtype), 77), np.full_like(stored(x, dtype), 77)
-    plan.forward(stored(x, dtype), got)
-    plan.backward(stored(top_diff, dtype), got_gx)
-    close(logical(got), y)
-    close(logical(got_gx), gx)
-    if backend != "onednn" and method == "MAX":
-        mask = np.zeros_like(got)
-        plan.forward(stored(x, dtype), got, mask)
-        np.testing.assert_array_equal(logical(mask), places)
+@pytest.mark.parametrize("portable", [False, True])
+def test_pooling(case: tuple, method: str, portable: bool) -> None:
+    shape, kernel, stride, pad, up = case
+    spec = PoolSpec(shape, method, kernel, stride, pad, up)
+    plan = Pooling(spec) if portable else cpu.pooling(spec)
+    for seed in (0, 1):
+        x = numbers(shape, seed)
+        expected, places = reference.pooling(x.astype(float), method, kernel, stride, pad, up)
+        assert spec.out_shape == expected.shape
+        y, gy = np.full(spec.out_shape, np.nan, REAL), numbers(spec.out_shape, 5)
+        plan.forward(stored(x), y)
+        close(logical(y, spec.out_shape), expected)
+        gx = np.full(shape, np.nan, REAL)
+        plan.backward(stored(gy), gx)
+        close(logical(gx, shape), _pooling_gradient(spec, gy, places))
 
 
-def test_onednn_averages_only_where_its_windows_count_as_caffes() -> None:
-    case = POOLINGS["a short window past the padding"]
-    assert not can_pool(pool_spec(case, "AVE", True, NARROW))
-    assert can_pool(pool_spec(POOLINGS["ceil makes a short last window"], "AVE", True, NARROW))
+def _pooling_gradient(spec: PoolSpec, gy: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """To the place of the maximum; or, AVE being linear, by units."""
+    gradient = np.zeros(spec.in_shape)
+    if spec.method == "MAX":
+        for n, c, i, j in np.ndindex(gy.shape):
+            gradient[n, c].flat[int(places[n, c, i, j])] += gy[n, c, i, j]
+        return gradient
+    for h, w in np.ndindex(spec.in_shape[2:]):
+        unit = np.zeros((1, 1, *spec.in_shape[2:]))
+        unit[0, 0, h, w] = 1
+        share, _ = reference.pooling(unit, "AVE", spec.kernel, spec.stride, spec.pad, spec.ceil)
+        gradient[:, :, h, w] = (gy * share).sum((2, 3))
+    return gradient
 
 
-@pytest.mark.parametrize("method", ["MAX", "AVE", "STOCHASTIC"])
-def test_a_window_behind_the_end_is_refused(method: str) -> None:
-    case = ((1, 1, 9, 8), 2, 3, 0)
-    with pytest.raises(LayerError, match="round_mode: FLOOR leaves it out"):
-        cpu.pooling(pool_spec(case, method, True, NARROW))
-    assert pool_spec(case, method, False, NARROW).out_spatial == (3, 3)
-    cpu.pooling(pool_spec(case, method, False, NARROW))
-
-
-@pytest.mark.parametrize("dtype", [NARROW, WIDE])
-@pytest.mark.parametrize("within", [False, True])
-@pytest.mark.parametrize("window, beta, k", [(5, 0.75, 1.0), (3, 0.6, 2.0), (7, 0.75, 1.5), (1, 0.5, 1.0)])
-@pytest.mark.parametrize("shape", [(2, 17, 3, 4), (1, 3, 5, 5), (1, 1, 2, 2)])
-def test_lrn(shape: tuple, window: int, beta: float, k: float, within: bool, dtype: np.dtype) -> None:
-    x, top_diff = spread(shape, -2, 2), spread(shape, seed=1)
-    y, gx = naive.lrn(x, top_diff, window, 1.7, beta, k, within)
-    plan = cpu.lrn(LrnSpec(shape, window, 1.7, beta, k, within, dtype))
-    mine, gy = stored(x, dtype), stored(top_diff, dtype)
-    got, got_gx = np.empty_like(mine), np.empty_like(mine)
-    plan.forward(mine, got)
-    plan.backward(mine, got, gy, got_gx)
-    close(logical(got), y)
-    close(logical(got_gx), gx)
-
-
-@pytest.mark.parametrize("m, n, k", [(1, 1, 1), (16, 10, 33), (64, 50, 80), (3, 100, 17)])
 @pytest.mark.parametrize("transpose", [False, True])
-@pytest.mark.parametrize("dtype", [NARROW, WIDE])
-def test_inner_product(m: int, n: int, k: int, transpose: bool, dtype: np.dtype) -> None:
-    x, w, b, gy = spread((m, k)), spread((n, k), seed=1), spread((n,), seed=2), spread((m, n), seed=3)
-    plan = cpu.inner_product(m, n, k, transpose, dtype)
-    mine = np.ascontiguousarray(w.T if transpose else w, dtype)
-    narrow = [a.astype(dtype) for a in (x, b, gy)]
-    expected = np.einsum("mk,nk->mn", x, w)
-    for bias, slope in ((None, None), (narrow[1], None), (narrow[1], 0.2)):
-        y = np.full((m, n), 77, dtype)
-        plan.forward(narrow[0], mine, bias, y, slope)
-        want = expected + (0 if bias is None else b)
-        close(y, want if slope is None else np.where(want > 0, want, slope * want))
-    gx, gw, gb = np.full((m, k), 77, dtype), np.full_like(mine, 3), np.full(n, 5, dtype)
-    plan.backward_data(narrow[2], mine, gx)
-    close(gx, np.einsum("mn,nk->mk", gy, w))
-    for overwrite, before in ((True, (0, 0)), (False, (1, 1))):
-        plan.backward_weights(narrow[0], narrow[2], gw, gb, overwrite)
-        turned = np.einsum("mn,mk->nk", gy, x)
-        close(gw.T if transpose else gw, turned * (1 + before[0]))
-        close(gb, gy.sum(0) * (1 + before[1]))
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (3, 17, 5), (16, 7, 130), (5, 64, 33)])
+@pytest.mark.parametrize("portable", [False, True])
+def test_inner_product(m: int, n: int, k: int, transpose: bool, portable: bool) -> None:
+    plan = InnerProduct(m, n, k, transpose) if portable else cpu.inner_product(m, n, k, transpose)
+    x, w, b, gy = numbers((m, k), 0), numbers((n, k), 1), numbers((n,), 2), numbers((m, n), 3)
+    held = np.ascontiguousarray(w.T) if transpose else w
+    y, gx, gw, gb = (np.full(s, np.nan, REAL) for s in ((m, n), (m, k), held.shape, (n,)))
+    expected = reference.inner_product(x, w, b, 1)
+    plan.forward(x, held, b, y)
+    close(y, expected)
+    plan.forward(x, held, b, y, 0.5)
+    close(y, np.where(expected > 0, expected, 0.5 * expected))
+    plan.backward_data(gy, held, gx)
+    close(gx, reference.inner_product(gy, w.T, None, 1))
+    plan.backward_weights(x, gy, gw, gb, True)
+    wanted = reference.inner_product(gy.T, x.T, None, 1)
+    close(gw.T if transpose else gw, wanted)
+    plan.backward_weights(x, gy, gw, gb)
+    close(gw.T if transpose else gw, 2 * wanted)
+    close(gb, 2 * gy.astype(float).sum(0))
 
 
-def test_threads_change_no_result_from_run_to_run() -> None:
-    bench = Bench(CONVOLUTIONS["LeNet's second"], "onednn")
-    try:
-        for n_threads in (1, 2):
-            cpu.set_threads(n_threads)
-            runs = []
-            for _ in range(3):
-                gw = np.empty_like(bench.w)
-                bench.plan.backward_weights(bench.x, bench.top_diff, gw, np.empty_like(bench.b), True)
-                runs.append(gw)
-            close(runs[0], bench.gw)
-            assert all(np.array_equal(runs[0], again) for again in runs[1:])
-    finally:
-        cpu.set_threads(1)
+@needs_onednn
+def test_same_arrays_give_the_same_bits() -> None:
+    spec = ConvSpec((4, 16, 20, 20), 32, (5, 5), ONE, (2, 2), ONE)
+    x, gy = stored(numbers(spec.in_shape, 0)), stored(numbers(spec.out_shape, 3))
+    results = []
+    for plan in (cpu.convolution(spec), cpu.convolution(spec)):
+        gw, gb = np.empty(spec.weight_shape, REAL), np.empty(spec.n_output, REAL)
+        plan.backward_weights(x, gy, gw, gb, True)
+        results.append((gw, gb))
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    np.testing.assert_array_equal(results[0][1], results[1][1])
 
 
 @pytest.mark.parametrize("path", ["", "/nowhere/libdnnl.so.3"])
-def test_without_onednn_one_line_says_so_and_the_portable_kernels_run(path: str) -> None:
-    script = ("from layers.kernels import cpu\nfrom layers.kernels.specs import ConvSpec\n"
-              "spec = ConvSpec((1, 1, 3, 3), 1, (3, 3), (1, 1), (0, 0), (1, 1))\n"
-              "print(type(cpu.convolution(spec)).__module__)\nprint(cpu.describe())")
-    done = subprocess.run([sys.executable, "-c", script], env={**os.environ, "SCAFFE_ONEDNN": path}, text=True,
-                          capture_output=True, check=True, timeout=60)
-    module, line = done.stdout.splitlines()
-    assert module == "layers.kernels.portable_convolution"
-    assert line.startswith("no libdnnl.so.3") and "SCAFFE_ONEDNN" in line
+def test_without_onednn_the_portable_kernels_run_and_one_line_says_so(path: str, monkeypatch) -> None:
+    monkeypatch.setenv("SCAFFE_ONEDNN", path)
+    library.cache_clear()
+    try:
+        assert isinstance(cpu.convolution(conv_spec(CONVOLUTIONS[0])), Convolution)
+        assert isinstance(cpu.inner_product(2, 3, 4), InnerProduct)
+        assert "portable" in reason()
+        assert "\n" not in reason()
+    finally:
+        monkeypatch.undo()
+        library.cache_clear()
+        library()

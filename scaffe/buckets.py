@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scaffe.params import FlatParams
+from scaffe.flat_params import FlatParams
 
 
 @dataclass(frozen=True)

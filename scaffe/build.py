@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from layers.blob import Blob
@@ -9,10 +10,10 @@ from layers.errors import LayerError
 from layers.layer import Context, Layer, layer_types
 from scaffe import graph
 from scaffe.errors import UserError
+from scaffe.flat_params import FlatParams, Param
 from scaffe.net import Net, Node
-from scaffe.params import FlatParams, Param
 
-NO_SPEC = (1.0, 1.0)  # lr_mult, decay_mult of a parameter the prototxt says nothing about
+MULTIPLIERS = ("lr_mult", "decay_mult")
 
 
 def build_net(message: Any, context: Context, trained: Net | None = None) -> Net:
@@ -91,39 +92,44 @@ def _loss_weights(param: Any, layer: Layer, n_tops: int) -> list[float]:
     return given or [layer.default_loss_weight if i == 0 else 0.0 for i in range(n_tops)]
 
 
+@dataclass
+class _Found:
+    """A learnable blob on the way to a Param, with the multipliers that the prototxt gives."""
+
+    layer_index: int
+    blob: Blob
+    given: dict[str, float]
+    sharers: list[Blob] = field(default_factory=list)
+
+
 # -- parameters --------------------------------------------------------------------------------------------
 def _find_params(nodes: list[Node]) -> list[Param]:
     """The learnable blobs, each with the others of its name. A name shared with other shapes raises UserError."""
-    found: list[Param] = []
+    found: list[_Found] = []
     named: dict[str, int] = {}
     for layer_index, node in enumerate(nodes):
         for i, blob in enumerate(node.layer.blobs):
             spec = node.param.param[i] if i < len(node.param.param) else None
             if spec is not None and spec.name and spec.name in named:
-                place = named[spec.name]
-                found[place] = _share(found[place], nodes, node, i, spec)
+                _share(found[named[spec.name]], nodes, node, i, spec)
                 continue
             if spec is not None and spec.name:
                 named[spec.name] = len(found)
-            lr_mult, decay_mult = (spec.lr_mult, spec.decay_mult) if spec is not None else NO_SPEC
-            found.append(Param(layer_index, blob, lr_mult, decay_mult))
-    return found
+            found.append(_Found(layer_index, blob, {m: getattr(spec, m) for m in MULTIPLIERS
+                                                   if spec is not None and spec.HasField(m)}))
+    return [Param(f.layer_index, f.blob, sharers=tuple(f.sharers), **f.given) for f in found]
 
 
-def _share(owner: Param, nodes: list[Node], node: Node, i: int, spec: Any) -> Param:
+def _share(owner: _Found, nodes: list[Node], node: Node, i: int, spec: Any) -> None:
     blob = node.layer.blobs[i]
     fits = blob.n_elems == owner.blob.n_elems if spec.share_mode == spec.PERMISSIVE else blob.shape == owner.blob.shape
     where = f"layer {node.name!r}: parameter {spec.name!r} is shared with layer {nodes[owner.layer_index].name!r}"
     if not fits:
         raise UserError(f"{where}, but has shape {blob.shape} against {owner.blob.shape}")
-    mults = []
-    for field, mine in (("lr_mult", owner.lr_mult), ("decay_mult", owner.decay_mult)):
-        given = getattr(spec, field) if spec.HasField(field) else mine
-        if given != mine and mine != 1.0:
-            raise UserError(f"{where}, but has {field} {given} against {mine}")
-        mults.append(given)
-    lr_mult, decay_mult = mults
-    return Param(owner.layer_index, owner.blob, lr_mult, decay_mult, (*owner.sharers, blob))
+    for name in MULTIPLIERS:
+        if spec.HasField(name) and owner.given.setdefault(name, getattr(spec, name)) != getattr(spec, name):
+            raise UserError(f"{where}, but has {name} {getattr(spec, name):g} against {owner.given[name]:g}")
+    owner.sharers.append(blob)
 
 
 def _share_within(params: list[Param]) -> None:

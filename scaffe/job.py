@@ -23,7 +23,8 @@ def run_job(body: Callable[[Communicator], int]) -> int:
     the job on all of them.
     """
     communicator = Communicator.world()
-    log.silence(communicator.rank != 0)
+    if communicator.rank != 0:
+        log.silence(True)
     install_excepthook(communicator)
     try:
         return body(communicator)

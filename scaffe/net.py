@@ -13,7 +13,7 @@ from layers.blob import Blob, Shape
 from layers.errors import LayerError
 from layers.layer import Context, Layer
 from scaffe.errors import UserError
-from scaffe.params import FlatParams, Param
+from scaffe.flat_params import FlatParams, Param
 
 Hook = Callable[[int], None]
 

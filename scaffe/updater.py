@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.errors import UserError
-from scaffe.params import FlatParams, Param
+from scaffe.flat_params import FlatParams, Param
 from scaffe.update_rules import Hyper, UpdateRule, update_rules
 
 DECAY_KINDS = ("L2", "L1")

@@ -21,7 +21,8 @@ layer { name: "in" type: "DummyData" top: "a" top: "b" top: "label" dummy_data_p
   data_filler { type: "constant" value: 2 } } }
 layer { name: "frozen" type: "Convolution" bottom: "a" top: "a1" param { lr_mult: 0 } param { lr_mult: 0 }
   convolution_param { num_output: 3 kernel_size: 3 pad: 1 weight_filler { type: "xavier" } } }
-layer { name: "c1" type: "Convolution" bottom: "a1" top: "c1" param { name: "shared_w" } param { name: "shared_b" lr_mult: 2 }
+layer { name: "c1" type: "Convolution" bottom: "a1" top: "c1" param { name: "shared_w" }
+  param { name: "shared_b" lr_mult: 2 }
   convolution_param { num_output: 5 kernel_size: 3 weight_filler { type: "xavier" } } }
 layer { name: "c2" type: "Convolution" bottom: "b" top: "c2" param { name: "shared_w" } param { name: "shared_b" }
   convolution_param { num_output: 5 kernel_size: 3 weight_filler { type: "xavier" } } }
@@ -37,8 +38,8 @@ layer { name: "ip2" type: "InnerProduct" bottom: "c2" top: "ip2" inner_product_p
 layer { name: "l1" type: "SoftmaxWithLoss" bottom: "ip1" bottom: "label" top: "l1" loss_weight: 0.3 }
 layer { name: "l2" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: "l2" }
 """
-SOLVER = """base_lr: 0.05 momentum: 0.9 weight_decay: 0.001 lr_policy: "inv" gamma: 0.01 power: 0.75 max_iter: 50 iter_size: 2
-clip_gradients: 3 random_seed: 7 snapshot_prefix: "none" """
+SOLVER = """base_lr: 0.05 momentum: 0.9 weight_decay: 0.001 lr_policy: "inv" gamma: 0.01 power: 0.75 max_iter: 50
+iter_size: 2 clip_gradients: 3 random_seed: 7 snapshot_prefix: "none" """
 RUNS = [(strategy, algorithm, bucket) for algorithm in ("C", "CB-2") for strategy, bucket in
         (("sc-b", 0), ("sc-ob", 0), ("sc-ob", 500), ("sc-obr", 0), ("sc-obr", 500))] + [
         ("sc-b", "mpi", 0), ("sc-rs", "auto", 0), ("sc-rs", "auto", 600), ("sc-obr", "auto", 10**6)]

@@ -15,7 +15,8 @@ from scaffe.proto import caffe_pb2
 from tests.scaffe.runs import MPIRUN, ROOT, run, write_solver
 
 IP = 'layer { name: "ip1" type: "InnerProduct" bottom: "data" top: "ip1" inner_product_param { num_output: 10 } }'
-DATA = 'layer {{ name: "d" type: "Data" top: "data" top: "label" data_param {{ source: "{}" batch_size: 50 backend: LMDB }} }}'
+DATA = ('layer {{ name: "d" type: "Data" top: "data" top: "label" '
+        'data_param {{ source: "{}" batch_size: 50 backend: LMDB }} }}')
 LOSS = 'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip1" bottom: "label" top: "loss" }'
 
 
@@ -32,17 +33,17 @@ def in_folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("change", "said"), [
-    (("inner_product_param", "inner_product_parm"), "net.prototxt:2:68: LayerParameter has no field 'inner_product_parm'; "
-     "did you mean 'inner_product_param'? (in layer 'ip1')"),
+    (("inner_product_param", "inner_product_parm"), "net.prototxt:2:68: LayerParameter has no field "
+     "'inner_product_parm'; did you mean 'inner_product_param'? (in layer 'ip1')"),
     (('"InnerProduct"', '"InerProduct"'), "net.prototxt: layer 'ip1' (InerProduct): unknown layer type 'InerProduct'; "
      "did you mean 'InnerProduct'?"),
-    (('bottom: "data"', 'bottom: "dat"'), "layer 'ip1' (InnerProduct): bottom 'dat' is not the top of any layer before it"),
-    (("num_output: 10", "num_output: 3"), "layer 'loss' (SoftmaxWithLoss): label 9 is not one of the 3 classes, 0 to 2"),
+    (('bottom: "data"', 'bottom: "dat"'), "layer 'ip1' (InnerProduct): bottom 'dat' is not the top of any layer before"),
+    (("num_output: 10", "num_output: 3"), "layer 'loss' (SoftmaxWithLoss): label 9 is not one of the 3 classes"),
     (("batch_size: 50", "batch_size: 0"), "layer 'd' (Data): batch_size must be at least 1"),
     (('bottom: "label"', ''), "layer 'loss' (SoftmaxWithLoss): takes 2 bottom blob(s), got 1"),
-    (('name: "ip1"', 'name: "ip1" include { phase: TRAIN } exclude { phase: TEST }'), "'ip1': give include rules or exclude"),
-    (('"InnerProduct"', '"Convolution" convolution_param { num_output: 2 kernel_size: 40 }'), "layer 'ip1' (Convolution): "
-     "kernel (40, 40) does not fit"),
+    (('name: "ip1"', 'name: "ip1" include { phase: TRAIN } exclude { phase: TEST }'), "'ip1': give include rules or"),
+    (('"InnerProduct"', '"Convolution" convolution_param { num_output: 2 kernel_size: 40 }'),
+     "layer 'ip1' (Convolution): kernel (40, 40) does not fit"),
 ])
 def test_mistakes_in_a_net(tmp_path, capfd, databases, change, said):
     net = "\n".join([DATA.format(databases / "train"), IP, LOSS])
@@ -57,8 +58,7 @@ def test_missing_and_truncated_lmdb(tmp_path, capfd, databases):
     code, err = train(tmp_path, "\n".join([DATA.format("nowhere"), IP, LOSS]), capfd)
     assert (code, "nowhere" in err) == (1, True)
     shutil.copytree(databases / "train", "cut")
-    size = os.path.getsize("cut/data.mdb")
-    os.truncate("cut/data.mdb", size // 2)
+    os.truncate("cut/data.mdb", (tmp_path / "cut/data.mdb").stat().st_size // 2)
     code, err = train(tmp_path, "\n".join([DATA.format("cut"), IP, LOSS]), capfd)
     assert code == 1
     assert "cut" in err.strip().splitlines()[-1]
@@ -68,7 +68,8 @@ def test_missing_and_truncated_lmdb(tmp_path, capfd, databases):
 def test_weights_that_do_not_fit(tmp_path, capfd, databases):
     param = caffe_pb2.LayerParameter(name="ip1", type="InnerProduct")
     write_model("w.caffemodel", "n", [(param, [np.zeros((7, 784), np.float32), np.zeros(7, np.float32)])])
-    code, err = train(tmp_path, "\n".join([DATA.format(databases / "train"), IP, LOSS]), capfd, "-weights", "w.caffemodel")
+    net = "\n".join([DATA.format(databases / "train"), IP, LOSS])
+    code, err = train(tmp_path, net, capfd, "-weights", "w.caffemodel")
     assert code == 1
     assert "w.caffemodel: layer 'ip1' blob 0 has shape 7x784 in the file, 10x784 in the net" in err
 
@@ -131,9 +132,9 @@ def test_one_ranks_own_mistake_ends_all(tmp_path, databases):
 
 def test_a_killed_rank_ends_the_job(tmp_path, lenet):
     write_solver(tmp_path, lenet, max_iter=100000)
-    script = ("import os, sys; from scaffe import cli; from scaffe.observers.display import Display;"
-              "Display.gradients_ready = lambda *a: os.kill(os.getpid(), 9) if os.environ['OMPI_COMM_WORLD_RANK'] == '1'"
-              " else None; cli.main(['train', '-solver', 'solver.prototxt', '-threads', '1'])")
+    script = ("import os; from scaffe import cli; from scaffe.observers.display import Display;"
+              "mine = os.environ['OMPI_COMM_WORLD_RANK'];"
+              "Display.gradients_ready = lambda *a: os.kill(os.getpid(), 9) if mine == '1' else None; cli.main(['train', '-solver', 'solver.prototxt', '-threads', '1'])")
     done = subprocess.run([MPIRUN, "-np", "2", sys.executable, "-c", script], cwd=tmp_path, capture_output=True,
                           text=True, timeout=30)
     assert done.returncode != 0

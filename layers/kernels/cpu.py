@@ -16,11 +16,14 @@ _limits: list[Any] = []  # keeps the thread limits in force
 
 
 def set_threads(n_threads: int) -> None:
-    """Compute with that many threads: oneDNN's, the BLAS's and numba's."""
+    """Compute with that many threads: oneDNN's, the BLAS's and our own kernels'."""
     from threadpoolctl import threadpool_limits
+
+    from layers.kernels.parts import set_parts
 
     library()
     _limits[:] = [threadpool_limits(n_threads)]
+    set_parts(n_threads)
 
 
 def convolution(spec: ConvSpec) -> Any:

@@ -5,18 +5,29 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from layers.kernels.parts import in_parts
+
 
 def relu_forward(x: np.ndarray, y: np.ndarray, slope: float) -> None:
     """y = x where x > 0, slope · x elsewhere. y may be x."""
     if slope == 0:
-        np.maximum(x, 0, out=y)
+        in_parts(_rectify, (x, y))
     else:
-        _leaky(x, y, x.dtype.type(slope))
+        in_parts(_leaky, (x, y), x.dtype.type(slope))
 
 
 def relu_backward(y: np.ndarray, gy: np.ndarray, gx: np.ndarray, slope: float) -> None:
     """gx = gy where y > 0, slope · gy elsewhere. gx may be gy; y is the layer's input or output, signs are alike."""
-    _leaky_back(y, gy, gx, gy.dtype.type(slope))
+    in_parts(_leaky_back, (y, gy, gx), gy.dtype.type(slope))
+
+
+def mask_scale(x: np.ndarray, mask: np.ndarray, scale: float, y: np.ndarray) -> None:
+    """y = x · scale where mask, 0 elsewhere. y may be x."""
+    in_parts(_mask_scale, (x, mask, y), x.dtype.type(scale))
+
+
+def _rectify(x: np.ndarray, y: np.ndarray) -> None:
+    np.maximum(x, 0, out=y)
 
 
 @njit(cache=True, nogil=True)
@@ -32,7 +43,6 @@ def _leaky_back(y, gy, gx, slope):
 
 
 @njit(cache=True, nogil=True)
-def mask_scale(x, mask, scale, y):
-    """y = x · scale where mask, 0 elsewhere. y may be x."""
+def _mask_scale(x, mask, y, scale):
     for i in range(x.size):
         y[i] = x[i] * scale if mask[i] else x.dtype.type(0)

@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 from numba import njit
 
+from layers.kernels.parts import in_parts
 from layers.kernels.specs import LrnSpec
 
 
@@ -37,7 +38,7 @@ class Lrn:
             self._scale += self._k
             np.multiply(x, self._scale ** -self._beta, out=y)
         else:
-            _across(x, y, self._scale, self._half, (self._k, self._rate, self._beta))
+            in_parts(_across, (x, y, self._scale), self._half, (self._k, self._rate, self._beta))
 
     def backward(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
         """Write gx = gy s^-beta - 2 alpha beta / n · x · sum over the window of gy y / s."""
@@ -47,7 +48,7 @@ class Lrn:
             _box_sum(gy * y / self._scale, sums, self._half)
             np.subtract(gy * self._scale ** -self._beta, self._back_rate * x * sums, out=gx)
         else:
-            _across_back((x, y, gy), gx, self._scale, self._half, (self._back_rate, self._beta))
+            in_parts(_across_back, (x, y, gy, gx, self._scale), self._half, (self._back_rate, self._beta))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -74,8 +75,7 @@ def _across(x, y, scale, half, numbers):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _across_back(tensors, gx, scale, half, numbers):
-    x, y, gy = tensors
+def _across_back(x, y, gy, gx, scale, half, numbers):
     rate, beta = numbers
     n_channels = x.shape[1]
     ratios = np.zeros(n_channels + 2 * half, x.dtype)

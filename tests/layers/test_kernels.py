@@ -9,9 +9,10 @@ from layers.kernels import cpu
 from layers.kernels.deconvolution import Deconvolution
 from layers.kernels.dense import InnerProduct
 from layers.kernels.onednn.library import library, reason
+from layers.kernels.parts import in_parts, set_parts
 from layers.kernels.portable_convolution import Convolution
 from layers.kernels.portable_pooling import Pooling
-from layers.kernels.specs import ConvSpec, PoolSpec
+from layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
 from tests.reference import common as reference
 
 REAL = np.float32
@@ -226,3 +227,30 @@ def test_without_onednn_the_portable_kernels_run_and_one_line_says_so(path: str,
         monkeypatch.undo()
         library.cache_clear()
         library()
+
+
+@pytest.mark.parametrize("n_elems", [0, 1, 1 << 17, 300_001])
+def test_parts_cover_every_element_once(n_elems: int) -> None:
+    set_parts(3)
+    try:
+        x, y = np.arange(n_elems, dtype=REAL), np.zeros(n_elems, REAL)
+        in_parts(lambda a, b, step: np.add(b, a + step, out=b), (x, y), REAL(2))
+        np.testing.assert_array_equal(y, x + 2)
+    finally:
+        set_parts(1)
+
+
+def test_lrn_is_the_same_on_any_number_of_threads() -> None:
+    spec = LrnSpec((2, 7, 150, 150), 5, 1.5, 0.75, 1.0)
+    x, gy = stored(numbers(spec.in_shape, 0)), stored(numbers(spec.in_shape, 1))
+    results = []
+    for n_threads in (1, 2, 3):
+        set_parts(n_threads)
+        plan, y, gx = cpu.lrn(spec), np.empty_like(x), np.empty_like(x)
+        plan.forward(x, y)
+        plan.backward(x, y, gy, gx)
+        results.append((y, gx))
+    set_parts(1)
+    for y, gx in results[1:]:
+        np.testing.assert_array_equal(y, results[0][0])
+        np.testing.assert_array_equal(gx, results[0][1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from layers.kernels.parts import in_parts
 from scaffe.update_rules.base import Hyper, UpdateRule, regularized, update_rules
 
 
@@ -15,8 +16,8 @@ class Sgd(UpdateRule):
     def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
         """See UpdateRule; one history, the last step."""
         one = w.dtype.type
-        _sgd(w, g, histories[0], one(hyper.rate), one(self.param.momentum), one(hyper.decay), hyper.l1,
-             one(hyper.scale))
+        in_parts(_sgd, (w, g, histories[0]), one(hyper.rate), one(self.param.momentum), one(hyper.decay), hyper.l1,
+                 one(hyper.scale))
 
 
 @njit(cache=True, nogil=True)

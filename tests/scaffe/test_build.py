@@ -48,7 +48,7 @@ def test_shared_parameters_are_one_memory_and_add_their_gradients():
 
 
 @pytest.mark.parametrize(("first", "second", "n", "said"), [
-    ('param { name: "w" }', 'param { name: "w" }', 4, "'w' is shared with layer 'x', but has shape (4, 3) against (3, 3)"),
+    ('param { name: "w" }', 'param { name: "w" }', 4, "'w' is shared with layer 'x', but has shape (4, 3)"),
     ('param { name: "w" lr_mult: 1 }', 'param { name: "w" lr_mult: 2 }', 3, "but has lr_mult 2 against 1"),
 ])
 def test_sharing_that_cannot_be_is_refused(first, second, n, said):
@@ -103,8 +103,9 @@ def test_ranges_and_hooks():
 
 
 def test_force_backward_reaches_inputs_but_not_labels():
-    net = build(INPUT + ip("x", "a") + '''layer { name: "lab" type: "Input" top: "lab" input_param { shape { dim: 2 } } }
-        layer { name: "l" type: "SoftmaxWithLoss" bottom: "x" bottom: "lab" top: "l" }''', force=True)
+    labels = '''layer { name: "lab" type: "Input" top: "lab" input_param { shape { dim: 2 } } }
+        layer { name: "l" type: "SoftmaxWithLoss" bottom: "x" bottom: "lab" top: "l" }'''
+    net = build(INPUT + ip("x", "a") + labels, force=True)
     net.blobs["a"].data = np.ones((2, 3))
     net.forward_backward()
     assert np.abs(net.blobs["a"].diff).max() > 0

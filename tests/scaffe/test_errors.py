@@ -37,7 +37,7 @@ def in_folder(tmp_path, monkeypatch):
      "'inner_product_parm'; did you mean 'inner_product_param'? (in layer 'ip1')"),
     (('"InnerProduct"', '"InerProduct"'), "net.prototxt: layer 'ip1' (InerProduct): unknown layer type 'InerProduct'; "
      "did you mean 'InnerProduct'?"),
-    (('bottom: "data"', 'bottom: "dat"'), "layer 'ip1' (InnerProduct): bottom 'dat' is not the top of any layer before"),
+    (('bottom: "data"', 'bottom: "dat"'), "layer 'ip1' (InnerProduct): bottom 'dat' is not the top of any layer"),
     (("num_output: 10", "num_output: 3"), "layer 'loss' (SoftmaxWithLoss): label 9 is not one of the 3 classes"),
     (("batch_size: 50", "batch_size: 0"), "layer 'd' (Data): batch_size must be at least 1"),
     (('bottom: "label"', ''), "layer 'loss' (SoftmaxWithLoss): takes 2 bottom blob(s), got 1"),
@@ -134,7 +134,8 @@ def test_a_killed_rank_ends_the_job(tmp_path, lenet):
     write_solver(tmp_path, lenet, max_iter=100000)
     script = ("import os; from scaffe import cli; from scaffe.observers.display import Display;"
               "mine = os.environ['OMPI_COMM_WORLD_RANK'];"
-              "Display.gradients_ready = lambda *a: os.kill(os.getpid(), 9) if mine == '1' else None; cli.main(['train', '-solver', 'solver.prototxt', '-threads', '1'])")
+              "Display.gradients_ready = lambda *a: os.kill(os.getpid(), 9) if mine == '1' else None;"
+              "cli.main(['train', '-solver', 'solver.prototxt', '-threads', '1'])")
     done = subprocess.run([MPIRUN, "-np", "2", sys.executable, "-c", script], cwd=tmp_path, capture_output=True,
                           text=True, timeout=30)
     assert done.returncode != 0

@@ -75,14 +75,16 @@ def _maximum(x, y, places, window):
         for i in range(y.shape[1]):
             for j in range(y.shape[2]):
                 h0, h1, w0, w1, _ = _bounds(i, j, n_rows, n_columns, window)
-                for c in range(n_channels):
-                    best, place = x[n, h0, w0, c], h0 * n_columns + w0
-                    for h in range(h0, h1):
-                        for w in range(w0, w1):
-                            if x[n, h, w, c] > best:
-                                best, place = x[n, h, w, c], h * n_columns + w
-                    y[n, i, j, c] = best
-                    places[n, i, j, c] = place
+                out, taken = y[n, i, j], places[n, i, j]
+                out[:] = x[n, h0, w0]
+                taken[:] = h0 * n_columns + w0
+                for h in range(h0, h1):
+                    for w in range(w0, w1):
+                        row, place = x[n, h, w], np.int32(h * n_columns + w)
+                        for c in range(n_channels):  # innermost: many channels at a time
+                            is_larger = row[c] > out[c]
+                            out[c] = row[c] if is_larger else out[c]
+                            taken[c] = place if is_larger else taken[c]
 
 
 @njit(cache=True, nogil=True)

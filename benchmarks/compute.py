@@ -39,7 +39,7 @@ from scaffe.solver import Solver  # noqa: E402
 PEER = Path(__file__).parent / "peers" / "torch_nets.py"
 VARIANTS = ("plain", "fused", "channels_last", "channels_last+fused", "channels_last+foreach")
 TOLERANCE = 2e-3
-ROUND_SECONDS = 1.0
+ROUND_SECONDS = 0.3
 
 
 class Ours:
@@ -176,7 +176,7 @@ def main() -> None:
     parser.add_argument("nets", nargs="*", metavar="NET", help=f"of {', '.join(BATCHES)}; all if none is named")
     parser.add_argument("--peer", help="a Python that has torch")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=9)
     args = parser.parse_args()
     kernels = load_kernels(args.threads)
     if not args.peer:

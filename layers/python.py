@@ -87,10 +87,11 @@ class UserLayer:
     """The base of users' layers, which give setup, reshape, forward and backward (Caffe's ``caffe.Layer``).
 
     Attributes:
-        param_str, phase: from the prototxt and the net.
+        type, param_str, phase: from the prototxt and the net.
         blobs: the layer's parameters; setup may call ``self.blobs.add_blob(*shape)``.
     """
 
+    type: str = "Python"
     param_str: str = ""
     phase: int = 0
     blobs: UserBlobs

@@ -1,7 +1,48 @@
-"""scaffe: a Caffe-compatible trainer on an MPI collective runtime."""
+"""scaffe: a Caffe-compatible trainer on an MPI collective runtime.
+
+``import scaffe as caffe`` is Caffe's Python interface.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
 
 from scaffe import siblings
 
 __version__ = "0.1.0"
 
 siblings.prefer()
+
+_HOMES = {  # where Caffe's names live; looked up on first use, so that importing this package stays light
+    "scaffe.pycaffe.net": ("Net",),
+    "scaffe.pycaffe.solver": ("SGDSolver", "NesterovSolver", "AdaGradSolver", "RMSPropSolver", "AdaDeltaSolver",
+                              "AdamSolver", "get_solver"),
+    "scaffe.pycaffe.process": (
+        "TEST", "TRAIN", "Timer", "has_nccl", "init_log", "layer_type_list", "set_device", "set_mode_cpu",
+        "set_mode_gpu", "set_multiprocess", "set_random_seed", "set_solver_count", "set_solver_rank", "solver_count",
+        "solver_rank"),
+    "scaffe.pycaffe.alias": ("install_as_caffe",),
+    "scaffe.net_spec": ("NetSpec", "layers", "params", "to_proto"),
+    "scaffe.classifier": ("Classifier",),
+    "scaffe.detector": ("Detector",),
+}
+_MODULES = ("classifier", "coord_map", "detector", "draw", "io", "log", "net_spec", "proto", "pycaffe")
+_PLACES = {name: home for home, names in _HOMES.items() for name in names} | {"Layer": "layers.python"}
+_THERE = {"Layer": "UserLayer"}  # called otherwise where they live
+
+
+def __getattr__(name: str) -> Any:
+    """Caffe's names, imported when first used."""
+    if name in _MODULES:
+        return importlib.import_module(f"scaffe.{name}")
+    if name not in _PLACES:
+        raise AttributeError(f"module 'scaffe' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_PLACES[name]), _THERE.get(name, name))
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """All names, those not yet imported too."""
+    return sorted({*globals(), *_PLACES, *_MODULES})

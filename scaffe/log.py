@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 
 _quiet = False
 
@@ -45,3 +46,14 @@ def _prefix(level: str) -> str:
     stamp = time.strftime("%m%d %H:%M:%S", time.localtime(now))
     place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
     return f"{level}{stamp}.{int(now % 1 * 1e6):06d} {os.getpid()} {place}] "
+
+
+class _Log(ModuleType):
+    """Callable, because pycaffe has a function ``log`` where this module is: ``scaffe.log("...")``."""
+
+    def __call__(self, message: str) -> None:
+        if not _quiet:
+            write(f"{_prefix('I')}{message}\n")
+
+
+sys.modules[__name__].__class__ = _Log

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from scaffe.errors import UserError
-from scaffe.files import read_model, write_model
+from scaffe.files import hdf5, read_model, write_model
 from scaffe.log import info
 from scaffe.net import Net, Node
 
@@ -19,8 +19,22 @@ def load_weights(net: Net, path: str | Path) -> None:
     Raises:
         UserError: a file that cannot be read, or blobs that do not fit the net's.
     """
+    _take(net, read_model(path), path)
+
+
+def load_hdf5(net: Net, path: str | Path) -> None:
+    """The same from an HDF5 file, whatever its name."""
+    _take(net, hdf5.read_model(path), path)
+
+
+def save_hdf5(net: Net, path: str | Path) -> None:
+    """Write every layer of the net to an HDF5 file, whatever its name."""
+    hdf5.write_model(path, [(node.name, [blob.data for blob in node.layer.blobs]) for node in net.nodes])
+
+
+def _take(net: Net, layers: list[tuple[str, str, list]], path: str | Path) -> None:
     nodes = {node.name: node for node in net.nodes}
-    for name, _, arrays in read_model(path):
+    for name, _, arrays in layers:
         if name not in nodes:
             if arrays:
                 info(f"Ignoring source layer {name}")

@@ -1,0 +1,118 @@
+"""What pycaffe keeps for the whole process: mode, device, random stream, log."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from layers.layer import TEST, TRAIN
+from layers.random import Stream
+
+__all__ = ["TEST", "TRAIN", "Timer", "has_nccl", "init_log", "kernels", "layer_type_list", "seed",
+           "set_device",
+           "set_mode_cpu", "set_mode_gpu", "set_multiprocess", "set_random_seed", "set_solver_count",
+           "set_solver_rank", "solver_count", "solver_rank", "stream"]
+
+_state: dict[str, Any] = {"solver_count": 1, "solver_rank": 0}
+
+
+def kernels() -> Any:
+    """The CPU's kernels, on all cores that this process may use; set up once."""
+    if "kernels" not in _state:
+        from scaffe.setup import load_kernels
+
+        _state["kernels"] = load_kernels(len(os.sched_getaffinity(0)))
+    return _state["kernels"]
+
+
+def stream() -> Stream:
+    """The stream that fillers and layers of all nets draw from, seeded by the system unless ``set_random_seed`` did."""
+    seed()
+    return _state["stream"]
+
+
+def seed() -> int:
+    """What the stream was seeded with."""
+    if "seed" not in _state:
+        set_random_seed(int.from_bytes(os.urandom(4), "little"))
+    return _state["seed"]
+
+
+def set_random_seed(seed: int) -> None:
+    """Start the process's stream of random draws anew."""
+    _state.update(seed=seed, stream=Stream(seed))
+
+
+def set_mode_cpu() -> None:
+    """Compute on the CPU, as always."""
+
+
+def set_mode_gpu() -> None:
+    """A warning, and on with the CPU: there is no GPU backend yet."""
+    from scaffe.log import warning
+
+    warning("set_mode_gpu: no GPU backend yet; computing goes on on the CPU")
+
+
+def set_device(device_id: int) -> None:
+    """Nothing: there is no GPU backend to choose a device for."""
+
+
+def set_solver_count(count: int) -> None:
+    """Remembered and nothing else: ranks under mpirun take the place of Caffe's solver processes."""
+    _state["solver_count"] = count
+
+
+def solver_count() -> int:
+    """What ``set_solver_count`` was told; 1 at first."""
+    return _state["solver_count"]
+
+
+def set_solver_rank(rank: int) -> None:
+    """Remembered and nothing else."""
+    _state["solver_rank"] = rank
+
+
+def solver_rank() -> int:
+    """What ``set_solver_rank`` was told; 0 at first."""
+    return _state["solver_rank"]
+
+
+def set_multiprocess(multiprocess: bool) -> None:
+    """Nothing: ranks under mpirun take its place."""
+
+
+def has_nccl() -> bool:
+    """False: ranks talk over MPI."""
+    return False
+
+
+def layer_type_list() -> list[str]:
+    """All layer types that a prototxt may name, sorted."""
+    from layers.layer import layer_types
+
+    return layer_types.names()
+
+
+def init_log(level: int = 0, stderr: bool = True) -> None:
+    """Log on standard error; a level above 0 writes nothing."""
+    from scaffe.log import silence
+
+    silence(level > 0)
+
+
+class Timer:
+    """A stopwatch: ``start``, ``stop``, then ``ms``."""
+
+    def __init__(self) -> None:
+        self._started = time.perf_counter()
+        self.ms = 0.0
+
+    def start(self) -> None:
+        """Start."""
+        self._started = time.perf_counter()
+
+    def stop(self) -> None:
+        """Stop; ``ms`` then says how many milliseconds have passed."""
+        self.ms = (time.perf_counter() - self._started) * 1e3

@@ -1,0 +1,168 @@
+"""pycaffe's solvers over ours. Under mpirun every rank makes one, and they train together as `scaffe train` does."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from collectives.communicator import Communicator
+from scaffe import graph, log, solver
+from scaffe.checkpoint import restore_checkpoint, save_checkpoint
+from scaffe.job import together
+from scaffe.lr_policies import learning_rate
+from scaffe.observers.display import Display
+from scaffe.observers.snapshots import Snapshots
+from scaffe.observers.test import Test
+from scaffe.pycaffe import process
+from scaffe.pycaffe.net import Net
+from scaffe.training import NetMaker
+
+OPTIONS = {"level": 0, "stage": "", "scal": "strong", "readers": 1}
+
+
+class Solver:
+    """A solver built from its prototxt (Caffe 1.0, pycaffe).
+
+    Args:
+        solver_file: the solver's prototxt.
+        allow_nan: go on when the loss is not finite.
+
+    Attributes:
+        net, test_nets: the nets, as ``Net``.
+        param: the SolverParameter message; what is changed in it holds from the next iteration on.
+
+    Raises:
+        UserError: one line (a ValueError) that names file and mistake.
+    """
+
+    type: ClassVar[str] = ""  # the solver type that the class stands for, whatever the prototxt says
+
+    def __init__(self, solver_file: str, allow_nan: bool = False) -> None:
+        communicator = Communicator.world()
+        if communicator.rank:
+            log.silence(True)
+        self.param = graph.read_solver(solver_file)
+        self.param.type = self.type or self.param.type
+        self._solver = self._build(communicator, allow_nan)
+        self._solver.observers += [Test(), Display(), Snapshots()]
+        self._begun = False
+        self.net = Net.of(self._solver.net)
+        self.test_nets = [Net.of(test) for test in self._solver.test_nets]
+
+    def _build(self, communicator: Communicator, allow_nan: bool) -> solver.Solver:
+        if self.param.random_seed >= 0:
+            process.set_random_seed(self.param.random_seed + communicator.rank)
+        seed = communicator.bcast_object(process.seed())
+        kernels, self.param.random_seed = process.kernels(), seed
+        maker = NetMaker(self.param, Namespace(**OPTIONS), kernels, process.stream(), communicator.rank,
+                         communicator.n_ranks)
+        net = together(communicator, maker.train_net)
+        tests = together(communicator, lambda: maker.test_nets(net))
+        return solver.Solver(self.param, net, tests, communicator, solver.Method(allow_nan=allow_nan), maker.shares)
+
+    @property
+    def iter(self) -> int:
+        """Iterations done."""
+        return self._solver.iteration
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the next iteration."""
+        return learning_rate(self.param, self.iter)
+
+    def step(self, n_iterations: int) -> None:
+        """Train that many iterations, with the displays, tests and snapshots that fall into them. Raises UserError."""
+        if not self._begun:
+            self._begun = True
+            for observer in self._solver.observers:
+                observer.begin(self._solver)
+            self._solver.strategy.begin()
+        self._solver.step(n_iterations)
+        self._solver.strategy.settle()
+
+    def solve(self, resume_file: str | None = None) -> None:
+        """Train up to ``max_iter``, from a ``.solverstate`` if one is given. Raises UserError."""
+        if resume_file:
+            self.restore(resume_file)
+        self._begun = True
+        self._solver.solve()
+
+    def restore(self, path: str) -> None:
+        """Go on from a ``.solverstate``. Raises UserError."""
+        restore_checkpoint(self._solver, path)
+
+    def snapshot(self) -> None:
+        """Write the weights and the solver's state under ``snapshot_prefix``. Raises UserError."""
+        save_checkpoint(self._solver)
+
+    def apply_update(self) -> None:
+        """Change the parameters by the diffs that are there, at the rate of this iteration; ``iter`` stays."""
+        self._solver.net.params.settle_all()
+        self._solver.strategy.gradients_ready()
+        self._solver.strategy.apply(self.lr, self.iter)
+        self._solver.strategy.settle()
+
+    def share_weights(self, net: Net) -> None:
+        """Make another net use the training net's parameters. Raises ValueError for other shapes."""
+        net.share_with(self.net)
+
+    def add_callback(self, on_start: Callable[[], Any], on_gradients_ready: Callable[[], Any]) -> None:
+        """Call ``on_start()`` before each iteration's passes and ``on_gradients_ready()`` before its update."""
+        self._solver.observers.append(_Callback(on_start, on_gradients_ready))
+
+
+class _Callback(solver.Observer):
+    def __init__(self, on_start: Callable[[], Any], on_gradients_ready: Callable[[], Any]) -> None:
+        self._on_start, self._on_gradients_ready = on_start, on_gradients_ready
+
+    def before_iteration(self, solver: solver.Solver) -> None:
+        self._on_start()
+
+    def gradients_ready(self, solver: solver.Solver, loss: float, rate: float) -> None:
+        self._on_gradients_ready()
+
+
+class SGDSolver(Solver):
+    """Stochastic gradient descent with momentum."""
+
+    type = "SGD"
+
+
+class NesterovSolver(SGDSolver):
+    """Nesterov's accelerated gradient."""
+
+    type = "Nesterov"
+
+
+class AdaGradSolver(SGDSolver):
+    """AdaGrad."""
+
+    type = "AdaGrad"
+
+
+class RMSPropSolver(SGDSolver):
+    """RMSProp."""
+
+    type = "RMSProp"
+
+
+class AdaDeltaSolver(SGDSolver):
+    """AdaDelta."""
+
+    type = "AdaDelta"
+
+
+class AdamSolver(SGDSolver):
+    """Adam."""
+
+    type = "Adam"
+
+
+KINDS = {kind.type: kind for kind in (SGDSolver, NesterovSolver, AdaGradSolver, RMSPropSolver, AdaDeltaSolver,
+                                      AdamSolver)}
+
+
+def get_solver(solver_file: str, allow_nan: bool = False) -> Solver:
+    """The solver of the type that the prototxt names. Raises UserError."""
+    return KINDS.get(graph.read_solver(solver_file).type, Solver)(solver_file, allow_nan)

@@ -16,6 +16,8 @@ layer {{ name: "d" type: "Data" top: "data" top: "label"
         data_param {{ source: "{folder}/db" batch_size: 4 backend: LMDB }}
         transform_param {{ scale: 0.004 crop_size: 12 mirror: {mirror} {mean} }} }}
 layer {{ name: "c" type: "Convolution" bottom: "data" top: "c" convolution_param {{ num_output: 4 kernel_size: 3 }} }}
+layer {{ name: "b" type: "BatchNorm" bottom: "c" top: "c" }}
+layer {{ name: "s" type: "Scale" bottom: "c" top: "c" scale_param {{ bias_term: true }} }}
 layer {{ name: "r" type: "ReLU" bottom: "c" top: "c" }}
 layer {{ name: "n" type: "LRN" bottom: "c" top: "n" lrn_param {{ local_size: 3 }} }}
 layer {{ name: "p" type: "Pooling" bottom: "n" top: "p" pooling_param {{ pool: AVE kernel_size: 3 stride: 2 pad: 1 }} }}

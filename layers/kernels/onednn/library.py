@@ -17,6 +17,7 @@ NAME = "libdnnl.so.3"
 CPU, ANY_TAG, FLOAT32 = 1, 1, 3
 STATUS = ("success", "out of memory", "invalid arguments", "unimplemented", "last implementation reached",
           "runtime error", "not required")
+OWNED = ("memory_desc", "memory", "post_ops", "primitive_attr", "primitive_desc", "primitive")  # longer names first
 HANDLE, HANDLES, DIMS = c_void_p, POINTER(c_void_p), POINTER(c_int64)
 SIGNATURES: dict[str, list[Any]] = {
     "engine_create": [HANDLES, c_int, c_size_t],
@@ -55,6 +56,16 @@ class OnednnError(RuntimeError):
         super().__init__(f"dnnl_{function}: {STATUS[status] if status < len(STATUS) else status}")
 
 
+class _Handle(c_void_p):
+    """A handle that is given back with its last reference, so that nets that change shape do not grow."""
+
+    destroy: Any = None
+
+    def __del__(self) -> None:
+        if self.destroy is not None:
+            self.destroy(self)
+
+
 class Library:
     """The loaded library with its CPU engine and stream. Calls release the interpreter's lock."""
 
@@ -63,6 +74,8 @@ class Library:
         self._dll = ctypes.CDLL(path)
         for name, types in SIGNATURES.items():
             getattr(self._dll, f"dnnl_{name}").argtypes = types
+        for kind in OWNED:
+            getattr(self._dll, f"dnnl_{kind}_destroy").argtypes = [HANDLE]
         self.memory_desc_get_size = self._dll.dnnl_memory_desc_get_size
         self.memory_desc_get_size.argtypes, self.memory_desc_get_size.restype = [HANDLE], c_size_t
         self.memory_desc_equal = self._dll.dnnl_memory_desc_equal
@@ -82,8 +95,11 @@ class Library:
 
     def make(self, function: str, *args: Any) -> c_void_p:
         """Call a function whose first argument receives a new handle."""
-        handle = c_void_p()
+        handle = _Handle()
         self.call(function, byref(handle), *args)
+        kind = next((kind for kind in OWNED if function.startswith(kind) or function.endswith(f"{kind}_create")), None)
+        if kind is not None:
+            handle.destroy = getattr(self._dll, f"dnnl_{kind}_destroy")
         return handle
 
 
@@ -95,6 +111,8 @@ def dims(values: tuple[int, ...]) -> Any:
 @cache
 def library() -> Library | None:
     """The library, or None where it cannot be had (``reason`` tells why)."""
+    # Threads that wait must sleep: spinning ones starve whoever shares their core (20 times slower LeNet steps seen).
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for path in _candidates():
         try:
             return Library(path)

@@ -13,6 +13,7 @@ from scaffe import graph
 from scaffe.build import build_net
 from scaffe.errors import UserError
 from scaffe.feeds import feed_opener
+from scaffe.log import warning
 from scaffe.net import Net
 
 PHASES = {"TRAIN": TRAIN, "TEST": TEST}
@@ -36,8 +37,16 @@ def seed_of(random_seed: int) -> int:
     return random_seed if random_seed >= 0 else int.from_bytes(os.urandom(4), "little")
 
 
-def load_kernels(n_threads: int) -> Any:
-    """The CPU's kernels, set to that many threads."""
+def load_kernels(n_threads: int, gpus: str = "", wants_gpu: bool = False) -> Any:
+    """The CPU's kernels, set to that many threads.
+
+    There is no GPU backend yet: ``-gpu`` is refused with UserError, and a solver's ``solver_mode: GPU`` (Caffe's
+    default, so in most people's files) runs on the CPU with a line in the log.
+    """
+    if gpus:
+        raise UserError(f"-gpu {gpus}: there is no GPU backend yet; leave the flag out to run on the CPU")
+    if wants_gpu:
+        warning("solver_mode GPU: there is no GPU backend yet; running on the CPU")
     from layers.kernels import cpu
 
     cpu.set_threads(n_threads)

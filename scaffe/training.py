@@ -18,7 +18,8 @@ from scaffe.solver import Method, Solver
 
 def build_solver(communicator: Communicator, param: Any, options: Namespace) -> Solver:
     """Build nets and solver on this rank; what fails on one rank fails on all (UserError)."""
-    kernels = load_kernels(threads_per_rank(communicator, options.threads))
+    kernels = load_kernels(threads_per_rank(communicator, options.threads), options.gpu,
+                           param.HasField("solver_mode") and param.solver_mode == param.GPU)
     param.random_seed = communicator.bcast_object(seed_of(param.random_seed))
     rng = Stream(param.random_seed + communicator.rank)
     maker = NetMaker(param, options, kernels, rng, communicator.rank, communicator.n_ranks)

@@ -31,7 +31,7 @@ def main(argv: list[str]) -> int:
 
 
 def _test(communicator: Communicator, options) -> int:
-    kernels = load_kernels(threads_per_rank(communicator, options.threads))
+    kernels = load_kernels(threads_per_rank(communicator, options.threads), options.gpu)
     selection = Selection(PHASES["TEST"], options.level, tuple(filter(None, options.stage.split(","))))
     net = together(communicator, lambda: _load(communicator, options, selection, kernels))
     info(f"Running for {options.iterations} iterations.")

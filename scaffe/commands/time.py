@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
 
 
 def _time(communicator: Communicator, options) -> int:
-    kernels = load_kernels(threads_per_rank(communicator, options.threads))
+    kernels = load_kernels(threads_per_rank(communicator, options.threads), options.gpu)
     selection = Selection(PHASES[options.phase], options.level, tuple(filter(None, options.stage.split(","))))
     net = together(communicator, lambda: net_from_file(options.model, selection, kernels, Share()))
     info("Performing Forward")

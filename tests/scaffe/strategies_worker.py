@@ -50,7 +50,7 @@ def train(communicator, strategy, algorithm, bucket):
     param = text_format.Parse(SOLVER, caffe_pb2.SolverParameter())
     text_format.Parse(NET, param.net_param)
     options = Namespace(strategy=strategy, reduce=algorithm, bucket=str(bucket), scal="strong", threads=1, readers=1,
-                        level=0, stage="", allow_nan=False)
+                        level=0, stage="", gpu="", allow_nan=False)
     solver = build_solver(communicator, param, options)
     solver.solve()
     return solver.net.params.data.copy(), np.concatenate(solver.strategy.histories())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from .errors import CommError
-from .selection import DEFAULT_TABLE, Key, Table
-from .shared_levels import require
+from .selection import DEFAULT_TABLE, Choice, Key, Table
+from .shared_levels import ACROSS_NODES, above, require
 from .topology import Topology
 
 TABLE_VARIABLE = "SCAFFE_TABLE"
@@ -32,14 +33,23 @@ class Selector:
     def _choose(self, collective: str, algorithm: str, chunk_bytes: int, n_bytes: int,
                 is_shared: bool) -> tuple[str, int]:
         """The algorithm's name and the chunk in bytes, for a buffer of n_bytes that lies in a window or not."""
-        if algorithm != "auto":
-            return algorithm, chunk_bytes or self.default_chunk_bytes()
-        place = "shared" if is_shared and self._topology.n_nodes < self._topology.n_ranks else "host"
-        key = Key.of(collective, place, self._topology)
-        choice = self._table.choose(key, n_bytes)
-        if choice is None or self._topology.n_ranks == 1 or not self._is_possible(collective, choice.algorithm):
+        if algorithm != "auto" or self._topology.n_ranks == 1:
+            return algorithm.replace("auto", "mpi"), chunk_bytes or self.default_chunk_bytes()
+        choice = self._tuned(collective, n_bytes, is_shared and self._topology.n_nodes < self._topology.n_ranks)
+        if choice is None or not self._is_possible(collective, choice.algorithm):
             return "mpi", chunk_bytes or self.default_chunk_bytes()
         return choice.algorithm, chunk_bytes or choice.chunk_bytes
+
+    def _tuned(self, collective: str, n_bytes: int, is_shared: bool) -> Choice | None:
+        key = Key.of(collective, "shared" if is_shared else "host", self._topology)
+        is_measured = any(entry.key == key for entry in self._table.entries)
+        if is_measured or self._topology.n_nodes == 1 or not is_shared or collective not in ACROSS_NODES:
+            return self._table.choose(key if is_measured or self._topology.n_nodes == 1 else
+                                      Key.of(collective, "host", self._topology), n_bytes)
+        across = self._table.choose(Key.of(collective, "host", Topology.flat(self._topology.n_nodes)), n_bytes)
+        if across is None or across.algorithm == "mpi" or above(across.algorithm) is not None:
+            return across
+        return replace(across, algorithm=f"M{across.algorithm}")
 
     def default_chunk_bytes(self) -> int:
         """The chunk of algorithms that are asked for by name."""

@@ -155,3 +155,16 @@ class Blob:
         if view is None:
             view = self._views[name] = make()
         return view
+
+
+def claim_together(blobs: Sequence[Blob]) -> tuple[list[np.ndarray], bool]:
+    """The flat diffs of several blobs for one kernel, and whether it must overwrite all of them or add to all.
+
+    Where only some were cleared, those get their zeros and all are added to.
+    """
+    claimed = [blob.claim_diff() for blob in blobs]
+    overwrite = all(fresh for _, fresh in claimed)
+    for flat, fresh in claimed:
+        if fresh and not overwrite:
+            flat[...] = 0
+    return [flat for flat, _ in claimed], overwrite

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from layers.blob import Blob
+from layers.blob import Blob, claim_together
 from layers.errors import LayerError
 from layers.kernels.specs import ConvSpec
 from layers.layer import Layer, layer_types
@@ -81,15 +81,13 @@ class _Windowed(Layer):
                 put_channels_last(out, x, x.diff)
 
     def _backward_weights(self, x: Blob, y: Blob) -> None:
-        gw, fresh = self.blobs[0].claim_diff()
-        gb = None
-        if len(self.blobs) > 1:
-            gb, is_fresh_too = self.blobs[1].claim_diff()
-            if is_fresh_too != fresh:  # one was looked at since clearing: add to both
-                (gb if is_fresh_too else gw)[...] = 0
-                fresh = False
-        self._plan.backward_weights(channels_last(x, x.data), channels_last(y, y.diff), gw.reshape(self.blobs[0].shape),
-                                    gb, fresh)
+        gy, learns = channels_last(y, y.diff), self.param_propagate_down
+        if not learns[0]:
+            self.blobs[1].diff[...] += gy.reshape(-1, self.blobs[1].n_elems).sum(0)
+            return
+        (gw, *gb), fresh = claim_together([blob for blob, wanted in zip(self.blobs, learns) if wanted])
+        self._plan.backward_weights(channels_last(x, x.data), gy, gw.reshape(self.blobs[0].shape),
+                                    gb[0] if gb else None, fresh)
 
     def _weights(self) -> tuple[np.ndarray, np.ndarray | None]:
         return self.blobs[0].data, self.blobs[1].data if len(self.blobs) > 1 else None

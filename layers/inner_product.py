@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from layers.blob import Blob
+from layers.blob import Blob, claim_together
 from layers.errors import LayerError
 from layers.layer import Layer, layer_types
 from layers.layout import is_plain
@@ -87,8 +87,9 @@ class InnerProduct(Layer):
                 bottom[0].diff[...] = self._plain
 
     def _backward_weights(self, x: np.ndarray, gy: np.ndarray) -> None:
-        gw, fresh = self.blobs[0].claim_diff()
-        gb = self.blobs[1].diff if len(self.blobs) > 1 else None
-        if gb is not None and fresh:
-            gb[...] = 0
-        self._plan.backward_weights(x, gy, gw.reshape(self.blobs[0].shape), gb, fresh)
+        learns = self.param_propagate_down
+        if not learns[0]:
+            self.blobs[1].diff[...] += gy.reshape(-1, self.blobs[1].n_elems).sum(0)
+            return
+        (gw, *gb), fresh = claim_together([blob for blob, wanted in zip(self.blobs, learns) if wanted])
+        self._plan.backward_weights(x, gy, gw.reshape(self.blobs[0].shape), gb[0] if gb else None, fresh)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -36,6 +37,7 @@ from scaffe.proto.text import parse_text  # noqa: E402
 from scaffe.setup import load_kernels  # noqa: E402
 from scaffe.solver import Solver  # noqa: E402
 
+ENVIRONMENT = dict(os.environ)  # as it was given: our kernels set OpenMP's waiting to their liking, peers keep theirs
 PEER = Path(__file__).parent / "peers" / "torch_nets.py"
 VARIANTS = ("plain", "fused", "channels_last", "channels_last+fused", "channels_last+foreach")
 TOLERANCE = 2e-3
@@ -99,7 +101,7 @@ class Theirs:
 
     def __init__(self, peer: str, name: str, n_threads: int, path: Path) -> None:
         self._process = subprocess.Popen([peer, str(PEER), name, str(n_threads), str(path)], stdin=subprocess.PIPE,
-                                         stdout=subprocess.PIPE, text=True)
+                                         stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
         answer = self._answer()
         self.loss, self.norm = answer["loss"], answer["norm"]
 
@@ -127,7 +129,10 @@ class Theirs:
         print(line, file=self._process.stdin, flush=True)
 
     def _answer(self) -> dict[str, float]:
-        return json.loads(self._process.stdout.readline() or "{}")  # type: ignore[union-attr]
+        line = self._process.stdout.readline()  # type: ignore[union-attr]
+        if not line:
+            raise SystemExit("the peer stopped; its own message stands above")
+        return json.loads(line)
 
 
 def _n_steps(seconds: float) -> int:

@@ -64,7 +64,8 @@ class Net:
             warning(f"Net(file, weights, phase) is the old order; today's is Net(file, phase, weights={phase!r})")
             weights, phase = phase, int(old[0])
         elif old:
-            level, stages, weights = (*old, *(level, stages, weights)[len(old):])
+            given: list[Any] = [*old, *(level, stages, weights)[len(old):]]
+            level, stages, weights = given
         selection = Selection(phase, level, tuple(stages or ()))
         context = make_context(process.kernels(), process.stream(), Share(), process.seed())
         self._show(make_net(graph.read_net(network_file), selection, context, str(network_file)))

@@ -1,0 +1,115 @@
+"""Caffe's Detector: a classifier run over windows of images, as R-CNN does (Caffe 1.0; Girshick et al., CVPR 2014)."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from layers.layer import TEST
+from scaffe import io
+from scaffe.classifier import image_transformer
+from scaffe.errors import UserError
+from scaffe.pycaffe.net import Net
+
+Window = Sequence[int]  # ymin, xmin, ymax, xmax
+
+
+class Detector(Net):
+    """A net that classifies windows of images.
+
+    Args:
+        model_file, pretrained_file: the net's prototxt and its ``.caffemodel``.
+        mean, input_scale, raw_scale, channel_swap: see ``io.Transformer``.
+        context_pad: how many pixels of the input's border show what is around the window.
+    """
+
+    def __init__(self, model_file: str, pretrained_file: str, mean: np.ndarray | None = None,
+                 input_scale: float | None = None, raw_scale: float | None = None,
+                 channel_swap: Sequence[int] | None = None, context_pad: int | None = None) -> None:
+        super().__init__(model_file, TEST, weights=pretrained_file)
+        self.transformer = image_transformer(self, mean, input_scale, raw_scale, channel_swap)
+        self.configure_crop(context_pad)
+
+    def detect_windows(self, images_windows: Iterable[tuple[str, Iterable[Window]]]) -> list[dict[str, Any]]:
+        """The net's first output for each window of each image file, warped to the input's size.
+
+        Returns:
+            dicts of "filename", "window" and "prediction".
+        """
+        name = self.inputs[0]
+        found, prepared = [], []
+        for filename, windows in images_windows:
+            image = io.load_image(filename)
+            for window in windows:
+                prepared.append(self.transformer.preprocess(name, self.crop(image, window)))
+                found.append({"window": window, "filename": filename})
+        if not prepared:
+            return []
+        predictions = self.forward_all(**{name: np.stack(prepared)})[self.outputs[0]]
+        return [{**one, "prediction": prediction} for one, prediction in zip(found, predictions)]
+
+    def detect_selective_search(self, image_fnames: Iterable[str]) -> list[dict[str, Any]]:
+        """The same over the windows that Selective Search proposes.
+
+        Raises:
+            UserError: its package ``selective_search_ijcv_with_python`` (which runs MATLAB) is not installed.
+        """
+        try:
+            search = importlib.import_module("selective_search_ijcv_with_python")
+        except ImportError as error:
+            raise UserError("detect_selective_search needs the package selective_search_ijcv_with_python; "
+                            "with windows of your own, call detect_windows") from error
+        names = [str(Path(name).absolute()) for name in image_fnames]
+        return self.detect_windows(zip(names, search.get_windows(names, cmd="selective_search_rcnn")))
+
+    def crop(self, im: np.ndarray, window: Window) -> np.ndarray:
+        """A window of an image; with ``context_pad`` at the input's size, with what is around it, the mean outside."""
+        y0, x0, y1, x1 = (int(edge) for edge in window)
+        if not self.context_pad:
+            return im[y0:y1, x0:x1]
+        side = self.blobs[self.inputs[0]].width  # inputs are square
+        rows = _around(y0, y1, im.shape[0], side, self.context_pad)
+        columns = _around(x0, x1, im.shape[1], side, self.context_pad)
+        part = io.resize_image(im[rows.source, columns.source], (rows.n_pixels, columns.n_pixels))
+        crop = np.ones(self.crop_dims, np.float32) * self.crop_mean
+        crop[rows.place, columns.place] = part
+        return crop.astype(np.float32)
+
+    def configure_crop(self, context_pad: int | None) -> None:
+        """Set how much of the input shows context, and the mean to fill it with, as an image."""
+        name = self.inputs[0]
+        back = np.argsort(self.transformer.transpose[name])
+        self.crop_dims = np.array(self.blobs[name].shape[1:])[back]
+        self.context_pad = context_pad
+        mean = self.transformer.mean.get(name)
+        self.crop_mean = np.zeros(self.crop_dims, np.float32)
+        if mean is not None:
+            image = np.broadcast_to(mean, self.blobs[name].shape[1:]).transpose(back)
+            if name in self.transformer.channel_swap:
+                image = image[:, :, np.argsort(self.transformer.channel_swap[name])]
+            self.crop_mean = (image / self.transformer.raw_scale.get(name, 1.0)).astype(np.float32)
+
+
+class _Span:
+    """One axis of a crop with context: ``source`` of the image goes to ``place`` of the crop, n_pixels long."""
+
+    def __init__(self, source: slice, place: slice) -> None:
+        self.source, self.place, self.n_pixels = source, place, place.stop - place.start
+
+
+def _around(low: int, high: int, n_image: int, side: int, context: int) -> _Span:
+    """Widen low..high so that the window itself fills the crop but for ``context`` pixels at either end."""
+    half = (high - low + 1) / 2
+    wide = half * side / (side - 2 * context)
+    start, stop = round(low + half - wide), round(low + half + wide)
+    scale = side / (stop - start + 1)
+    outside = round(max(0, -start) * scale)
+    start, stop = max(start, 0), min(stop, n_image)
+    n_pixels = min(round((stop - start + 1) * scale), side - outside)
+    if stop <= start or n_pixels <= 0:
+        raise UserError(f"window {low} to {high} lies outside the image of {n_image} pixels")
+    return _Span(slice(start, stop), slice(outside, outside + n_pixels))

@@ -1,0 +1,77 @@
+"""Caffe's messages to arrays and back (Caffe 1.0, caffe.io)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from scaffe.errors import UserError
+from scaffe.proto import caffe_pb2
+
+OLD_DIMS = ("num", "channels", "height", "width")
+
+
+def blobproto_to_array(blob: Any, return_diff: bool = False) -> np.ndarray:
+    """A BlobProto's data (or diff) in its shape, of four axes where the blob is an old one; float64.
+
+    Raises:
+        ValueError: a shape that does not fit the number of values.
+    """
+    single, double = (blob.diff, blob.double_diff) if return_diff else (blob.data, blob.double_data)
+    is_old = any(blob.HasField(name) for name in OLD_DIMS)
+    shape = tuple(getattr(blob, name) for name in OLD_DIMS) if is_old else tuple(blob.shape.dim)
+    return np.array(single or double, np.float64).reshape(shape)
+
+
+def array_to_blobproto(arr: np.ndarray, diff: np.ndarray | None = None) -> Any:
+    """A BlobProto of an array, with its diff if one is given."""
+    blob = caffe_pb2.BlobProto()
+    blob.shape.dim.extend(arr.shape)
+    blob.data.extend(np.asarray(arr, np.float64).ravel().tolist())
+    if diff is not None:
+        blob.diff.extend(np.asarray(diff, np.float64).ravel().tolist())
+    return blob
+
+
+def arraylist_to_blobprotovector_str(arraylist: Iterable[np.ndarray]) -> bytes:
+    """Arrays as a serialized BlobProtoVector."""
+    return caffe_pb2.BlobProtoVector(blobs=[array_to_blobproto(arr) for arr in arraylist]).SerializeToString()
+
+
+def blobprotovector_str_to_arraylist(content: bytes) -> list[np.ndarray]:
+    """The arrays of a serialized BlobProtoVector."""
+    return [blobproto_to_array(blob) for blob in caffe_pb2.BlobProtoVector.FromString(content).blobs]
+
+
+def array_to_datum(arr: np.ndarray, label: int | None = None) -> Any:
+    """A Datum of a (channels, height, width) array: bytes where it is uint8, floats else.
+
+    Raises:
+        UserError: another number of axes.
+    """
+    if arr.ndim != 3:
+        raise UserError(f"a Datum takes an array of shape (channels, height, width), got {arr.shape}")
+    datum = caffe_pb2.Datum(channels=arr.shape[0], height=arr.shape[1], width=arr.shape[2])
+    if arr.dtype == np.uint8:
+        datum.data = arr.tobytes()
+    else:
+        datum.float_data.extend(arr.astype(np.float64).ravel().tolist())
+    if label is not None:
+        datum.label = int(label)
+    return datum
+
+
+def datum_to_array(datum: Any) -> np.ndarray:
+    """A Datum's pixels (channels, height, width): uint8 of bytes, float64 of floats.
+
+    Raises:
+        ValueError: the number of values does not fit; an encoded image.
+    """
+    if datum.encoded:
+        raise UserError("the Datum holds an image file (encoded: true), not pixels")
+    shape = (datum.channels, datum.height, datum.width)
+    if datum.data:
+        return np.frombuffer(datum.data, np.uint8).reshape(shape).copy()
+    return np.array(datum.float_data, np.float64).reshape(shape)

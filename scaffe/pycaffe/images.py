@@ -1,0 +1,95 @@
+"""Images as pycaffe has them: float32, height x width x channels, RGB, 0 to 1 (Caffe 1.0, caffe.io).
+
+Sizes are changed as the scikit-image and SciPy of Caffe's time did it: linear, without smoothing first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from data.decode import file_bytes, opencv
+from scaffe.errors import UserError
+
+LUMINANCE = np.array([0.2125, 0.7154, 0.0721])  # of R, G, B (scikit-image's rgb2gray)
+Dims = Sequence[int] | np.ndarray  # height, width
+GREYS_AND_COLOURS = (1, 3)
+NEAREST, LINEAR = 0, 1
+
+
+def load_image(filename: str, color: bool = True) -> np.ndarray:
+    """An image file as float32 in [0, 1]: (height, width, 3) RGB, or with color=False (height, width, 1).
+
+    Raises:
+        ValueError: no such file, or not an image that OpenCV reads (or OpenCV itself is not there).
+    """
+    cv2 = opencv()
+    image = cv2.imdecode(file_bytes(filename), cv2.IMREAD_UNCHANGED)
+    if image is None:
+        raise UserError(f"{filename}: not an image that OpenCV reads")
+    full = np.iinfo(image.dtype).max if np.issubdtype(image.dtype, np.integer) else 1
+    image = image.reshape(*image.shape[:2], -1) / full
+    if image.shape[2] >= 3:
+        image = image[:, :, 2::-1]  # blue first, perhaps with transparency behind
+        return (image if color else image @ LUMINANCE[:, None]).astype(np.float32)
+    return np.tile(image[:, :, :1], (1, 1, 3 if color else 1)).astype(np.float32)
+
+
+def resize_image(im: np.ndarray, new_dims: Dims, interp_order: int = LINEAR) -> np.ndarray:
+    """An image (height, width, channels) at new_dims (height, width), float32.
+
+    One or three channels: pixels are areas, and what lies outside counts as the image's minimum. Any other number of
+    channels: pixels are points, corners stay corners.
+
+    Args:
+        interp_order: 0 for the nearest pixel, 1 for linear.
+
+    Raises:
+        UserError: another order.
+    """
+    if interp_order not in (NEAREST, LINEAR):
+        raise UserError(f"interp_order must be 0 (nearest) or 1 (linear), got {interp_order}")
+    as_areas = im.shape[-1] in GREYS_AND_COLOURS
+    height, width = (int(n) for n in new_dims)
+    least = float(im.min()) if as_areas else 0.0
+    framed = np.pad(np.asarray(im, np.float64) - least, ((1, 1), (1, 1), (0, 0)))
+    for axis, n_new in ((0, height), (1, width)):
+        framed = _resample(framed, axis, _places(im.shape[axis], n_new, as_areas), interp_order)
+    return (framed + least).astype(np.float32)
+
+
+def _places(n_old: int, n_new: int, as_areas: bool) -> np.ndarray:
+    """Where each new pixel lies among the old ones."""
+    if as_areas:
+        return (np.arange(n_new) + 0.5) * n_old / n_new - 0.5
+    return np.arange(n_new) * ((n_old - 1) / max(n_new - 1, 1))
+
+
+def _resample(framed: np.ndarray, axis: int, places: np.ndarray, order: int) -> np.ndarray:
+    """Along one axis of an image with a frame of one pixel. The other axis keeps its frame."""
+    if order == NEAREST:
+        places = np.floor(places + 0.5)
+    low = np.floor(places).astype(int)
+    share = (places - low).reshape(-1, *[1] * (framed.ndim - 1 - axis))
+    after = np.minimum(low + 2, framed.shape[axis] - 1)
+    return framed.take(low + 1, axis) * (1 - share) + framed.take(after, axis) * share
+
+
+def oversample(images: Sequence[np.ndarray] | np.ndarray, crop_dims: Dims) -> np.ndarray:
+    """Ten crops of each image: the corners and the centre, then the same mirrored.
+
+    Args:
+        images: n images (height, width, channels) of one shape.
+        crop_dims: height and width of the crops.
+
+    Returns:
+        (10 n, height, width, channels), float32, an image's crops one after the other.
+    """
+    height, width = (int(n) for n in crop_dims)
+    down, right = images[0].shape[0] - height, images[0].shape[1] - width
+    corners = [(0, 0), (0, right), (down, 0), (down, right), (down // 2, right // 2)]
+    crops = [[image[y:y + height, x:x + width] for y, x in corners] for image in images]
+    plain = np.array(crops, np.float32)
+    both = np.concatenate([plain, plain[:, :, :, ::-1]], axis=1)
+    return both.reshape(-1, height, width, images[0].shape[-1])

@@ -1,0 +1,102 @@
+"""From an image to a net's input and back (Caffe 1.0, caffe.io.Transformer)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from scaffe.errors import UserError
+from scaffe.pycaffe.images import resize_image
+
+
+class Transformer:
+    """Prepares images (height, width, channels) for inputs (channels, height, width).
+
+    In this order: resize to the input, transpose, swap channels, times raw_scale, minus mean, times input_scale;
+    each of them only if it is set.
+
+    Args:
+        inputs: name of a net's input to its shape (batch, channels, height, width).
+    """
+
+    def __init__(self, inputs: Mapping[str, Sequence[int]]) -> None:
+        self.inputs = {name: tuple(shape) for name, shape in inputs.items()}
+        self.transpose: dict[str, Sequence[int]] = {}
+        self.channel_swap: dict[str, Sequence[int]] = {}
+        self.raw_scale: dict[str, float] = {}
+        self.mean: dict[str, np.ndarray] = {}
+        self.input_scale: dict[str, float] = {}
+
+    def preprocess(self, in_: str, data: np.ndarray) -> np.ndarray:
+        """The image as the input wants it, float32; ``data`` stays as it is. Raises UserError for an unknown input."""
+        self._check(in_)
+        image = np.array(data, np.float32)
+        if image.shape[:2] != self.inputs[in_][2:]:
+            image = resize_image(image, self.inputs[in_][2:])
+        if in_ in self.transpose:
+            image = image.transpose(self.transpose[in_])
+        if in_ in self.channel_swap:
+            image = image[list(self.channel_swap[in_])]
+        if in_ in self.raw_scale:
+            image = image * np.float32(self.raw_scale[in_])
+        if in_ in self.mean:
+            image = (image - self.mean[in_]).astype(np.float32)
+        return image * np.float32(self.input_scale.get(in_, 1.0))
+
+    def deprocess(self, in_: str, data: np.ndarray) -> np.ndarray:
+        """The image that ``preprocess`` would have made the input ``data`` from, at the input's size."""
+        self._check(in_)
+        image = np.array(data, np.float32).squeeze() / np.float32(self.input_scale.get(in_, 1.0))
+        if in_ in self.mean:
+            image = (image + self.mean[in_]).astype(np.float32)
+        image = image / np.float32(self.raw_scale.get(in_, 1.0))
+        if in_ in self.channel_swap:
+            image = image[np.argsort(self.channel_swap[in_])]
+        if in_ in self.transpose:
+            image = image.transpose(np.argsort(self.transpose[in_]))
+        return image
+
+    def set_transpose(self, in_: str, order: Sequence[int]) -> None:
+        """The order of axes: (2, 0, 1) puts the channels of an image first. Raises UserError."""
+        self._set(self.transpose, in_, order, len(order) == len(self._check(in_)) - 1, "one axis fewer than the input")
+
+    def set_channel_swap(self, in_: str, order: Sequence[int]) -> None:
+        """The order of channels, after the transposition: (2, 1, 0) makes RGB to BGR. Raises UserError."""
+        self._set(self.channel_swap, in_, order, len(order) == self._check(in_)[1], "as many as the input's channels")
+
+    def set_raw_scale(self, in_: str, scale: float) -> None:
+        """A factor on the pixels, before the mean: 255 for nets that were trained on 0 to 255."""
+        self._set(self.raw_scale, in_, scale)
+
+    def set_input_scale(self, in_: str, scale: float) -> None:
+        """A factor on everything, after the mean."""
+        self._set(self.input_scale, in_, scale)
+
+    def set_mean(self, in_: str, mean: np.ndarray) -> None:
+        """The mean to subtract: a value a channel, or an image (channels, height, width), resized to the input's size.
+
+        Raises:
+            UserError: it does not fit the input.
+        """
+        shape = self._check(in_)
+        if mean.ndim == 1:
+            self._set(self.mean, in_, mean[:, None, None], len(mean) == shape[1], "one value a channel")
+            return
+        image = mean[None] if mean.ndim == 2 else mean
+        fits = image.ndim == 3 and image.shape[0] in (1, shape[1])
+        self._set(self.mean, in_, mean, fits, "(channels, height, width)")
+        if image.shape[1:] != shape[2:]:
+            self.mean[in_] = resize_image(image.transpose(1, 2, 0), shape[2:]).transpose(2, 0, 1)
+
+    def _check(self, in_: str) -> tuple[int, ...]:
+        if in_ not in self.inputs:
+            raise UserError(f"{in_!r} is none of the net's inputs: {', '.join(self.inputs)}")
+        return self.inputs[in_]
+
+    def _set(self, where: dict[str, Any], in_: str, value: Any, fits: bool = True, expected: str = "") -> None:
+        shape = self._check(in_)
+        if not fits:
+            raise UserError(f"input {in_!r} has shape {shape}; expected {expected}, got {np.shape(value)}")
+        where[in_] = value

@@ -1,0 +1,42 @@
+"""Caffe's ``caffe.draw``: a NetParameter as a picture, without Graphviz."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from scaffe.drawing.picture import net_picture
+from scaffe.drawing.png import to_png
+from scaffe.drawing.svg import to_svg
+from scaffe.errors import UserError
+from scaffe.files.atomic import replacing
+from scaffe.graph.upgrade import upgrade_net
+
+WRITERS = {"svg": to_svg, "png": to_png}
+
+
+def draw_net(caffe_net: Any, rankdir: str = "LR", ext: str = "png", phase: int | None = None,
+             display_lrm: bool = False) -> bytes:
+    """A net's picture as the content of a file.
+
+    Args:
+        caffe_net: a NetParameter of any generation.
+        rankdir: which way the net runs: LR, RL, TB or BT.
+        ext: svg, or png (which OpenCV draws).
+        phase: TRAIN or TEST; None draws the layers of both.
+        display_lrm: show the learning rates' multipliers.
+
+    Raises:
+        ValueError: an unknown rankdir or ext, or PNG without OpenCV.
+    """
+    if ext not in WRITERS:
+        raise UserError(f"cannot draw .{ext}; the picture's file must end in .svg or .png")
+    return WRITERS[ext](net_picture(upgrade_net(caffe_net), rankdir, phase, display_lrm))
+
+
+def draw_net_to_file(caffe_net: Any, filename: str, rankdir: str = "LR", phase: int | None = None,
+                     display_lrm: bool = False) -> None:
+    """Write a net's picture to a ``.svg`` or ``.png`` file; see ``draw_net``. Raises ValueError."""
+    content = draw_net(caffe_net, rankdir, Path(filename).suffix[1:].lower(), phase, display_lrm)
+    with replacing(filename) as file:
+        file.write(content)

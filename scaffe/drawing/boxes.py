@@ -40,21 +40,23 @@ def net_boxes(net: Any, phase: int | None = None, display_lrm: bool = False) -> 
     """
     boxes: list[Box] = []
     arrows: list[Arrow] = []
-    makers: dict[str, int] = {}
+    makers: dict[str, list[int]] = {}
     open_tops: dict[str, int] = {}
     for name in net.input:
-        makers[name] = _add(boxes, Box((name,), BLOB))
+        makers[name] = [_add(boxes, Box((name,), BLOB))]
     for layer in net.layer:
         if phase is not None and not _has_phase(layer, phase):
             continue
         box = _add(boxes, Box(layer_lines(layer, display_lrm), _colour(layer)))
         for name in layer.bottom:
             if name not in makers:
-                makers[name] = _add(boxes, Box((name,), BLOB))
-            arrows.append(Arrow(makers[name], box, name))
+                makers[name] = [_add(boxes, Box((name,), BLOB))]
+            arrows += [Arrow(maker, box, name) for maker in makers[name]]
             open_tops.pop(name, None)
         for name in layer.top:
-            makers[name] = open_tops[name] = box
+            others = [] if name in layer.bottom else makers.get(name, [])  # of the other phase
+            makers[name] = [*others, box]
+            open_tops[name] = box
     for name, box in open_tops.items():
         arrows.append(Arrow(box, _add(boxes, Box((name,), BLOB)), ""))
     return boxes, arrows

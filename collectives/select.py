@@ -43,9 +43,10 @@ class Selector:
     def _tuned(self, collective: str, n_bytes: int, is_shared: bool) -> Choice | None:
         key = Key.of(collective, "shared" if is_shared else "host", self._topology)
         is_measured = any(entry.key == key for entry in self._table.entries)
-        if is_measured or self._topology.n_nodes == 1 or not is_shared or collective not in ACROSS_NODES:
-            return self._table.choose(key if is_measured or self._topology.n_nodes == 1 else
-                                      Key.of(collective, "host", self._topology), n_bytes)
+        if is_measured or not is_shared or self._topology.n_nodes == 1:
+            return self._table.choose(key, n_bytes)
+        if collective not in ACROSS_NODES:
+            return self._table.choose(replace(key, place="host"), n_bytes)
         across = self._table.choose(Key.of(collective, "host", Topology.flat(self._topology.n_nodes)), n_bytes)
         if across is None or across.algorithm == "mpi" or above(across.algorithm) is not None:
             return across

@@ -1,0 +1,48 @@
+"""Write blobs of a trained net on its data into LMDBs, with Caffe's arguments."""
+
+from __future__ import annotations
+
+import os
+
+from scaffe.errors import UserError
+from scaffe.flags import Flags
+from scaffe.log import info, warning
+
+
+def main(argv: list[str]) -> int:
+    """``extract_features WEIGHTS NET BLOB[,BLOB] DB[,DB] N_BATCHES lmdb [CPU]``. Returns the exit code."""
+    flags = Flags("extract_features", __doc__ or "")
+    flags.add_argument("weights", help="trained weights, a .caffemodel")
+    flags.add_argument("net", help="the net's prototxt, with a data layer")
+    flags.add_argument("blobs", help="the blobs to write, with commas between")
+    flags.add_argument("databases", help="the database for each of them, with commas between")
+    flags.add_argument("n_batches", type=int, help="batches to run")
+    flags.add_argument("kind", help="the kind of database; only lmdb is written")
+    flags.add_argument("mode", nargs="?", default="CPU", choices=("CPU", "GPU"), help="where to compute")
+    flags.add_argument("device", nargs="?", help="the GPU's number")
+    options = flags.parse_args(argv)
+    if options.kind != "lmdb":
+        raise UserError(f"only lmdb is written, got {options.kind!r}")
+    if options.n_batches < 1:
+        raise UserError(f"the number of batches must be at least 1, got {options.n_batches}")
+    if options.mode == "GPU":
+        warning("no GPU backend yet; computing goes on on the CPU")
+    return _extract(options)
+
+
+def _extract(options) -> int:
+    from data.layer_feed import Share
+    from scaffe.pycaffe.features import extract_features
+    from scaffe.setup import PHASES, Selection, load_kernels, net_from_file
+    from scaffe.weights import load_weights
+
+    net = net_from_file(options.net, Selection(PHASES["TEST"]), load_kernels(len(os.sched_getaffinity(0))), Share())
+    try:
+        load_weights(net, options.weights)
+        names = options.blobs.split(",")
+        counts = extract_features(net, names, options.databases.split(","), options.n_batches)
+    finally:
+        net.close()
+    for name, n_records in zip(names, counts):
+        info(f"Extracted features of {n_records} query images for feature blob {name}")
+    return 0

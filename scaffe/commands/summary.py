@@ -1,0 +1,38 @@
+"""List a net's layers with their shapes, parameters, multiply-adds and memory."""
+
+from __future__ import annotations
+
+from scaffe import graph
+from scaffe.errors import UserError
+from scaffe.flags import Flags
+
+
+def main(argv: list[str]) -> int:
+    """``summary NET [-phase TEST] [-shape 1,3,224,224]``. Returns the exit code."""
+    from data.layer_feed import Share
+    from layers.random import Stream
+    from scaffe.setup import PHASES, Selection, load_kernels, make_context, make_net
+    from scaffe.summary import summarize, table, without_data
+
+    flags = Flags("summary", __doc__ or "")
+    flags.add_argument("net", help="the net's prototxt")
+    flags.flag("phase", "TEST", "the net's phase", choices=tuple(PHASES))
+    flags.flag("level", 0, "the net state's level")
+    flags.flag("stage", "", "the net state's stages, with commas between")
+    flags.flag("shape", "", "shape of the data, with commas between, in place of the data that data layers name")
+    options = flags.parse_args(argv)
+    message = graph.upgraded(graph.read_net(options.net), options.net)
+    if options.shape:
+        message = without_data(message, _dims(options.shape))
+    selection = Selection(PHASES[options.phase], options.level, tuple(filter(None, options.stage.split(","))))
+    net = make_net(message, selection, make_context(load_kernels(1), Stream(0), Share(), 0), options.net)
+    print("\n".join(table(summarize(net))))
+    net.close()
+    return 0
+
+
+def _dims(text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise UserError(f"-shape must be whole numbers with commas between, got {text!r}") from None

@@ -1,0 +1,77 @@
+"""Blobs of a running net into databases of Datums, a database a blob (Caffe 1.0, extract_features)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from queue import Full, Queue
+
+from data.convert.lmdb_writer import write_lmdb
+from layers.blob import Blob
+from scaffe.errors import UserError
+from scaffe.net import Net
+from scaffe.proto import caffe_pb2
+
+Record = tuple[bytes, bytes]
+WAIT_SECONDS = 0.2  # between looks at whether the writer still lives
+MAX_WAITING = 4096  # records between the net and a writer
+
+
+def extract_features(net: Net, blobs: Sequence[str], folders: Sequence[str], n_batches: int) -> list[int]:
+    """Run n_batches and write each blob's rows, in order, to an LMDB of its own. Returns the numbers of records.
+
+    Raises:
+        ValueError: unknown blobs, other than one folder a blob, or a database that exists or cannot be written.
+    """
+    if len(blobs) != len(folders):
+        raise UserError(f"expected as many databases as blobs, got {len(folders)} for {len(blobs)}")
+    for name in blobs:
+        if name not in net.blobs:
+            raise UserError(f"the net has no blob {name!r}; it has: {', '.join(net.blobs)}")
+    for folder in folders:
+        if Path(folder).exists():
+            raise UserError(f"{folder}: exists already")
+    queues: list[Queue[Record | None]] = [Queue(MAX_WAITING) for _ in blobs]
+    counts = [0] * len(blobs)
+    with ThreadPoolExecutor(len(blobs)) as pool:
+        writers = [pool.submit(write_lmdb, folder, _drain(queue)) for folder, queue in zip(folders, queues)]
+        try:
+            for _ in range(n_batches):
+                net.forward()
+                for i, name in enumerate(blobs):
+                    for record in _records(net.blobs[name], counts[i]):
+                        _put(queues[i], record, writers[i])
+                        counts[i] += 1
+        finally:
+            for queue, writer in zip(queues, writers):
+                _put(queue, None, writer)
+    return [writer.result() for writer in writers]
+
+
+def _records(blob: Blob, first: int) -> Iterator[Record]:
+    """One Datum a row, keys ten digits from ``first`` on."""
+    if blob.ndim > 4:
+        raise UserError(f"a Datum has no place for a blob of shape {blob.shape}; at most 4 axes fit")
+    channels, height, width = (*blob.shape[1:], 1, 1, 1)[:3]
+    for row, values in enumerate(blob.data.reshape(blob.shape[0], -1) if blob.ndim else blob.data.reshape(1, 1)):
+        datum = caffe_pb2.Datum(channels=channels, height=height, width=width, float_data=values.tolist())
+        yield f"{first + row:010d}".encode(), datum.SerializeToString()
+
+
+def _drain(queue: Queue[Record | None]) -> Iterator[Record]:
+    while (record := queue.get()) is not None:
+        yield record
+
+
+def _put(queue: Queue[Record | None], record: Record | None, writer: Future[int]) -> None:
+    """Hand over, and raise what the writer raised where it has ended."""
+    while True:
+        if writer.done():
+            writer.result()
+            return
+        try:
+            queue.put(record, timeout=WAIT_SECONDS)
+            return
+        except Full:
+            continue

@@ -87,7 +87,7 @@ class Communicator:
 
     def barrier(self) -> None:
         """Return when every rank has called it."""
-        if self._ranks is not None:
+        if self._ranks is not None and self._comm is not None:
             with self._ranks.engine.watch.for_any("barrier"):
                 self._comm.Barrier()
 

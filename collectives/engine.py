@@ -13,7 +13,7 @@ from .call import Call
 from .errors import CommError
 from .executor import Execution
 from .mpi_calls import MpiCalls
-from .plan import Plan, Recv, Send
+from .plan import Plan, Recv, Send, Step
 from .shared_levels import Group, SharedLevels, above, require
 from .topology import Topology
 from .transport import HostTransport
@@ -69,7 +69,10 @@ class Engine:
     def message_pair(self, array: np.ndarray) -> Callable[[], None]:
         """A call that sends `array` from rank 0 to rank 1 and back; other ranks do nothing."""
         whole = (0, array.size)
-        steps = {0: (Send(1, *whole), Recv(1, *whole)), 1: (Recv(0, *whole), Send(0, *whole))}
+        steps: dict[int, tuple[Step, ...]] = {
+            0: (Send(1, *whole), Recv(1, *whole)),
+            1: (Recv(0, *whole), Send(0, *whole)),
+        }
         plan = Plan(self._comm.rank, self._comm.size, array.size, steps.get(self._comm.rank, ()))
         execution = Execution(plan, array, "sum", self._transport)
         return lambda: execution.run(self.watch)

@@ -1,13 +1,14 @@
 """Private page-aligned buffers on huge pages."""
 
 import mmap
+from typing import Any
 
 import numpy as np
 
 HUGE_PAGE_BYTES = 2 << 20
 
 
-def private_empty(n_elems: int, dtype: np.dtype) -> np.ndarray:
+def private_empty(n_elems: int, dtype: Any) -> np.ndarray:
     """A zeroed 1-D array of `n_elems` in this process's own memory, on transparent huge pages from 2 MiB up."""
     dtype = np.dtype(dtype)
     n_bytes = n_elems * dtype.itemsize

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -33,10 +33,10 @@ class Message(Protocol):
 class Transport(Protocol):
     """Makes messages from slices of one place's memory, and sums there."""
 
-    def view(self, array) -> object:
+    def view(self, array) -> Any:
         """The array's memory as a flat array that does not keep it alive."""
 
-    def scratch(self, slot: int, n_elems: int, like) -> object:
+    def scratch(self, slot: int, n_elems: int, like) -> Any:
         """Memory of the same place and dtype for what is received before it is summed; plans that do not run at the
         same time share a slot's."""
 
@@ -83,7 +83,7 @@ class HostTransport:
 
     def view(self, array: np.ndarray) -> np.ndarray:
         """See Transport."""
-        return np.frombuffer(self._from_address(array.ctypes.data, array.nbytes), array.dtype)
+        return np.frombuffer(memoryview(self._from_address(array.ctypes.data, array.nbytes)), array.dtype)  # type: ignore[arg-type]
 
     def scratch(self, slot: int, n_elems: int, like: np.ndarray) -> np.ndarray:
         """See Transport."""

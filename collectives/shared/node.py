@@ -30,10 +30,10 @@ class NodeGroup:
         self._windows = windows
         self._names = node_comm.allgather((os.getpid(), node_comm.rank))
         self._memory = windows.allocate(passes.channel_bytes(self.n_ranks))
-        self._channel = int(windows.find(self._memory).addresses[0])
+        self._channel = int(windows.place(self._memory).addresses[0])
         self._epoch = 0
         self._stage = windows.allocate(STAGE_BYTES)
-        self._stage_place = windows.find(self._stage)
+        self._stage_place = windows.place(self._stage)
         self._blocks: dict[np.dtype, np.ndarray] = {}
 
     def run(self, collective: str, array: np.ndarray, op: str = "sum", root: int = 0) -> None:

@@ -53,6 +53,13 @@ class Windows:
         weakref.finalize(own, self._forget, base, others).atexit = False
         return np.frombuffer(own, np.uint8)[:n_bytes]
 
+    def place(self, array: np.ndarray) -> Place:
+        """Where `array` lies. Raises CommError when it is not wholly inside one window."""
+        found = self.find(array)
+        if found is None:
+            raise CommError(f"an array of {array.nbytes} bytes does not lie in a shared window")
+        return found
+
     def find(self, array: np.ndarray) -> Place | None:
         """Where `array` lies, or None when it is not wholly inside one window."""
         address = array.ctypes.data

@@ -1,0 +1,30 @@
+"""Write a deploy net and its weights as an ONNX model."""
+
+from __future__ import annotations
+
+from scaffe.flags import Flags
+
+
+def main(argv: list[str]) -> int:
+    """``export-onnx NET WEIGHTS MODEL``. Returns the exit code."""
+    from data.layer_feed import Share
+    from scaffe.export.onnx_model import onnx_model
+    from scaffe.files.atomic import replacing
+    from scaffe.setup import PHASES, Selection, load_kernels, net_from_file
+    from scaffe.weights import load_weights
+
+    flags = Flags("export_onnx", __doc__ or "")
+    flags.add_argument("net", help="the deploy net's prototxt")
+    flags.add_argument("weights", help="trained weights, a .caffemodel")
+    flags.add_argument("model", help="the .onnx file to write")
+    flags.flag("level", 0, "the net state's level")
+    flags.flag("stage", "", "the net state's stages, with commas between")
+    options = flags.parse_args(argv)
+    selection = Selection(PHASES["TEST"], options.level, tuple(filter(None, options.stage.split(","))))
+    net = net_from_file(options.net, selection, load_kernels(1), Share())
+    load_weights(net, options.weights)
+    content = onnx_model(net).SerializeToString()
+    with replacing(options.model) as file:
+        file.write(content)
+    print(f"Wrote {options.model}, {len(content):,} bytes")
+    return 0

@@ -1,0 +1,1 @@
+"""Nets in other formats."""

@@ -1,0 +1,85 @@
+"""An ONNX graph in the making: tensors by blob name, nodes, constants. Needs the package onnx, imported when used."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from scaffe.errors import UserError
+from scaffe.net import Net
+
+OPSET, IR_VERSION = 13, 8  # old enough for any runtime of today
+
+
+def load_onnx() -> Any:
+    """The package. Raises UserError where it is not installed."""
+    try:
+        import onnx
+    except ImportError as error:
+        raise UserError("export-onnx needs the package onnx: pip install onnx") from error
+    return onnx
+
+
+class Graph:
+    """Collects nodes. A blob that layers write in place has a tensor a version; the last one has the blob's name.
+
+    Args:
+        net: the net to be exported, for its blobs, inputs and outputs.
+    """
+
+    def __init__(self, net: Net) -> None:
+        self.onnx, self.net = load_onnx(), net
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+        self._left = Counter(name for node in net.nodes for name in node.top_names)
+        self._tensors: dict[str, str] = {}
+        self._n_made = 0
+
+    def tensor(self, blob: str) -> str:
+        """The tensor that holds the blob now."""
+        return self._tensors[blob]
+
+    def alias(self, blob: str, tensor: str) -> None:
+        """Let a blob be a tensor that is there (Split, Dropout); outputs get their own by ``finish``."""
+        self._left[blob] -= 1
+        self._tensors[blob] = tensor
+
+    def define(self, blob: str) -> str:
+        """A new tensor for a blob about to be written."""
+        self._left[blob] -= 1
+        self._tensors[blob] = blob if not self._left[blob] else f"{blob}/{self._left[blob]}"
+        return self._tensors[blob]
+
+    def add(self, operator: str, inputs: Sequence[str], output: str | None = None, **attributes: Any) -> str:
+        """Add a node of one output; one without a name gets a new one. Returns the output's name."""
+        self._n_made += 1
+        output = output or f"{operator.lower()}/{self._n_made}"
+        self.nodes.append(self.onnx.helper.make_node(operator, list(inputs), [output], **attributes))
+        return output
+
+    def constant(self, values: Any, dtype: Any = np.float32) -> str:
+        """Add a constant tensor. Returns its name."""
+        name = f"constant/{len(self.constants)}"
+        array = np.ascontiguousarray(values, dtype).reshape(np.shape(values))
+        self.constants.append(self.onnx.numpy_helper.from_array(array, name))
+        return name
+
+    def finish(self) -> Any:
+        """The checked model."""
+        helper, float32 = self.onnx.helper, self.onnx.TensorProto.FLOAT
+        for name in self.net.output_names:
+            if self._tensors[name] != name:
+                self.add("Identity", [self._tensors[name]], name)
+
+        def info(name: str) -> Any:
+            return helper.make_tensor_value_info(name, float32, list(self.net.blobs[name].shape))
+
+        graph = helper.make_graph(self.nodes, self.net.name or "net", [info(n) for n in self.net.input_names],
+                                  [info(n) for n in self.net.output_names], self.constants)
+        model = helper.make_model(graph, producer_name="scaffe", ir_version=IR_VERSION,
+                                  opset_imports=[helper.make_opsetid("", OPSET)])
+        self.onnx.checker.check_model(model)
+        return model

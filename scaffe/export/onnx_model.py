@@ -1,0 +1,28 @@
+"""A net as an ONNX model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scaffe.errors import UserError
+from scaffe.export.converters import CONVERTERS
+from scaffe.export.graph import Graph
+from scaffe.net import Net
+
+
+def onnx_model(net: Net) -> Any:
+    """The ONNX ModelProto of a net of the TEST phase, with its parameters, at the shapes that its inputs have.
+
+    Raises:
+        UserError: a layer without an ONNX form (losses and data layers among them), a net without inputs, or the
+            package onnx is not installed.
+    """
+    graph = Graph(net)
+    if not net.input_names:
+        raise UserError("the net has no inputs (type Input); a deploy net was expected")
+    for node in net.nodes:
+        if node.param.type not in CONVERTERS:
+            raise UserError(f"layer {node.name!r} ({node.param.type}) has no ONNX form; known: "
+                            f"{', '.join(sorted(CONVERTERS))}")
+        CONVERTERS[node.param.type](graph, node)
+    return graph.finish()

@@ -58,7 +58,7 @@ def _train(communicator: Communicator, options: Namespace) -> int:
     together(communicator, lambda: _start_from(solver, param, options))
     snapshots = Snapshots()
     passes = images_per_pass(solver.net) * param.iter_size * communicator.n_ranks
-    solver.observers += [Test(), Display(), snapshots,
+    solver.observers += [snapshots, Display(), Test(),  # at the end in Caffe's order: snapshot, last loss, last test
                          Signals(snapshots, options.sigint_effect, options.sighup_effect), Progress(passes)]
     try:
         solver.solve()

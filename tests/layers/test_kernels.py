@@ -182,7 +182,7 @@ def _pooling_gradient(spec: PoolSpec, gy: np.ndarray, places: np.ndarray) -> np.
 @pytest.mark.parametrize("transpose", [False, True])
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (3, 17, 5), (16, 7, 130), (5, 64, 33)])
 @pytest.mark.parametrize("portable", [False, True])
-def test_inner_product(monkeypatch: pytest.MonkeyPatch, m: int, n: int, k: int, transpose: bool, portable: bool) -> None:
+def test_inner_product(monkeypatch, m: int, n: int, k: int, transpose: bool, portable: bool) -> None:
     monkeypatch.setattr(cpu, "LARGE_WEIGHTS", 1)
     plan = InnerProduct(m, n, k, transpose) if portable else cpu.inner_product(m, n, k, transpose)
     x, w, b, gy = numbers((m, k), 0), numbers((n, k), 1), numbers((n,), 2), numbers((m, n), 3)

@@ -1,0 +1,120 @@
+"""``import scaffe as caffe``: solvers as pycaffe shows them."""
+
+import numpy as np
+import pytest
+
+import scaffe as caffe
+from tests.scaffe.pycaffe_nets import LEARNING
+
+SOLVER = """net: "{folder}/net.prototxt" base_lr: 0.1 momentum: 0.9 weight_decay: 0.01 lr_policy: "step"
+stepsize: 4 gamma: 0.5 test_iter: 2 test_interval: 100 max_iter: 6 random_seed: 5 snapshot_prefix: "{folder}/run" snapshot_after_train: false
+"""
+
+
+@pytest.fixture
+def solver_file(tmp_path):
+    (tmp_path / "net.prototxt").write_text(LEARNING)
+    (tmp_path / "solver.prototxt").write_text(SOLVER.format(folder=tmp_path))
+    return str(tmp_path / "solver.prototxt")
+
+
+def weights(solver):
+    return solver.net.params["ip"][0].data
+
+
+def test_step_by_step_is_solve(solver_file):
+    one, other = caffe.SGDSolver(solver_file), caffe.get_solver(solver_file)
+    assert type(other) is caffe.SGDSolver
+    assert len(one.test_nets) == 1
+    one.step(2)
+    assert (one.iter, one.lr) == (2, pytest.approx(0.1))
+    one.step(4)
+    assert one.lr == pytest.approx(0.05)
+    other.solve()
+    assert (one.iter, other.iter) == (6, 6)
+    np.testing.assert_array_equal(weights(one), weights(other))
+
+
+def test_test_nets_use_the_trained_weights(solver_file):
+    solver = caffe.SGDSolver(solver_file)
+    solver.step(30)
+    assert solver.test_nets[0].forward()["accuracy"] == 1  # the label is always 2
+    assert (solver.test_nets[0].params["ip"][0].data == weights(solver)).all()
+
+
+def test_an_update_by_hand(solver_file):
+    solver = caffe.SGDSolver(solver_file)
+    data = weights(solver)
+    before = data.copy()
+    solver.net.clear_param_diffs()
+    solver.net.params["ip"][0].diff[...] = 2
+    solver.apply_update()
+    np.testing.assert_allclose(data, before - 0.1 * (2 + 0.01 * before), rtol=1e-6)
+    assert solver.iter == 0
+    solver.param.base_lr = 0.0
+    solver.apply_update()  # momentum alone moves on
+    np.testing.assert_allclose(data, before - 0.19 * (2 + 0.01 * before), rtol=1e-5)
+
+
+def test_snapshot_and_restore(solver_file, tmp_path):
+    solver = caffe.SGDSolver(solver_file)
+    solver.step(3)
+    solver.snapshot()
+    assert (tmp_path / "run_iter_3.caffemodel").is_file()
+    solver.step(3)
+    again = caffe.SGDSolver(solver_file)
+    again.solve(str(tmp_path / "run_iter_3.solverstate"))
+    assert again.iter == 6
+    np.testing.assert_array_equal(weights(again), weights(solver))
+
+
+def test_callbacks(solver_file):
+    solver, seen = caffe.SGDSolver(solver_file), []
+    solver.add_callback(lambda: seen.append(("start", solver.iter)),
+                        lambda: seen.append(("ready", float(np.abs(solver.net.params["ip"][0].diff).sum()) > 0)))
+    solver.step(2)
+    assert seen == [("start", 0), ("ready", True), ("start", 1), ("ready", True)]
+
+
+def test_a_callback_may_change_gradients(solver_file):
+    solver = caffe.SGDSolver(solver_file)
+    before = weights(solver).copy()
+
+    def stop_learning():
+        solver.net.params["ip"][0].diff[...] = -0.01 * weights(solver)  # what the decay adds
+
+    solver.add_callback(lambda: None, stop_learning)
+    solver.step(3)
+    np.testing.assert_allclose(weights(solver), before, rtol=1e-6)
+
+
+def test_nets_outlive_their_solver(solver_file):
+    solver = caffe.SGDSolver(solver_file)
+    solver.step(1)
+    net = solver.net
+    del solver
+    assert np.isfinite(net.params["ip"][0].data.sum())
+    assert np.isfinite(net.forward()["loss"])
+
+
+@pytest.mark.parametrize("name", ["SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam"])
+def test_the_class_says_the_rule(solver_file, name, tmp_path):
+    text = (tmp_path / "solver.prototxt").read_text()
+    for field in ("momentum: 0.9", "weight_decay: 0.01") if name in ("AdaGrad", "RMSProp") else ():
+        text = text.replace(field, "")
+    (tmp_path / "solver.prototxt").write_text(text)
+    solver = getattr(caffe, f"{name}Solver")(solver_file)
+    before = weights(solver).copy()
+    solver.step(2)
+    assert solver.param.type == name
+    assert not (weights(solver) == before).all()
+
+
+def test_mistakes_are_one_line(solver_file, tmp_path):
+    with pytest.raises(ValueError, match="no such file"):
+        caffe.SGDSolver(str(tmp_path / "none.prototxt"))
+    (tmp_path / "solver.prototxt").write_text('lr_policy: "fixed"')
+    with pytest.raises(ValueError, match="the solver must give one of net"):
+        caffe.SGDSolver(solver_file)
+    with pytest.raises(AttributeError, match="'scaffe' has no attribute 'SGDSolvr'"):
+        _ = caffe.SGDSolvr

@@ -7,7 +7,8 @@ import scaffe as caffe
 from tests.scaffe.pycaffe_nets import LEARNING
 
 SOLVER = """net: "{folder}/net.prototxt" base_lr: 0.1 momentum: 0.9 weight_decay: 0.01 lr_policy: "step"
-stepsize: 4 gamma: 0.5 test_iter: 2 test_interval: 100 max_iter: 6 random_seed: 5 snapshot_prefix: "{folder}/run" snapshot_after_train: false
+stepsize: 4 gamma: 0.5 test_iter: 2 test_interval: 100 max_iter: 6 random_seed: 5
+snapshot_prefix: "{folder}/run" snapshot_after_train: false
 """
 
 

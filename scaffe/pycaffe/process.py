@@ -17,12 +17,12 @@ __all__ = ["TEST", "TRAIN", "Timer", "has_nccl", "init_log", "kernels", "layer_t
 _state: dict[str, Any] = {"solver_count": 1, "solver_rank": 0}
 
 
-def kernels() -> Any:
-    """The CPU's kernels, on all cores that this process may use; set up once."""
-    if "kernels" not in _state:
+def kernels(n_threads: int = 0) -> Any:
+    """The CPU's kernels on that many threads; 0: as before, at first all cores that this process may use."""
+    if n_threads or "kernels" not in _state:
         from scaffe.setup import load_kernels
 
-        _state["kernels"] = load_kernels(len(os.sched_getaffinity(0)))
+        _state["kernels"] = load_kernels(n_threads or len(os.sched_getaffinity(0)))
     return _state["kernels"]
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from collectives.communicator import Communicator
 from scaffe import graph, log, solver
 from scaffe.checkpoint import restore_checkpoint, save_checkpoint
-from scaffe.job import together
+from scaffe.job import threads_per_rank, together
 from scaffe.lr_policies import learning_rate
 from scaffe.observers.display import Display
 from scaffe.observers.snapshots import Snapshots
@@ -54,7 +54,7 @@ class Solver:
         if self.param.random_seed >= 0:
             process.set_random_seed(self.param.random_seed + communicator.rank)
         seed = communicator.bcast_object(process.seed())
-        kernels, self.param.random_seed = process.kernels(), seed
+        kernels, self.param.random_seed = process.kernels(threads_per_rank(communicator, 0)), seed
         maker = NetMaker(self.param, Namespace(**OPTIONS), kernels, process.stream(), communicator.rank,
                          communicator.n_ranks)
         net = together(communicator, maker.train_net)

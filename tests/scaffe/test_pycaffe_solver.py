@@ -1,10 +1,14 @@
 """``import scaffe as caffe``: solvers as pycaffe shows them."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
 import scaffe as caffe
 from tests.scaffe.pycaffe_nets import LEARNING
+from tests.scaffe.runs import MPIRUN, ROOT
 
 SOLVER = """net: "{folder}/net.prototxt" base_lr: 0.1 momentum: 0.9 weight_decay: 0.01 lr_policy: "step"
 stepsize: 4 gamma: 0.5 test_iter: 2 test_interval: 100 max_iter: 6 random_seed: 5
@@ -119,3 +123,25 @@ def test_mistakes_are_one_line(solver_file, tmp_path):
         caffe.SGDSolver(solver_file)
     with pytest.raises(AttributeError, match="'scaffe' has no attribute 'SGDSolvr'"):
         _ = caffe.SGDSolvr
+
+
+def test_ranks_train_together(databases, tmp_path):
+    """A script with a solver under mpirun: two ranks share the batch and reach one rank's weights."""
+    (tmp_path / "net.prototxt").write_text(
+        f'layer {{ name: "d" type: "Data" top: "data" top: "label" data_param {{ source: "{databases / "train"}" '
+        'batch_size: 20 backend: LMDB } transform_param { scale: 0.004 } }'
+        'layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 10 '
+        'weight_filler { type: "xavier" } } }'
+        'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }')
+    (tmp_path / "solver.prototxt").write_text(f'net: "{tmp_path}/net.prototxt" base_lr: 0.1 lr_policy: "fixed" '
+                                              f'max_iter: 3 random_seed: 5 snapshot_prefix: "{tmp_path}/run"')
+    script = (f"import scaffe as caffe; s = caffe.get_solver('{tmp_path}/solver.prototxt'); s.step(3); "
+              f"s.net.save('{tmp_path}/' + __import__('os').environ['OMPI_COMM_WORLD_RANK'])")
+    done = subprocess.run([MPIRUN, "-np", "2", sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True,
+                          timeout=60)
+    assert done.returncode == 0, done.stderr
+    alone = caffe.get_solver(str(tmp_path / "solver.prototxt"))
+    alone.step(3)
+    for rank in ("0", "1"):
+        net = caffe.Net(str(tmp_path / "net.prototxt"), caffe.TRAIN, weights=str(tmp_path / rank))
+        np.testing.assert_allclose(net.params["ip"][0].data, weights(alone), rtol=1e-4, atol=1e-6)

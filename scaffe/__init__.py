@@ -34,6 +34,8 @@ _THERE = {"Layer": "UserLayer"}  # called otherwise where they live
 
 def __getattr__(name: str) -> Any:
     """Caffe's names, imported when first used."""
+    if name == "proto":
+        importlib.import_module("scaffe.proto.caffe_pb2")  # people write caffe.proto.caffe_pb2 without importing it
     if name in _MODULES:
         return importlib.import_module(f"scaffe.{name}")
     if name not in _PLACES:

@@ -6,6 +6,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,10 +59,12 @@ class Net:
         UserError: one line (a ValueError) that names file and layer.
     """
 
-    def __init__(self, network_file: str, phase: int | str, *old: Any, level: int = 0,
-                 stages: Sequence[str] | None = None, weights: str | None = None) -> None:
-        if isinstance(phase, str):
-            warning(f"Net(file, weights, phase) is the old order; today's is Net(file, phase, weights={phase!r})")
+    def __init__(self, network_file: str | Path, phase: int | str | Path, *old: Any, level: int = 0,
+                 stages: Sequence[str] | None = None, weights: str | Path | None = None) -> None:
+        if isinstance(phase, (str, Path)):
+            if len(old) != 1:
+                raise UserError(f"expected Net(file, phase, weights=...), got {phase!r} for the phase")
+            warning(f"Net(file, weights, phase) is the old order; today's is Net(file, phase, weights={str(phase)!r})")
             weights, phase = phase, int(old[0])
         elif old:
             given: list[Any] = [*old, *(level, stages, weights)[len(old):]]

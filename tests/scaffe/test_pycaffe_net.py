@@ -157,6 +157,8 @@ def test_the_same_seed_gives_the_same_net(tmp_path):
     (lambda net: net.forward(data=pixels(3)), "'data' has shape (4, 2, 5, 6) in the net, got (3, 2, 5, 6)"),
     (lambda net: net.forward(end="cnv"), "the net has no layer 'cnv'; it has: in, conv, relu"),
     (lambda net: net.forward_all(), "by name, got none"),
+    (lambda net: caffe.Net("net.prototxt", "TEST"), "expected Net(file, phase, weights=...), got 'TEST' for the phase"),
+    (lambda net: caffe.Net("none.prototxt", caffe.TEST), "none.prototxt: no such file"),
     (lambda net: net.copy_from("nowhere.caffemodel"), "nowhere.caffemodel: no such file"),
 ])
 def test_mistakes_are_one_line(tmp_path, call, said):

@@ -51,11 +51,14 @@ def save_checkpoint(solver: Solver) -> None:
 def restore_checkpoint(solver: Solver, path: str | Path) -> None:
     """Go on from a ``.solverstate``: iteration, histories, parameters, random streams and the place in the data.
 
-    Any number of ranks goes on from any other's; Caffe's own states are read too.
+    Any number of ranks goes on from any other's; Caffe's own states are read too. A name whose file ends in ``.h5``
+    may go without it: the script of Caffe's CIFAR-10 example names its HDF5 states so.
 
     Raises:
         UserError: a file that cannot be read or does not fit the net.
     """
+    if not Path(path).exists() and Path(f"{path}.h5").exists():
+        path = f"{path}.h5"
     state = read_state(path)
     info(f"Restoring previous solver status from {path}")
     solver.iteration = state.iteration

@@ -73,6 +73,18 @@ def test_snapshot_and_restore(solver_file, tmp_path):
     np.testing.assert_array_equal(weights(again), weights(solver))
 
 
+def test_a_state_in_hdf5_is_found_without_its_ending(solver_file, tmp_path):
+    with (tmp_path / "solver.prototxt").open("a") as file:
+        file.write("snapshot_format: HDF5\n")
+    solver = caffe.SGDSolver(solver_file)
+    solver.step(3)
+    solver.snapshot()
+    solver.step(3)
+    again = caffe.SGDSolver(solver_file)
+    again.solve(str(tmp_path / "run_iter_3.solverstate"))
+    np.testing.assert_array_equal(weights(again), weights(solver))
+
+
 def test_callbacks(solver_file):
     solver, seen = caffe.SGDSolver(solver_file), []
     solver.add_callback(lambda: seen.append(("start", solver.iter)),

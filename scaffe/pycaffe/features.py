@@ -14,6 +14,7 @@ from scaffe.net import Net
 from scaffe.proto import caffe_pb2
 
 Record = tuple[bytes, bytes]
+END, ABANDONED = (b"", b""), (b"", b"abandoned")  # no record has an empty key
 WAIT_SECONDS = 0.2  # between looks at whether the writer still lives
 MAX_WAITING = 4096  # records between the net and a writer
 
@@ -32,10 +33,11 @@ def extract_features(net: Net, blobs: Sequence[str], folders: Sequence[str], n_b
     for folder in folders:
         if Path(folder).exists():
             raise UserError(f"{folder}: exists already")
-    queues: list[Queue[Record | None]] = [Queue(MAX_WAITING) for _ in blobs]
+    queues: list[Queue[Record]] = [Queue(MAX_WAITING) for _ in blobs]
     counts = [0] * len(blobs)
     with ThreadPoolExecutor(len(blobs)) as pool:
         writers = [pool.submit(write_lmdb, folder, _drain(queue)) for folder, queue in zip(folders, queues)]
+        is_whole = False
         try:
             for _ in range(n_batches):
                 net.forward()
@@ -43,9 +45,10 @@ def extract_features(net: Net, blobs: Sequence[str], folders: Sequence[str], n_b
                     for record in _records(net.blobs[name], counts[i]):
                         _put(queues[i], record, writers[i])
                         counts[i] += 1
+            is_whole = True
         finally:
             for queue, writer in zip(queues, writers):
-                _put(queue, None, writer)
+                _put(queue, END if is_whole else ABANDONED, writer)
     return [writer.result() for writer in writers]
 
 
@@ -59,19 +62,20 @@ def _records(blob: Blob, first: int) -> Iterator[Record]:
         yield f"{first + row:010d}".encode(), datum.SerializeToString()
 
 
-def _drain(queue: Queue[Record | None]) -> Iterator[Record]:
-    while (record := queue.get()) is not None:
+def _drain(queue: Queue[Record]) -> Iterator[Record]:
+    while (record := queue.get()) != END:
+        if record == ABANDONED:
+            raise UserError("extraction failed; the database is not written")
         yield record
 
 
-def _put(queue: Queue[Record | None], record: Record | None, writer: Future[int]) -> None:
-    """Hand over, and raise what the writer raised where it has ended."""
-    while True:
-        if writer.done():
-            writer.result()
-            return
+def _put(queue: Queue[Record], record: Record, writer: Future[int]) -> None:
+    """Hand over; where the writer has ended, raise what it raised, but let others end too (END, ABANDONED)."""
+    while not writer.done():
         try:
             queue.put(record, timeout=WAIT_SECONDS)
             return
         except Full:
             continue
+    if record[0]:
+        writer.result()

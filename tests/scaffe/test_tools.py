@@ -194,6 +194,14 @@ def test_extract_features_refuses(features, capfd, tmp_path):
     assert not (tmp_path / "a").exists()
 
 
+def test_features_are_whole_or_absent(features, capfd, tmp_path):
+    """One database that cannot be made ends the run; the other is not left half-written."""
+    args = ["extract_features", "f.caffemodel", "f.prototxt", "ip,pool", "whole,no/such/folder", "300", "lmdb"]
+    assert "no/such/folder" in refused(capfd, *args)
+    assert not (tmp_path / "whole").exists()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
 # -- device_query ------------------------------------------------------------------------------------------
 def test_device_query(capfd):
     assert cli.main(["device_query"]) == 0

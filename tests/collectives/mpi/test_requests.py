@@ -59,6 +59,7 @@ def test_windows_are_given_back(communicator):
     def n_mapped() -> int:
         return Path("/proc/self/maps").read_text().count("memfd:scaffe")
 
+    gc.collect()  # earlier tests' windows go now, not while this one counts
     before = n_mapped()
     buffer = communicator.alloc(100_000)
     views = [buffer[n:] for n in range(10)]
@@ -66,7 +67,7 @@ def test_windows_are_given_back(communicator):
     assert n_mapped() > before or communicator.n_ranks == 1
     del buffer, views
     gc.collect()
-    assert n_mapped() == before
+    assert n_mapped() <= before
 
 
 def test_windows_start_at_zero_and_may_be_empty(communicator):

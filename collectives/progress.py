@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 
 from .request import Request
@@ -35,6 +36,7 @@ class ProgressThread:
     def _run(self) -> None:
         while (item := self._jobs.get()) is not None:
             request, job = item
+            request.started = time.perf_counter()
             try:
                 job()
             except Exception as error:

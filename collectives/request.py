@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from .errors import CommError
 
 
 class Request:
-    """A collective under way. The array belongs to it until `wait` returns or `test` says True."""
+    """A collective under way. The array belongs to it until `wait` returns or `test` says True.
+
+    `started`, `ended`: when the collective itself ran, in seconds of time.perf_counter; 0 while it has not.
+    """
 
     def __init__(self, label: str, waiting_for: Callable[[], str] = lambda: "") -> None:
         """`label` names the collective in errors; `waiting_for()` says which peer it waits for just now."""
         self._label = label
         self._waiting_for = waiting_for
         self._done = threading.Event()
+        self.started = self.ended = 0.0
         self._error: BaseException | None = None
 
     @classmethod
@@ -28,6 +33,7 @@ class Request:
     def finish(self, error: BaseException | None = None) -> None:
         """Mark as done, or as failed with `error`, which `wait` and `test` then raise."""
         self._error = error
+        self.ended = time.perf_counter()
         self._done.set()
 
     def test(self) -> bool:

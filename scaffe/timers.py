@@ -1,29 +1,44 @@
-"""Where a run's time goes: seconds by activity."""
+"""Where a run's time goes: seconds by activity, and what a helper thread did meanwhile."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+MAIN, HELPER = "main", "helper"
+Record = Callable[[str, str, float, float], None]
+
 
 class Timers:
-    """Seconds spent so far under each name, nested names not counted twice."""
+    """Seconds spent so far under each name, nested names not counted twice.
+
+    Attributes:
+        seconds: by name.
+        behind: seconds of communication that the helper thread carried.
+        waited: seconds that the main thread stood waiting for it.
+        record: called with each activity's thread, label, start and end (perf_counter); None: nobody records.
+    """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self.behind = self.waited = 0.0
+        self.record: Record | None = None
         self._open: list[float] = []  # seconds of inner activities, to be taken off the outer ones
 
     @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        """Count the time of a with-block under the name."""
+    def __call__(self, name: str, label: str = "") -> Iterator[None]:
+        """Count the time of a with-block under the name; a record shows it by the label."""
         started = time.perf_counter()
         self._open.append(0.0)
         try:
             yield
         finally:
-            elapsed = time.perf_counter() - started
+            ended = time.perf_counter()
+            elapsed = ended - started
+            if self.record is not None:
+                self.record(MAIN, label or name, started, ended)
             self.seconds[name] = self.seconds.get(name, 0.0) + elapsed - self._open.pop()
             if self._open:
                 self._open[-1] += elapsed
@@ -37,6 +52,19 @@ class Timers:
         waited = net.data_seconds - before
         self.seconds["data"] = self.seconds.get("data", 0.0) + waited
         self.seconds["forward"] -= waited
+
+    def carried(self, label: str, started: float, ended: float, waited: float) -> None:
+        """Count a collective that the helper thread carried, and how long the main thread waited for it."""
+        self.behind += ended - started
+        self.waited += waited
+        if self.record is not None:
+            self.record(HELPER, label, started, ended)
+
+    def hidden(self) -> tuple[float, float]:
+        """Seconds of communication in all, and the share of them that computing covered."""
+        total = self.behind + self.seconds.get("communication", 0.0) - self.waited
+        covered = max(self.behind - self.waited, 0.0)
+        return total, covered / total if total > 0 else 0.0
 
     def shares(self, total_seconds: float) -> dict[str, float]:
         """Each name's part of a total, most first."""

@@ -18,6 +18,7 @@ from scaffe.observers.progress import Progress
 from scaffe.observers.signals import EFFECTS, Signals
 from scaffe.observers.snapshots import Snapshots
 from scaffe.observers.test import Test
+from scaffe.observers.timeline import Timeline
 from scaffe.solver import Solver
 from scaffe.training import build_solver, images_per_pass
 from scaffe.weights import load_weights
@@ -43,6 +44,7 @@ def main(argv: list[str]) -> int:
     flags.flag("sigint_effect", "stop", "what Ctrl-C does", choices=EFFECTS)
     flags.flag("sighup_effect", "snapshot", "what a hang-up does", choices=EFFECTS)
     flags.flag("allow_nan", False, "go on when the loss is not finite")
+    flags.flag("timeline", "", "a file for a trace of what every rank does when (Chrome, Perfetto, plot)")
     flags.flag("gpu", "", "GPUs to use")
     options = flags.parse_args(argv)
     if not options.solver:
@@ -60,6 +62,8 @@ def _train(communicator: Communicator, options: Namespace) -> int:
     passes = images_per_pass(solver.net) * param.iter_size * communicator.n_ranks
     solver.observers += [snapshots, Display(), Test(),  # at the end in Caffe's order: snapshot, last loss, last test
                          Signals(snapshots, options.sigint_effect, options.sighup_effect), Progress(passes)]
+    if options.timeline:
+        solver.observers.append(Timeline(options.timeline))
     try:
         solver.solve()
     finally:

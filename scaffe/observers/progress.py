@@ -53,6 +53,9 @@ class Progress(Observer):
             return
         shares = solver.timers.shares(elapsed)
         training = elapsed - solver.timers.seconds.get("test", 0.0) - solver.timers.seconds.get("snapshot", 0.0)
+        total, hidden = solver.timers.hidden()
         where = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
         info(f"Summary: {n_iters} iterations in {elapsed:.1f} s on {solver.communicator.n_ranks} rank(s), "
              f"{n_iters * self._images / training:.0f} images/s; {where}")
+        if solver.communicator.n_ranks > 1:
+            info(f"Communication: {total:.2f} s, {hidden:.1%} of it hidden behind computing")

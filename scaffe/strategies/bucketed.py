@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -31,10 +32,11 @@ class Pending:
 
     Args:
         replica: whose timers count the waiting.
+        kind: what a timeline calls them.
     """
 
-    def __init__(self, replica: Replica) -> None:
-        self._replica = replica
+    def __init__(self, replica: Replica, kind: str) -> None:
+        self._replica, self._kind = replica, kind
         self._requests: dict[int, Request] = {}  # by the bucket's first layer
 
     def post(self, bucket: Bucket, start: Callable[..., Request], array: np.ndarray, *args: Any) -> None:
@@ -52,9 +54,16 @@ class Pending:
 
     def _wait(self, first_layer: int) -> None:
         request = self._requests.pop(first_layer, None)
-        if request is not None and not request.test():
-            with self._replica.timers("communication"):
+        if request is None:
+            return
+        timers, waited = self._replica.timers, 0.0
+        label = f"{self._kind} {self._replica.net.nodes[first_layer].name}"
+        if not request.test():
+            started = time.perf_counter()
+            with timers("communication", f"wait {label}"):
                 request.wait()
+            waited = time.perf_counter() - started
+        timers.carried(label, request.started or request.ended, request.ended, waited)
 
 
 class Broadcasts:
@@ -62,7 +71,7 @@ class Broadcasts:
 
     def __init__(self, replica: Replica, buckets: Buckets, root: int) -> None:
         self._replica, self._buckets, self._root = replica, buckets, root
-        self._pending = Pending(replica)
+        self._pending = Pending(replica, "broadcast")
         self.are_stale = False
 
     def begin(self) -> None:

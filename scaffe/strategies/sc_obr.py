@@ -16,7 +16,7 @@ class ScObr(Strategy):
         super().__init__(replica)
         self._buckets = Buckets(replica)
         self._broadcasts = Broadcasts(replica, self._buckets, ROOT)
-        self._reductions = Pending(replica)
+        self._reductions = Pending(replica, "reduce")
 
     def begin(self) -> None:
         """See Strategy."""

@@ -19,7 +19,7 @@ class ScRs(Strategy):
     def __init__(self, replica: Replica) -> None:
         super().__init__(replica)
         self._buckets = Buckets(replica)
-        self._reductions, self._gathers = Pending(replica), Pending(replica)
+        self._reductions, self._gathers = Pending(replica, "reduce"), Pending(replica, "gather")
         self._is_stale = False
 
     def begin(self) -> None:

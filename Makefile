@@ -11,7 +11,7 @@ MNIST  := examples/fashion_mnist
 include mpi.env
 export $(shell sed -n 's/^\([A-Z_a-z]*\)=.*/\1/p' mpi.env)
 
-.PHONY: venv train test lint types clean
+.PHONY: venv train test test-mpich lint types clean
 venv: $(VENV)/ready
 
 $(VENV)/ready: pyproject.toml
@@ -30,6 +30,17 @@ $(MNIST)/%_lmdb: | venv
 test: venv
 	MPIRUN='$(MPIRUN)' $(PY) -m pytest tests
 
+# The collectives' MPI tests once more under MPICH, which needs an environment of its own: both MPIs' wheels have mpirun.
+test-mpich: venv .venv-mpich/ready
+	MPIRUN=.venv-mpich/bin/mpirun MPI_PYTHON=.venv-mpich/bin/python \
+		$(PY) -m pytest tests/collectives/test_mpi.py -k collectives_on
+
+.venv-mpich/ready: pyproject.toml
+	test -x .venv-mpich/bin/python || $(PYTHON) -m venv .venv-mpich
+	.venv-mpich/bin/python -m pip install --quiet --upgrade pip
+	.venv-mpich/bin/python -m pip install --quiet --editable '.[dev]' 'mpich>=5.0'
+	touch $@
+
 lint: venv
 	$(PY) -m ruff check .
 
@@ -37,4 +48,4 @@ types: venv
 	$(PY) -m mypy
 
 clean:
-	rm -rf $(VENV) $(MNIST)/*_lmdb $(MNIST)/*.caffemodel $(MNIST)/*.solverstate
+	rm -rf $(VENV) .venv-mpich $(MNIST)/*_lmdb $(MNIST)/*.caffemodel $(MNIST)/*.solverstate

@@ -13,8 +13,9 @@ from .datatypes import OPS
 from .memory import private_empty
 
 TAG = 77
-LOOKS, NAP_SECONDS = 20, 50e-6
-"""A patient wait looks so often before it sleeps, and sleeps so long: less than a chunk takes over 1 Gbit/s."""
+LOOKS, FIRST_NAP_SECONDS, LONGEST_NAP_SECONDS = 20, 50e-6, 400e-6
+"""A patient wait looks so often before it sleeps, then twice as long each time: a look costs some 10 us of the core
+that computes, and the longest nap is less than a chunk takes over 1 Gbit/s."""
 
 
 class Message(Protocol):
@@ -61,8 +62,10 @@ class _PatientMessage:
         for _ in range(LOOKS):
             if self._test():
                 return
+        nap = FIRST_NAP_SECONDS
         while not self._test():
-            time.sleep(NAP_SECONDS)
+            time.sleep(nap)
+            nap = min(2 * nap, LONGEST_NAP_SECONDS)
 
 
 def _itself(request):

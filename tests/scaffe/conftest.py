@@ -6,7 +6,7 @@ from data.convert.mnist import convert_mnist
 from data.idx import read_idx, write_idx
 from tests.scaffe.runs import EXAMPLE, NET
 
-N_TRAIN, N_TEST = 1000, 300
+N_TRAIN, N_TEST = 3200, 300  # 50 batches of 64
 
 
 @pytest.fixture(scope="session")

@@ -83,6 +83,18 @@ class Communicator:
         """The slice that `rank` (default: this one) owns in reduce_scatter and allgather."""
         return partition.part(self.rank if rank is None else rank, self.n_ranks, n_elems)
 
+    def can(self, collective: str, algorithm: str) -> bool:
+        """Whether `algorithm` (a name, or "auto") can do `collective` on these ranks."""
+        return self._selector.can(collective, algorithm)
+
+    def bandwidth_bytes(self, collective: str, array: np.ndarray) -> int:
+        """How long a part of `array` must be for bytes, not start-ups, to make the time of `collective` on it, by the
+        tuned table; 0 on one rank."""
+        if self._ranks is None:
+            return 0
+        is_shared = self._ranks.windows.find(array.reshape(-1)) is not None
+        return self._selector.bandwidth_bytes(collective, is_shared and self.topology.n_nodes < self.n_ranks)
+
     # --- collectives on arrays
 
     def barrier(self) -> None:

@@ -36,9 +36,14 @@ class Selector:
         if algorithm != "auto" or self._topology.n_ranks == 1:
             return algorithm.replace("auto", "mpi"), chunk_bytes or self.default_chunk_bytes()
         choice = self._tuned(collective, n_bytes, is_shared and self._topology.n_nodes < self._topology.n_ranks)
-        if choice is None or not self._is_possible(collective, choice.algorithm):
+        if choice is None or not self.can(collective, choice.algorithm):
             return "mpi", chunk_bytes or self.default_chunk_bytes()
         return choice.algorithm, chunk_bytes or choice.chunk_bytes
+
+    def bandwidth_bytes(self, collective: str, is_shared: bool) -> int:
+        """The length beyond which the table's choice for the longest buffers holds; 0 without an entry."""
+        entry = self._table.nearest(Key.of(collective, "shared" if is_shared else "host", self._topology))
+        return 0 if entry is None else entry.bandwidth_bytes
 
     def _tuned(self, collective: str, n_bytes: int, is_shared: bool) -> Choice | None:
         key = Key.of(collective, "shared" if is_shared else "host", self._topology)
@@ -56,9 +61,11 @@ class Selector:
         """The chunk of algorithms that are asked for by name."""
         return NODE_CHUNK_BYTES if self._topology.n_nodes == 1 else NETWORK_CHUNK_BYTES
 
-    def _is_possible(self, collective: str, algorithm: str) -> bool:
+    def can(self, collective: str, algorithm: str) -> bool:
+        """Whether `algorithm` (a name, or "auto") can do `collective` on these ranks."""
         try:
-            require(collective, algorithm, self._topology)
+            if algorithm != "auto":
+                require(collective, algorithm, self._topology)
         except CommError:
             return False
         return True

@@ -94,6 +94,11 @@ class Entry:
         """The choice for a buffer of n_bytes."""
         return next(choice for choice in self.choices if choice.max_bytes is None or n_bytes <= choice.max_bytes)
 
+    @property
+    def bandwidth_bytes(self) -> int:
+        """The length beyond which the choice for the longest buffers holds: there bytes count, not start-ups."""
+        return (self.choices[-2].max_bytes or 0) if len(self.choices) > 1 else 0
+
 
 class Table:
     """Entries by key. Immutable; `merged` gives a new one."""

@@ -15,7 +15,7 @@ from scaffe.errors import UserError
 from scaffe.log import info
 from scaffe.lr_policies import learning_rate
 from scaffe.net import Net
-from scaffe.strategies import Replica, Strategy, strategies
+from scaffe.strategies import Replica, Strategy, choose_strategy, strategies
 from scaffe.timers import Timers
 from scaffe.updater import Updater
 
@@ -25,13 +25,13 @@ class Method:
     """How ranks train together.
 
     Attributes:
-        strategy: its name ("sc-b").
+        strategy: its name ("sc-b"), or "auto".
         algorithm: how it reduces and broadcasts ("mpi", "CB-8", "auto").
         allow_nan: go on when the loss is not finite.
         options: the command line's other options, for the strategy.
     """
 
-    strategy: str = "sc-b"
+    strategy: str = "auto"
     algorithm: str = "auto"
     allow_nan: bool = False
     options: Any = None
@@ -84,15 +84,18 @@ class Solver:
         self.strategy = self._make_strategy(self.method)
 
     def _make_strategy(self, method: Method) -> Strategy:
+        name = method.strategy
+        if name == "auto":
+            can_scatter = self.communicator.can("reduce_scatter", method.algorithm)
+            name = choose_strategy(self.communicator.topology, can_scatter)
         try:
-            kind = strategies.get(method.strategy)
+            kind = strategies.get(name)
         except KeyError as error:
             raise UserError(error.args[0]) from error
         made = kind(Replica(self.net, self.updater, self.communicator, self.timers, self.param.iter_size,
                             method.algorithm, method.options))
-        if kind.before_forward is not Strategy.before_forward:
+        if self.communicator.n_ranks > 1:  # one rank pays for no seam between layers
             self.net.before_forward.append(made.before_forward)
-        if kind.after_backward is not Strategy.after_backward:
             self.net.after_backward.append(made.after_backward)
         return made
 

@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
                choices=("auto",))
     flags.flag("level", 0, "the net state's level")
     flags.flag("stage", "", "the net state's stages, with commas between")
-    flags.flag("strategy", "sc-b", "what is sent when")
+    flags.flag("strategy", "auto", "what is sent when")
     flags.flag("reduce", "auto", "how gradients are reduced and parameters broadcast")
     flags.flag("bucket", "auto", "bytes of layers that travel as one message; 0 sends every layer by itself")
     flags.flag("scal", "strong", "strong: the prototxt's batch is shared out; weak: every rank has one",

@@ -23,7 +23,7 @@ class Replica:
     Attributes:
         net, updater, communicator, timers: the parts.
         iter_size: passes whose gradients add up to one update.
-        algorithm: how to reduce and broadcast ("mpi", "CB-8", "auto").
+        algorithm: how to sum gradients ("mpi", "CB-8", "auto"), and to send parameters where it can.
         options: the command line's other options, by name.
     """
 
@@ -34,6 +34,10 @@ class Replica:
     iter_size: int = 1
     algorithm: str = "auto"
     options: Any = None
+
+    def algorithm_for(self, collective: str) -> str:
+        """How to run a collective that sends parameters."""
+        return self.algorithm if self.communicator.can(collective, self.algorithm) else "auto"
 
 
 class Strategy:

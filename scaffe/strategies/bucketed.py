@@ -1,30 +1,14 @@
-"""What the overlapping strategies are made of: requests a bucket, posted at once and waited for one by one."""
+"""Parameters and gradients sent bucket by bucket, by a helper thread while the net computes."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
-
-import numpy as np
 
 from collectives.request import Request
-from scaffe.buckets import Bucket, plan_buckets, travelling
+from scaffe.buckets import Bucket
+from scaffe.strategies import whole
 from scaffe.strategies.base import Replica
-
-DEFAULT_BUCKET_BYTES = 4 << 20
-
-
-class Buckets:
-    """A replica's buckets, and which layer begins or completes which."""
-
-    def __init__(self, replica: Replica) -> None:
-        params = replica.net.params
-        moving, self.still = travelling(params)
-        wanted = getattr(replica.options, "bucket", None)
-        max_bytes = DEFAULT_BUCKET_BYTES if wanted in (None, "auto") else int(wanted)
-        self.all = plan_buckets(moving, params.dtype.itemsize, max_bytes)
-        self.by_first_layer: dict[int, Bucket] = {b.first_layer: b for b in self.all}
+from scaffe.strategies.parts import ROOT, Buckets, Gradients
 
 
 class Pending:
@@ -39,16 +23,16 @@ class Pending:
         self._replica, self._kind = replica, kind
         self._requests: dict[int, Request] = {}  # by the bucket's first layer
 
-    def post(self, bucket: Bucket, start: Callable[..., Request], array: np.ndarray, *args: Any) -> None:
-        """Start a collective on the bucket's part of a flat buffer."""
-        self._requests[bucket.first_layer] = start(array[bucket.place], *args)
+    def add(self, bucket: Bucket, request: Request) -> None:
+        """Keep the request of a bucket's collective."""
+        self._requests[bucket.first_layer] = request
 
     def wait(self, bucket: Bucket) -> None:
         """Wait for the bucket's request, if it has one."""
         self._wait(bucket.first_layer)
 
     def wait_all(self) -> None:
-        """Wait for all that are left, in the order posted."""
+        """Wait for all that are left, in the order added."""
         for first_layer in list(self._requests):
             self._wait(first_layer)
 
@@ -66,41 +50,67 @@ class Pending:
         timers.carried(label, request.started or request.ended, request.ended, waited)
 
 
-class Broadcasts:
-    """The root's parameters on their way to every rank, bucket by bucket (S-Caffe, 4.2)."""
+class Broadcasts(whole.Broadcast):
+    """All buckets' broadcasts are posted at once; each is waited for just before the first layer that needs it
+    (S-Caffe, 4.2)."""
 
-    def __init__(self, replica: Replica, buckets: Buckets, root: int) -> None:
-        self._replica, self._buckets, self._root = replica, buckets, root
-        self._pending = Pending(replica, "broadcast")
-        self.are_stale = False
+    kind = "broadcast"
 
-    def begin(self) -> None:
-        """Every rank begins with the root's parameters, initial or restored, frozen ones too."""
-        replica = self._replica
-        if replica.communicator.n_ranks > 1:
-            replica.communicator.bcast(replica.net.params.data, self._root, replica.algorithm)
+    def __init__(self, replica: Replica, buckets: Buckets) -> None:
+        super().__init__(replica, buckets)
+        self._pending = Pending(replica, self.kind)
 
-    def post_all(self) -> None:
-        """Post every bucket's broadcast, in the order that forward needs them, if parameters have changed."""
-        replica = self._replica
-        if self.are_stale and replica.communicator.n_ranks > 1:
-            for bucket in self._buckets.all:
-                self._pending.post(bucket, replica.communicator.ibcast, replica.net.params.data, self._root,
-                                   replica.algorithm)
+    def post(self) -> None:
+        """Post every bucket, in the order that forward needs them, if parameters have changed."""
+        if self.are_stale:
+            for bucket in self.buckets.all:
+                self._start(bucket)
         self.are_stale = False
 
     def wait_for(self, layer_index: int) -> None:
         """Wait for the bucket that a layer begins."""
-        bucket = self._buckets.by_first_layer.get(layer_index)
+        bucket = self.buckets.by_first_layer.get(layer_index)
         if bucket is not None:
             self._pending.wait(bucket)
 
     def settle(self) -> None:
-        """Every parameter, those that gradients never change too, on every rank."""
-        self.post_all()
+        """See Parameters."""
+        self.post()
         self._pending.wait_all()
-        replica = self._replica
-        if replica.communicator.n_ranks > 1:
-            with replica.timers("communication"):
-                for place in self._buckets.still:
-                    replica.communicator.bcast(replica.net.params.data[place], self._root, replica.algorithm)
+        self._send(self.buckets.still)
+
+    def _start(self, bucket: Bucket) -> None:
+        self._pending.add(bucket, self.start_on(bucket.place))
+
+    def start_on(self, place: slice) -> Request:
+        """Post the collective on an interval of the parameters."""
+        replica = self.replica
+        return replica.communicator.ibcast(replica.net.params.data[place], ROOT, replica.algorithm_for("bcast"))
+
+
+class Reductions(Gradients):
+    """Each bucket is reduced to the root as soon as backward has completed it, while backward goes on (S-Caffe, 4.3).
+
+    Args:
+        replica: whose gradients.
+        buckets: which of them anyone needs.
+    """
+
+    def __init__(self, replica: Replica, buckets: Buckets) -> None:
+        self.replica, self.buckets = replica, buckets
+        self._pending = Pending(replica, "reduce")
+
+    def completed(self, layer_index: int) -> None:
+        """Hand a bucket that is complete to the helper thread."""
+        bucket = self.buckets.by_first_layer.get(layer_index)
+        if bucket is not None:
+            self._pending.add(bucket, self.start_on(bucket.place))
+
+    def finish(self) -> None:
+        """Wait for the last."""
+        self._pending.wait_all()
+
+    def start_on(self, place: slice) -> Request:
+        """Post the collective on an interval of the gradients."""
+        replica = self.replica
+        return replica.communicator.ireduce(replica.net.params.diff[place], ROOT, "sum", replica.algorithm)

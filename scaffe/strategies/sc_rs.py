@@ -4,74 +4,56 @@ from __future__ import annotations
 
 import numpy as np
 
+from collectives.request import Request
 from scaffe.buckets import Bucket
-from scaffe.strategies.base import Replica, Strategy, strategies
-from scaffe.strategies.bucketed import Buckets, Pending
+from scaffe.strategies import bucketed
+from scaffe.strategies.base import strategies
+from scaffe.strategies.composed import Composed
+from scaffe.strategies.parts import ROOT
 
-ROOT = 0
+
+class Gathers(bucketed.Broadcasts):
+    """Every rank's own part of each bucket, on its way to all ranks."""
+
+    kind = "gather"
+
+    def begin(self) -> None:
+        """The root's histories go to all too: each rank keeps on with its parts of them."""
+        super().begin()
+        for history in self.replica.updater.histories:
+            self.replica.communicator.bcast(history, ROOT)
+
+    def start_on(self, place: slice) -> Request:
+        """See Broadcasts."""
+        replica = self.replica
+        return replica.communicator.iallgather(replica.net.params.data[place], replica.algorithm_for("allgather"))
+
+
+class Scatters(bucketed.Reductions):
+    """Each bucket's sums, on their way to the ranks that own its parts."""
+
+    def start_on(self, place: slice) -> Request:
+        """See Reductions."""
+        replica = self.replica
+        return replica.communicator.ireduce_scatter(replica.net.params.diff[place], "sum", replica.algorithm)
 
 
 @strategies.register("sc-rs")
-class ScRs(Strategy):
+class ScRs(Composed):
     """Buckets are reduce-scattered while backward goes on, each rank updates its part of them, and they are gathered
     before the forward of the first layer that needs them: 1/P of the update's work and of the histories a rank."""
 
-    def __init__(self, replica: Replica) -> None:
-        super().__init__(replica)
-        self._buckets = Buckets(replica)
-        self._reductions, self._gathers = Pending(replica, "reduce"), Pending(replica, "gather")
-        self._is_stale = False
-
-    def begin(self) -> None:
-        """The root's initial or restored parameters and histories go to all."""
-        communicator = self.replica.communicator
-        if communicator.n_ranks > 1:
-            for array in (self.replica.net.params.data, *self.replica.updater.histories):
-                communicator.bcast(array, ROOT)
-
-    def before_iteration(self) -> None:
-        """Post the gathers, in the order that forward needs them."""
-        replica = self.replica
-        if self._is_stale and replica.communicator.n_ranks > 1:
-            for bucket in self._buckets.all:
-                self._gathers.post(bucket, replica.communicator.iallgather, replica.net.params.data, replica.algorithm)
-        self._is_stale = False
-
-    def before_forward(self, layer_index: int) -> None:
-        """Wait for what this layer needs."""
-        bucket = self._buckets.by_first_layer.get(layer_index)
-        if bucket is not None:
-            self._gathers.wait(bucket)
-
-    def after_backward(self, layer_index: int) -> None:
-        """Hand a bucket that is complete to the helper thread."""
-        replica = self.replica
-        bucket = self._buckets.by_first_layer.get(layer_index)
-        if bucket is not None and self.is_last_pass and replica.communicator.n_ranks > 1:
-            self._reductions.post(bucket, replica.communicator.ireduce_scatter, replica.net.params.diff, "sum",
-                                  replica.algorithm)
-
-    def gradients_ready(self) -> None:
-        """Wait for the last reductions."""
-        self._reductions.wait_all()
+    parameters_kind, gradients_kind = Gathers, Scatters
+    collectives = ("allgather", "reduce_scatter")
 
     def apply(self, rate: float, iteration: int) -> None:
         """Update this rank's parts."""
         replica = self.replica
         squares = self._sum_of_squares() if replica.updater.param.clip_gradients >= 0 else None
         with replica.timers("update"):
-            for bucket in self._buckets.all:
+            for bucket in self.buckets.all:
                 replica.updater.update(rate, iteration, replica.communicator.n_ranks, self._own(bucket), squares)
-        self._is_stale = True
-
-    def settle(self) -> None:
-        """See Strategy."""
-        self.before_iteration()
-        self._gathers.wait_all()
-        communicator = self.replica.communicator
-        if communicator.n_ranks > 1:
-            for place in self._buckets.still:
-                communicator.bcast(self.replica.net.params.data[place], ROOT)
+        self.parameters.are_stale = True
 
     def histories(self) -> list[np.ndarray]:
         """Gathered from the ranks."""
@@ -80,7 +62,7 @@ class ScRs(Strategy):
             return self.replica.updater.histories
         whole = [history.copy() for history in self.replica.updater.histories]
         for history in whole:
-            for bucket in self._buckets.all:
+            for bucket in self.buckets.all:
                 communicator.allgather(history[bucket.place])
         return whole
 
@@ -92,7 +74,7 @@ class ScRs(Strategy):
     def _sum_of_squares(self) -> float:
         """Of the whole summed gradient, from every rank's parts."""
         diff = self.replica.net.params.diff
-        total = np.array([sum(float(np.dot(diff[o], diff[o])) for o in map(self._own, self._buckets.all))])
+        total = np.array([sum(float(np.dot(diff[o], diff[o])) for o in map(self._own, self.buckets.all))])
         if self.replica.communicator.n_ranks > 1:
             self.replica.communicator.allreduce(total, "sum", "mpi")
         return float(total[0])

@@ -40,9 +40,10 @@ layer { name: "l2" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: "l
 """
 SOLVER = """base_lr: 0.05 momentum: 0.9 weight_decay: 0.001 lr_policy: "inv" gamma: 0.01 power: 0.75 max_iter: 50
 iter_size: 2 clip_gradients: 3 random_seed: 7 snapshot_prefix: "none" """
-RUNS = [(strategy, algorithm, bucket) for algorithm in ("C", "CB-2") for strategy, bucket in
-        (("sc-b", 0), ("sc-ob", 0), ("sc-ob", 500), ("sc-obr", 0), ("sc-obr", 500))] + [
-        ("sc-b", "mpi", 0), ("sc-rs", "auto", 0), ("sc-rs", "auto", 600), ("sc-obr", "auto", 10**6)]
+ROOTED = [("sc-b", 0), *((name, bucket) for name in ("sc-ob", "sc-ob-naive", "sc-obr") for bucket in (0, 500))]
+RUNS = [(strategy, algorithm, bucket) for algorithm in ("C", "CB-2") for strategy, bucket in ROOTED] + [
+    ("sc-b", "mpi", 0), ("sc-rs", "auto", 0), ("sc-rs", "auto", "auto"), ("sc-rs", "R", 600),
+    ("sc-obr", "auto", 10**6), ("auto", "auto", "auto")]
 
 
 def train(communicator, strategy, algorithm, bucket):

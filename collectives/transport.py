@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
@@ -11,11 +10,9 @@ import numpy as np
 
 from .datatypes import OPS
 from .memory import private_empty
+from .patience import Patience, PatientMessage
 
 TAG = 77
-LOOKS, FIRST_NAP_SECONDS, LONGEST_NAP_SECONDS = 20, 50e-6, 400e-6
-"""A patient wait looks so often before it sleeps, then twice as long each time: a look costs some 10 us of the core
-that computes, and the longest nap is less than a chunk takes over 1 Gbit/s."""
 
 
 class Message(Protocol):
@@ -51,27 +48,6 @@ class Transport(Protocol):
         """A call that sets own = own `op` received, elementwise."""
 
 
-class _PatientMessage:
-    """A persistent MPI request whose Wait sleeps between looks."""
-
-    def __init__(self, request) -> None:
-        self.Start, self.Free, self._test = request.Start, request.Free, request.Test
-
-    def Wait(self) -> None:
-        """See Message."""
-        for _ in range(LOOKS):
-            if self._test():
-                return
-        nap = FIRST_NAP_SECONDS
-        while not self._test():
-            time.sleep(nap)
-            nap = min(2 * nap, LONGEST_NAP_SECONDS)
-
-
-def _itself(request):
-    return request
-
-
 class HostTransport:
     """Host memory through any MPI: persistent point-to-point messages of bytes."""
 
@@ -81,7 +57,7 @@ class HostTransport:
         from mpi4py import MPI
 
         self._comm, self._from_address, self._byte = comm, MPI.buffer.fromaddress, MPI.BYTE
-        self._kind = _PatientMessage if patient else _itself
+        self._patience = Patience() if patient else None
         self._scratch: dict[tuple[int, int], np.ndarray] = {}
 
     def view(self, array: np.ndarray) -> np.ndarray:
@@ -97,14 +73,17 @@ class HostTransport:
 
     def sender(self, part: np.ndarray, peer: int) -> Message:
         """See Transport."""
-        return self._kind(self._comm.Send_init([part, part.nbytes, self._byte], peer, TAG))
+        return self._message(self._comm.Send_init([part, part.nbytes, self._byte], peer, TAG))
 
     def receiver(self, part: np.ndarray, peer: int) -> Message:
         """See Transport."""
-        return self._kind(self._comm.Recv_init([part, part.nbytes, self._byte], peer, TAG))
+        return self._message(self._comm.Recv_init([part, part.nbytes, self._byte], peer, TAG))
 
     def combiner(self, own: np.ndarray, received: np.ndarray, op: str) -> Callable[[], object]:
         """See Transport."""
         from .shared.kernels import bits, combine2
 
         return partial(combine2, bits(own), bits(received), bits(own), OPS.index(op))
+
+    def _message(self, request) -> Message:
+        return request if self._patience is None else PatientMessage(request, self._patience)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -22,42 +21,41 @@ def _work(values, n_rounds):
 
 
 class Compute:
-    """A calibrated amount of work on this rank's core: counted in rounds, so that a stolen core shows as time."""
+    """A fixed amount of work on this rank's core: counted in rounds, so that a stolen core shows as time."""
 
-    def __init__(self) -> None:
+    def __init__(self, communicator: Communicator, seconds: float) -> None:
+        """As much work as takes `seconds` where all ranks work and nothing else does; all ranks call it."""
         self._values = np.ones(1024, np.float32)
-        self._work(1)
-        n_rounds, best = 20_000, float("inf")
-        for _ in range(3):
-            started = time.perf_counter()
-            self._work(n_rounds)
-            best = min(best, time.perf_counter() - started)
-        self._rounds_per_second = n_rounds / best
+        self._n_rounds = 20_000
+        for _ in range(2):
+            took = float(np.median(time_call(communicator, self.run, 1, 3)))
+            self._n_rounds = max(int(self._n_rounds * seconds / took), 1)
 
-    def run(self, seconds: float) -> None:
-        """Work as much as fits in `seconds` on a free core."""
-        self._work(max(int(seconds * self._rounds_per_second), 1))
-
-    def _work(self, n_rounds: int) -> None:
-        _work(self._values, n_rounds)
+    def run(self) -> None:
+        """Do the work."""
+        _work(self._values, self._n_rounds)
 
 
 def measure_overlap(communicator: Communicator, start: Callable[[], Request | None], n_warm: int,
                     n_timed: int) -> dict[str, float]:
     """Seconds: the collective alone (`pure`), as much compute alone (`compute`), both together (`both`); and the
-    percentage hidden, 100 (1 - (both - compute) / pure), between 0 and 100."""
-    compute = Compute()
-    pure = float(np.median(time_call(communicator, lambda: _wait(start()), n_warm, n_timed)))
-    alone = float(np.median(time_call(communicator, lambda: compute.run(pure), 1, n_timed)))
+    percentage hidden, 100 (1 - (both - compute) / pure), between 0 and 100.
+
+    The three take turns; all figures are medians over the rounds, so that a change in the machine's speed, which meets
+    all three of a round, does not pass for overlap or for the lack of it.
+    """
+    compute = Compute(communicator, float(np.median(time_call(communicator, lambda: _wait(start()), n_warm, 3))))
 
     def together() -> None:
         request = start()
-        compute.run(pure)
+        compute.run()
         _wait(request)
 
-    both = float(np.median(time_call(communicator, together, 1, n_timed)))
-    hidden = 100 * (1 - (both - alone) / pure)
-    return {"pure": pure, "compute": alone, "both": both, "overlap": min(max(hidden, 0.0), 100.0)}
+    calls = (lambda: _wait(start()), compute.run, together)
+    rounds = np.array([[time_call(communicator, call, 0, 1)[0] for call in calls] for _ in range(n_timed)])
+    hidden = float(np.median(100 * (1 - (rounds[:, 2] - rounds[:, 1]) / rounds[:, 0])))
+    alone, computing, both = map(float, np.median(rounds, axis=0))
+    return {"pure": alone, "compute": computing, "both": both, "overlap": min(max(hidden, 0.0), 100.0)}
 
 
 def _wait(request: Request | None) -> None:

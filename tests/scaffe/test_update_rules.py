@@ -13,6 +13,7 @@ from scaffe.lr_policies import POLICIES, learning_rate, steps_reached
 from scaffe.proto import caffe_pb2
 from scaffe.update_rules import update_rules
 from scaffe.updater import Updater
+from tests.reference.update_rules import decayed, rule_step
 
 RATE, N_STEPS = 0.1, 7
 
@@ -21,32 +22,11 @@ def solver(text):
     return text_format.Parse(text, caffe_pb2.SolverParameter())
 
 
-def reference(kind, p, w, gradients):
+def reference(p, w, gradients):
     """The published formulas, step by step in float64."""
     w, a, b = w.astype(np.float64), np.zeros(w.shape), np.zeros(w.shape)
     for t, g in enumerate(gradients, 1):
-        g = g.astype(np.float64) + p.weight_decay * (np.sign(w) if p.regularization_type == "L1" else w)
-        m = p.momentum
-        if kind == "SGD":
-            a = m * a + RATE * g
-            w = w - a
-        elif kind == "Nesterov":
-            before, a = a, m * a + RATE * g
-            w = w - ((1 + m) * a - m * before)
-        elif kind == "AdaGrad":
-            a = a + g**2
-            w = w - RATE * g / (np.sqrt(a) + p.delta)
-        elif kind == "RMSProp":
-            a = p.rms_decay * a + (1 - p.rms_decay) * g**2
-            w = w - RATE * g / (np.sqrt(a) + p.delta)
-        elif kind == "AdaDelta":
-            a = m * a + (1 - m) * g**2
-            s = g * np.sqrt((p.delta + b) / (p.delta + a))
-            b = m * b + (1 - m) * s**2
-            w = w - RATE * s
-        elif kind == "Adam":
-            a, b = m * a + (1 - m) * g, p.momentum2 * b + (1 - p.momentum2) * g**2
-            w = w - RATE * math.sqrt(1 - p.momentum2**t) / (1 - m**t) * a / (np.sqrt(b) + p.delta)
+        w, a, b = rule_step(p, t, RATE, w, decayed(p, w, g.astype(np.float64)), a, b)
     return w, a, b
 
 
@@ -72,7 +52,7 @@ def test_rules_follow_their_formulas(kind, decay, dtype):
     for iteration, g in enumerate(gradients):
         blob.diff = g
         updater.update(RATE, iteration)
-    expected_w, *expected = reference(kind, p, w, gradients)
+    expected_w, *expected = reference(p, w, gradients)
     tolerance = 2e-5 if dtype == np.float32 else 1e-6  # the message holds its numbers as float32
     np.testing.assert_allclose(blob.data, expected_w, rtol=tolerance, atol=tolerance)
     for history, wanted in zip(updater.histories, expected):

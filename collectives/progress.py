@@ -9,15 +9,18 @@ from collections.abc import Callable
 
 from .request import Request
 
+Job = Callable[[], object]
+"""What it gives, if anything, is the point at which the result is there (see Request.finish)."""
+
 
 class ProgressThread:
     """Runs submitted jobs one after another, in the order of submission (which must be the same on every rank)."""
 
     def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[tuple[Request, Callable[[], None]] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[Request, Job] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def submit(self, label: str, job: Callable[[], None], waiting_for: Callable[[], str] = lambda: "") -> Request:
+    def submit(self, label: str, job: Job, waiting_for: Callable[[], str] = lambda: "") -> Request:
         """Queue `job`; what it raises is raised again by the request's `wait` and `test`."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="collectives-progress", daemon=True)
@@ -38,8 +41,8 @@ class ProgressThread:
             request, job = item
             request.started = time.perf_counter()
             try:
-                job()
+                point = job()
             except Exception as error:
                 request.finish(error)
             else:
-                request.finish()
+                request.finish(point=point)

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import planners
 from .errors import CommError
@@ -17,7 +15,6 @@ from .topology import Topology
 
 if TYPE_CHECKING:
     from .engine import Job
-    from .shared.node import NodeGroup
 
 ACROSS_NODES = ("reduce", "bcast", "allreduce")
 
@@ -51,14 +48,21 @@ def require(collective: str, algorithm: str, topology: Topology) -> None:
                         f"{', '.join(planners.shapes(collective))} can")
 
 
+class Node(Protocol):
+    """The ranks of a node as a group that works on memory which all of them have mapped."""
+
+    def run(self, collective: str, array: Any, op: str = "sum", root: int = 0) -> None:
+        """Run one collective in place among them; `root` counts within the node."""
+
+
 class SharedLevels:
     """The shared-memory part of algorithms for the engine of one thread."""
 
-    def __init__(self, node: NodeGroup, topology: Topology, rank: int) -> None:
+    def __init__(self, node: Node, topology: Topology, rank: int) -> None:
         """`node`: this rank's node as a group; `rank`: this rank in the communicator of `topology`."""
         self._node, self._topology, self._rank = node, topology, rank
 
-    def run(self, job: Job, array: np.ndarray, across: Callable[[Group], None]) -> None:
+    def run(self, job: Job, array: Any, across: Callable[[Group], None]) -> None:
         """Run `job`; `across(group)` runs its upper part, on this rank's array, among one rank of each node."""
         root_node = self._topology.node_of_rank[job.root]
         if self._topology.n_nodes == 1:

@@ -1,0 +1,59 @@
+"""Launches the kernels of kernels.cu on the current stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import device
+from .span import Span
+
+SOURCE = Path(__file__).with_name("kernels.cu")
+OPTIONS = ("-std=c++17",)
+THREADS_PER_BLOCK, MOST_BLOCKS, PACK_BYTES = 256, 1024, 16
+
+
+class Kernels:
+    """The compiled kernels of one process; a kernel is loaded when it is first asked for."""
+
+    def __init__(self) -> None:
+        """Raises CommError without a GPU. CuPy keeps what it compiles on disk."""
+        self._module = device.load().RawModule(code=SOURCE.read_text(), options=OPTIONS)
+        self._get = cache(self._module.get_function)
+
+    def combiner(self, own: Span, received: Span, op: str) -> Callable[[], None]:
+        """A call that queues own = own `op` received, elementwise; `received` may lie in pinned memory."""
+        kernel = self._get(f"combine_{own.dtype.name}_{op}")
+        blocks, threads = grid(own.nbytes)
+        arguments = (np.uint64(own.address), np.uint64(received.address), np.int64(own.size))
+        return lambda: kernel(blocks, threads, arguments)
+
+    def gather(self, bases: Any, offset: int, n_elems: int, dtype: np.dtype, op: str, ranks: Gathered) -> None:
+        """Queue the reduction of the source ranks' elements, in rank order, into every target rank's buffer.
+
+        bases: device array of uint64, where each rank's window starts; offset: bytes from there to the elements.
+        """
+        kernel = self._get(f"gather_{dtype.name}_{op}")
+        blocks, threads = grid(n_elems * dtype.itemsize)
+        numbers = [np.int32(number) for number in ranks]
+        kernel(blocks, threads, (np.uint64(bases.data.ptr), np.int64(offset), np.int64(n_elems), *numbers))
+
+
+Gathered = tuple[int, int, int, int, int]
+"""First source rank, how many; first target rank, how many; a target rank to leave out, or -1."""
+
+
+@cache
+def kernels() -> Kernels:
+    """The kernels of this process."""
+    return Kernels()
+
+
+def grid(n_bytes: int) -> tuple[tuple[int], tuple[int]]:
+    """Blocks and threads a block for buffers of n_bytes: a pack of 16 bytes a thread, as long as there are blocks."""
+    n_packs = -(-n_bytes // PACK_BYTES)
+    return (max(1, min(-(-n_packs // THREADS_PER_BLOCK), MOST_BLOCKS)),), (THREADS_PER_BLOCK,)

@@ -1,0 +1,48 @@
+"""One engine's communication stream: what a collective does on the device runs on it, in order."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from .. import device
+from ..device import Point
+
+
+class Lane:
+    """A device, its communication stream and a second stream for copies to the host, for one thread's collectives.
+
+    Between `begin` and `end` the communication stream is the thread's current one. Nothing here waits for the device.
+    """
+
+    def __init__(self) -> None:
+        """On the current device. Raises CommError without one."""
+        self._cuda = device.load().cuda
+        self.number = self._cuda.Device().id
+        self.stream = self._cuda.Stream(non_blocking=True)
+        self.copies = self._cuda.Stream(non_blocking=True)
+        self._scope = ExitStack()
+
+    def begin(self, after: Point | None) -> None:
+        """A collective begins, which follows `after` on the device."""
+        self._scope.enter_context(self._cuda.Device(self.number))
+        self._scope.enter_context(self.stream)
+        if after is not None:
+            after.hold(self.stream)
+
+    def end(self) -> Point:
+        """The collective has queued all it does on the device; what it gives is there when this point is reached."""
+        point = Point.now(self.stream)
+        self.leave()
+        return point
+
+    def is_idle(self) -> bool:
+        """Whether the device has done all that was queued here."""
+        return self.stream.done and self.copies.done
+
+    def leave(self) -> None:
+        """The thread's device and stream become what they were."""
+        self._scope.close()
+
+    def event(self) -> Point:
+        """A point that `mark` sets, again and again."""
+        return Point(self._cuda.Event(disable_timing=True))

@@ -1,0 +1,110 @@
+"""What the ranks of a job set up, together, before their first collective on device buffers."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from .. import device
+from ..errors import CommError
+from ..means import Means
+from ..shared.node import NodeGroup
+from ..shared_levels import SharedLevels, above
+from ..topology import Topology
+from . import aware
+from .lane import Lane
+from .library import AwareCalls, StagedCalls
+from .lineup import wait_until
+from .nccl import NcclCalls
+from .node import DeviceNode
+from .signals import signals
+from .transport import AwareTransport, StagedTransport
+from .windows import DeviceWindows
+
+IPC_VARIABLE = "SCAFFE_CUDA_IPC"
+
+
+class DeviceMeans(Means):
+    """One engine's communication stream and all that works on it."""
+
+    def __init__(self, lane: Lane, no_ipc: str, **means: Any) -> None:
+        """`no_ipc`: why the node's ranks cannot map one another's memory; empty where they can."""
+        super().__init__(**means)
+        self._lane, self._no_ipc = lane, no_ipc
+
+    def fault(self, algorithm: str) -> str:
+        """See Means."""
+        if above(algorithm) is not None and self._no_ipc:
+            return f"algorithm {algorithm!r} needs CUDA IPC between the ranks of a node: {self._no_ipc}"
+        return super().fault(algorithm)
+
+    def begin(self, after: Any) -> None:
+        """See Means."""
+        self._lane.begin(after)
+
+    def end(self) -> Any:
+        """See Means."""
+        return self._lane.end()
+
+    def abandon(self) -> None:
+        """See Means."""
+        self._lane.leave()
+
+
+class Device:
+    """A rank's GPU as the ranks of a job use it: the same on every rank, but for the CUDA device itself."""
+
+    def __init__(self, comm: Any, node_comm: Any, topology: Topology) -> None:
+        """All ranks call it, and have the device that they will use as the current one. `node_comm`: the ranks of
+        this rank's node; both communicators are not used by another thread meanwhile."""
+        self._node_comm, self._topology = node_comm, topology
+        self.number = device.load().cuda.Device().id
+        self._lanes: list[Lane] = []
+        self.windows = DeviceWindows(node_comm, self._settle)
+        self.no_ipc = next(filter(None, comm.allgather(self._try_ipc())), "")
+        self.is_aware = aware.is_cuda_aware()
+
+    def means(self, comm: Any, group: NodeGroup, patient: bool) -> DeviceMeans:
+        """For one engine, on `comm`, which only it uses; all ranks call it. `group`: where its host threads meet."""
+        lane = Lane()
+        self._lanes.append(lane)
+        transport = (AwareTransport if self.is_aware else StagedTransport)(comm, lane, patient)
+        library = (AwareCalls if self.is_aware else StagedCalls)(comm, lane, patient)
+        node = None if self.no_ipc else DeviceNode(group, self.windows, signals(self._node_comm, lane, patient))
+        levels = SharedLevels(node, self._topology, comm.rank)
+        return DeviceMeans(lane, self.no_ipc, transport=transport, levels=levels,
+                           calls={"mpi": library, "nccl": NcclCalls(comm, lane)})
+
+    def alloc(self, n_elems: int, dtype: Any) -> Any:
+        """A zeroed flat CuPy array, in a window where the ranks of a node can share one; all ranks call it."""
+        if self.no_ipc:
+            return device.load().zeros(n_elems, dtype)
+        return self.windows.allocate(n_elems, dtype)
+
+    def check(self, array: Any) -> None:
+        """Raise CommError unless a CuPy array lies on this rank's device."""
+        if array.size and array.device.id != self.number:
+            raise CommError(f"this rank's collectives run on GPU {self.number}, the array lies on GPU "
+                            f"{array.device.id}: make its GPU the current one before the first collective")
+
+    def describe(self) -> str:
+        """How device buffers travel, in words."""
+        within = f"by messages ({self.no_ipc})" if self.no_ipc else "by CUDA IPC"
+        across = "from device memory" if self.is_aware else "through pinned host memory"
+        return f"within a node {within}; messages {across} (CUDA-aware MPI: {aware.reason()})"
+
+    def _try_ipc(self) -> str:
+        """Share a little memory: why that cannot be on this node; empty where it can."""
+        if os.environ.get(IPC_VARIABLE) == "0":
+            return f"{IPC_VARIABLE}=0"
+        try:
+            self.windows.allocate(1, np.uint8)
+        except CommError as error:
+            return str(error)
+        return ""
+
+    def _settle(self) -> None:
+        for lane in self._lanes:
+            wait_until(lane.is_idle, patient=True)

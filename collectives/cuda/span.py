@@ -1,0 +1,26 @@
+"""A stretch of memory by address: what messages and kernels need of an array, without keeping it alive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """`size` elements of `dtype` from `address` on, in device memory or (`is_pinned`) in pinned host memory."""
+
+    address: int
+    size: int
+    dtype: np.dtype
+    is_pinned: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Its length in bytes."""
+        return self.size * self.dtype.itemsize
+
+    def __getitem__(self, part: slice) -> Span:
+        start, stop, _ = part.indices(self.size)
+        return Span(self.address + start * self.dtype.itemsize, stop - start, self.dtype, self.is_pinned)

@@ -1,0 +1,154 @@
+"""Device memory that all ranks of a node have mapped, through CUDA IPC handles that are exchanged once a buffer."""
+
+from __future__ import annotations
+
+import uuid
+import weakref
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import device
+from ..errors import CommError
+
+PROCESS = uuid.uuid4().hex
+"""Memory is opened by handle in other processes only; process numbers may be alike in two containers of a node."""
+GRAIN_BYTES = 2 << 20
+"""Allocations of whole driver blocks: sharing a part of one would share what else lies in it."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an array lies: in window `serial` at byte `offset`; `bases`: device array, each rank's window's address."""
+
+    serial: int
+    offset: int
+    bases: Any
+
+
+@dataclass
+class _Window:
+    serial: int
+    n_bytes: int
+    addresses: list[int]
+    opened: list[int]
+    bases: Any
+
+
+class _Owner:
+    """Lives as long as an array of the window does."""
+
+
+class DeviceWindows:
+    """The windows of one node's ranks, found again by address so that any slice of a buffer can take part.
+
+    A window that no array on any rank needs any more is given back at the next `allocate`: memory may go only when
+    every rank has closed it, and only an allocation is known to be made by all of them.
+    """
+
+    def __init__(self, node_comm: Any, settle: Callable[[], None]) -> None:
+        """`node_comm`: mpi4py communicator of the node's ranks; `settle()`: returns when no collective of this rank's
+        is at work on the device any more."""
+        self._comm, self._settle = node_comm, settle
+        self._runtime = device.load().cuda.runtime
+        self._device = device.load().cuda.Device()
+        self._windows: dict[int, _Window] = {}
+        self._bases: list[int] = []
+        self._retired: dict[int, _Window] = {}
+        self._serial = 0
+
+    def allocate(self, n_elems: int, dtype: Any) -> Any:
+        """A zeroed flat CuPy array in a new window; all ranks of the node call it.
+
+        Raises CommError on every rank when they ask for different lengths or memory cannot be had or shared.
+        """
+        n_bytes = n_elems * np.dtype(dtype).itemsize
+        lengths = self._comm.allgather(n_bytes)
+        if len(set(lengths)) > 1:
+            raise CommError(f"alloc: ranks of one node ask for different lengths: {lengths} bytes", everywhere=True)
+        self._give_back()
+        window = self._open(n_bytes)
+        base = window.addresses[self._comm.rank]
+        self._windows[base] = window
+        self._bases = sorted(self._windows)
+        return self._array(base, n_elems, dtype)
+
+    def find(self, array: Any) -> Place | None:
+        """Where a CuPy array lies, or None when it is not wholly inside one window."""
+        address = array.data.ptr
+        index = bisect_right(self._bases, address) - 1
+        if index < 0:
+            return None
+        window = self._windows[self._bases[index]]
+        offset = address - self._bases[index]
+        return Place(window.serial, offset, window.bases) if offset + array.nbytes <= window.n_bytes else None
+
+    def _array(self, base: int, n_elems: int, dtype: Any) -> Any:
+        cupy, owner = device.load(), _Owner()
+        memory = cupy.cuda.UnownedMemory(base, max(n_elems * np.dtype(dtype).itemsize, 1), owner, self._device.id)
+        weakref.finalize(owner, self._retire, base).atexit = False
+        array = cupy.ndarray((n_elems,), dtype, cupy.cuda.MemoryPointer(memory, 0))
+        array.fill(0)
+        cupy.cuda.get_current_stream().synchronize()  # whoever uses the array first, on whatever stream, finds zeros
+        return array
+
+    def _retire(self, base: int) -> None:
+        window = self._windows.pop(base)
+        self._bases = sorted(self._windows)
+        self._retired[window.serial] = window
+
+    def _give_back(self) -> None:
+        """Free the windows that all ranks have done with: every rank closes what it opened, then each frees its own."""
+        gone = set.intersection(*map(set, self._comm.allgather(list(self._retired))))
+        if not gone:
+            return
+        self._settle()
+        windows = [self._retired.pop(serial) for serial in sorted(gone)]
+        with self._device:
+            for address in (address for window in windows for address in window.opened):
+                self._runtime.ipcCloseMemHandle(address)
+            self._comm.Barrier()
+            for window in windows:
+                self._runtime.free(window.addresses[self._comm.rank])
+
+    def _open(self, n_bytes: int) -> _Window:
+        """A new window: every rank makes its own memory and opens the others'. Raises CommError on all or none."""
+        pointer, handle, fault = self._create(max(-(-n_bytes // GRAIN_BYTES), 1) * GRAIN_BYTES)
+        offers = self._comm.allgather((PROCESS, pointer, handle, fault))
+        fault = next((text for *_, text in offers if text), "")
+        addresses: list[int] = []
+        opened: list[int] = []
+        try:
+            for process, address, its_handle, _ in [] if fault else offers:
+                if process != PROCESS:
+                    address = self._runtime.ipcOpenMemHandle(its_handle)
+                    opened.append(address)
+                addresses.append(address)
+        except Exception as error:  # CuPy's CUDARuntimeError: not known by name without CuPy
+            fault = f"rank {self._comm.rank} of the node cannot open rank {len(addresses)}'s device memory: {error}"
+        faults = [text for text in self._comm.allgather(fault) if text]
+        if faults:
+            self._undo(pointer, opened)
+            raise CommError(f"alloc: {faults[0]}", everywhere=True)
+        self._serial += 1
+        bases = device.load().asarray(np.array(addresses, np.uint64))
+        return _Window(self._serial, n_bytes, addresses, opened, bases)
+
+    def _create(self, n_bytes: int) -> tuple[int, bytes, str]:
+        """New memory, its handle and no fault; or what is wrong."""
+        pointer = 0
+        try:
+            pointer = self._runtime.malloc(n_bytes)
+            return pointer, self._runtime.ipcGetMemHandle(pointer), ""
+        except Exception as error:  # as above
+            return pointer, b"", f"no shared device memory of {n_bytes} bytes: {error}"
+
+    def _undo(self, pointer: int, opened: list[int]) -> None:
+        for address in opened:
+            self._runtime.ipcCloseMemHandle(address)
+        self._comm.Barrier()
+        if pointer:
+            self._runtime.free(pointer)

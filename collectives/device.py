@@ -1,0 +1,137 @@
+"""The one door to CuPy: which arrays lie on a device, in which order its streams work, and the device's memory.
+
+Arrays are known by `__cuda_array_interface__`, so CuPy's, PyTorch's and numba's all do. Streams and events may be any
+library's: what counts is the handle, under the names that CuPy (`ptr`), PyTorch (`cuda_stream`, `cuda_event`) and
+numba (`handle`) give it.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from .errors import CommError
+
+HANDLES = ("ptr", "cuda_stream", "cuda_event", "handle")
+NOT_READY = 600
+"""cudaErrorNotReady: work before an event is still under way."""
+
+
+def load() -> ModuleType:
+    """The module `cupy`. Raises CommError, in one line, where it or its GPU cannot be had."""
+    try:
+        import cupy
+
+        n_devices = cupy.cuda.runtime.getDeviceCount()
+    except ImportError as error:
+        raise CommError(f"device buffers need CuPy, which cannot be imported: {_first_line(error)}") from None
+    except Exception as error:  # CuPy raises its own CUDARuntimeError, which has no name before CuPy is there
+        raise CommError(f"device buffers need a GPU, and CUDA finds none: {_first_line(error)}") from None
+    if n_devices == 0:
+        raise CommError("device buffers need a GPU, and CUDA finds none")
+    return cupy
+
+
+def missing() -> str:
+    """Why there is no device here, in one line; empty where there is one."""
+    try:
+        load()
+    except CommError as error:
+        return str(error)
+    return ""
+
+
+def load_nccl() -> ModuleType:
+    """CuPy's module `nccl`. Raises CommError where NCCL cannot be loaded."""
+    load()
+    try:
+        from cupy.cuda import nccl
+    except ImportError as error:
+        raise CommError(f"NCCL cannot be loaded: {_first_line(error)}") from None
+    if not nccl.available:
+        raise CommError("NCCL cannot be loaded: CuPy does not find libnccl (package nvidia-nccl-cu12 or -cu13)")
+    return nccl
+
+
+def is_on_device(array: Any) -> bool:
+    """Whether `array` says of itself that it lies in a GPU's memory."""
+    return hasattr(array, "__cuda_array_interface__")
+
+
+def flat(array: Any) -> Any:
+    """The same memory as a flat CuPy array. Raises CommError unless it is contiguous."""
+    cupy = load()
+    own = array if isinstance(array, cupy.ndarray) else cupy.asarray(array)
+    if not own.flags.c_contiguous:
+        raise CommError(f"expected a contiguous array, got shape {own.shape} with strides {own.strides}")
+    return own.reshape(-1)
+
+
+def use_by_rank(node_rank: int) -> int:
+    """Give the GPUs of a node out to its ranks in turn, and make this rank's the current one. Its number."""
+    cupy = load()
+    number = node_rank % cupy.cuda.runtime.getDeviceCount()
+    cupy.cuda.Device(number).use()
+    return number
+
+
+class Point:
+    """A point in a stream's work, which other streams can be made to follow. It blocks no host thread."""
+
+    def __init__(self, event: Any) -> None:
+        """`event`: recorded already; CuPy's, PyTorch's or numba's."""
+        self._runtime = load().cuda.runtime
+        self.event, self._handle = event, handle(event)
+
+    @classmethod
+    def now(cls, stream: Any = None) -> Point:
+        """The end of what has been queued on `stream` (default: CuPy's current one) so far."""
+        cupy = load()
+        event = cupy.cuda.Event(disable_timing=True)
+        event.record(cupy.cuda.get_current_stream() if stream is None else stream)
+        return cls(event)
+
+    @classmethod
+    def of(cls, after: Any) -> Point:
+        """`after` as a point: a point, an event, or None for the end of what is queued on the current stream."""
+        if after is None:
+            return cls.now()
+        return after if isinstance(after, cls) else cls(after)
+
+    def mark(self, stream: Any) -> None:
+        """Become the end of what has been queued on `stream` so far (for points made with an event of ours)."""
+        self._runtime.eventRecord(self._handle, stream.ptr)
+
+    def hold(self, stream: Any = None) -> None:
+        """What is queued on `stream` (default: CuPy's current one) from now on runs after this point."""
+        target = load().cuda.get_current_stream() if stream is None else stream
+        self._runtime.streamWaitEvent(handle(target), self._handle)
+
+    def is_reached(self) -> bool:
+        """Whether the device has come here. Raises CommError where work before it has failed."""
+        status = self._runtime.eventQuery(self._handle)
+        if status not in (0, NOT_READY):
+            raise CommError(f"work on the device has failed: CUDA error {status}")
+        return status == 0
+
+
+def handle(thing: Any) -> int:
+    """The CUDA handle of a stream or an event, or of a plain integer. Raises CommError on anything else."""
+    found = thing if isinstance(thing, int) else next(
+        (getattr(thing, name) for name in HANDLES if hasattr(thing, name)), None)
+    number = getattr(found, "value", found)  # numba's are ctypes
+    if not isinstance(number, int):
+        raise CommError(f"expected a CUDA stream or event, got {type(thing).__name__}")
+    return number
+
+
+def pinned(n_bytes: int) -> np.ndarray:
+    """Host memory that the current device reads and writes by itself, as bytes."""
+    memory = load().cuda.alloc_pinned_memory(max(n_bytes, 1))
+    return np.frombuffer(memory, np.uint8, n_bytes)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

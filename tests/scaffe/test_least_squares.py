@@ -24,7 +24,8 @@ layer {{ name: "ip" type: "InnerProduct" bottom: "x" top: "ip" inner_product_par
 layer {{ name: "loss" type: "EuclideanLoss" bottom: "ip" bottom: "y" top: "loss" }}"""
 RULES = {  # momentum and what else the rule takes
     "SGD": "momentum: 0.9", "Nesterov": "momentum: 0.9", "AdaGrad": "delta: 0.01",
-    "RMSProp": "rms_decay: 0.9 delta: 0.01", "AdaDelta": "momentum: 0.95 delta: 0.001", "Adam": "momentum: 0.9 momentum2: 0.99 delta: 0.001"}
+    "RMSProp": "rms_decay: 0.9 delta: 0.01", "AdaDelta": "momentum: 0.95 delta: 0.001",
+    "Adam": "momentum: 0.9 momentum2: 0.99 delta: 0.001"}
 SETTINGS = {  # decay, accumulation and clipping; the seven policies
     "plain": 'lr_policy: "fixed"',
     "l2_step": 'lr_policy: "step" gamma: 0.5 stepsize: 4 weight_decay: 0.1',

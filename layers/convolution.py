@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ import numpy as np
 from layers.blob import Blob, claim_together
 from layers.errors import LayerError
 from layers.kernels.specs import ConvSpec
+from layers.labels import check_axis
 from layers.layer import Layer, layer_types
-from layers.layout import channels_last, put_channels_last
+from layers.layout import channels_last, lies_channels_last, put_channels_last
 from layers.windows import conv_window
 
 
@@ -28,26 +30,25 @@ class _Windowed(Layer):
         p = self.param.convolution_param
         if p.num_output < 1:
             raise LayerError("needs a num_output above 0")
-        if bottom[0].axis(p.axis) != 1:
-            raise LayerError(f"axis {p.axis}: channels are on axis 1 here")
-        self._window = conv_window(p, bottom[0].ndim - 2)
+        self._axis = check_axis(bottom[0], p.axis)
+        self._window = conv_window(p, bottom[0].ndim - self._axis - 1)
         self._slope: float | None = None
-        spec = self._spec(bottom[0].shape)
+        spec = self._spec(self._folded(bottom[0].shape))
         self.add_blob(spec.weight_shape, p.weight_filler)
         if p.bias_term:
             self.add_blob((p.num_output,), p.bias_filler)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Tops (N, num_output, spatial...). Raises LayerError for bottoms unlike the first, or of other channels."""
+        """Tops (..., num_output, spatial...). Raises LayerError for bottoms unlike the first, or of other channels."""
         for blob in bottom[1:]:
             if blob.shape != bottom[0].shape:
                 raise LayerError(f"all bottoms must have one shape, got {bottom[0].shape} and {blob.shape}")
-        spec = self._spec(bottom[0].shape)
+        spec = self._spec(self._folded(bottom[0].shape))
         if spec.weight_shape != self.blobs[0].shape:
             raise LayerError(f"the bottom {bottom[0].shape} does not fit the weights {self.blobs[0].shape}")
         self._plan = self._make_plan(spec)
         for blob in top:
-            blob.reshape(self._top_shape(spec))
+            blob.reshape((*bottom[0].shape[: self._axis], *self._top_shape(spec)[1:]))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Top by top."""
@@ -65,9 +66,9 @@ class _Windowed(Layer):
     def _run(self, bottom: Sequence[Blob], top: Sequence[Blob], slope: float | None) -> None:
         w, b = self._weights()
         for x, y in zip(bottom, top):
-            out = y.data_flat if y.channels_last else np.empty_like(y.data_flat)
-            self._plan.forward(channels_last(x, x.data), w, b, out, slope)
-            put_channels_last(out, y, y.data)
+            out = y.data_flat if lies_channels_last(y, self._axis) else np.empty_like(y.data_flat)
+            self._plan.forward(channels_last(x, x.data, self._axis), w, b, out, slope)
+            put_channels_last(out, y, y.data, self._axis)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Gradients of the weights and the bias add up over the tops."""
@@ -76,21 +77,25 @@ class _Windowed(Layer):
             if any(self.param_propagate_down):
                 self._backward_weights(x, y)
             if wanted:
-                out = x.diff_flat if x.channels_last else np.empty_like(x.diff_flat)
-                self._plan.backward_data(channels_last(y, y.diff), w, out)
-                put_channels_last(out, x, x.diff)
+                out = x.diff_flat if lies_channels_last(x, self._axis) else np.empty_like(x.diff_flat)
+                self._plan.backward_data(channels_last(y, y.diff, self._axis), w, out)
+                put_channels_last(out, x, x.diff, self._axis)
 
     def _backward_weights(self, x: Blob, y: Blob) -> None:
-        gy, learns = channels_last(y, y.diff), self.param_propagate_down
+        gy, learns = channels_last(y, y.diff, self._axis), self.param_propagate_down
         if not learns[0]:
             self.blobs[1].diff[...] += gy.reshape(-1, self.blobs[1].n_elems).sum(0)
             return
         (gw, *gb), fresh = claim_together([blob for blob, wanted in zip(self.blobs, learns) if wanted])
-        self._plan.backward_weights(channels_last(x, x.data), gy, gw.reshape(self.blobs[0].shape),
+        self._plan.backward_weights(channels_last(x, x.data, self._axis), gy, gw.reshape(self.blobs[0].shape),
                                     gb[0] if gb else None, fresh)
 
     def _weights(self) -> tuple[np.ndarray, np.ndarray | None]:
         return self.blobs[0].data, self.blobs[1].data if len(self.blobs) > 1 else None
+
+    def _folded(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """A bottom's shape with all axes ahead of the channels as one."""
+        return (prod(shape[: self._axis]), *shape[self._axis :])
 
     # -- what differs --------------------------------------------------------------------------------------
     def _spec(self, shape: tuple[int, ...]) -> ConvSpec:
@@ -106,6 +111,8 @@ class _Windowed(Layer):
 @layer_types.register("Convolution")
 class Convolution(_Windowed):
     """y = x * w + b: (N, C, spatial...) to (N, num_output, spatial'...), weights (num_output, C / group, kernel...).
+
+    ``axis`` says where the channels are; all axes ahead of it count as images.
 
     Each output axis has (in + 2 pad - (dilation (kernel - 1) + 1)) / stride + 1 elements, rounded down (Caffe 1.0).
 

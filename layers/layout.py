@@ -45,15 +45,19 @@ def same_memory(a: np.ndarray, b: np.ndarray) -> bool:
     return a.__array_interface__["data"] == b.__array_interface__["data"]
 
 
-def channels_last(blob: Blob, logical: np.ndarray) -> np.ndarray:
-    """A blob's data or diff as one row with channels last: its own memory, or a copy where (N, C, L) is kept plain."""
-    if blob.channels_last:
-        return np.moveaxis(logical, 1, -1).reshape(-1)
-    return np.ascontiguousarray(np.moveaxis(logical, 1, -1)).reshape(-1)
+def lies_channels_last(blob: Blob, axis: int = 1) -> bool:
+    """Whether the blob's memory already has that axis innermost and the others in order."""
+    return blob.channels_last and axis == 1
 
 
-def put_channels_last(row: np.ndarray, blob: Blob, logical: np.ndarray) -> None:
-    """Bring a row with channels last back to a blob that is kept plain; others hold it already."""
-    if not blob.channels_last:
-        moved = np.moveaxis(logical, 1, -1)
+def channels_last(blob: Blob, logical: np.ndarray, axis: int = 1) -> np.ndarray:
+    """A blob's data or diff as one row with that axis last: its own memory, or a copy where it lies otherwise."""
+    moved = np.moveaxis(logical, axis, -1)
+    return (moved if lies_channels_last(blob, axis) else np.ascontiguousarray(moved)).reshape(-1)
+
+
+def put_channels_last(row: np.ndarray, blob: Blob, logical: np.ndarray, axis: int = 1) -> None:
+    """Bring a row with that axis last back to a blob that lies otherwise; others hold it already."""
+    if not lies_channels_last(blob, axis):
+        moved = np.moveaxis(logical, axis, -1)
         moved[...] = row.reshape(moved.shape)

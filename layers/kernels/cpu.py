@@ -29,7 +29,7 @@ def set_threads(n_threads: int) -> None:
 def convolution(spec: ConvSpec) -> Any:
     """A plan for one geometry: forward, backward_data, backward_weights."""
     spec.check()
-    made = _onednn("convolution", spec) if len(spec.kernel) <= 3 else None
+    made = _onednn("convolution", spec) if 1 <= len(spec.kernel) <= 3 else None
     if made is None:
         from layers.kernels.portable_convolution import Convolution
 

@@ -56,7 +56,7 @@ class ConvSpec:
         if self.in_shape[1] % self.group or self.n_output % self.group:
             raise LayerError(f"group {self.group} does not divide {self.in_shape[1]} input channels and "
                              f"{self.n_output} outputs")
-        if min(self.out_spatial) < 1:
+        if min(self.out_spatial, default=1) < 1:
             raise LayerError(f"kernel {self.kernel} does not fit into the bottom {self.in_shape} with pad {self.pad}")
 
 

@@ -11,10 +11,10 @@ IMAGE = (2, 3, 4, 5)
 FILLED = 'weight_filler { type: "uniform" min: -1 max: 1 } bias_filler { type: "uniform" min: -1 max: 1 }'
 
 
-def conv(options: str, shape: tuple[int, ...] = IMAGE, kind: str = "Convolution", n_bottoms: int = 1) -> Case:
+def conv(options: str, shape: tuple[int, ...] = IMAGE, kind: str = "Convolution", n_bottoms: int = 1, **more) -> Case:
     """A convolution with random weights."""
     text = f'type: "{kind}" convolution_param {{ {options} {FILLED} }}'
-    return Case(text, (shape,) * n_bottoms, label=f"{options} {'x'.join(map(str, shape))} {n_bottoms}")
+    return Case(text, (shape,) * n_bottoms, label=f"{options} {'x'.join(map(str, shape))} {n_bottoms}", **more)
 
 
 def product(options: str, shape: tuple[int, ...] = IMAGE) -> Case:
@@ -50,12 +50,21 @@ CASES: dict[str, list[Case]] = {
         conv("num_output: 2 kernel_size: 2", (1, 2, 3, 3, 2)),
         conv("num_output: 2 kernel_size: 3", (2, 2, 4)),
         conv("num_output: 2 kernel_size: 2", (1, 2, 3, 2), n_bottoms=2),
+        conv("num_output: 3 kernel_size: 2 pad: 1 stride: 2 axis: 2", (2, 3, 2, 3, 4)),
+        conv("num_output: 3 kernel_size: 2 axis: -2 bias_term: false", (2, 3, 2, 3)),
+        conv("num_output: 3 kernel_size: 2 axis: 0", (2, 3, 4), batch=False),
+        conv("num_output: 3 kernel_size: 1", (3, 4)),
+        conv("num_output: 2 kernel_size: 2 force_nd_im2col: true", (1, 2, 3, 3)),
+        conv("num_output: 2 kernel_size: 2", (1, 1, 2, 3, 2, 2)),
     ],
     "Deconvolution": [
         conv("num_output: 2 kernel_size: 3", (1, 3, 2, 3), "Deconvolution"),
         conv("num_output: 2 kernel_size: 4 stride: 2 pad: 1", (1, 2, 2, 2), "Deconvolution"),
         conv("num_output: 4 kernel_size: 2 stride: 2 group: 2 bias_term: false", (2, 2, 2, 1), "Deconvolution"),
         conv("num_output: 2 kernel_size: 2 dilation: 2", (1, 2, 2, 2), "Deconvolution"),
+        conv("num_output: 3 kernel_size: 3 stride: 2 pad: 1 axis: 2", (2, 2, 2, 2, 3), "Deconvolution"),
+        conv("num_output: 2 kernel_size: 2 axis: 0", (2, 3), "Deconvolution", batch=False),
+        conv("num_output: 2 kernel_size: 2", (1, 2, 2, 3, 2), "Deconvolution"),
     ],
     "InnerProduct": [
         product("num_output: 4", (2, 3, 2, 2)),

@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from .dispute import Disputes, checked
 from .engine import Engine, Job
+from .means import Means
+from .mpi_calls import MpiCalls
 from .progress import ProgressThread
 from .request import Request
 from .shared.node import NodeGroup
 from .shared.window import Windows
 from .shared_levels import SharedLevels
 from .topology import Topology
+from .transport import HostTransport
 from .watch import Watch
+
+if TYPE_CHECKING:
+    from .cuda.setup import Device
 
 RANKS_PER_NODE_VARIABLE = "SCAFFE_RANKS_PER_NODE"
 
@@ -30,32 +36,67 @@ class Ranks:
         self._node_comm = _node_comm(comm)
         self.topology = Topology(comm.allgather(self._node_comm.bcast(comm.rank)))
         self.windows = Windows(self._node_comm)
+        may_use_threads = _may_use_threads()
+        self._disputes = Disputes(comm.Dup() if may_use_threads else None, give_up)
+        self._engines: list[tuple[Engine, NodeGroup, bool]] = []
+        self._device: Device | None = None
         self.engine = self._make_engine()
-        self._helper = self._make_engine(patient=True) if _may_use_threads() else None
+        self._helper = self._make_engine(patient=True) if may_use_threads else None
         self._progress = ProgressThread()
 
-    def run(self, job: Job, array: np.ndarray, source: np.ndarray) -> None:
-        """Run `job` on the caller's thread. Raises CommError on every rank where the ranks do not agree on it."""
-        self.engine.agree(job)
-        self.engine.run(job, array, source)
+    def run(self, job: Job, array: Any, source: Any) -> None:
+        """Run `job` on the caller's thread. Raises CommError on every rank where the ranks do not agree on it.
 
-    def submit(self, label: str, job: Job, array: np.ndarray, source: np.ndarray) -> Request:
+        On a device it follows what the caller's current stream has been given, and that stream follows it.
+        """
+        self._agree(job)
+        after = self.engine.means[job.place].point(None)
+        point = checked(lambda: self.engine.run(job, array, source, after), self._disputes)
+        if point is not None:
+            point.hold()
+
+    def submit(self, label: str, job: Job, array: Any, source: Any, after: Any = None) -> Request:
         """Run `job` on the helper thread, or at once where MPI does not let two threads call it.
 
         The ranks agree on the job here, in the order of the callers' program. Raises CommError as `run` does.
+        after: on a device, the event that it follows; None for the end of the caller's current stream.
         """
-        self.engine.agree(job)
-        helper = self._helper
+        self._agree(job)
+        helper, after = self._helper, self.engine.means[job.place].point(after)
         if helper is None:
-            self.engine.run(job, array, source)
-            return Request.completed(label)
-        return self._progress.submit(label, lambda: helper.run(job, array, source), helper.watch.text)
+            return Request.completed(label, self.engine.run(job, array, source, after))
+        return self._progress.submit(label, lambda: checked(lambda: helper.run(job, array, source, after), self._disputes),
+                                     helper.watch.text)
+
+    def device(self, job: Job) -> Device:
+        """What device buffers need, set up at the first call, which all ranks make for the same `job`.
+
+        Raises CommError on every rank where they do not or one has no device.
+        """
+        if self._device is None:
+            from .cuda.setup import Device
+            from .device import missing
+
+            self._disputes.note(job)
+            self.engine.compare(job, missing())
+            self._device = Device(self.comm, self._node_comm, self.topology)
+            for engine, group, patient in self._engines:
+                engine.means["device"] = self._device.means(engine.comm, group, patient)
+        return self._device
+
+    def _agree(self, job: Job) -> None:
+        self._disputes.note(job)
+        self.engine.agree(job)
 
     def _make_engine(self, patient: bool = False) -> Engine:
-        node = NodeGroup(self._node_comm.Dup(), self.windows, self._deadline)
+        node = NodeGroup(self._node_comm.Dup(), self.windows, self._deadline, self._disputes.look)
         levels = SharedLevels(node, self.topology, self.comm.rank)
-        watch = Watch(self.comm.rank, self._deadline, self._give_up)
-        return Engine(self.comm.Dup(), self.topology, levels, watch, patient)
+        watch = Watch(self.comm.rank, self._deadline, self._give_up, self._disputes.look)
+        comm = self.comm.Dup()
+        host = Means(HostTransport(comm, patient), levels, {"mpi": MpiCalls(comm)})
+        engine = Engine(comm, self.topology, watch, host)
+        self._engines.append((engine, node, patient))
+        return engine
 
 
 def _node_comm(comm):

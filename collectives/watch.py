@@ -15,11 +15,14 @@ ANY, NONE = -2, -1
 class Watch:
     """Where one thread is in its collective. Written by that thread, read by the watchdog: no lock is needed."""
 
-    def __init__(self, rank: int, deadline: float, expired: Callable[[str], None]) -> None:
-        """`expired(line)` is called, once, from the watchdog's thread `deadline` seconds after the last progress."""
+    def __init__(self, rank: int, deadline: float, expired: Callable[[str], None],
+                 waiting: Callable[[], None] = lambda: None) -> None:
+        """`expired(line)` is called, once, from the watchdog's thread `deadline` seconds after the last progress;
+        `waiting()` from there now and then while there is none."""
         self.position = 0
         self.label = ""
         self._rank, self._deadline, self._expired = rank, deadline, expired
+        self._waiting = waiting
         self._waits_for: Sequence[int] = ()
         self._n_runs = 0
         self._thread: threading.Thread | None = None
@@ -61,7 +64,9 @@ class Watch:
             peer = self._peer()
             if now != seen or peer == NONE:
                 seen, since = now, time.monotonic()
-            elif time.monotonic() - since > self._deadline:
+                continue
+            self._waiting()
+            if time.monotonic() - since > self._deadline:
                 self._expired(f"rank {self._rank}: {self.label} has waited {self._deadline:g} s for {_name(peer)}")
                 return
 

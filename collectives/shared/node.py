@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -22,11 +23,13 @@ STAGE_BYTES = 512 << 10  # a rank's share of the staging memory: the node's shar
 class NodeGroup:
     """Collectives among the ranks of one node. One object a thread: it owns one channel and its staging memory."""
 
-    def __init__(self, node_comm, windows: Windows, deadline: float) -> None:
-        """All ranks of the node call it. `deadline`: seconds after which a missing peer is an error."""
+    def __init__(self, node_comm, windows: Windows, deadline: float,
+                 waiting: Callable[[], None] = lambda: None) -> None:
+        """All ranks of the node call it. `deadline`: seconds after which a missing peer is an error; `waiting()` is
+        called now and then while peers are waited for."""
         self._comm = node_comm
         self.rank, self.n_ranks = node_comm.rank, node_comm.size
-        self._deadline = deadline
+        self._deadline, self._waiting = deadline, waiting
         self._windows = windows
         self._names = node_comm.allgather((os.getpid(), node_comm.rank))
         self._memory = windows.allocate(passes.channel_bytes(self.n_ranks))
@@ -92,6 +95,7 @@ class NodeGroup:
         )
 
     def _look_for_the_missing(self, waited: float) -> None:
+        self._waiting()
         for rank in passes.missing(self._channel, self.n_ranks, np.uint32(self._epoch)):
             pid, name = self._names[rank]
             if not _alive(pid):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+from . import wire
 from .errors import CommError
 from .selection import DEFAULT_TABLE, Choice, Key, Table
 from .shared_levels import ACROSS_NODES, above, require
@@ -33,12 +34,18 @@ class Selector:
     def _choose(self, collective: str, algorithm: str, chunk_bytes: int, n_bytes: int,
                 is_shared: bool) -> tuple[str, int]:
         """The algorithm's name and the chunk in bytes, for a buffer of n_bytes that lies in a window or not."""
-        if algorithm != "auto" or self._topology.n_ranks == 1:
-            return algorithm.replace("auto", "mpi"), chunk_bytes or self.default_chunk_bytes()
+        name, half = wire.split(algorithm)
+        if self._topology.n_ranks == 1:
+            return name.replace("auto", "mpi"), chunk_bytes or self.default_chunk_bytes()
+        if name != "auto":
+            return algorithm, chunk_bytes or self.default_chunk_bytes()
         choice = self._tuned(collective, n_bytes, is_shared and self._topology.n_nodes < self._topology.n_ranks)
         if choice is None or not self.can(collective, choice.algorithm):
-            return "mpi", chunk_bytes or self.default_chunk_bytes()
-        return choice.algorithm, chunk_bytes or choice.chunk_bytes
+            choice = Choice(None, "mpi", self.default_chunk_bytes())
+        if half and choice.algorithm == "mpi":
+            is_long = n_bytes > self._topology.n_ranks * choice.chunk_bytes
+            choice = replace(choice, algorithm=wire.instead_of_mpi(collective, is_long))
+        return wire.join(choice.algorithm, half), chunk_bytes or choice.chunk_bytes
 
     def bandwidth_bytes(self, collective: str, is_shared: bool) -> int:
         """The length beyond which the table's choice for the longest buffers holds; 0 without an entry."""
@@ -64,8 +71,10 @@ class Selector:
     def can(self, collective: str, algorithm: str) -> bool:
         """Whether `algorithm` (a name, or "auto") can do `collective` on these ranks."""
         try:
-            if algorithm != "auto":
-                require(collective, algorithm, self._topology)
+            name, _ = wire.split(algorithm)
+            wire.require(collective, algorithm)
+            if name != "auto":
+                require(collective, name, self._topology)
         except CommError:
             return False
         return True

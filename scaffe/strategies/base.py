@@ -35,6 +35,12 @@ class Replica:
     algorithm: str = "auto"
     options: Any = None
 
+    @property
+    def sum_algorithm(self) -> str:
+        """How to sum gradients, with the half precision that they travel in where ``-wire`` asks for one."""
+        wire = getattr(self.options, "wire", "")
+        return f"{self.algorithm}:{wire}" if wire else self.algorithm
+
     def algorithm_for(self, collective: str) -> str:
         """How to run a collective that sends parameters."""
         return self.algorithm if self.communicator.can(collective, self.algorithm) else "auto"

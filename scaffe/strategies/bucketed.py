@@ -113,4 +113,4 @@ class Reductions(Gradients):
     def start_on(self, place: slice) -> Request:
         """Post the collective on an interval of the gradients."""
         replica = self.replica
-        return replica.communicator.ireduce(replica.net.params.diff[place], ROOT, "sum", replica.algorithm)
+        return replica.communicator.ireduce(replica.net.params.diff[place], ROOT, "sum", replica.sum_algorithm)

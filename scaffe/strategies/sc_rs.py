@@ -35,7 +35,7 @@ class Scatters(bucketed.Reductions):
     def start_on(self, place: slice) -> Request:
         """See Reductions."""
         replica = self.replica
-        return replica.communicator.ireduce_scatter(replica.net.params.diff[place], "sum", replica.algorithm)
+        return replica.communicator.ireduce_scatter(replica.net.params.diff[place], "sum", replica.sum_algorithm)
 
 
 @strategies.register("sc-rs")

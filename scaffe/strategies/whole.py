@@ -57,4 +57,4 @@ class Reduction(Gradients):
         replica = self.replica
         with replica.timers("communication"):
             for place in self.buckets.runs:
-                replica.communicator.reduce(replica.net.params.diff[place], ROOT, "sum", replica.algorithm)
+                replica.communicator.reduce(replica.net.params.diff[place], ROOT, "sum", replica.sum_algorithm)

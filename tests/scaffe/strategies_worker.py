@@ -43,15 +43,17 @@ iter_size: 2 clip_gradients: 3 random_seed: 7 snapshot_prefix: "none" """
 ROOTED = [("sc-b", 0), *((name, bucket) for name in ("sc-ob", "sc-ob-naive", "sc-obr") for bucket in (0, 500))]
 RUNS = [(strategy, algorithm, bucket) for algorithm in ("C", "CB-2") for strategy, bucket in ROOTED] + [
     ("sc-b", "mpi", 0), ("sc-rs", "auto", 0), ("sc-rs", "auto", "auto"), ("sc-rs", "R", 600),
-    ("sc-obr", "auto", 10**6), ("auto", "auto", "auto")]
+    ("sc-obr", "auto", 10**6), ("auto", "auto", "auto"),
+    *((strategy, "C:bf16", 500) for strategy in ("sc-b", "sc-ob", "sc-obr")), ("sc-rs", "R:fp16", 500)]
 
 
 def train(communicator, strategy, algorithm, bucket):
     """Returns the parameters, then the histories, of rank 0's snapshot."""
     param = text_format.Parse(SOLVER, caffe_pb2.SolverParameter())
     text_format.Parse(NET, param.net_param)
-    options = Namespace(strategy=strategy, reduce=algorithm, bucket=str(bucket), scal="strong", threads=1, readers=1,
-                        level=0, stage="", gpu="", allow_nan=False)
+    reduce, _, wire = algorithm.partition(":")
+    options = Namespace(strategy=strategy, reduce=reduce, wire=wire, bucket=str(bucket), scal="strong", threads=1,
+                        readers=1, level=0, stage="", gpu="", allow_nan=False, skip_bad_records=0)
     solver = build_solver(communicator, param, options)
     solver.solve()
     return solver.net.params.data.copy(), np.concatenate(solver.strategy.histories())

@@ -26,6 +26,12 @@ def test_strategies_agree(n_ranks):
         assert len(set(hashes.values())) == 1, f"not byte-identical: {hashes}"
     base = np.array(results["sc-b", "C", 0]["weights"])
     assert np.abs(base).max() > 0.01
+    halves = {r["hash"] for run, r in results.items() if run[1] == "C:bf16"}
+    assert len(halves) == 1
+    assert results["sc-b", "C:bf16", 500]["weights"] != results["sc-b", "C", 0]["weights"]
     for run, r in results.items():
         assert r["same"], f"{run}: after the last settle the ranks hold different parameters"
-        np.testing.assert_allclose(r["weights"], base, rtol=2e-3, atol=2e-4, err_msg=str(run))
+        if ":" in run[1]:  # gradients were rounded on their way
+            assert np.linalg.norm(r["weights"] - base) < 0.05 * np.linalg.norm(base), run
+        else:
+            np.testing.assert_allclose(r["weights"], base, rtol=2e-3, atol=2e-4, err_msg=str(run))

@@ -1,0 +1,82 @@
+"""Half precision on the wire, without MPI: conversions, what is sent, which algorithms `auto` takes."""
+
+import numpy as np
+import pytest
+
+from collectives import wire_kernels
+from collectives.call import Call
+from collectives.executor import Execution
+from collectives.planners import plan
+from collectives.select import Selector
+from collectives.topology import Topology
+from collectives.wire import WireTransport, instead_of_mpi, split
+from tests.collectives.halves import ROUND
+
+AWKWARD = np.array([0.0, -0.0, np.inf, -np.inf, 65504.0, 65519.9, 65520.0, 6e-8, 2.9e-8, 1e-40, 3.4e38, -3.4e38,
+                    1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-11, 1 + 3 * 2**-11, np.nan], np.float32)
+
+
+@pytest.mark.parametrize("wire", ["fp16", "bf16"])
+def test_conversions(wire):
+    spread = np.random.default_rng(3).integers(0, 2**32, 20_000, np.uint64).astype(np.uint32).view(np.float32)
+    numbers = np.concatenate([AWKWARD, spread])
+    words, back = np.empty(numbers.size, np.uint16), np.empty_like(numbers)
+    wire_kernels.pack(numbers, words, wire == "bf16")
+    wire_kernels.unpack(words, back, wire == "bf16")
+    right = ROUND[wire](numbers)
+    finite = ~np.isnan(numbers)
+    assert np.array_equal(back[finite].view(np.int32), right[finite].view(np.int32))
+    assert np.isnan(back[~finite]).all()
+    total = np.ones_like(numbers)
+    wire_kernels.combine(total, words, 0, wire == "bf16")
+    assert np.array_equal(total[finite], np.float32(1) + right[finite])
+
+
+class Recorder:
+    """A transport that sends nothing and keeps the lengths of its messages."""
+
+    def __init__(self):
+        self.n_bytes = []
+
+    def view(self, array):
+        return array
+
+    def scratch(self, slot, n_elems, like):
+        return np.zeros(n_elems, like.dtype)
+
+    def sender(self, part, peer):
+        self.n_bytes.append(part.nbytes)
+        return self
+
+    receiver = sender
+
+    def combiner(self, own, received, op):
+        return self.Start
+
+    def Start(self):
+        pass
+
+    Wait = Free = Start
+
+
+@pytest.mark.parametrize(("collective", "name", "rank"),
+                         [("reduce", "C", 1), ("reduce", "H", 2), ("reduce_scatter", "R", 0)])
+def test_messages_have_half_the_bytes(collective, name, rank):
+    steps = plan(collective, name, rank, Call(Topology.flat(4), 1000, 100))
+    plain, packed = Recorder(), Recorder()
+    array = np.zeros(1000, np.float32)
+    Execution(steps, array, "sum", plain)
+    Execution(steps, array, "sum", WireTransport(packed, "bf16"))
+    assert plain.n_bytes
+    assert [2 * n for n in packed.n_bytes] == plain.n_bytes
+
+
+def test_auto_takes_an_algorithm_of_ours():
+    selector = Selector(Topology.flat(4))
+    for collective in ("reduce", "reduce_scatter"):
+        for n_bytes in (4, 1 << 12, 1 << 20, 1 << 28):
+            name, half = split(selector.choose(collective, "auto:bf16", 0, n_bytes, False)[0])
+            assert half == "bf16"
+            assert name != "mpi"
+    assert instead_of_mpi("reduce", True) == "C"
+    assert Selector(Topology([0])).choose("reduce", "auto:bf16", 0, 400, False)[0] == "mpi"

@@ -17,7 +17,7 @@ from .errors import CommError
 
 TAG = 78
 CALLS_KEPT = 1024
-SETTLE_SECONDS, LOOK_SECONDS = 3.0, 0.25
+SETTLE_SECONDS, LOOK_SECONDS = 3.0, 0.05
 
 
 def difference(own: dict[int, str], told: dict[int, dict[int, str]]) -> str:

@@ -28,7 +28,7 @@ class Execution:
         self._messages = self._make_messages(plan, peers)
         program = compile_plan(plan, RECEIVES_AHEAD)
         self.calls: list[Callable[[], object]] = [self._call(line.kind, line.step) for line in program]
-        self.waits_for = [peers[line.step] if line.kind in (Kind.AWAIT, Kind.SENT) else NONE for line in program]
+        self.waits_for = [NONE if line.kind is Kind.COMBINE else peers[line.step] for line in program]
 
     def run(self, watch: Watch) -> None:
         """Take part once. `watch` learns where this rank is, so that a missing peer can be named."""

@@ -1,0 +1,57 @@
+"""A pretend CuPy: our device code on the host, its kernels emulated, its ordering mistakes made visible.
+
+``install(monkeypatch)`` puts it in CuPy's place for one test. What is not emulated raises AttributeError or
+NotImplementedError, never answers something made up.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.pretend import compiler, cublas, device, functions, memory, queue
+from tests.pretend.array import ndarray
+from tests.pretend.queue import deferring, settings
+
+__all__ = ["deferring", "install", "make", "needs_compiler", "ndarray", "settings"]
+
+needs_compiler = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler to emulate kernels with")
+
+
+def install(monkeypatch: Any, ipc: bool = False, n_devices: int = 1) -> ModuleType:
+    """Be ``cupy`` until the test ends; the module.
+
+    Args:
+        monkeypatch: pytest's.
+        ipc: other processes can open allocations by handles.
+        n_devices: how many there seem to be; 0: as on a machine without one.
+    """
+    monkeypatch.setattr(memory.Memory, "shared", ipc)
+    monkeypatch.setattr(device.Settings, "n_devices", n_devices)
+    monkeypatch.setattr(settings, "waits", [])
+    modules = make()
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    queue.Stream.null.use()
+    return modules["cupy"]
+
+
+def make() -> dict[str, ModuleType]:
+    """The modules by name; for a process of its own: ``sys.modules.update(make())``."""
+    runtime = device.runtime_module()
+    cuda = device.cuda_module(runtime, cublas)
+    module = ModuleType("cupy")
+    made = ("array", "asarray", "ascontiguousarray", "asnumpy", "empty", "full", "zeros", "ones", "empty_like",
+            "zeros_like", "ones_like", "full_like", "arange", "linspace", "eye", "copyto", "put_along_axis",
+            "get_array_module")
+    module.__dict__.update({name: getattr(functions, name) for name in made})
+    pool = device.Pool()
+    module.__dict__.update({
+        "__path__": [], "__version__": "14.2.0", "cuda": cuda, "ndarray": ndarray, "RawModule": compiler.RawModule,
+        "RawKernel": compiler.RawKernel, "get_default_memory_pool": lambda: pool, "is_available": cuda.is_available,
+        "get_default_pinned_memory_pool": lambda: pool, "__getattr__": functions.numpy_function})
+    return {"cupy": module, "cupy.cuda": cuda, "cupy.cuda.runtime": runtime, "cupy.cuda.cublas": cublas,
+            "cupy.cuda.device": cuda.device}

@@ -1,0 +1,278 @@
+"""Streams, events and graphs: work is queued with what it must wait for, and runs at once or as late as it may."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+from weakref import WeakSet, WeakValueDictionary
+
+Work = Callable[[], Any]
+
+
+class CudaError(RuntimeError):
+    """What CuPy calls CUDARuntimeError."""
+
+
+class Settings:
+    """How queued work runs, and what the host waited for.
+
+    Attributes:
+        deferred: work runs only when something waits for it.
+        waits: what made the host wait, one word each, in order.
+    """
+
+    deferred = False
+    waits: list[str] = []
+
+
+settings = Settings()
+_lock = threading.RLock()
+
+
+class Node:
+    """One piece of work and what it comes after."""
+
+    __slots__ = ("work", "after", "done")
+
+    def __init__(self, work: Work, after: list[Node]) -> None:
+        self.work, self.after, self.done = work, after, False
+
+    def run(self) -> None:
+        """Run what is still undone of what it waits for, then itself."""
+        with _lock:
+            stack = [self]
+            while stack:
+                node = stack[-1]
+                undone = [] if node.done else [n for n in node.after if not n.done]
+                if undone:
+                    stack.extend(undone)
+                    continue
+                stack.pop()
+                if not node.done:
+                    node.done, node.after = True, []
+                    work, node.work = node.work, _nothing
+                    work()
+
+
+def _nothing() -> None:
+    pass
+
+
+class Graph:
+    """A captured stretch of work: launched any number of times, on the same memory."""
+
+    def __init__(self) -> None:
+        self.works: list[Work] = []
+        self.streams: list[Stream] = []
+
+    def launch(self, stream: Stream | None = None) -> None:
+        """Queue it as one piece."""
+        works = self.works
+
+        def run() -> None:
+            for work in works:
+                work()
+        enqueue(run, stream)
+
+    def upload(self, stream: Stream | None = None) -> None:
+        """Nothing to do."""
+
+
+class Event:
+    """A place in a stream's work."""
+
+    def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
+        if interprocess and not disable_timing:
+            raise ValueError("Timing must be disabled for interprocess events")
+        self.node: Node | None = None
+        self.graph: Graph | None = None
+        self.ptr = next(_numbers)
+        _events[self.ptr] = self
+
+    def record(self, stream: Stream | None = None) -> None:
+        """Stand for what is queued on the stream by now."""
+        with _lock:
+            stream = stream or current_stream()
+            self.graph, self.node = stream.graph, None if stream.graph else stream.add(_nothing)
+
+    @property
+    def done(self) -> bool:
+        """Whether it has come to pass."""
+        return self.node is None or self.node.done
+
+    def synchronize(self) -> None:
+        """The host waits."""
+        if self.graph is not None:
+            raise CudaError("operation not permitted on an event last recorded in a capturing stream")
+        settings.waits.append("event")
+        if self.node is not None:
+            self.node.run()
+
+
+class Stream:
+    """A queue of work. ``null`` is the legacy default stream, which the blocking streams wait for, and it for them."""
+
+    null: Stream
+
+    def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False, priority: int | None = None,
+                 ptr: int | None = None) -> None:
+        self.ptr = ptr if ptr is not None else 0 if null else next(_numbers)
+        self.device_id, self.priority = 0, priority or 0
+        self.blocking = not non_blocking
+        self.tail = Node(_nothing, [])
+        self.tail.done = True
+        self.graph: Graph | None = None
+        self._before: list[list[Stream]] = []
+        _streams[self.ptr] = self
+        if self.blocking and self.ptr:
+            _blocking.add(self)
+
+    def add(self, work: Work) -> Node:
+        """Queue work, or take it into the graph that is being captured."""
+        with _lock:
+            if self.graph is not None:
+                self.graph.works.append(work)
+                return self.tail
+            after = [self.tail]
+            if self.ptr == 0:
+                after += [stream.tail for stream in _blocking]
+            elif self.blocking:
+                after.append(Stream.null.tail)
+            self.tail = Node(work, [n for n in after if not n.done])
+            if not settings.deferred:
+                self.tail.run()
+            return self.tail
+
+    def wait_event(self, event: Event) -> None:
+        """Later work comes after the event."""
+        with _lock:
+            if event.graph is not None:
+                if event.graph.streams and self not in event.graph.streams:
+                    event.graph.streams.append(self)
+                    self.graph = event.graph
+            elif event.node is not None:
+                self.tail = Node(_nothing, [n for n in (self.tail, event.node) if not n.done])
+
+    def record(self, event: Event | None = None) -> Event:
+        """Record an event, a new one where none is given."""
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def synchronize(self) -> None:
+        """The host waits."""
+        self._refuse_in_capture("synchronize")
+        settings.waits.append("stream")
+        self.drain()
+
+    def drain(self) -> None:
+        """Run all that is queued."""
+        self.add(_nothing).run()
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is queued."""
+        return self.tail.done
+
+    def launch_host_func(self, callback: Callable[[Any], Any], arg: Any) -> None:
+        """Call on the host when the work before it is done."""
+        self.add(lambda: callback(arg))
+
+    def begin_capture(self, mode: int | None = None) -> None:
+        """Take work into a graph from now on."""
+        if self.ptr == 0:
+            raise RuntimeError("cannot capture on the default (legacy) stream")
+        self._refuse_in_capture("begin_capture")
+        self.graph = Graph()
+        self.graph.streams.append(self)
+
+    def end_capture(self) -> Graph:
+        """The graph."""
+        graph = self.graph
+        if graph is None or graph.streams[0] is not self:
+            raise CudaError("operation failed due to a previous error during capture: the stream is not capturing")
+        for stream in graph.streams:
+            stream.graph = None
+        graph.streams.clear()
+        return graph
+
+    def is_capturing(self) -> bool:
+        """Whether work goes into a graph."""
+        return self.graph is not None
+
+    def _refuse_in_capture(self, what: str) -> None:
+        if self.graph is not None:
+            raise CudaError(f"operation not permitted when stream is capturing: {what}")
+
+    def use(self) -> Stream:
+        """Be the current stream."""
+        _local.stream = self
+        return self
+
+    def __enter__(self) -> Stream:
+        self._before.append(current_stream())
+        return self.use()
+
+    def __exit__(self, *_: object) -> None:
+        self._before.pop().use()
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.ptr
+
+
+_numbers = count(0x5000)
+_streams: WeakValueDictionary[int, Stream] = WeakValueDictionary()
+_events: WeakValueDictionary[int, Event] = WeakValueDictionary()
+_blocking: WeakSet[Stream] = WeakSet()
+_local = threading.local()
+Stream.null = Stream(null=True)
+
+
+def current_stream(device_id: int = -1) -> Stream:
+    """This thread's."""
+    return getattr(_local, "stream", Stream.null)
+
+
+def stream_at(ptr: int) -> Stream:
+    """The stream of an address."""
+    return _streams[ptr]
+
+
+def event_at(ptr: int) -> Event:
+    """The event of an address."""
+    return _events[ptr]
+
+
+def enqueue(work: Work, stream: Stream | None = None) -> None:
+    """Queue work on a stream, the current one unless given."""
+    (stream or current_stream()).add(work)
+
+
+def host_waits(what: str, stream: Stream | None = None) -> None:
+    """The host needs a result: it waits for a stream."""
+    stream = stream or current_stream()
+    stream._refuse_in_capture(what)
+    settings.waits.append(what)
+    stream.drain()
+
+
+def drain_all() -> None:
+    """The whole device."""
+    for stream in list(_streams.values()):
+        if stream.graph is not None:
+            raise CudaError("operation not permitted when a stream is capturing: deviceSynchronize")
+        stream.tail.run()
+
+
+@contextmanager
+def deferring(deferred: bool = True):
+    """Within it, queued work runs as late as it may."""
+    before, settings.deferred = settings.deferred, deferred
+    try:
+        yield
+    finally:
+        drain_all()
+        settings.deferred = before

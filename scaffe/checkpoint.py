@@ -40,7 +40,7 @@ def save_checkpoint(solver: Solver) -> None:
     model, state = checkpoint_paths(solver)
     kind = "HDF5" if model.suffix == ".h5" else "binary proto"
     info(f"Snapshotting to {kind} file {model}")
-    save_weights(solver.net, model)
+    save_weights(solver.net, model, solver.param.snapshot_diff)
     info(f"Snapshotting solver state to {kind} file {state}")
     write_state(state, SolverState(iteration=solver.iteration, learned_net=str(model),
                                    current_step=steps_reached(solver.param, solver.iteration),

@@ -29,6 +29,7 @@ class Node:
         loss_weights: per top.
         needs_backward: whether backward visits the layer.
         follower: index of the in-place layer (ReLU) that this one can compute in the same pass.
+        shared: indices of the layer's blobs that another layer owns (Caffe's ``param { name }``).
     """
 
     layer: Layer
@@ -42,6 +43,7 @@ class Node:
     loss_weights: list[float] = field(default_factory=list)
     needs_backward: bool = False
     follower: int | None = None
+    shared: set[int] = field(default_factory=set)
     seen_shapes: tuple[Shape, ...] = ()
 
     @property

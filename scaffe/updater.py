@@ -22,12 +22,17 @@ class Updater:
         param: the SolverParameter message.
         params: the net's flat buffers.
 
+    Attributes:
+        keeps_step: whether updates leave in the diffs what they took off the parameters, as Caffe's do; for those who
+            look at diffs after an update (``snapshot_diff``, pycaffe). It costs one more write of the buffer.
+
     Raises:
         UserError: unknown solver type or regularization.
     """
 
     def __init__(self, param: Any, params: FlatParams) -> None:
         self.param, self.params = param, params
+        self.keeps_step = bool(param.snapshot_diff)
         try:
             self.rule: UpdateRule = update_rules.get(param.type or "SGD")(param)
         except KeyError as error:
@@ -51,7 +56,8 @@ class Updater:
         scale = mean * self._clip(mean, sum_of_squares) / self.param.iter_size
         l1 = self.param.regularization_type == "L1"
         for param, place in self._parts(interval):
-            hyper = Hyper(rate * param.lr_mult, self.param.weight_decay * param.decay_mult, l1, scale, iteration)
+            hyper = Hyper(rate * param.lr_mult, self.param.weight_decay * param.decay_mult, l1, scale, iteration,
+                          self.keeps_step)
             self.rule.update(self.params.data[place], self.params.diff[place], [h[place] for h in self.histories],
                              hyper)
 
@@ -59,7 +65,8 @@ class Updater:
         for param, place in zip(self.params.params, self.params.slices):
             if interval is not None:
                 place = slice(max(place.start, interval.start), min(place.stop, interval.stop))
-            if param.lr_mult and place.start < place.stop:
+            frozen = not param.lr_mult and not (self.rule.learns_frozen and self.param.weight_decay * param.decay_mult)
+            if not frozen and place.start < place.stop:
                 yield param, place
 
     def _clip(self, mean: float, sum_of_squares: float | None) -> float:

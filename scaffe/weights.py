@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from scaffe.errors import UserError
-from scaffe.files import hdf5, read_model, write_model
+from scaffe.files import StoredLayer, hdf5, read_model, write_model
 from scaffe.log import info
 from scaffe.net import Net, Node
 
@@ -29,7 +29,7 @@ def load_hdf5(net: Net, path: str | Path) -> None:
 
 def save_hdf5(net: Net, path: str | Path) -> None:
     """Write every layer of the net to an HDF5 file, whatever its name."""
-    hdf5.write_model(path, [(node.name, [blob.data for blob in node.layer.blobs]) for node in net.nodes])
+    hdf5.write_model(path, [_stored(node) for node in net.nodes])
 
 
 def _take(net: Net, layers: list[tuple[str, str, list]], path: str | Path) -> None:
@@ -44,18 +44,29 @@ def _take(net: Net, layers: list[tuple[str, str, list]], path: str | Path) -> No
 
 def _copy(node: Node, arrays: list, path: str | Path) -> None:
     blobs = node.layer.blobs
-    if len(arrays) != len(blobs):
-        raise UserError(f"{path}: layer {node.name!r} has {len(arrays)} blobs in the file, {len(blobs)} in the net")
+    arrays = [*arrays, *[None] * (len(blobs) - len(arrays))]
+    missing = {i for i, array in enumerate(arrays) if array is None}
+    if len(arrays) > len(blobs) or missing - node.shared:
+        raise UserError(f"{path}: layer {node.name!r} has {len(arrays) - len(missing)} blobs in the file, "
+                        f"{len(blobs)} in the net")
     for index, (blob, array) in enumerate(zip(blobs, arrays)):
+        if index in missing:
+            continue  # its owner has it
         if _squeezed(array.shape) != _squeezed(blob.shape):
             raise UserError(f"{path}: layer {node.name!r} blob {index} has shape {_show(array.shape)} in the file, "
                             f"{_show(blob.shape)} in the net; to train it anew, rename the layer")
         blob.data[...] = array.reshape(blob.shape)
 
 
-def save_weights(net: Net, path: str | Path) -> None:
+def save_weights(net: Net, path: str | Path, with_diffs: bool = False) -> None:
     """Write every layer of the net, those without parameters too, as Caffe does."""
-    write_model(path, net.name, [(_as_saved(node), [blob.data for blob in node.layer.blobs]) for node in net.nodes])
+    write_model(path, net.name, [_stored(node, with_diffs) for node in net.nodes])
+
+
+def _stored(node: Node, with_diffs: bool = False) -> StoredLayer:
+    blobs = node.layer.blobs
+    return StoredLayer(_as_saved(node), [blob.data for blob in blobs],
+                       [blob.diff for blob in blobs] if with_diffs else (), frozenset(node.shared))
 
 
 def _as_saved(node: Node) -> Any:

@@ -13,17 +13,20 @@ from scaffe.files.wire import WireError, delimited, lift_blobs, read_fields, rea
 from scaffe.proto.text import ProtoError, parse_binary
 
 DATA, SHAPE, DOUBLE_DATA = 5, 7, 8  # fields of BlobProto
-DATA_TAG, SHAPE_TAG = b"\x2a", b"\x3a"  # 5 and 7, length-delimited
+DATA_TAG, DIFF_TAG, SHAPE_TAG = b"\x2a", b"\x32", b"\x3a"  # 5, 6 and 7, length-delimited
 OLD_SHAPE = (1, 2, 3, 4)  # num, channels, height, width
 
 
-def blob_parts(array: np.ndarray) -> tuple[int, list[Any]]:
-    """A float32 array as the wire form of a BlobProto: its length in bytes, and the pieces to write.
+def blob_parts(array: np.ndarray, diff: np.ndarray | None = None) -> tuple[int, list[Any]]:
+    """A float32 array, and its diff if given, as the wire form of a BlobProto: its length in bytes, and the pieces.
 
     An array without axes has no shape message, as in Caffe.
     """
-    values = np.ascontiguousarray(array, "<f4").reshape(-1)
-    pieces: list[Any] = [delimited(DATA_TAG, values.nbytes), values.view(np.uint8).data] if values.size else []
+    pieces: list[Any] = []
+    for tag, numbers in ((DATA_TAG, array), (DIFF_TAG, diff)):
+        if numbers is not None and numbers.size:
+            values = np.ascontiguousarray(numbers, "<f4").reshape(-1)
+            pieces += [delimited(tag, values.nbytes), values.view(np.uint8).data]
     if array.ndim:
         dims = b"".join(varint(n) for n in array.shape)
         shape = delimited(b"\x0a", len(dims)) + dims

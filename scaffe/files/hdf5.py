@@ -6,7 +6,7 @@ A layer whose name has slashes (GoogLeNet's) lies in groups inside groups; Caffe
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,35 +15,47 @@ import numpy as np
 
 from scaffe.errors import UserError
 from scaffe.files.atomic import replacing
+from scaffe.files.stored import StoredLayer
 
 UNREADABLE = (OSError, RuntimeError, LookupError, TypeError, ValueError, AttributeError, MemoryError)
 
 
-def write_model(path: str | Path, layers: Iterable[tuple[str, Sequence[np.ndarray]]]) -> None:
-    """Group "data", in it a group a layer, in it the blobs "0", "1", ... Raises UserError."""
+def write_model(path: str | Path, layers: Iterable[StoredLayer]) -> None:
+    """Group "data", in it a group a layer, in it the blobs "0", "1", ...; group "diff" where diffs are kept.
+
+    Values of blobs that another layer owns are left out, their diffs are not (Caffe 1.0). Raises UserError.
+    """
+    stored = list(layers)
     with _writing(path) as file:
-        data = file.create_group("data")
-        for name, arrays in layers:
-            group = data.require_group(name)
-            for index, array in enumerate(arrays):
-                group.create_dataset(str(index), data=np.asarray(array, np.float32))
+        for layer in stored:
+            owned = {i: blob for i, blob in enumerate(layer.blobs) if i not in layer.shared}
+            _put_arrays(file.require_group(f"data/{layer.param.name}"), owned)
+        if any(layer.diffs for layer in stored):
+            for layer in stored:
+                _put_arrays(file.require_group(f"diff/{layer.param.name}"), dict(enumerate(layer.diffs)))
 
 
-def read_model(path: str | Path) -> list[tuple[str, str, list[np.ndarray]]]:
-    """(name, "", blobs) of each layer; the file keeps no types. Raises UserError."""
+def _put_arrays(group: Any, arrays: dict[int, np.ndarray]) -> None:
+    for index, array in arrays.items():
+        group.create_dataset(str(index), data=np.asarray(array, np.float32))
+
+
+def read_model(path: str | Path) -> list[tuple[str, str, list[np.ndarray | None]]]:
+    """(name, "", blobs) of each layer, None for a blob left out; the file keeps no types. Raises UserError."""
     with _reading(path) as file:
         if "data" not in file:
             raise UserError(f"{path}: has no group 'data'; a .caffemodel.h5 was expected")
         return list(_layers(file["data"], ""))
 
 
-def _layers(group: Any, prefix: str) -> Iterator[tuple[str, str, list[np.ndarray]]]:
+def _layers(group: Any, prefix: str) -> Iterator[tuple[str, str, list[np.ndarray | None]]]:
     for name, inner in group.items():
         if not hasattr(inner, "keys"):
             continue  # a blob, taken with the group that it is in
-        indices = sorted(int(key) for key, item in inner.items() if key.isdecimal() and not hasattr(item, "keys"))
-        if indices or not len(inner):
-            yield prefix + name, "", [np.array(inner[str(i)], np.float32) for i in indices]
+        found = {int(key): np.array(item, np.float32) for key, item in inner.items()
+                 if key.isdecimal() and not hasattr(item, "keys")}
+        if found or not len(inner):
+            yield prefix + name, "", [found.get(i) for i in range(max(found, default=-1) + 1)]
         yield from _layers(inner, f"{prefix}{name}/")
 
 

@@ -12,6 +12,7 @@ from scaffe.errors import UserError
 from scaffe.files import hdf5
 from scaffe.files.atomic import replacing
 from scaffe.files.blobs import blob_array, blob_parts, fields_around, read_with_blobs
+from scaffe.files.stored import StoredLayer
 from scaffe.files.wire import delimited
 from scaffe.graph.upgrade import upgrade_net
 from scaffe.proto import caffe_pb2
@@ -20,24 +21,25 @@ LAYER_TAG, BLOBS_TAG = b"\xa2\x06", b"\x3a"  # field 100 of NetParameter, field 
 LAYER, BLOBS = 100, 7
 
 
-def write_model(path: str | Path, net_name: str, layers: Iterable[tuple[Any, Sequence[np.ndarray]]]) -> None:
+def write_model(path: str | Path, net_name: str, layers: Iterable[StoredLayer]) -> None:
     """Write a net's layers with their blobs, byte for byte as Caffe 1.0 does; HDF5 where the name ends in ``.h5``.
 
     Args:
         path: the file; an old one is replaced once the new one is whole.
         net_name: the net's name.
-        layers: (LayerParameter, its blobs' values in Caffe's order) of every layer, those without blobs too.
+        layers: every layer, those without blobs too.
 
     Raises:
         UserError: the file cannot be written.
     """
     if str(path).endswith(".h5"):
-        hdf5.write_model(path, [(param.name, arrays) for param, arrays in layers])
+        hdf5.write_model(path, layers)
         return
     with replacing(path) as file:
         file.write(caffe_pb2.NetParameter(name=net_name).SerializeToString())
-        for param, arrays in layers:
-            file.writelines(_layer_parts(param, [blob_parts(array) for array in arrays]))
+        for layer in layers:
+            diffs = layer.diffs or [None] * len(layer.blobs)
+            file.writelines(_layer_parts(layer.param, [blob_parts(*pair) for pair in zip(layer.blobs, diffs)]))
 
 
 def _layer_parts(param: Any, blobs: Sequence[tuple[int, Sequence[Any]]]) -> list[Any]:

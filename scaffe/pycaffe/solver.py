@@ -59,7 +59,9 @@ class Solver:
                          communicator.n_ranks)
         net = together(communicator, maker.train_net)
         tests = together(communicator, lambda: maker.test_nets(net))
-        return solver.Solver(self.param, net, tests, communicator, solver.Method(allow_nan=allow_nan), maker.shares)
+        built = solver.Solver(self.param, net, tests, communicator, solver.Method(allow_nan=allow_nan), maker.shares)
+        built.updater.keeps_step = True  # scripts look at params' diffs after a step
+        return built
 
     @property
     def iter(self) -> int:

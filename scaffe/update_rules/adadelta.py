@@ -19,14 +19,16 @@ class AdaDelta(UpdateRule):
         """See UpdateRule; two histories, the mean squares of gradients and of steps."""
         one = w.dtype.type
         _adadelta(w, g, histories[0], histories[1], one(hyper.rate), one(self.param.momentum), one(self.param.delta),
-                  one(hyper.decay), hyper.l1, one(hyper.scale))
+                  one(hyper.decay), hyper.l1, one(hyper.scale), hyper.keeps_step)
 
 
 @njit(cache=True, nogil=True)
-def _adadelta(w, g, a, b, rate, keep, delta, decay, l1, scale):
+def _adadelta(w, g, a, b, rate, keep, delta, decay, l1, scale, keeps_step):
     for i in range(w.size):
         gradient = regularized(w[i], g[i], decay, l1, scale)
         a[i] = keep * a[i] + (1 - keep) * gradient * gradient
         step = gradient * np.sqrt((delta + b[i]) / (delta + a[i]))
         b[i] = keep * b[i] + (1 - keep) * step * step
         w[i] -= rate * step
+        if keeps_step:
+            g[i] = rate * step

@@ -26,12 +26,15 @@ class AdaGrad(UpdateRule):
         """See UpdateRule; one history, the sum of squares."""
         one = w.dtype.type
         _adagrad(w, g, histories[0], one(hyper.rate), one(self.param.delta), one(hyper.decay), hyper.l1,
-                 one(hyper.scale))
+                 one(hyper.scale), hyper.keeps_step)
 
 
 @njit(cache=True, nogil=True)
-def _adagrad(w, g, h, rate, delta, decay, l1, scale):
+def _adagrad(w, g, h, rate, delta, decay, l1, scale, keeps_step):
     for i in range(w.size):
-        step = regularized(w[i], g[i], decay, l1, scale)
-        h[i] += step * step
-        w[i] -= rate * (step / (np.sqrt(h[i]) + delta))
+        gradient = regularized(w[i], g[i], decay, l1, scale)
+        h[i] += gradient * gradient
+        step = rate * (gradient / (np.sqrt(h[i]) + delta))
+        w[i] -= step
+        if keeps_step:
+            g[i] = step

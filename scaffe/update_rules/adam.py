@@ -23,13 +23,17 @@ class Adam(UpdateRule):
         one, p, t = w.dtype.type, self.param, hyper.iteration + 1
         correction = sqrt(1 - p.momentum2**t) / (1 - p.momentum**t)
         _adam(w, g, histories[0], histories[1], one(hyper.rate * correction), one(p.momentum), one(p.momentum2),
-              one(p.delta), one(hyper.decay), hyper.l1, one(hyper.scale))
+              one(p.delta), one(hyper.decay), hyper.l1, one(hyper.scale),
+              hyper.keeps_step)
 
 
 @njit(cache=True, nogil=True)
-def _adam(w, g, m, v, rate, b1, b2, delta, decay, l1, scale):
+def _adam(w, g, m, v, rate, b1, b2, delta, decay, l1, scale, keeps_step):
     for i in range(w.size):
         gradient = regularized(w[i], g[i], decay, l1, scale)
         m[i] = b1 * m[i] + (1 - b1) * gradient
         v[i] = b2 * v[i] + (1 - b2) * gradient * gradient
-        w[i] -= rate * (m[i] / (np.sqrt(v[i]) + delta))
+        step = rate * (m[i] / (np.sqrt(v[i]) + delta))
+        w[i] -= step
+        if keeps_step:
+            g[i] = step

@@ -24,6 +24,7 @@ class Hyper:
         l1: decay by the weights' signs instead of the weights.
         scale: factor on every gradient first (1 / (iter_size · ranks), and the clipping of the norm).
         iteration: iterations done before this one.
+        keeps_step: leave in g what was taken off w, as Caffe's diffs hold it after an update; else g stays as it is.
     """
 
     rate: float
@@ -31,6 +32,7 @@ class Hyper:
     l1: bool
     scale: float
     iteration: int
+    keeps_step: bool = False
 
 
 class UpdateRule:
@@ -41,12 +43,13 @@ class UpdateRule:
     """
 
     n_histories: ClassVar[int] = 1
+    learns_frozen: ClassVar[bool] = True  # whether the histories change where the rate is 0
 
     def __init__(self, param: Any) -> None:
         self.param = param
 
     def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
-        """Change w and the histories by the gradient g (left as it is), elementwise; ``hyper.rate`` and
+        """Change w and the histories by the gradient g, elementwise; ``hyper.rate`` and
         ``hyper.decay`` come multiplied by the parameter's lr_mult and decay_mult."""
         raise NotImplementedError
 

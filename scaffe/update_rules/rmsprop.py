@@ -30,12 +30,15 @@ class RmsProp(UpdateRule):
         """See UpdateRule; one history, the mean square."""
         one = w.dtype.type
         _rmsprop(w, g, histories[0], one(hyper.rate), one(self.param.rms_decay), one(self.param.delta),
-                 one(hyper.decay), hyper.l1, one(hyper.scale))
+                 one(hyper.decay), hyper.l1, one(hyper.scale), hyper.keeps_step)
 
 
 @njit(cache=True, nogil=True)
-def _rmsprop(w, g, h, rate, keep, delta, decay, l1, scale):
+def _rmsprop(w, g, h, rate, keep, delta, decay, l1, scale, keeps_step):
     for i in range(w.size):
-        step = regularized(w[i], g[i], decay, l1, scale)
-        h[i] = keep * h[i] + (1 - keep) * step * step
-        w[i] -= rate * (step / (np.sqrt(h[i]) + delta))
+        gradient = regularized(w[i], g[i], decay, l1, scale)
+        h[i] = keep * h[i] + (1 - keep) * gradient * gradient
+        step = rate * (gradient / (np.sqrt(h[i]) + delta))
+        w[i] -= step
+        if keeps_step:
+            g[i] = step

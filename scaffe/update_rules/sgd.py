@@ -13,15 +13,19 @@ from scaffe.update_rules.base import Hyper, UpdateRule, regularized, update_rule
 class Sgd(UpdateRule):
     """h ← momentum · h + rate · (g + decay · w);  w ← w - h (Caffe 1.0, SGDSolver)."""
 
+    learns_frozen = False
+
     def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
         """See UpdateRule; one history, the last step."""
         one = w.dtype.type
         in_parts(_sgd, (w, g, histories[0]), one(hyper.rate), one(self.param.momentum), one(hyper.decay), hyper.l1,
-                 one(hyper.scale))
+                 one(hyper.scale), hyper.keeps_step)
 
 
 @njit(cache=True, nogil=True)
-def _sgd(w, g, h, rate, momentum, decay, l1, scale):
+def _sgd(w, g, h, rate, momentum, decay, l1, scale, keeps_step):
     for i in range(w.size):
         h[i] = momentum * h[i] + rate * regularized(w[i], g[i], decay, l1, scale)
         w[i] -= h[i]
+        if keeps_step:
+            g[i] = h[i]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from scaffe import cli
-from scaffe.files import write_model
+from scaffe.files import StoredLayer, write_model
 from scaffe.proto import caffe_pb2
 from tests.scaffe.runs import MPIRUN, ROOT, run, write_solver
 
@@ -67,7 +67,7 @@ def test_missing_and_truncated_lmdb(tmp_path, capfd, databases):
 
 def test_weights_that_do_not_fit(tmp_path, capfd, databases):
     param = caffe_pb2.LayerParameter(name="ip1", type="InnerProduct")
-    write_model("w.caffemodel", "n", [(param, [np.zeros((7, 784), np.float32), np.zeros(7, np.float32)])])
+    write_model("w.caffemodel", "n", [StoredLayer(param, [np.zeros((7, 784), np.float32), np.zeros(7, np.float32)])])
     net = "\n".join([DATA.format(databases / "train"), IP, LOSS])
     code, err = train(tmp_path, net, capfd, "-weights", "w.caffemodel")
     assert code == 1

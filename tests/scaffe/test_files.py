@@ -6,6 +6,7 @@ import pytest
 from scaffe.errors import UserError
 from scaffe.files import (
     SolverState,
+    StoredLayer,
     checksum,
     read_mean,
     read_model,
@@ -32,7 +33,7 @@ def layer(name, kind, arrays=()):
 
 def test_model_is_byte_for_byte_what_protobuf_writes(tmp_path):
     path = tmp_path / "m.caffemodel"
-    write_model(path, "n", [(layer("c", "Convolution"), WEIGHTS), (layer("r", "ReLU"), [])])
+    write_model(path, "n", [StoredLayer(layer("c", "Convolution"), WEIGHTS), StoredLayer(layer("r", "ReLU"), [])])
     expected = caffe_pb2.NetParameter(name="n", layer=[layer("c", "Convolution", WEIGHTS), layer("r", "ReLU")])
     assert path.read_bytes() == expected.SerializeToString()
 
@@ -40,7 +41,7 @@ def test_model_is_byte_for_byte_what_protobuf_writes(tmp_path):
 @pytest.mark.parametrize("ending", ["", ".h5"])
 def test_model_round_trip(tmp_path, ending):
     path = tmp_path / f"m.caffemodel{ending}"
-    write_model(path, "n", [(layer("c", "Convolution"), WEIGHTS), (layer("r", "ReLU"), [])])
+    write_model(path, "n", [StoredLayer(layer("c", "Convolution"), WEIGHTS), StoredLayer(layer("r", "ReLU"), [])])
     found = {name: arrays for name, _, arrays in read_model(path)}
     assert [a.tobytes() for a in found["c"]] == [w.tobytes() for w in WEIGHTS]
     assert [a.shape for a in found["c"]] == [w.shape for w in WEIGHTS]
@@ -80,7 +81,7 @@ def test_blobs_without_axes_and_names_with_slashes(tmp_path, ending):
     path = tmp_path / f"m.caffemodel{ending}"
     scalar = np.array(0.25, np.float32)
     layers = (("a/b", [scalar]), ("a", [WEIGHTS[1]]), ("a/c", []))
-    write_model(path, "n", [(layer(name, "X"), blobs) for name, blobs in layers])
+    write_model(path, "n", [StoredLayer(layer(name, "X"), blobs) for name, blobs in layers])
     found = {name: blobs for name, _, blobs in read_model(path)}
     assert found["a/b"][0].shape == () and found["a/b"][0] == scalar
     assert found["a"][0].tolist() == WEIGHTS[1].tolist()
@@ -99,7 +100,7 @@ def test_a_shape_that_does_not_fit_is_one_line(tmp_path):
 
 def test_every_cut_of_a_file_is_told(tmp_path):
     path = tmp_path / "m"
-    write_model(path, "n", [(layer("c", "Convolution"), WEIGHTS)])
+    write_model(path, "n", [StoredLayer(layer("c", "Convolution"), WEIGHTS)])
     raw = path.read_bytes()
     for n_bytes in range(1, len(raw)):
         path.write_bytes(raw[:n_bytes])
@@ -157,7 +158,7 @@ def test_missing_and_truncated_files_are_one_line(tmp_path, read):
     with pytest.raises(UserError, match="no such file"):
         read(tmp_path / "none")
     good = tmp_path / "good"
-    write_model(good, "n", [(layer("c", "Convolution"), WEIGHTS)])
+    write_model(good, "n", [StoredLayer(layer("c", "Convolution"), WEIGHTS)])
     cut = tmp_path / "cut"
     cut.write_bytes(good.read_bytes()[:-9])
     with pytest.raises(UserError, match=r"cut: truncated") as error:
@@ -167,7 +168,7 @@ def test_missing_and_truncated_files_are_one_line(tmp_path, read):
 
 def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "m.caffemodel"
-    write_model(path, "n", [(layer("c", "Convolution"), WEIGHTS)])
+    write_model(path, "n", [StoredLayer(layer("c", "Convolution"), WEIGHTS)])
     before = path.read_bytes()
 
     def no_space(descriptor):
@@ -175,6 +176,6 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr("os.fsync", no_space)
     with pytest.raises(UserError, match="m.caffemodel cannot be written: no space left on device"):
-        write_model(path, "n", [(layer("c", "Convolution"), [2 * w for w in WEIGHTS])])
+        write_model(path, "n", [StoredLayer(layer("c", "Convolution"), [2 * w for w in WEIGHTS])])
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["m.caffemodel"]

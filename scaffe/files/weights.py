@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,8 @@ def write_model(path: str | Path, net_name: str, layers: Iterable[StoredLayer]) 
     with replacing(path) as file:
         file.write(caffe_pb2.NetParameter(name=net_name).SerializeToString())
         for layer in layers:
-            diffs = layer.diffs or [None] * len(layer.blobs)
-            file.writelines(_layer_parts(layer.param, [blob_parts(*pair) for pair in zip(layer.blobs, diffs)]))
+            pairs = zip_longest(layer.blobs, layer.diffs)
+            file.writelines(_layer_parts(layer.param, [blob_parts(blob, diff) for blob, diff in pairs]))
 
 
 def _layer_parts(param: Any, blobs: Sequence[tuple[int, Sequence[Any]]]) -> list[Any]:
@@ -74,7 +75,7 @@ def upgrade_model(source: str | Path, target: str | Path) -> bool:
     return net != message
 
 
-def read_model(path: str | Path) -> list[tuple[str, str, list[np.ndarray]]]:
+def read_model(path: str | Path) -> list[tuple[str, str, list[np.ndarray | None]]]:
     """The layers of a trained net: (name, type, blobs float32), old generations upgraded.
 
     Raises:
@@ -84,8 +85,9 @@ def read_model(path: str | Path) -> list[tuple[str, str, list[np.ndarray]]]:
         return hdf5.read_model(path)
     message, blobs = read_with_blobs(path, caffe_pb2.NetParameter)
     try:
-        layers = [(layer.name, layer.type, [blob_array(blobs[b.num]) for b in layer.blobs])
-                  for layer in upgrade_net(message).layer]
+        layers: list[tuple[str, str, list[np.ndarray | None]]] = [
+            (layer.name, layer.type, [blob_array(blobs[b.num]) for b in layer.blobs])
+            for layer in upgrade_net(message).layer]
     except ValueError as error:
         raise UserError(f"{path}: {error}") from error
     if not layers:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from . import failure, memory, partition
-from .datatypes import NAMES, check
+from . import failure, partition, places
+from .datatypes import NAMES
 from .engine import Job
 from .errors import CommError
 from .launch import launched, load_mpi
@@ -20,14 +20,18 @@ from .select import Selector
 from .topology import Topology
 
 DEADLINE_VARIABLE = "SCAFFE_DEADLINE"
+LIBRARIES = ("mpi", "nccl")
 LAST_WORDS_SECONDS = 0.2  # for the launcher to pass on what this rank printed: Open MPI's drops it otherwise
 
 
 class Communicator:
     """A group of ranks. Every method but `rank`-like properties, `alloc`ed views and `abort` is called by all ranks.
 
-    Arrays are contiguous host arrays of float32/64/16 or int32/64, of the same length and dtype on every rank; any
-    shape, taken as flat. Reductions work in place: without `out`, every rank's array is the workspace and only the
+    Arrays are contiguous arrays of float32/64/16 or int32/64 (bfloat16 too on a device), of the same length, dtype and
+    place on every rank; any shape, taken as flat. They lie in host memory or on a GPU (CuPy, PyTorch, numba): there a
+    call follows what the current stream has been given, the stream follows the call, and the host waits for messages
+    only; non-blocking forms follow the event `after`, or else the current stream, and `Request.wait` says who follows
+    them. Reductions work in place: without `out`, every rank's array is the workspace and only the
     part that the result goes to is defined afterwards. With `out` (given on every rank), `array` stays as it is.
     """
 
@@ -47,6 +51,7 @@ class Communicator:
             self._comm = comm.Dup()
             self._ranks = Ranks(self._comm, self.deadline, self._give_up)
         self._selector = Selector(self.topology)
+        self._choosers = {"host": self._on_host, "device": self._on_device}
 
     @classmethod
     def world(cls, thread_level: str = "multiple", deadline: float | None = None) -> Communicator:
@@ -126,44 +131,58 @@ class Communicator:
         """Every rank's own `part` of the array goes to all ranks."""
         self._run("allgather", array, None, algorithm, chunk_bytes)
 
-    def ibcast(self, array: np.ndarray, root: int = 0, algorithm: str = "auto", chunk_bytes: int = 0) -> Request:
+    def ibcast(self, array: np.ndarray, root: int = 0, algorithm: str = "auto", chunk_bytes: int = 0,
+               after: Any = None) -> Request:
         """`bcast`, carried on by the helper thread."""
-        return self._submit("bcast", array, None, algorithm, chunk_bytes, root=root)
+        return self._submit("bcast", array, None, algorithm, chunk_bytes, after, root=root)
 
     def ireduce(self, array: np.ndarray, root: int = 0, op: str = "sum", algorithm: str = "auto",
-                out: np.ndarray | None = None, chunk_bytes: int = 0) -> Request:
+                out: np.ndarray | None = None, chunk_bytes: int = 0, after: Any = None) -> Request:
         """`reduce`, carried on by the helper thread."""
-        return self._submit("reduce", array, out, algorithm, chunk_bytes, root=root, op=op)
+        return self._submit("reduce", array, out, algorithm, chunk_bytes, after, root=root, op=op)
 
     def iallreduce(self, array: np.ndarray, op: str = "sum", algorithm: str = "auto",
-                   out: np.ndarray | None = None, chunk_bytes: int = 0) -> Request:
+                   out: np.ndarray | None = None, chunk_bytes: int = 0, after: Any = None) -> Request:
         """`allreduce`, carried on by the helper thread."""
-        return self._submit("allreduce", array, out, algorithm, chunk_bytes, op=op)
+        return self._submit("allreduce", array, out, algorithm, chunk_bytes, after, op=op)
 
     def ireduce_scatter(self, array: np.ndarray, op: str = "sum", algorithm: str = "auto",
-                        out: np.ndarray | None = None, chunk_bytes: int = 0) -> Request:
+                        out: np.ndarray | None = None, chunk_bytes: int = 0, after: Any = None) -> Request:
         """`reduce_scatter`, carried on by the helper thread."""
-        return self._submit("reduce_scatter", array, out, algorithm, chunk_bytes, op=op)
+        return self._submit("reduce_scatter", array, out, algorithm, chunk_bytes, after, op=op)
 
-    def iallgather(self, array: np.ndarray, algorithm: str = "auto", chunk_bytes: int = 0) -> Request:
+    def iallgather(self, array: np.ndarray, algorithm: str = "auto", chunk_bytes: int = 0,
+                   after: Any = None) -> Request:
         """`allgather`, carried on by the helper thread."""
-        return self._submit("allgather", array, None, algorithm, chunk_bytes)
+        return self._submit("allgather", array, None, algorithm, chunk_bytes, after)
 
-    def alloc(self, n_elems: int, dtype: Any = np.float32) -> np.ndarray:
+    def alloc(self, n_elems: int, dtype: Any = np.float32, place: str = "host") -> np.ndarray:
         """A zeroed flat array that the other ranks of the node have mapped: collectives within it are fastest there.
 
-        Every rank calls it with the same length; slices of the array are as good. Raises CommError on every rank
-        where lengths differ or memory cannot be shared.
+        place: "host", or "device" for a CuPy array on the current GPU (on a GPU of its own where CUDA IPC cannot be
+        had). Every rank calls it with the same length; slices of the array are as good. Raises CommError on every rank
+        where lengths differ, memory cannot be shared, or a rank has no GPU.
         """
+        kind = places.named(place)
         if self._ranks is None:
-            return memory.private_empty(n_elems, dtype)
-        return self._ranks.windows.allocate(n_elems * np.dtype(dtype).itemsize).view(dtype)
+            return kind.zeros(n_elems, dtype)
+        return self._ranks.alloc(n_elems, np.dtype(dtype), kind.name)
+
+    def describe_device(self) -> str:
+        """How device buffers travel among these ranks, in words. Every rank calls it; CommError without a GPU."""
+        if self._ranks is None:
+            return "one rank by itself"
+        return self._ranks.device(Job("describe_device", "auto", 0, "uint8", place="device")).describe()
 
     def message_pair(self, array: np.ndarray) -> Callable[[], None]:
         """A call that sends the array from rank 0 to rank 1 and back, over messages that are set up once."""
         if self._ranks is None:
             raise CommError("a message needs 2 ranks, this job has 1")
-        return self._ranks.engine.message_pair(array)
+        place = places.of(array)
+        flat = place.flat(array, "sum")
+        if place is places.DEVICE:
+            self._ranks.device(Job("message", "auto", flat.size, flat.dtype.name, place="device"))
+        return self._ranks.engine.message_pair(flat, place.name)
 
     # --- small objects
 
@@ -213,35 +232,45 @@ class Communicator:
         with self._ranks.engine.watch.for_any(f"{call} of objects"):
             return getattr(self._comm, call)(*arguments)
 
-    def _job(self, collective: str, array: np.ndarray, out: np.ndarray | None, algorithm: str, chunk_bytes: int,
-             **how: Any) -> tuple[Job, np.ndarray, np.ndarray]:
-        """What to run, the flat array to work in, and the one to read (another only for the library's own calls)."""
-        flat = _target(array, out, how.get("op", "sum"))
-        is_shared = algorithm == "auto" and self._ranks is not None and self._ranks.windows.find(flat) is not None
-        name, chunk_bytes = self._selector.choose(collective, algorithm, chunk_bytes, flat.nbytes, is_shared)
-        source = flat if out is None else array.reshape(-1)
-        if source is not flat and (name != "mpi" or self._ranks is None):
-            np.copyto(flat, source)
+    def _job(self, collective: str, array: Any, out: Any, algorithm: str, chunk_bytes: int,
+             **how: Any) -> tuple[Job, Any, Any]:
+        """What to run, the flat array to work in, and the one to read (another only for libraries' own calls)."""
+        place = places.of(array)
+        source = place.flat(array, how.get("op", "sum"))
+        flat = source if out is None else _like(source, places.of(out).flat(out, how.get("op", "sum")))
+        job = self._choosers[place.name](flat, collective, algorithm, chunk_bytes, how)
+        if source is not flat and (job.algorithm not in LIBRARIES or self._ranks is None):
+            place.copy(flat, source)
             source = flat
-        return Job(collective, name, flat.size, NAMES[flat.dtype], chunk_bytes=chunk_bytes, **how), flat, source
+        return job, flat, source
+
+    def _on_host(self, flat: np.ndarray, collective: str, algorithm: str, chunk_bytes: int, how: dict) -> Job:
+        """The job, with what the caller leaves to us."""
+        may_choose = algorithm.startswith("auto") and self._ranks is not None
+        is_shared = may_choose and self._ranks.windows.find(flat) is not None  # type: ignore[union-attr]
+        name, chunk_bytes = self._selector.choose(collective, algorithm, chunk_bytes, flat.nbytes, is_shared)
+        return Job(collective, name, flat.size, NAMES[flat.dtype], chunk_bytes=chunk_bytes, **how)
+
+    def _on_device(self, flat: Any, collective: str, algorithm: str, chunk_bytes: int, how: dict) -> Job:
+        """As `_on_host`; the first such call sets devices up, together with all ranks."""
+        job = Job(collective, algorithm, flat.size, flat.dtype.name, chunk_bytes=chunk_bytes, place="device", **how)
+        return job if self._ranks is None else self._ranks.device(job).chosen(job, flat, self._selector.table)
 
     def _run(self, *call: Any, **how: Any) -> None:
         job = self._job(*call, **how)
         if self._ranks is not None:
             self._ranks.run(*job)
 
-    def _submit(self, collective: str, *call: Any, **how: Any) -> Request:
-        job = self._job(collective, *call, **how)
+    def _submit(self, collective: str, array: Any, out: Any, algorithm: str, chunk_bytes: int, after: Any,
+                **how: Any) -> Request:
+        job = self._job(collective, array, out, algorithm, chunk_bytes, **how)
         label = f"rank {self.rank}: i{collective}"
-        return Request.completed(label) if self._ranks is None else self._ranks.submit(label, *job)
+        return Request.completed(label) if self._ranks is None else self._ranks.submit(label, *job, after)
 
 
-def _target(array: np.ndarray, out: np.ndarray | None, op: str) -> np.ndarray:
-    """The flat array to work in: `array`, or `out`, which must be like it."""
-    check(array, op)
-    if out is None:
-        return array.reshape(-1)
-    check(out, op)
-    if out.size != array.size or out.dtype != array.dtype:
-        raise CommError(f"out must be {array.size} x {array.dtype}, not {out.size} x {out.dtype}")
-    return out.reshape(-1)
+def _like(array: Any, out: Any) -> Any:
+    """`out`, which must be like the array."""
+    if out.size != array.size or out.dtype != array.dtype or type(out) is not type(array):
+        raise CommError(f"out must be {array.size} x {array.dtype}, not {out.size} x {out.dtype}"
+                        + ("" if type(out) is type(array) else ", and of the same place"))
+    return out

@@ -9,6 +9,7 @@ import numpy as np
 from .errors import CommError
 
 DTYPES = ("float32", "float64", "float16", "int32", "int64")
+DEVICE_DTYPES = (*DTYPES, "bfloat16")
 NAMES = {np.dtype(name): name for name in DTYPES}
 """numpy dtype -> name; numpy works a dtype's name out anew at every call."""
 OPS = ("sum", "max", "min", "prod")

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
-
-from . import planners
+from . import planners, wire
 from .call import Call
 from .errors import CommError
 from .executor import Execution
-from .mpi_calls import MpiCalls
+from .means import Means
 from .plan import Plan, Recv, Send, Step
-from .shared_levels import Group, SharedLevels, above, require
+from .shared_levels import Group, above, require
 from .topology import Topology
-from .transport import HostTransport
 from .watch import Watch
 
 PLANS_KEPT = 1024
@@ -33,52 +31,69 @@ class Job:
     op: str = "sum"
     root: int = 0
     chunk_bytes: int = 0
+    place: str = "host"
 
     def __str__(self) -> str:
-        return (f"{self.collective} of {self.n_elems} x {self.dtype} by {self.algorithm} ({self.op}, root {self.root}, "
-                f"chunks of {self.chunk_bytes} bytes)")
+        return (f"{self.collective} of {self.n_elems} x {self.dtype} in {self.place} memory by {self.algorithm} "
+                f"({self.op}, root {self.root}, chunks of {self.chunk_bytes} bytes)")
 
 
 class Engine:
     """Runs blocking collectives for one thread, on a communicator, a channel and a cache of plans of its own."""
 
-    def __init__(self, comm, topology: Topology, levels: SharedLevels, watch: Watch, patient: bool = False) -> None:
-        """`comm`: mpi4py communicator that only this engine uses. `levels`: the shared-memory part of algorithms.
-        `patient`: as HostTransport has it."""
-        self.watch = watch
-        self._comm, self._topology, self._levels = comm, topology, levels
-        self._calls = MpiCalls(comm)
-        self._transport = HostTransport(comm, patient)
+    def __init__(self, comm, topology: Topology, watch: Watch, host: Means) -> None:
+        """`comm`: mpi4py communicator that only this engine uses, and what its `host` means are made of."""
+        self.watch, self.comm = watch, comm
+        self.means: dict[str, Means] = {"host": host}
+        self._topology = topology
         self._agreed: set[Job] = set()
         self._cached: OrderedDict[tuple[Job, int], Execution] = OrderedDict()
 
-    def run(self, job: Job, array: np.ndarray, source: np.ndarray) -> None:
+    def run(self, job: Job, array: Any, source: Any, after: Any = None) -> Any:
         """Take part in `job` with this rank's flat array, in place; MPI's own reductions read `source` instead.
 
-        The ranks have agreed on the job.
+        The ranks have agreed on the job. `after`, and what it returns: points in the place's own order (see Means).
         """
-        self.watch.label = job.collective
-        if job.algorithm == "mpi":
-            with self.watch.for_any(job.collective):
-                self._calls.run(job.collective, source, array, job.op, job.root)
-        elif above(job.algorithm) is None:
-            self._run_plan(job, job.algorithm, array, Group(self._topology, job.root))
-        else:
-            self._levels.run(job, array, lambda group: self._run_plan(job, job.algorithm[1:], array, group))
+        means = self.means[job.place]
+        means.begin(after)
+        try:
+            self._run(means, job, array, source)
+        except BaseException:
+            means.abandon()
+            raise
+        return means.end()
 
-    def message_pair(self, array: np.ndarray) -> Callable[[], None]:
+    def _run(self, means: Means, job: Job, array: Any, source: Any) -> None:
+        self.watch.label = job.collective
+        algorithm, _ = wire.split(job.algorithm)
+        if algorithm in means.calls:
+            with self.watch.for_any(job.collective):
+                means.calls[algorithm].run(job.collective, source, array, job.op, job.root)
+        elif above(algorithm) is None:
+            self._run_plan(job, algorithm, array, Group(self._topology, job.root))
+        else:
+            means.levels.run(job, array, lambda group: self._run_plan(job, algorithm[1:], array, group))
+
+    def message_pair(self, array: Any, place: str) -> Callable[[], None]:
         """A call that sends `array` from rank 0 to rank 1 and back; other ranks do nothing."""
+        means = self.means[place]
         whole = (0, array.size)
         steps: dict[int, tuple[Step, ...]] = {
             0: (Send(1, *whole), Recv(1, *whole)),
             1: (Recv(0, *whole), Send(0, *whole)),
         }
-        plan = Plan(self._comm.rank, self._comm.size, array.size, steps.get(self._comm.rank, ()))
-        execution = Execution(plan, array, "sum", self._transport)
-        return lambda: execution.run(self.watch)
+        plan = Plan(self.comm.rank, self.comm.size, array.size, steps.get(self.comm.rank, ()))
+        execution = Execution(plan, array, "sum", means.transport)
 
-    def _run_plan(self, job: Job, algorithm: str, array: np.ndarray, group: Group) -> None:
-        key = (job, array.ctypes.data)
+        def there_and_back() -> None:
+            means.begin(means.point(None))
+            execution.run(self.watch)
+            if (point := means.end()) is not None:
+                point.hold()
+        return there_and_back
+
+    def _run_plan(self, job: Job, algorithm: str, array: Any, group: Group) -> None:
+        key = (job, self.means[job.place].transport.address(array))
         execution = self._cached.get(key)
         if execution is None:
             execution = self._cached[key] = self._build(job, algorithm, array, group)
@@ -86,34 +101,47 @@ class Engine:
                 self._cached.popitem(last=False)[1].free()
         execution.run(self.watch)
 
-    def _build(self, job: Job, algorithm: str, array: np.ndarray, group: Group) -> Execution:
-        rank = self._comm.rank if group.ranks is None else list(group.ranks).index(self._comm.rank)
-        call = Call(group.topology, array.size, max(job.chunk_bytes // array.itemsize, 1), group.root)
+    def _build(self, job: Job, algorithm: str, array: Any, group: Group) -> Execution:
+        rank = self.comm.rank if group.ranks is None else list(group.ranks).index(self.comm.rank)
+        _, half = wire.split(job.algorithm)
+        n_bytes_per_elem = wire.ITEM_BYTES if half else array.itemsize
+        call = Call(group.topology, array.size, max(job.chunk_bytes // n_bytes_per_elem, 1), group.root)
         plan = planners.plan(job.collective, algorithm, rank, call)
-        return Execution(plan, array, job.op, self._transport, group.ranks)
+        transport = self.means[job.place].transport
+        transport = transport.wired(half) if half else transport
+        return Execution(plan, array, job.op, transport, group.ranks)
 
     def agree(self, job: Job) -> None:
         """Check, once per job, that all ranks make the same call and that it can be done.
 
         Raises the same CommError on every rank where they do not or it cannot.
         """
-        if job in self._agreed:
-            return
+        if job not in self._agreed:
+            self.compare(job, self._fault(job))
+            self._agreed.add(job)
+
+    def compare(self, job: Job, fault: str) -> None:
+        """Raise the same CommError on every rank where the ranks' jobs differ or one has a `fault`."""
         with self.watch.for_any(job.collective):
-            everyone = self._comm.allgather((job, self._fault(job)))
+            everyone = self.comm.allgather((job, fault))
         for rank, (other, its_fault) in enumerate(everyone):
             if its_fault:
                 raise CommError(its_fault, everywhere=True)
             if other != everyone[0][0]:
                 raise CommError(f"ranks disagree: rank 0 has {everyone[0][0]}, rank {rank} has {other}",
                                 everywhere=True)
-        self._agreed.add(job)
 
     def _fault(self, job: Job) -> str:
         try:
-            if not 0 <= job.root < self._comm.size:
-                raise CommError(f"root must be a rank below {self._comm.size}, not {job.root}")
-            require(job.collective, job.algorithm, self._topology)
+            if not 0 <= job.root < self.comm.size:
+                raise CommError(f"root must be a rank below {self.comm.size}, not {job.root}")
+            algorithm = wire.split(job.algorithm)[0]
+            means = self.means[job.place]
+            if fault := means.fault(algorithm):
+                return fault
+            if algorithm not in means.calls:
+                require(job.collective, algorithm, self._topology)
+            wire.require(job.collective, job.algorithm, job.dtype)
         except CommError as error:
             return str(error)
         return ""

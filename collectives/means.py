@@ -30,6 +30,12 @@ class Means:
         """Why `algorithm` cannot run at this place, beyond what the ranks' topology says; empty where it can."""
         return self.calls[algorithm].fault if algorithm in self.calls else ""
 
+    def refuse_on_helper(self, collective: str, algorithm: str) -> None:
+        """Raise CommError where the non-blocking form cannot be had from `algorithm` at this place."""
+
+    def point(self, after: Any) -> Any:
+        """`after`, or the end of the caller's work so far, as `begin` takes it."""
+
     def begin(self, after: Any) -> None:
         """A collective begins, which follows `after` in the place's own order; host memory has none."""
 

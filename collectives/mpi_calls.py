@@ -15,6 +15,8 @@ COPIED_BYTES = 256 << 10
 class MpiCalls:
     """Blocking calls on one MPI communicator. Arrays are flat, contiguous and of the same length on all ranks."""
 
+    fault = ""
+
     def __init__(self, comm) -> None:
         """`comm` is an mpi4py intracommunicator that nobody else uses from another thread at the same time."""
         from mpi4py import MPI

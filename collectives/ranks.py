@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from .dispute import Disputes, checked
 from .engine import Engine, Job
@@ -61,12 +64,14 @@ class Ranks:
         The ranks agree on the job here, in the order of the callers' program. Raises CommError as `run` does.
         after: on a device, the event that it follows; None for the end of the caller's current stream.
         """
+        means = self.engine.means[job.place]
+        means.refuse_on_helper(job.collective, job.algorithm)
         self._agree(job)
-        helper, after = self._helper, self.engine.means[job.place].point(after)
+        helper, after = self._helper, means.point(after)
         if helper is None:
             return Request.completed(label, self.engine.run(job, array, source, after))
-        return self._progress.submit(label, lambda: checked(lambda: helper.run(job, array, source, after), self._disputes),
-                                     helper.watch.text)
+        run = partial(helper.run, job, array, source, after)
+        return self._progress.submit(label, lambda: checked(run, self._disputes), helper.watch.text)
 
     def device(self, job: Job) -> Device:
         """What device buffers need, set up at the first call, which all ranks make for the same `job`.
@@ -83,6 +88,12 @@ class Ranks:
             for engine, group, patient in self._engines:
                 engine.means["device"] = self._device.means(engine.comm, group, patient)
         return self._device
+
+    def alloc(self, n_elems: int, dtype: np.dtype, place: str) -> Any:
+        """A zeroed flat array at `place` that the node's ranks have mapped; all ranks call it."""
+        if place == "host":
+            return self.windows.allocate(n_elems * dtype.itemsize).view(dtype)
+        return self.device(Job("alloc", "", n_elems, dtype.name, place=place)).alloc(n_elems, dtype)
 
     def _agree(self, job: Job) -> None:
         self._disputes.note(job)

@@ -29,6 +29,7 @@ class Selector:
         self._table = Table.read(DEFAULT_TABLE) if DEFAULT_TABLE.exists() else Table([])
         if own := os.environ.get(TABLE_VARIABLE):
             self._table = self._table.merged(Table.read(Path(own)))
+        self.table = self._table
         self.choose = lru_cache(maxsize=4096)(self._choose)
 
     def _choose(self, collective: str, algorithm: str, chunk_bytes: int, n_bytes: int,

@@ -31,6 +31,12 @@ class Message(Protocol):
 class Transport(Protocol):
     """Makes messages from slices of one place's memory, and sums there."""
 
+    def address(self, array) -> int:
+        """The array's first byte, which tells apart arrays that are alike."""
+
+    def wired(self, wire: str) -> Transport:
+        """For one plan: messages that carry float32 numbers in 16 bits each (see `wire`)."""
+
     def view(self, array) -> Any:
         """The array's memory as a flat array that does not keep it alive."""
 
@@ -59,6 +65,16 @@ class HostTransport:
         self._comm, self._from_address, self._byte = comm, MPI.buffer.fromaddress, MPI.BYTE
         self._patience = Patience() if patient else None
         self._scratch: dict[tuple[int, int], np.ndarray] = {}
+
+    def address(self, array: np.ndarray) -> int:
+        """See Transport."""
+        return array.ctypes.data
+
+    def wired(self, wire: str) -> Transport:
+        """See Transport."""
+        from .wire import WireTransport
+
+        return WireTransport(self, wire)
 
     def view(self, array: np.ndarray) -> np.ndarray:
         """See Transport."""

@@ -1,6 +1,7 @@
 // Sums over buffers in device memory (or in pinned host memory that the device reads by itself), at memory speed.
 //
-// Kernels are named after what they do, the element type and the operation: combine_float32_sum, gather_float16_max.
+// Kernels are named after what they do, the element type and the operation: combine_float32_sum, gather_float16_max;
+// combine_bf16_sum adds bf16 numbers to float32 ones.
 // Half types are summed in float and rounded once an operation has all its operands, other types in their own.
 // Elements are read 16 bytes at a time wherever all addresses allow it.
 
@@ -24,40 +25,54 @@ struct Prod { template <class W> static __device__ W of(W left, W right) { retur
 struct Max { template <class W> static __device__ W of(W left, W right) { return left >= right ? left : right; } };
 struct Min { template <class W> static __device__ W of(W left, W right) { return left <= right ? left : right; } };
 
-const int PACK_BYTES = 16;
-
-template <class T> struct alignas(PACK_BYTES) Pack {
-    static const int length = PACK_BYTES / sizeof(T);
-    T elements[length];
+// `N` elements that are read and written at once.
+template <class T, int N> struct alignas(N * sizeof(T)) Pack {
+    T elements[N];
+};
+template <class T> struct Packed {
+    static const int length = 16 / sizeof(T);
 };
 
 __device__ long long first_thread() { return blockIdx.x * (long long)blockDim.x + threadIdx.x; }
 __device__ long long all_threads() { return gridDim.x * (long long)blockDim.x; }
 
-// The elements before the first 16-byte border of memory that starts at `address`: all of them where the second
-// address is not as far from a border.
-template <class T>
-__device__ long long n_before_border(unsigned long long address, unsigned long long other, long long n_elems) {
-    long long n_head = (PACK_BYTES - address % PACK_BYTES) % PACK_BYTES / sizeof(T);
-    return n_head < n_elems && address % PACK_BYTES == other % PACK_BYTES ? n_head : n_elems;
+// How many elements come one by one before both arrays are aligned for packs of N: all where they never are together.
+template <class T, class R, int N>
+__device__ long long n_before_packs(unsigned long long own, unsigned long long other, long long n_elems) {
+    long long n_head = (N - own / sizeof(T) % N) % N;
+    bool is_aligned = (other + n_head * sizeof(R)) % (N * sizeof(R)) == 0;
+    return is_aligned && n_head < n_elems ? n_head : n_elems;
 }
 
-// own = own op received, elementwise.
-template <class T, class Op> __device__ void combine(T *own, const T *received, long long n_elems) {
-    long long n_head = n_before_border<T>((unsigned long long)own, (unsigned long long)received, n_elems);
-    long long n_packs = (n_elems - n_head) / Pack<T>::length;
-    Pack<T> *packs = (Pack<T> *)(own + n_head);
-    const Pack<T> *received_packs = (const Pack<T> *)(received + n_head);
+// What becomes of an element: its operation with another one, or that one's value alone.
+template <class Op> struct Combined {
+    static const bool reads_own = true;
+    template <class T, class R> static __device__ T of(T own, R other) {
+        return narrow<T>(Op::of(widen(own), (typename Wide<T>::type)widen(other)));
+    }
+};
+struct Converted {
+    static const bool reads_own = false;
+    template <class T, class R> static __device__ T of(T own, R other) { return narrow<T>(widen(other)); }
+};
+
+// own = F of own and other, elementwise.
+template <class T, class R, class F> __device__ void each(T *own, const R *other, long long n_elems) {
+    const int N = Packed<T>::length < Packed<R>::length ? Packed<T>::length : Packed<R>::length;
+    long long n_head = n_before_packs<T, R, N>((unsigned long long)own, (unsigned long long)other, n_elems);
+    long long n_packs = (n_elems - n_head) / N;
+    Pack<T, N> *packs = (Pack<T, N> *)(own + n_head);
+    const Pack<R, N> *other_packs = (const Pack<R, N> *)(other + n_head);
     for (long long i = first_thread(); i < n_packs; i += all_threads()) {
-        Pack<T> left = packs[i], right = received_packs[i];
-        for (int k = 0; k < Pack<T>::length; k++)
-            left.elements[k] = narrow<T>(Op::of(widen(left.elements[k]), widen(right.elements[k])));
+        Pack<T, N> left;
+        if (F::reads_own) left = packs[i];
+        Pack<R, N> right = other_packs[i];
+        for (int k = 0; k < N; k++) left.elements[k] = F::of(left.elements[k], right.elements[k]);
         packs[i] = left;
     }
-    long long n_packed = n_packs * Pack<T>::length;
-    for (long long i = first_thread(); i < n_elems - n_packed; i += all_threads()) {
-        long long at = i < n_head ? i : i + n_packed;
-        own[at] = narrow<T>(Op::of(widen(own[at]), widen(received[at])));
+    for (long long i = first_thread(); i < n_elems - n_packs * N; i += all_threads()) {
+        long long at = i < n_head ? i : i + n_packs * N;
+        own[at] = F::of(own[at], other[at]);
     }
 }
 
@@ -92,33 +107,55 @@ __device__ void gather_one(const unsigned long long *bases, long long offset, lo
 // `bases`: the address of each rank's window, all aligned alike; `offset`: bytes from there to the first element.
 template <class T, class Op>
 __device__ void gather(const unsigned long long *bases, long long offset, long long n_elems, Ranks ranks) {
+    const int N = Packed<T>::length;
     unsigned long long address = bases[ranks.first_source] + offset;
-    long long n_head = n_before_border<T>(address, address, n_elems);
-    long long n_packs = (n_elems - n_head) / Pack<T>::length;
+    long long n_head = n_before_packs<T, T, N>(address, address, n_elems);
+    long long n_packs = (n_elems - n_head) / N;
     long long packed = offset + n_head * (long long)sizeof(T);
     for (long long i = first_thread(); i < n_packs; i += all_threads())
-        gather_one<Pack<T>, T, Op, Pack<T>::length>(bases, packed, i, ranks);
-    long long n_packed = n_packs * Pack<T>::length;
-    for (long long i = first_thread(); i < n_elems - n_packed; i += all_threads())
-        gather_one<T, T, Op, 1>(bases, offset, i < n_head ? i : i + n_packed, ranks);
+        gather_one<Pack<T, N>, T, Op, N>(bases, packed, i, ranks);
+    for (long long i = first_thread(); i < n_elems - n_packs * N; i += all_threads())
+        gather_one<T, T, Op, 1>(bases, offset, i < n_head ? i : i + n_packs * N, ranks);
 }
 
-#define KERNELS(T, NAME, OP, OP_NAME)                                                                                  \
-    extern "C" __global__ void combine_##NAME##_##OP_NAME(T *own, const T *received, long long n_elems) {              \
-        combine<T, OP>(own, received, n_elems);                                                                        \
-    }                                                                                                                  \
-    extern "C" __global__ void gather_##NAME##_##OP_NAME(const unsigned long long *bases, long long offset,            \
-                                                         long long n_elems, int first_source, int n_sources,           \
-                                                         int first_target, int n_targets, int left_out) {              \
+#define COMBINE(NAME, T, R, OP)                                                                                        \
+    extern "C" __global__ void NAME(T *own, const R *other, long long n_elems) {                                       \
+        each<T, R, Combined<OP>>(own, other, n_elems);                                                                 \
+    }
+
+#define GATHER(NAME, T, OP)                                                                                            \
+    extern "C" __global__ void NAME(const unsigned long long *bases, long long offset, long long n_elems,              \
+                                    int first_source, int n_sources, int first_target, int n_targets, int left_out) {  \
         gather<T, OP>(bases, offset, n_elems, Ranks{first_source, n_sources, first_target, n_targets, left_out});      \
     }
 
-#define ALL_OPS(T, NAME)                                                                                               \
+#define CONVERT(NAME, T, R)                                                                                            \
+    extern "C" __global__ void NAME(T *own, const R *other, long long n_elems) {                                       \
+        each<T, R, Converted>(own, other, n_elems);                                                                    \
+    }
+
+#define KERNELS(T, TYPE, OP, NAME)                                                                                     \
+    COMBINE(combine_##TYPE##_##NAME, T, T, OP)                                                                         \
+    GATHER(gather_##TYPE##_##NAME, T, OP)
+
+#define TYPE(T, NAME)                                                                                                  \
     KERNELS(T, NAME, Sum, sum) KERNELS(T, NAME, Max, max) KERNELS(T, NAME, Min, min) KERNELS(T, NAME, Prod, prod)
 
-ALL_OPS(float, float32)
-ALL_OPS(double, float64)
-ALL_OPS(__half, float16)
-ALL_OPS(__nv_bfloat16, bfloat16)
-ALL_OPS(int, int32)
-ALL_OPS(long long, int64)
+TYPE(float, float32)
+TYPE(double, float64)
+TYPE(__half, float16)
+TYPE(__nv_bfloat16, bfloat16)
+TYPE(int, int32)
+TYPE(long long, int64)
+
+// float32 that travels as 16 bits a number.
+#define WIRE(T, NAME)                                                                                                  \
+    CONVERT(pack_##NAME, T, float)                                                                                     \
+    CONVERT(unpack_##NAME, float, T)                                                                                   \
+    COMBINE(combine_##NAME##_sum, float, T, Sum)                                                                           \
+    COMBINE(combine_##NAME##_max, float, T, Max)                                                                           \
+    COMBINE(combine_##NAME##_min, float, T, Min)                                                                           \
+    COMBINE(combine_##NAME##_prod, float, T, Prod)
+
+WIRE(__half, fp16)
+WIRE(__nv_bfloat16, bf16)

@@ -41,6 +41,8 @@ class AwareCalls(MpiCalls):
 class StagedCalls:
     """Any library, on host memory: the buffer is copied to pinned memory, reduced there, and copied back."""
 
+    fault = ""
+
     def __init__(self, comm: Any, lane: Lane, patient: bool) -> None:
         self._calls, self._lane, self._patient = MpiCalls(comm), lane, patient
         self._given, self._got = np.empty(0, np.uint8), np.empty(0, np.uint8)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from .. import device
+from .. import device, wire
+from ..device import Point
+from ..engine import Job
 from ..errors import CommError
 from ..means import Means
+from ..selection import Table
 from ..shared.node import NodeGroup
-from ..shared_levels import SharedLevels, above
+from ..shared_levels import Node, SharedLevels, above
 from ..topology import Topology
 from . import aware
+from .choice import CHUNK_BYTES, choose
 from .lane import Lane
 from .library import AwareCalls, StagedCalls
 from .lineup import wait_until
@@ -23,6 +28,7 @@ from .signals import signals
 from .transport import AwareTransport, StagedTransport
 from .windows import DeviceWindows
 
+REDUCTIONS = ("reduce", "allreduce", "reduce_scatter")
 IPC_VARIABLE = "SCAFFE_CUDA_IPC"
 
 
@@ -40,6 +46,16 @@ class DeviceMeans(Means):
             return f"algorithm {algorithm!r} needs CUDA IPC between the ranks of a node: {self._no_ipc}"
         return super().fault(algorithm)
 
+    def refuse_on_helper(self, collective: str, algorithm: str) -> None:
+        """See Means. MPI libraries' non-blocking reductions crash on device buffers (open-mpi/ompi#12045)."""
+        if algorithm == "mpi" and collective in REDUCTIONS:
+            raise CommError(f"a non-blocking {collective} of a device buffer cannot be the MPI library's own: "
+                            "use auto or an algorithm of ours", everywhere=True)
+
+    def point(self, after: Any) -> Point:
+        """See Means."""
+        return Point.of(after)
+
     def begin(self, after: Any) -> None:
         """See Means."""
         self._lane.begin(after)
@@ -51,6 +67,14 @@ class DeviceMeans(Means):
     def abandon(self) -> None:
         """See Means."""
         self._lane.leave()
+
+
+class _NoNode:
+    """Ranks that cannot map one another's memory: `fault` has refused what would come here."""
+
+    def run(self, collective: str, array: Any, op: str = "sum", root: int = 0) -> None:
+        """See shared_levels.Node."""
+        raise CommError(f"{collective}: no CUDA IPC between the ranks of this node")
 
 
 class Device:
@@ -72,10 +96,14 @@ class Device:
         self._lanes.append(lane)
         transport = (AwareTransport if self.is_aware else StagedTransport)(comm, lane, patient)
         library = (AwareCalls if self.is_aware else StagedCalls)(comm, lane, patient)
-        node = None if self.no_ipc else DeviceNode(group, self.windows, signals(self._node_comm, lane, patient))
-        levels = SharedLevels(node, self._topology, comm.rank)
+        levels = SharedLevels(self._node(group, lane, patient), self._topology, comm.rank)
         return DeviceMeans(lane, self.no_ipc, transport=transport, levels=levels,
                            calls={"mpi": library, "nccl": NcclCalls(comm, lane)})
+
+    def _node(self, group: NodeGroup, lane: Lane, patient: bool) -> Node:
+        if self.no_ipc:
+            return _NoNode()
+        return DeviceNode(group, self.windows, signals(self._node_comm, lane, patient))
 
     def alloc(self, n_elems: int, dtype: Any) -> Any:
         """A zeroed flat CuPy array, in a window where the ranks of a node can share one; all ranks call it."""
@@ -83,8 +111,17 @@ class Device:
             return device.load().zeros(n_elems, dtype)
         return self.windows.allocate(n_elems, dtype)
 
-    def check(self, array: Any) -> None:
-        """Raise CommError unless a CuPy array lies on this rank's device."""
+    def chosen(self, job: Job, array: Any, table: Table) -> Job:
+        """The job, on a CuPy array, with what the caller leaves to us. Raises CommError unless it lies on this GPU."""
+        name, half = wire.split(job.algorithm)
+        chunk_bytes = job.chunk_bytes or CHUNK_BYTES
+        if name == "auto":
+            found = choose(job.collective, array.nbytes, self._topology, table, not self.no_ipc)
+            name, chunk_bytes = found.algorithm, job.chunk_bytes or found.chunk_bytes
+        self._check(array)
+        return replace(job, algorithm=wire.join(name, half), chunk_bytes=chunk_bytes)
+
+    def _check(self, array: Any) -> None:
         if array.size and array.device.id != self.number:
             raise CommError(f"this rank's collectives run on GPU {self.number}, the array lies on GPU "
                             f"{array.device.id}: make its GPU the current one before the first collective")

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 
 from tests.pretend.array import ndarray
-from tests.pretend.memory import MemoryPointer
+from tests.pretend.memory import MemoryPointer, allocation_at
 from tests.pretend.queue import CudaError, current_stream
 
 EMULATOR = Path(__file__).with_name("emulator.h")
-KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\(")
+INCLUDES = Path(__file__).with_name("include")  # in place of CUDA's headers
+KERNEL = re.compile(r"__attribute__\s*\(\(used\)\)\s+void\s+(\w+)\s*\(")  # what the emulator makes of __global__
 DYNAMIC = re.compile(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s*)?([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;")
-FLAGS = ("-std=c++17", "-O1", "-shared", "-fPIC", "-w", "-fno-strict-aliasing", "-U_FORTIFY_SOURCE",
+FLAGS = ("-std=c++17", "-O1", "-fPIC", "-w", "-fno-strict-aliasing", "-U_FORTIFY_SOURCE",
          "-fsanitize=alignment", "-fno-sanitize-recover=alignment", "-x", "c++")
 MOST_THREADS, MOST_STATIC_SHARED, MOST_SHARED = 1024, 48 << 10, 227 << 10
 
@@ -46,25 +47,35 @@ class CompileException(Exception):
 
 def _build(name: str, code: str, options: tuple[str, ...]) -> Path:
     """The shared library of a source, from the temporary folder where it was built before."""
-    kernels = sorted(set(KERNEL.findall(code)))
     code = DYNAMIC.sub(r"\1* \2 = (\1*)emulator::dynamic_shared;", code)
-    ends = "".join(f'extern "C" const char* launch_{k}(const unsigned* d, size_t s, void** a) '
-                   f"{{ return emulator::launch(&{k}, d, s, a); }}\n"
-                   f'extern "C" void parameters_{k}(char* out) {{ emulator::parameters(&{k}, out); }}\n'
-                   for k in kernels)
-    text = f'#include "{EMULATOR}"\n#line 1 "kernel.cu"\n{code}\n{ends}'
-    flags = [o for o in options if o.startswith(("-D", "-I"))]
-    key = hashlib.sha256("\0".join([name, *FLAGS, *flags, text, EMULATOR.read_text()]).encode()).hexdigest()[:24]
+    text = f'#include "{EMULATOR}"\n#line 1 "kernel.cu"\n{code}\n'
+    flags = [*FLAGS, f"-I{INCLUDES}", *(o for o in options if o.startswith(("-D", "-I")))]
+    key = hashlib.sha256("\0".join([name, *flags, text, EMULATOR.read_text()]).encode()).hexdigest()[:24]
     folder = Path(tempfile.gettempdir()) / f"pretend-cuda-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     built = folder / f"{key}.so"
     if not built.exists():
         whole = folder / f"{key}.{os.getpid()}.so"
-        done = subprocess.run([name, *FLAGS, *flags, "-", "-o", str(whole)], input=text, capture_output=True, text=True)
-        if done.returncode:
-            raise CompileException(done.stderr)
+        expanded = _run([name, *flags, "-E", "-"], text)
+        kernels = sorted(set(KERNEL.findall(expanded)))
+        _run([name, *flags, "-shared", "-", "-o", str(whole)], expanded + _entries(kernels))
         whole.rename(built)
     return built
+
+
+def _run(command: list[str], text: str) -> str:
+    done = subprocess.run(command, input=text, capture_output=True, text=True)
+    if done.returncode:
+        raise CompileException(done.stderr)
+    return done.stdout
+
+
+def _entries(kernels: list[str]) -> str:
+    """What Python calls: a launch, and the parameters' kinds and lengths, of each kernel."""
+    return "".join(f'extern "C" const char* launch_{k}(const unsigned* d, size_t s, void** a) '
+                   f"{{ return emulator::launch(&{k}, d, s, a); }}\n"
+                   f'extern "C" void parameters_{k}(char* out) {{ emulator::parameters(&{k}, out); }}\n'
+                   for k in kernels)
 
 
 class RawModule:
@@ -138,14 +149,14 @@ class RawKernel:
             raise TypeError(f"{self.name} takes {len(self.parameters)} parameters, got {len(values)}")
         dims = (ctypes.c_uint * 6)(*grid, *block)
         pointers = (ctypes.c_void_p * max(len(values), 1))(*(v.ctypes.data for v in values))
-        arrays = [a for a in args if isinstance(a, (ndarray, MemoryPointer))]
+        memories = [m for m in map(_memory_of, args) if m is not None]
 
         def run() -> None:
             failure = self._launch(dims, ctypes.c_size_t(shared_mem), pointers)
             if failure:
                 raise CudaError(f"{self.name}: {failure.decode()}")
-            for array in arrays:
-                (array._memory if isinstance(array, ndarray) else array.mem).check()
+            for found in memories:
+                found.check()
             _ = values
         (stream or current_stream()).add(run)
 
@@ -165,3 +176,10 @@ class RawKernel:
         if (kind != wanted and not fits_pointer) or value.nbytes != n_bytes:
             raise TypeError(f"parameter {i} of {self.name} is '{wanted}' of {n_bytes} bytes, got {a!r} ({value.dtype})")
         return value
+
+
+def _memory_of(a: Any) -> Any:
+    """The allocation that a parameter points to."""
+    if isinstance(a, (ndarray, MemoryPointer)):
+        return a._memory if isinstance(a, ndarray) else a.mem
+    return allocation_at(int(a)) if isinstance(a, (np.uint64, np.intp)) else None

@@ -13,6 +13,7 @@ from data.image_feed import ImageBatch
 from data.prefetch import Prefetcher
 from data.shard import Draws
 from data.sources.windows import Windows, read_windows
+from data.tolerance import Tolerance
 from data.transform import TransformOptions
 from data.window_geometry import Box, place
 
@@ -69,7 +70,8 @@ def window_feed(path: str, plan: Plan, transform: TransformOptions, window: Wind
     slots = [ImageBatch(n, shape, allocate) for _ in range(DEPTH + 1 if options.n_threads else 1)]
     draws = Draws(plan.seed, 1 + int(transform.mirror))
     jobs = ((plan.order.records(visits), draws.take(visits)) for visits in plan.visits)
-    cutter = _Cutter(windows, plan.order.n_records, transform, window)
+    tolerance = Tolerance(options.n_bad_allowed, len(windows.paths), options.on_bad)
+    cutter = _Cutter(windows, plan.order.n_records, transform, window, tolerance)
     prefetcher = Prefetcher(jobs, cutter.fill, slots, options.n_threads)
     return Feed([(n, *shape), (n,)], prefetcher, lambda: None)
 
@@ -77,14 +79,15 @@ def window_feed(path: str, plan: Plan, transform: TransformOptions, window: Wind
 class _Cutter:
     """Makes batches of windows. Threads share it."""
 
-    def __init__(self, windows: Windows, batch: int, transform: TransformOptions, window: WindowOptions) -> None:
-        self._windows, self._window = windows, window
+    def __init__(self, windows: Windows, batch: int, transform: TransformOptions, window: WindowOptions,
+                 tolerance: Tolerance) -> None:
+        self._windows, self._window, self._tolerance = windows, window, tolerance
         self._n_background = batch - int(np.float32(batch) * np.float32(window.fg_fraction))
         self._mean = _mean(transform, windows.n_channels, window.crop_size)
         self._scale = np.float32(window.scale)
-        self._files: list[np.ndarray] | None = None
+        self._files: list[np.ndarray | None] = [None] * len(windows.paths)
         if window.cache_images:
-            self._files = [file_bytes(path) for path in windows.paths]
+            self._files = [self._content(image) for image in range(len(windows.paths))]
 
     def fill(self, job: tuple[np.ndarray, np.ndarray], batch: ImageBatch) -> None:
         """Draw and cut a window for each place of the batch."""
@@ -92,11 +95,27 @@ class _Cutter:
         batch.images[...] = 0
         for i, at in enumerate(places):
             kind = self._windows.background if at < self._n_background else self._windows.foreground
-            image, label, *box = kind[int(draws[i, 0]) % len(kind)]
             mirrored = draws.shape[1] > 1 and bool(draws[i, 1] % 2)
-            x1, y1, x2, y2 = (int(x) for x in box)
-            self._cut(int(image), (x1, y1, x2, y2), mirrored, batch.images[i])
-            batch.labels[i] = label
+            batch.labels[i] = self._cut_one_of(kind, int(draws[i, 0]), mirrored, batch.images[i])
+
+    def _cut_one_of(self, kind: np.ndarray, first: int, mirrored: bool, out: np.ndarray) -> int:
+        """Cut the window drawn, or the next one whose image is good. Returns its label."""
+        for k in range(first, first + len(kind)):
+            image, label, x1, y1, x2, y2 = (int(x) for x in kind[k % len(kind)])
+            try:
+                self._cut(image, (x1, y1, x2, y2), mirrored, out)
+                return label
+            except DataError as error:
+                self._tolerance.pass_over(image, error)
+        raise DataError(f"none of the {len(kind)} windows of one kind lies in a good image")
+
+    def _content(self, image: int) -> np.ndarray | None:
+        """An image's file, None for one that is missing and may be."""
+        try:
+            return file_bytes(self._windows.paths[image])
+        except DataError as error:
+            self._tolerance.pass_over(image, error)
+            return None
 
     def _cut(self, image: int, box: Box, mirrored: bool, out: np.ndarray) -> None:
         """Write one window into (side, side, channels) zeros."""
@@ -117,7 +136,8 @@ class _Cutter:
 
     def _decode(self, image: int) -> np.ndarray:
         path = self._windows.paths[image]
-        pixels = decode(self._files[image], Colour.BGR) if self._files else read_image(path, Colour.BGR)
+        content = self._files[image]
+        pixels = read_image(path, Colour.BGR) if content is None else decode(content, Colour.BGR)
         if pixels is None:
             raise DataError(f"{path}: not an image of 8 bits that OpenCV reads")
         if pixels.shape[2] != self._windows.n_channels:

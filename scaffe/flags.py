@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 
@@ -15,7 +15,7 @@ class Flags(argparse.ArgumentParser):
         super().add_argument("-h", "-help", "--help", action="help", help="show this and exit")
 
     def flag(self, name: str, default: Any = None, help: str = "", choices: Sequence[str] | None = None,
-             kind: type | None = None) -> None:
+             kind: Callable[[str], Any] | None = None) -> None:
         """Add a flag with a value; a dash inside may be an underscore too. A default of False makes it a switch."""
         spellings = dict.fromkeys(d + n for n in (name, name.replace("_", "-")) for d in ("-", "--"))
         if default is False:
@@ -26,8 +26,18 @@ class Flags(argparse.ArgumentParser):
         self.add_argument(*spellings, dest=name, default=default, type=kind, choices=choices, help=shown,
                           metavar=name.upper())
 
+    def count(self, name: str, help: str) -> None:
+        """Add a flag whose value is a number from 0 on, 0 unless given."""
+        self.flag(name, 0, help, kind=_count)
+
     def error(self, message: str) -> NoReturn:
         """One line, exit code 2."""
         from scaffe.cli import fail
 
         raise SystemExit(fail(f"{self.prog.split()[-1]}: {message}", 2))
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a number from 0 on, got {text!r}")
+    return int(text)

@@ -17,6 +17,7 @@ from scaffe.log import warning
 from scaffe.net import Net
 
 PHASES = {"TRAIN": TRAIN, "TEST": TEST}
+READERS = ReaderOptions()
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,13 @@ def make_net(message: Any, selection: Selection, context: Context, source: str, 
         raise UserError(text if text.startswith(source) else f"{source}: {text}") from error
 
 
-def make_context(kernels: Any, rng: Stream, share: Share, seed: int, n_readers: int = 1) -> Context:
+def make_context(kernels: Any, rng: Stream, share: Share, seed: int, readers: ReaderOptions = READERS) -> Context:
     """What a net of this rank lends to its layers; ``make_net`` sets the phase."""
-    return Context(TRAIN, kernels, rng=rng, open_feed=feed_opener(share, seed, ReaderOptions(n_readers)))
+    return Context(TRAIN, kernels, rng=rng, open_feed=feed_opener(share, seed, readers))
 
 
-def net_from_file(path: str, selection: Selection, kernels: Any, share: Share) -> Net:
+def net_from_file(path: str, selection: Selection, kernels: Any, share: Share,
+                  readers: ReaderOptions = READERS) -> Net:
     """A net by itself, for the commands that only run one."""
     seed = seed_of(-1)
-    return make_net(graph.read_net(path), selection, make_context(kernels, Stream(seed), share, seed), path)
+    return make_net(graph.read_net(path), selection, make_context(kernels, Stream(seed), share, seed, readers), path)

@@ -9,9 +9,11 @@ from collectives.communicator import Communicator
 from data.layer_feed import Share
 from layers.random import Stream
 from scaffe import graph
+from scaffe.bad_records import BadRecords
 from scaffe.errors import UserError
 from scaffe.job import threads_per_rank, together
 from scaffe.net import Net
+from scaffe.observers.bad_records import WatchBadRecords
 from scaffe.setup import PHASES, Selection, load_kernels, make_context, make_net, seed_of
 from scaffe.solver import Method, Solver
 
@@ -26,7 +28,10 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace) -> 
     net = together(communicator, maker.train_net)
     tests = together(communicator, lambda: maker.test_nets(net))
     method = Method(options.strategy, options.reduce, options.allow_nan, options)
-    return Solver(param, net, tests, communicator, method, maker.shares)
+    solver = Solver(param, net, tests, communicator, method, maker.shares)
+    if maker.bad.n_allowed:
+        solver.observers.append(WatchBadRecords(maker.bad))
+    return solver
 
 
 def images_per_pass(net: Net) -> int:
@@ -40,12 +45,14 @@ class NetMaker:
 
     Attributes:
         shares: the nets' places in the data, in the order made.
+        bad: what their readers pass over.
     """
 
     def __init__(self, param: Any, options: Namespace, kernels: Any, rng: Stream, rank: int, n_ranks: int) -> None:
         self.param, self.options, self.kernels, self.rng = param, options, kernels, rng
         self.rank, self.n_ranks = rank, n_ranks
         self.shares: list[Share] = []
+        self.bad = BadRecords(vars(options).get("skip_bad_records", 0))
 
     def train_net(self) -> Net:
         """The training net. Raises UserError."""
@@ -65,7 +72,8 @@ class NetMaker:
 
     def _make(self, message: Any, source: str, selection: Selection, share: Share, trained: Net | None = None) -> Net:
         self.shares.append(share)
-        context = make_context(self.kernels, self.rng, share, self.param.random_seed, self.options.readers)
+        context = make_context(self.kernels, self.rng, share, self.param.random_seed,
+                               self.bad.reader_options(self.options.readers))
         return make_net(message, selection, context, source, trained)
 
 

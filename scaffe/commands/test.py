@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collectives.communicator import Communicator
 from data.layer_feed import Share
+from scaffe.bad_records import BadRecords
 from scaffe.flags import Flags
 from scaffe.job import run_job, threads_per_rank, together
 from scaffe.log import info
@@ -23,6 +24,7 @@ def main(argv: list[str]) -> int:
     flags.flag("stage", "", "the net state's stages, with commas between")
     flags.flag("threads", 0, "compute threads a rank; 0 shares the node's cores out")
     flags.flag("gpu", "", "GPUs to use")
+    flags.count("skip_bad_records", "unreadable records to pass over; the next good one stands in")
     options = flags.parse_args(argv)
     for name in ("model", "weights"):
         if not getattr(options, name):
@@ -33,11 +35,13 @@ def main(argv: list[str]) -> int:
 def _test(communicator: Communicator, options) -> int:
     kernels = load_kernels(threads_per_rank(communicator, options.threads), options.gpu)
     selection = Selection(PHASES["TEST"], options.level, tuple(filter(None, options.stage.split(","))))
-    net = together(communicator, lambda: _load(communicator, options, selection, kernels))
+    bad = BadRecords(options.skip_bad_records)
+    net = together(communicator, lambda: _load(communicator, options, selection, kernels, bad))
     info(f"Running for {options.iterations} iterations.")
     mine = [(batch, net.forward(), values_of(net)) for batch in range(communicator.rank, options.iterations,
                                                                       communicator.n_ranks)]
     net.close()
+    bad.exchange(communicator)
     results = sorted(r for part in communicator.allgather_objects(mine) for r in part)
     names = [name for name, blob, _ in net.outputs() for _ in range(blob.n_elems)]
     for batch, _, values in results:
@@ -50,9 +54,9 @@ def _test(communicator: Communicator, options) -> int:
     return 0
 
 
-def _load(communicator: Communicator, options, selection: Selection, kernels) -> Net:
+def _load(communicator: Communicator, options, selection: Selection, kernels, bad: BadRecords) -> Net:
     share = Share(communicator.rank, communicator.n_ranks, n_test_iterations=options.iterations)
-    net = net_from_file(options.model, selection, kernels, share)
+    net = net_from_file(options.model, selection, kernels, share, bad.reader_options(1))
     for path in options.weights.split(","):
         load_weights(net, path)
     return net

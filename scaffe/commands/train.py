@@ -36,11 +36,13 @@ def main(argv: list[str]) -> int:
     flags.flag("stage", "", "the net state's stages, with commas between")
     flags.flag("strategy", "auto", "what is sent when")
     flags.flag("reduce", "auto", "how gradients are reduced and parameters broadcast")
+    flags.flag("wire", "", "what gradients are rounded to on their way; sums stay float32", choices=("fp16", "bf16"))
     flags.flag("bucket", "auto", "bytes of layers that travel as one message; 0 sends every layer by itself")
     flags.flag("scal", "strong", "strong: the prototxt's batch is shared out; weak: every rank has one",
                choices=("strong", "weak"))
     flags.flag("threads", 0, "compute threads a rank; 0 shares the node's cores out")
     flags.flag("readers", 1, "reader threads a rank")
+    flags.count("skip_bad_records", "unreadable records to pass over; the next good one stands in")
     flags.flag("sigint_effect", "stop", "what Ctrl-C does", choices=EFFECTS)
     flags.flag("sighup_effect", "snapshot", "what a hang-up does", choices=EFFECTS)
     flags.flag("allow_nan", False, "go on when the loss is not finite")

@@ -114,8 +114,8 @@ def test_bad_records_are_replaced_by_the_next(tmp_path, n_threads):
 
 @pytest.mark.parametrize("n_bad_allowed", [0, 1])
 def test_too_many_bad_records_end_the_feed(tmp_path, n_bad_allowed):
-    feed, _ = open_feed(tmp_path, ReaderOptions(1, n_bad_allowed=n_bad_allowed))
     with pytest.raises(DataError, match="is not a Datum"):
+        feed, _ = open_feed(tmp_path, ReaderOptions(1, n_bad_allowed=n_bad_allowed))
         for _ in range(3):
             feed.next()
 
@@ -125,3 +125,19 @@ def test_all_records_bad_is_an_error_and_no_hang(tmp_path):
     plan = Plan(itertools.repeat(np.arange(2)), 2, InOrder(2))
     with pytest.raises(DataError):
         image_feed(source, plan, Transform(TransformOptions()), options=ReaderOptions(n_bad_allowed=100))
+
+
+@pytest.mark.parametrize("odd", [[0], [0, 5], [3, 4]])
+def test_the_shape_that_most_records_have_counts(tmp_path, odd):
+    """Be the odd ones first in the data, first in a batch, or half of it."""
+    records = [(b"%d" % i, datum(unlike_images(1, (1, 3, 3 if i in odd else 2))[0], i)) for i in range(9)]
+    source = LmdbSource(write(tmp_path / "db", records))
+    plan = Plan(train_visits(2, 0, 1), 2, InOrder(9))
+    told = []
+    feed = image_feed(source, plan, Transform(TransformOptions()),
+                      options=ReaderOptions(1, n_bad_allowed=2, on_bad=told.append))
+    assert feed.shapes[0] == (2, 1, 3, 2)
+    labels = np.concatenate([feed.next()[1] for _ in range(4)]).tolist()
+    feed.close()
+    assert not set(labels) & set(odd) and set(labels) >= set(range(8)) - set(odd)
+    assert len(told) == len(odd)

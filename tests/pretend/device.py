@@ -6,7 +6,7 @@ import ctypes
 from types import ModuleType
 from typing import Any
 
-from tests.pretend import memory, queue
+from tests.pretend import ipc, memory, queue
 from tests.pretend.queue import CudaError, enqueue, host_waits, stream_at
 
 TOTAL_BYTES = 16 << 30
@@ -106,7 +106,7 @@ def eventSynchronize(event: int) -> None:
 
 
 def eventQuery(event: int) -> int:
-    return 0 if queue.event_at(event).done else 600
+    return 0 if queue.event_at(event).query() else 600
 
 
 def memcpyAsync(dst: int, src: int, size: int, kind: int, stream: int) -> None:
@@ -157,16 +157,11 @@ def ipcCloseMemHandle(ptr: int) -> None:
 
 
 def ipcGetEventHandle(event: int) -> bytes:
-    return f"event {event}".encode().ljust(64, b"\0")
-
-
-_foreign_events: list[Any] = []
+    return ipc.event_handle(queue.event_at(event))
 
 
 def ipcOpenEventHandle(handle: bytes) -> int:
-    """Another process's event: its work ran when it was queued, so there is nothing to wait for."""
-    _foreign_events.append(queue.Event(disable_timing=True))
-    return _foreign_events[-1].ptr
+    return ipc.open_event(handle).ptr
 
 
 class Pool:

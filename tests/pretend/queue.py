@@ -21,24 +21,28 @@ class Settings:
 
     Attributes:
         deferred: work runs only when something waits for it.
+        looks: how often a host may ask of deferred work whether it is done before the device comes to it.
         waits: what made the host wait, one word each, in order.
     """
 
     deferred = False
+    looks = 3
     waits: list[str] = []
 
 
 settings = Settings()
 _lock = threading.RLock()
+_turn = threading.Condition(_lock)
+NAP_SECONDS = 2e-4
 
 
 class Node:
-    """One piece of work and what it comes after."""
+    """One piece of work and what it comes after; ``gate`` tells when what happens elsewhere lets it run."""
 
-    __slots__ = ("work", "after", "done")
+    __slots__ = ("work", "after", "gate", "done")
 
-    def __init__(self, work: Work, after: list[Node]) -> None:
-        self.work, self.after, self.done = work, after, False
+    def __init__(self, work: Work, after: list[Node], gate: Callable[[], bool] | None = None) -> None:
+        self.work, self.after, self.gate, self.done = work, after, gate, False
 
     def run(self) -> None:
         """Run what is still undone of what it waits for, then itself."""
@@ -49,6 +53,9 @@ class Node:
                 undone = [] if node.done else [n for n in node.after if not n.done]
                 if undone:
                     stack.extend(undone)
+                    continue
+                if not node.done and node.gate is not None and not node.gate():
+                    _turn.wait(NAP_SECONDS)  # the other threads and processes go on meanwhile
                     continue
                 stack.pop()
                 if not node.done:
@@ -89,6 +96,8 @@ class Event:
             raise ValueError("Timing must be disabled for interprocess events")
         self.node: Node | None = None
         self.graph: Graph | None = None
+        self.shared: Any = None  # see ipc: what other processes know of it
+        self.n_looks = 0
         self.ptr = next(_numbers)
         _events[self.ptr] = self
 
@@ -96,12 +105,27 @@ class Event:
         """Stand for what is queued on the stream by now."""
         with _lock:
             stream = stream or current_stream()
-            self.graph, self.node = stream.graph, None if stream.graph else stream.add(_nothing)
+            passed = _nothing if self.shared is None else self.shared.recorded()
+            self.graph, self.node = stream.graph, None if stream.graph else stream.add(passed)
+            self.n_looks = 0
+            if self.shared is not None:
+                self.shared.node = self.node
 
     @property
     def done(self) -> bool:
         """Whether it has come to pass."""
         return self.node is None or self.node.done
+
+    def query(self) -> bool:
+        """Whether it has come to pass, asked by a host that goes on asking: at last the device comes there."""
+        self.n_looks += 1
+        if self.node is not None and self.n_looks > settings.looks:
+            self.node.run()
+        return self.done
+
+    def gate(self) -> Callable[[], bool] | None:
+        """What another process's event lets pass; None for one of this process."""
+        return None
 
     def synchronize(self) -> None:
         """The host waits."""
@@ -153,6 +177,8 @@ class Stream:
                 if event.graph.streams and self not in event.graph.streams:
                     event.graph.streams.append(self)
                     self.graph = event.graph
+            elif (gate := event.gate()) is not None:
+                self.tail = Node(_nothing, [n for n in [self.tail] if not n.done], gate)
             elif event.node is not None:
                 self.tail = Node(_nothing, [n for n in (self.tail, event.node) if not n.done])
 

@@ -86,14 +86,15 @@ class WireTransport:
     def sender(self, part: np.ndarray, peer: int) -> Message:
         """See Transport. The part is packed when the message starts."""
         packed = self._pack_of(part)
-        return _Packed(self._inner.sender(packed, peer), partial(self._kernels.pack, part, packed, self._is_brain))
+        pack = partial(self._kernels.pack, part, packed, self._is_brain)
+        return PackedMessage(self._inner.sender(packed, peer), pack)
 
     def receiver(self, part: np.ndarray, peer: int) -> Message:
         """See Transport. What comes into scratch stays packed, what comes into the buffer is unpacked."""
         if part.dtype == np.uint16:
             return self._inner.receiver(part, peer)
         packed = self._pack_of(part)
-        return _Unpacked(self._inner.receiver(packed, peer),
+        return UnpackedMessage(self._inner.receiver(packed, peer),
                          partial(self._kernels.unpack, packed, part, self._is_brain))
 
     def combiner(self, own: np.ndarray, received: np.ndarray, op: str) -> Callable[[], object]:
@@ -105,7 +106,7 @@ class WireTransport:
         return self._packed[start : start + part.size]
 
 
-class _Packed:
+class PackedMessage:
     """A message that is packed before it leaves."""
 
     def __init__(self, message: Message, pack: Callable[[], object]) -> None:
@@ -118,7 +119,7 @@ class _Packed:
         self._start()
 
 
-class _Unpacked:
+class UnpackedMessage:
     """A message that is unpacked when it has come."""
 
     def __init__(self, message: Message, unpack: Callable[[], object]) -> None:

@@ -5,20 +5,39 @@
 // Half types are summed in float and rounded once an operation has all its operands, other types in their own.
 // Elements are read 16 bytes at a time wherever all addresses allow it.
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+// No header of CUDA's is needed: half numbers are their bits, converted by these four functions.
+#ifdef __CUDA_ARCH__
+__device__ float half_bits_to_float(unsigned short bits) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+}
+__device__ unsigned short float_to_half_bits(float value) {
+    unsigned short bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+__device__ float bfloat_bits_to_float(unsigned short bits) { return __uint_as_float((unsigned)bits << 16); }
+__device__ unsigned short float_to_bfloat_bits(float value) {  // to nearest, ties to even; a NaN stays one
+    unsigned bits = __float_as_uint(value);
+    return value == value ? (bits + 0x7fff + (bits >> 16 & 1)) >> 16 : 0x7fc0;
+}
+#endif
+
+struct Half { unsigned short bits; };
+struct Brain { unsigned short bits; };
 
 template <class T> struct Wide { typedef T type; };
-template <> struct Wide<__half> { typedef float type; };
-template <> struct Wide<__nv_bfloat16> { typedef float type; };
+template <> struct Wide<Half> { typedef float type; };
+template <> struct Wide<Brain> { typedef float type; };
 
 template <class T> __device__ typename Wide<T>::type widen(T value) { return value; }
-template <> __device__ float widen(__half value) { return __half2float(value); }
-template <> __device__ float widen(__nv_bfloat16 value) { return __bfloat162float(value); }
+template <> __device__ float widen(Half value) { return half_bits_to_float(value.bits); }
+template <> __device__ float widen(Brain value) { return bfloat_bits_to_float(value.bits); }
 
 template <class T> __device__ T narrow(typename Wide<T>::type value) { return value; }
-template <> __device__ __half narrow<__half>(float value) { return __float2half(value); }
-template <> __device__ __nv_bfloat16 narrow<__nv_bfloat16>(float value) { return __float2bfloat16(value); }
+template <> __device__ Half narrow<Half>(float value) { return Half{float_to_half_bits(value)}; }
+template <> __device__ Brain narrow<Brain>(float value) { return Brain{float_to_bfloat_bits(value)}; }
 
 struct Sum { template <class W> static __device__ W of(W left, W right) { return left + right; } };
 struct Prod { template <class W> static __device__ W of(W left, W right) { return left * right; } };
@@ -143,8 +162,8 @@ __device__ void gather(const unsigned long long *bases, long long offset, long l
 
 TYPE(float, float32)
 TYPE(double, float64)
-TYPE(__half, float16)
-TYPE(__nv_bfloat16, bfloat16)
+TYPE(Half, float16)
+TYPE(Brain, bfloat16)
 TYPE(int, int32)
 TYPE(long long, int64)
 
@@ -157,5 +176,5 @@ TYPE(long long, int64)
     COMBINE(combine_##NAME##_min, float, T, Min)                                                                           \
     COMBINE(combine_##NAME##_prod, float, T, Prod)
 
-WIRE(__half, fp16)
-WIRE(__nv_bfloat16, bf16)
+WIRE(Half, fp16)
+WIRE(Brain, bf16)

@@ -25,11 +25,14 @@ class Kernels:
         self._module = device.load().RawModule(code=SOURCE.read_text(), options=OPTIONS)
         self._get = cache(self._module.get_function)
 
-    def combiner(self, own: Span, received: Span, op: str) -> Callable[[], None]:
-        """A call that queues own = own `op` received, elementwise; `received` may lie in pinned memory."""
-        kernel = self._get(f"combine_{own.dtype.name}_{op}")
-        blocks, threads = grid(own.nbytes)
-        arguments = (np.uint64(own.address), np.uint64(received.address), np.int64(own.size))
+    def elementwise(self, name: str, own: Span, other: Span) -> Callable[[], None]:
+        """A call that queues the kernel `name` on two arrays of as many elements; `other` may lie in pinned memory.
+
+        combine_<type>_<op>: own = own op other; pack_<wire>, unpack_<wire>: own = other in another precision.
+        """
+        kernel = self._get(name)
+        blocks, threads = grid(max(own.nbytes, other.nbytes))
+        arguments = (np.uint64(own.address), np.uint64(other.address), np.int64(own.size))
         return lambda: kernel(blocks, threads, arguments)
 
     def gather(self, bases: Any, offset: int, n_elems: int, dtype: np.dtype, op: str, ranks: Gathered) -> None:

@@ -35,10 +35,6 @@ class Lane:
         self.leave()
         return point
 
-    def is_idle(self) -> bool:
-        """Whether the device has done all that was queued here."""
-        return self.stream.done and self.copies.done
-
     def leave(self) -> None:
         """The thread's device and stream become what they were."""
         self._scope.close()

@@ -144,4 +144,5 @@ class Device:
 
     def _settle(self) -> None:
         for lane in self._lanes:
-            wait_until(lane.is_idle, patient=True)
+            for stream in (lane.stream, lane.copies):
+                wait_until(Point.now(stream).is_reached, patient=True)

@@ -17,6 +17,11 @@ class Span:
     is_pinned: bool = False
 
     @property
+    def itemsize(self) -> int:
+        """Bytes an element."""
+        return self.dtype.itemsize
+
+    @property
     def nbytes(self) -> int:
         """Its length in bytes."""
         return self.size * self.dtype.itemsize

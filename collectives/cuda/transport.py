@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from .. import device
-from ..transport import TAG
+from ..transport import TAG, Transport
 from .kernels import kernels
 from .lane import Lane
 from .messages import Lineups, Message, Slot, StagedReceive, StagedSend
 from .span import Span
+from .wire import DeviceWire
 
 STAGED_SENDS, STAGED_RECEIVES = 2, 16
 """Pinned buffers: two for each peer that is sent to, so that one is filled while the other leaves; and for receives
@@ -37,6 +38,10 @@ class AwareTransport:
     def address(self, array: Any) -> int:
         """See Transport."""
         return array.data.ptr
+
+    def wired(self, wire: str) -> Transport:
+        """See Transport."""
+        return DeviceWire(self, wire)
 
     def view(self, array: Any) -> Span:
         """See Transport."""
@@ -59,7 +64,7 @@ class AwareTransport:
 
     def combiner(self, own: Span, received: Span, op: str) -> Callable[[], object]:
         """See Transport. Queues a kernel, which may read pinned memory."""
-        return kernels().combiner(own, received, op)
+        return kernels().elementwise(f"combine_{own.dtype.name}_{op}", own, received)
 
     def _request(self, make: Callable[..., Any], part: Span, peer: int) -> Any:
         return make([self._from_address(part.address, part.nbytes), part.nbytes, self._byte], peer, TAG)

@@ -12,8 +12,10 @@ from scaffe import graph
 from scaffe.errors import UserError
 from scaffe.flat_params import FlatParams, Param
 from scaffe.net import Net, Node
+from scaffe.pycaffe.alias import install_as_caffe
 
 MULTIPLIERS = ("lr_mult", "decay_mult")
+AUTOMATIC = "(automatic)"
 
 
 def build_net(message: Any, context: Context, trained: Net | None = None) -> Net:
@@ -54,6 +56,8 @@ def _make_node(param: Any, context: Context, blobs: dict[str, Blob]) -> Node:
 
 
 def _make_layer(param: Any, context: Context) -> Layer:
+    if param.type == "Python":
+        install_as_caffe()  # the user's module says `import caffe`
     try:
         return layer_types.get(param.type)(param, context)
     except KeyError as error:
@@ -73,7 +77,7 @@ def _bottoms(param: Any, blobs: dict[str, Blob]) -> list[Blob]:
 def _tops(node: Node, context: Context, blobs: dict[str, Blob]) -> list[Blob]:
     names = node.top_names
     if node.layer.auto_tops:
-        names += [f"(automatic) {node.name}"] * (max(node.layer.n_tops[0], 1) - len(names))
+        names += [_automatic(node.name, blobs)] * (max(node.layer.n_tops[0], 1) - len(names))
     tops = []
     for index, name in enumerate(names):
         in_place = index < len(node.bottom_names) and node.bottom_names[index] == name
@@ -83,6 +87,11 @@ def _tops(node: Node, context: Context, blobs: dict[str, Blob]) -> list[Blob]:
             blobs[name] = Blob(dtype=context.dtype)
         tops.append(blobs[name])
     return tops
+
+
+def _automatic(layer_name: str, blobs: dict[str, Blob]) -> str:
+    """Caffe's name of a top that the prototxt does not name; for all but the first, whose it is."""
+    return AUTOMATIC if AUTOMATIC not in blobs else f"{AUTOMATIC} {layer_name}"
 
 
 def _loss_weights(param: Any, layer: Layer, n_tops: int) -> list[float]:

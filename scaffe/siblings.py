@@ -12,13 +12,12 @@ HOME = str(Path(__file__).resolve().parent.parent)
 
 
 class _Siblings(MetaPathFinder):
-    @classmethod
-    def find_spec(cls, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         return PathFinder.find_spec(name, [HOME]) if name in NAMES else None
 
 
 def prefer() -> None:
     """Look for our packages beside this one first. ``python -m`` puts the working directory in front of everything,
     and people keep their own ``layers.py`` and ``data/`` there."""
-    if _Siblings not in sys.meta_path:
-        sys.meta_path.insert(0, _Siblings)
+    if not any(isinstance(finder, _Siblings) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Siblings())

@@ -19,7 +19,7 @@ _HOMES = {  # where Caffe's names live; looked up on first use, so that importin
     "scaffe.pycaffe.solver": ("SGDSolver", "NesterovSolver", "AdaGradSolver", "RMSPropSolver", "AdaDeltaSolver",
                               "AdamSolver", "get_solver"),
     "scaffe.pycaffe.process": (
-        "TEST", "TRAIN", "Timer", "has_nccl", "init_log", "layer_type_list", "set_device", "set_mode_cpu",
+        "NCCL", "TEST", "TRAIN", "Timer", "has_nccl", "init_log", "layer_type_list", "set_device", "set_mode_cpu",
         "set_mode_gpu", "set_multiprocess", "set_random_seed", "set_solver_count", "set_solver_rank", "solver_count",
         "solver_rank"),
     "scaffe.pycaffe.alias": ("install_as_caffe",),

@@ -86,6 +86,10 @@ class Function:
         self.tops = tuple(Top(self, n) for n in range(self.ntop))
 
 
+class NoSuchTop(AttributeError, KeyError):
+    """A name that a net spec has given to no top; pycaffe raises a KeyError."""
+
+
 class NetSpec:
     """A net by its named tops (and layers without tops), in the order of assignment: ``n.conv1 =``, ``n["a/b"] =``."""
 
@@ -99,7 +103,7 @@ class NetSpec:
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name not in self.tops:
-            raise AttributeError(f"this net spec has no top {name!r}")
+            raise NoSuchTop(f"this net spec has no top {name!r}")
         return self.tops[name]
 
     def __setitem__(self, name: str, value: Any) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from data.decode import file_bytes, opencv
-from scaffe.errors import UserError
+from data.errors import DataError
+from scaffe.errors import MissingFile, UserError
 
 LUMINANCE = np.array([0.2125, 0.7154, 0.0721])  # of R, G, B (scikit-image's rgb2gray)
 Dims = Sequence[int] | np.ndarray  # height, width
@@ -22,10 +23,15 @@ def load_image(filename: str, color: bool = True) -> np.ndarray:
     """An image file as float32 in [0, 1]: (height, width, 3) RGB, or with color=False (height, width, 1).
 
     Raises:
-        ValueError: no such file, or not an image that OpenCV reads (or OpenCV itself is not there).
+        MissingFile: it cannot be opened (a ValueError, and a FileNotFoundError as in pycaffe).
+        ValueError: not an image that OpenCV reads, or OpenCV itself is not there.
     """
     cv2 = opencv()
-    image = cv2.imdecode(file_bytes(filename), cv2.IMREAD_UNCHANGED)
+    try:
+        content = file_bytes(filename)
+    except DataError as error:
+        raise MissingFile(str(error)) from error
+    image = cv2.imdecode(content, cv2.IMREAD_UNCHANGED)
     if image is None:
         raise UserError(f"{filename}: not an image that OpenCV reads")
     full = np.iinfo(image.dtype).max if np.issubdtype(image.dtype, np.integer) else 1

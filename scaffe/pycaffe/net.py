@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from data.layer_feed import Share
+from layers.errors import LayerError
 from layers.memory_data import MemoryData
 from layers.python import Python, UserBlob
 from scaffe import graph, net
@@ -95,7 +96,26 @@ class Net:
         self.bottom_names = OrderedDict((node.name, list(node.bottom_names)) for node in nodes)
         self.inputs, self.outputs = list(built.input_names), list(built.output_names)
         weights = {name: weight for node in nodes for name, weight in zip(node.top_names, node.loss_weights)}
+        self._inputs, self._outputs = self._ids(self.inputs), self._ids(self.outputs)
         self.blob_loss_weights = OrderedDict((name, weights.get(name, 0.0)) for name in self.blobs)
+
+    # -- what pycaffe has under names of its own, and people use -----------------------------------------------
+    @property
+    def _blobs(self) -> list[UserBlob]:
+        return list(self.blobs.values())
+
+    @property
+    def _blob_loss_weights(self) -> list[float]:
+        return list(self.blob_loss_weights.values())
+
+    def _top_ids(self, layer: int) -> list[int]:
+        return self._ids(self._net.nodes[layer].top_names)
+
+    def _bottom_ids(self, layer: int) -> list[int]:
+        return self._ids(self._net.nodes[layer].bottom_names)
+
+    def _ids(self, names: Sequence[str]) -> list[int]:
+        return [self._blob_names.index(name) for name in names]
 
     # -- running -------------------------------------------------------------------------------------------
     def forward(self, blobs: Iterable[str] | None = None, start: str | None = None, end: str | None = None,
@@ -141,8 +161,10 @@ class Net:
     def forward_all(self, blobs: Iterable[str] | None = None, **inputs: np.ndarray) -> Arrays:
         """Forward over arrays of any length, batch by batch. Returns one array of that length a name."""
         outputs = Gathered()
-        for batch in batches(inputs, self._batch_size()):
+        for batch in self._batch(inputs):
             outputs.add(self.forward(blobs, None, None, **batch))
+        if not _length(inputs):
+            return {name: np.zeros(0, np.float32) for name in {*self.outputs, *(blobs or ())}}
         return outputs.joined(_length(inputs), self._batch_size())
 
     def forward_backward_all(self, blobs: Iterable[str] | None = None, diffs: Iterable[str] | None = None,
@@ -183,6 +205,10 @@ class Net:
                 raise UserError(f"{name!r} has shape {place.shape} in the net, got {np.shape(array)}")
             place[...] = array
 
+    def _batch(self, blobs: Mapping[str, np.ndarray]) -> Iterator[Arrays]:
+        """The arrays in pieces of the net's batch size, the last one filled up with zeros."""
+        return batches(blobs, self._batch_size())
+
     def _batch_size(self) -> int:
         return next(iter(self.blobs.values())).shape[0]
 
@@ -221,13 +247,15 @@ class Net:
         """Hand images (n, channels, height, width) and n labels to the MemoryData layer, which must be the first one.
 
         Raises:
-            UserError: another first layer.
-            LayerError: arrays that do not fit it.
+            UserError: another first layer, or arrays that do not fit it.
         """
         first = self._net.nodes[0].layer
         if not isinstance(first, MemoryData):
             raise UserError(f"set_input_arrays needs a MemoryData layer first; it is {self.layers[0].type}")
-        first.load(data, labels)
+        try:
+            first.load(data, labels)
+        except LayerError as error:
+            raise UserError(f"layer {self._layer_names[0]!r} (MemoryData): {error}") from error
 
     # -- callbacks -----------------------------------------------------------------------------------------
     def before_forward(self, run: Callable[[int], Any]) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 from layers.layer import TEST, TRAIN
 from layers.random import Stream
+from scaffe.errors import UserError
 
-__all__ = ["TEST", "TRAIN", "Timer", "has_nccl", "init_log", "kernels", "layer_type_list", "seed",
-           "set_device",
-           "set_mode_cpu", "set_mode_gpu", "set_multiprocess", "set_random_seed", "set_solver_count",
+__all__ = ["NCCL", "TEST", "TRAIN", "Timer", "has_nccl", "init_log", "kernels", "layer_type_list", "seed",
+           "set_device", "set_mode_cpu", "set_mode_gpu", "set_multiprocess", "set_random_seed", "set_solver_count",
            "set_solver_rank", "solver_count", "solver_rank", "stream"]
 
 _state: dict[str, Any] = {"solver_count": 1, "solver_rank": 0}
@@ -86,6 +86,19 @@ def set_multiprocess(multiprocess: bool) -> None:
 def has_nccl() -> bool:
     """False: ranks talk over MPI."""
     return False
+
+
+class NCCL:
+    """Stands where pycaffe has its GPUs' collectives, to say what takes their place. Raises UserError when made."""
+
+    def __init__(self, solver: Any, uid: str | bytes) -> None:
+        self.new_uid()
+
+    @staticmethod
+    def new_uid() -> str:
+        """Raises UserError."""
+        raise UserError("there is no NCCL: start the script with mpirun -np N, and each rank's solver trains with "
+                        "the others")
 
 
 def layer_type_list() -> list[str]:

@@ -99,11 +99,14 @@ class Solver:
         save_checkpoint(self._solver)
 
     def apply_update(self) -> None:
-        """Change the parameters by the diffs that are there, at the rate of this iteration; ``iter`` stays."""
+        """Change the parameters by the diffs that are there, at this iteration's rate, and count it in ``iter``."""
         self._solver.net.params.settle_all()
         self._solver.strategy.gradients_ready()
+        if self.param.display and self.iter % self.param.display == 0:
+            log.info(f"Iteration {self.iter}, lr = {self.lr:g}")
         self._solver.strategy.apply(self.lr, self.iter)
         self._solver.strategy.settle()
+        self._solver.iteration += 1
 
     def share_weights(self, net: Net) -> None:
         """Make another net use the training net's parameters. Raises ValueError for other shapes."""

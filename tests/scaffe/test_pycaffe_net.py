@@ -166,3 +166,36 @@ def test_mistakes_are_one_line(tmp_path, call, said):
         call(small(tmp_path))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_names_that_people_use_though_they_are_pycaffes_own(tmp_path):
+    net = small(tmp_path)
+    assert (list(net._inputs), list(net._outputs)) == ([0], [5, 6])
+    assert [list(net._top_ids(i)) for i in range(len(net.layers))] == [[0], [1], [1], [2], [3, 4], [5], [6]]
+    assert list(net._bottom_ids(4)) == [2]
+    assert [blob.shape for blob in net._blobs] == [blob.shape for blob in net.blobs.values()]
+    assert net._blob_loss_weights == [0.0] * 7
+    sizes = [len(batch["data"]) for batch in net._batch({"data": pixels(9)})]
+    assert sizes == [4, 4, 4]
+    assert net._forward(0, 6) == 0.0
+
+
+def test_nothing_in_nothing_out(tmp_path):
+    out = small(tmp_path).forward_all(blobs=["ip"], data=pixels(0))
+    assert {name: array.shape for name, array in out.items()} == {"a": (0,), "prob": (0,), "ip": (0,)}
+
+
+@pytest.mark.parametrize(("call", "kind"), [
+    (lambda net: caffe.Net("none.prototxt", caffe.TEST), RuntimeError),
+    (lambda net: caffe.Net("none.prototxt", "none.caffemodel", caffe.TEST), RuntimeError),
+    (lambda net: net.set_input_arrays(pixels(), np.zeros(4, np.float32)), RuntimeError),
+    (lambda net: net.forward(end="cnv"), ValueError),
+    (lambda net: net.forward(blobs=["cnv"]), KeyError),
+    (lambda net: setattr(net.blobs["data"], "data", pixels()), AttributeError),
+    (lambda net: caffe.io.load_image("none.png"), FileNotFoundError),
+    (lambda net: caffe.NetSpec().conv, KeyError),
+    (lambda net: caffe.NCCL.new_uid(), RuntimeError),
+])
+def test_mistakes_are_of_the_kinds_that_pycaffe_raises(tmp_path, call, kind):
+    with pytest.raises(kind):
+        call(small(tmp_path))

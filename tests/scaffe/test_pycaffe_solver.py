@@ -55,7 +55,7 @@ def test_an_update_by_hand(solver_file):
     solver.net.params["ip"][0].diff[...] = 2
     solver.apply_update()
     np.testing.assert_allclose(data, before - 0.1 * (2 + 0.01 * before), rtol=1e-6)
-    assert solver.iter == 0
+    assert solver.iter == 1  # as in Caffe, whose count is that of the updates
     solver.param.base_lr = 0.0
     solver.apply_update()  # momentum alone moves on
     np.testing.assert_allclose(data, before - 0.19 * (2 + 0.01 * before), rtol=1e-5)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
 Shape = tuple[int, ...]
+Zeros = Callable[[int, np.dtype], Any]
 
 
 class Blob:
@@ -22,11 +24,12 @@ class Blob:
         shape: Caffe's logical shape; () is a scalar of one element, as in Caffe.
         dtype: float32 for training, float64 for gradient checks.
         channels_last: storage order; None means: channels-last for four axes or more. Parameters pass False.
+        zeros: gives memory, (n_elems, dtype) → a flat array of zeros; the backend's.
     """
 
     def __init__(self, shape: Sequence[int] = (0,), dtype: np.dtype | type = np.float32,
-                 channels_last: bool | None = None) -> None:
-        self.dtype = np.dtype(dtype)
+                 channels_last: bool | None = None, zeros: Zeros = np.zeros) -> None:
+        self.dtype, self.zeros = np.dtype(dtype), zeros
         self._order = channels_last
         self._data: np.ndarray | None = None  # flat memory, at least n_elems long
         self._diff: np.ndarray | None = None
@@ -72,14 +75,14 @@ class Blob:
     def data_flat(self) -> np.ndarray:
         """The data's memory as one row in storage order."""
         if self._data is None:
-            self._data = np.zeros(self.n_elems, self.dtype)
+            self._data = self.zeros(self.n_elems, self.dtype)
         return self._data[: self.n_elems]
 
     @property
     def diff_flat(self) -> np.ndarray:
         """The diff's memory as one row in storage order."""
         if self._diff is None:
-            self._diff = np.zeros(self.n_elems, self.dtype)
+            self._diff = self.zeros(self.n_elems, self.dtype)
         elif self._cleared:
             self._diff[: self.n_elems] = 0
         self._cleared = False

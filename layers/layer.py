@@ -27,7 +27,7 @@ class Context:
     Attributes:
         phase: TRAIN or TEST.
         kernels: the backend module, ``layers.kernels.cpu`` or another with the same names.
-        dtype: element type of blobs.
+        dtype: element type of blobs; parameters and their gradients have ``param_dtype``, at least float32.
         rng: Caffe's stream of draws, shared by the fillers and the layers of a process, in Caffe's order.
         open_feed: gives a data layer its batches; the trainer sets it (layers know no data sources).
     """
@@ -37,6 +37,21 @@ class Context:
     dtype: np.dtype = field(default_factory=lambda: np.dtype(np.float32))
     rng: Stream = field(default_factory=lambda: Stream(0))
     open_feed: Callable[[Any, Context], Any] | None = None
+
+    @property
+    def xp(self) -> Any:
+        """NumPy, or the module that stands in for it on the device."""
+        return self.kernels.xp
+
+    @property
+    def param_dtype(self) -> np.dtype:
+        """Element type of parameters: half precision trains float32 ones."""
+        return np.promote_types(self.dtype, np.float32)
+
+    def blob(self, shape: Sequence[int] = (0,), channels_last: bool | None = None,
+             dtype: np.dtype | None = None) -> Blob:
+        """A blob in the device's memory."""
+        return Blob(shape, dtype or self.dtype, channels_last, self.kernels.zeros)
 
 
 class Layer:
@@ -94,12 +109,18 @@ class Layer:
     # -- for all -------------------------------------------------------------------------------------------
     def add_blob(self, shape: Sequence[int], filler: Any) -> Blob:
         """Declare a learnable parameter, filled from ``context.rng`` by a FillerParameter message (None: zeros)."""
-        blob = Blob(shape, self.context.dtype, channels_last=False)
+        blob = self.context.blob(shape, channels_last=False, dtype=self.context.param_dtype)
         if filler is not None:
-            fill(blob.data, filler, self.context.rng)
+            self.fill(blob, filler)
         self.blobs.append(blob)
         self.param_propagate_down.append(True)
         return blob
+
+    def fill(self, blob: Blob, filler: Any) -> None:
+        """Fill a blob's data by a FillerParameter message, with Caffe's draws, made on the host."""
+        values = np.empty(blob.shape, np.promote_types(blob.dtype, np.float32))
+        fill(values, filler, self.context.rng)
+        blob.data[...] = self.context.kernels.to_device(values, blob.dtype)
 
     def check_counts(self, n_bottoms: int, n_tops: int) -> None:
         """Refuse a wrong number of bottoms or tops with LayerError."""

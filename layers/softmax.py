@@ -63,7 +63,7 @@ class SoftmaxWithLoss(LossLayer):
         self._mode = loss.normalization
         if not loss.HasField("normalization") and loss.HasField("normalize"):
             self._mode = 1 if loss.normalize else 2  # VALID, BATCH_SIZE
-        self._probabilities = Blob(dtype=self.context.dtype)
+        self._probabilities = self.context.blob()
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """A scalar, and the probabilities as the scores."""

@@ -7,7 +7,6 @@ from typing import Any
 
 from layers.blob import Blob, Shape
 from layers.errors import LayerError
-from layers.fillers import fill
 from layers.layer import Layer, layer_types
 from layers.layout import pass_data
 
@@ -55,13 +54,13 @@ class DummyData(Source):
             if self._is_constant(i):
                 blob.data[...] = 0
                 if self.fillers[i] is not None:
-                    fill(blob.data, self.fillers[i], self.context.rng)
+                    self.fill(blob, self.fillers[i])
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Fill the random tops anew."""
         for i, blob in enumerate(top):
             if not self._is_constant(i):
-                fill(blob.data, self.fillers[i], self.context.rng)
+                self.fill(blob, self.fillers[i])
 
     def _is_constant(self, i: int) -> bool:
         filler = self.fillers[i]

@@ -25,7 +25,7 @@ class Spp(Layer):
         if len(shape) != 4 or height < 1:
             raise LayerError(f"wants images and a pyramid_height of at least 1, got {shape} and {height}")
         self.poolings = [self._pooling(shape, level) for level in range(height)]
-        self.levels = [Blob(dtype=self.context.dtype) for _ in self.poolings]
+        self.levels = [self.context.blob() for _ in self.poolings]
         for pooling, level in zip(self.poolings, self.levels):
             pooling.setup(bottom, [level])
             pooling.reshape(bottom, [level])

@@ -84,7 +84,7 @@ def _tops(node: Node, context: Context, blobs: dict[str, Blob]) -> list[Blob]:
         if name in blobs and not in_place:
             raise LayerError(f"top {name!r} is made by an earlier layer already")
         if not in_place:
-            blobs[name] = Blob(dtype=context.dtype)
+            blobs[name] = context.blob()
         tops.append(blobs[name])
     return tops
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,12 @@ import numpy as np
 from layers.kernels.onednn.library import OnednnError, library, reason
 from layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
 
-__all__ = ["convolution", "deconvolution", "describe", "inner_product", "lrn", "pooling", "set_threads"]
+__all__ = ["convolution", "deconvolution", "describe", "inner_product", "lrn", "pooling", "set_threads", "staging",
+           "to_device", "to_host", "xp", "zeros"]
 
 describe = reason
+xp = np
+zeros = np.zeros
 _limits: list[Any] = []  # keeps the thread limits in force
 
 
@@ -24,6 +28,30 @@ def set_threads(n_threads: int) -> None:
     library()
     _limits[:] = [threadpool_limits(n_threads)]
     set_parts(n_threads)
+
+
+def to_host(array: np.ndarray) -> np.ndarray:
+    """The array where NumPy can read it: itself."""
+    return array
+
+
+def to_device(array: Any, dtype: np.dtype | type | None = None) -> np.ndarray:
+    """The array where the kernels can read it: itself, of that dtype if one is given."""
+    return np.asarray(array, dtype)
+
+
+class Staging:
+    """Batches on their way from the readers to the net: on the CPU they are there already.
+
+    Args:
+        next_batch: gives the arrays of the next batch.
+    """
+
+    def __init__(self, next_batch: Callable[[], Sequence[np.ndarray]]) -> None:
+        self.next = next_batch
+
+
+staging = Staging
 
 
 def convolution(spec: ConvSpec) -> Any:

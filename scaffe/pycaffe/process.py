@@ -40,8 +40,10 @@ def seed() -> int:
 
 
 def set_random_seed(seed: int) -> None:
-    """Start the process's stream of random draws anew."""
-    _state.update(seed=seed, stream=Stream(seed))
+    """Start the process's stream of random draws anew, for the nets that there are too."""
+    anew = Stream(seed)
+    _state.setdefault("stream", anew).from_bytes(anew.to_bytes())
+    _state["seed"] = seed
 
 
 def set_mode_cpu() -> None:

@@ -152,6 +152,19 @@ def test_the_same_seed_gives_the_same_net(tmp_path):
     assert not (nets[0] == nets[2]).all()
 
 
+def test_a_new_seed_holds_for_the_nets_that_there_are(tmp_path):
+    (tmp_path / "d.prototxt").write_text(
+        'layer { name: "in" type: "Input" top: "data" input_param { shape { dim: 40 } } }'
+        'layer { name: "drop" type: "Dropout" bottom: "data" top: "drop" }')
+    net = caffe.Net(str(tmp_path / "d.prototxt"), caffe.TRAIN)
+    kept = []
+    for _ in range(2):
+        caffe.set_random_seed(11)
+        kept += [net.forward(data=np.ones(40))["drop"].copy() for _ in range(2)]
+    assert (kept[0] == kept[2]).all() and (kept[1] == kept[3]).all()
+    assert not (kept[0] == kept[1]).all()
+
+
 @pytest.mark.parametrize(("call", "said"), [
     (lambda net: net.forward(dat=pixels()), "expected arrays for the net's inputs ['data'], got ['dat']"),
     (lambda net: net.forward(data=pixels(3)), "'data' has shape (4, 2, 5, 6) in the net, got (3, 2, 5, 6)"),

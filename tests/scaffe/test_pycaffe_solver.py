@@ -28,13 +28,14 @@ def weights(solver):
 
 
 def test_step_by_step_is_solve(solver_file):
-    one, other = caffe.SGDSolver(solver_file), caffe.get_solver(solver_file)
-    assert type(other) is caffe.SGDSolver
+    one = caffe.SGDSolver(solver_file)
     assert len(one.test_nets) == 1
     one.step(2)
     assert (one.iter, one.lr) == (2, pytest.approx(0.1))
     one.step(4)
     assert one.lr == pytest.approx(0.05)
+    other = caffe.get_solver(solver_file)  # seeds the process's one stream anew
+    assert type(other) is caffe.SGDSolver
     other.solve()
     assert (one.iter, other.iter) == (6, 6)
     np.testing.assert_array_equal(weights(one), weights(other))

@@ -15,6 +15,8 @@ import numpy as np
 from .errors import CommError
 
 HANDLES = ("ptr", "cuda_stream", "cuda_event", "handle")
+LEGACY_STREAM = 1
+"""What `__cuda_array_interface__` calls the default stream, whose handle is 0."""
 NOT_READY = 600
 """cudaErrorNotReady: work before an event is still under way."""
 
@@ -61,9 +63,11 @@ def is_on_device(array: Any) -> bool:
 
 
 def flat(array: Any) -> Any:
-    """The same memory as a flat CuPy array. Raises CommError unless it is contiguous."""
-    cupy = load()
-    own = array if isinstance(array, cupy.ndarray) else cupy.asarray(array)
+    """The same memory as a flat CuPy array. Raises CommError unless it is contiguous.
+
+    CuPy's current stream follows the stream that another library's array names; CuPy itself would block the host.
+    """
+    own = array if isinstance(array, load().ndarray) else _adopted(array)
     if not own.flags.c_contiguous:
         raise CommError(f"expected a contiguous array, got shape {own.shape} with strides {own.strides}")
     return own.reshape(-1)
@@ -88,10 +92,9 @@ class Point:
     @classmethod
     def now(cls, stream: Any = None) -> Point:
         """The end of what has been queued on `stream` (default: CuPy's current one) so far."""
-        cupy = load()
-        event = cupy.cuda.Event(disable_timing=True)
-        event.record(cupy.cuda.get_current_stream() if stream is None else stream)
-        return cls(event)
+        point = cls(load().cuda.Event(disable_timing=True))
+        point.mark(load().cuda.get_current_stream() if stream is None else stream)
+        return point
 
     @classmethod
     def of(cls, after: Any) -> Point:
@@ -102,7 +105,7 @@ class Point:
 
     def mark(self, stream: Any) -> None:
         """Become the end of what has been queued on `stream` so far (for points made with an event of ours)."""
-        self._runtime.eventRecord(self._handle, stream.ptr)
+        self._runtime.eventRecord(self._handle, handle(stream))
 
     def hold(self, stream: Any = None) -> None:
         """What is queued on `stream` (default: CuPy's current one) from now on runs after this point."""
@@ -125,6 +128,17 @@ def handle(thing: Any) -> int:
     if not isinstance(number, int):
         raise CommError(f"expected a CUDA stream or event, got {type(thing).__name__}")
     return number
+
+
+def _adopted(array: Any) -> Any:
+    interface = array.__cuda_array_interface__
+    cuda, dtype, shape = load().cuda, np.dtype(interface["typestr"]), tuple(interface["shape"])
+    address, strides = interface["data"][0], interface.get("strides")
+    n_bytes = int(np.prod(shape)) * dtype.itemsize
+    memory = cuda.UnownedMemory(address, n_bytes, array, cuda.Device().id if address == 0 else -1)
+    if (stream := interface.get("stream")) is not None:
+        Point.now(0 if stream == LEGACY_STREAM else stream).hold()
+    return load().ndarray(shape, dtype, cuda.MemoryPointer(memory, 0), strides=strides)
 
 
 def pinned(n_bytes: int) -> np.ndarray:

@@ -1,0 +1,87 @@
+"""These tests run on every rank of an MPI job, on device buffers: tests/collectives/test_device.py starts the jobs.
+
+CuPy is the pretend one, whose streams work as late as CUDA's rules allow; with SCAFFE_TEST_CUPY=real it is CuPy itself
+(tests/gpu/test_collectives.py). Without a launcher nothing here is collected.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from collectives.launch import launched
+
+collect_ignore_glob = [] if launched() else ["test_*.py"]
+sys.path.insert(0, str(Path(__file__).parents[1] / "mpi"))  # reference.py
+IS_REAL = os.environ.get("SCAFFE_TEST_CUPY") == "real"
+
+if launched() and not IS_REAL:
+    from tests import pretend
+    from tests.pretend import memory
+
+    sys.modules.update(pretend.make())
+    memory.Memory.shared = True
+    pretend.settings.deferred = True
+
+KINDS = {  # what carries device buffers -> what the environment says while it is set up
+    "ipc": {},
+    "flags": {},
+    "staged": {"SCAFFE_CUDA_IPC": "0", "SCAFFE_CUDA_AWARE": "0"},
+    "aware": {"SCAFFE_CUDA_IPC": "0", "SCAFFE_CUDA_AWARE": "1"},
+}
+if IS_REAL:
+    from collectives.cuda.aware import is_cuda_aware  # a library that is not would read device memory as the host's
+
+    KINDS = KINDS if is_cuda_aware() else {kind: KINDS[kind] for kind in ("ipc", "flags", "staged")}
+_made = {}
+
+
+def make(kind):
+    """A communicator whose device buffers travel by `kind`; a peer that is missing for 30 s ends the job."""
+    from collectives import Communicator, device
+
+    communicator = Communicator.world(deadline=30)
+    communicator.install_excepthook()
+    device.use_by_rank(communicator.node_rank)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in KINDS[kind].items():
+            patch.setenv(name, value)
+        if kind == "flags" and communicator.rank == communicator.n_ranks - 1:
+            patch.setattr(device.load().cuda.runtime, "ipcGetEventHandle", _refused)
+        communicator.describe_device()
+    return communicator
+
+
+def _refused(event):
+    raise RuntimeError("events cannot be shared here")
+
+
+@pytest.fixture
+def communicator(request):
+    """One communicator for each kind that tests ask for, for the whole job; `ipc` where they ask for none."""
+    kind = getattr(request, "param", "ipc")
+    if kind not in KINDS:
+        pytest.skip("this MPI does not take device memory")
+    if kind not in _made:
+        _made[kind] = make(kind)
+    return _made[kind]
+
+
+@pytest.fixture
+def cp():
+    """CuPy, or what stands for it."""
+    import cupy
+
+    return cupy
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A failure on one rank ends the job on all of them: the others would wait for it."""
+    outcome = yield
+    report = outcome.get_result()
+    communicator = item.funcargs.get("communicator") if hasattr(item, "funcargs") else None
+    if report.failed and communicator is not None and communicator.n_ranks > 1:
+        sys.__stderr__.write(f"rank {communicator.rank}: {item.nodeid}\n{report.longreprtext}\n")
+        communicator.abort(1)

@@ -127,7 +127,7 @@ class InfogainLoss(LossLayer):
             message.ParseFromString(Path(source).read_bytes())
         except Exception as error:
             raise LayerError(f"cannot read an infogain matrix from {source}: {error}") from error
-        return np.array(message.double_data or message.data, self.context.dtype)
+        return self.context.kernels.to_device(np.array(message.double_data or message.data, self.context.dtype))
 
 
 def softmax(rows: np.ndarray) -> np.ndarray:

@@ -31,6 +31,7 @@ class Data(Layer):
         if self.context.open_feed is None:
             raise LayerError("needs the trainer to open its data source")
         self.feed = self.context.open_feed(self.param, self.context)
+        self._staging = self.context.kernels.staging(self.feed.next)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Tops as the feed's shapes."""
@@ -39,7 +40,7 @@ class Data(Layer):
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """The next batch."""
-        for blob, array in zip(top, self.feed.next()):
+        for blob, array in zip(top, self._staging.next()):
             if array.size != blob.n_elems or _logical(array) != tuple(blob.shape):
                 blob.reshape(_logical(array))  # images of their own shapes, one a batch
             blob.data_flat[:] = array.reshape(-1)

@@ -47,7 +47,7 @@ class Eltwise(Layer):
         elif self._operation != SUM:
             raise LayerError("works in place for SUM only")
         if self._operation == MAX:
-            self._winners = np.zeros(bottom[0].n_elems, np.int32)
+            self._winners = self.context.kernels.zeros(bottom[0].n_elems, np.int32)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Write the top."""

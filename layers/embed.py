@@ -16,6 +16,8 @@ from layers.neuron import refuse_gradient
 class Embed(Layer):
     """top[..., :] = weights[index] (+ bias); blobs: weights (input_dim, num_output), bias (num_output,)."""
 
+    host_only = True
+
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Declare weights and bias. Raises LayerError where a dimension is missing."""
         p = self.param.embed_param

@@ -21,6 +21,7 @@ class Hdf5Output(NoGradient):
 
     n_bottoms = (2, 2)
     n_tops = (0, 0)
+    host_only = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Open the file, emptied. Raises LayerError without h5py, a name, or leave to write."""

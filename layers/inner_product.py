@@ -42,8 +42,8 @@ class InnerProduct(Layer):
         m = bottom[0].count(0, self._axis)
         self._plan = self.context.kernels.inner_product(m, p.num_output, k, p.transpose, self.context.dtype)
         top[0].reshape((*bottom[0].shape[:self._axis], p.num_output))
-        self._plain = None if is_plain(bottom[0]) else np.empty(bottom[0].shape, self.context.dtype)
-        self._plain_top = None if is_plain(top[0]) else np.empty(top[0].shape, self.context.dtype)
+        self._plain = None if is_plain(bottom[0]) else self.context.xp.empty(bottom[0].shape, self.context.dtype)
+        self._plain_top = None if is_plain(top[0]) else self.context.xp.empty(top[0].shape, self.context.dtype)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """One matrix product."""

@@ -28,7 +28,7 @@ class Interp(Layer):
         wanted = [output_length(p, n, i, like) for i, n in enumerate(seen)]
         if min(*seen, *wanted) < 1:
             raise LayerError(f"cannot resize {tuple(seen)} to {tuple(wanted)}")
-        self.weights = [interpolation(n, -p.pad_beg, length, out, self.context.dtype)
+        self.weights = [self.context.kernels.to_device(interpolation(n, -p.pad_beg, length, out, self.context.dtype))
                         for n, length, out in zip(shape[2:], seen, wanted)]
         top[0].reshape((*shape[:2], *wanted))
 

@@ -72,6 +72,7 @@ class Layer:
     default_loss_weight: ClassVar[float] = 0.0  # of top 0; 1.0 makes it a loss layer
     auto_tops: ClassVar[bool] = False  # tops not named in the prototxt are made anonymously (losses)
     reshape_always: ClassVar[bool] = False  # top shapes depend on values: reshape before every forward
+    host_only: ClassVar[bool] = False  # beside a net on a device it runs on the host (user code, files, rare layers)
 
     def __init__(self, param: Any, context: Context) -> None:
         self.param, self.context = param, context

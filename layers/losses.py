@@ -59,7 +59,7 @@ class HingeLoss(LossLayer):
         scores = bottom[0].data.reshape(bottom[0].shape[0], -1)
         labels, _ = read_labels(bottom[1].data, scores.shape[1])
         self._signs = np.full_like(scores, -1)
-        self._signs[np.arange(len(labels)), labels] = 1
+        self._signs[self.context.xp.arange(len(labels)), labels] = 1
         self._margins = np.maximum(0, 1 - self._signs * scores)
         total = self._margins.sum() if self._norm() == L1 else np.square(self._margins).sum()
         top[0].data[...] = total / scores.shape[0]
@@ -99,12 +99,11 @@ class MultinomialLogisticLoss(LossLayer):
             gradient[place] = -self.weight(top) / (len(true) * true)
             bottom[0].diff[...] = gradient.reshape(bottom[0].shape)
 
-    @staticmethod
-    def _true(bottom: Sequence[Blob]) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+    def _true(self, bottom: Sequence[Blob]) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
         """Where the labels are in (items, classes), and the clamped probabilities there."""
         rows = bottom[0].data.reshape(bottom[0].shape[0], -1)
         labels, _ = read_labels(bottom[1].data, rows.shape[1])
-        place = np.arange(len(labels)), labels
+        place = self.context.xp.arange(len(labels)), labels
         return place, np.maximum(rows[place], rows.dtype.type(LEAST_PROBABILITY))
 
 

@@ -59,8 +59,8 @@ class MemoryData(Layer):
         if not len(self.data):
             raise LayerError("has no data yet: hand it over with set_input_arrays")
         batch = slice(self.at, self.at + self.shape[0])
-        top[0].data[...] = self.data[batch]
-        top[1].data[...] = self.labels[batch]
+        for blob, values in zip(top, (self.data, self.labels)):
+            blob.data[...] = self.context.kernels.to_device(values[batch], blob.dtype)
         self.at = batch.stop % len(self.data)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:

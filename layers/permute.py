@@ -43,7 +43,7 @@ class ShuffleChannel(Layer):
         group, shape = self.param.shuffle_channel_param.group, bottom[0].shape
         if len(shape) < 2 or group < 1 or shape[1] % group:
             raise LayerError(f"{group} groups do not divide the channels of {shape}")
-        self.places = np.arange(shape[1]).reshape(group, -1).T.ravel()
+        self.places = self.context.xp.arange(shape[1]).reshape(group, -1).T.ravel()
         top[0].reshape(shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

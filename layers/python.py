@@ -119,6 +119,7 @@ class Python(Layer):
     n_bottoms = (0, None)
     n_tops = (0, None)
     reshape_always = True
+    host_only = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Find the user's class, make one and set it up. Raises LayerError where it cannot be found."""

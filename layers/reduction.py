@@ -28,7 +28,7 @@ class Reduction(Layer):
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Reduce."""
         x = bottom[0].data
-        terms = {ASUM: np.abs, SUMSQ: np.square}.get(self.operation, np.asarray)(x)
+        terms = {ASUM: np.abs, SUMSQ: np.square}.get(self.operation, np.positive)(x)
         top[0].data[...] = self.coeff * terms.sum(axis=tuple(range(self.axis, x.ndim)))
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:

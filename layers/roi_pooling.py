@@ -22,6 +22,7 @@ class RoiPooling(Layer):
     """
 
     n_bottoms = (2, 2)
+    host_only = True
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top. Raises LayerError where shapes or sizes cannot be."""

@@ -33,10 +33,11 @@ class _Affine(Layer):
         if top[0] is not x:
             top[0].reshape(x.shape)
         keeps = top[0] is x and self._scale is not None
-        self._kept = Blob(x.shape, x.dtype, x.channels_last) if keeps else None
+        self._kept = self.context.blob(x.shape, x.channels_last) if keeps else None
         per_channel = x.ndim > 1 and self._spread == (1, x.shape[1], *(1,) * (x.ndim - 2))
         self._rows = Rows(x, 1) if per_channel and Rows(x, 1).is_view else None
-        self._ones, self._zeros = np.ones(factor.n_elems, x.dtype), np.zeros(factor.n_elems, x.dtype)
+        ones = self.context.xp.ones(factor.n_elems, factor.dtype)
+        self._ones, self._zeros = ones, 0 * ones
 
     def _bind(self, bottom: Sequence[Blob]) -> None:
         """Set ``_scale`` and ``_bias``."""
@@ -77,7 +78,7 @@ class _Affine(Layer):
         for blob, gradient in ((self._scale, products), (self._bias, sums)):
             if blob is None or id(blob) not in wanted:
                 continue
-            gradient = np.asarray(gradient).reshape(blob.shape)
+            gradient = self.context.xp.asarray(gradient).reshape(blob.shape)
             if len(bottom) > 1 and blob is bottom[1]:
                 blob.diff[...] = gradient
             else:

@@ -17,6 +17,7 @@ class BatchReindex(Layer):
     """Item n of the top is item index[n] of the bottom; the indices are bottom 1, of one axis."""
 
     n_bottoms = (2, 2)
+    host_only = True
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """As many items as indices. Raises LayerError for indices of more than one axis."""
@@ -52,6 +53,7 @@ class Filter(Layer):
     n_bottoms = (2, None)
     n_tops = (1, None)
     reshape_always = True
+    host_only = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Raises LayerError unless there is a top for each bottom but the selector."""

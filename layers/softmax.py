@@ -81,7 +81,7 @@ class SoftmaxWithLoss(LossLayer):
         self.context.kernels.softmax_rows(self._rows.data(bottom[0]), y)
         self._rows.put_data(y, self._output)
         labels, counts = read_labels(self._in_row_order(bottom[1]), y.shape[1], self._ignored)
-        right = np.maximum(y[np.arange(len(labels)), labels], FLOAT32_MIN)
+        right = np.maximum(y[self.context.xp.arange(len(labels)), labels], FLOAT32_MIN)
         self._divisor = normalizer(self._mode, self._n_outer, self._n_inner, int(counts.sum()))
         top[0].data[...] = -np.log(right, dtype=y.dtype)[counts].sum(dtype=np.float64) / self._divisor
 
@@ -99,7 +99,7 @@ class SoftmaxWithLoss(LossLayer):
         gx = self._rows.diff(x)
         gx[...] = self._rows.data(self._output)
         labels, counts = read_labels(self._in_row_order(bottom[1]), gx.shape[1], self._ignored)
-        gx[np.arange(len(labels)), labels] -= 1
+        gx[self.context.xp.arange(len(labels)), labels] -= 1
         gx *= self.weight(top) / self._divisor
         gx[~counts] = 0
         self._rows.put_diff(gx, x)

@@ -59,7 +59,8 @@ def _make_layer(param: Any, context: Context) -> Layer:
     if param.type == "Python":
         install_as_caffe()  # the user's module says `import caffe`
     try:
-        return layer_types.get(param.type)(param, context)
+        layer_type = layer_types.get(param.type)
+        return (context.kernels.on_host(layer_type) if layer_type.host_only else layer_type)(param, context)
     except KeyError as error:
         raise LayerError(error.args[0]) from error
 

@@ -10,8 +10,8 @@ import numpy as np
 from layers.kernels.onednn.library import OnednnError, library, reason
 from layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
 
-__all__ = ["convolution", "deconvolution", "describe", "inner_product", "lrn", "pooling", "set_threads", "staging",
-           "to_device", "to_host", "xp", "zeros"]
+__all__ = ["convolution", "deconvolution", "describe", "inner_product", "lrn", "on_host", "pooling", "set_threads",
+           "staging", "to_device", "to_host", "xp", "zeros"]
 
 describe = reason
 xp = np
@@ -38,6 +38,11 @@ def to_host(array: np.ndarray) -> np.ndarray:
 def to_device(array: Any, dtype: np.dtype | type | None = None) -> np.ndarray:
     """The array where the kernels can read it: itself, of that dtype if one is given."""
     return np.asarray(array, dtype)
+
+
+def on_host(layer_type: Any) -> Any:
+    """What makes a layer that runs on the host only: its type, as for every layer here."""
+    return layer_type
 
 
 class Staging:

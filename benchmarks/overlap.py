@@ -1,9 +1,14 @@
 """Time per iteration of the strategies on a net with CaffeNet's parameters; one rank a node of the cluster it runs on.
 
-    jobs/cluster.sh 4 1gbit -- python benchmarks/overlap.py [--batch N] [--iterations N] [STRATEGY:REDUCE[:BUCKET] ...]
+    jobs/cluster.sh 4 1gbit -- python benchmarks/overlap.py [--batch N] [--device SECONDS] [STRATEGY:REDUCE[:WIRE] ...]
 
-``wait`` is the time an iteration in which the root stood still for messages. Slowest rank; the ways run one after
-another, each with an iteration to set up first.
+Columns: seconds an iteration of the slowest rank; the root's seconds of messages and of waiting for them; of computing;
+`hidden`, the share of the hideable seconds that did not show. Hideable is what the best schedule hides with the same
+buckets, layers and messages (scaffe/schedule.py): layers are timed without messages beside them, each bucket's messages
+alone. The ways run one after another, each with an iteration to set up first; DummyData feeds them.
+
+With `--device S` the layers compute nothing and take S seconds by sleeping, shared out by their multiply-adds, a third
+of it forward: a node whose GPU computes, with the cores left to the messages.
 """
 
 from __future__ import annotations
@@ -14,8 +19,7 @@ import sys
 import time
 from argparse import Namespace
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
 
@@ -26,63 +30,152 @@ from layers.layer import TRAIN, Context  # noqa: E402
 from layers.random import Stream  # noqa: E402
 from scaffe import graph, log  # noqa: E402
 from scaffe.build import build_net  # noqa: E402
+from scaffe.net import Net  # noqa: E402
 from scaffe.proto import caffe_pb2  # noqa: E402
 from scaffe.proto.text import parse_text  # noqa: E402
+from scaffe.schedule import Traffic, hideable  # noqa: E402
 from scaffe.setup import load_kernels  # noqa: E402
 from scaffe.solver import Method, Solver  # noqa: E402
+from scaffe.summary import summarize  # noqa: E402
 
-WAYS = ("sc-b:mpi", "sc-b:auto", "sc-ob:auto", "sc-obr:mpi", "sc-obr:CB-2", "sc-obr:auto", "sc-rs:auto")
+WAYS = ("sc-b:mpi", "sc-b:auto", "sc-ob-naive:auto", "sc-ob:auto", "sc-obr:mpi", "sc-obr:CB-2", "sc-obr:auto",
+        "sc-obr:auto:bf16", "sc-rs:auto", "sc-rs:auto:bf16")
 SOLVER = 'base_lr: 1e-6 momentum: 0.9 lr_policy: "fixed"'
+MESSAGE_ROUNDS = 2
 
 
-def make_solver(how: str, batch: int, communicator: Communicator) -> Solver:
-    """CaffeNet with constant weights and one random batch; values do not change the time."""
-    strategy, reduce, *bucket = how.split(":")
-    text = prototxt("caffenet", batch).replace('type: "xavier"', 'type: "constant" value: 0.001')
-    message = parse_text(text, caffe_pb2.NetParameter)
-    net = build_net(graph.prepare(message, TRAIN), Context(TRAIN, load_kernels(1), rng=Stream(1)))
-    net.blobs["data"].data = np.random.default_rng(1).standard_normal(net.blobs["data"].shape, np.float32)
-    options = Namespace(bucket=bucket[0] if bucket else "auto")
+class Clock:
+    """Seconds that a net's layers take, each on its own."""
+
+    def __init__(self, net: Net) -> None:
+        self.forward, self.backward = [0.0] * len(net.nodes), [0.0] * len(net.nodes)
+        for index, node in enumerate(net.nodes):
+            node.layer.forward = self._timed(node.layer.forward, self.forward, index)
+            node.layer.forward_absorbed = self._timed(node.layer.forward_absorbed, self.forward, index)
+            node.layer.backward = self._timed(node.layer.backward, self.backward, index)
+
+    def clear(self) -> None:
+        """Forget what was counted."""
+        self.forward[:] = [0.0] * len(self.forward)
+        self.backward[:] = [0.0] * len(self.backward)
+
+    def _timed(self, call: Any, seconds: list[float], index: int) -> Any:
+        def timed(*args: Any) -> None:
+            started = time.perf_counter()
+            call(*args)
+            seconds[index] += time.perf_counter() - started
+
+        return timed
+
+
+def sleep_instead(net: Net, seconds: float) -> None:
+    """Let every layer take its part of the seconds by sleeping."""
+    work = [line.n_multiply_adds for line in summarize(net)]
+    for node, share in zip(net.nodes, (n / sum(work) for n in work)):
+        node.follower = None
+        node.layer.forward = lambda bottom, top, nap=seconds * share / 3: time.sleep(nap)
+        node.layer.backward = lambda top, propagate_down, bottom, nap=seconds * share * 2 / 3: time.sleep(nap)
+
+
+def make_solver(how: str, args: argparse.Namespace, communicator: Communicator) -> Solver:
+    """CaffeNet with constant weights and constant DummyData; values do not change the time."""
+    strategy, reduce, *wire = how.split(":")
+    text = prototxt("caffenet", args.batch).replace('type: "xavier"', 'type: "constant" value: 0.001')
+    text = text.replace('type: "Input"', 'type: "DummyData"').replace("input_param", "dummy_data_param")
+    net = build_net(graph.prepare(parse_text(text, caffe_pb2.NetParameter), TRAIN),
+                    Context(TRAIN, load_kernels(1), rng=Stream(1)))
+    if args.device:
+        sleep_instead(net, args.device)
+    options = Namespace(bucket=args.bucket, wire=wire[0] if wire else "")
     return Solver(parse_text(SOLVER, caffe_pb2.SolverParameter), net, [], communicator,
                   Method(strategy, reduce, options=options))
 
 
-def measure(how: str, args: argparse.Namespace, communicator: Communicator) -> tuple[float, float, float]:
-    """Seconds an iteration of the slowest rank, the root's seconds of waiting, and its seconds of computing."""
-    solver = make_solver(how, args.batch, communicator)
+def slowest(communicator: Communicator, seconds: list[float]) -> list[float]:
+    """Element by element the largest of the ranks' values."""
+    return [max(values) for values in zip(*communicator.allgather_objects(seconds))]
+
+
+def time_layers(args: argparse.Namespace, communicator: Communicator) -> tuple[list[float], list[float]]:
+    """Seconds of each layer's forward and backward while every rank computes and nobody sends."""
+    solver = make_solver("sc-b:auto", args, communicator)
+    solver.strategy.begin()
+    clock = Clock(solver.net)
+    solver.net.forward_backward()
+    clock.clear()
+    communicator.barrier()
+    for _ in range(args.iterations):
+        solver.net.forward_backward()
+    return tuple(slowest(communicator, [s / args.iterations for s in part])  # type: ignore[return-value]
+                 for part in (clock.forward, clock.backward))
+
+
+def time_messages(solver: Solver) -> list[Traffic]:
+    """Seconds of each bucket's messages while nobody computes."""
+    strategy, found = solver.strategy, []
+    for bucket in strategy.buckets.all:
+        seconds = []
+        for part in (strategy.parameters, strategy.gradients):
+            part.start_on(bucket.place).wait()
+            solver.communicator.barrier()
+            started = time.perf_counter()
+            for _ in range(MESSAGE_ROUNDS):
+                part.start_on(bucket.place).wait()
+            seconds.append((time.perf_counter() - started) / MESSAGE_ROUNDS)
+        found.append(Traffic(bucket.first_layer, *slowest(solver.communicator, seconds)))
+    return found
+
+
+def measure(how: str, args: argparse.Namespace, communicator: Communicator,
+            layers: tuple[list[float], list[float]]) -> dict[str, float]:
+    """The columns of one way."""
+    solver = make_solver(how, args, communicator)
     solver.strategy.begin()
     solver.step(1)
     solver.strategy.settle()
-    solver.timers.seconds.clear()
+    solver.timers.clear()
     communicator.barrier()
     start = time.perf_counter()
     solver.step(args.iterations)
     solver.strategy.settle()
-    seconds = max(communicator.allgather_objects(time.perf_counter() - start)) / args.iterations
+    seconds, = slowest(communicator, [(time.perf_counter() - start) / args.iterations])
     spent = {name: s / args.iterations for name, s in solver.timers.seconds.items()}
-    return seconds, spent.get("communication", 0.0), spent["forward"] + spent["backward"]
+    result = {"seconds": seconds, "messages": solver.timers.hidden()[0] / args.iterations,
+              "wait": spent.get("communication", 0.0), "compute": spent["forward"] + spent["backward"]}
+    if hasattr(solver.strategy.parameters, "start_on") and hasattr(solver.strategy.gradients, "start_on"):
+        traffic = time_messages(solver)
+        alone = sum(map(sum, layers)) + sum(b.down + b.up for b in traffic) + spent.get("update", 0.0)
+        result |= {"hideable": hideable(*layers, traffic)}
+        result |= {"hidden": (alone - seconds) / result["hideable"]}
+    return result
 
 
 def main() -> None:
     """Print a table of the ways asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("ways", nargs="*", metavar="STRATEGY:REDUCE[:BUCKET]", help="all if none is named")
+    parser.add_argument("ways", nargs="*", metavar="STRATEGY:REDUCE[:WIRE]", help="all if none is named")
     parser.add_argument("--batch", type=int, default=8, help="images a rank")
+    parser.add_argument("--bucket", default="auto", help="bytes, as train's -bucket")
+    parser.add_argument("--device", type=float, default=0.0, help="seconds of computing that leave the cores free")
     parser.add_argument("--iterations", type=int, default=3)
     args = parser.parse_args()
     communicator = Communicator.world()
     communicator.install_excepthook()
     log.silence(True)
+    layers = time_layers(args, communicator)
     if communicator.rank == 0:
-        print(f"# {communicator.n_ranks} ranks, CaffeNet, {args.batch} images a rank, {args.iterations} iterations")
-        print("how                 s/iteration   wait s  compute s   x first", flush=True)
+        print(f"# {communicator.n_ranks} ranks, CaffeNet, {args.batch} images a rank, {args.iterations} iterations; "
+              f"layers alone {sum(layers[0]):.3f} s forward, {sum(layers[1]):.3f} s backward")
+        print("how                 s/iteration messages s   wait s  compute s   x first hideable s  hidden", flush=True)
     first = 0.0
     for how in args.ways or WAYS:
-        seconds, wait, compute = measure(how, args, communicator)
+        row = measure(how, args, communicator, layers)
         gc.collect()
-        first = first or seconds
+        first = first or row["seconds"]
         if communicator.rank == 0:
-            print(f"{how:20s}{seconds:11.3f} {wait:8.3f} {compute:10.3f} {first / seconds:9.2f}", flush=True)
+            hidden = f"{row['hideable']:10.3f} {row['hidden']:7.1%}" if "hidden" in row else ""
+            print(f"{how:20s}{row['seconds']:11.3f} {row['messages']:10.3f} {row['wait']:8.3f} {row['compute']:10.3f} "
+                  f"{first / row['seconds']:9.2f} {hidden}", flush=True)
 
 
 if __name__ == "__main__":

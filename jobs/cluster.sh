@@ -43,12 +43,14 @@ build() {
     done
 }
 
-tear_down() {
-    local space pid
-    for space in $(ip netns list | awk '{print $1}' | grep "^$CLUSTER_ID[ns]" || true); do
-        for pid in $(ip netns pids "$space"); do kill "$pid" 2>/dev/null || true; done
-        ip netns del "$space" || true
+tear_down() { # a launcher that is asked to end waits for daemons that have ended before it: it is made to
+    local space signal spaces
+    spaces=$(ip netns list | awk '{print $1}' | grep "^$CLUSTER_ID[ns]" || true)
+    for signal in TERM KILL; do
+        for space in $spaces; do ip netns pids "$space" | xargs -r kill "-$signal" 2>/dev/null || true; done
+        [ -z "$(for space in $spaces; do ip netns pids "$space"; done)" ] || sleep 1
     done
+    for space in $spaces; do ip netns del "$space" || true; done
 }
 
 enter() { # NODE COMMAND...: run on a node, under its own host name and /dev/shm

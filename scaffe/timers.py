@@ -27,6 +27,11 @@ class Timers:
         self.record: Record | None = None
         self._open: list[float] = []  # seconds of inner activities, to be taken off the outer ones
 
+    def clear(self) -> None:
+        """Begin to count anew."""
+        self.seconds.clear()
+        self.behind = self.waited = 0.0
+
     @contextmanager
     def __call__(self, name: str, label: str = "") -> Iterator[None]:
         """Count the time of a with-block under the name; a record shows it by the label."""

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 from . import planners, wire
 from .call import Call
@@ -15,9 +16,12 @@ from .means import Means
 from .plan import Plan, Recv, Send, Step
 from .shared_levels import Group, above, require
 from .topology import Topology
+from .transport import TAG
 from .watch import Watch
 
 PLANS_KEPT = 1024
+TAGS = 32_000
+"""MPI promises tags up to 32,767."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,7 @@ class Engine:
             1: (Recv(0, *whole), Send(0, *whole)),
         }
         plan = Plan(self.comm.rank, self.comm.size, array.size, steps.get(self.comm.rank, ()))
+        means.transport.tag = TAG
         execution = Execution(plan, array, "sum", means.transport)
 
         def there_and_back() -> None:
@@ -108,6 +113,7 @@ class Engine:
         call = Call(group.topology, array.size, max(job.chunk_bytes // n_bytes_per_elem, 1), group.root)
         plan = planners.plan(job.collective, algorithm, rank, call)
         transport = self.means[job.place].transport
+        transport.tag = _tag(job)
         transport = transport.wired(half) if half else transport
         return Execution(plan, array, job.op, transport, group.ranks)
 
@@ -145,3 +151,8 @@ class Engine:
         except CommError as error:
             return str(error)
         return ""
+
+
+def _tag(job: Job) -> int:
+    """Messages of different calls do not meet: ranks whose calls differ wait, and are found out (see `dispute`)."""
+    return TAG + 1 + crc32(str(job).encode()) % TAGS

@@ -129,6 +129,7 @@ class _Transport:
     """One rank's messages over the network (see transport.Transport)."""
 
     def __init__(self, network: _Network, rank: int, operation: Operation) -> None:
+        self.tag = 0
         self._network, self._rank, self._operation = network, rank, operation
         self._slots: dict[int, np.ndarray] = {}
 

@@ -31,6 +31,9 @@ class Message(Protocol):
 class Transport(Protocol):
     """Makes messages from slices of one place's memory, and sums there."""
 
+    tag: int
+    """What the messages made from now on carry; messages of different tags never meet."""
+
     def address(self, array) -> int:
         """The array's first byte, which tells apart arrays that are alike."""
 
@@ -58,11 +61,12 @@ class HostTransport:
     """Host memory through any MPI: persistent point-to-point messages of bytes."""
 
     def __init__(self, comm, patient: bool = False) -> None:
-        """`comm`: mpi4py communicator whose messages with our tag are all ours. `patient`: waiting leaves the core to
+        """`comm`: mpi4py communicator whose point-to-point messages are all ours. `patient`: waiting leaves the core to
         whoever computes, instead of looking for the message all the time as MPI does."""
         from mpi4py import MPI
 
         self._comm, self._from_address, self._byte = comm, MPI.buffer.fromaddress, MPI.BYTE
+        self.tag = TAG
         self._patience = Patience() if patient else None
         self._scratch: dict[tuple[int, int], np.ndarray] = {}
 
@@ -89,11 +93,11 @@ class HostTransport:
 
     def sender(self, part: np.ndarray, peer: int) -> Message:
         """See Transport."""
-        return self._message(self._comm.Send_init([part, part.nbytes, self._byte], peer, TAG))
+        return self._message(self._comm.Send_init([part, part.nbytes, self._byte], peer, self.tag))
 
     def receiver(self, part: np.ndarray, peer: int) -> Message:
         """See Transport."""
-        return self._message(self._comm.Recv_init([part, part.nbytes, self._byte], peer, TAG))
+        return self._message(self._comm.Recv_init([part, part.nbytes, self._byte], peer, self.tag))
 
     def combiner(self, own: np.ndarray, received: np.ndarray, op: str) -> Callable[[], object]:
         """See Transport."""

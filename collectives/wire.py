@@ -60,7 +60,7 @@ class WireTransport:
         """`inner` carries the packed words; the object serves one plan."""
         from . import wire_kernels
 
-        self._inner, self._kernels = inner, wire_kernels
+        self._inner, self._kernels, self.tag = inner, wire_kernels, inner.tag
         self._is_brain = wire == "bf16"
         self._flat = np.empty(0, np.float32)
         self._packed = np.empty(0, np.uint16)

@@ -28,10 +28,11 @@ class AwareTransport:
     """Device memory through an MPI that takes it (see transport.Transport)."""
 
     def __init__(self, comm: Any, lane: Lane, patient: bool) -> None:
-        """`comm`: mpi4py communicator whose messages with our tag are all ours; `patient`: waits sleep."""
+        """`comm`: mpi4py communicator whose point-to-point messages are all ours; `patient`: waits sleep."""
         from mpi4py import MPI
 
         self._comm, self._from_address, self._byte = comm, MPI.buffer.fromaddress, MPI.BYTE
+        self.tag = TAG
         self._lineups = Lineups(lane, patient)
         self._memory: dict[tuple[object, ...], Any] = {}
 
@@ -67,7 +68,7 @@ class AwareTransport:
         return kernels().elementwise(f"combine_{own.dtype.name}_{op}", own, received)
 
     def _request(self, make: Callable[..., Any], part: Span, peer: int) -> Any:
-        return make([self._from_address(part.address, part.nbytes), part.nbytes, self._byte], peer, TAG)
+        return make([self._from_address(part.address, part.nbytes), part.nbytes, self._byte], peer, self.tag)
 
 
 class StagedTransport(AwareTransport):

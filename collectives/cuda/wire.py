@@ -21,7 +21,7 @@ class DeviceWire:
 
     def __init__(self, inner: Transport, wire: str) -> None:
         """`inner` carries the packed words; the object serves one plan."""
-        self._inner, self._wire = inner, wire
+        self._inner, self._wire, self.tag = inner, wire, inner.tag
         self._flat = self._packed = Span(0, 0, WORD)
         self._memory: Any = None
 

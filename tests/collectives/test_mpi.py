@@ -4,6 +4,7 @@ MPIRUN and MPI_PYTHON choose another MPI: `MPIRUN=.venv-mpich/bin/mpirun MPI_PYT
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -77,6 +78,30 @@ if r: r.wait()
     lines = [line for line in result.stderr.splitlines() if line.startswith("rank 0")]
     assert len(lines) == 1
     assert "for rank 1" in lines[0]
+
+
+@pytest.mark.parametrize(("one", "other"), [
+    ("c.reduce(x[:100], algorithm='C')", "c.reduce(x[:150], algorithm='C')"),
+    ("c.bcast(x, root=0, algorithm='B')", "c.bcast(x, root=1, algorithm='B')"),
+    ("c.ireduce(x, algorithm='M').wait()", "c.iallreduce(x, algorithm='C').wait()"),
+    ("c.allreduce(x, algorithm='mpi')", "c.bcast(x[:7], algorithm='mpi')"),
+])
+def test_calls_that_differ_though_all_are_known_end_the_job(one, other):
+    """After ranks have made both calls together, one makes the other call; the deadline is far away."""
+    body = f"""
+for _ in range(2):
+    {one}; {other}
+if c.rank == 2: {other}
+else: {one}
+c.barrier()
+"""
+    started = time.monotonic()
+    result = job(3, ["-c", PRELUDE + body])
+    assert result.returncode != 0
+    assert time.monotonic() - started < 60
+    lines = [line for line in result.stderr.splitlines() if line.startswith("ranks disagree: ")]
+    assert len(lines) == 1
+    assert re.match(r"ranks disagree: rank 0 has \w+ of \d+ x .*, rank 2 has \w+ of \d+ x ", lines[0])
 
 
 def test_a_killed_rank_ends_the_job():

@@ -35,6 +35,8 @@ def test_conversions(wire):
 class Recorder:
     """A transport that sends nothing and keeps the lengths of its messages."""
 
+    tag = 0
+
     def __init__(self):
         self.n_bytes = []
 

@@ -34,7 +34,8 @@ def build_net(message: Any, context: Context, trained: Net | None = None) -> Net
     params = _find_params(nodes)
     _plan_backward(nodes, params, message.force_backward)
     _find_followers(nodes)
-    net = Net(message.name, context, nodes, blobs, FlatParams([] if trained else params, context.dtype))
+    flat = FlatParams([] if trained else params, context.param_dtype, context.kernels.zeros)
+    net = Net(message.name, context, nodes, blobs, flat)
     if trained:
         net.share_trained_layers(trained)
         _share_within(params)

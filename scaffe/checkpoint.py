@@ -32,6 +32,7 @@ def save_checkpoint(solver: Solver) -> None:
     Raises:
         UserError: the files cannot be written; what was there before is left as it was.
     """
+    solver.check_losses()
     solver.strategy.settle()
     histories = solver.strategy.histories()
     streams = solver.communicator.gather_objects(solver.net.context.rng.to_bytes(), ROOT)

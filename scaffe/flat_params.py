@@ -45,17 +45,19 @@ class FlatParams:
 
     Args:
         params: the learnable blobs in layer order.
+        dtype: their element type.
+        zeros: gives memory, the backend's.
     """
 
-    def __init__(self, params: list[Param], dtype: np.dtype) -> None:
-        self.params = params
+    def __init__(self, params: list[Param], dtype: np.dtype, zeros: Allocate = np.zeros) -> None:
+        self.params, self.zeros = params, zeros
         starts, self.n_elems = offsets([p.blob.n_elems for p in params])
         self.slices = [slice(s, s + p.blob.n_elems) for s, p in zip(starts, params)]
         self.dtype = np.dtype(dtype)
         self._layers: dict[int, list[Param]] = {}
         for param in params:
             self._layers.setdefault(param.layer_index, []).append(param)
-        self.move(np.zeros)
+        self.move(zeros)
 
     def move(self, allocate: Allocate) -> None:
         """Take new flat buffers from ``allocate`` (n_elems, dtype → zeroed flat array) and move the values there.

@@ -62,9 +62,9 @@ class Node:
             if weight:
                 top.diff_flat[:] = weight
 
-    def loss(self) -> float:
-        """This layer's share of the net's loss, from its tops as they are."""
-        return sum(weight * float(top.data_flat.sum(dtype=np.float64))
+    def loss(self) -> Any:
+        """This layer's share of the net's loss, from its tops as they are; on a device a number that is still there."""
+        return sum(weight * top.data_flat.sum(dtype=np.float64)
                    for top, weight in zip(self.tops, self.loss_weights) if weight)
 
 
@@ -92,8 +92,11 @@ class Net:
         self.output_names = sorted(_unused(nodes))
 
     # -- running -------------------------------------------------------------------------------------------
-    def forward(self, start: int = 0, end: int | None = None) -> float:
-        """Run layers start..end (inclusive; None is the last). Returns their loss."""
+    def forward(self, start: int = 0, end: int | None = None) -> Any:
+        """Run layers start..end (inclusive; None is the last).
+
+        Returns their loss: a float, or on a device a number that ``float`` waits for.
+        """
         last = len(self.nodes) - 1 if end is None else end
         loss, absorbed = 0.0, -1
         for index in range(start, last + 1):
@@ -110,7 +113,7 @@ class Net:
                 loss += node.loss()
             for hook in self.after_forward:
                 hook(index)
-        return loss
+        return self.context.kernels.scalar(loss)
 
     def _forward_one(self, node: Node, last: int) -> int:
         """Forward one layer, with its follower where nobody looks in between. Returns the follower run, or -1."""
@@ -139,7 +142,7 @@ class Net:
             for hook in self.after_backward:
                 hook(index)
 
-    def forward_backward(self) -> float:
+    def forward_backward(self) -> Any:
         """One forward and one backward over the whole net. Returns the loss."""
         loss = self.forward()
         self.backward()

@@ -75,12 +75,13 @@ class Solver:
         self.iteration = 0
         self.stopping = False  # set by an observer on all ranks at once: end after this iteration
         self.timers = Timers()
+        self._unchecked: list[Any] = []
         self.observers: list[Observer] = []
         learning_rate(param, 0)  # an unknown policy shows before hours of training
         net.params.move(communicator.alloc)
         for test_net in test_nets:
             test_net.share_trained_layers(net)
-        self.updater = Updater(param, net.params)
+        self.updater = Updater(param, net.params, net.context.kernels)
         self.strategy = self._make_strategy(self.method)
 
     def _make_strategy(self, method: Method) -> Strategy:
@@ -117,21 +118,27 @@ class Solver:
         while self.iteration < end and not self.stopping:
             self._tell("before_iteration")
             loss = self.strategy.iterate()
-            self._check(loss)
+            self._unchecked.append(loss)
+            if len(self._unchecked) >= self.net.context.kernels.CHECK_EVERY:
+                self.check_losses()
             rate = learning_rate(self.param, self.iteration)
             self._tell("gradients_ready", loss, rate)
             self.strategy.apply(rate, self.iteration)
             self.iteration += 1
             self._tell("after_iteration")
+        self.check_losses()
 
     def _tell(self, event: str, *values: float) -> None:
         for observer in self.observers:
             getattr(observer, event)(self, *values)
 
-    def _check(self, loss: float) -> None:
-        if not math.isfinite(loss) and not self.method.allow_nan:
-            raise UserError(f"iteration {self.iteration}: the loss is {loss} on rank {self.communicator.rank}; "
-                            "lower base_lr, or go on with -allow-nan")
+    def check_losses(self) -> None:
+        """Look at the losses since last time, which a device lets wait. Raises UserError for one that is no number."""
+        losses, self._unchecked = [float(loss) for loss in self._unchecked], []
+        for back, loss in enumerate(reversed(losses)):
+            if not math.isfinite(loss) and not self.method.allow_nan:
+                raise UserError(f"iteration {self.iteration - back}: the loss is {loss} on rank "
+                                f"{self.communicator.rank}; lower base_lr, or go on with -allow-nan")
 
     def mean_over_ranks(self, values: list[float], n_parts: int | None = None) -> list[float]:
         """Sums of the ranks' values divided by n_parts (the number of ranks unless given); called by all ranks."""

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from math import sqrt
 from typing import Any
 
-import numpy as np
-
+from layers.kernels import cpu
+from layers.kernels.updates import Segment
 from scaffe.errors import UserError
-from scaffe.flat_params import FlatParams, Param
+from scaffe.flat_params import FlatParams
 from scaffe.update_rules import Hyper, UpdateRule, update_rules
 
 DECAY_KINDS = ("L2", "L1")
@@ -21,8 +21,10 @@ class Updater:
     Args:
         param: the SolverParameter message.
         params: the net's flat buffers.
+        kernels: the backend that they belong to.
 
     Attributes:
+        gradient_scale: factor on every gradient, what undoes a scaled loss.
         keeps_step: whether updates leave in the diffs what they took off the parameters, as Caffe's do; for those who
             look at diffs after an update (``snapshot_diff``, pycaffe). It costs one more write of the buffer.
 
@@ -30,8 +32,9 @@ class Updater:
         UserError: unknown solver type or regularization.
     """
 
-    def __init__(self, param: Any, params: FlatParams) -> None:
-        self.param, self.params = param, params
+    def __init__(self, param: Any, params: FlatParams, kernels: Any = cpu) -> None:
+        self.param, self.params, self.kernels = param, params, kernels
+        self.gradient_scale = 1.0
         self.keeps_step = bool(param.snapshot_diff)
         try:
             self.rule: UpdateRule = update_rules.get(param.type or "SGD")(param)
@@ -39,7 +42,8 @@ class Updater:
             raise UserError(error.args[0]) from error
         if param.regularization_type not in DECAY_KINDS:
             raise UserError(f"regularization_type {param.regularization_type!r} is unknown; known: L1, L2")
-        self.histories = [np.zeros(params.n_elems, params.dtype) for _ in range(self.rule.n_histories)]
+        self.histories = [params.zeros(params.n_elems, params.dtype) for _ in range(self.rule.n_histories)]
+        self._plans: dict[tuple[int, int], Any] = {}
 
     def update(self, rate: float, iteration: int, n_ranks: int = 1, interval: slice | None = None,
                sum_of_squares: float | None = None) -> None:
@@ -52,29 +56,32 @@ class Updater:
             interval: the part of the buffers to update (None: all).
             sum_of_squares: of the whole summed gradient, where this rank holds only an interval of it.
         """
-        mean = 1.0 / n_ranks
-        scale = mean * self._clip(mean, sum_of_squares) / self.param.iter_size
-        l1 = self.param.regularization_type == "L1"
-        for param, place in self._parts(interval):
-            hyper = Hyper(rate * param.lr_mult, self.param.weight_decay * param.decay_mult, l1, scale, iteration,
-                          self.keeps_step)
-            self.rule.update(self.params.data[place], self.params.diff[place], [h[place] for h in self.histories],
-                             hyper)
+        mean = self.gradient_scale / n_ranks
+        hyper = Hyper(rate, self.param.weight_decay, self.param.regularization_type == "L1",
+                      mean / self.param.iter_size, iteration, self.keeps_step)
+        factor = self._clip(mean, sum_of_squares)
+        self._plan(interval).run(self.params.data, self.params.diff, self.histories, hyper, factor)
 
-    def _parts(self, interval: slice | None) -> Iterator[tuple[Param, slice]]:
+    def _plan(self, interval: slice | None) -> Any:
+        whole = interval or slice(0, self.params.n_elems)
+        key = whole.start, whole.stop
+        if key not in self._plans:
+            self._plans[key] = self.kernels.update_plan(self.rule, list(self._segments(whole)))
+        return self._plans[key]
+
+    def _segments(self, whole: slice) -> Iterator[Segment]:
         for param, place in zip(self.params.params, self.params.slices):
-            if interval is not None:
-                place = slice(max(place.start, interval.start), min(place.stop, interval.stop))
+            start, stop = max(place.start, whole.start), min(place.stop, whole.stop)
             frozen = not param.lr_mult and not (self.rule.learns_frozen and self.param.weight_decay * param.decay_mult)
-            if not frozen and place.start < place.stop:
-                yield param, place
+            if not frozen and start < stop:
+                yield Segment(start, stop, param.lr_mult, param.decay_mult)
 
-    def _clip(self, mean: float, sum_of_squares: float | None) -> float:
+    def _clip(self, mean: float, sum_of_squares: float | None) -> Any:
         """The factor that brings the norm of the mean gradient down to clip_gradients."""
         limit = self.param.clip_gradients
         if limit < 0:
             return 1.0
         if sum_of_squares is None:
-            sum_of_squares = float(np.dot(self.params.diff, self.params.diff))
+            return self.kernels.clip_factor(self.params.diff, limit, mean)
         norm = sqrt(sum_of_squares) * mean
         return limit / norm if norm > limit else 1.0

@@ -9,13 +9,18 @@ import numpy as np
 
 from layers.kernels.onednn.library import OnednnError, library, reason
 from layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
+from layers.kernels.updates import UpdatePlan, clip_factor
 
-__all__ = ["convolution", "deconvolution", "describe", "inner_product", "lrn", "on_host", "pooling", "set_threads",
-           "staging", "to_device", "to_host", "xp", "zeros"]
+__all__ = ["CHECK_EVERY", "clip_factor", "convolution", "deconvolution", "describe", "inner_product", "lrn", "on_host",
+           "pooling", "scalar", "set_threads", "staging", "synchronize", "to_device", "to_host", "update_plan", "xp",
+           "zeros"]
 
 describe = reason
 xp = np
 zeros = np.zeros
+scalar = float
+update_plan = UpdatePlan
+CHECK_EVERY = 1  # iterations between two looks at the loss: a look costs nothing here
 _limits: list[Any] = []  # keeps the thread limits in force
 
 
@@ -38,6 +43,10 @@ def to_host(array: np.ndarray) -> np.ndarray:
 def to_device(array: Any, dtype: np.dtype | type | None = None) -> np.ndarray:
     """The array where the kernels can read it: itself, of that dtype if one is given."""
     return np.asarray(array, dtype)
+
+
+def synchronize() -> None:
+    """Wait for the kernels: they have ended when they return."""
 
 
 def on_host(layer_type: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from typing import Any
 
 from scaffe.log import info
 from scaffe.observers.outputs import log_outputs, values_of
@@ -15,7 +16,7 @@ class Display(Observer):
 
     def begin(self, solver: Solver) -> None:
         """See Observer."""
-        self._losses: deque[float] = deque(maxlen=max(solver.param.average_loss, 1))
+        self._losses: deque[Any] = deque(maxlen=max(solver.param.average_loss, 1))
         self._last = (solver.iteration, time.perf_counter())
 
     def gradients_ready(self, solver: Solver, loss: float, rate: float) -> None:
@@ -24,7 +25,7 @@ class Display(Observer):
         display, iteration = solver.param.display, solver.iteration
         if not display or iteration % display:
             return
-        mine = [sum(self._losses) / len(self._losses), *values_of(solver.net)]
+        mine = [float(sum(self._losses)) / len(self._losses), *values_of(solver.net)]
         smoothed, *outputs = solver.mean_over_ranks(mine)
         info(f"Iteration {iteration} ({self._pace(iteration, display)}), loss = {smoothed:g}")
         log_outputs(solver.net, outputs, "Train")
@@ -43,5 +44,5 @@ class Display(Observer):
         if display and solver.iteration % display == 0 and not solver.stopping:
             loss = solver.net.forward()
             self._losses.append(loss)
-            smoothed, = solver.mean_over_ranks([sum(self._losses) / len(self._losses)])
+            smoothed, = solver.mean_over_ranks([float(sum(self._losses)) / len(self._losses)])
             info(f"Iteration {solver.iteration}, loss = {smoothed:g}")

@@ -10,7 +10,8 @@ from scaffe.net import Net
 
 def values_of(net: Net) -> list[float]:
     """All elements of all outputs, in the order that they are logged."""
-    return [float(v) for _, blob, _ in net.outputs() for v in blob.data.reshape(-1)]
+    to_host = net.context.kernels.to_host
+    return [float(v) for _, blob, _ in net.outputs() for v in to_host(blob.data).reshape(-1)]
 
 
 def output_lines(net: Net, values: Sequence[float]) -> Iterator[str]:

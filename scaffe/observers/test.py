@@ -40,5 +40,5 @@ class Test(Observer):
         for _ in range(rank, n_iterations, n_ranks):
             total_loss += net.forward()
             sums = [s + v for s, v in zip(sums, values_of(net))]
-        loss, *values = solver.mean_over_ranks([total_loss, *sums], n_iterations)
+        loss, *values = solver.mean_over_ranks([float(total_loss), *sums], n_iterations)
         return values, loss

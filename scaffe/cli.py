@@ -11,6 +11,8 @@ import sys
 import traceback
 from pathlib import Path
 
+from scaffe import glog
+
 USAGE = "usage: [mpirun -np N] python -m scaffe COMMAND [-flag value ...]"
 
 
@@ -26,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
         hint = f"did you mean {near[0]}?" if near else "python -m scaffe help lists them"
         return fail(f"unknown command {argv[0]!r}; {hint}", 2)
     try:
-        return importlib.import_module(f"scaffe.commands.{name}").main(argv[1:]) or 0
+        return importlib.import_module(f"scaffe.commands.{name}").main(glog.take(argv[1:])) or 0
     except (ValueError, OSError, MemoryError) as error:
         return fail(one_line(error), 1, error)
 

@@ -26,6 +26,11 @@ class Flags(argparse.ArgumentParser):
         self.add_argument(*spellings, dest=name, default=default, type=kind, choices=choices, help=shown,
                           metavar=name.upper())
 
+    def pass_over(self, *names: str) -> None:
+        """Take flags that Caffe's program knows and this command of it does not use, as Caffe does."""
+        for name in names:
+            self.add_argument(f"-{name}", f"--{name}", help=argparse.SUPPRESS)
+
     def count(self, name: str, help: str) -> None:
         """Add a flag whose value is a number from 0 on, 0 unless given."""
         self.flag(name, 0, help, kind=_count)

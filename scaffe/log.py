@@ -1,14 +1,22 @@
-"""Caffe's log: lines in glog's form on standard error, written by rank 0."""
+"""Caffe's log: lines in glog's form on standard error, and in a file where one is wanted, written by rank 0."""
 
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import time
 from pathlib import Path
 from types import ModuleType
+from typing import TextIO
+
+INFO, WARNING, ERROR = 0, 1, 2
+LEAST = os.environ.get("GLOG_minloglevel", "")  # noqa: SIM112 - its real name
 
 _quiet = False
+_least = int(LEAST) if LEAST.isdecimal() else INFO
+_folder = os.environ.get("GLOG_log_dir", "")  # noqa: SIM112
+_file: TextIO | None = None
 
 
 def silence(quiet: bool) -> None:
@@ -17,16 +25,28 @@ def silence(quiet: bool) -> None:
     _quiet = quiet
 
 
+def set_level(least: int) -> None:
+    """Write lines of this level (INFO, WARNING, ERROR) and above; ``GLOG_minloglevel`` sets it at the start."""
+    global _least
+    _least = least
+
+
+def keep_in(folder: str) -> None:
+    """Write the lines to a file of this folder too, under the name that glog gives it; ``caffe.INFO`` links to it."""
+    global _folder
+    _folder = folder
+
+
 def info(message: str) -> None:
     """A line like ``I1121 02:44:01.123456 4711 solver.py:60] message``."""
-    if not _quiet:
-        write(f"{_prefix('I')}{message}\n")
+    if not _quiet and _least <= INFO:
+        _put(f"{_prefix('I')}{message}\n")
 
 
 def warning(message: str) -> None:
     """The same with W for a warning."""
-    if not _quiet:
-        write(f"{_prefix('W')}{message}\n")
+    if not _quiet and _least <= WARNING:
+        _put(f"{_prefix('W')}{message}\n")
 
 
 def write(text: str) -> None:
@@ -38,6 +58,26 @@ def write(text: str) -> None:
 def clear_line() -> str:
     """What wipes a live progress line off a terminal; nothing in a file."""
     return "\r\x1b[K" if sys.stderr.isatty() else ""
+
+
+def _put(text: str) -> None:
+    write(text)
+    if _folder:
+        _log_file().write(text)
+
+
+def _log_file() -> TextIO:
+    """The file of ``keep_in``, opened when the first line comes. Raises OSError."""
+    global _file
+    if _file is None:
+        started = time.strftime("%Y%m%d-%H%M%S")
+        user = os.environ.get("USER") or os.getuid()
+        name = f"caffe.{socket.gethostname()}.{user}.log.INFO.{started}.{os.getpid()}"
+        _file = (Path(_folder) / name).open("w", buffering=1)  # line by line: people watch it
+        link = Path(_folder) / "caffe.INFO"
+        link.unlink(missing_ok=True)
+        link.symlink_to(name)
+    return _file
 
 
 def _prefix(level: str) -> str:
@@ -52,8 +92,8 @@ class _Log(ModuleType):
     """Callable, because pycaffe has a function ``log`` where this module is: ``scaffe.log("...")``."""
 
     def __call__(self, message: str) -> None:
-        if not _quiet:
-            write(f"{_prefix('I')}{message}\n")
+        if not _quiet and _least <= INFO:
+            _put(f"{_prefix('I')}{message}\n")
 
 
 sys.modules[__name__].__class__ = _Log

@@ -11,6 +11,16 @@ from scaffe.log import info
 from scaffe.net import Net, Node
 
 
+def initial_weights(given: str, param: Any) -> list[str]:
+    """Files of weights that a run starts from: those of the command line, else those of the solver's ``weights``.
+
+    Args:
+        given: paths with commas between, or none.
+        param: the SolverParameter.
+    """
+    return [path for paths in ([given] if given else param.weights) for path in paths.split(",") if path]
+
+
 def load_weights(net: Net, path: str | Path) -> None:
     """Copy the layers of a ``.caffemodel`` (or ``.caffemodel.h5``) that the net has, by name.
 

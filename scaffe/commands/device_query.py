@@ -18,6 +18,7 @@ def main(argv: list[str]) -> int:
     """``device_query [-gpu 0]``. Returns the exit code."""
     flags = Flags("device_query", __doc__ or "")
     flags.flag("gpu", "", "GPUs that must be there, with commas between, or all")
+    flags.pass_over("solver", "model", "weights", "iterations", "phase")
     options = flags.parse_args(argv)
     gpus = gpu_names()
     missing = [word for word in options.gpu.split(",") if word and word != "all" and

@@ -25,6 +25,7 @@ def main(argv: list[str]) -> int:
     flags.flag("threads", 0, "compute threads a rank; 0 shares the node's cores out")
     flags.flag("gpu", "", "GPUs to use")
     flags.count("skip_bad_records", "unreadable records to pass over; the next good one stands in")
+    flags.pass_over("solver", "phase", "snapshot", "sigint_effect", "sighup_effect")
     options = flags.parse_args(argv)
     for name in ("model", "weights"):
         if not getattr(options, name):

@@ -25,6 +25,7 @@ def main(argv: list[str]) -> int:
     flags.flag("stage", "", "the net state's stages, with commas between")
     flags.flag("threads", 0, "compute threads a rank; 0 shares the node's cores out")
     flags.flag("gpu", "", "GPUs to use")
+    flags.pass_over("solver", "snapshot", "sigint_effect", "sighup_effect")
     options = flags.parse_args(argv)
     if not options.model:
         flags.error("needs -model")

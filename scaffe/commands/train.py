@@ -21,7 +21,7 @@ from scaffe.observers.test import Test
 from scaffe.observers.timeline import Timeline
 from scaffe.solver import Solver
 from scaffe.training import build_solver, images_per_pass
-from scaffe.weights import load_weights
+from scaffe.weights import initial_weights, load_weights
 
 
 def main(argv: list[str]) -> int:
@@ -48,6 +48,7 @@ def main(argv: list[str]) -> int:
     flags.flag("allow_nan", False, "go on when the loss is not finite")
     flags.flag("timeline", "", "a file for a trace of what every rank does when (Chrome, Perfetto, plot)")
     flags.flag("gpu", "", "GPUs to use")
+    flags.pass_over("model", "phase", "iterations")
     options = flags.parse_args(argv)
     if not options.solver:
         flags.error("needs -solver")
@@ -89,6 +90,6 @@ def _start_from(solver: Solver, param: Any, options: Namespace) -> None:
     if state:
         restore_checkpoint(solver, state)
         return
-    for path in filter(None, options.weights.split(",")):
+    for path in initial_weights(options.weights, param):
         info(f"Finetuning from {path}")
         load_weights(solver.net, path)

@@ -111,10 +111,10 @@ def layer_type_list() -> list[str]:
 
 
 def init_log(level: int = 0, stderr: bool = True) -> None:
-    """Log on standard error; a level above 0 writes nothing."""
-    from scaffe.log import silence
+    """Log on standard error from a level on: 0 all, 1 warnings, 2 errors; without ``stderr``, errors alone."""
+    from scaffe import log
 
-    silence(level > 0)
+    log.set_level(level if stderr else log.ERROR)
 
 
 class Timer:

@@ -17,6 +17,7 @@ from scaffe.observers.test import Test
 from scaffe.pycaffe import process
 from scaffe.pycaffe.net import Net
 from scaffe.training import NetMaker
+from scaffe.weights import initial_weights, load_weights
 
 OPTIONS = {"level": 0, "stage": "", "scal": "strong", "readers": 1}
 
@@ -59,6 +60,8 @@ class Solver:
                          communicator.n_ranks)
         net = together(communicator, maker.train_net)
         tests = together(communicator, lambda: maker.test_nets(net))
+        for path in initial_weights("", self.param):
+            load_weights(net, path)
         built = solver.Solver(self.param, net, tests, communicator, solver.Method(allow_nan=allow_nan), maker.shares)
         built.updater.keeps_step = True  # scripts look at params' diffs after a step
         return built

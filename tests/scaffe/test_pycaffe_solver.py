@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import scaffe as caffe
+from scaffe import cli
 from tests.scaffe.pycaffe_nets import LEARNING
 from tests.scaffe.runs import MPIRUN, ROOT
 
@@ -72,6 +73,19 @@ def test_snapshot_and_restore(solver_file, tmp_path):
     again.solve(str(tmp_path / "run_iter_3.solverstate"))
     assert again.iter == 6
     np.testing.assert_array_equal(weights(again), weights(solver))
+
+
+def test_the_solver_may_name_weights_to_start_from(solver_file, tmp_path):
+    solver = caffe.SGDSolver(solver_file)
+    weights(solver)[...] = 7
+    solver.net.save(str(tmp_path / "w.caffemodel"))
+    with (tmp_path / "solver.prototxt").open("a") as file:
+        file.write(f'weights: "{tmp_path}/w.caffemodel"\n')
+    assert (weights(caffe.SGDSolver(solver_file)) == 7).all()
+    assert cli.main(["train", "-solver", solver_file]) == 0
+    with (tmp_path / "solver.prototxt").open("a") as file:
+        file.write('weights: "none.caffemodel"\n')
+    assert cli.main(["train", "-solver", solver_file]) == 1
 
 
 def test_a_state_in_hdf5_is_found_without_its_ending(solver_file, tmp_path):
@@ -158,3 +172,15 @@ def test_ranks_train_together(databases, tmp_path):
     for rank in ("0", "1"):
         net = caffe.Net(str(tmp_path / "net.prototxt"), caffe.TRAIN, weights=str(tmp_path / rank))
         np.testing.assert_allclose(net.params["ip"][0].data, weights(alone), rtol=1e-4, atol=1e-6)
+
+
+def test_the_log_starts_at_a_level(solver_file, capfd):
+    try:
+        for level, stderr, lines in ((0, True, 2), (1, True, 1), (2, True, 0), (0, False, 0)):
+            caffe.init_log(level, stderr)
+            capfd.readouterr()
+            caffe.log("a line")
+            caffe.log.warning("a warning")
+            assert len(capfd.readouterr().err.splitlines()) == lines
+    finally:
+        caffe.init_log(0)

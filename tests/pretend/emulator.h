@@ -282,6 +282,7 @@ template <class T> static T atomicCAS(T* at, T expected, T value) { T old = *at;
 template <class T> static T __ldg(const T* at) { return *at; }
 template <class T, class U> static constexpr auto max(T a, U b) -> decltype(a + b) { return a > b ? a : b; }
 template <class T, class U> static constexpr auto min(T a, U b) -> decltype(a + b) { return a < b ? a : b; }
+static inline float rsqrt(float x) { return 1 / sqrtf(x); }
 static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 static inline double rsqrt(double x) { return 1 / sqrt(x); }
 #define __expf expf  // the C library declares such names of its own

@@ -1,0 +1,142 @@
+"""The GPU's kernels: cuDNN and cuBLAS where they have one, else our own; the names and signatures of the CPU's.
+
+Arrays are CuPy's, in storage order, contiguous. Beside half types (float16, bfloat16) weights, biases, their gradients
+and numbers per channel are float32. Everything is queued on the current stream; nothing here makes the host wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
+
+__all__ = ["CHECK_EVERY", "PLACE", "clip_factor", "configure", "convolution", "deconvolution", "describe",
+           "inner_product", "lrn", "on_host", "pooling", "scalar", "set_threads", "synchronize", "to_device", "to_host",
+           "update_plan", "zeros"]
+
+PLACE = "device"  # where buffers that ranks share are taken from
+
+CHECK_EVERY = 20  # iterations between two looks at the loss: a look makes the host wait for the device
+
+
+def configure(tf32: bool) -> None:
+    """Whether float32 products may use TF32; for plans that are built from now on."""
+    from layers.kernels.cuda.precision import precision
+
+    precision.tf32 = tf32
+
+
+def set_threads(n_threads: int) -> None:
+    """The device has its own threads: nothing to set."""
+
+
+def describe() -> str:
+    """One line: the device."""
+    from layers import device
+
+    properties = device.describe(device.load().cuda.runtime.getDevice())
+    return f"{properties['Name']}, compute capability {properties['Compute capability']}"
+
+
+def convolution(spec: ConvSpec) -> Any:
+    """A plan for one geometry: forward, backward_data, backward_weights."""
+    from layers.kernels.cuda.products import Convolution
+
+    spec.check()
+    return Convolution(spec)
+
+
+def deconvolution(spec: ConvSpec) -> Any:
+    """A plan of the convolution whose bottom and top are exchanged: ``spec`` is that convolution's geometry."""
+    from layers.kernels.cuda.deconvolution import Deconvolution
+
+    return Deconvolution(convolution(spec))
+
+
+def inner_product(m: int, n: int, k: int, transpose: bool = False, dtype: np.dtype | type = np.float32) -> Any:
+    """A plan for y (m, n) = x (m, k) wᵀ + b, w (n, k) or with transpose (k, n)."""
+    from layers.kernels.cuda.inner_product import InnerProduct
+
+    return InnerProduct(m, n, k, transpose, dtype)
+
+
+def pooling(spec: PoolSpec, wants_mask: bool = False) -> Any:
+    """A plan for one geometry: forward, backward; with forward's mask where it is wanted."""
+    from layers.kernels.cuda.pooling import Pooling
+
+    spec.check()
+    return Pooling(spec)
+
+
+def lrn(spec: LrnSpec) -> Any:
+    """A plan for one geometry: forward(x, y), backward(x, y, gy, gx)."""
+    from layers.kernels.cuda.lrn import Lrn
+
+    return Lrn(spec)
+
+
+def update_plan(rule: Any, segments: Sequence[Any]) -> Any:
+    """A plan of an update rule over segments of the flat buffers: run(w, g, histories, hyper, factor)."""
+    from layers.kernels.cuda.updates import UpdatePlan
+
+    return UpdatePlan(rule, segments)
+
+
+def on_host(layer_type: Any) -> Any:
+    """What makes a layer that runs on the host, its blobs copied there and back."""
+    from functools import partial
+
+    from layers.on_host import OnHost
+
+    return partial(OnHost, layer_type)
+
+
+def scalar(number: Any) -> Any:
+    """A number that stays on the device until somebody asks for its value."""
+    return number
+
+
+def synchronize() -> None:
+    """Wait for everything that was queued on the current stream."""
+    from layers import device
+
+    device.load().cuda.get_current_stream().synchronize()
+
+
+def to_host(array: Any) -> np.ndarray:
+    """A copy on the host, which waits for it; a host's array itself."""
+    from layers import device
+
+    return device.load().asnumpy(array)
+
+
+def to_device(array: Any, dtype: Any = None) -> Any:
+    """The array on the device, a copy where it is a host's or of another type."""
+    from layers import device
+
+    return device.load().asarray(array, dtype)
+
+
+def zeros(n_elems: int, dtype: Any) -> Any:
+    """A flat array of zeros."""
+    from layers import device
+
+    return device.load().zeros(n_elems, dtype)
+
+
+def __getattr__(name: str) -> Any:
+    """The array module ``xp``, and elementwise kernels, found when first asked for."""
+    from importlib import import_module
+
+    if name == "xp":
+        from layers import device
+
+        return device.load()
+    for module in ("elementwise", "softmax", "channels", "updates", "reductions"):
+        found = getattr(import_module(f"layers.kernels.cuda.{module}"), name, None)
+        if found is not None:
+            return found
+    raise AttributeError(name)

@@ -1,0 +1,53 @@
+"""One piece of device memory that all plans work in, since they run one after another on one stream."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from layers import device
+
+ALIGN_BYTES = 256
+Part = tuple[int | tuple[int, ...], Any]  # shape and type
+
+
+class Arena:
+    """Grows when a plan is built (``reserve``), never while plans run, so that a captured graph stays true.
+
+    What it grew out of is kept, for graphs that were captured on it.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: list[Any] = []
+        self.n_bytes = 0
+
+    def reserve(self, *parts: Part) -> None:
+        """Be large enough for these arrays together."""
+        self._grow(sum(_bytes(part) for part in parts))
+
+    def take(self, *parts: Part) -> list[Any]:
+        """These arrays, of undefined contents, good until the next call."""
+        self._grow(sum(_bytes(part) for part in parts))
+        taken, start = [], 0
+        for part in parts:
+            shape, dtype = part
+            n_bytes = prod(shape if isinstance(shape, tuple) else (shape,)) * np.dtype(dtype).itemsize
+            taken.append(self._blocks[-1][start:start + n_bytes].view(dtype).reshape(shape))
+            start += _bytes(part)
+        return taken
+
+    def _grow(self, n_bytes: int) -> None:
+        if n_bytes > self.n_bytes or not self._blocks:
+            self.n_bytes = max(n_bytes, ALIGN_BYTES)
+            self._blocks.append(device.load().empty(self.n_bytes, np.uint8))
+
+
+def _bytes(part: Part) -> int:
+    shape, dtype = part
+    n_bytes = prod(shape if isinstance(shape, tuple) else (shape,)) * np.dtype(dtype).itemsize
+    return -(-n_bytes // ALIGN_BYTES) * ALIGN_BYTES
+
+
+arena = Arena()

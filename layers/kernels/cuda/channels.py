@@ -1,0 +1,106 @@
+"""Kernels with numbers per channel, on (rows, channels) matrices of the device: bias, batch norm, learned scales.
+
+Sums over rows are made in two steps: blocks' parts, in the arena, then a thread a channel adds them up. They are
+always added in one order, so the same arrays give the same bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from layers import device
+from layers.kernels.cuda.arena import Part, arena
+from layers.kernels.cuda.launch import THREADS, columns_grid, kernel, pack, wide
+
+Pair = tuple[Any, Any]
+I = np.int32  # noqa: E741 - the kernels' int
+
+
+def parts_of(n_rows: int, n_channels: int, dtype: Any) -> Part:
+    """The scratch that two sums per channel need."""
+    return (2, columns_grid(n_rows, n_channels, dtype)[0][1], n_channels), wide(dtype)
+
+
+def sum_parts(name: str, x: Any, arrays: tuple[Any, ...], parts: Any) -> None:
+    """The first step: that kernel of ``channels.cu`` over (rows, channels)."""
+    grid, block = columns_grid(x.shape[0], x.shape[1], x.dtype)
+    shared = 2 * pack(x.dtype) * THREADS * wide(x.dtype).itemsize
+    kernel("channels", name, x.dtype)(grid, block, (*arrays, parts, *map(I, x.shape)), shared_mem=shared)
+
+
+def per_channel(name: str, dtype: Any, n_channels: int, arguments: tuple[Any, ...]) -> None:
+    """A kernel of ``channels.cu`` with a thread a channel."""
+    kernel("channels", name, np.dtype(dtype))((-(-n_channels // THREADS),), (THREADS,), arguments)
+
+
+def by_rows(name: str, x: Any, arguments: tuple[Any, ...]) -> None:
+    """A kernel of ``channels.cu`` over all elements of (rows, channels)."""
+    if x.size:
+        grid, block = columns_grid(x.shape[0], x.shape[1], x.dtype)
+        kernel("channels", name, x.dtype)(grid, block, (*arguments, *map(I, x.shape)))
+
+
+def numbers(values: Any, dtype: Any) -> Any:
+    """Numbers per channel in the type that kernels take them in beside arrays of that type."""
+    return values if values is None or values.dtype == wide(dtype) else values.astype(wide(dtype))
+
+
+def add_gradients(g: Any, gb: Any, overwrite: bool) -> None:
+    """gb (C,) += the sums of the rows of g (rows, C), or = with overwrite."""
+    (parts,) = arena.take(parts_of(g.shape[0], g.shape[1], g.dtype))
+    sum_parts("sum_gradients", g, (g,), parts)
+    per_channel("finish_gradients", g.dtype, g.shape[1],
+                (parts, gb, I(not overwrite), I(parts.shape[1]), I(g.shape[1])))
+
+
+def add_bias(y: Any, b: Any, relu_slope: float | None) -> None:
+    """y (rows, C) += b (C,) where given, then ReLU of that slope where one is given."""
+    if b is not None or relu_slope is not None:
+        slope = wide(y.dtype).type(1 if relu_slope is None else relu_slope)
+        by_rows("scale_rows", y, (y, None, numbers(b, y.dtype), y, slope))
+
+
+def moments(x: Any) -> Pair:
+    """Mean and variance (divided by the number of rows) of each column, float64."""
+    (parts,), found = arena.take(parts_of(x.shape[0], x.shape[1], x.dtype)), _doubles(x.shape[1])
+    sum_parts("sum_squares", x, (x,), parts)
+    per_channel("finish_moments", x.dtype, x.shape[1],
+                (x, parts, *found, I(x.shape[0]), I(parts.shape[1]), I(x.shape[1])))
+    return found
+
+
+def normalize(x: Any, mean: Any, inverse: Any, y: Any) -> None:
+    """y = (x - mean) · inverse. y may be x."""
+    by_rows("normalize", x, (x, numbers(mean, x.dtype), numbers(inverse, x.dtype), y))
+
+
+def normalize_back(x: Any, gy: Any, gx: Any, mean: Any, inverse: Any) -> None:
+    """gx = (gy - mean(gy) - xn mean(gy xn)) · inverse with xn = (x - mean) · inverse. gx may be gy."""
+    n_rows, n_channels = x.shape
+    real = wide(x.dtype)
+    parts, level, slope = arena.take(parts_of(x.shape[0], x.shape[1], x.dtype), (n_channels, real), (n_channels, real))
+    mean, inverse = numbers(mean, x.dtype), numbers(inverse, x.dtype)
+    sum_parts("sum_products", x, (x, gy, mean), parts)
+    per_channel("finish_normalize_back", x.dtype, n_channels,
+                (parts, inverse, level, slope, I(n_rows), I(parts.shape[1]), I(n_channels)))
+    by_rows("normalize_back", x, (x, gy, gx, mean, inverse, level, slope))
+
+
+def scale_rows(x: Any, scale: Any, bias: Any, y: Any) -> None:
+    """y = x · scale + bias. y may be x."""
+    by_rows("scale_rows", x, (x, numbers(scale, x.dtype), numbers(bias, x.dtype), y, wide(x.dtype).type(1)))
+
+
+def scale_sums(x: Any, gy: Any) -> Pair:
+    """Sums over rows of gy x and of gy, for the gradients of scale and bias, float64."""
+    (parts,), (products, sums) = arena.take(parts_of(x.shape[0], x.shape[1], x.dtype)), _doubles(x.shape[1])
+    sum_parts("sum_products", x, (x, gy, None), parts)
+    per_channel("finish_products", x.dtype, x.shape[1], (parts, sums, products, I(parts.shape[1]), I(x.shape[1])))
+    return products, sums
+
+
+def _doubles(n_channels: int) -> Pair:
+    cupy = device.load()
+    return cupy.empty(n_channels, np.float64), cupy.empty(n_channels, np.float64)

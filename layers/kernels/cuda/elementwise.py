@@ -1,0 +1,38 @@
+"""Elementwise kernels on flat arrays of the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from layers.kernels.cuda.launch import element, run_flat, wide
+
+
+def relu_forward(x: Any, y: Any, slope: float) -> None:
+    """y = x where x > 0, slope · x elsewhere. y may be x."""
+    run_flat("elementwise", "relu_forward", x.dtype, x.size, (x, y, wide(x.dtype).type(slope)))
+
+
+def relu_backward(y: Any, gy: Any, gx: Any, slope: float) -> None:
+    """gx = gy where y > 0, slope · gy elsewhere. gx may be gy; y is the layer's input or output, signs are alike."""
+    run_flat("elementwise", "relu_backward", gy.dtype, gy.size, (y, gy, gx, wide(gy.dtype).type(slope)))
+
+
+def mask_scale(x: Any, mask: Any, scale: float, y: Any) -> None:
+    """y = x · scale where mask, 0 elsewhere. y may be x."""
+    run_flat("elementwise", "mask_scale", x.dtype, x.size, (x, mask, y, wide(x.dtype).type(scale)))
+
+
+def add_scaled(x: Any, y: Any, scale: float = 1.0, keep: float = 1.0) -> None:
+    """y = scale · x + keep · y; with keep 0, y need not hold numbers."""
+    real = wide(x.dtype).type
+    run_flat("elementwise", "add_scaled", x.dtype, x.size, (x, y, real(scale), real(keep)))
+
+
+def convert(source: Any, target: Any) -> None:
+    """Copy a flat array into one of another type, rounded to nearest."""
+    if element(source.dtype) == element(target.dtype):
+        target[...] = source
+        return
+    run_flat("conversion", "convert", target.dtype, source.size, (source, target), other=np.dtype(source.dtype))

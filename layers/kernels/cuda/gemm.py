@@ -1,0 +1,71 @@
+"""Matrix products of row-major arrays by cuBLAS."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from layers import device
+from layers.kernels.cuda.launch import wide
+from layers.kernels.cuda.precision import precision
+
+CUDA_TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # cudaDataType_t
+COMPUTE_32F, COMPUTE_64F, COMPUTE_32F_TF32 = 68, 70, 77  # cublasComputeType_t
+DEFAULT_ALGORITHM = -1
+
+
+class Matrix(NamedTuple):
+    """A row-major matrix at a place.
+
+    Attributes:
+        at: the address of its first element.
+        row, step: elements from one row's start to the next one's, and to the next matrix of a batch.
+        turned: use its transpose.
+    """
+
+    at: int
+    row: int
+    turned: bool = False
+    step: int = 0
+
+
+def matrix(a: Any, turned: bool = False) -> Matrix:
+    """A whole C-contiguous array of two axes."""
+    return Matrix(a.data.ptr, max(a.shape[1], 1), turned)
+
+
+def multiply(m: int, n: int, k: int, a: Matrix, b: Matrix, c: Matrix, dtypes: tuple[Any, Any], *,
+             add: bool = False, n_batch: int = 1) -> None:
+    """c (m, n) = a (m, k) b (k, n), or += with add; sums are float32's (TF32's products where asked for) or float64's.
+
+    Args:
+        m, n, k: the product's sizes.
+        a, b, c: where the matrices lie; column-major cuBLAS computes cᵀ = bᵀ aᵀ on the same memory.
+        dtypes: of a and b, and of c.
+        add: add to c.
+        n_batch: how many products, ``step`` elements apart.
+    """
+    if min(m, n) == 0:
+        return
+    narrow, result = (CUDA_TYPES[np.dtype(d).name] for d in dtypes)
+    real = wide(dtypes[0])
+    one, keep = _SCALARS[real.name, 1], _SCALARS[real.name, int(add)]
+    compute = COMPUTE_64F if real == np.float64 else _compute(narrow)
+    cuda = device.load().cuda
+    handle = cuda.device.get_cublas_handle()
+    sizes = (handle, int(b.turned), int(a.turned), n, m, k, one.ctypes.data)
+    if n_batch == 1:
+        cuda.cublas.gemmEx(*sizes, b.at, narrow, b.row, a.at, narrow, a.row, keep.ctypes.data, c.at, result, c.row,
+                           compute, DEFAULT_ALGORITHM)
+    else:
+        cuda.cublas.gemmStridedBatchedEx(*sizes, b.at, narrow, b.row, b.step, a.at, narrow, a.row, a.step,
+                                         keep.ctypes.data, c.at, result, c.row, c.step, n_batch, compute,
+                                         DEFAULT_ALGORITHM)
+
+
+def _compute(narrow: int) -> int:
+    return COMPUTE_32F_TF32 if narrow == CUDA_TYPES["float32"] and precision.tf32 else COMPUTE_32F
+
+
+_SCALARS = {(name, value): np.full(1, value, name) for name in ("float32", "float64") for value in (0, 1)}

@@ -1,0 +1,94 @@
+"""Compiles the kernels of ``sources/`` for a type of element when first asked for, and launches them.
+
+CuPy keeps what NVRTC compiled on disk, so a machine compiles each source once a type.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from layers import device
+from layers.errors import LayerError
+
+SOURCES = Path(__file__).with_name("sources")
+OPTIONS = ("-std=c++17", "-default-device")  # lambdas in kernels are the device's
+THREADS = 256
+BLOCKS_PER_MULTIPROCESSOR = 8  # 2048 threads: as many as it holds
+NAMES = {"float32": "float", "float64": "double", "float16": "half_t", "bfloat16": "bfloat_t"}
+
+
+def element(dtype: Any) -> str:
+    """The kernels' name of a type. Raises LayerError for one that they do not know."""
+    name = NAMES.get(np.dtype(dtype).name)
+    if name is None:
+        raise LayerError(f"GPU kernels take {', '.join(NAMES)}, got {np.dtype(dtype).name}")
+    return name
+
+
+def wide(dtype: Any) -> np.dtype:
+    """The type of sums, scalars and parameters that go with arrays of that type: float64 for float64, else float32."""
+    return np.dtype(np.float64 if np.dtype(dtype) == np.float64 else np.float32)
+
+
+def source(family: str) -> str:
+    """The whole text of a family of kernels."""
+    return "\n".join((SOURCES / name).read_text() for name in ("numbers.cuh", f"{family}.cu"))
+
+
+def options(dtype: Any, other: Any = None, place: str = "unsigned char") -> tuple[str, ...]:
+    """What to compile with for arrays of ``dtype`` and, where kernels have a second type, ``other``."""
+    return (*OPTIONS, f"-DElement={element(dtype)}", f"-DOther={element(dtype if other is None else other)}",
+            f"-DPlace={place}")
+
+
+@cache
+def kernel(family: str, name: str, dtype: Any, other: Any = None, place: str = "unsigned char") -> Any:
+    """One kernel: ``kernel(grid, block, arguments)`` queues it on the current stream."""
+    return _module(family, np.dtype(dtype), other, place).get_function(name)
+
+
+@cache
+def _module(family: str, dtype: np.dtype, other: Any, place: str) -> Any:
+    return device.load().RawModule(code=source(family), options=options(dtype, other, place))
+
+
+@cache
+def most_blocks() -> int:
+    """Blocks of 256 threads that fill the device."""
+    cupy = device.load()
+    properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.runtime.getDevice())
+    return BLOCKS_PER_MULTIPROCESSOR * properties["multiProcessorCount"]
+
+
+def blocks_for(n_threads: int) -> tuple[int]:
+    """Blocks for that many threads' work, no more than fill the device: kernels take several turns."""
+    return (min(-(-n_threads // THREADS), most_blocks()),)
+
+
+def pack(dtype: Any) -> int:
+    """Elements that a thread reads at once."""
+    return 16 // np.dtype(dtype).itemsize
+
+
+def run_flat(family: str, name: str, dtype: Any, n_elems: int, arguments: tuple[Any, ...], *, other: Any = None,
+             per_thread: int | None = None) -> None:
+    """Launch a kernel whose threads take elements of a flat array in turn; its last parameter is their number."""
+    if n_elems:
+        grid = blocks_for(-(-n_elems // (per_thread or pack(dtype))))
+        kernel(family, name, np.dtype(dtype), other)(grid, (THREADS,), (*arguments, np.int64(n_elems)))
+
+
+def columns_grid(n_rows: int, n_channels: int, dtype: Any) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Grid and block for (rows, channels): x takes channels, as many at once as a warp reads, y takes rows."""
+    n_packs = -(-n_channels // pack(dtype)) if n_channels % pack(dtype) == 0 else n_channels
+    across = 1
+    while across < min(n_packs, 32):
+        across *= 2
+    down = THREADS // across
+    grid_x = min(-(-n_packs // across), 1024)
+    grid_y = max(min(-(-n_rows // down), -(-most_blocks() // grid_x), 65535), 1)
+    return (grid_x, grid_y), (across, down)

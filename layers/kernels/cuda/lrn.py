@@ -1,0 +1,45 @@
+"""Local response normalisation of channels-last images on the device."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from layers import device
+from layers.kernels.cuda.launch import columns_grid, kernel, wide
+from layers.kernels.specs import LrnSpec
+
+
+class Lrn:
+    """y = x s^-beta, s = k + alpha / n · sum of squares in the window, which is centred and cut at the borders.
+
+    Args:
+        spec: the geometry; n is local_size across channels, local_size squared within one.
+    """
+
+    def __init__(self, spec: LrnSpec) -> None:
+        n, c, *spatial = spec.in_shape
+        self._name, self._dtype = "within" if spec.within else "across", np.dtype(spec.dtype)
+        real = wide(spec.dtype).type
+        n_window = spec.local_size ** (2 if spec.within else 1)
+        self._half, self._beta = np.int32((spec.local_size - 1) // 2), real(spec.beta)
+        self._forward_numbers = (real(spec.k), real(spec.alpha / n_window), self._beta)
+        self._back_numbers = (real(2 * spec.alpha * spec.beta / n_window), self._beta)
+        n_rows = n * prod(spatial)
+        self._counts = tuple(map(np.int32, (n, *spatial, c))) if spec.within else (np.int64(n_rows), np.int32(c))
+        self._grid = columns_grid(n_rows, c, spec.dtype)
+        self._scale = device.load().empty(n_rows * c, wide(spec.dtype))  # s, kept for backward
+
+    def forward(self, x: Any, y: Any) -> None:
+        """Write y; keep s."""
+        self._run(self._name, x, y, self._scale, self._half, *self._forward_numbers)
+
+    def backward(self, x: Any, y: Any, gy: Any, gx: Any) -> None:
+        """Write gx = gy s^-beta - 2 alpha beta / n · x · sum over the window of gy y / s. gx must not be gy."""
+        self._run(f"{self._name}_back", x, y, gy, gx, self._scale, self._half, *self._back_numbers)
+
+    def _run(self, name: str, *arguments: Any) -> None:
+        if self._scale.size:
+            kernel("lrn", name, self._dtype)(*self._grid, (*arguments, *self._counts))

@@ -1,0 +1,66 @@
+"""Poolings of channels-last images on the device, every rule of Caffe's."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from layers import device
+from layers.kernels.cuda.launch import columns_grid, kernel
+from layers.kernels.specs import PoolSpec
+
+MOST_SMALL = 256  # places of a window that a byte can tell apart
+
+
+class Pooling:
+    """MAX, AVE or STOCHASTIC of one geometry. Which element of its window each output took is kept for backward.
+
+    Args:
+        spec: the geometry.
+    """
+
+    def __init__(self, spec: PoolSpec) -> None:
+        self.spec = spec
+        n, c, *spatial = spec.in_shape
+        n_taps = spec.kernel[0] * spec.kernel[1]
+        small = n_taps <= MOST_SMALL
+        self._kernel = partial(kernel, "pooling", dtype=np.dtype(spec.dtype), place="unsigned char" if small else "int")
+        self._window = tuple(np.int32(v) for v in (n, c, *spatial, *spec.out_spatial, *spec.kernel, *spec.stride,
+                                                   *spec.pad))
+        self._outputs = columns_grid(n * spec.out_spatial[0] * spec.out_spatial[1], c, spec.dtype)
+        self._inputs = columns_grid(n * spatial[0] * spatial[1], c, spec.dtype)
+        n_kept = n * c * spec.out_spatial[0] * spec.out_spatial[1] if spec.method != "AVE" else 0
+        self._places = device.load().zeros(n_kept, np.uint8 if small else np.int32)
+
+    def forward(self, x: Any, y: Any, mask: Any = None) -> None:
+        """Pool x into y. ``mask`` takes the places of maxima, h W + w, as Caffe's second top has them."""
+        if self.spec.method == "AVE":
+            self._run("average", self._outputs, x, y)
+        else:
+            self._run("maximum", self._outputs, x, y, self._places, mask)
+
+    def forward_stochastic(self, x: Any, y: Any, draws: Any) -> None:
+        """Take an element of each window with probability in proportion to it, or without draws the mean weighted so
+        (Zeiler and Fergus, "Stochastic Pooling", ICLR 2013, 3).
+
+        Args:
+            x, y: as in ``forward``.
+            draws: float32 numbers in [0, 1), one an output, in storage order.
+        """
+        if draws is None:
+            self._run("weighted_mean", self._outputs, x, y)
+        else:
+            self._run("stochastic", self._outputs, x, y, self._places, draws.astype(np.float32, copy=False))
+
+    def backward(self, gy: Any, gx: Any) -> None:
+        """Write the bottom's gradient."""
+        if self.spec.method == "AVE":
+            self._run("average_back", self._inputs, gy, gx)
+        else:
+            self._run("maximum_back", self._inputs, gy, self._places, gx)
+
+    def _run(self, name: str, grid: Any, *arrays: Any) -> None:
+        if 0 not in self.spec.in_shape:
+            self._kernel(name)(*grid, (*arrays, *self._window))

@@ -1,0 +1,126 @@
+"""Convolution by im2col and cuBLAS on the device: for what cuDNN does not take, and where it is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from layers.errors import LayerError
+from layers.kernels.cuda.arena import arena
+from layers.kernels.cuda.channels import add_bias, add_gradients, parts_of
+from layers.kernels.cuda.gemm import Matrix, multiply
+from layers.kernels.cuda.launch import THREADS, blocks_for, kernel, wide
+from layers.kernels.cuda.weights import Weights
+from layers.kernels.specs import ConvSpec
+
+MOST_COLUMN_BYTES = 256 << 20  # of unfolded images at once
+MOST_AXES = 3
+
+
+class Convolution:
+    """The three passes of one geometry, some images at a time, on channels-last arrays and weights in Caffe's order.
+
+    Args:
+        spec: the geometry, at most three spatial axes.
+
+    Raises:
+        LayerError: more axes.
+    """
+
+    def __init__(self, spec: ConvSpec) -> None:
+        n_axes = len(spec.kernel)
+        if n_axes > MOST_AXES:
+            raise LayerError(f"GPU convolutions have at most {MOST_AXES} spatial axes, got {n_axes}")
+        self.spec, self._dtype = spec, np.dtype(spec.dtype)
+        self._weights = Weights(spec.weight_shape, self._dtype)
+        self._n_out, self._taps = prod(spec.out_spatial), prod(spec.kernel)
+        self._n_in = prod(spec.in_shape[1:])
+        row_bytes = self._n_out * self._taps * spec.in_shape[1] * self._dtype.itemsize
+        self._block = max(1, min(spec.in_shape[0], MOST_COLUMN_BYTES // max(row_bytes, 1)))
+        self._columns = (self._block * self._n_out * self._taps * spec.in_shape[1], self._dtype)
+        self._geometry = self._numbers(n_axes)
+        self._gradient = (spec.weight_shape, wide(self._dtype))
+        n_rows = spec.in_shape[0] * self._n_out
+        arena.reserve(self._columns, self._weights.part, self._gradient, parts_of(n_rows, spec.n_output, self._dtype))
+
+    def _numbers(self, n_axes: int) -> tuple[Any, ...]:
+        """The kernels' numbers behind the count of images: missing axes lie before the others and have one element."""
+        spec = self.spec
+        fill = ((1, spec.in_shape[2:]), (1, spec.out_spatial), (1, spec.kernel), (1, spec.stride), (0, spec.pad),
+                (1, spec.dilation))
+        axes = [n for one, values in fill for n in ((one,) * (MOST_AXES - n_axes) + tuple(values))]
+        return tuple(np.int32(n) for n in (spec.in_shape[1], spec.group, *axes))
+
+    def forward(self, x: Any, w: Any, b: Any, y: Any, relu_slope: float | None = None) -> None:
+        """y = x * w + b, with ReLU of that slope where one is given."""
+        columns, kernels = arena.take(self._columns, self._weights.part)
+        self._weights.lay_out(w, kernels)
+        for start, n_images in self._blocks():
+            self._unfold(x, columns, start, n_images)
+            n_rows, (outs, ins) = n_images * self._n_out, self._group_sizes()
+            multiply(n_rows, outs, ins, self._column_matrix(columns, n_rows), self._kernel_matrix(kernels, True),
+                     self._output_matrix(y, start), (self._dtype, self._dtype), n_batch=self.spec.group)
+        add_bias(y.reshape(-1, self.spec.n_output), b, relu_slope)
+
+    def backward_data(self, gy: Any, w: Any, gx: Any) -> None:
+        """Write the bottom's gradient."""
+        columns, kernels = arena.take(self._columns, self._weights.part)
+        self._weights.lay_out(w, kernels)
+        for start, n_images in self._blocks():
+            n_rows, (outs, ins) = n_images * self._n_out, self._group_sizes()
+            multiply(n_rows, ins, outs, self._output_matrix(gy, start), self._kernel_matrix(kernels, False),
+                     self._column_matrix(columns, n_rows), (self._dtype, self._dtype), n_batch=self.spec.group)
+            part = gx.reshape(-1)[start * self._n_in:(start + n_images) * self._n_in]
+            self._launch("col2im", part.size, (columns, part), n_images)
+
+    def backward_weights(self, x: Any, gy: Any, gw: Any, gb: Any, overwrite: bool = False) -> None:
+        """Add the weights' and the bias's gradients to gw and gb, or write them."""
+        columns, gradient = arena.take(self._columns, self._gradient)
+        for i, (start, n_images) in enumerate(self._blocks()):
+            self._unfold(x, columns, start, n_images)
+            n_rows, (outs, ins) = n_images * self._n_out, self._group_sizes()
+            multiply(outs, ins, n_rows, self._output_matrix(gy, start)._replace(turned=True),
+                     self._column_matrix(columns, n_rows), self._kernel_matrix(gradient, False),
+                     (self._dtype, gradient.dtype), add=i > 0, n_batch=self.spec.group)
+        self._weights.bring_back(gradient, gw, overwrite)
+        if gb is not None:
+            add_gradients(gy.reshape(-1, self.spec.n_output), gb, overwrite)
+
+    # -- parts ---------------------------------------------------------------------------------------------
+    def _blocks(self) -> Iterator[tuple[int, int]]:
+        """First image and number of images at a time."""
+        n = self.spec.in_shape[0]
+        for start in range(0, n, self._block):
+            yield start, min(self._block, n - start)
+
+    def _group_sizes(self) -> tuple[int, int]:
+        """Outputs of a group, and elements of its window."""
+        return self.spec.n_output // self.spec.group, self._taps * self.spec.in_shape[1] // self.spec.group
+
+    def _unfold(self, x: Any, columns: Any, start: int, n_images: int) -> None:
+        images = x.reshape(-1)[start * self._n_in:(start + n_images) * self._n_in]
+        n_elems = n_images * self._n_out * self._taps * self.spec.in_shape[1]
+        self._launch("im2col", n_elems, (images, columns), n_images)
+
+    def _launch(self, name: str, n_elems: int, arrays: tuple[Any, ...], n_images: int) -> None:
+        """The kernels count elements themselves."""
+        kernel("im2col", name, self._dtype)(blocks_for(n_elems), (THREADS,),
+                                            (*arrays, np.int32(n_images), *self._geometry))
+
+    def _column_matrix(self, columns: Any, n_rows: int) -> Matrix:
+        _, ins = self._group_sizes()
+        return Matrix(columns.data.ptr, ins, step=n_rows * ins)
+
+    def _kernel_matrix(self, kernels: Any, turned: bool) -> Matrix:
+        outs, ins = self._group_sizes()
+        return Matrix(kernels.data.ptr, ins, turned, outs * ins)
+
+    def _output_matrix(self, y: Any, start: int) -> Matrix:
+        outs, _ = self._group_sizes()
+        at = y.data.ptr + start * self._n_out * self.spec.n_output * self._dtype.itemsize
+        return Matrix(at, self.spec.n_output, step=outs)
+
+

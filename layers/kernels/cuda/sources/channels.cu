@@ -1,0 +1,187 @@
+// Kernels with numbers per channel, on (rows, channels) matrices. A block's x is channels, its y rows; blocks' y share
+// the rows out. Sums over rows have two steps, each always in the same order: parts of blocks, then one thread a channel.
+
+// Parts of two sums per channel: parts is (2, gridDim.y, channels). body(width, row, channel, &one, &other) adds a row's.
+template <class F> __device__ inline void sum_rows(int n_rows, int n_channels, A* parts, bool packed, F body) {
+    extern __shared__ double shared_bytes[];  // 2 packs a thread
+    A* own = (A*)shared_bytes;
+    int n_threads = blockDim.x * blockDim.y, thread = threadIdx.y * blockDim.x + threadIdx.x;
+    int width_now = packed && n_channels % PACK == 0 ? PACK : 1;
+    // All threads of a block take the same number of turns: barriers lie in the loop.
+    for (int c0 = blockIdx.x * blockDim.x * width_now; c0 < n_channels; c0 += gridDim.x * blockDim.x * width_now) {
+        int c = c0 + threadIdx.x * width_now;
+        A one[PACK], other[PACK];
+        for (int k = 0; k < PACK; k++) one[k] = other[k] = 0;
+        if (c < n_channels)
+            for (int r = blockIdx.y * blockDim.y + threadIdx.y; r < n_rows; r += gridDim.y * blockDim.y) {
+                if (width_now == 1) body(Width<1>(), r, c, one, other);
+                else body(Width<PACK>(), r, c, one, other);
+            }
+        __syncthreads();
+        for (int k = 0; k < width_now; k++) {
+            own[k * n_threads + thread] = one[k];
+            own[(PACK + k) * n_threads + thread] = other[k];
+        }
+        __syncthreads();
+        if (threadIdx.y == 0 && c < n_channels)
+            for (int k = 0; k < width_now; k++)
+                for (int which = 0; which < 2; which++) {
+                    A sum = 0;
+                    for (int y = 0; y < blockDim.y; y++)
+                        sum += own[(which * PACK + k) * n_threads + y * blockDim.x + threadIdx.x];
+                    parts[((long long)which * gridDim.y + blockIdx.y) * n_channels + c + k] = sum;
+                }
+    }
+}
+
+// Of g alone.
+extern "C" __global__ void sum_gradients(const T* g, A* parts, int n_rows, int n_channels) {
+    sum_rows(n_rows, n_channels, parts, lie_whole(g), [&](auto width, int r, int c, A* one, A* other) {
+        auto values = load<width.value>(g + (long long)r * n_channels + c);
+        for (int k = 0; k < width.value; k++) one[k] += widen(values.at[k]);
+    });
+}
+
+// Of x - shift and its square; shift is the first row, so that few digits cancel.
+extern "C" __global__ void sum_squares(const T* x, A* parts, int n_rows, int n_channels) {
+    sum_rows(n_rows, n_channels, parts, lie_whole(x), [&](auto width, int r, int c, A* one, A* other) {
+        auto values = load<width.value>(x + (long long)r * n_channels + c);
+        auto shift = load<width.value>(x + c);
+        for (int k = 0; k < width.value; k++) {
+            A away = widen(values.at[k]) - widen(shift.at[k]);
+            one[k] += away;
+            other[k] += away * away;
+        }
+    });
+}
+
+// Of g and of g (x - mean); without mean of g x.
+extern "C" __global__ void sum_products(const T* x, const T* g, const A* mean, A* parts, int n_rows, int n_channels) {
+    sum_rows(n_rows, n_channels, parts, lie_whole(x, g), [&](auto width, int r, int c, A* one, A* other) {
+        auto values = load<width.value>(x + (long long)r * n_channels + c);
+        auto gradients = load<width.value>(g + (long long)r * n_channels + c);
+        for (int k = 0; k < width.value; k++) {
+            A gradient = widen(gradients.at[k]);
+            one[k] += gradient;
+            other[k] += gradient * (widen(values.at[k]) - (mean ? mean[c + k] : A(0)));
+        }
+    });
+}
+
+__device__ inline double total(const A* parts, int which, int n_parts, int n_channels, int c) {
+    double sum = 0;
+    for (int p = 0; p < n_parts; p++) sum += parts[((long long)which * n_parts + p) * n_channels + c];
+    return sum;
+}
+
+// The bias's gradient: written, or added where keep is 1.
+extern "C" __global__ void finish_gradients(const A* parts, A* gb, int keep, int n_parts, int n_channels) {
+    int c = blockIdx.x * blockDim.x + threadIdx.x;
+    if (c >= n_channels) return;
+    A sum = total(parts, 0, n_parts, n_channels, c);
+    gb[c] = keep ? gb[c] + sum : sum;
+}
+
+// Both sums, float64.
+extern "C" __global__ void finish_products(const A* parts, double* sums, double* products, int n_parts, int n_channels) {
+    int c = blockIdx.x * blockDim.x + threadIdx.x;
+    if (c >= n_channels) return;
+    sums[c] = total(parts, 0, n_parts, n_channels, c);
+    products[c] = total(parts, 1, n_parts, n_channels, c);
+}
+
+struct Moments { double mean, variance; };
+__device__ inline Moments moments_of(const T* x, const A* parts, int n_rows, int n_parts, int n_channels, int c) {
+    double away = total(parts, 0, n_parts, n_channels, c) / n_rows;
+    double square = total(parts, 1, n_parts, n_channels, c) / n_rows;
+    double variance = square - away * away;
+    return {widen(x[c]) + away, variance > 0 ? variance : 0};
+}
+
+extern "C" __global__ void finish_moments(const T* x, const A* parts, double* mean, double* variance, int n_rows,
+                                          int n_parts, int n_channels) {
+    int c = blockIdx.x * blockDim.x + threadIdx.x;
+    if (c >= n_channels) return;
+    Moments found = moments_of(x, parts, n_rows, n_parts, n_channels, c);
+    mean[c] = found.mean;
+    variance[c] = found.variance;
+}
+
+// Batch norm in training: what to normalise with, and the running sums brought up to date (Caffe 1.0).
+extern "C" __global__ void finish_training(const T* x, const A* parts, A* mean, A* inverse, A* means, A* variances,
+                                           A* factor, double eps, double fraction, int n_rows, int n_parts,
+                                           int n_channels) {
+    int c = blockIdx.x * blockDim.x + threadIdx.x;
+    if (c == 0) factor[0] = factor[0] * fraction + 1;
+    if (c >= n_channels) return;
+    Moments found = moments_of(x, parts, n_rows, n_parts, n_channels, c);
+    mean[c] = found.mean;
+    inverse[c] = 1 / sqrt(found.variance + eps);
+    double correction = n_rows > 1 ? double(n_rows) / (n_rows - 1) : 1;
+    means[c] = means[c] * fraction + found.mean;
+    variances[c] = variances[c] * fraction + found.variance * correction;
+}
+
+// Batch norm by the running sums.
+extern "C" __global__ void finish_fixed(const A* means, const A* variances, const A* factor, A* mean, A* inverse,
+                                        double eps, int n_channels) {
+    int c = blockIdx.x * blockDim.x + threadIdx.x;
+    if (c >= n_channels) return;
+    double scale = factor[0] == 0 ? 0 : 1 / double(factor[0]);
+    mean[c] = means[c] * scale;
+    inverse[c] = 1 / sqrt(variances[c] * scale + eps);
+}
+
+// level = mean(g), slope = mean(g (x - mean)) inverse^2.
+extern "C" __global__ void finish_normalize_back(const A* parts, const A* inverse, A* level, A* slope, int n_rows,
+                                                 int n_parts, int n_channels) {
+    int c = blockIdx.x * blockDim.x + threadIdx.x;
+    if (c >= n_channels) return;
+    level[c] = total(parts, 0, n_parts, n_channels, c) / n_rows;
+    slope[c] = total(parts, 1, n_parts, n_channels, c) / n_rows * inverse[c] * inverse[c];
+}
+
+// body(width, place, channel) for all elements of the rows.
+template <class F> __device__ inline void for_rows(int n_rows, int n_channels, bool packed, F body) {
+    for_channels(n_channels, packed, [&](auto width, int c) {
+        for (int r = blockIdx.y * blockDim.y + threadIdx.y; r < n_rows; r += gridDim.y * blockDim.y)
+            body(width, (long long)r * n_channels + c, c);
+    });
+}
+
+// y = (x - mean) inverse. y may be x.
+extern "C" __global__ void normalize(const T* x, const A* mean, const A* inverse, T* y, int n_rows, int n_channels) {
+    for_rows(n_rows, n_channels, lie_whole(x, y), [&](auto width, long long i, int c) {
+        auto values = load<width.value>(x + i);
+        for (int k = 0; k < width.value; k++)
+            values.at[k] = narrow((widen(values.at[k]) - mean[c + k]) * inverse[c + k]);
+        store<width.value>(y + i, values);
+    });
+}
+
+// gx = (g - level - (x - mean) slope) inverse. gx may be g.
+extern "C" __global__ void normalize_back(const T* x, const T* g, T* gx, const A* mean, const A* inverse,
+                                          const A* level, const A* slope, int n_rows, int n_channels) {
+    for_rows(n_rows, n_channels, lie_whole(x, g, gx), [&](auto width, long long i, int c) {
+        auto values = load<width.value>(x + i);
+        auto gradients = load<width.value>(g + i);
+        for (int k = 0; k < width.value; k++) {
+            A away = widen(values.at[k]) - mean[c + k];
+            gradients.at[k] = narrow((widen(gradients.at[k]) - level[c + k] - away * slope[c + k]) * inverse[c + k]);
+        }
+        store<width.value>(gx + i, gradients);
+    });
+}
+
+// y = x scale + bias, either of which may be missing, and ReLU of that slope (1: none). y may be x.
+extern "C" __global__ void scale_rows(const T* x, const A* scale, const A* bias, T* y, A slope, int n_rows,
+                                      int n_channels) {
+    for_rows(n_rows, n_channels, lie_whole(x, y), [&](auto width, long long i, int c) {
+        auto values = load<width.value>(x + i);
+        for (int k = 0; k < width.value; k++) {
+            A value = widen(values.at[k]) * (scale ? scale[c + k] : A(1)) + (bias ? bias[c + k] : A(0));
+            values.at[k] = narrow(value > 0 ? value : slope * value);
+        }
+        store<width.value>(y + i, values);
+    });
+}

@@ -1,0 +1,36 @@
+// Copies between types, and between Caffe's order of weights and the channels-last one that cuDNN is fast with.
+// S is the source's type; weights are (O, I, K...) with K places.
+
+template <class To, class From> __device__ inline To converted(From x) { return Narrowed<To>::of(widen(x)); }
+
+// y = x.
+extern "C" __global__ void convert(const S* x, T* y, long long n_elems) {
+    for_elements(n_elems, lie_whole(x, y), [&](auto width, long long i) {
+        auto values = load<width.value>(x + i);
+        Pack<T, width.value> results;
+        for (int k = 0; k < width.value; k++) results.at[k] = converted<T>(values.at[k]);
+        store<width.value>(y + i, results);
+    });
+}
+
+// (O, I, K) to (O, K, I).
+extern "C" __global__ void weights_channels_last(const S* w, T* y, int n_in, int n_places, long long n_elems) {
+    long long first = blockIdx.x * (long long)blockDim.x + threadIdx.x, step = gridDim.x * (long long)blockDim.x;
+    for (long long i = first; i < n_elems; i += step) {
+        long long row = i / n_in;
+        int c = int(i - row * n_in), place = int(row % n_places);
+        y[i] = converted<T>(w[(row / n_places * n_in + c) * n_places + place]);
+    }
+}
+
+// (O, K, I) back to (O, I, K): written, or added where keep is 1.
+extern "C" __global__ void gradient_in_caffes_order(const S* g, T* gw, int n_in, int n_places, int keep,
+                                                    long long n_elems) {
+    long long first = blockIdx.x * (long long)blockDim.x + threadIdx.x, step = gridDim.x * (long long)blockDim.x;
+    for (long long i = first; i < n_elems; i += step) {
+        long long row = i / n_places;
+        int place = int(i - row * n_places), c = int(row % n_in);
+        auto value = widen(g[(row / n_in * n_places + place) * n_in + c]);
+        gw[i] = Narrowed<T>::of(keep ? widen(gw[i]) + value : value);
+    }
+}

@@ -1,0 +1,49 @@
+// Layers that compute each element alone, on flat arrays; y may be x and gx may be gy.
+
+// y = x where x > 0, slope x elsewhere.
+extern "C" __global__ void relu_forward(const T* x, T* y, A slope, long long n_elems) {
+    for_elements(n_elems, lie_whole(x, y), [&](auto width, long long i) {
+        auto values = load<width.value>(x + i);
+        for (int k = 0; k < width.value; k++) {
+            A value = widen(values.at[k]);
+            values.at[k] = narrow(value > 0 ? value : slope * value);
+        }
+        store<width.value>(y + i, values);
+    });
+}
+
+// gx = gy where y > 0, slope gy elsewhere.
+extern "C" __global__ void relu_backward(const T* y, const T* gy, T* gx, A slope, long long n_elems) {
+    for_elements(n_elems, lie_whole(y, gy, gx), [&](auto width, long long i) {
+        auto signs = load<width.value>(y + i);
+        auto values = load<width.value>(gy + i);
+        for (int k = 0; k < width.value; k++)
+            if (!(widen(signs.at[k]) > 0)) values.at[k] = narrow(slope * widen(values.at[k]));
+        store<width.value>(gx + i, values);
+    });
+}
+
+// y = x scale where mask, else 0.
+extern "C" __global__ void mask_scale(const T* x, const unsigned char* mask, T* y, A scale, long long n_elems) {
+    for_elements(n_elems, lie_whole(x, mask, y), [&](auto width, long long i) {
+        auto values = load<width.value>(x + i);
+        auto kept = load<width.value>(mask + i);
+        for (int k = 0; k < width.value; k++)
+            values.at[k] = narrow(kept.at[k] ? widen(values.at[k]) * scale : A(0));
+        store<width.value>(y + i, values);
+    });
+}
+
+// y = x scale + keep y; keep 0 does not read y.
+extern "C" __global__ void add_scaled(const T* x, T* y, A scale, A keep, long long n_elems) {
+    for_elements(n_elems, lie_whole(x, y), [&](auto width, long long i) {
+        auto values = load<width.value>(x + i);
+        auto before = values;
+        if (keep != 0) before = load<width.value>(y + i);
+        for (int k = 0; k < width.value; k++) {
+            A value = widen(values.at[k]) * scale;
+            values.at[k] = narrow(keep != 0 ? value + keep * widen(before.at[k]) : value);
+        }
+        store<width.value>(y + i, values);
+    });
+}

@@ -1,0 +1,77 @@
+"""Update rules on the device: one launch over all parameters, whatever their multipliers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from layers import device
+from layers.errors import LayerError
+from layers.kernels.cuda.launch import THREADS, kernel, most_blocks, wide
+from layers.kernels.cuda.reductions import sum_of_squares
+from layers.kernels.updates import Segment
+
+CHUNK_ELEMS = 1 << 13  # of one parameter, for one block at a time
+CHUNK = np.dtype([("start", np.int64), ("n_elems", np.int32), ("rate", np.float32), ("decay", np.float32),
+                  ("unused", np.int32)])  # as update_rules.cu declares it
+RULES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")
+
+
+class UpdatePlan:
+    """A rule over segments, again and again.
+
+    Args:
+        rule: has ``name``, one of ``RULES``; ``n_histories``; and ``numbers(hyper)``, which gives its rate, momentum,
+            second (a second decay rate) and delta.
+        segments: what of the buffers to update.
+
+    Raises:
+        LayerError: a rule without a kernel.
+    """
+
+    def __init__(self, rule: Any, segments: Sequence[Segment]) -> None:
+        if rule.name not in RULES:
+            raise LayerError(f"update rule {rule.name} has no GPU kernel; known: {', '.join(RULES)}")
+        self._rule = rule
+        chunks = [(start, min(CHUNK_ELEMS, s.stop - start), s.lr_mult, s.decay_mult, 0)
+                  for s in segments for start in range(s.start, s.stop, CHUNK_ELEMS)]
+        self._n_chunks = len(chunks)
+        raw = np.array(chunks, CHUNK).view(np.uint8)
+        self._chunks = device.load().asarray(raw)
+
+    def run(self, w: Any, g: Any, histories: Sequence[Any], hyper: Any, factor: Any = 1.0,
+            copy: Any = None) -> None:
+        """Update the segments of w and the histories by g · factor.
+
+        Args:
+            w, g, histories: flat arrays of one type.
+            hyper: rate, decay, l1, scale, iteration, keeps_step.
+            factor: a number, or two float32 numbers on the device: a factor, and not 0 to leave everything as it is.
+            copy: takes the new weights in another type, where given.
+        """
+        if not self._n_chunks:
+            return
+        on_device = hasattr(factor, "__cuda_array_interface__")
+        one, other = wide(w.dtype).type, np.dtype(w.dtype if copy is None else copy.dtype)
+        own = {name: one(number) for name, number in self._rule.numbers(hyper).items()}
+        scale = one(hyper.scale) if on_device else one(hyper.scale * factor)
+        second = histories[1] if self._rule.n_histories > 1 else None
+        kernel("update_rules", self._rule.name.lower(), np.dtype(w.dtype), other)(
+            (min(self._n_chunks, 2 * most_blocks()),), (THREADS,),
+            (w, g, histories[0], second, copy, self._chunks, np.int32(self._n_chunks), factor if on_device else None,
+             own["rate"], one(hyper.decay), scale, np.int32(hyper.l1), np.int32(hyper.keeps_step), own["momentum"],
+             own["second"], own["delta"]))
+
+
+def clip_factor(diff: Any, limit: float, mean: float) -> Any:
+    """What brings the norm of mean · diff down to the limit, 1 where it is no larger; as ``run`` takes factors."""
+    cupy = device.load()
+    norm = cupy.sqrt(sum_of_squares(diff)) * mean
+    found = cupy.zeros(2, np.float32)
+    cupy.minimum(limit / cupy.maximum(norm, limit), 1.0, out=norm)
+    found[:1] = norm
+    return found
+
+

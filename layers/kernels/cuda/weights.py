@@ -1,0 +1,34 @@
+"""Weights between Caffe's order (O, I, K...) and the one that kernels read, (O, K..., I) in the activations' type."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from layers.kernels.cuda.arena import Part
+from layers.kernels.cuda.launch import run_flat
+
+
+class Weights:
+    """The turning of one shape of weights.
+
+    Args:
+        shape: Caffe's, (O, I, K...).
+        dtype: what kernels read.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
+        self._dtype, self._counts = np.dtype(dtype), (np.int32(shape[1]), np.int32(prod(shape[2:])))
+        self.part: Part = ((shape[0], *shape[2:], shape[1]), self._dtype)
+
+    def lay_out(self, w: Any, out: Any) -> None:
+        """Write the weights for the kernels."""
+        run_flat("conversion", "weights_channels_last", self._dtype, w.size, (w, out, *self._counts),
+                 other=np.dtype(w.dtype), per_thread=1)
+
+    def bring_back(self, gradient: Any, gw: Any, overwrite: bool) -> None:
+        """Add a gradient of the kernels' order, of any type, to one of Caffe's, or write it."""
+        run_flat("conversion", "gradient_in_caffes_order", gw.dtype, gw.size,
+                 (gradient, gw, *self._counts, np.int32(not overwrite)), other=np.dtype(gradient.dtype), per_thread=1)

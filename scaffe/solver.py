@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ class Solver:
         self._unchecked: list[Any] = []
         self.observers: list[Observer] = []
         learning_rate(param, 0)  # an unknown policy shows before hours of training
-        net.params.move(communicator.alloc)
+        net.params.move(partial(communicator.alloc, place=net.context.kernels.PLACE))
         for test_net in test_nets:
             test_net.share_trained_layers(net)
         self.updater = Updater(param, net.params, net.context.kernels)

@@ -11,7 +11,7 @@ from layers.kernels.onednn.library import OnednnError, library, reason
 from layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
 from layers.kernels.updates import UpdatePlan, clip_factor
 
-__all__ = ["CHECK_EVERY", "clip_factor", "convolution", "deconvolution", "describe", "inner_product", "lrn", "on_host",
+__all__ = ["CHECK_EVERY", "PLACE", "clip_factor", "convolution", "deconvolution", "describe", "inner_product", "lrn", "on_host",
            "pooling", "scalar", "set_threads", "staging", "synchronize", "to_device", "to_host", "update_plan", "xp",
            "zeros"]
 
@@ -20,6 +20,7 @@ xp = np
 zeros = np.zeros
 scalar = float
 update_plan = UpdatePlan
+PLACE = "host"  # where buffers that ranks share are taken from
 CHECK_EVERY = 1  # iterations between two looks at the loss: a look costs nothing here
 _limits: list[Any] = []  # keeps the thread limits in force
 

@@ -18,11 +18,19 @@ class Adam(UpdateRule):
 
     n_histories = 2
 
+    def numbers(self, hyper: Hyper) -> dict[str, float]:
+        """See UpdateRule."""
+        return {**super().numbers(hyper), "rate": self._rate(hyper), "second": self.param.momentum2}
+
+    def _rate(self, hyper: Hyper) -> float:
+        """The rate with both moments' corrections."""
+        p, t = self.param, hyper.iteration + 1
+        return hyper.rate * sqrt(1 - p.momentum2**t) / (1 - p.momentum**t)
+
     def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
         """See UpdateRule; two histories, the moments."""
-        one, p, t = w.dtype.type, self.param, hyper.iteration + 1
-        correction = sqrt(1 - p.momentum2**t) / (1 - p.momentum**t)
-        _adam(w, g, histories[0], histories[1], one(hyper.rate * correction), one(p.momentum), one(p.momentum2),
+        one, p = w.dtype.type, self.param
+        _adam(w, g, histories[0], histories[1], one(self._rate(hyper)), one(p.momentum), one(p.momentum2),
               one(p.delta), one(hyper.decay), hyper.l1, one(hyper.scale),
               hyper.keeps_step)
 

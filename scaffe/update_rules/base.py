@@ -46,7 +46,11 @@ class UpdateRule:
     learns_frozen: ClassVar[bool] = True  # whether the histories change where the rate is 0
 
     def __init__(self, param: Any) -> None:
-        self.param = param
+        self.param, self.name = param, param.type or "SGD"
+
+    def numbers(self, hyper: Hyper) -> dict[str, float]:
+        """The rule's own numbers, for kernels elsewhere: rate, momentum, second (a second decay rate) and delta."""
+        return {"rate": hyper.rate, "momentum": self.param.momentum, "second": 0.0, "delta": self.param.delta}
 
     def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
         """Change w and the histories by the gradient g, elementwise; ``hyper.rate`` and

@@ -26,6 +26,10 @@ class RmsProp(UpdateRule):
         if not 0 <= param.rms_decay < 1:
             raise UserError(f"rms_decay must be at least 0 and below 1, got {param.rms_decay:g}")
 
+    def numbers(self, hyper: Hyper) -> dict[str, float]:
+        """See UpdateRule."""
+        return {**super().numbers(hyper), "second": self.param.rms_decay}
+
     def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
         """See UpdateRule; one history, the mean square."""
         one = w.dtype.type

@@ -11,9 +11,9 @@ from layers.kernels.onednn.library import OnednnError, library, reason
 from layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
 from layers.kernels.updates import UpdatePlan, clip_factor
 
-__all__ = ["CHECK_EVERY", "PLACE", "clip_factor", "convolution", "deconvolution", "describe", "inner_product", "lrn", "on_host",
-           "pooling", "scalar", "set_threads", "staging", "synchronize", "to_device", "to_host", "update_plan", "xp",
-           "zeros"]
+__all__ = ["CHECK_EVERY", "PLACE", "clip_factor", "convolution", "deconvolution", "describe", "inner_product", "lrn",
+           "on_host", "pooling", "scalar", "set_threads", "staging", "synchronize", "to_device", "to_host",
+           "update_plan", "xp", "zeros"]
 
 describe = reason
 xp = np

@@ -14,7 +14,7 @@ import numpy as np
 from layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
 
 __all__ = ["CHECK_EVERY", "PLACE", "clip_factor", "configure", "convolution", "deconvolution", "describe",
-           "inner_product", "lrn", "on_host", "pooling", "scalar", "set_threads", "synchronize", "to_device", "to_host",
+           "inner_product", "lrn", "on_host", "pooling", "scalar", "set_threads", "staging", "synchronize", "to_device", "to_host",
            "update_plan", "zeros"]
 
 PLACE = "device"  # where buffers that ranks share are taken from
@@ -92,6 +92,13 @@ def on_host(layer_type: Any) -> Any:
     from layers.on_host import OnHost
 
     return partial(OnHost, layer_type)
+
+
+def staging(next_batch: Any) -> Any:
+    """Batches on their way from the readers to the net: ``next()`` gives one on the device, the next one follows."""
+    from layers.kernels.cuda.staging import Staging
+
+    return Staging(next_batch)
 
 
 def scalar(number: Any) -> Any:

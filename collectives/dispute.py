@@ -51,6 +51,10 @@ class Disputes:
         self._n_calls += 1
         self._calls.append((self._n_calls, call))
 
+    def forget(self) -> None:
+        """The last call has failed alike on all ranks: what differs in it is known, and those that follow may go on."""
+        self._calls.pop()
+
     def look(self) -> None:
         """This rank has waited for a while: tell rank 0, or on rank 0 compare what others have told."""
         if self._comm is None:

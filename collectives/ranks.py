@@ -12,6 +12,7 @@ import numpy as np
 
 from .dispute import Disputes, checked
 from .engine import Engine, Job
+from .errors import CommError
 from .means import Means
 from .mpi_calls import MpiCalls
 from .progress import ProgressThread
@@ -82,8 +83,7 @@ class Ranks:
             from .cuda.setup import Device
             from .device import missing
 
-            self._disputes.note(job)
-            self.engine.compare(job, missing())
+            self._note(job, lambda: self.engine.compare(job, missing()))
             self._device = Device(self.comm, self._node_comm, self.topology)
             for engine, group, patient in self._engines:
                 engine.means["device"] = self._device.means(engine.comm, group, patient)
@@ -96,8 +96,15 @@ class Ranks:
         return self.device(Job("alloc", "", n_elems, dtype.name, place=place)).alloc(n_elems, dtype)
 
     def _agree(self, job: Job) -> None:
+        self._note(job, lambda: self.engine.agree(job))
+
+    def _note(self, job: Job, agree: Callable[[], None]) -> None:
         self._disputes.note(job)
-        self.engine.agree(job)
+        try:
+            agree()
+        except CommError:
+            self._disputes.forget()
+            raise
 
     def _make_engine(self, patient: bool = False) -> Engine:
         node = NodeGroup(self._node_comm.Dup(), self.windows, self._deadline, self._disputes.look)

@@ -83,7 +83,8 @@ class Device:
     def __init__(self, comm: Any, node_comm: Any, topology: Topology) -> None:
         """All ranks call it, and have the device that they will use as the current one. `node_comm`: the ranks of
         this rank's node; both communicators are not used by another thread meanwhile."""
-        self._node_comm, self._topology = node_comm, topology
+        self._comm, self._node_comm, self._topology = comm, node_comm, topology
+        self._is_crowded = node_comm.size > len(os.sched_getaffinity(0))
         self.number = device.load().cuda.Device().id
         self._lanes: list[Lane] = []
         self.windows = DeviceWindows(node_comm, self._settle)
@@ -91,8 +92,11 @@ class Device:
         self.is_aware = aware.is_cuda_aware()
 
     def means(self, comm: Any, group: NodeGroup, patient: bool) -> DeviceMeans:
-        """For one engine, on `comm`, which only it uses; all ranks call it. `group`: where its host threads meet."""
-        lane = Lane()
+        """For one engine, on `comm`, which only it uses; all ranks call it. `group`: where its host threads meet.
+
+        `patient`: its waits leave the core to others, as they do where a node has more ranks than cores.
+        """
+        lane, patient = Lane(), patient or self._is_crowded
         self._lanes.append(lane)
         transport = (AwareTransport if self.is_aware else StagedTransport)(comm, lane, patient)
         library = (AwareCalls if self.is_aware else StagedCalls)(comm, lane, patient)
@@ -105,8 +109,14 @@ class Device:
             return _NoNode()
         return DeviceNode(group, self.windows, signals(self._node_comm, lane, patient))
 
-    def alloc(self, n_elems: int, dtype: Any) -> Any:
-        """A zeroed flat CuPy array, in a window where the ranks of a node can share one; all ranks call it."""
+    def alloc(self, n_elems: int, dtype: np.dtype) -> Any:
+        """A zeroed flat CuPy array, in a window where the ranks of a node can share one; all ranks call it.
+
+        Raises CommError on every rank when they ask for different lengths or memory cannot be had.
+        """
+        lengths = self._comm.allgather(n_elems * dtype.itemsize)
+        if len(set(lengths)) > 1:
+            raise CommError(f"alloc: ranks ask for different lengths: {lengths} bytes", everywhere=True)
         if self.no_ipc:
             return device.load().zeros(n_elems, dtype)
         return self.windows.allocate(n_elems, dtype)

@@ -61,14 +61,11 @@ class DeviceWindows:
         self._serial = 0
 
     def allocate(self, n_elems: int, dtype: Any) -> Any:
-        """A zeroed flat CuPy array in a new window; all ranks of the node call it.
+        """A zeroed flat CuPy array in a new window; all ranks of the node call it with the same length.
 
-        Raises CommError on every rank when they ask for different lengths or memory cannot be had or shared.
+        Raises CommError on every rank when memory cannot be had or shared.
         """
         n_bytes = n_elems * np.dtype(dtype).itemsize
-        lengths = self._comm.allgather(n_bytes)
-        if len(set(lengths)) > 1:
-            raise CommError(f"alloc: ranks of one node ask for different lengths: {lengths} bytes", everywhere=True)
         self._give_back()
         window = self._open(n_bytes)
         base = window.addresses[self._comm.rank]

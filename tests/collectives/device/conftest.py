@@ -24,6 +24,10 @@ if launched() and not IS_REAL:
     memory.Memory.shared = True
     pretend.settings.deferred = True
 
+    from collectives.cuda import node, windows
+
+    node.STAGE_BYTES, windows.GRAIN_BYTES = 1 << 20, 4096  # here every page of them is written with poison
+
 KINDS = {  # what carries device buffers -> what the environment says while it is set up
     "ipc": {},
     "flags": {},

@@ -29,7 +29,7 @@ def possible(communicator, collective, name, form=""):
 
 
 def call(communicator, cp, collective, array, values, form, streams, **how):
-    """One call on `values`, written on one stream and read on another, with nothing between but what a call promises."""
+    """One call on `values`, written on one stream and read on another: nothing between but what a call promises."""
     writer, reader = streams
     with writer:
         array[...] = cp.asarray(values)

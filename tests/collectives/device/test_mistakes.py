@@ -1,0 +1,112 @@
+"""What ranks do wrong with device buffers is the same CommError on all of them, and the next collective works."""
+
+import numpy as np
+import pytest
+
+from collectives import CommError, Communicator, device
+
+
+def fails_everywhere(communicator, call):
+    """The one message that every rank's CommError carries."""
+    with pytest.raises(CommError) as caught:
+        call()
+    messages = communicator.allgather_objects(str(caught.value))
+    assert len(set(messages)) == 1
+    assert caught.value.everywhere
+    total = device.load().ones(3, np.float32)
+    communicator.allreduce(total)
+    assert (total.get() == communicator.n_ranks).all()
+    return messages[0]
+
+
+@pytest.fixture
+def last(communicator):
+    """True on the last rank, the odd one out; needs two ranks."""
+    if communicator.n_ranks < 2:
+        pytest.skip("needs two ranks")
+    return communicator.rank == communicator.n_ranks - 1
+
+
+@pytest.mark.parametrize("communicator", ["ipc", "staged"], indirect=True)
+def test_places_differ(communicator, last, cp):
+    array = np.zeros(1235, np.float32) if last else cp.zeros(1235, np.float32)
+    message = fails_everywhere(communicator, lambda: communicator.reduce(array, algorithm="C"))
+    assert "in device memory" in message
+    assert "in host memory" in message
+
+
+def test_places_differ_at_the_first_call(communicator, last, cp):
+    fresh = Communicator.world(deadline=30)
+    array = np.zeros(1236, np.float32) if last else cp.zeros(1236, np.float32)
+    message = fails_everywhere(fresh, lambda: fresh.bcast(array))
+    assert "1236 x float32 in device memory" in message
+    assert f"rank {communicator.n_ranks - 1} has bcast of 1236 x float32 in host memory" in message
+
+
+@pytest.mark.parametrize("communicator", ["ipc", "staged"], indirect=True)
+def test_lengths_differ(communicator, last, cp):
+    array = cp.zeros(1234 if last else 1233, np.float32)
+    assert "1234" in fails_everywhere(communicator, lambda: communicator.allreduce(array))
+
+
+def test_one_in_a_window_the_other_not_even_when_the_call_is_known(communicator, last, cp):
+    if communicator.topology.n_nodes > 1:
+        pytest.skip("ranks on several nodes")
+    shared, private = communicator.alloc(777, place="device"), cp.zeros(777, np.float32)
+    communicator.reduce(shared, algorithm="M"), communicator.reduce(private, algorithm="M")
+    array = private if last else shared
+    message = fails_everywhere(communicator, lambda: communicator.reduce(array, algorithm="M"))
+    assert "private memory" in message
+    assert "window" in message
+
+
+def test_alloc_of_different_lengths(communicator, last):
+    text = fails_everywhere(communicator, lambda: communicator.alloc(10 + last, place="device"))
+    assert "alloc" in text
+
+
+@pytest.mark.parametrize(("communicator", "call", "text"), [
+    ("ipc", lambda c, x: c.ireduce(x, algorithm="mpi"), "cannot be the MPI library's own"),
+    ("ipc", lambda c, x: c.reduce(x, algorithm="Q"), "no algorithm is called 'Q'"),
+    ("staged", lambda c, x: c.reduce(x, algorithm="M"), "needs CUDA IPC between the ranks of a node: SCAFFE_CUDA"),
+], indirect=["communicator"])
+def test_what_device_buffers_cannot_have(communicator, last, cp, call, text):
+    assert text in fails_everywhere(communicator, lambda: call(communicator, cp.zeros(4, np.float32)))
+
+
+def test_nccl_says_why_it_cannot(communicator, last, cp):
+    calls = communicator._ranks.engine.means["device"].calls["nccl"]
+    if not calls.fault:
+        pytest.skip("it can")
+    array = cp.zeros(4, np.float32)
+    assert "NCCL" in fails_everywhere(communicator, lambda: communicator.allreduce(array, algorithm="nccl"))
+
+
+@pytest.mark.parametrize(("call", "text"), [
+    (lambda c, cp: c.reduce(cp.zeros(4, np.complex64)), "dtype must be one of"),
+    (lambda c, cp: c.reduce(cp.zeros(4, np.float32), op="mean"), "op must be one of"),
+    (lambda c, cp: c.bcast(cp.zeros((4, 4), np.float32)[:, 1]), "contiguous"),
+    (lambda c, cp: c.reduce(cp.zeros(4, np.float32), out=cp.zeros(5, np.float32)), "out must be 4 x float32"),
+    (lambda c, cp: c.reduce(cp.zeros(4, np.float32), out=np.zeros(4, np.float32)), "of the same place"),
+    (lambda c, cp: c.reduce([1.0, 2.0]), "expected a NumPy array or one with __cuda_array_interface__, got list"),
+    (lambda c, cp: c.alloc(4, place="moon"), "place must be one of host, device, not 'moon'"),
+    (lambda c, cp: c.ibcast(cp.zeros(4, np.float32), after="soon"), "expected a CUDA stream or event, got str"),
+])
+def test_arguments_that_cannot_be(communicator, cp, call, text):
+    with pytest.raises(CommError, match=text):
+        call(communicator, cp)
+
+
+def test_a_missing_peer_is_named(communicator, cp):
+    if communicator.n_ranks != 2:
+        pytest.skip("needs two ranks")
+    array = cp.zeros(100, np.float32)
+    communicator.ibcast(array).wait(20)
+    if communicator.rank == 1:
+        request = communicator.ibcast(array)
+        with pytest.raises(CommError, match=r"rank 1: ibcast: not complete after 0\.3 s"):
+            request.wait(timeout=0.3)
+    communicator.barrier()
+    if communicator.rank == 0:
+        request = communicator.ibcast(array)
+    request.wait(20)

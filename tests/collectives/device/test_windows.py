@@ -1,0 +1,59 @@
+"""Device memory that the ranks of a node share: found again by address, zeroed, given back."""
+
+import gc
+
+import numpy as np
+
+
+def windows(communicator):
+    return communicator._ranks._device.windows
+
+
+def test_windows_start_at_zero_and_may_be_empty(communicator):
+    assert communicator.alloc(0, place="device").size == 0
+    assert not communicator.alloc(3_000, np.int32, "device").get().any()
+
+
+def test_any_slice_is_found(communicator, cp):
+    buffer = communicator.alloc(1000, place="device")
+    place, part = windows(communicator).find(buffer), windows(communicator).find(buffer[10:20])
+    assert (part.serial, part.offset) == (place.serial, 40)
+    assert windows(communicator).find(cp.zeros(10, np.float32)) is None
+
+
+def test_memory_goes_back_when_all_ranks_have_done_with_it(communicator):
+    freed, runtime = [], windows(communicator)._runtime
+
+    class Runtime:
+        def __getattr__(self, name):
+            return getattr(runtime, name)
+
+        def free(self, address):
+            freed.append(address)
+            runtime.free(address)
+
+    windows(communicator)._runtime = Runtime()
+    addresses = {communicator.alloc(100_000, place="device").data.ptr}
+    view = communicator.alloc(100_000, place="device")[5:]
+    assert addresses <= set(freed)
+    freed.clear()
+    gc.collect()
+    communicator.alloc(1, place="device")
+    windows(communicator)._runtime = runtime
+    assert view.data.ptr - 20 not in freed
+    view += 1
+    communicator.allreduce(view)
+    assert (view.get() == communicator.n_ranks).all()
+
+
+def test_a_window_that_one_rank_still_uses_stays(communicator):
+    kept = communicator.alloc(50_000, place="device") if communicator.rank == 0 else None
+    if communicator.rank:
+        communicator.alloc(50_000, place="device")
+    gc.collect()
+    communicator.alloc(1, place="device")
+    if kept is not None:
+        kept += 1
+        assert (kept.get() == 1).all()
+    assert communicator.n_ranks == 1 or windows(communicator)._retired or communicator.rank == 0
+    communicator.barrier()

@@ -1,0 +1,208 @@
+"""Device buffers: the tests in device/ under a launcher, one job a rank count; and what needs no second rank."""
+
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collectives import CommError, Communicator, device
+from collectives.cuda import aware, nccl
+from collectives.cuda.choice import choose
+from collectives.cuda.lineup import Lineup, wait_until
+from collectives.cuda.node import gathered, share
+from collectives.planners import COLLECTIVES
+from collectives.selection import Choice, Entry, Key, Table
+from collectives.shared.schedule import segments
+from collectives.topology import Topology
+from tests import pretend
+from tests.collectives.test_mpi import HERE, job
+from tests.collectives.test_mpi import pytestmark as needs_mpirun
+
+
+@pytest.fixture
+def cp(monkeypatch):
+    return pretend.install(monkeypatch)
+
+
+@pytest.mark.parametrize(("n_ranks", "ranks_per_node"), [(2, 0), (3, 0), (4, 0), (5, 2)])
+@pytest.mark.skipif(needs_mpirun.args[0], reason="no mpirun")
+@pretend.needs_compiler
+def test_device_buffers_on(n_ranks, ranks_per_node):
+    result = job(n_ranks, ["-m", "pytest", "--with-mpi", "-x", "-q", "--color=no", str(HERE / "device")],
+                 SCAFFE_RANKS_PER_NODE=str(ranks_per_node))
+    assert result.returncode == 0, (result.stdout + result.stderr)[-6000:]
+
+
+# -- without a GPU
+
+
+def test_without_a_gpu_there_is_one_line(monkeypatch):
+    pretend.install(monkeypatch, n_devices=0)
+    assert device.missing() == "device buffers need a GPU, and CUDA finds none: cudaErrorNoDevice: no CUDA-capable " \
+                               "device is detected"
+    with pytest.raises(CommError, match="CUDA finds none"):
+        Communicator.single().alloc(4, place="device")
+
+
+def test_without_cupy_there_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert device.missing().startswith("device buffers need CuPy, which cannot be imported")
+
+
+def test_the_communicator_loads_no_cupy():
+    code = "import sys; from collectives import Communicator, places; sys.exit('cupy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False).returncode == 0
+
+
+@pytest.mark.skipif(needs_mpirun.args[0], reason="no mpirun")
+def test_alloc_without_a_gpu_fails_alike_on_all_ranks():
+    body = """
+import sys
+sys.modules["cupy"] = None
+from collectives import CommError, Communicator
+c = Communicator.world(deadline=20)
+try:
+    c.alloc(4, place="device")
+except CommError as error:
+    texts = c.allgather_objects((str(error), error.everywhere))
+    sys.exit(0 if set(texts) == {(texts[0][0], True)} and "need CuPy" in texts[0][0] else 3)
+"""
+    assert job(2, ["-c", body]).returncode == 0
+
+
+# -- one rank by itself
+
+
+@pretend.needs_compiler
+def test_collectives_of_one_rank_change_nothing(cp):
+    alone = Communicator.single()
+    array = alone.alloc(7, np.float64, "device")
+    array += 3
+    alone.reduce(array), alone.allgather(array), alone.ireduce(array, after=cp.cuda.Stream().record()).wait(1)
+    out = cp.zeros(7)
+    alone.allreduce(array, out=out)
+    assert (array.get() == 3).all()
+    assert (out.get() == 3).all()
+    assert alone.describe_device() == "one rank by itself"
+
+
+def test_handles_of_other_libraries_streams_and_events(cp):
+    class Torch:
+        cuda_stream = 17
+
+    class Value:
+        value = 18
+
+    class Numba:
+        handle = Value()
+
+    stream = cp.cuda.Stream()
+    assert [device.handle(thing) for thing in (stream, Torch(), Numba(), 19)] == [stream.ptr, 17, 18, 19]
+
+
+def test_a_failure_on_the_device_is_an_error_and_no_endless_wait(cp, monkeypatch):
+    point = device.Point.now()
+    monkeypatch.setattr(point._runtime, "eventQuery", lambda event: 719)
+    with pytest.raises(CommError, match="CUDA error 719"):
+        wait_until(point.is_reached, patient=True)
+
+
+def test_steps_start_in_their_order():
+    started, allowed, line = [], set(), Lineup()
+    for name in "abc":
+        line.put(lambda name=name: name in allowed, lambda name=name: started.append(name))
+    allowed |= {"b", "c"}
+    line.progress()
+    assert started == []
+    allowed.add("a")
+    line.progress()
+    assert started == ["a", "b", "c"]
+
+
+# -- what is decided by plain values
+
+
+class Library:
+    """Stands for libmpi."""
+
+    def __init__(self, open_mpi=None, mpich=None):
+        if open_mpi is not None:
+            self.MPIX_Query_cuda_support = lambda: open_mpi
+        if mpich is not None:
+            def query(kind, answer):
+                answer._obj.value = mpich
+                return 0
+            self.MPIX_GPU_query_support = query
+
+
+@pytest.mark.parametrize(("library", "kinds", "environment", "answer", "word"), [
+    (Library(), None, {}, False, "cannot be asked"),
+    (Library(open_mpi=1), None, {}, True, "MPIX_Query_cuda_support says yes"),
+    (Library(open_mpi=0), None, {}, False, "MPIX_Query_cuda_support says no"),
+    (Library(mpich=1), None, {}, True, "MPIX_GPU_query_support says yes"),
+    (Library(), "mpi,system,cuda", {}, True, "mpi_memory_alloc_kinds"),
+    (Library(open_mpi=0), None, {"SCAFFE_CUDA_AWARE": "1"}, True, "SCAFFE_CUDA_AWARE=1"),
+    (Library(open_mpi=1), None, {"SCAFFE_CUDA_AWARE": "0"}, False, "SCAFFE_CUDA_AWARE=0"),
+])
+def test_the_mpi_is_asked(monkeypatch, library, kinds, environment, answer, word):
+    monkeypatch.setattr(aware, "_loaded", lambda: library)
+    monkeypatch.setattr(aware, "_info", lambda: None if kinds is None else "cuda" in kinds)
+    assert aware.is_cuda_aware(environment) == answer
+    assert word in aware.reason(environment)
+
+
+@pytest.mark.parametrize(("everyone", "fault"), [
+    ([("a", "1", ""), ("a", "2", ""), ("b", "1", "")], ""),
+    ([("a", "1", ""), ("b", "1", ""), ("a", "1", "")], "refuses two ranks on one GPU; ranks 0 and 2 share 1 of a"),
+    ([("a", "1", ""), ("a", "2", "no libnccl")], "rank 1: no libnccl"),
+])
+def test_who_cannot_use_nccl(everyone, fault):
+    found = nccl._fault(everyone)
+    assert fault in found
+    assert bool(found) == bool(fault)
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_ranks_shares_are_the_whole_and_do_not_overlap(collective):
+    for n_ranks, n_elems, root in product((2, 3, 5, 8), (0, 1, 63, 64, 65, 1009), (0, 1)):
+        for interval in ((0, n_elems), (n_elems // 3, n_elems)):
+            found = [(part.start, part.end, part.sources, part.targets) for rank in range(n_ranks)
+                     for part in share(collective, rank, n_ranks, n_elems, root, interval)]
+            count = np.zeros(n_elems, int)
+            for start, end, sources, targets in found:
+                count[start:end] += 1
+                parts = [p for p in segments(collective, n_ranks, n_elems, root) if p.start <= start < p.end]
+                assert [(p.sources, p.targets) for p in parts] == [(sources, targets)]
+            assert (count[interval[0] : interval[1]] == 1).all()
+            assert count.sum() == interval[1] - interval[0]
+
+
+def test_targets_as_the_kernel_takes_them():
+    part = segments("bcast", 5, 10, 2)[0]
+    assert gathered(part) == (2, 1, 0, 5, 2)
+    assert gathered(segments("allreduce", 3, 10)[0]) == (0, 3, 0, 3, -1)
+    assert gathered(segments("reduce_scatter", 4, 10)[3]) == (0, 4, 3, 1, -1)
+
+
+NODE, NODES, FLAT = Topology([0] * 4), Topology.from_ranks_per_node(8, 4), Topology.flat(4)
+
+
+@pytest.mark.parametrize(("collective", "n_bytes", "topology", "has_ipc", "name"), [
+    ("reduce", 4, NODE, True, "M"), ("allgather", 1 << 30, NODE, True, "M"), ("reduce", 4, NODE, False, "B"),
+    ("reduce", 1 << 20, NODE, False, "C"), ("allreduce", 1 << 20, NODES, True, "MR"),
+    ("allreduce", 1 << 20, NODES, False, "R"), ("reduce_scatter", 1 << 20, NODES, True, "R"),
+    ("bcast", 8, FLAT, True, "B")])
+def test_defaults_on_a_device(collective, n_bytes, topology, has_ipc, name):
+    assert choose(collective, n_bytes, topology, Table([]), has_ipc).algorithm == name
+
+
+def test_the_table_is_keyed_by_place_and_never_gives_the_librarys_own():
+    def table(name):
+        return Table([Entry(Key.of("reduce", place, NODE), (Choice(None, algorithm, 77),))
+                      for place, algorithm in (("host", "H"), ("cuda", name))])
+    assert choose("reduce", 9, NODE, table("CB-2"), True) == Choice(None, "CB-2", 77)
+    assert choose("reduce", 9, NODE, table("mpi"), True).algorithm == "M"
+    assert choose("reduce", 9, NODE, table("M"), False).algorithm == "B"

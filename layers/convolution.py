@@ -67,7 +67,7 @@ class _Windowed(Layer):
         w, b = self._weights()
         for x, y in zip(bottom, top):
             out = y.data_flat if lies_channels_last(y, self._axis) else np.empty_like(y.data_flat)
-            self._plan.forward(channels_last(x, x.data, self._axis), w, b, out, slope)
+            self._plan.forward(channels_last(x.data, self._axis), w, b, out, slope)
             put_channels_last(out, y, y.data, self._axis)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -78,16 +78,16 @@ class _Windowed(Layer):
                 self._backward_weights(x, y)
             if wanted:
                 out = x.diff_flat if lies_channels_last(x, self._axis) else np.empty_like(x.diff_flat)
-                self._plan.backward_data(channels_last(y, y.diff, self._axis), w, out)
+                self._plan.backward_data(channels_last(y.diff, self._axis), w, out)
                 put_channels_last(out, x, x.diff, self._axis)
 
     def _backward_weights(self, x: Blob, y: Blob) -> None:
-        gy, learns = channels_last(y, y.diff, self._axis), self.param_propagate_down
+        gy, learns = channels_last(y.diff, self._axis), self.param_propagate_down
         if not learns[0]:
             self.blobs[1].diff[...] += gy.reshape(-1, self.blobs[1].n_elems).sum(0)
             return
         (gw, *gb), fresh = claim_together([blob for blob, wanted in zip(self.blobs, learns) if wanted])
-        self._plan.backward_weights(channels_last(x, x.data, self._axis), gy, gw.reshape(self.blobs[0].shape),
+        self._plan.backward_weights(channels_last(x.data, self._axis), gy, gw.reshape(self.blobs[0].shape),
                                     gb[0] if gb else None, fresh)
 
     def _weights(self) -> tuple[np.ndarray, np.ndarray | None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from layers.blob import Blob
@@ -42,7 +44,12 @@ def pass_diff_back(target: Blob, source: Blob) -> None:
 
 def same_memory(a: np.ndarray, b: np.ndarray) -> bool:
     """Whether two arrays of one shape start at one place: a layer at work in place."""
-    return a.__array_interface__["data"] == b.__array_interface__["data"]
+    return _address(a) == _address(b)
+
+
+def _address(array: Any) -> int:
+    interface = getattr(array, "__cuda_array_interface__", None) or array.__array_interface__
+    return interface["data"][0]
 
 
 def lies_channels_last(blob: Blob, axis: int = 1) -> bool:
@@ -50,10 +57,9 @@ def lies_channels_last(blob: Blob, axis: int = 1) -> bool:
     return blob.channels_last and axis == 1
 
 
-def channels_last(blob: Blob, logical: np.ndarray, axis: int = 1) -> np.ndarray:
-    """A blob's data or diff as one row with that axis last: its own memory, or a copy where it lies otherwise."""
-    moved = np.moveaxis(logical, axis, -1)
-    return (moved if lies_channels_last(blob, axis) else np.ascontiguousarray(moved)).reshape(-1)
+def channels_last(logical: np.ndarray, axis: int = 1) -> np.ndarray:
+    """A blob's data or diff in Caffe's order as one row with that axis last: a view where it lies so, else a copy."""
+    return np.moveaxis(logical, axis, -1).reshape(-1)
 
 
 def put_channels_last(row: np.ndarray, blob: Blob, logical: np.ndarray, axis: int = 1) -> None:

@@ -95,7 +95,7 @@ class OnHost(Layer):
     def _hosts(self, blobs: Sequence[Blob]) -> list[Blob]:
         for blob in blobs:
             if id(blob) not in self._mirrors:
-                self._mirrors[id(blob)] = self.inner.context.blob(blob.shape, blob.channels_last)
+                self._mirrors[id(blob)] = self.inner.context.blob(blob.shape)
         return [self._mirrors[id(blob)] for blob in blobs]
 
     def _shaped(self, blobs: Sequence[Blob]) -> list[Blob]:

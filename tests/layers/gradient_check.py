@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 
@@ -46,9 +47,9 @@ class Case:
         """The bottoms' data."""
         return [spread(b, seed=i) if isinstance(b, tuple) else np.asarray(b, float) for i, b in enumerate(self.bottoms)]
 
-    def rig(self, dtype: type = np.float64) -> Rig:
+    def rig(self, dtype: type = np.float64, kernels: ModuleType | None = None) -> Rig:
         """The layer on its bench."""
-        return Rig(self.prototxt, self.inputs(), self.n_tops, self.in_place, self.phase, dtype)
+        return Rig(self.prototxt, self.inputs(), self.n_tops, self.in_place, self.phase, dtype, kernels)
 
     def propagate_down(self) -> list[bool]:
         """Which bottoms are asked for a gradient."""

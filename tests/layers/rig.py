@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 from google.protobuf import text_format
 
-from layers.blob import Blob
 from layers.layer import TRAIN, Context, Layer, layer_types
 from layers.random import Stream
 from scaffe.proto import caffe_pb2
@@ -37,18 +38,21 @@ class Rig:
         n_tops: number of tops; None: as many as the prototxt names, else what the layer at least makes.
         in_place: top 0 is bottom 0.
         phase, dtype: for the context.
+        kernels: the backend; the CPU's unless given.
     """
 
     def __init__(self, prototxt: str, inputs: Sequence[np.ndarray], n_tops: int | None = None, in_place: bool = False,
-                 phase: int = TRAIN, dtype: type = np.float64) -> None:
-        kernels = importlib.import_module("layers.kernels.cpu")
-        self.context = Context(phase, kernels, np.dtype(dtype), Stream(SEED))
+                 phase: int = TRAIN, dtype: type = np.float64, kernels: ModuleType | None = None) -> None:
+        self.kernels: Any = kernels or importlib.import_module("layers.kernels.cpu")
+        self.context = Context(phase, self.kernels, np.dtype(dtype), Stream(SEED))
         param = layer_parameter(prototxt)
-        self.layer: Layer = layer_types.get(param.type)(param, self.context)
+        layer_type = layer_types.get(param.type)
+        self.layer: Layer = (self.kernels.on_host(layer_type) if layer_type.host_only else layer_type)(
+            param, self.context)
         self.inputs = [np.array(x, dtype) for x in inputs]
-        self.bottom = [Blob(x.shape, dtype) for x in self.inputs]
+        self.bottom = [self.context.blob(x.shape) for x in self.inputs]
         n_tops = n_tops if n_tops is not None else len(param.top) or self._least_tops()
-        self.top = [self.bottom[0] if in_place and i == 0 else Blob(dtype=dtype) for i in range(n_tops)]
+        self.top = [self.bottom[0] if in_place and i == 0 else self.context.blob() for i in range(n_tops)]
         self.layer.check_counts(len(self.bottom), len(self.top))
         self.load()
         self.layer.setup(self.bottom, self.top)
@@ -60,7 +64,11 @@ class Rig:
     def load(self) -> None:
         """Put the inputs into the bottoms."""
         for blob, value in zip(self.bottom, self.inputs):
-            blob.data[...] = value
+            blob.data[...] = self.kernels.to_device(value)
+
+    def copies(self, arrays: Iterable[Any]) -> list[np.ndarray]:
+        """What the arrays hold, on the host."""
+        return [np.array(self.kernels.to_host(array)) for array in arrays]
 
     def forward(self) -> list[np.ndarray]:
         """Forward from the inputs and the same random draws every time. Returns copies of the tops' data."""
@@ -69,7 +77,7 @@ class Rig:
         if self.layer.reshape_always:
             self.layer.reshape(self.bottom, self.top)
         self.layer.forward(self.bottom, self.top)
-        return [blob.data.copy() for blob in self.top]
+        return self.copies(blob.data for blob in self.top)
 
     def feed(self, *inputs: np.ndarray) -> list[np.ndarray]:
         """Forward from other inputs, of other shapes perhaps. Returns copies of the tops' data."""
@@ -89,6 +97,6 @@ class Rig:
         for blob in self.layer.blobs:
             blob.clear_diff()
         for blob, diff in zip(self.top, top_diffs):
-            blob.diff[...] = diff
+            blob.diff[...] = self.kernels.to_device(diff, blob.dtype)
         self.layer.backward(self.top, propagate_down or [True] * len(self.bottom), self.bottom)
-        return [b.diff.copy() for b in self.bottom], [b.diff.copy() for b in self.layer.blobs]
+        return self.copies(b.diff for b in self.bottom), self.copies(b.diff for b in self.layer.blobs)

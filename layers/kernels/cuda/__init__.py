@@ -14,8 +14,8 @@ import numpy as np
 from layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
 
 __all__ = ["CHECK_EVERY", "PLACE", "clip_factor", "configure", "convolution", "deconvolution", "describe",
-           "inner_product", "lrn", "on_host", "pooling", "scalar", "set_threads", "staging", "synchronize", "to_device", "to_host",
-           "update_plan", "zeros"]
+           "inner_product", "lrn", "on_host", "pooling", "scalar", "set_threads", "staging", "synchronize",
+           "to_device", "to_host", "update_plan", "zeros"]
 
 PLACE = "device"  # where buffers that ranks share are taken from
 

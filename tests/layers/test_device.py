@@ -1,0 +1,54 @@
+"""Every layer and option on a device against the CPU, forward and backward: on the pretend CuPy, or on a card."""
+
+from __future__ import annotations
+
+import importlib
+import os
+
+import numpy as np
+import pytest
+
+from layers import device
+from tests import pretend
+from tests.layers.gradient_check import Case, all_cases, load_cases
+
+CASES, NO_GRADIENT = load_cases()
+DRAWING = ("Dropout", "STOCHASTIC")  # layers that draw have draws of their own on a device
+CLOSE = {np.float32: {"rtol": 3e-5, "atol": 3e-5}, np.float64: {"rtol": 1e-9, "atol": 1e-10}}
+REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
+pytestmark = pytest.mark.skipif(REAL and device.missing() != "", reason=device.missing() or "-") if REAL \
+    else pretend.needs_compiler
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """The device's backend."""
+    if not REAL:
+        pretend.install(monkeypatch)
+    return importlib.import_module("layers.kernels.cuda")
+
+
+
+EVERY = dict(all_cases(CASES))
+COMPARED = {name: case for name, case in EVERY.items() if not any(word in name for word in DRAWING)}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("case", COMPARED.values(), ids=COMPARED.keys())
+def test_the_device_agrees_with_the_cpu(case: Case, dtype: type, kernels) -> None:
+    here, there = case.rig(dtype), case.rig(dtype, kernels)
+    for mine, theirs in zip(here.layer.blobs, there.layer.blobs, strict=True):
+        np.testing.assert_array_equal(there.copies([theirs.data])[0], mine.data)
+    for got, expected in zip(there.forward(), here.forward(), strict=True):
+        assert got.dtype == expected.dtype
+        np.testing.assert_allclose(got, expected, **CLOSE[dtype])
+    if here.layer.param.type in NO_GRADIENT:
+        return
+    rng = np.random.default_rng(3)
+    diffs = [rng.normal(size=blob.shape) for blob in here.top]
+    if case.tops is not None:
+        diffs = [d if i in case.tops else 0 * d for i, d in enumerate(diffs)]
+    for got, expected in zip(there.backward(diffs, case.propagate_down()),
+                             here.backward(diffs, case.propagate_down()), strict=True):
+        for g, e in zip(got, expected, strict=True):
+            np.testing.assert_allclose(g, e, **CLOSE[dtype])

@@ -44,7 +44,7 @@ class Call:
         """n_ranks + 1 ascending offsets: part r is [bounds[r], bounds[r + 1])."""
         if self.counts is not None:
             return [0, *accumulate(self.counts)]
-        return [partition.bounds(rank, self.n_ranks, self.n_elems)[0] for rank in range(self.n_ranks)] + [self.n_elems]
+        return partition.all_bounds(self.n_ranks, self.n_elems)
 
     def part(self, rank: int) -> tuple[int, int]:
         """The interval that `rank` owns."""

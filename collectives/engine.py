@@ -110,7 +110,8 @@ class Engine:
         rank = self.comm.rank if group.ranks is None else list(group.ranks).index(self.comm.rank)
         _, half = wire.split(job.algorithm)
         n_bytes_per_elem = wire.ITEM_BYTES if half else array.itemsize
-        call = Call(group.topology, array.size, max(job.chunk_bytes // n_bytes_per_elem, 1), group.root)
+        call = Call(group.topology, array.size, max(job.chunk_bytes // n_bytes_per_elem, 1), group.root,
+                    group.counts)
         plan = planners.plan(job.collective, algorithm, rank, call)
         transport = self.means[job.place].transport
         transport.tag = _tag(job)

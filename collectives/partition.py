@@ -9,3 +9,8 @@ def bounds(part: int, n_parts: int, n_elems: int) -> tuple[int, int]:
 def part(rank: int, n_ranks: int, n_elems: int) -> slice:
     """The slice of a flat buffer of `n_elems` that rank `rank` of `n_ranks` owns."""
     return slice(*bounds(rank, n_ranks, n_elems))
+
+
+def all_bounds(n_parts: int, n_elems: int) -> list[int]:
+    """n_parts + 1 ascending offsets: part r is [offsets[r], offsets[r + 1])."""
+    return [bounds(part, n_parts, n_elems)[0] for part in range(n_parts)] + [n_elems]

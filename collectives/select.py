@@ -10,7 +10,7 @@ from pathlib import Path
 from . import wire
 from .errors import CommError
 from .selection import DEFAULT_TABLE, Choice, Key, Table
-from .shared_levels import ACROSS_NODES, above, require
+from .shared_levels import above, require, spans_nodes
 from .topology import Topology
 
 TABLE_VARIABLE = "SCAFFE_TABLE"
@@ -58,7 +58,7 @@ class Selector:
         is_measured = any(entry.key == key for entry in self._table.entries)
         if is_measured or not is_shared or self._topology.n_nodes == 1:
             return self._table.choose(key, n_bytes)
-        if collective not in ACROSS_NODES:
+        if not spans_nodes(collective, self._topology):
             return self._table.choose(replace(key, place="host"), n_bytes)
         across = self._table.choose(Key.of(collective, "host", Topology.flat(self._topology.n_nodes)), n_bytes)
         if across is None or across.algorithm == "mpi" or above(across.algorithm) is not None:

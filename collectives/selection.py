@@ -18,6 +18,7 @@ from typing import Any
 from . import names
 from .errors import CommError
 from .planners import COLLECTIVES, can
+from .shared_levels import spans_nodes
 from .topology import Topology
 
 PLACES = ("host", "shared", "cuda")
@@ -159,7 +160,7 @@ def candidates(collective: str, topology: Topology) -> list[str]:
     shared = topology.n_nodes < topology.n_ranks
     spans = topology.n_nodes > 1
     flat = [name for name in ("C", "B", "R", "H", "D", "P", "T") if topology.n_ranks > 1 and can(collective, name)]
-    above = [f"M{name}" for name in flat if name != "P"] if collective in ("reduce", "bcast", "allreduce") else []
+    above = [f"M{name}" for name in flat if name != "P"] if spans_nodes(collective, topology) else []
     found = ["mpi", *(["M"] if shared and not spans else []), *(above if shared and spans else []), *flat]
     sizes = (["node"] if shared and spans else []) + [str(ranks) for ranks in (4, 8, 16) if ranks < topology.n_ranks]
     return found + [f"{levels}-{size}" for levels in ("CB", "CC") for size in sizes if can(collective, levels + "-2")]

@@ -9,28 +9,35 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from . import planners
+from . import partition, planners
 from .errors import CommError
 from .topology import Topology
 
 if TYPE_CHECKING:
     from .engine import Job
 
-ACROSS_NODES = ("reduce", "bcast", "allreduce")
+BY_PARTS = ("reduce_scatter", "allgather")
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The ranks that a plan is for: their topology, root's place among them, and their ranks in the communicator."""
+    """The ranks that a plan is for: their topology, root's place among them, their ranks in the communicator, and the
+    elements of each one's part where those are not as equal as can be."""
 
     topology: Topology
     root: int
     ranks: Sequence[int] | None = None
+    counts: tuple[int, ...] | None = None
 
 
 def above(algorithm: str) -> str | None:
     """The algorithm above the shared-memory level ('' for none), or None where `algorithm` has no such level."""
     return algorithm[1:] if algorithm.startswith("M") and algorithm.lower() != "mpi" else None
+
+
+def spans_nodes(collective: str, topology: Topology) -> bool:
+    """Whether shared memory may lie below an algorithm across nodes: parts of a node's ranks must lie together."""
+    return collective not in BY_PARTS or all(ranks[-1] - ranks[0] == len(ranks) - 1 for ranks in topology.nodes)
 
 
 def require(collective: str, algorithm: str, topology: Topology) -> None:
@@ -41,8 +48,9 @@ def require(collective: str, algorithm: str, topology: Topology) -> None:
         if not upper:
             raise CommError(f"algorithm M needs all ranks on one node, these are on {topology.n_nodes}: add the "
                             "algorithm across nodes, as in MC")
-        if collective not in ACROSS_NODES:
-            raise CommError(f"algorithm {algorithm!r} cannot do {collective} on {topology.n_nodes} nodes")
+        if not spans_nodes(collective, topology):
+            raise CommError(f"algorithm {algorithm!r} cannot do {collective} where the ranks of a node are not "
+                            "consecutive")
     if name not in ("", "mpi") and not planners.can(collective, name):
         raise CommError(f"algorithm {algorithm!r} cannot do {collective}: "
                         f"{', '.join(planners.shapes(collective))} can")
@@ -64,10 +72,16 @@ class SharedLevels:
 
     def run(self, job: Job, array: Any, across: Callable[[Group], None]) -> None:
         """Run `job`; `across(group)` runs its upper part, on this rank's array, among one rank of each node."""
-        root_node = self._topology.node_of_rank[job.root]
         if self._topology.n_nodes == 1:
             self._node.run(job.collective, array, job.op, job.root)
-            return
+        elif job.collective in BY_PARTS:
+            self._by_parts(job, array, across)
+        else:
+            self._whole(job, array, across)
+
+    def _whole(self, job: Job, array: Any, across: Callable[[Group], None]) -> None:
+        """Reduce to a leader of each node, go across, broadcast: as far as `job` needs it. Root leads its node."""
+        root_node = self._topology.node_of_rank[job.root]
         leaders = [job.root if node == root_node else ranks[0] for node, ranks in enumerate(self._topology.nodes)]
         own_node = self._topology.node_of_rank[self._rank]
         leader = self._topology.nodes[own_node].index(leaders[own_node])
@@ -77,3 +91,18 @@ class SharedLevels:
             across(Group(Topology.flat(len(leaders)), root_node, leaders))
         if job.collective != "reduce":
             self._node.run("bcast", array, "sum", leader)
+
+    def _by_parts(self, job: Job, array: Any, across: Callable[[Group], None]) -> None:
+        """A node's ranks own one block together: its leader scatters or gathers blocks across the nodes."""
+        bounds = partition.all_bounds(self._topology.n_ranks, array.size)
+        own_node = self._topology.nodes[self._topology.node_of_rank[self._rank]]
+        counts = tuple(bounds[ranks[-1] + 1] - bounds[ranks[0]] for ranks in self._topology.nodes)
+        if job.collective == "reduce_scatter":
+            self._node.run("reduce", array, job.op, 0)
+        else:
+            for place, rank in enumerate(own_node):
+                self._node.run("bcast", array[bounds[rank] : bounds[rank + 1]], "sum", place)
+        if self._rank == own_node[0]:
+            across(Group(Topology.flat(len(counts)), 0, self._topology.leaders, counts))
+        block = slice(bounds[own_node[0]], bounds[own_node[-1] + 1])
+        self._node.run("bcast", array[block] if job.collective == "reduce_scatter" else array, "sum", 0)

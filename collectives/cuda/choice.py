@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..selection import Choice, Key, Table
-from ..shared_levels import above, spans_nodes
+from ..shared_levels import BY_PARTS, above
 from ..topology import Topology
 
 CHUNK_BYTES = 1 << 20
@@ -27,6 +27,6 @@ def choose(collective: str, n_bytes: int, topology: Topology, table: Table, has_
     is_shared = has_ipc and topology.n_nodes < topology.n_ranks
     if is_shared and topology.n_nodes == 1:
         name = "M"
-    elif is_shared and spans_nodes(collective, topology):
+    elif is_shared and collective not in BY_PARTS:
         name = f"M{name}"
     return Choice(None, name, CHUNK_BYTES)

@@ -97,3 +97,17 @@ def test_layer_by_layer_gives_the_bits_of_the_whole(communicator, name):
     if collective == "allreduce" or communicator.rank == 0:
         assert np.array_equal(whole.view(np.int32), layers.view(np.int32))
         assert np.array_equal(whole.view(np.int32), helped.view(np.int32))
+
+
+@pytest.mark.parametrize("name", ["MR", "MH", "MD", "MP"])
+@pytest.mark.parametrize("collective", ["reduce_scatter", "allgather"])
+def test_parts_go_through_shared_memory_and_across_nodes(communicator, collective, name):
+    """Long buffers in windows and in private memory, twice."""
+    if not planners.can(collective, name[1:]) or communicator.topology.n_nodes == 1:
+        pytest.skip("cannot do this")
+    rows = reference.inputs(communicator.n_ranks, 300_007, "float32", "sum")
+    where, right = reference.expected(collective, communicator.rank, rows, "sum", 0)
+    how = {"algorithm": name, "chunk_bytes": 60_000}
+    for make in (communicator.alloc, np.empty):
+        for array in run_twice(communicator, collective, how, rows, make, ""):
+            assert np.array_equal(array[where], right)

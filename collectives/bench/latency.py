@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from ..errors import CommError
 from .payload import Payload
 
 
-def measure_latency(communicator: Communicator, buffer: np.ndarray, n_warm: int, n_timed: int,
+def measure_latency(communicator: Communicator, buffer: Any, n_warm: int, n_timed: int,
                     payload: Payload) -> np.ndarray:
     """Seconds of one way, per round trip; verified first. Raises CommError with fewer than two ranks."""
     if communicator.n_ranks < 2:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numba import njit
+
+from .buffers import HostBuffers
 
 EXACT_BITS = {"float16": 11, "float32": 24, "float64": 52, "int32": 31, "int64": 62}
 BLOCK_ELEMS = 1 << 18
@@ -24,8 +27,12 @@ def _values(out, first, rank, mask):
 class Payload:
     """Values of one dtype for `n_ranks` ranks."""
 
-    def __init__(self, dtype: str, n_ranks: int) -> None:
-        """Values are integers below 2**k, k so small that a sum over all ranks is exact in `dtype`."""
+    def __init__(self, dtype: str, n_ranks: int, buffers: HostBuffers | None = None) -> None:
+        """Values are integers below 2**k, k so small that a sum over all ranks is exact in `dtype`.
+
+        buffers: where they go to and come from; host memory unless given.
+        """
+        self._buffers = HostBuffers() if buffers is None else buffers
         self.dtype, self.n_ranks = np.dtype(dtype), n_ranks
         self._mask = np.uint64((1 << (EXACT_BITS[dtype] - n_ranks.bit_length())) - 1)
 
@@ -42,17 +49,17 @@ class Payload:
             total += self.values(rank, start, stop)
         return total
 
-    def fill(self, array: np.ndarray, rank: int) -> None:
+    def fill(self, array: Any, rank: int) -> None:
         """Give `array` rank `rank`'s values."""
         for start, stop in blocks(0, array.size):
-            array[start:stop] = self.values(rank, start, stop)
+            self._buffers.put(array[start:stop], self.values(rank, start, stop))
 
-    def n_wrong(self, array: np.ndarray, start: int, stop: int, source: int | None) -> int:
+    def n_wrong(self, array: Any, start: int, stop: int, source: int | None) -> int:
         """How many of elements [start, stop) are not rank `source`'s (None: the sum over ranks)."""
         wrong = 0
         for first, last in blocks(start, stop):
             right = self.sums(first, last) if source is None else self.values(source, first, last)
-            wrong += int(np.count_nonzero(array[first:last] != right.astype(self.dtype)))
+            wrong += int(np.count_nonzero(self._buffers.get(array[first:last]) != right.astype(self.dtype)))
         return wrong
 
 

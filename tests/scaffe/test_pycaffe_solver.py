@@ -1,5 +1,6 @@
 """``import scaffe as caffe``: solvers as pycaffe shows them."""
 
+import os
 import subprocess
 import sys
 
@@ -184,3 +185,23 @@ def test_the_log_starts_at_a_level(solver_file, capfd):
             assert len(capfd.readouterr().err.splitlines()) == lines
     finally:
         caffe.init_log(0)
+
+
+def test_users_layers_that_import_caffe_run_as_they_are(tmp_path):
+    """Through the command: nothing but the program's name changes, the module says ``import caffe``."""
+    (tmp_path / "mine.py").write_text("import caffe\nfrom caffe.proto import caffe_pb2\n"
+                                      "class Twice(caffe.Layer):\n"
+                                      "    def setup(self, bottom, top): pass\n"
+                                      "    def reshape(self, bottom, top): top[0].reshape(*bottom[0].shape)\n"
+                                      "    def forward(self, b, t): t[0].data[...] = 2 * b[0].data\n"
+                                      "    def backward(self, t, down, b): b[0].diff[...] = 2 * t[0].diff\n")
+    text = LEARNING.replace('bottom: "data" top: "ip"', 'bottom: "twice" top: "ip"', 1)
+    python = ('layer { name: "twice" type: "Python" bottom: "data" top: "twice" '
+              'python_param { module: "mine" layer: "Twice" } }\n')
+    at = text.index('layer { name: "ip"')
+    (tmp_path / "net.prototxt").write_text(text[:at] + python + text[at:])
+    (tmp_path / "solver.prototxt").write_text('net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 2 '
+                                              'test_iter: 1 test_interval: 2 snapshot_prefix: "run"')
+    done = subprocess.run([sys.executable, "-m", "scaffe", "train", "-solver", "solver.prototxt"], cwd=tmp_path,
+                          env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

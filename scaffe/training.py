@@ -10,18 +10,20 @@ from data.layer_feed import Share
 from layers.random import Stream
 from scaffe import graph
 from scaffe.bad_records import BadRecords
+from scaffe.devices import Compute, load_kernels
 from scaffe.errors import UserError
 from scaffe.job import threads_per_rank, together
 from scaffe.net import Net
 from scaffe.observers.bad_records import WatchBadRecords
-from scaffe.setup import PHASES, Selection, load_kernels, make_context, make_net, seed_of
+from scaffe.setup import PHASES, Selection, make_context, make_net, seed_of
 from scaffe.solver import Method, Solver
 
 
 def build_solver(communicator: Communicator, param: Any, options: Namespace) -> Solver:
     """Build nets and solver on this rank; what fails on one rank fails on all (UserError)."""
-    kernels = load_kernels(threads_per_rank(communicator, options.threads), options.gpu,
-                           param.HasField("solver_mode") and param.solver_mode == param.GPU)
+    wants_gpu = param.HasField("solver_mode") and param.solver_mode == param.GPU
+    compute = Compute.of(options, communicator.node_rank, wants_gpu)
+    kernels = together(communicator, lambda: load_kernels(threads_per_rank(communicator, options.threads), compute))
     param.random_seed = communicator.bcast_object(seed_of(param.random_seed))
     rng = Stream(param.random_seed + communicator.rank)
     maker = NetMaker(param, options, kernels, rng, communicator.rank, communicator.n_ranks)
@@ -73,7 +75,7 @@ class NetMaker:
     def _make(self, message: Any, source: str, selection: Selection, share: Share, trained: Net | None = None) -> Net:
         self.shares.append(share)
         context = make_context(self.kernels, self.rng, share, self.param.random_seed,
-                               self.bad.reader_options(self.options.readers))
+                               self.bad.reader_options(self.options.readers), Compute.of(self.options).dtype)
         return make_net(message, selection, context, source, trained)
 
 

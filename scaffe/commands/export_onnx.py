@@ -8,9 +8,10 @@ from scaffe.flags import Flags
 def main(argv: list[str]) -> int:
     """``export-onnx NET WEIGHTS MODEL``. Returns the exit code."""
     from data.layer_feed import Share
+    from scaffe.devices import load_kernels
     from scaffe.export.onnx_model import onnx_model
     from scaffe.files.atomic import replacing
-    from scaffe.setup import PHASES, Selection, load_kernels, net_from_file
+    from scaffe.setup import PHASES, Selection, net_from_file
     from scaffe.weights import load_weights
 
     flags = Flags("export_onnx", __doc__ or "")

@@ -32,8 +32,9 @@ def main(argv: list[str]) -> int:
 
 def _extract(options) -> int:
     from data.layer_feed import Share
+    from scaffe.devices import load_kernels
     from scaffe.pycaffe.features import extract_features
-    from scaffe.setup import PHASES, Selection, load_kernels, net_from_file
+    from scaffe.setup import PHASES, Selection, net_from_file
     from scaffe.weights import load_weights
 
     net = net_from_file(options.net, Selection(PHASES["TEST"]), load_kernels(len(os.sched_getaffinity(0))), Share())

@@ -11,7 +11,8 @@ def main(argv: list[str]) -> int:
     """``summary NET [-phase TEST] [-shape 1,3,224,224]``. Returns the exit code."""
     from data.layer_feed import Share
     from layers.random import Stream
-    from scaffe.setup import PHASES, Selection, load_kernels, make_context, make_net
+    from scaffe.devices import load_kernels
+    from scaffe.setup import PHASES, Selection, make_context, make_net
     from scaffe.summary import summarize, table, without_data
 
     flags = Flags("summary", __doc__ or "")

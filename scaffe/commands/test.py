@@ -5,12 +5,13 @@ from __future__ import annotations
 from collectives.communicator import Communicator
 from data.layer_feed import Share
 from scaffe.bad_records import BadRecords
+from scaffe.devices import Compute, add_flags, load_kernels
 from scaffe.flags import Flags
 from scaffe.job import run_job, threads_per_rank, together
 from scaffe.log import info
 from scaffe.net import Net
 from scaffe.observers.outputs import output_lines, values_of
-from scaffe.setup import PHASES, Selection, load_kernels, net_from_file
+from scaffe.setup import PHASES, Selection, net_from_file
 from scaffe.weights import load_weights
 
 
@@ -23,7 +24,7 @@ def main(argv: list[str]) -> int:
     flags.flag("level", 0, "the net state's level")
     flags.flag("stage", "", "the net state's stages, with commas between")
     flags.flag("threads", 0, "compute threads a rank; 0 shares the node's cores out")
-    flags.flag("gpu", "", "GPUs to use")
+    add_flags(flags)
     flags.count("skip_bad_records", "unreadable records to pass over; the next good one stands in")
     flags.pass_over("solver", "phase", "snapshot", "sigint_effect", "sighup_effect")
     options = flags.parse_args(argv)
@@ -34,12 +35,13 @@ def main(argv: list[str]) -> int:
 
 
 def _test(communicator: Communicator, options) -> int:
-    kernels = load_kernels(threads_per_rank(communicator, options.threads), options.gpu)
+    compute = Compute.of(options, communicator.node_rank)
+    kernels = together(communicator, lambda: load_kernels(threads_per_rank(communicator, options.threads), compute))
     selection = Selection(PHASES["TEST"], options.level, tuple(filter(None, options.stage.split(","))))
     bad = BadRecords(options.skip_bad_records)
     net = together(communicator, lambda: _load(communicator, options, selection, kernels, bad))
     info(f"Running for {options.iterations} iterations.")
-    mine = [(batch, net.forward(), values_of(net)) for batch in range(communicator.rank, options.iterations,
+    mine = [(batch, float(net.forward()), values_of(net)) for batch in range(communicator.rank, options.iterations,
                                                                       communicator.n_ranks)]
     net.close()
     bad.exchange(communicator)
@@ -57,7 +59,8 @@ def _test(communicator: Communicator, options) -> int:
 
 def _load(communicator: Communicator, options, selection: Selection, kernels, bad: BadRecords) -> Net:
     share = Share(communicator.rank, communicator.n_ranks, n_test_iterations=options.iterations)
-    net = net_from_file(options.model, selection, kernels, share, bad.reader_options(1))
+    net = net_from_file(options.model, selection, kernels, share, bad.reader_options(1),
+                        Compute.of(options).dtype)
     for path in options.weights.split(","):
         load_weights(net, path)
     return net

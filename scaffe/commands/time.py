@@ -7,11 +7,12 @@ from collections import defaultdict
 
 from collectives.communicator import Communicator
 from data.layer_feed import Share
+from scaffe.devices import Compute, add_flags, load_kernels
 from scaffe.flags import Flags
 from scaffe.job import run_job, threads_per_rank, together
 from scaffe.log import info
 from scaffe.net import Net
-from scaffe.setup import PHASES, Selection, load_kernels, net_from_file
+from scaffe.setup import PHASES, Selection, net_from_file
 
 
 def main(argv: list[str]) -> int:
@@ -24,7 +25,7 @@ def main(argv: list[str]) -> int:
     flags.flag("level", 0, "the net state's level")
     flags.flag("stage", "", "the net state's stages, with commas between")
     flags.flag("threads", 0, "compute threads a rank; 0 shares the node's cores out")
-    flags.flag("gpu", "", "GPUs to use")
+    add_flags(flags)
     flags.pass_over("solver", "snapshot", "sigint_effect", "sighup_effect")
     options = flags.parse_args(argv)
     if not options.model:
@@ -33,11 +34,12 @@ def main(argv: list[str]) -> int:
 
 
 def _time(communicator: Communicator, options) -> int:
-    kernels = load_kernels(threads_per_rank(communicator, options.threads), options.gpu)
+    compute = Compute.of(options, communicator.node_rank)
+    kernels = together(communicator, lambda: load_kernels(threads_per_rank(communicator, options.threads), compute))
     selection = Selection(PHASES[options.phase], options.level, tuple(filter(None, options.stage.split(","))))
-    net = together(communicator, lambda: net_from_file(options.model, selection, kernels, Share()))
+    net = together(communicator, lambda: net_from_file(options.model, selection, kernels, Share(), dtype=compute.dtype))
     info("Performing Forward")
-    info(f"Initial loss: {net.forward():g}")
+    info(f"Initial loss: {float(net.forward()):g}")
     info("Performing Backward")
     net.backward()
     info("*** Benchmark begins ***")
@@ -51,18 +53,20 @@ def _time(communicator: Communicator, options) -> int:
 def _measure(net: Net, n_iterations: int) -> tuple[dict[int, float], dict[int, float], list[tuple[float, float]]]:
     forward: dict[int, float] = defaultdict(float)
     backward: dict[int, float] = defaultdict(float)
-    passes = []
+    passes, synchronize = [], net.context.kernels.synchronize
     for iteration in range(n_iterations):
         started = time.perf_counter()
         net.clear_param_diffs()
         for index in range(len(net.nodes)):
             layer_started = time.perf_counter()
             net.forward(index, index)
+            synchronize()
             forward[index] += time.perf_counter() - layer_started
         middle = time.perf_counter()
         for index in reversed(range(len(net.nodes))):
             layer_started = time.perf_counter()
             net.backward(index, index)
+            synchronize()
             backward[index] += time.perf_counter() - layer_started
         ended = time.perf_counter()
         passes.append((middle - started, ended - middle))

@@ -9,6 +9,7 @@ from typing import Any
 from collectives.communicator import Communicator
 from scaffe import graph
 from scaffe.checkpoint import newest_state, restore_checkpoint
+from scaffe.devices import add_flags
 from scaffe.errors import UserError
 from scaffe.flags import Flags
 from scaffe.job import run_job, together
@@ -47,7 +48,7 @@ def main(argv: list[str]) -> int:
     flags.flag("sighup_effect", "snapshot", "what a hang-up does", choices=EFFECTS)
     flags.flag("allow_nan", False, "go on when the loss is not finite")
     flags.flag("timeline", "", "a file for a trace of what every rank does when (Chrome, Perfetto, plot)")
-    flags.flag("gpu", "", "GPUs to use")
+    add_flags(flags)
     flags.pass_over("model", "phase", "iterations")
     options = flags.parse_args(argv)
     if not options.solver:

@@ -20,6 +20,7 @@ from scaffe.errors import UserError
 from scaffe.log import warning
 from scaffe.pycaffe import process
 from scaffe.pycaffe.batches import Arrays, Gathered, batches
+from scaffe.pycaffe.mirror import MirroredBlob, show
 from scaffe.setup import Selection, make_context, make_net
 from scaffe.weights import load_hdf5, load_weights, save_hdf5, save_weights
 
@@ -32,9 +33,9 @@ class LayerView:
         blobs: its parameters.
     """
 
-    def __init__(self, node: net.Node) -> None:
+    def __init__(self, node: net.Node, kernels: Any) -> None:
         self.type: str = node.param.type
-        self.blobs = [UserBlob(blob) for blob in node.layer.blobs]
+        self.blobs = [show(blob, kernels) for blob in node.layer.blobs]
 
 
 class Net:
@@ -83,13 +84,23 @@ class Net:
         view._show(built)
         return view
 
+    @property
+    def _net(self) -> net.Net:
+        """The net itself, to compute with: what the user wrote into its arrays has reached it."""
+        for mirror in self._mirrors:
+            mirror.push()
+        return self._built
+
     def _show(self, built: net.Net) -> None:
-        self._net, nodes = built, built.nodes
+        self._built, nodes = built, built.nodes
         weakref.finalize(self, built.close)
         self._layer_names = [node.name for node in nodes]
         self._blob_names = list(built.blobs)
-        self.blobs = OrderedDict((name, UserBlob(blob)) for name, blob in built.blobs.items())
-        self.layers = [node.layer.user if isinstance(node.layer, Python) else LayerView(node) for node in nodes]
+        kernels = built.context.kernels
+        self.blobs = OrderedDict((name, show(blob, kernels)) for name, blob in built.blobs.items())
+        self.layers = [_layer_view(node, kernels) for node in nodes]
+        shown = [*self.blobs.values(), *(blob for layer in self.layers for blob in getattr(layer, "blobs", ()))]
+        self._mirrors = [blob for blob in shown if isinstance(blob, MirroredBlob)]
         self.layer_dict = OrderedDict(zip(self._layer_names, self.layers))
         self.params = OrderedDict((name, layer.blobs) for name, layer in self.layer_dict.items() if layer.blobs)
         self.top_names = OrderedDict((node.name, list(node.top_names)) for node in nodes)
@@ -184,7 +195,7 @@ class Net:
         return outputs.joined(n_elems, batch_size), gradients.joined(n_elems, batch_size)
 
     def _forward(self, start: int, end: int) -> float:
-        return self._net.forward(start, end)
+        return float(self._net.forward(start, end))
 
     def _backward(self, start: int, end: int) -> None:
         self._net.backward(start, end)
@@ -273,6 +284,12 @@ class Net:
     def after_backward(self, run: Callable[[int], Any]) -> None:
         """Call ``run(layer's index)`` after each layer's backward."""
         self._net.after_backward.append(run)
+
+
+def _layer_view(node: net.Node, kernels: Any) -> Any:
+    """A user's own layer as itself, another as a view."""
+    layer = getattr(node.layer, "inner", node.layer)
+    return layer.user if isinstance(layer, Python) else LayerView(node, kernels)
 
 
 def _length(arrays: Mapping[str, np.ndarray]) -> int:

@@ -18,10 +18,16 @@ _state: dict[str, Any] = {"solver_count": 1, "solver_rank": 0}
 
 
 def kernels(n_threads: int = 0) -> Any:
-    """The CPU's kernels on that many threads; 0: as before, at first all cores that this process may use."""
-    if n_threads or "kernels" not in _state:
-        from scaffe.setup import load_kernels
+    """What new nets compute on: the GPU after ``set_mode_gpu``, where there is one, else the CPU.
 
+    Args:
+        n_threads: of the CPU; 0: as before, at first all cores that this process may use.
+    """
+    from scaffe.devices import Compute, load_kernels
+
+    if _state.get("on_gpu"):
+        return load_kernels(n_threads, Compute(gpus=str(_state.get("device", 0))))
+    if n_threads or "kernels" not in _state:
         _state["kernels"] = load_kernels(n_threads or len(os.sched_getaffinity(0)))
     return _state["kernels"]
 
@@ -47,18 +53,24 @@ def set_random_seed(seed: int) -> None:
 
 
 def set_mode_cpu() -> None:
-    """Compute on the CPU, as always."""
+    """Nets that are made from now on compute on the CPU, as at first."""
+    _state["on_gpu"] = False
 
 
 def set_mode_gpu() -> None:
-    """A warning, and on with the CPU: there is no GPU backend yet."""
+    """Nets that are made from now on compute on a GPU; where there is none, a warning, and on with the CPU."""
+    from layers import device
     from scaffe.log import warning
 
-    warning("set_mode_gpu: no GPU backend yet; computing goes on on the CPU")
+    missing = device.missing()
+    _state["on_gpu"] = not missing
+    if missing:
+        warning(f"set_mode_gpu: {missing}; computing goes on on the CPU")
 
 
 def set_device(device_id: int) -> None:
-    """Nothing: there is no GPU backend to choose a device for."""
+    """The GPU, counted from 0, for nets that are made from now on."""
+    _state["device"] = int(device_id)
 
 
 def set_solver_count(count: int) -> None:

@@ -45,11 +45,11 @@ class Solver:
             log.silence(True)
         self.param = graph.read_solver(solver_file)
         self.param.type = self.type or self.param.type
-        self._solver = self._build(communicator, allow_nan)
-        self._solver.observers += [Test(), Display(), Snapshots()]
+        self._built = self._build(communicator, allow_nan)
+        self._built.observers += [Test(), Display(), Snapshots()]
         self._begun = False
-        self.net = Net.of(self._solver.net)
-        self.test_nets = [Net.of(test) for test in self._solver.test_nets]
+        self.net = Net.of(self._built.net)
+        self.test_nets = [Net.of(test) for test in self._built.test_nets]
 
     def _build(self, communicator: Communicator, allow_nan: bool) -> solver.Solver:
         if self.param.random_seed >= 0:
@@ -67,9 +67,16 @@ class Solver:
         return built
 
     @property
+    def _solver(self) -> solver.Solver:
+        """The solver itself; what the user wrote into the nets' arrays has reached them."""
+        for view in (self.net, *self.test_nets):
+            _ = view._net
+        return self._built
+
+    @property
     def iter(self) -> int:
         """Iterations done."""
-        return self._solver.iteration
+        return self._built.iteration
 
     @property
     def lr(self) -> float:
@@ -117,18 +124,21 @@ class Solver:
 
     def add_callback(self, on_start: Callable[[], Any], on_gradients_ready: Callable[[], Any]) -> None:
         """Call ``on_start()`` before each iteration's passes and ``on_gradients_ready()`` before its update."""
-        self._solver.observers.append(_Callback(on_start, on_gradients_ready))
+        self._solver.observers.append(_Callback(on_start, on_gradients_ready, lambda: self._solver))
 
 
 class _Callback(solver.Observer):
-    def __init__(self, on_start: Callable[[], Any], on_gradients_ready: Callable[[], Any]) -> None:
-        self._on_start, self._on_gradients_ready = on_start, on_gradients_ready
+    def __init__(self, on_start: Callable[[], Any], on_gradients_ready: Callable[[], Any],
+                 take_over: Callable[[], Any]) -> None:
+        self._on_start, self._on_gradients_ready, self._take_over = on_start, on_gradients_ready, take_over
 
     def before_iteration(self, solver: solver.Solver) -> None:
         self._on_start()
+        self._take_over()
 
     def gradients_ready(self, solver: solver.Solver, loss: float, rate: float) -> None:
         self._on_gradients_ready()
+        self._take_over()
 
 
 class SGDSolver(Solver):

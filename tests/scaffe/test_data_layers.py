@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from data.layer_feed import Share
-from scaffe.setup import Selection, load_kernels, net_from_file
+from scaffe.devices import load_kernels
+from scaffe.setup import Selection, net_from_file
 
 TEST = 1
 

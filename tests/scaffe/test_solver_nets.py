@@ -7,9 +7,9 @@ from google.protobuf import text_format
 
 from layers.random import Stream
 from scaffe import graph
+from scaffe.devices import load_kernels
 from scaffe.errors import UserError
 from scaffe.proto import caffe_pb2
-from scaffe.setup import load_kernels
 from scaffe.training import NetMaker
 
 OPTIONS = Namespace(scal="strong", stage="", level=0, readers=0)

@@ -7,6 +7,7 @@ numba (`handle`) give it.
 
 from __future__ import annotations
 
+import warnings
 from types import ModuleType
 from typing import Any
 
@@ -49,7 +50,9 @@ def load_nccl() -> ModuleType:
     """CuPy's module `nccl`. Raises CommError where NCCL cannot be loaded."""
     load()
     try:
-        from cupy.cuda import nccl
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # CuPy's warning of several lines is our one-line error below
+            from cupy.cuda import nccl
     except ImportError as error:
         raise CommError(f"NCCL cannot be loaded: {_first_line(error)}") from None
     if not nccl.available:

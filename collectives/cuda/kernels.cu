@@ -24,6 +24,7 @@ __device__ unsigned short float_to_bfloat_bits(float value) {  // to nearest, ti
 }
 #endif
 
+typedef long long Long;
 struct Half { unsigned short bits; };
 struct Brain { unsigned short bits; };
 
@@ -160,21 +161,29 @@ __device__ void gather(const unsigned long long *bases, long long offset, long l
 #define TYPE(T, NAME)                                                                                                  \
     KERNELS(T, NAME, Sum, sum) KERNELS(T, NAME, Max, max) KERNELS(T, NAME, Min, min) KERNELS(T, NAME, Prod, prod)
 
+// float32 that travels as 16 bits a number.
+#define WIRE(T, NAME)                                                                                                  \
+    CONVERT(pack_##NAME, T, float)                                                                                     \
+    CONVERT(unpack_##NAME, float, T)                                                                                   \
+    COMBINE(combine_##NAME##_sum, float, T, Sum)                                                                       \
+    COMBINE(combine_##NAME##_max, float, T, Max)                                                                       \
+    COMBINE(combine_##NAME##_min, float, T, Min)                                                                       \
+    COMBINE(combine_##NAME##_prod, float, T, Prod)
+
+// One module holds the kernels of one element type or of one wire, so that it compiles quickly; all of them where
+// neither is defined.
+#define APPLY(MACRO, ...) MACRO(__VA_ARGS__)
+#if defined(ELEMENT)
+APPLY(TYPE, ELEMENT, ELEMENT_NAME)
+#elif defined(WIRE_ELEMENT)
+APPLY(WIRE, WIRE_ELEMENT, WIRE_NAME)
+#else
 TYPE(float, float32)
 TYPE(double, float64)
 TYPE(Half, float16)
 TYPE(Brain, bfloat16)
 TYPE(int, int32)
-TYPE(long long, int64)
-
-// float32 that travels as 16 bits a number.
-#define WIRE(T, NAME)                                                                                                  \
-    CONVERT(pack_##NAME, T, float)                                                                                     \
-    CONVERT(unpack_##NAME, float, T)                                                                                   \
-    COMBINE(combine_##NAME##_sum, float, T, Sum)                                                                           \
-    COMBINE(combine_##NAME##_max, float, T, Max)                                                                           \
-    COMBINE(combine_##NAME##_min, float, T, Min)                                                                           \
-    COMBINE(combine_##NAME##_prod, float, T, Prod)
-
+TYPE(Long, int64)
 WIRE(Half, fp16)
 WIRE(Brain, bf16)
+#endif

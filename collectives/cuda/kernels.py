@@ -13,7 +13,11 @@ from .. import device
 from .span import Span
 
 SOURCE = Path(__file__).with_name("kernels.cu")
-OPTIONS = ("-std=c++17",)
+ELEMENTS = {"float32": "float", "float64": "double", "float16": "Half", "bfloat16": "Brain", "int32": "int",
+            "int64": "Long"}
+WIRES = {"fp16": "Half", "bf16": "Brain"}
+DEFINITIONS = {name: (f"-DELEMENT={kind}", f"-DELEMENT_NAME={name}") for name, kind in ELEMENTS.items()}
+DEFINITIONS |= {name: (f"-DWIRE_ELEMENT={kind}", f"-DWIRE_NAME={name}") for name, kind in WIRES.items()}
 THREADS_PER_BLOCK, MOST_BLOCKS, PACK_BYTES = 256, 1024, 16
 
 
@@ -22,8 +26,15 @@ class Kernels:
 
     def __init__(self) -> None:
         """Raises CommError without a GPU. CuPy keeps what it compiles on disk."""
-        self._module = device.load().RawModule(code=SOURCE.read_text(), options=OPTIONS)
-        self._get = cache(self._module.get_function)
+        self._make, self._source = device.load().RawModule, SOURCE.read_text()
+        self._module, self._get = cache(self._compile), cache(self._find)
+
+    def _compile(self, kind: str) -> Any:
+        """The kernels of one element type or one wire."""
+        return self._make(code=self._source, options=("-std=c++17", *DEFINITIONS[kind]))
+
+    def _find(self, name: str) -> Any:
+        return self._module(name.split("_")[1]).get_function(name)
 
     def elementwise(self, name: str, own: Span, other: Span) -> Callable[[], None]:
         """A call that queues the kernel `name` on two arrays of as many elements; `other` may lie in pinned memory.

@@ -1,0 +1,39 @@
+"""The tests of device buffers once more on a real GPU, which ranks share where there are more of them than GPUs."""
+
+import json
+
+import pytest
+
+from collectives import device
+from collectives.bench.options import CASES
+from tests.collectives.test_mpi import HERE, job
+from tests.collectives.test_mpi import pytestmark as needs_mpirun
+
+pytestmark = [needs_mpirun, pytest.mark.skipif(bool(device.missing()), reason=device.missing())]
+
+
+@pytest.mark.parametrize(("n_ranks", "ranks_per_node"), [(2, 0), (3, 0), (4, 0), (5, 2)])
+def test_device_buffers_on(n_ranks, ranks_per_node):
+    result = job(n_ranks, ["-m", "pytest", "--with-mpi", "-x", "-q", "--color=no", str(HERE / "device")],
+                 SCAFFE_RANKS_PER_NODE=str(ranks_per_node), SCAFFE_TEST_CUPY="real")
+    assert result.returncode == 0, (result.stdout + result.stderr)[-6000:]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_benchmarks_verify_every_element(case, tmp_path):
+    rows = tmp_path / "rows.json"
+    flags = ["-d", "cuda", "-m", "4:4194304", "-s", "64", "-a", "M,C,auto", "-i", "2", "-x", "1", "--json", str(rows)]
+    flags[7] = flags[7] if case in ("reduce", "bcast", "allreduce") else "M,R,auto"
+    result = job(2, ["-m", "scaffe", "bench", case, *flags])
+    assert result.returncode == 0, result.stderr
+    assert json.loads(rows.read_text())
+
+
+def test_nccl_works_or_says_why_not():
+    cupy = device.load()
+    result = job(2, ["-m", "scaffe", "bench", "allreduce", "-d", "cuda", "-m", "4096:4096", "-a", "nccl", "-i", "2"])
+    if cupy.cuda.runtime.getDeviceCount() >= 2 and "NCCL cannot be loaded" not in result.stderr:
+        assert result.returncode == 0, result.stderr
+    else:
+        assert "NCCL" in result.stderr
+        assert result.returncode != 0

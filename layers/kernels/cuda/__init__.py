@@ -34,38 +34,39 @@ def set_threads(n_threads: int) -> None:
 
 
 def describe() -> str:
-    """One line: the device."""
+    """One line: the device, and what computes convolutions."""
     from layers import device
+    from layers.kernels.cuda.cudnn_graphs import reason
 
     properties = device.describe(device.load().cuda.runtime.getDevice())
-    return f"{properties['Name']}, compute capability {properties['Compute capability']}"
+    return f"{properties['Name']}, compute capability {properties['Compute capability']}; {reason()}"
 
 
 def convolution(spec: ConvSpec) -> Any:
     """A plan for one geometry: forward, backward_data, backward_weights."""
-    from layers.kernels.cuda.products import Convolution
+    from layers.kernels.cuda import cudnn_convolution, products
 
     spec.check()
-    return Convolution(spec)
+    return cudnn_convolution.convolution(spec) or products.Convolution(spec)
 
 
 def deconvolution(spec: ConvSpec) -> Any:
     """A plan of the convolution whose bottom and top are exchanged: ``spec`` is that convolution's geometry."""
-    from layers.kernels.cuda.deconvolution import Deconvolution
+    from layers.kernels.cuda.deconvolution_plan import Deconvolution
 
     return Deconvolution(convolution(spec))
 
 
 def inner_product(m: int, n: int, k: int, transpose: bool = False, dtype: np.dtype | type = np.float32) -> Any:
     """A plan for y (m, n) = x (m, k) wᵀ + b, w (n, k) or with transpose (k, n)."""
-    from layers.kernels.cuda.inner_product import InnerProduct
+    from layers.kernels.cuda.inner_product_plan import InnerProduct
 
     return InnerProduct(m, n, k, transpose, dtype)
 
 
 def pooling(spec: PoolSpec, wants_mask: bool = False) -> Any:
     """A plan for one geometry: forward, backward; with forward's mask where it is wanted."""
-    from layers.kernels.cuda.pooling import Pooling
+    from layers.kernels.cuda.pooling_plan import Pooling
 
     spec.check()
     return Pooling(spec)
@@ -73,7 +74,7 @@ def pooling(spec: PoolSpec, wants_mask: bool = False) -> Any:
 
 def lrn(spec: LrnSpec) -> Any:
     """A plan for one geometry: forward(x, y), backward(x, y, gy, gx)."""
-    from layers.kernels.cuda.lrn import Lrn
+    from layers.kernels.cuda.lrn_plan import Lrn
 
     return Lrn(spec)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.pretend import compiler, cublas, device, functions, memory, queue
+from tests.pretend import compiler, cublas, cudnn, device, functions, memory, queue
 from tests.pretend.array import ndarray
 from tests.pretend.queue import deferring, settings
 
@@ -21,13 +21,14 @@ __all__ = ["deferring", "install", "make", "needs_compiler", "ndarray", "setting
 needs_compiler = pytest.mark.skipif(compiler.compiler() is None, reason="no C++ compiler to emulate kernels with")
 
 
-def install(monkeypatch: Any, ipc: bool = False, n_devices: int = 1) -> ModuleType:
+def install(monkeypatch: Any, ipc: bool = False, n_devices: int = 1, with_cudnn: bool = False) -> ModuleType:
     """Be ``cupy`` until the test ends; the module.
 
     Args:
         monkeypatch: pytest's.
         ipc: other processes can open allocations by handles.
         n_devices: how many there seem to be; 0: as on a machine without one.
+        with_cudnn: cuDNN's Frontend can be imported, a pretend one too.
     """
     monkeypatch.setattr(memory.Memory, "shared", ipc)
     monkeypatch.setattr(device.Settings, "n_devices", n_devices)
@@ -35,6 +36,7 @@ def install(monkeypatch: Any, ipc: bool = False, n_devices: int = 1) -> ModuleTy
     modules = make()
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setitem(sys.modules, "cudnn", cudnn.module() if with_cudnn else None)
     queue.Stream.null.use()
     return modules["cupy"]
 

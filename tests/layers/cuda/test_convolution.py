@@ -1,0 +1,193 @@
+"""GPU convolutions, by products and by cuDNN, and inner products: against naive references, all types and options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from layers.errors import LayerError
+from layers.kernels import cuda
+from layers.kernels.cuda import cudnn_graphs, products
+from layers.kernels.cuda.cudnn_convolution import Convolution as OnCudnn
+from layers.kernels.specs import ConvSpec
+from tests import pretend
+from tests.layers.cuda.conftest import REAL
+from tests.layers.cuda.rig import DTYPES, close, double, every_dtype, numbers, stored, wide
+from tests.reference import kernels as reference
+
+CASES = [  # in_shape, n_output, kernel, stride, pad, dilation, group
+    ((2, 3, 5, 6), 17, (3, 3), (1, 1), (1, 1), (1, 1), 1),
+    ((1, 6, 7, 7), 4, (3, 2), (2, 1), (1, 0), (1, 1), 2),
+    ((2, 8, 6, 5), 8, (1, 1), (1, 1), (0, 0), (1, 1), 1),  # weights lie alike in both orders
+    ((1, 4, 7, 6), 8, (2, 3), (1, 1), (2, 1), (3, 2), 4),  # a group a channel, dilated
+    ((2, 3, 9), 5, (4,), (3,), (0,), (1,), 1),
+    ((1, 2, 4, 5, 4), 3, (2, 3, 2), (1, 2, 1), (1, 1, 0), (1, 1, 2), 1),
+]
+
+
+@pytest.fixture(params=["products", "cudnn"])
+def kind(request: Any, cp: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Any:
+    """With and without cuDNN."""
+    monkeypatch.setenv("SCAFFE_CACHE", str(tmp_path))
+    with_cudnn = request.param == "cudnn"
+    if REAL:
+        if with_cudnn and cudnn_graphs.frontend() is None:
+            pytest.skip(cudnn_graphs.reason())
+        if not with_cudnn:
+            monkeypatch.setattr(cudnn_graphs, "frontend", lambda: None)
+        yield request.param
+        return
+    pretend.install(monkeypatch, with_cudnn=with_cudnn)
+    cudnn_graphs.frontend.cache_clear()
+    cudnn_graphs.build.cache_clear()
+    yield request.param
+    cudnn_graphs.frontend.cache_clear()
+    cudnn_graphs.build.cache_clear()
+
+
+def spec_of(case: tuple, dtype: np.dtype) -> ConvSpec:
+    return ConvSpec(*case, True, dtype)
+
+
+@every_dtype
+@pytest.mark.parametrize("case", CASES)
+def test_all_passes(cp: Any, kind: str, case: tuple, dtype: np.dtype) -> None:
+    spec, real = spec_of(case, dtype), wide(dtype)
+    plan = cuda.convolution(spec)
+    assert isinstance(plan, OnCudnn) == (kind == "cudnn" and dtype != np.float64)
+    x, gy = numbers(spec.in_shape, dtype, 0), numbers(spec.out_shape, dtype, 1)
+    w, b = double(numbers(spec.weight_shape, dtype, 2)).astype(real), numbers(spec.n_output, real, 3)
+    y, gx, gw, gb = reference.convolution(x, w, b, gy, spec.stride, spec.pad, spec.dilation, spec.group)
+    on_x, on_gy, on_w, on_b = map(cp.asarray, (stored(x), stored(gy), w, b))
+    out = cp.empty(stored(y).shape, dtype)
+    plan.forward(on_x, on_w, on_b, out)
+    close(out, stored(y), dtype)
+    for slope in (0.0, 0.25):
+        plan.forward(on_x, on_w, on_b, out, slope)
+        close(out, stored(np.where(y > 0, y, slope * y)), dtype)
+    plan.forward(on_x, on_w, None, out)
+    close(out, stored(y - b.reshape(-1, *(1,) * len(spec.kernel))), dtype)
+    back = cp.empty(stored(x).shape, dtype)
+    plan.backward_data(on_gy, on_w, back)
+    close(back, stored(gx), dtype)
+    on_gw, on_gb = cp.empty(gw.shape, real), cp.empty(gb.shape, real)
+    narrow = dtype if kind == "cudnn" else real  # cuDNN rounds the gradient to the type of x
+    plan.backward_weights(on_x, on_gy, on_gw, on_gb, True)
+    close(on_gw, gw, narrow)
+    close(on_gb, gb, real, 40)
+    plan.backward_weights(on_x, on_gy, on_gw, on_gb)
+    close(on_gw, 2 * gw, narrow)
+    close(on_gb, 2 * gb, real, 40)
+
+
+@pytest.mark.parametrize("dtype", DTYPES[2:], ids=lambda d: d.name)
+def test_weights_may_come_in_the_half_type(cp: Any, kind: str, dtype: np.dtype) -> None:
+    spec = spec_of(CASES[0], dtype)
+    plan, x, w = cuda.convolution(spec), numbers(spec.in_shape, dtype, 0), numbers(spec.weight_shape, dtype, 1)
+    outs = [cp.empty(stored(np.empty(spec.out_shape)).shape, dtype) for _ in range(2)]
+    plan.forward(cp.asarray(stored(x)), cp.asarray(w), None, outs[0])
+    plan.forward(cp.asarray(stored(x)), cp.asarray(w.astype(np.float32)), None, outs[1])
+    np.testing.assert_array_equal(*(double(o.get()) for o in outs))
+
+
+@every_dtype
+def test_deconvolution_is_the_convolution_backwards(cp: Any, kind: str, dtype: np.dtype) -> None:
+    spec = ConvSpec((2, 4, 7, 5), 6, (3, 2), (2, 1), (1, 0), (1, 1), 2, False, dtype)
+    plan, real = cuda.deconvolution(spec), wide(dtype)
+    x, gy = numbers(spec.out_shape, dtype, 0), numbers(spec.in_shape, dtype, 1)
+    w, b = double(numbers(spec.weight_shape, dtype, 2)).astype(real), numbers(4, real, 3)
+    _, y, gw, _ = reference.convolution(gy, w, None, x, spec.stride, spec.pad, spec.dilation, 2)
+    gx, *_ = reference.convolution(gy, w, None, x, spec.stride, spec.pad, spec.dilation, 2)
+    y += b.reshape(1, -1, 1, 1)
+    out, back = cp.empty(stored(y).shape, dtype), cp.empty(stored(x).shape, dtype)
+    on_x, on_gy, on_w = map(cp.asarray, (stored(x), stored(gy), w))
+    plan.forward(on_x, on_w, cp.asarray(b), out, 0.5)
+    close(out, stored(np.where(y > 0, y, 0.5 * y)), dtype)
+    plan.backward_data(on_gy, on_w, back)
+    close(back, stored(gx), dtype)
+    on_gw, on_gb = cp.ones(gw.shape, real), cp.ones(4, real)
+    plan.backward_weights(on_x, on_gy, on_gw, on_gb)
+    close(on_gw, 1 + gw, dtype if kind == "cudnn" else real)
+    close(on_gb, 1 + double(gy).sum((0, 2, 3)), real, 40)
+
+
+@pytest.mark.skipif(REAL, reason="looks into the pretend module")
+def test_bias_and_relu_are_fused_where_tensor_cores_may_be_used(cp: Any, kind: str, monkeypatch: Any) -> None:
+    from tests.pretend.cudnn import pygraph
+
+    if kind == "products":
+        return
+    spec = spec_of(CASES[0], np.dtype(np.float32))
+    x, w, b = (cp.asarray(numbers(s, spec.dtype, 0)) for s in (spec.in_shape, spec.weight_shape, (spec.n_output,)))
+    for tf32, ran in ((False, "conv_fprop"), (True, "conv_fprop+bias+relu")):
+        cuda.configure(tf32)
+        try:
+            plan = cuda.convolution(spec)
+            pygraph.log.clear()
+            plan.forward(x, w, b, cp.empty(spec.out_shape, spec.dtype), 0.0)
+            assert pygraph.log[-1] == ran
+        finally:
+            cuda.configure(False)
+
+
+@pytest.mark.skipif(REAL, reason="counts the pretend module's runs")
+def test_the_fastest_plan_is_found_once_and_remembered(cp: Any, kind: str, tmp_path: Any) -> None:
+    from tests.pretend.cudnn import pygraph
+
+    if kind == "products":
+        return
+    spec = spec_of(CASES[0], np.dtype(np.float32))
+    pygraph.log.clear()
+    cuda.convolution(spec)
+    assert pygraph.log, "plans are timed"
+    assert len((tmp_path / "cudnn_plans.json").read_text().splitlines()) > 2
+    pygraph.log.clear()
+    cuda.convolution(spec)
+    cudnn_graphs.build.cache_clear()  # as a new process would
+    cuda.convolution(spec)
+    assert not pygraph.log
+
+
+def test_four_spatial_axes_are_refused_with_a_line(cp: Any, kind: str) -> None:
+    with pytest.raises(LayerError, match="at most 3 spatial axes, got 4"):
+        cuda.convolution(ConvSpec((1, 1, 2, 2, 2, 2), 1, (1,) * 4, (1,) * 4, (0,) * 4, (1,) * 4))
+
+
+def test_images_are_unfolded_some_at_a_time(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = spec_of(((5, *CASES[0][0][1:]), *CASES[0][1:]), np.dtype(np.float64))
+    x, gy, w = (numbers(s, spec.dtype, i) for i, s in enumerate((spec.in_shape, spec.out_shape, spec.weight_shape)))
+    y, gx, gw, gb = reference.convolution(x, w, None, gy, spec.stride, spec.pad, spec.dilation, 1)
+    monkeypatch.setattr(products, "MOST_COLUMN_BYTES", 2 * 8 * 30 * 27)  # two images' columns
+    plan = products.Convolution(spec)
+    on_x, on_gy, on_w = map(cp.asarray, (stored(x), stored(gy), w))
+    out, back, on_gw = cp.empty(stored(y).shape), cp.empty(stored(x).shape), cp.empty(w.shape)
+    plan.forward(on_x, on_w, None, out)
+    plan.backward_data(on_gy, on_w, back)
+    plan.backward_weights(on_x, on_gy, on_gw, None, True)
+    for got, expected in ((out, stored(y)), (back, stored(gx)), (on_gw, gw)):
+        close(got, expected, spec.dtype)
+
+
+@every_dtype
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (3, 17, 5), (16, 8, 130)])
+def test_inner_product(cp: Any, m: int, n: int, k: int, transpose: bool, dtype: np.dtype) -> None:
+    plan, real = cuda.inner_product(m, n, k, transpose, dtype), wide(dtype)
+    x, w, gy = (numbers(s, dtype, i) for i, s in enumerate(((m, k), (n, k), (m, n))))
+    b = numbers(n, real, 4)
+    held = cp.asarray(np.ascontiguousarray(double(w.T if transpose else w).astype(real)))
+    on_x, on_gy, on_b = map(cp.asarray, (x, gy, b))
+    y, gw = double(x) @ double(w).T + b, double(gy).T @ double(x)
+    out, back, on_gw, on_gb = (cp.empty(*a) for a in (((m, n), dtype), ((m, k), dtype), (held.shape, real), (n, real)))
+    plan.forward(on_x, held, on_b, out)
+    close(out, y, dtype)
+    plan.forward(on_x, held, on_b, out, 0.5)
+    close(out, np.where(y > 0, y, 0.5 * y), dtype)
+    plan.backward_data(on_gy, held, back)
+    close(back, double(gy) @ double(w), dtype)
+    for overwrite, times in ((True, 1), (False, 2)):
+        plan.backward_weights(on_x, on_gy, on_gw, on_gb, overwrite)
+        close(on_gw, times * (gw.T if transpose else gw), real, 40)
+        close(on_gb, times * double(gy).sum(0), real, 40)

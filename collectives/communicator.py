@@ -246,9 +246,13 @@ class Communicator:
 
     def _on_host(self, flat: np.ndarray, collective: str, algorithm: str, chunk_bytes: int, how: dict) -> Job:
         """The job, with what the caller leaves to us."""
-        may_choose = algorithm.startswith("auto") and self._ranks is not None
-        is_shared = may_choose and self._ranks.windows.find(flat) is not None  # type: ignore[union-attr]
-        name, chunk_bytes = self._selector.choose(collective, algorithm, chunk_bytes, flat.nbytes, is_shared)
+        choose = self._selector.choose
+        chosen = choose(collective, algorithm, chunk_bytes, flat.nbytes, False)
+        if self._ranks is not None and algorithm.startswith("auto"):
+            if_shared = choose(collective, algorithm, chunk_bytes, flat.nbytes, True)
+            if if_shared != chosen and self._ranks.windows.find(flat) is not None:
+                chosen = if_shared
+        name, chunk_bytes = chosen
         return Job(collective, name, flat.size, NAMES[flat.dtype], chunk_bytes=chunk_bytes, **how)
 
     def _on_device(self, flat: Any, collective: str, algorithm: str, chunk_bytes: int, how: dict) -> Job:

@@ -46,6 +46,8 @@ class Selector:
         if half and choice.algorithm == "mpi":
             is_long = n_bytes > self._topology.n_ranks * choice.chunk_bytes
             choice = replace(choice, algorithm=wire.instead_of_mpi(collective, is_long))
+        if choice.algorithm == "mpi":
+            return "mpi", chunk_bytes or self.default_chunk_bytes()
         return wire.join(choice.algorithm, half), chunk_bytes or choice.chunk_bytes
 
     def bandwidth_bytes(self, collective: str, is_shared: bool) -> int:

@@ -33,6 +33,10 @@ class HostBuffers:
     def settle(self) -> None:
         """Return when what was called is done."""
 
+    def about(self, communicator: Communicator) -> dict[str, str]:
+        """For a report: how such buffers travel; all ranks call it."""
+        return {}
+
 
 class DeviceBuffers(HostBuffers):
     """CuPy arrays on this rank's GPU; ranks of a node take its GPUs in turn."""
@@ -64,6 +68,10 @@ class DeviceBuffers(HostBuffers):
     def settle(self) -> None:
         """See HostBuffers: the collective's result follows on the current stream."""
         self._cupy.cuda.get_current_stream().synchronize()
+
+    def about(self, communicator: Communicator) -> dict[str, str]:
+        """See HostBuffers."""
+        return {"transport": communicator.describe_device()}
 
 
 def of(place: str, communicator: Communicator, flag: str) -> HostBuffers:

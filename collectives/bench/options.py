@@ -28,6 +28,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("-c", "--validation", action="store_true", help="print that each column was verified")
     made.add_argument("-d", "--device", choices=PLACES, default="host", help="where the buffers lie")
     made.add_argument("-o", "--overlap", action="store_true", help="overlap of the non-blocking form with compute")
+    made.add_argument("--check-auto", action="store_true",
+                      help="all columns in place; exit code 1 where auto takes over 1.1 times the best other")
     made.add_argument("-T", "--dtype", choices=DTYPES, default="float32", help="element type")
     made.add_argument("--memory", choices=("window", "private"), default="window",
                       help="buffers from Communicator.alloc, or the rank's own")

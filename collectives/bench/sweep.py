@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from ..communicator import Communicator
 from ..errors import CommError
 from ..failure import describe, report_and_abort
+from . import buffers as where
 from . import options as flags
 from . import report
+from .buffers import HostBuffers
+from .check_auto import MOST, check
 from .latency import measure_latency
-from .measure import Column, Runner, time_call
+from .measure import Column, Runner, time_in_turns, undisturbed
 from .overlap import measure_overlap
 from .payload import Payload
 
@@ -28,7 +32,8 @@ def main(argv: Sequence[str]) -> int:
     communicator = Communicator.world()
     communicator.install_excepthook()
     try:
-        rows = run(communicator, options)
+        buffers = where.of(options.device, communicator, f"-d {options.device}")
+        rows = run(communicator, options, buffers)
     except CommError as error:
         if communicator.n_ranks > 1 and not error.everywhere:
             report_and_abort(communicator, error)
@@ -42,65 +47,78 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def run(communicator: Communicator, options: argparse.Namespace) -> list[dict[str, object]]:
+def run(communicator: Communicator, options: argparse.Namespace) -> list[dict[str, Any]]:
     """All sizes and columns. Raises CommError on a wrong element, bad flags, or a device that is not there."""
-    if options.device == "cuda":
-        raise CommError("-d cuda: no CUDA device transport is available here", everywhere=True)
     say = print if communicator.rank == 0 else _silent
-    columns = [Column(options.case, title, name, chunk, options.root)
+    columns = [Column(options.case, title, name, chunk, options.root, options.check_auto)
                for title, name, chunk in flags.algorithms(options.algorithms)]
     titles = ["latency"] if options.case == "latency" else [column.title for column in columns]
     kind = "overlap, %" if options.overlap else "slowest rank, us"
     say(report.heading(f"{options.case}: {communicator.n_ranks} ranks, {communicator.topology.shape}, "
-                       f"{options.dtype}, {options.memory} memory, {kind}", titles, options.full))
-    rows: list[dict[str, object]] = []
+                       f"{options.dtype}, {options.memory} memory on {options.device}, {kind}", titles, options.full))
+    rows: list[dict[str, Any]] = []
     for n_bytes in flags.sizes(options.message_size, np.dtype(options.dtype).itemsize, options.step):
-        text, new_rows = _one_size(communicator, options, columns, n_bytes)
+        text, new_rows = _one_size(communicator, options, columns, n_bytes, buffers)
         rows += new_rows
         say(text, flush=True)
+    slow = [f"{row['bytes']} bytes {row['times_best']:.2f} times {row['best']}" for row in rows
+            if row.get("times_best", 0) > MOST]
+    if slow:
+        raise CommError(f"auto takes more than {MOST} times the best: {', '.join(slow)}", everywhere=True)
     return rows
 
 
 def _one_size(communicator: Communicator, options: argparse.Namespace, columns: list[Column],
-              n_bytes: int) -> tuple[str, list[dict[str, object]]]:
+              n_bytes: int, buffers: HostBuffers) -> tuple[str, list[dict[str, Any]]]:
     n_elems = n_bytes // np.dtype(options.dtype).itemsize
-    payload = Payload(options.dtype, communicator.n_ranks)
+    payload = Payload(options.dtype, communicator.n_ranks, buffers)
     n_warm, n_timed = flags.iterations(options, n_bytes)
-    buffer = communicator.alloc(n_elems, options.dtype) if options.memory == "window" else _private(n_elems, options)
+    other = buffers.private(n_elems, options.dtype)
+    is_window = options.memory == "window"
+    buffer = (buffers.window(communicator, n_elems, options.dtype) if is_window
+              else buffers.private(n_elems, options.dtype))
     if options.case == "latency":
         samples = [measure_latency(communicator, buffer, n_warm, n_timed, payload)]
         return report.line(n_bytes, samples, options.full), [report.row(n_bytes, "latency", samples[0])]
-    other = _private(n_elems, options)
-    runners = [Runner(communicator, column, buffer, other) for column in columns]
+    runners = [Runner(communicator, column, buffer, other, buffers.settle) for column in columns]
     for runner in runners:
         runner.verify(payload, is_blocking=not options.overlap)
-    buffer[:], other[:] = 0, 0
+    buffer[...] = other[...] = 0
     if options.overlap:
         return _overlaps(communicator, columns, runners, n_bytes, min(n_timed, 20))
-    samples = _samples(communicator, runners, n_warm, n_timed)
+    calls = [runner.start(is_blocking=True) for runner in runners]
+    if options.check_auto:
+        return _checked(communicator, columns, calls, n_bytes, (n_warm, n_timed))
+    samples = [rounds.reshape(-1) for rounds in time_in_turns(communicator, calls, n_warm, n_timed, ROUNDS)]
     note = "        Pass" if options.validation else ""
     rows = [report.row(n_bytes, column.title, seconds) for column, seconds in zip(columns, samples)]
     return report.line(n_bytes, samples, options.full, note), rows
 
 
-def _samples(communicator: Communicator, runners: list[Runner], n_warm: int, n_timed: int) -> list[np.ndarray]:
-    calls = [runner.start(is_blocking=True) for runner in runners]
-    share = -(-n_timed // ROUNDS)
-    rounds = [[time_call(communicator, call, n_warm, share) for call in calls] for _ in range(ROUNDS)]
-    return [np.concatenate(parts) for parts in zip(*rounds)]
+def _checked(communicator: Communicator, columns: list[Column], calls: list[Callable], n_bytes: int,
+             iterations: tuple[int, int]) -> tuple[str, list[dict[str, Any]]]:
+    """The least of several measurements; `times_best` and `best` in auto's row."""
+    titles = [column.title for column in columns]
+    found: list[list[float]] = []
+
+    def measure() -> list[float]:
+        found.append([undisturbed(rounds) for rounds in time_in_turns(communicator, calls, *iterations, ROUNDS)])
+        return found[-1]
+
+    times_best, best = check(titles, measure)
+    samples = [np.array([seconds]) for seconds in np.min(found, axis=0)]
+    rows: list[dict[str, Any]] = [report.row(n_bytes, title, seconds) for title, seconds in zip(titles, samples)]
+    rows[titles.index("auto")] |= {"times_best": times_best, "best": best}
+    return report.line(n_bytes, samples, full=False, note=f"   {times_best:.2f} times {best}"), rows
 
 
 def _overlaps(communicator: Communicator, columns: list[Column], runners: list[Runner], n_bytes: int,
-              n_timed: int) -> tuple[str, list[dict[str, object]]]:
+              n_timed: int) -> tuple[str, list[dict[str, Any]]]:
     found = [measure_overlap(communicator, runner.start(is_blocking=False), 2, n_timed) for runner in runners]
-    rows: list[dict[str, object]] = [{"bytes": n_bytes, "algorithm": column.title, **figures}
+    rows: list[dict[str, Any]] = [{"bytes": n_bytes, "algorithm": column.title, **figures}
                                      for column, figures in zip(columns, found)]
     percents = [np.array([figures["overlap"] / 1e6]) for figures in found]
     return report.line(n_bytes, percents, full=False), rows
-
-
-def _private(n_elems: int, options: argparse.Namespace) -> np.ndarray:
-    return np.zeros(n_elems, options.dtype)
 
 
 def _silent(*values: object, **how: object) -> None:

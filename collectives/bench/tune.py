@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
-
-import numpy as np
 
 from ..communicator import Communicator
 from ..planners import COLLECTIVES
 from ..selection import Choice, Entry, Key, Table, candidates
-from .measure import Column, Runner, time_call
+from . import buffers as where
+from .measure import Column, Runner, time_in_turns, undisturbed
 from .options import iterations, sizes
 from .payload import Payload
 
 HOPELESS, HOPELESS_FROM_BYTES = 3.0, 1 << 20
 """A candidate this many times slower than the fastest, for two lengths running of at least so many bytes, drops out:
 what loses on short messages may win on long ones, but not the other way."""
-SAME = 1.03
-"""A candidate within this factor of the fastest goes on being chosen: fewer changes, same speed."""
+SAME = 1.05
+"""Candidates within this factor of the fastest are as good: the one is chosen that stays so for most lengths."""
+ROUNDS = 5
+"""Candidates take turns this often; of each the least disturbed round counts."""
+FAMILIAR = ("M", "mpi")
+"""Chosen among equals, in this order."""
+Candidate = tuple[str, int]
+"""An algorithm and its chunk in bytes."""
 DEFAULT_CHUNKS = "61440,262144,1048576"
 
 
@@ -32,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("-m", "--message-size", default="4:67108864", metavar="[MIN:]MAX")
     made.add_argument("--step", type=int, default=4, help="from one message size to the next")
     made.add_argument("--chunks", default=DEFAULT_CHUNKS, help="bytes, with commas between")
-    made.add_argument("--places", default="shared,host", help="shared windows, private memory")
+    made.add_argument("--places", default="shared,host", help="shared windows, private memory, cuda (GPUs' memory)")
     made.add_argument("-a", "--algorithms", default="", help="candidates; default: all that make sense on these nodes")
     made.add_argument("-x", "--warmup", type=int, default=2)
     made.add_argument("-i", "--iterations", type=int, default=None)
@@ -60,17 +66,37 @@ def main(argv: Sequence[str]) -> int:
 def _tune(communicator: Communicator, options: argparse.Namespace, collective: str, place: str) -> Entry:
     topology = communicator.topology
     names = options.algorithms.split(",") if options.algorithms else candidates(collective, topology)
+    names = [name for name in names if place != "cuda" or name != "mpi"]  # which may crash there, non-blocking
     race = _Race(names, [int(chunk) for chunk in options.chunks.split(",")])
-    winners: list[tuple[int, str, int]] = []
-    for n_bytes in sizes(options.message_size, 4, options.step):
-        figures = _measure(communicator, options, collective, place, n_bytes, race.starters(n_bytes))
-        winner = race.judge(figures, n_bytes >= HOPELESS_FROM_BYTES, winners[-1][1:] if winners else None)
-        winners.append((n_bytes, *winner))
+    lengths = sizes(options.message_size, 4, options.step)
+    figures: list[dict[Candidate, float]] = []
+    for n_bytes in lengths:
+        figures.append(_measure(communicator, options, collective, place, n_bytes, race.starters(n_bytes)))
+        race.judge(figures[-1], n_bytes >= HOPELESS_FROM_BYTES)
         if communicator.rank == 0:
-            others = "  ".join(f"{name}@{chunk}:{seconds * 1e6:.0f}"
-                               for (name, chunk), seconds in sorted(figures.items(), key=lambda item: item[1])[:4])
-            print(f"{collective:15}{place:7}{n_bytes:>10} {winner[0]}@{winner[1]}   {others}", flush=True)
+            best = "  ".join(f"{name}@{chunk}:{seconds * 1e6:.0f}"
+                             for (name, chunk), seconds in sorted(figures[-1].items(), key=lambda item: item[1])[:5])
+            print(f"{collective:15}{place:7}{n_bytes:>10}   {best}", flush=True)
+    winners = [(n_bytes, *winner) for n_bytes, winner in zip(lengths, fewest_changes(figures))]
     return Entry(Key.of(collective, place, topology), tuple(choices(winners)), options.source)
+
+
+def fewest_changes(figures: Sequence[Mapping[Candidate, float]]) -> list[Candidate]:
+    """For every length a candidate as good as the fastest, such that it changes least often from length to length."""
+    good = [[pair for pair in row if row[pair] <= SAME * min(row.values())] for row in figures]
+    chosen: list[Candidate] = []
+
+    def lasts(pair: Candidate) -> int:
+        return sum(1 for _ in takewhile(lambda row: pair in row, good[len(chosen):]))
+
+    def rank(pair: Candidate) -> tuple[int, int, float]:
+        familiar = FAMILIAR.index(pair[0]) if pair[0] in FAMILIAR else len(FAMILIAR)
+        return -lasts(pair), familiar, figures[len(chosen)][pair]
+
+    while len(chosen) < len(figures):
+        pair = min(good[len(chosen)], key=rank)
+        chosen += [pair] * lasts(pair)
+    return chosen
 
 
 class _Race:
@@ -82,35 +108,35 @@ class _Race:
         self._n_lost = dict.fromkeys(self._candidates, 0)
         self._smallest = min(chunks)
 
-    def starters(self, n_bytes: int) -> list[tuple[str, int]]:
+    def starters(self, n_bytes: int) -> list[Candidate]:
         """Candidates for messages of n_bytes."""
         return [pair for pair in self._candidates
                 if self._n_lost[pair] < 2 and (pair[1] == self._smallest or pair[1] < n_bytes)]
 
-    def judge(self, figures: dict[tuple[str, int], float], is_long: bool,
-              last: tuple[str, int] | None) -> tuple[str, int]:
-        """The one to use: the fastest, or the last winner where that is as good."""
-        best = min(figures, key=lambda pair: figures[pair])
+    def judge(self, figures: Mapping[Candidate, float], is_long: bool) -> None:
+        """Note who is hopeless."""
+        best = min(figures.values())
         for pair, seconds in figures.items():
-            self._n_lost[pair] = self._n_lost[pair] + 1 if is_long and seconds > HOPELESS * figures[best] else 0
-        return last if last in figures and figures[last] <= SAME * figures[best] else best
+            self._n_lost[pair] = self._n_lost[pair] + 1 if is_long and seconds > HOPELESS * best else 0
 
 
 def _measure(communicator: Communicator, options: argparse.Namespace, collective: str, place: str, n_bytes: int,
-             starters: list[tuple[str, int]]) -> dict[tuple[str, int], float]:
+             starters: list[Candidate]) -> dict[Candidate, float]:
     n_elems = n_bytes // 4
-    buffer = communicator.alloc(n_elems) if place == "shared" else np.zeros(n_elems, np.float32)
-    other = np.zeros(n_elems, np.float32)
-    payload = Payload("float32", communicator.n_ranks)
+    buffers = where.of(place, communicator, "--places cuda")
+    is_window = place != "host"
+    buffer = buffers.window(communicator, n_elems, "float32") if is_window else buffers.private(n_elems, "float32")
+    other = buffers.private(n_elems, "float32")
+    payload = Payload("float32", communicator.n_ranks, buffers)
     n_warm, n_timed = iterations(options, n_bytes)
-    runners = [Runner(communicator, Column(collective, name, name, chunk, 0), buffer, other)
-               for name, chunk in starters]
+    columns = [Column(collective, name, name, chunk, 0, is_in_place=True) for name, chunk in starters]
+    runners = [Runner(communicator, column, buffer, other, buffers.settle) for column in columns]
     for runner in runners:
         runner.verify(payload, is_blocking=True)
-    buffer[:], other[:] = 0, 0
-    rounds = [[time_call(communicator, runner.start(is_blocking=True), n_warm, -(-n_timed // 3)) for runner in runners]
-              for _ in range(3)]
-    return {pair: float(np.median(np.concatenate(parts))) for pair, parts in zip(starters, zip(*rounds))}
+    buffer[...] = other[...] = 0
+    calls = [runner.start(is_blocking=True) for runner in runners]
+    measured = time_in_turns(communicator, calls, n_warm, n_timed, ROUNDS)
+    return {pair: undisturbed(rounds) for pair, rounds in zip(starters, measured)}
 
 
 def choices(winners: list[tuple[int, str, int]]) -> list[Choice]:

@@ -31,6 +31,7 @@ class Windows:
         self._comm = node_comm
         self._bases: list[int] = []
         self._windows: dict[int, tuple[int, int, np.ndarray]] = {}
+        self._places: dict[tuple[int, int], Place] = {}
         self._serial = 0
 
     def allocate(self, n_bytes: int) -> np.ndarray:
@@ -62,7 +63,7 @@ class Windows:
 
     def find(self, array: np.ndarray) -> Place | None:
         """Where `array` lies, or None when it is not wholly inside one window."""
-        address = array.ctypes.data
+        address = array.__array_interface__["data"][0]  # half of what array.ctypes.data costs
         index = bisect_right(self._bases, address) - 1
         if index < 0:
             return None
@@ -71,10 +72,14 @@ class Windows:
         offset = address - base
         if offset + array.nbytes > n_bytes:
             return None
-        return Place(serial, offset, addresses + offset)
+        known = (serial, offset)
+        if known not in self._places:
+            self._places[known] = Place(serial, offset, addresses + offset)
+        return self._places[known]
 
     def _forget(self, base: int, others: list[mmap.mmap]) -> None:
-        del self._windows[base]
+        serial, _, _ = self._windows.pop(base)
+        self._places = {known: place for known, place in self._places.items() if known[0] != serial}
         self._bases = sorted(self._windows)
         others.clear()
 

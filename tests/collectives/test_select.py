@@ -23,7 +23,7 @@ def table(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("topology", "n_bytes", "is_shared", "right"), [
-    (NODE, 10, True, ("mpi", 8)),
+    (NODE, 10, True, ("mpi", 256 << 10)),
     (NODE, 5000, True, ("M", 8)),
     (NETWORK, 10, False, ("B", 8)),
     (NETWORK, 5000, True, ("C", 16)),

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from collectives import CommError, Communicator
+from collectives.bench.check_auto import TRIES, best_other, check
 from collectives.bench.measure import Column, Runner
 from collectives.bench.options import algorithms, sizes
 from collectives.bench.payload import Payload
-from collectives.bench.tune import choices
+from collectives.bench.tune import choices, fewest_changes
 from collectives.launch import launched
 from collectives.memory import private_empty
 
@@ -102,3 +103,24 @@ def test_tune_puts_borders_between_the_lengths_it_measured():
     found = choices([(4, "mpi", 1), (16, "mpi", 1), (64, "M", 1), (256, "M", 2)])
     assert [(choice.max_bytes, choice.algorithm, choice.chunk_bytes) for choice in found] == [
         (32, "mpi", 1), (128, "M", 1), (None, "M", 2)]
+
+
+def test_tune_keeps_a_candidate_for_as_many_lengths_as_it_is_as_good_as_the_fastest():
+    mpi, shared, ring = ("mpi", 1), ("M", 1), ("R", 1)
+    figures = [{mpi: 1.0, shared: 3.0, ring: 0.99}, {mpi: 1.0, shared: 2.0, ring: 0.97},
+               {mpi: 1.04, shared: 1.0, ring: 1.5}, {mpi: 1.2, shared: 1.03, ring: 1.0},
+               {mpi: 1.0, shared: 1.04, ring: 1.0}]
+    assert fewest_changes(figures) == [mpi, mpi, mpi, shared, shared]
+    assert fewest_changes([{mpi: 1.0, ring: 1.2}, {ring: 1.0, mpi: 1.2}]) == [mpi, ring]
+    assert fewest_changes([]) == []
+
+
+def test_auto_is_compared_with_the_best_other_column_at_its_least_disturbed():
+    assert best_other(["mpi", "auto", "C"], [2.0, 2.1, 4.0]) == (pytest.approx(1.05), "mpi")
+    noisy = iter([[1.0, 2.0], [1.5, 1.05], [0.0, 0.0]])
+    assert check(["M", "auto"], lambda: next(noisy)) == (pytest.approx(1.05), "M")
+    slow = iter([[1.0, 1.2]] * TRIES)
+    assert check(["M", "auto"], lambda: next(slow)) == (pytest.approx(1.2), "M")
+    for titles in (["mpi", "M"], ["auto"]):
+        with pytest.raises(CommError, match="-a needs both"):
+            check(titles, lambda: [1.0] * 2)

@@ -13,6 +13,8 @@ import numpy as np
 from ..errors import CommError
 from ..memory import HUGE_PAGE_BYTES
 
+PLACES_KEPT = 4096
+
 
 @dataclass(frozen=True)
 class Place:
@@ -74,6 +76,8 @@ class Windows:
             return None
         known = (serial, offset)
         if known not in self._places:
+            if len(self._places) >= PLACES_KEPT:
+                self._places = {}
             self._places[known] = Place(serial, offset, addresses + offset)
         return self._places[known]
 

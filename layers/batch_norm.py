@@ -46,7 +46,7 @@ class BatchNorm(Layer):
             top[0].reshape(x.shape)
         self._rows = Rows(x, 1) if x.ndim > 1 else None
         shape = (x.n_elems // max(self._n_channels, 1), self._n_channels)
-        self._kept = np.empty(shape, x.dtype) if top[0] is x else None
+        self._kept = self.context.xp.empty(shape, x.dtype) if top[0] is x else None
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Normalise; in training bring the statistics up to date."""

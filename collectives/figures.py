@@ -15,6 +15,7 @@ from pathlib import Path
 
 from .cost import Setting, fastest, predict
 from .machine import GPU_CLUSTER_2016, Machine
+from .parser import Parser
 from .svg import Chart, Line, bytes_text
 from .topology import Topology
 
@@ -106,7 +107,7 @@ def _constants() -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="simulate", description="Figures 11 and 12 of S-Caffe from the cost model.")
+    parser = Parser(prog="scaffe simulate", description="Figures 11 and 12 of S-Caffe from the cost model.")
     parser.add_argument("--ranks", type=int, default=160, help="GPUs (default 160)")
     parser.add_argument("--ranks-per-node", type=int, default=16, help="GPUs of a node (default 16)")
     parser.add_argument("--max-bytes", type=int, default=256 << 20, help="largest message (default 256 MiB)")

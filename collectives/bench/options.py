@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ..datatypes import DTYPES
 from ..errors import CommError
+from ..parser import Parser
 
 CASES = ("reduce", "allreduce", "bcast", "reduce_scatter", "allgather", "latency")
 PLACES = ("host", "cuda")
@@ -16,7 +17,7 @@ LARGE_BYTES = 8192
 
 def parser() -> argparse.ArgumentParser:
     """The argument parser of `bench`."""
-    made = argparse.ArgumentParser("scaffe bench", description="Measure collectives among the ranks of this job; "
+    made = Parser("scaffe bench", description="Measure collectives among the ranks of this job; "
                                    "every element is verified before anything is timed.", allow_abbrev=False)
     made.add_argument("case", choices=CASES, help="what to measure")
     made.add_argument("-m", "--message-size", default="4:1048576", metavar="[MIN:]MAX", help="bytes")

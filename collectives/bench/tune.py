@@ -8,6 +8,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from ..communicator import Communicator
+from ..parser import Parser
 from ..planners import COLLECTIVES
 from ..selection import Choice, Entry, Key, Table, candidates
 from . import buffers as where
@@ -31,7 +32,7 @@ DEFAULT_CHUNKS = "61440,262144,1048576"
 
 def parser() -> argparse.ArgumentParser:
     """The argument parser of `tune`."""
-    made = argparse.ArgumentParser("scaffe tune", description=__doc__, allow_abbrev=False)
+    made = Parser("scaffe tune", description=__doc__, allow_abbrev=False)
     made.add_argument("-o", "--output", default="scaffe-table.json", metavar="FILE",
                       help="JSON table to write, over what is in it; SCAFFE_TABLE=FILE makes `auto` read it")
     made.add_argument("-c", "--collectives", default=",".join(COLLECTIVES))

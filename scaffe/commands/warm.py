@@ -10,6 +10,7 @@ import numpy as np
 from data.convert.mnist import convert_mnist
 from data.idx import write_idx
 from scaffe import cli, log
+from scaffe.flags import Flags
 
 NET = """
 layer {{ name: "d" type: "Data" top: "data" top: "label"
@@ -35,6 +36,7 @@ RUNS = (("false", "", "L2"), ("true", "mean_value: 3", "L1"))
 
 def main(argv: list[str]) -> int:
     """Train two tiny nets for a moment. Returns the exit code."""
+    Flags("warm", __doc__ or "").parse_args(argv)
     log.silence(True)
     with tempfile.TemporaryDirectory() as folder:
         _make_data(Path(folder))

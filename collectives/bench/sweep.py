@@ -34,6 +34,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         buffers = where.of(options.device, communicator, f"-d {options.device}")
         rows = run(communicator, options, buffers)
+        transport = buffers.about(communicator)
     except CommError as error:
         if communicator.n_ranks > 1 and not error.everywhere:
             report_and_abort(communicator, error)
@@ -42,12 +43,12 @@ def main(argv: Sequence[str]) -> int:
         return 1
     if options.json and communicator.rank == 0:
         about = {"case": options.case, "ranks": communicator.n_ranks, "nodes": communicator.topology.shape,
-                 "dtype": options.dtype, "memory": options.memory, "device": options.device}
+                 "dtype": options.dtype, "memory": options.memory, "device": options.device} | transport
         report.write_json(options.json, about, rows)
     return 0
 
 
-def run(communicator: Communicator, options: argparse.Namespace) -> list[dict[str, Any]]:
+def run(communicator: Communicator, options: argparse.Namespace, buffers: HostBuffers) -> list[dict[str, Any]]:
     """All sizes and columns. Raises CommError on a wrong element, bad flags, or a device that is not there."""
     say = print if communicator.rank == 0 else _silent
     columns = [Column(options.case, title, name, chunk, options.root, options.check_auto)

@@ -1,5 +1,7 @@
 """Device buffers: the tests in device/ under a launcher, one job a rank count; and what needs no second rank."""
 
+import json
+import os
 import subprocess
 import sys
 from itertools import product
@@ -206,3 +208,63 @@ def test_the_table_is_keyed_by_place_and_never_gives_the_librarys_own():
     assert choose("reduce", 9, NODE, table("CB-2"), True) == Choice(None, "CB-2", 77)
     assert choose("reduce", 9, NODE, table("mpi"), True).algorithm == "M"
     assert choose("reduce", 9, NODE, table("M"), False).algorithm == "B"
+
+
+# -- the commands, with the pretend module where CuPy would be
+
+AS_CUPY = str(HERE.parent / "pretend" / "path")
+
+
+def command(n_ranks, *arguments, **environment):
+    return job(n_ranks, arguments, PYTHONPATH=f"{HERE.parents[1]}:{AS_CUPY}", **environment)
+
+
+@pytest.mark.skipif(needs_mpirun.args[0], reason="no mpirun")
+@pretend.needs_compiler
+def test_bench_prints_a_row_for_each_length_of_device_buffers(tmp_path):
+    rows = tmp_path / "rows.json"
+    result = command(2, "-m", "scaffe", "bench", "reduce", "-d", "cuda", "-m", "4:4096", "-s", "32", "-a",
+                     "mpi,M,C@256,auto", "-i", "2", "-x", "1", "-c", "--json", str(rows))
+    assert result.returncode == 0, result.stderr
+    lines = [line.split() for line in result.stdout.splitlines() if line[:1].isdigit()]
+    assert [(int(line[0]), len(line), line[-1]) for line in lines] == [(n, 6, "Pass") for n in (4, 128, 4096)]
+    found = json.loads(rows.read_text())
+    assert "by CUDA IPC; messages through pinned host memory" in found["transport"]
+    assert len(found["rows"]) == 12
+
+
+@pytest.mark.skipif(needs_mpirun.args[0], reason="no mpirun")
+@pytest.mark.parametrize("arguments", [["bench", "bcast", "-d", "cuda"], ["tune", "--places", "cuda"]])
+def test_commands_without_a_gpu_say_so_in_one_line(arguments):
+    body = f"import sys; sys.modules['cupy'] = None; from scaffe.__main__ import main; sys.exit(main({arguments}))"
+    result = job(2, ["-c", body])
+    assert result.returncode != 0
+    assert result.stderr.count("cuda: device buffers need CuPy, which cannot be imported") == 1
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.skipif(needs_mpirun.args[0], reason="no mpirun")
+@pretend.needs_compiler
+def test_tune_measures_the_place_cuda(tmp_path):
+    table = tmp_path / "table.json"
+    result = command(2, "-m", "scaffe", "tune", "-o", str(table), "--places", "cuda", "-c", "reduce", "-m", "4:64",
+                     "-i", "1", "-x", "0", "-a", "mpi,C")
+    assert result.returncode == 0, result.stderr
+    assert {choice.algorithm for entry in Table.read(table).entries for choice in entry.choices} == {"C"}
+
+
+@pytest.mark.skipif(needs_mpirun.args[0], reason="no mpirun")
+@pretend.needs_compiler
+def test_the_gpu_benchmark_runs(tmp_path):
+    file = tmp_path / "figures.json"
+    done = subprocess.run(
+        [sys.executable, "benchmarks/gpu_collectives.py", "--json", str(file), "--ranks", "2", "-m", "4096:8192",
+         "--copy-bytes", "65536"],
+        cwd=HERE.parents[1], capture_output=True, text=True, timeout=150, check=False,
+        env=os.environ | {"PYTHONPATH": f"{HERE.parents[1]}:{AS_CUPY}"})
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(file.read_text())
+    assert [(row["way"], row["bytes"]) for row in figures["rows"]] == [
+        (way, n_bytes) for way in ("ipc", "staged") for n_bytes in (4096, 8192)]
+    assert "aware   the MPI does not take device memory" in done.stdout
+    assert "NCCL cannot be loaded" in done.stdout

@@ -86,7 +86,8 @@ def _tops(node: Node, context: Context, blobs: dict[str, Blob]) -> list[Blob]:
         if name in blobs and not in_place:
             raise LayerError(f"top {name!r} is made by an earlier layer already")
         if not in_place:
-            blobs[name] = context.blob()
+            is_loss = index == 0 and node.layer.default_loss_weight
+            blobs[name] = context.blob(dtype=context.param_dtype if is_loss else None)
         tops.append(blobs[name])
     return tops
 

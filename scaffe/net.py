@@ -29,6 +29,7 @@ class Node:
         loss_weights: per top.
         needs_backward: whether backward visits the layer.
         follower: index of the in-place layer (ReLU) that this one can compute in the same pass.
+        loss_scale: factor on the loss weights in backward (half precision).
         shared: indices of the layer's blobs that another layer owns (Caffe's ``param { name }``).
     """
 
@@ -43,6 +44,7 @@ class Node:
     loss_weights: list[float] = field(default_factory=list)
     needs_backward: bool = False
     follower: int | None = None
+    loss_scale: float = 1.0
     shared: set[int] = field(default_factory=set)
     seen_shapes: tuple[Shape, ...] = ()
 
@@ -58,9 +60,13 @@ class Node:
             return
         self.layer.reshape(self.bottoms, self.tops)
         self.seen_shapes = shapes
+        self.set_weights()
+
+    def set_weights(self) -> None:
+        """Write the loss weights into the tops' diffs, where backward starts from them."""
         for top, weight in zip(self.tops, self.loss_weights):
             if weight:
-                top.diff_flat[:] = weight
+                top.diff_flat[:] = weight * self.loss_scale
 
     def loss(self) -> Any:
         """This layer's share of the net's loss, from its tops as they are; on a device a number that is still there."""
@@ -152,6 +158,12 @@ class Net:
         """Carry changed input shapes through the whole net."""
         for node in self.nodes:
             node.reshape()
+
+    def scale_loss(self, factor: float) -> None:
+        """Multiply the gradients of all that follows; the losses that ``forward`` returns stay as they are."""
+        for node in self.nodes:
+            node.loss_scale = factor
+            node.set_weights()
 
     def clear_param_diffs(self) -> None:
         """Make every parameter's gradient zero."""

@@ -13,6 +13,7 @@ from scaffe.bad_records import BadRecords
 from scaffe.devices import Compute, load_kernels
 from scaffe.errors import UserError
 from scaffe.job import threads_per_rank, together
+from scaffe.loss_scale import LossScale, needs_scale
 from scaffe.net import Net
 from scaffe.observers.bad_records import WatchBadRecords
 from scaffe.setup import PHASES, Selection, make_context, make_net, seed_of
@@ -31,6 +32,8 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace) -> 
     tests = together(communicator, lambda: maker.test_nets(net))
     method = Method(options.strategy, options.reduce, options.allow_nan, options)
     solver = Solver(param, net, tests, communicator, method, maker.shares)
+    if needs_scale(compute.dtype):
+        solver.observers.append(LossScale())
     if maker.bad.n_allowed:
         solver.observers.append(WatchBadRecords(maker.bad))
     return solver

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import sqrt
 from typing import Any
 
@@ -35,6 +35,7 @@ class Updater:
     def __init__(self, param: Any, params: FlatParams, kernels: Any = cpu) -> None:
         self.param, self.params, self.kernels = param, params, kernels
         self.gradient_scale = 1.0
+        self._guard: Any = None
         self.keeps_step = bool(param.snapshot_diff)
         try:
             self.rule: UpdateRule = update_rules.get(param.type or "SGD")(param)
@@ -60,7 +61,25 @@ class Updater:
         hyper = Hyper(rate, self.param.weight_decay, self.param.regularization_type == "L1",
                       mean / self.param.iter_size, iteration, self.keeps_step)
         factor = self._clip(mean, sum_of_squares)
+        if self._guard is not None:
+            factor = self._guard.checked(factor)
         self._plan(interval).run(self.params.data, self.params.diff, self.histories, hyper, factor)
+
+    def guard(self) -> None:
+        """From now on leave an update out whose gradients, as ``check`` finds, are not all finite."""
+        self._guard = self.kernels.Guard()
+
+    def check(self, intervals: Sequence[slice]) -> Any:
+        """Look at gradients before they are used, where they are guarded.
+
+        Returns:
+            None, or a device's int32 (1,), not 0 where one is not finite: ranks that update parts add theirs up in it.
+        """
+        return None if self._guard is None else self._guard.look([self.params.diff[place] for place in intervals])
+
+    def take_overflows(self) -> float:
+        """How many updates were left out since last time; waits for the device."""
+        return 0.0 if self._guard is None else self._guard.take()
 
     def _plan(self, interval: slice | None) -> Any:
         whole = interval or slice(0, self.params.n_elems)

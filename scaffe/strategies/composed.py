@@ -54,6 +54,7 @@ class Composed(Strategy):
         replica = self.replica
         if replica.communicator.rank == ROOT:
             with replica.timers("update"):
+                replica.updater.check(self.buckets.runs)
                 replica.updater.update(rate, iteration, replica.communicator.n_ranks)
         self.parameters.are_stale = True
 

@@ -50,6 +50,9 @@ class ScRs(Composed):
         """Update this rank's parts."""
         replica = self.replica
         squares = self._sum_of_squares() if replica.updater.param.clip_gradients >= 0 else None
+        found = replica.updater.check([self._own(bucket) for bucket in self.buckets.all])
+        if found is not None and replica.communicator.n_ranks > 1:
+            replica.communicator.allreduce(found)  # every rank leaves its part out, or none does
         with replica.timers("update"):
             for bucket in self.buckets.all:
                 replica.updater.update(rate, iteration, replica.communicator.n_ranks, self._own(bucket), squares)

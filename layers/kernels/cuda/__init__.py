@@ -14,8 +14,8 @@ import numpy as np
 from layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
 
 __all__ = ["CHECK_EVERY", "PLACE", "clip_factor", "configure", "convolution", "deconvolution", "describe",
-           "inner_product", "lrn", "on_host", "pooling", "scalar", "set_threads", "staging", "synchronize",
-           "to_device", "to_host", "update_plan", "zeros"]
+           "inner_product", "lrn", "on_host", "pooling", "scalar", "set_threads", "softmax_loss", "staging",
+           "synchronize", "to_device", "to_host", "update_plan", "zeros"]
 
 PLACE = "device"  # where buffers that ranks share are taken from
 
@@ -114,6 +114,14 @@ def synchronize() -> None:
     device.load().cuda.get_current_stream().synchronize()
 
 
+def softmax_loss(n_rows: int, n_classes: int, ignored: int | None, divisor: float | None,
+                 dtype: np.dtype | type = np.float32) -> Any:
+    """A plan of the logistic loss: forward(x, labels, prob, loss), backward(prob, labels, weight, gx), check()."""
+    from layers.kernels.cuda.softmax_loss_plan import SoftmaxLoss
+
+    return SoftmaxLoss(n_rows, n_classes, ignored, divisor, dtype)
+
+
 def to_host(array: Any) -> np.ndarray:
     """A copy on the host, which waits for it; a host's array itself."""
     from layers import device
@@ -143,7 +151,7 @@ def __getattr__(name: str) -> Any:
         from layers import device
 
         return device.load()
-    for module in ("elementwise", "softmax", "channels", "updates", "reductions"):
+    for module in ("elementwise", "softmax", "channels", "updates", "reductions", "guard"):
         found = getattr(import_module(f"layers.kernels.cuda.{module}"), name, None)
         if found is not None:
             return found

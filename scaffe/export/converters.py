@@ -25,6 +25,11 @@ def converts(*types: str) -> Callable[[Converter], Converter]:
     return enter
 
 
+def top_of(graph: Graph, node: Node) -> str:
+    """A new tensor for a layer's first top."""
+    return graph.define(node.top_names[0])
+
+
 def _in(graph: Graph, node: Node) -> list[str]:
     return [graph.tensor(name) for name in node.bottom_names]
 
@@ -152,10 +157,16 @@ def _window(p: Any, name: str) -> list[int]:
 
 @converts("LRN")
 def lrn(graph: Graph, node: Node) -> None:
-    """LRN across channels."""
+    """LRN across channels; within them, x / (1 + alpha mean(x^2)) ^ beta, the mean with the padding counted."""
     p = node.param.lrn_param
     if p.norm_region != p.ACROSS_CHANNELS:
-        raise UserError(f"layer {node.name!r}: LRN WITHIN_CHANNEL has no ONNX form")
+        x, pad = _in(graph, node)[0], (p.local_size - 1) // 2
+        mean = graph.add("AveragePool", [graph.add("Mul", [x, x])], kernel_shape=[p.local_size] * 2, pads=[pad] * 4,
+                         count_include_pad=1)
+        scaled = graph.add("Add", [graph.add("Mul", [mean, graph.constant(np.float32(p.alpha))]),
+                                   graph.constant(np.float32(1))])
+        graph.add("Mul", [x, graph.add("Pow", [scaled, graph.constant(np.float32(-p.beta))])], top_of(graph, node))
+        return
     graph.add("LRN", _in(graph, node), graph.define(node.top_names[0]), size=p.local_size, alpha=p.alpha, beta=p.beta,
               bias=p.k)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.errors import UserError
-from scaffe.net import Net
+from scaffe.net import Net, Node
 
 OPSET, IR_VERSION = 13, 8  # old enough for any runtime of today
 
@@ -42,6 +42,10 @@ class Graph:
         """The tensor that holds the blob now."""
         return self._tensors[blob]
 
+    def bottom(self, node: Node) -> str:
+        """The tensor of a layer's first bottom."""
+        return self.tensor(node.bottom_names[0])
+
     def alias(self, blob: str, tensor: str) -> None:
         """Let a blob be a tensor that is there (Split, Dropout); outputs get their own by ``finish``."""
         self._left[blob] -= 1
@@ -50,7 +54,8 @@ class Graph:
     def define(self, blob: str) -> str:
         """A new tensor for a blob about to be written."""
         self._left[blob] -= 1
-        self._tensors[blob] = blob if not self._left[blob] else f"{blob}/{self._left[blob]}"
+        is_last = not self._left[blob] and blob not in self.net.input_names
+        self._tensors[blob] = blob if is_last else f"{blob}/{self._left[blob]}"
         return self._tensors[blob]
 
     def add(self, operator: str, inputs: Sequence[str], output: str | None = None, **attributes: Any) -> str:
@@ -60,6 +65,13 @@ class Graph:
         self.nodes.append(self.onnx.helper.make_node(operator, list(inputs), [output], **attributes))
         return output
 
+    def add_two(self, operator: str, inputs: Sequence[str], **attributes: Any) -> tuple[str, str]:
+        """Add a node of two outputs. Returns their new names."""
+        self._n_made += 1
+        first, second = (f"{operator.lower()}/{self._n_made}/{i}" for i in range(2))
+        self.nodes.append(self.onnx.helper.make_node(operator, list(inputs), [first, second], **attributes))
+        return first, second
+
     def constant(self, values: Any, dtype: Any = np.float32) -> str:
         """Add a constant tensor. Returns its name."""
         name = f"constant/{len(self.constants)}"
@@ -68,8 +80,12 @@ class Graph:
         return name
 
     def finish(self) -> Any:
-        """The checked model."""
+        """The checked model. Raises UserError for a net without outputs of its own."""
         helper, float32 = self.onnx.helper, self.onnx.TensorProto.FLOAT
+        both = set(self.net.output_names) & set(self.net.input_names)
+        if both or not self.net.output_names:
+            raise UserError("the net has no outputs" if not both else
+                            f"blob {min(both)!r} is an input and, changed in place, an output; give it another name")
         for name in self.net.output_names:
             if self._tensors[name] != name:
                 self.add("Identity", [self._tensors[name]], name)

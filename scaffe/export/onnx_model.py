@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scaffe.errors import UserError
+from scaffe.export import rarer_converters  # noqa: F401 - for what it registers
 from scaffe.export.converters import CONVERTERS
 from scaffe.export.graph import Graph
 from scaffe.net import Net

@@ -262,11 +262,12 @@ def test_export_onnx(tmp_path):
 
 def test_export_onnx_refuses(capfd, tmp_path, monkeypatch):
     pytest.importorskip("onnx")
-    (tmp_path / "n.prototxt").write_text(SMALL + 'layer { name: "o" type: "ArgMax" bottom: "prob" top: "o" }')
+    (tmp_path / "n.prototxt").write_text(SMALL + 'layer { name: "o" type: "Im2col" bottom: "data" top: "o" '
+                                           'convolution_param { kernel_size: 3 } }')
     net = caffe.Net("n.prototxt", caffe.TEST)
     net.save("w.caffemodel")
     said = refused(capfd, "export-onnx", "n.prototxt", "w.caffemodel", "x.onnx")
-    assert "layer 'o' (ArgMax) has no ONNX form" in said
+    assert "layer 'o' (Im2col) has no ONNX form" in said
     assert "none.caffemodel" in refused(capfd, "export-onnx", "n.prototxt", "none.caffemodel", "x.onnx")
     monkeypatch.setitem(sys.modules, "onnx", None)
     assert "pip install onnx" in refused(capfd, "export-onnx", "small.prototxt", "w.caffemodel", "x.onnx")

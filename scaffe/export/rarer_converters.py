@@ -179,6 +179,6 @@ def axpy(graph: Graph, node: Node) -> None:
 @converts("Interp")
 def interp(graph: Graph, node: Node) -> None:
     """The two matrices of bilinear weights, of rows and of columns."""
-    rows, columns = (np.asarray(weights) for weights in node.layer.weights)
+    rows, columns = (np.asarray(weights) for weights in vars(node.layer)["weights"])
     resized = graph.add("MatMul", [graph.constant(rows), graph.bottom(node)])
     graph.add("MatMul", [resized, graph.constant(columns.T)], top_of(graph, node))

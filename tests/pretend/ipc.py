@@ -12,12 +12,10 @@ import threading
 import time
 from collections.abc import Callable
 
-import numpy as np
-
 from tests.pretend.queue import CudaError, Event, Node, Work
 
 RECORDED, PASSED, WANTED = range(3)
-NAP_SECONDS = 2e-4
+NAP_SECONDS = 1e-3
 
 
 class SharedEvent:
@@ -26,7 +24,7 @@ class SharedEvent:
     def __init__(self) -> None:
         self.file = os.memfd_create("pretend-event")
         os.ftruncate(self.file, mmap.PAGESIZE)
-        self.numbers = np.frombuffer(mmap.mmap(self.file, mmap.PAGESIZE), np.int64)
+        self.numbers = memoryview(mmap.mmap(self.file, mmap.PAGESIZE)).cast("q")
         self.node: Node | None = None
         _served.append(self)
         _serve()
@@ -34,7 +32,7 @@ class SharedEvent:
     def recorded(self) -> Work:
         """One more record is queued; what to do when the stream comes to it."""
         self.numbers[RECORDED] += 1
-        number = int(self.numbers[RECORDED])
+        number = self.numbers[RECORDED]
 
         def passed() -> None:
             self.numbers[PASSED] = number
@@ -54,18 +52,18 @@ class OpenedEvent(Event):
         super().__init__(disable_timing=True, interprocess=True)
         descriptor = os.open(f"/proc/{owner}/fd/{file}", os.O_RDWR)
         try:
-            self._numbers = np.frombuffer(mmap.mmap(descriptor, mmap.PAGESIZE), np.int64)
+            self._numbers = memoryview(mmap.mmap(descriptor, mmap.PAGESIZE)).cast("q")
         finally:
             os.close(descriptor)
 
     def gate(self) -> Callable[[], bool]:
         """Open when the record that is the last one now has come to pass."""
-        number = int(self._numbers[RECORDED])
+        number = self._numbers[RECORDED]
 
         def is_open() -> bool:
             if self._numbers[WANTED] < number:
                 self._numbers[WANTED] = number
-            return bool(self._numbers[PASSED] >= number)
+            return self._numbers[PASSED] >= number
         return is_open
 
 

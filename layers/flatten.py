@@ -25,7 +25,7 @@ class Flatten(Layer):
             raise LayerError("cannot work in place")
         p, shape = self.param.flatten_param, bottom[0].shape
         first, last = check_axis(bottom[0], p.axis), check_axis(bottom[0], p.end_axis)
-        if last < first:
+        if last + 1 < first:  # an empty run becomes an axis of 1, as in Caffe
             raise LayerError(f"axis {p.axis} lies behind end_axis {p.end_axis} in shape {shape}")
         top[0].reshape((*shape[:first], bottom[0].count(first, last + 1), *shape[last + 1:]))
         self._shares_diff = share_diff(bottom[0], top[0])

@@ -8,6 +8,7 @@ import numpy as np
 
 from layers.blob import Blob, claim_together
 from layers.errors import LayerError
+from layers.labels import check_axis
 from layers.layer import Layer, layer_types
 from layers.layout import is_plain
 
@@ -19,7 +20,7 @@ class InnerProduct(Layer):
     Weights are (num_output, K), or (K, num_output) with ``transpose``, in Caffe's order of the K inputs.
 
     Raises:
-        LayerError: no num_output, or a bottom of another K than the weights.
+        LayerError: no num_output, an axis that the bottom lacks, or a bottom of another K than the weights.
     """
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -27,7 +28,7 @@ class InnerProduct(Layer):
         p = self.param.inner_product_param
         if p.num_output < 1:
             raise LayerError("needs a num_output above 0")
-        self._axis, self._slope = bottom[0].axis(p.axis), None
+        self._axis, self._slope = check_axis(bottom[0], p.axis), None
         k = bottom[0].count(self._axis)
         self.add_blob((k, p.num_output) if p.transpose else (p.num_output, k), p.weight_filler)
         if p.bias_term:

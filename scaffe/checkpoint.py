@@ -11,7 +11,7 @@ import numpy as np
 from scaffe.errors import UserError
 from scaffe.files import SolverState, checksum, read_state, write_state
 from scaffe.log import info
-from scaffe.lr_policies import steps_reached
+from scaffe.lr_policies import current_step
 from scaffe.solver import Solver
 from scaffe.weights import load_weights, save_weights
 
@@ -44,7 +44,7 @@ def save_checkpoint(solver: Solver) -> None:
     save_weights(solver.net, model, solver.param.snapshot_diff)
     info(f"Snapshotting solver state to {kind} file {state}")
     write_state(state, SolverState(iteration=solver.iteration, learned_net=str(model),
-                                   current_step=steps_reached(solver.param, solver.iteration),
+                                   current_step=current_step(solver.param, solver.iteration),
                                    history=_split(solver, histories), streams=streams or [],
                                    model_checksum=checksum(model)))
 

@@ -52,10 +52,15 @@ POLICIES: dict[str, Callable[[Any, int], float]] = {
 
 
 def steps_reached(p: Any, iteration: int) -> int:
-    """How many steps of the policy lie behind an iteration: the ``current_step`` of a solver state."""
+    """How many steps of the policy lie behind an iteration."""
     if p.lr_policy == "step" and p.stepsize > 0:
         return iteration // p.stepsize
-    return sum(value <= iteration for value in p.stepvalue)
+    return sum(value <= iteration for value in p.stepvalue) if p.lr_policy == "multistep" else 0
+
+
+def current_step(p: Any, iteration: int) -> int:
+    """What Caffe writes into the state after so many iterations: the steps that the last rate asked for knew of."""
+    return steps_reached(p, max(iteration - 1, 0))
 
 
 def learning_rate(p: Any, iteration: int) -> float:

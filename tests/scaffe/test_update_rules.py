@@ -9,7 +9,7 @@ from google.protobuf import text_format
 from layers.blob import Blob
 from scaffe.errors import UserError
 from scaffe.flat_params import FlatParams, Param, offsets
-from scaffe.lr_policies import POLICIES, learning_rate, steps_reached
+from scaffe.lr_policies import POLICIES, current_step, learning_rate, steps_reached
 from scaffe.proto import caffe_pb2
 from scaffe.update_rules import update_rules
 from scaffe.updater import Updater
@@ -113,7 +113,10 @@ def test_policies(text, iteration, rate):
 
 def test_all_seven_policies_and_steps():
     assert len(POLICIES) == 7
-    assert steps_reached(solver('lr_policy: "multistep" stepvalue: 3 stepvalue: 9'), 9) == 2
+    steps = solver('lr_policy: "multistep" stepvalue: 3 stepvalue: 9')
+    assert [current_step(steps, iteration) for iteration in (0, 3, 4, 9, 10)] == [0, 0, 1, 1, 2]  # as Caffe writes it
+    assert current_step(solver('lr_policy: "fixed" stepvalue: 3'), 9) == 0
+    assert [current_step(solver('lr_policy: "step" stepsize: 2'), iteration) for iteration in (0, 2, 3)] == [0, 0, 1]
     with pytest.raises(UserError, match="unknown; known: exp, fixed"):
         learning_rate(solver('lr_policy: "x"'), 0)
 

@@ -47,7 +47,7 @@ def parse_log(path: str) -> dict[str, list[Row]]:
         year = datetime.fromtimestamp(Path(path).stat().st_ctime).year
     except OSError as error:
         raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
-    tables: dict[str, list[Row]] = {"Train": [], "Test": []}
+    tables = {"Train": _Table(), "Test": _Table()}
     start = next((_time(line, year) for line in lines if "Solving" in line and STAMP.match(line)), None)
     if start is None:
         raise UserError(f"{path}: has no line 'Solving ...'; a solver's log was expected")
@@ -65,12 +65,9 @@ def parse_log(path: str) -> dict[str, list[Row]]:
         if found := RATE.search(line):
             rate = _number(found[1])
         if found := OUTPUT.search(line):
-            row = _row(tables[found[1]], iteration, found[2], (now - start).total_seconds(), rate)
-            row[found[2]] = _number(found[3])
-    for rows in tables.values():
-        if len(rows) > 1:
-            rows[0]["LearningRate"] = rows[1]["LearningRate"]  # the first ones come before any rate is shown
-    return tables
+            head = {"NumIters": float(iteration), "Seconds": (now - start).total_seconds(), "LearningRate": rate}
+            tables[found[1]].add(head, found[2], _number(found[3]))
+    return {kind: table.finish() for kind, table in tables.items()}
 
 
 def write_csv(path: Path, rows: list[Row], delimiter: str = ",") -> None:
@@ -84,11 +81,35 @@ def write_csv(path: Path, rows: list[Row], delimiter: str = ",") -> None:
         writer.writerows(rows)
 
 
-def _row(rows: list[Row], iteration: int, name: str, seconds: float, rate: float) -> Row:
-    """The row that an output belongs to: the newest, or a new one for a new iteration or another net's output."""
-    if not rows or rows[-1]["NumIters"] != iteration or name in rows[-1]:
-        rows.append({"NumIters": float(iteration), "Seconds": seconds, "LearningRate": rate})
-    return rows[-1]
+class _Table:
+    """Rows in the making, begun and ended as Caffe 1.0's parse_log does it: the first row lasts until another
+    iteration's output comes, a later one until it has as many columns as the first."""
+
+    def __init__(self) -> None:
+        self._rows: list[Row] = []
+        self._open: Row = {}
+
+    def add(self, head: Row, name: str, value: float) -> None:
+        """Enter one output of one iteration."""
+        if self._open.get("NumIters") != head["NumIters"]:
+            self._end()
+            self._open = dict(head)
+        self._open[name] = value
+        if self._rows and len(self._open) == len(self._rows[0]):
+            self._end()
+
+    def finish(self) -> list[Row]:
+        """All rows. A last one that breaks off is left out, unless it is the only one."""
+        if not self._rows:
+            self._end()
+        if len(self._rows) > 1:
+            self._rows[0]["LearningRate"] = self._rows[1]["LearningRate"]  # the first come before any rate is shown
+        return self._rows
+
+    def _end(self) -> None:
+        if self._open:
+            self._rows.append(self._open)
+        self._open = {}
 
 
 def _time(line: str, year: int) -> datetime:

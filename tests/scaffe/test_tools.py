@@ -128,6 +128,24 @@ def test_parse_log(tmp_path):
                     ["2.0", "6.0", "0.005", "0.5", "1.5"]]
 
 
+def test_parse_log_of_outputs_of_many_elements_and_of_logs_that_break_off(tmp_path):
+    """As Caffe's: later elements of one name take rows of their own but for the first iteration; no half rows."""
+    head = "I0101 00:00:0{}.000000 7 a.py:1] "
+    lines = [head.format(0) + "Solving n"]
+    for i in range(3):
+        lines.append(head.format(i + 1) + f"Iteration {i}, Testing net (#0)")
+        lines += [head.format(i + 1) + f"    Test net output #{k}: {name} = {10 * i + k}"
+                  for k, name in enumerate(("p", "p", "q"))]
+    (tmp_path / "log").write_text("\n".join(lines[:-1]) + "\n")
+    assert cli.main(["parse_log", "log", "."]) == 0
+    with (tmp_path / "log.test").open() as file:
+        rows = [(row["NumIters"], row["p"], row["q"]) for row in csv.DictReader(file)]
+    assert rows == [("0.0", "1.0", "2.0"), ("1.0", "11.0", "12.0")]
+    (tmp_path / "log").write_text("\n".join(lines[:5]) + "\n")
+    assert cli.main(["parse_log", "log", "."]) == 0
+    assert (tmp_path / "log.test").read_text().splitlines()[1:] == ["0.0,1.0,nan,1.0,2.0"]
+
+
 def test_parse_log_of_a_real_run(tmp_path, capfd):
     (tmp_path / "net.prototxt").write_text(
         'layer { name: "d" type: "DummyData" top: "x" dummy_data_param { shape { dim: 2 } } }'

@@ -9,7 +9,7 @@ from google.protobuf import text_format
 from layers.blob import Blob
 from scaffe.errors import UserError
 from scaffe.flat_params import FlatParams, Param, offsets
-from scaffe.lr_policies import POLICIES, current_step, learning_rate, steps_reached
+from scaffe.lr_policies import POLICIES, current_step, learning_rate
 from scaffe.proto import caffe_pb2
 from scaffe.update_rules import update_rules
 from scaffe.updater import Updater

@@ -12,8 +12,6 @@ from layers.layer import TRAIN, layer_types
 from layers.layout import is_plain, same_memory
 from layers.neuron import Neuron
 
-LARGEST_DRAW = np.float32(2**32 - 1)
-
 
 @layer_types.register("Dropout")
 class Dropout(Neuron):
@@ -31,14 +29,16 @@ class Dropout(Neuron):
         ratio = np.float32(self.param.dropout_param.dropout_ratio)
         if not 0 < ratio < 1:
             raise LayerError(f"dropout_ratio must lie between 0 and 1, got {ratio:g}")
-        self._limit = np.float32(1 - float(ratio)) * LARGEST_DRAW
-        self._scale = self.context.dtype.type(1 / (1 - float(ratio)))
+        self._ratio = float(ratio)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Top as the bottom."""
         super().reshape(bottom, top)
-        self._shape = None if is_plain(bottom[0]) else bottom[0].shape
-        self._mask = np.ones(bottom[0].n_elems, np.bool_)
+        self._plan = self.context.kernels.dropout(bottom[0].shape, not is_plain(bottom[0]), self._ratio, self._draw,
+                                                  self.context.dtype)
+
+    def _draw(self, n_elems: int) -> np.ndarray:
+        return self.context.rng.draw(n_elems)
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
         """Draw and write y."""
@@ -46,13 +46,11 @@ class Dropout(Neuron):
             if not same_memory(x, y):
                 np.copyto(y, x)
             return
-        kept = self.context.rng.draw(x.size).astype(np.float32) <= self._limit
-        self._mask = kept if self._shape is None else np.moveaxis(kept.reshape(self._shape), 1, -1).ravel()
-        self.context.kernels.mask_scale(x, self._mask, self._scale, y)
+        self._plan.forward(x, y)
 
     def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
         """The same elements are kept."""
         if self.context.phase == TRAIN:
-            self.context.kernels.mask_scale(gy, self._mask, self._scale, gx)
+            self._plan.backward(gy, gx)
         elif not same_memory(gx, gy):
             np.copyto(gx, gy)

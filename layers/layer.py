@@ -72,6 +72,8 @@ class Layer:
     default_loss_weight: ClassVar[float] = 0.0  # of top 0; 1.0 makes it a loss layer
     auto_tops: ClassVar[bool] = False  # tops not named in the prototxt are made anonymously (losses)
     reshape_always: ClassVar[bool] = False  # top shapes depend on values: reshape before every forward
+    shares_data: bool = False  # tops' data may live in bottom 0's memory
+    shares_diff: bool = False  # tops' diffs may live in bottom 0's memory
     host_only: ClassVar[bool] = False  # beside a net on a device it runs on the host (user code, files, rare layers)
 
     def __init__(self, param: Any, context: Context) -> None:
@@ -122,6 +124,9 @@ class Layer:
         values = np.empty(blob.shape, np.promote_types(blob.dtype, np.float32))
         fill(values, filler, self.context.rng)
         blob.data[...] = self.context.kernels.to_device(values, blob.dtype)
+
+    def check_values(self) -> None:
+        """Raise LayerError for a mistake in the values since last time that forward could not see without waiting."""
 
     def check_counts(self, n_bottoms: int, n_tops: int) -> None:
         """Refuse a wrong number of bottoms or tops with LayerError."""

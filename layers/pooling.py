@@ -54,21 +54,21 @@ class Pooling(Layer):
         self._plan = self.context.kernels.pooling(spec, len(top) > 1)
         for blob in top:
             blob.reshape(spec.out_shape)
+        if self._method == "STOCHASTIC":
+            self._draws = self.context.kernels.uniform(spec.out_shape, True, self._draw, self.context.dtype)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Pool."""
         x, y = bottom[0].data_flat, top[0].data_flat
         if self._method == "STOCHASTIC":
-            self._plan.forward_stochastic(x, y, self._draws(top[0]) if self.context.phase == TRAIN else None)
+            self._plan.forward_stochastic(x, y, self._draws.next() if self.context.phase == TRAIN else None)
         elif len(top) > 1:
             self._plan.forward(x, y, top[1].data_flat)
         else:
             self._plan.forward(x, y)
 
-    def _draws(self, top: Blob) -> np.ndarray:
-        """A number in [0, 1) an output, drawn in Caffe's order, laid out as the top is stored."""
-        draws = self.context.rng.draw(top.n_elems).astype(self.context.dtype) / 2**32
-        return np.ascontiguousarray(np.moveaxis(draws.reshape(top.shape), 1, -1))
+    def _draw(self, n_elems: int) -> np.ndarray:
+        return self.context.rng.draw(n_elems)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """The gradient goes where the value came from."""

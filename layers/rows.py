@@ -44,4 +44,4 @@ class Rows:
         return flat.reshape(self.n_rows, self.n_columns)
 
     def _copy(self, logical: np.ndarray) -> np.ndarray:
-        return np.moveaxis(logical, self._axis, -1).reshape(self.n_rows, self.n_columns)
+        return np.moveaxis(logical, self._axis, -1).copy().reshape(self.n_rows, self.n_columns)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from layers.blob import Blob
 from layers.errors import LayerError
-from layers.labels import check_axis, check_label_count, normalizer, read_labels
+from layers.labels import BATCH_SIZE, VALID, check_axis, check_label_count, normalizer
 from layers.layer import Layer, layer_types
 from layers.loss import LossLayer
 from layers.rows import Rows
-
-FLOAT32_MIN = np.finfo(np.float32).tiny  # Caffe's FLT_MIN: a saturated wrong answer costs 87.33655
 
 
 @layer_types.register("Softmax")
@@ -62,7 +58,7 @@ class SoftmaxWithLoss(LossLayer):
         self._ignored = loss.ignore_label if loss.HasField("ignore_label") else None
         self._mode = loss.normalization
         if not loss.HasField("normalization") and loss.HasField("normalize"):
-            self._mode = 1 if loss.normalize else 2  # VALID, BATCH_SIZE
+            self._mode = VALID if loss.normalize else BATCH_SIZE
         self._probabilities = self.context.blob()
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -70,7 +66,10 @@ class SoftmaxWithLoss(LossLayer):
         super().reshape(bottom, top)
         self._axis = check_label_count(bottom[0], bottom[1], self.param.softmax_param.axis)
         self._rows = Rows(bottom[0], self._axis)
-        self._n_outer, self._n_inner = bottom[0].count(0, self._axis), bottom[0].count(self._axis + 1)
+        outer, inner = bottom[0].count(0, self._axis), bottom[0].count(self._axis + 1)
+        divisor = None if self._mode == VALID else normalizer(self._mode, outer, inner, 0)
+        self._plan = self.context.kernels.softmax_loss(self._rows.n_rows, self._rows.n_columns, self._ignored, divisor,
+                                                       self.context.dtype)
         probabilities = top[1] if len(top) > 1 else self._probabilities
         probabilities.reshape(bottom[0].shape)
         self._output = probabilities
@@ -78,16 +77,12 @@ class SoftmaxWithLoss(LossLayer):
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Loss and probabilities."""
         y = self._rows.data(self._output)
-        self.context.kernels.softmax_rows(self._rows.data(bottom[0]), y)
+        self._plan.forward(self._rows.data(bottom[0]), bottom[1].data.reshape(-1), y, top[0].data_flat)
         self._rows.put_data(y, self._output)
-        labels, counts = read_labels(self._in_row_order(bottom[1]), y.shape[1], self._ignored)
-        right = np.maximum(y[self.context.xp.arange(len(labels)), labels], FLOAT32_MIN)
-        self._divisor = normalizer(self._mode, self._n_outer, self._n_inner, int(counts.sum()))
-        top[0].data[...] = -np.log(right, dtype=y.dtype)[counts].sum(dtype=np.float64) / self._divisor
 
-    def _in_row_order(self, labels: Blob) -> np.ndarray:
-        """The labels in the order of the rows: positions before the class axis, then those behind it."""
-        return labels.data.reshape(self._n_outer, self._n_inner)
+    def check_values(self) -> None:
+        """Labels are classes."""
+        self._plan.check()
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """(probability - 1 at the right class) · loss weight / divisor; 0 at ignored positions."""
@@ -95,11 +90,6 @@ class SoftmaxWithLoss(LossLayer):
             raise LayerError("has no gradient with respect to labels (bottom 1)")
         if not propagate_down[0]:
             return
-        x = bottom[0]
-        gx = self._rows.diff(x)
-        gx[...] = self._rows.data(self._output)
-        labels, counts = read_labels(self._in_row_order(bottom[1]), gx.shape[1], self._ignored)
-        gx[self.context.xp.arange(len(labels)), labels] -= 1
-        gx *= self.weight(top) / self._divisor
-        gx[~counts] = 0
-        self._rows.put_diff(gx, x)
+        gx = self._rows.diff(bottom[0])
+        self._plan.backward(self._rows.data(self._output), bottom[1].data.reshape(-1), top[0].diff_flat, gx)
+        self._rows.put_diff(gx, bottom[0])

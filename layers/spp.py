@@ -54,7 +54,7 @@ class Spp(Layer):
         if len(self.levels) == 1:
             return [array]
         ends = np.cumsum([level.count(1) for level in self.levels])
-        return np.split(array, ends[:-1], axis=1)
+        return np.split(array, ends[:-1].tolist(), axis=1)
 
     def _pooling(self, shape: Sequence[int], level: int) -> Pooling:
         """2^level by 2^level windows that cover the whole image, side by side, padded about evenly."""

@@ -11,9 +11,9 @@ from layers.kernels.onednn.library import OnednnError, library, reason
 from layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
 from layers.kernels.updates import UpdatePlan, clip_factor
 
-__all__ = ["CHECK_EVERY", "PLACE", "clip_factor", "convolution", "deconvolution", "describe", "inner_product", "lrn",
-           "on_host", "pooling", "scalar", "set_threads", "staging", "synchronize", "to_device", "to_host",
-           "update_plan", "xp", "zeros"]
+__all__ = ["CHECK_EVERY", "PLACE", "clip_factor", "convolution", "deconvolution", "describe", "dropout",
+           "inner_product", "lrn", "on_host", "pooling", "scalar", "set_threads", "softmax_loss", "staging",
+           "synchronize", "to_device", "to_host", "uniform", "update_plan", "xp", "zeros"]
 
 describe = reason
 xp = np
@@ -113,6 +113,29 @@ def pooling(spec: PoolSpec, wants_mask: bool = False) -> Any:
 
         made = Pooling(spec)
     return made
+
+
+def dropout(shape: tuple[int, ...], channels_last: bool, ratio: float, draw: Any,
+            dtype: np.dtype | type = np.float32) -> Any:
+    """A plan of Dropout: forward(x, y) draws a mask, backward(gy, gx) uses it; ``draw`` gives raw host draws."""
+    from layers.kernels.draws import Dropout
+
+    return Dropout(shape, channels_last, ratio, draw, dtype)
+
+
+def uniform(shape: tuple[int, ...], channels_last: bool, draw: Any, dtype: np.dtype | type = np.float32) -> Any:
+    """A plan that draws: ``next()`` gives numbers in [0, 1), one an element, as a row in storage order."""
+    from layers.kernels.draws import Uniform
+
+    return Uniform(shape, channels_last, draw, dtype)
+
+
+def softmax_loss(n_rows: int, n_classes: int, ignored: int | None, divisor: float | None,
+                 dtype: np.dtype | type = np.float32) -> Any:
+    """A plan of the logistic loss: forward(x, labels, prob, loss), backward(prob, labels, weight, gx), check()."""
+    from layers.kernels.softmax_loss import SoftmaxLoss
+
+    return SoftmaxLoss(n_rows, n_classes, ignored, divisor, dtype)
 
 
 def lrn(spec: LrnSpec) -> Any:

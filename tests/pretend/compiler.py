@@ -163,6 +163,8 @@ class RawKernel:
     def _value(self, i: int, a: Any) -> np.ndarray:
         """The bytes of a parameter. The device would take any: here they must be of the kind and length declared."""
         if isinstance(a, ndarray):
+            if not a.flags.c_contiguous:
+                raise AssertionError(f"parameter {i} of {self.name} is a strided array: kernels see addresses alone")
             value, kind = np.array(a._host.ctypes.data), "p"
         elif isinstance(a, MemoryPointer) or a is None:
             value, kind = np.array(0 if a is None else a.ptr, np.intp), "p"

@@ -13,9 +13,9 @@ import numpy as np
 
 from layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
 
-__all__ = ["CHECK_EVERY", "PLACE", "clip_factor", "configure", "convolution", "deconvolution", "describe",
+__all__ = ["CHECK_EVERY", "PLACE", "clip_factor", "configure", "convolution", "deconvolution", "describe", "dropout",
            "inner_product", "lrn", "on_host", "pooling", "scalar", "set_threads", "softmax_loss", "staging",
-           "synchronize", "to_device", "to_host", "update_plan", "zeros"]
+           "synchronize", "to_device", "to_host", "uniform", "update_plan", "zeros"]
 
 PLACE = "device"  # where buffers that ranks share are taken from
 
@@ -112,6 +112,21 @@ def synchronize() -> None:
     from layers import device
 
     device.load().cuda.get_current_stream().synchronize()
+
+
+def dropout(shape: tuple[int, ...], channels_last: bool, ratio: float, draw: Any,
+            dtype: np.dtype | type = np.float32) -> Any:
+    """A plan of Dropout: forward(x, y) draws a mask, backward(gy, gx) uses it; ``draw`` gives raw host draws."""
+    from layers.kernels.cuda.draws_plan import Dropout
+
+    return Dropout(shape, channels_last, ratio, draw, dtype)
+
+
+def uniform(shape: tuple[int, ...], channels_last: bool, draw: Any, dtype: np.dtype | type = np.float32) -> Any:
+    """A plan that draws: ``next()`` gives numbers in [0, 1), one an element, as a row in storage order."""
+    from layers.kernels.cuda.draws_plan import Uniform
+
+    return Uniform(shape, channels_last, draw, dtype)
 
 
 def softmax_loss(n_rows: int, n_classes: int, ignored: int | None, divisor: float | None,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from layers import device
 from layers.errors import LayerError
 from layers.kernels.cuda.arena import arena
 from layers.kernels.cuda.channels import add_bias, add_gradients, parts_of
@@ -17,14 +18,14 @@ from layers.kernels.cuda.weights import Weights
 from layers.kernels.specs import ConvSpec
 
 MOST_COLUMN_BYTES = 256 << 20  # of unfolded images at once
-MOST_AXES = 3
+MOST_AXES = 8  # as im2col.cu has it
 
 
 class Convolution:
     """The three passes of one geometry, some images at a time, on channels-last arrays and weights in Caffe's order.
 
     Args:
-        spec: the geometry, at most three spatial axes.
+        spec: the geometry, at most eight spatial axes.
 
     Raises:
         LayerError: more axes.
@@ -41,18 +42,11 @@ class Convolution:
         row_bytes = self._n_out * self._taps * spec.in_shape[1] * self._dtype.itemsize
         self._block = max(1, min(spec.in_shape[0], MOST_COLUMN_BYTES // max(row_bytes, 1)))
         self._columns = (self._block * self._n_out * self._taps * spec.in_shape[1], self._dtype)
-        self._geometry = self._numbers(n_axes)
+        axes = (spec.in_shape[2:], spec.out_spatial, spec.kernel, spec.stride, spec.pad, spec.dilation)
+        self._geometry = (device.load().asarray(np.array(axes, np.int32)), np.int32(n_axes))
         self._gradient = (spec.weight_shape, wide(self._dtype))
         n_rows = spec.in_shape[0] * self._n_out
         arena.reserve(self._columns, self._weights.part, self._gradient, parts_of(n_rows, spec.n_output, self._dtype))
-
-    def _numbers(self, n_axes: int) -> tuple[Any, ...]:
-        """The kernels' numbers behind the count of images: missing axes lie before the others and have one element."""
-        spec = self.spec
-        fill = ((1, spec.in_shape[2:]), (1, spec.out_spatial), (1, spec.kernel), (1, spec.stride), (0, spec.pad),
-                (1, spec.dilation))
-        axes = [n for one, values in fill for n in ((one,) * (MOST_AXES - n_axes) + tuple(values))]
-        return tuple(np.int32(n) for n in (spec.in_shape[1], spec.group, *axes))
 
     def forward(self, x: Any, w: Any, b: Any, y: Any, relu_slope: float | None = None) -> None:
         """y = x * w + b, with ReLU of that slope where one is given."""
@@ -107,8 +101,8 @@ class Convolution:
 
     def _launch(self, name: str, n_elems: int, arrays: tuple[Any, ...], n_images: int) -> None:
         """The kernels count elements themselves."""
-        kernel("im2col", name, self._dtype)(blocks_for(n_elems), (THREADS,),
-                                            (*arrays, np.int32(n_images), *self._geometry))
+        counts = (np.int32(n_images), np.int32(self.spec.in_shape[1]), np.int32(self.spec.group))
+        kernel("im2col", name, self._dtype)(blocks_for(n_elems), (THREADS,), (*arrays, *self._geometry, *counts))
 
     def _column_matrix(self, columns: Any, n_rows: int) -> Matrix:
         _, ins = self._group_sizes()

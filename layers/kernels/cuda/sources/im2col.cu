@@ -1,27 +1,47 @@
-// Windows of channels-last images as rows of a matrix, for convolutions by products; up to three spatial axes (missing
-// ones are 1). columns is (groups, images x places, kernel places x channels of a group).
+// Windows of channels-last images as rows of a matrix, for convolutions by products; up to MOST_AXES spatial axes.
+// columns is (groups, images x places, kernel places x channels of a group).
 
+const int MOST_AXES = 8;
+
+// Rows of n_axes numbers each.
 struct Geometry {
-    int in[3], out[3], kernel[3], stride[3], pad[3], dilation[3];
+    const int *in, *out, *kernel, *stride, *pad, *dilation;
+    int n_axes, n_in, n_out, n_taps;
 };
-#define GEOMETRY int n_images, int n_channels, int n_groups, int in0, int in1, int in2, int out0, int out1, int out2, \
-                 int k0, int k1, int k2, int s0, int s1, int s2, int p0, int p1, int p2, int d0, int d1, int d2
-#define THE_GEOMETRY {{in0, in1, in2}, {out0, out1, out2}, {k0, k1, k2}, {s0, s1, s2}, {p0, p1, p2}, {d0, d1, d2}}
 
-extern "C" __global__ void im2col(const T* x, T* columns, GEOMETRY) {
-    Geometry q = THE_GEOMETRY;
-    int n_taps = k0 * k1 * k2, n_out = out0 * out1 * out2, per_group = n_channels / n_groups;
-    long long n_rows = (long long)n_images * n_out, n_elems = n_rows * n_taps * n_channels;
+__device__ inline Geometry read(const int* numbers, int n) {
+    Geometry q = {numbers, numbers + n, numbers + 2 * n, numbers + 3 * n, numbers + 4 * n, numbers + 5 * n, n, 1, 1, 1};
+    for (int axis = 0; axis < n; axis++) {
+        q.n_in *= q.in[axis];
+        q.n_out *= q.out[axis];
+        q.n_taps *= q.kernel[axis];
+    }
+    return q;
+}
+
+// A place's index on each axis.
+__device__ inline void unravel(int place, const int* sizes, int n_axes, int* at) {
+    for (int axis = n_axes - 1; axis >= 0; axis--) {
+        at[axis] = place % sizes[axis];
+        place /= sizes[axis];
+    }
+}
+
+extern "C" __global__ void im2col(const T* x, T* columns, const int* numbers, int n_axes, int n_images, int n_channels,
+                                  int n_groups) {
+    Geometry q = read(numbers, n_axes);
+    int per_group = n_channels / n_groups, outs[MOST_AXES], taps[MOST_AXES];
+    long long n_rows = (long long)n_images * q.n_out, n_elems = n_rows * q.n_taps * n_channels;
     long long first = blockIdx.x * (long long)blockDim.x + threadIdx.x, step = gridDim.x * (long long)blockDim.x;
     for (long long i = first; i < n_elems; i += step) {
-        int c = int(i % per_group), tap = int(i / per_group % n_taps);
-        long long row = i / per_group / n_taps % n_rows;
-        int g = int(i / per_group / n_taps / n_rows), n = int(row / n_out), place = int(row % n_out);
-        int outs[3] = {place / (out1 * out2), place / out2 % out1, place % out2};
-        int taps[3] = {tap / (k1 * k2), tap / k2 % k1, tap % k2};
-        long long from = n;
+        int c = int(i % per_group);
+        long long row = i / per_group / q.n_taps % n_rows;
+        int g = int(i / per_group / q.n_taps / n_rows);
+        unravel(int(row % q.n_out), q.out, n_axes, outs);
+        unravel(int(i / per_group % q.n_taps), q.kernel, n_axes, taps);
+        long long from = row / q.n_out;
         bool inside = true;
-        for (int axis = 0; axis < 3; axis++) {
+        for (int axis = 0; axis < n_axes; axis++) {
             int at = outs[axis] * q.stride[axis] - q.pad[axis] + taps[axis] * q.dilation[axis];
             inside = inside && at >= 0 && at < q.in[axis];
             from = from * q.in[axis] + at;
@@ -31,27 +51,27 @@ extern "C" __global__ void im2col(const T* x, T* columns, GEOMETRY) {
 }
 
 // Each element of the image gets the sum of its copies in the rows, always in one order.
-extern "C" __global__ void col2im(const T* columns, T* gx, GEOMETRY) {
-    Geometry q = THE_GEOMETRY;
-    int n_taps = k0 * k1 * k2, n_in = in0 * in1 * in2, per_group = n_channels / n_groups;
-    long long n_rows = (long long)n_images * out0 * out1 * out2, n_elems = (long long)n_images * n_in * n_channels;
+extern "C" __global__ void col2im(const T* columns, T* gx, const int* numbers, int n_axes, int n_images, int n_channels,
+                                  int n_groups) {
+    Geometry q = read(numbers, n_axes);
+    int per_group = n_channels / n_groups, ins[MOST_AXES], taps[MOST_AXES];
+    long long n_rows = (long long)n_images * q.n_out, n_elems = (long long)n_images * q.n_in * n_channels;
     long long first = blockIdx.x * (long long)blockDim.x + threadIdx.x, step = gridDim.x * (long long)blockDim.x;
     for (long long i = first; i < n_elems; i += step) {
         int channel = int(i % n_channels), g = channel / per_group, c = channel % per_group;
         long long at = i / n_channels;
-        int n = int(at / n_in), place = int(at % n_in);
-        int ins[3] = {place / (in1 * in2), place / in2 % in1, place % in2};
+        unravel(int(at % q.n_in), q.in, n_axes, ins);
         A sum = 0;
-        for (int tap = 0; tap < n_taps; tap++) {
-            int taps[3] = {tap / (k1 * k2), tap / k2 % k1, tap % k2};
-            long long row = n;
+        for (int tap = 0; tap < q.n_taps; tap++) {
+            unravel(tap, q.kernel, n_axes, taps);
+            long long row = at / q.n_in;
             bool met = true;
-            for (int axis = 0; axis < 3; axis++) {
+            for (int axis = 0; axis < n_axes; axis++) {
                 int away = ins[axis] + q.pad[axis] - taps[axis] * q.dilation[axis], out = away / q.stride[axis];
                 met = met && away >= 0 && away % q.stride[axis] == 0 && out < q.out[axis];
                 row = row * q.out[axis] + out;
             }
-            if (met) sum += widen(columns[((g * n_rows + row) * n_taps + tap) * per_group + c]);
+            if (met) sum += widen(columns[((g * n_rows + row) * q.n_taps + tap) * per_group + c]);
         }
         gx[i] = narrow(sum);
     }

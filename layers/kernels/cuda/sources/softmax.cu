@@ -1,4 +1,4 @@
-// Softmax over rows, alone and with the logistic loss. A block's y is rows; its x, whole warps, shares a row's classes.
+// Softmax over rows, alone and with the logistic loss. S is the type of labels. A block's y is rows; its x, whole warps, shares a row's classes.
 
 // Over this row's threads (all of the block come here): by shuffles in a warp, through shared memory beyond.
 template <class V, class F> __device__ inline V across_row(V value, F combine) {
@@ -59,13 +59,13 @@ extern "C" __global__ void softmax_rows_back(const T* y, const T* gy, T* gx, lon
 
 // The softmax of each row, the row's loss -log(probability of its label) and whether it counts. A label that is no
 // class (and not the ignored one) sets wrong to the label + 1, or to -1 below 0, and does not count.
-extern "C" __global__ void softmax_losses(const T* x, const float* labels, T* prob, A* losses, int* counts, int* wrong,
+extern "C" __global__ void softmax_losses(const T* x, const S* labels, T* prob, A* losses, int* counts, int* wrong,
                                           int ignores, int ignored, long long n_rows, int n_classes) {
     for_all_rows(n_rows, [&](long long r, bool is_row) {
         softmax_of_row(x + r * n_classes, prob + r * n_classes, n_classes, is_row);
         __syncthreads();  // one thread reads what another one wrote
         if (!is_row || threadIdx.x) return;
-        int label = (int)labels[r];
+        int label = (int)widen(labels[r]);
         bool counted = !(ignores && label == ignored), is_class = label >= 0 && label < n_classes;
         if (counted && !is_class) atomicExch(wrong, label < 0 ? -1 : label + 1);
         counts[r] = counted && is_class;
@@ -74,31 +74,14 @@ extern "C" __global__ void softmax_losses(const T* x, const float* labels, T* pr
     });
 }
 
-// loss = sum of losses / divisor, and the divisor itself: fixed, or where that is 0 the count, at least 1. One block.
-extern "C" __global__ void total_loss(const A* losses, const int* counts, T* loss, A* divisor, A fixed,
-                                      long long n_rows) {
-    double sum = 0;
-    long long n_counted = 0;
-    for (long long r = threadIdx.x; r < n_rows; r += blockDim.x) {
-        sum += losses[r];
-        n_counted += counts[r];
-    }
-    sum = block_sum(sum);
-    n_counted = block_sum(n_counted);
-    if (threadIdx.x) return;
-    A by = fixed > 0 ? fixed : A(n_counted > 1 ? n_counted : 1);
-    divisor[0] = by;
-    loss[0] = narrow(sum / by);
-}
-
 // gx = (prob - 1 at the label) weight / divisor, 0 where the row does not count.
-extern "C" __global__ void softmax_loss_back(const T* prob, const float* labels, const int* counts, const A* divisor,
-                                             const T* weight, T* gx, long long n_rows, int n_classes) {
-    A scale = widen(weight[0]) / divisor[0];
+extern "C" __global__ void softmax_loss_back(const T* prob, const S* labels, const int* counts, const A* divisor,
+                                             const A* weight, T* gx, long long n_rows, int n_classes) {
+    A scale = weight[0] / divisor[0];
     long long first = blockIdx.x * (long long)blockDim.x + threadIdx.x, step = gridDim.x * (long long)blockDim.x;
     for (long long i = first; i < n_rows * n_classes; i += step) {
         long long r = i / n_classes;
-        A own = int(i - r * n_classes) == (int)labels[r] ? A(1) : A(0);
+        A own = int(i - r * n_classes) == (int)widen(labels[r]) ? A(1) : A(0);
         gx[i] = narrow(counts[r] ? (widen(prob[i]) - own) * scale : A(0));
     }
 }

@@ -1,0 +1,61 @@
+"""The logistic loss of softmax over rows on the device, without a look at labels or loss by the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from layers import device
+from layers.errors import LayerError
+from layers.kernels.cuda.launch import THREADS, blocks_for, kernel, wide
+from layers.kernels.cuda.softmax import rows_grid
+
+
+class SoftmaxLoss:
+    """Mean of -log of the softmax of each row's label, over rows that count.
+
+    A label that is no class makes the loss no number; ``check`` says which label it was.
+
+    Args:
+        n_rows, n_classes: of the scores.
+        ignored: a label whose rows do not count; None is none.
+        divisor: what the sum is divided by; None: by the rows that count, at least 1.
+        dtype: of scores, probabilities and gradients.
+    """
+
+    def __init__(self, n_rows: int, n_classes: int, ignored: int | None, divisor: float | None,
+                 dtype: np.dtype | type = np.float32) -> None:
+        cupy, real = device.load(), wide(dtype)
+        self._n_classes, self._fixed = n_classes, real.type(divisor or 0)
+        self._ignores = (np.int32(ignored is not None), np.int32(ignored or 0))
+        self._counts_of = (np.int64(n_rows), np.int32(n_classes))
+        self._losses, self._divisor = cupy.zeros(n_rows, real), cupy.ones(1, real)
+        self._counts, self._wrong = cupy.zeros(n_rows, np.int32), cupy.zeros(1, np.int32)
+
+    def forward(self, x: Any, labels: Any, prob: Any, loss: Any) -> None:
+        """Write the probabilities (rows, classes) and the loss (1,) of scores x and labels (rows,)."""
+        own, other = np.dtype(x.dtype), np.dtype(labels.dtype)
+        if x.size:
+            kernel("softmax", "softmax_losses", own, other)(
+                *rows_grid(*x.shape), (x, labels, prob, self._losses, self._counts, self._wrong, *self._ignores,
+                                       *self._counts_of))
+        kernel("softmax_loss", "total_loss", np.dtype(loss.dtype))(
+            (1,), (THREADS,), (self._losses, self._counts, self._wrong, loss, self._divisor, self._fixed,
+                               self._counts_of[0]))
+
+    def backward(self, prob: Any, labels: Any, weight: Any, gx: Any) -> None:
+        """Write gx = (prob - 1 at the label) · weight (1,) / divisor; 0 in rows that do not count."""
+        if prob.size:
+            kernel("softmax", "softmax_loss_back", np.dtype(prob.dtype), np.dtype(labels.dtype))(
+                blocks_for(prob.size), (THREADS,),
+                (prob, labels, self._counts, self._divisor, weight.astype(self._divisor.dtype, copy=False), gx,
+                 *self._counts_of))
+
+    def check(self) -> None:
+        """Raise LayerError where a label since the last check was no class; the host waits."""
+        found = int(self._wrong[0])
+        if found:
+            self._wrong[...] = 0
+            label = found - 1 if found > 0 else "below 0"
+            raise LayerError(f"label {label} is not one of the {self._n_classes} classes, 0 to {self._n_classes - 1}")

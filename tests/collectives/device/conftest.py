@@ -42,10 +42,10 @@ _made = {}
 
 
 def make(kind):
-    """A communicator whose device buffers travel by `kind`; a peer that is missing for 30 s ends the job."""
+    """A communicator whose device buffers travel by `kind`; a peer that is missing for 60 s ends the job."""
     from collectives import Communicator, device
 
-    communicator = Communicator.world(deadline=30)
+    communicator = Communicator.world(deadline=60)
     communicator.install_excepthook()
     device.use_by_rank(communicator.node_rank)
     with pytest.MonkeyPatch.context() as patch:

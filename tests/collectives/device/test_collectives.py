@@ -38,7 +38,7 @@ def call(communicator, cp, collective, array, values, form, streams, **how):
             return array.copy().get(writer)
         done = writer.record()
     request = getattr(communicator, f"i{collective}")(array, after=done, **how)
-    request.wait(20, reader)
+    request.wait(60, reader)
     assert request.test()
     with reader:
         return array.copy().get(reader)
@@ -114,7 +114,7 @@ def test_layer_by_layer_gives_the_bits_of_the_whole(communicator, cp, name):
     requests = [communicator.ireduce(layers[start:stop], algorithm=name, chunk_bytes=1200)
                 for start, stop in zip(cuts, cuts[1:])]
     for request in requests:
-        request.wait(20)
+        request.wait(60)
     if communicator.rank == 0:
         assert np.array_equal(whole.get().view(np.int32), layers.get().view(np.int32))
 

@@ -37,7 +37,7 @@ def round_trip(communicator, cp, kind, collective, shift):
         array[...] = cp.asarray(rows[communicator.rank])
         after = writer.record()
     how = {"algorithm": algorithm(communicator, kind), "chunk_bytes": 1024}
-    getattr(communicator, f"i{collective}")(array, after=after, **how).wait(20, reader)
+    getattr(communicator, f"i{collective}")(array, after=after, **how).wait(60, reader)
     with reader:
         got = array.copy().get(reader)
     where, right = reference.expected(collective, communicator.rank, rows, "sum", 0)
@@ -127,7 +127,7 @@ def test_the_host_waits_for_no_device_and_the_device_for_one_event(communicator,
         how = {"algorithm": algorithm(communicator, kind), "chunk_bytes": 256}
         request = getattr(communicator, f"{form}allreduce")(array, **(how | ({"after": after} if form else {})))
         if request is not None:
-            request.wait(20, cp.cuda.Stream(non_blocking=True))
+            request.wait(60, cp.cuda.Stream(non_blocking=True))
     assert pretend.settings.waits == []
     assert later == []
     compute.synchronize()
@@ -156,7 +156,7 @@ def test_many_under_way_while_the_caller_makes_blocking_calls(communicator, cp):
     communicator.allreduce(total)
     assert (total.get() == communicator.n_ranks).all()
     for n, (request, array) in reversed(list(enumerate(zip(requests, arrays)))):
-        request.wait(20)
+        request.wait(60)
         assert (array.get() == n % communicator.n_ranks + n).all()
 
 

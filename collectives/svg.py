@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import ceil, floor, log2, log10
@@ -20,47 +20,13 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
-    """Curves over sizes in bytes (x, powers of two) and times in microseconds (y, powers of ten)."""
+class Units:
+    """What the axes say: the x axis' label, the text at 2**power every `x_step` powers, the text at 10**power."""
 
-    title: str
-    lines: Sequence[Line]
-
-    def svg(self) -> str:
-        """The chart as one SVG document."""
-        axes = _Axes([x for line in self.lines for x, _ in line.points],
-                     [y for line in self.lines for _, y in line.points])
-        body = [f'<text x="{LEFT}" y="22" font-size="15">{escape(self.title)}</text>', *axes.marks()]
-        for index, line in enumerate(self.lines):
-            body += _curve(line, COLOURS[index % len(COLOURS)], TOP + 12 + 20 * index, axes)
-        return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
-                f'font-family="sans-serif" font-size="12">\n<rect width="100%" height="100%" fill="white"/>\n'
-                + "\n".join(body) + "\n</svg>\n")
-
-
-class _Axes:
-    """Places values on the page and draws the grid."""
-
-    def __init__(self, xs: Sequence[float], ys: Sequence[float]) -> None:
-        self._x_from, self._x_to = floor(log2(min(xs))), max(ceil(log2(max(xs))), floor(log2(min(xs))) + 1)
-        self._y_from, self._y_to = floor(log10(min(ys))), max(ceil(log10(max(ys))), floor(log10(min(ys))) + 1)
-
-    def x(self, value: float) -> float:
-        return LEFT + (log2(value) - self._x_from) / (self._x_to - self._x_from) * (WIDTH - LEFT - RIGHT)
-
-    def y(self, value: float) -> float:
-        return HEIGHT - BOTTOM - (log10(value) - self._y_from) / (self._y_to - self._y_from) * (HEIGHT - TOP - BOTTOM)
-
-    def marks(self) -> list[str]:
-        low, high, right = HEIGHT - BOTTOM, TOP, WIDTH - RIGHT
-        marks = []
-        for power in range(self._x_from, self._x_to + 1, 2):
-            x = self.x(2.0 ** power)
-            marks.append(_grid(x, low, x, high) + _text(x, low + 18, bytes_text(2 ** power), "middle"))
-        for power in range(self._y_from, self._y_to + 1):
-            y = self.y(10.0 ** power)
-            marks.append(_grid(LEFT, y, right, y) + _text(LEFT - 8, y + 4, time_text(10.0 ** power), "end"))
-        return [*marks, _text((LEFT + right) / 2, HEIGHT - 18, "message size", "middle")]
+    x_label: str
+    x_text: Callable[[int], str]
+    y_text: Callable[[float], str]
+    x_step: int = 1
 
 
 def bytes_text(n_bytes: int) -> str:
@@ -77,6 +43,56 @@ def time_text(microseconds: float) -> str:
         if microseconds >= factor:
             return f"{microseconds / factor:g} {unit}"
     return f"{microseconds:g} us"
+
+
+MESSAGES = Units("message size", bytes_text, time_text, x_step=2)
+"""Sizes in bytes, times in microseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Curves over logarithmic axes: powers of two from left to right, powers of ten upwards."""
+
+    title: str
+    lines: Sequence[Line]
+    units: Units = MESSAGES
+
+    def svg(self) -> str:
+        """The chart as one SVG document."""
+        axes = _Axes([x for line in self.lines for x, _ in line.points],
+                     [y for line in self.lines for _, y in line.points], self.units)
+        body = [f'<text x="{LEFT}" y="22" font-size="15">{escape(self.title)}</text>', *axes.marks()]
+        for index, line in enumerate(self.lines):
+            body += _curve(line, COLOURS[index % len(COLOURS)], TOP + 12 + 20 * index, axes)
+        return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
+                f'font-family="sans-serif" font-size="12">\n<rect width="100%" height="100%" fill="white"/>\n'
+                + "\n".join(body) + "\n</svg>\n")
+
+
+class _Axes:
+    """Places values on the page and draws the grid."""
+
+    def __init__(self, xs: Sequence[float], ys: Sequence[float], units: Units) -> None:
+        self._units = units
+        self._x_from, self._x_to = floor(log2(min(xs))), max(ceil(log2(max(xs))), floor(log2(min(xs))) + 1)
+        self._y_from, self._y_to = floor(log10(min(ys))), max(ceil(log10(max(ys))), floor(log10(min(ys))) + 1)
+
+    def x(self, value: float) -> float:
+        return LEFT + (log2(value) - self._x_from) / (self._x_to - self._x_from) * (WIDTH - LEFT - RIGHT)
+
+    def y(self, value: float) -> float:
+        return HEIGHT - BOTTOM - (log10(value) - self._y_from) / (self._y_to - self._y_from) * (HEIGHT - TOP - BOTTOM)
+
+    def marks(self) -> list[str]:
+        low, high, right = HEIGHT - BOTTOM, TOP, WIDTH - RIGHT
+        marks = []
+        for power in range(self._x_from, self._x_to + 1, self._units.x_step):
+            x = self.x(2.0 ** power)
+            marks.append(_grid(x, low, x, high) + _text(x, low + 18, self._units.x_text(2 ** power), "middle"))
+        for power in range(self._y_from, self._y_to + 1):
+            y = self.y(10.0 ** power)
+            marks.append(_grid(LEFT, y, right, y) + _text(LEFT - 8, y + 4, self._units.y_text(10.0 ** power), "end"))
+        return [*marks, _text((LEFT + right) / 2, HEIGHT - 18, self._units.x_label, "middle")]
 
 
 def _curve(line: Line, colour: str, legend_y: float, axes: _Axes) -> list[str]:

@@ -28,6 +28,7 @@ class Progress(Observer):
         """See Observer."""
         self._is_live = solver.communicator.rank == 0 and sys.stderr.isatty()
         self._first, self._started = solver.iteration, time.perf_counter()
+        info(f"Training on {solver.communicator.n_ranks} rank(s), {self._images} images an iteration")
 
     def gradients_ready(self, solver: Solver, loss: float, rate: float) -> None:
         """See Observer."""

@@ -65,6 +65,20 @@ class Disputes:
             else:
                 self._compare()
 
+    def late(self) -> list[int]:
+        """The deadline has passed inside MPI: the ranks that have not told of this rank's last call.
+
+        Only rank 0 is told; elsewhere this leaves rank 0 time to end the job, and where it does not, it is rank 0.
+        """
+        if self._comm is None:
+            return []
+        if self._comm.rank:
+            time.sleep(SETTLE_SECONDS)
+            return [0]
+        self.look()
+        with self._lock:
+            return [rank for rank in range(1, self._comm.size) if max(self._told.get(rank, {0: ""})) < self._n_calls]
+
     def settle(self) -> None:
         """A collective failed inside MPI: leave time to find out whether ranks made different calls."""
         until = time.monotonic() + SETTLE_SECONDS

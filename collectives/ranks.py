@@ -109,7 +109,7 @@ class Ranks:
     def _make_engine(self, patient: bool = False) -> Engine:
         node = NodeGroup(self._node_comm.Dup(), self.windows, self._deadline, self._disputes.look)
         levels = SharedLevels(node, self.topology, self.comm.rank)
-        watch = Watch(self.comm.rank, self._deadline, self._give_up, self._disputes.look)
+        watch = Watch(self.comm.rank, self._deadline, self._give_up, self._disputes.look, self._disputes.late)
         comm = self.comm.Dup()
         host = Means(HostTransport(comm, patient), levels, {"mpi": MpiCalls(comm)})
         engine = Engine(comm, self.topology, watch, host)

@@ -16,13 +16,14 @@ class Watch:
     """Where one thread is in its collective. Written by that thread, read by the watchdog: no lock is needed."""
 
     def __init__(self, rank: int, deadline: float, expired: Callable[[str], None],
-                 waiting: Callable[[], None] = lambda: None) -> None:
+                 waiting: Callable[[], None] = lambda: None, late: Callable[[], Sequence[int]] = tuple) -> None:
         """`expired(line)` is called, once, from the watchdog's thread `deadline` seconds after the last progress;
-        `waiting()` from there now and then while there is none."""
+        `waiting()` from there now and then while there is none; `late()` gives the ranks that a call inside MPI may
+        wait for, as far as can be told."""
         self.position = 0
         self.label = ""
         self._rank, self._deadline, self._expired = rank, deadline, expired
-        self._waiting = waiting
+        self._waiting, self._late = waiting, late
         self._waits_for: Sequence[int] = ()
         self._n_runs = 0
         self._thread: threading.Thread | None = None
@@ -67,9 +68,11 @@ class Watch:
                 continue
             self._waiting()
             if time.monotonic() - since > self._deadline:
-                self._expired(f"rank {self._rank}: {self.label} has waited {self._deadline:g} s for {_name(peer)}")
+                self._expired(f"rank {self._rank}: {self.label} has waited {self._deadline:g} s for "
+                              f"{_name(*(self._late() if peer == ANY else (peer,)))}")
                 return
 
 
-def _name(peer: int) -> str:
-    return "another rank" if peer == ANY else f"rank {peer}"
+def _name(*peers: int) -> str:
+    known = ", ".join(str(peer) for peer in peers if peer != ANY)
+    return f"rank {known}" if known else "another rank"

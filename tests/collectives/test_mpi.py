@@ -63,7 +63,7 @@ def test_an_uncaught_exception_ends_the_job_with_one_line(body):
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("algorithm", ["M", "C"])
+@pytest.mark.parametrize("algorithm", ["M", "C", "mpi"])
 @pytest.mark.parametrize("form", ["", "i"])
 def test_a_silent_peer_is_named_within_the_deadline(algorithm, form):
     body = f"""

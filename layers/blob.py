@@ -140,6 +140,16 @@ class Blob:
         self._data, self._diff = data, diff
         self._views.clear()
 
+    def bind_data(self, data: np.ndarray) -> None:
+        """Keep the data in the given flat memory from now on; its contents are undefined until they are written."""
+        self._data = data
+        self._views.clear()
+
+    def bind_diff(self, diff: np.ndarray) -> None:
+        """Keep the diff in the given flat memory from now on."""
+        self._diff = diff
+        self._views.clear()
+
     def share_data(self, other: Blob) -> None:
         """Use the other blob's data memory; the other must have as many elements."""
         self._data = other.data_flat

@@ -30,6 +30,7 @@ class Concat(Layer):
         p = self.param.concat_param
         if p.HasField("axis") and p.HasField("concat_dim"):
             raise LayerError("give axis or concat_dim, not both")
+        self.shares_data = self.shares_diff = len(bottom) == 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top."""

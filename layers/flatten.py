@@ -19,6 +19,8 @@ class Flatten(Layer):
         LayerError: axes that the bottom lacks or that are the wrong way round; in place.
     """
 
+    shares_data = shares_diff = True
+
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top; share memory where the storage orders agree."""
         if bottom[0] is top[0]:

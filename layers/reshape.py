@@ -17,6 +17,8 @@ COPY, INFER = 0, -1  # meanings of the dimensions 0 and -1
 class Reshape(Layer):
     """The bottom's elements in Caffe's order under a new shape; no copy where storage orders allow it."""
 
+    shares_data = shares_diff = True
+
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Check the wanted shape. Raises LayerError when in place or for more than one -1."""
         if bottom[0] is top[0]:
@@ -30,7 +32,7 @@ class Reshape(Layer):
         p = self.param.reshape_param
         top[0].reshape(reshaped(bottom[0].shape, self.dims, p.axis, p.num_axes))
         pass_data(bottom[0], top[0])
-        self.shares_diff = share_diff(bottom[0], top[0])
+        self._shares_diff = share_diff(bottom[0], top[0])
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Pass the data on."""
@@ -38,7 +40,7 @@ class Reshape(Layer):
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Pass the diff back."""
-        if propagate_down[0] and not self.shares_diff:
+        if propagate_down[0] and not self._shares_diff:
             pass_diff_back(top[0], bottom[0])
 
 

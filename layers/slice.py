@@ -24,6 +24,7 @@ class Slice(Layer):
         p = self.param.slice_param
         if p.HasField("axis") and p.HasField("slice_dim"):
             raise LayerError("give axis or slice_dim, not both")
+        self.shares_data = self.shares_diff = len(top) == 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Cut. Raises LayerError where the points or the number of tops do not fit the axis."""

@@ -16,6 +16,7 @@ class Split(Layer):
     """Every top is the bottom, without a copy; the bottom's gradient is the sum of the tops'."""
 
     n_tops = (1, None)
+    shares_data = True
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Tops as the bottom. Raises LayerError in place."""

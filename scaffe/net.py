@@ -46,7 +46,7 @@ class Node:
     follower: int | None = None
     loss_scale: float = 1.0
     shared: set[int] = field(default_factory=set)
-    seen_shapes: tuple[Shape, ...] = ()
+    seen_shapes: tuple[Shape, ...] | None = None
 
     @property
     def is_source(self) -> bool:
@@ -120,6 +120,14 @@ class Net:
             for hook in self.after_forward:
                 hook(index)
         return self.context.kernels.scalar(loss)
+
+    def check_values(self) -> None:
+        """Raise UserError for a mistake in values that a layer on a device could not see at once, as a wrong label."""
+        for node in self.nodes:
+            try:
+                node.layer.check_values()
+            except LayerError as error:
+                raise UserError(f"layer {node.name!r} ({node.param.type}): {error}") from error
 
     def _forward_one(self, node: Node, last: int) -> int:
         """Forward one layer, with its follower where nobody looks in between. Returns the follower run, or -1."""

@@ -9,6 +9,7 @@ from collectives.communicator import Communicator
 from data.layer_feed import Share
 from layers.random import Stream
 from scaffe import graph
+from scaffe.activations import reuse_activations
 from scaffe.bad_records import BadRecords
 from scaffe.devices import Compute, load_kernels
 from scaffe.errors import UserError
@@ -30,6 +31,9 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace) -> 
     maker = NetMaker(param, options, kernels, rng, communicator.rank, communicator.n_ranks)
     net = together(communicator, maker.train_net)
     tests = together(communicator, lambda: maker.test_nets(net))
+    if kernels.REUSES_ACTIVATIONS:
+        for made in (net, *tests):
+            reuse_activations(made, backward=made is net)
     method = Method(options.strategy, options.reduce, options.allow_nan, options)
     solver = Solver(param, net, tests, communicator, method, maker.shares)
     if needs_scale(compute.dtype):

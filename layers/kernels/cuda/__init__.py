@@ -13,12 +13,13 @@ import numpy as np
 
 from layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
 
-__all__ = ["CHECK_EVERY", "PLACE", "clip_factor", "configure", "convolution", "deconvolution", "describe", "dropout",
-           "inner_product", "lrn", "on_host", "pooling", "scalar", "set_threads", "softmax_loss", "staging",
-           "synchronize", "to_device", "to_host", "uniform", "update_plan", "zeros"]
+__all__ = ["CHECK_EVERY", "PLACE", "REUSES_ACTIVATIONS", "clip_factor", "configure", "convolution", "deconvolution",
+           "describe", "dropout", "inner_product", "lrn", "on_host", "pooling", "scalar", "set_threads",
+           "softmax_loss", "staging", "synchronize", "to_device", "to_host", "uniform", "update_plan", "zeros"]
 
 PLACE = "device"  # where buffers that ranks share are taken from
 
+REUSES_ACTIVATIONS = True  # memory is scarce: commands that train keep activations in an arena
 CHECK_EVERY = 20  # iterations between two looks at the loss: a look makes the host wait for the device
 
 

@@ -1,0 +1,110 @@
+"""The arena's plan against brute force, and nets that give the same bytes in an arena full of garbage."""
+
+import itertools
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from google.protobuf import text_format
+
+from layers.kernels import cpu
+from layers.layer import Context
+from layers.random import Stream
+from scaffe import graph
+from scaffe.activations import arena_bytes, data_parts, diff_parts, reuse_activations
+from scaffe.arena import ALIGN_BYTES, Lifetime, lower_bound, place
+from scaffe.build import build_net
+from scaffe.proto import caffe_pb2
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+from nets.prototxt import prototxt  # noqa: E402
+
+NETS = ("lenet", "cifar10_quick", "caffenet", "googlenet")
+AWKWARD = """layer { name: "in" type: "Input" top: "x" top: "label" input_param { shape { dim: 2 dim: 3 dim: 6 dim: 6 }
+  shape { dim: 2 } } }
+layer { name: "c" type: "Convolution" bottom: "x" top: "c" convolution_param { num_output: 4 kernel_size: 3
+  weight_filler { type: "xavier" } } }
+layer { name: "r" type: "ReLU" bottom: "c" top: "c" }
+layer { name: "seen" type: "Accuracy" bottom: "f" bottom: "label" top: "acc" include { stage: "never" } }
+layer { name: "s" type: "Slice" bottom: "c" top: "s1" top: "s2" slice_param { slice_point: 1 } }
+layer { name: "unused" type: "Silence" bottom: "s1" }
+layer { name: "d" type: "Dropout" bottom: "s2" top: "d" }
+layer { name: "e" type: "Eltwise" bottom: "s2" bottom: "d" top: "e" }
+layer { name: "one" type: "Concat" bottom: "e" top: "one" }
+layer { name: "f" type: "Flatten" bottom: "one" top: "f" }
+layer { name: "rs" type: "Reshape" bottom: "f" top: "rs" reshape_param { shape { dim: 0 dim: -1 } } }
+layer { name: "ip" type: "InnerProduct" bottom: "rs" top: "ip" inner_product_param { num_output: 5
+  weight_filler { type: "xavier" } } }
+layer { name: "acc" type: "Accuracy" bottom: "ip" bottom: "label" top: "acc" }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
+layer { name: "l2" type: "EuclideanLoss" bottom: "d" bottom: "s2" top: "l2" loss_weight: 0.1 }"""
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_arrays_that_live_at_once_do_not_overlap(seed):
+    rng = np.random.RandomState(seed)
+    n = rng.randint(0, 25)
+    firsts = rng.randint(0, 12, n)
+    lifetimes = [Lifetime(int(b), int(f), int(f + d))
+                 for b, f, d in zip(rng.choice([0, 1, 255, 256, 257, 5000], n), firsts, rng.randint(0, 8, n))]
+    offsets, n_bytes = place(lifetimes)
+    taken = {(i, byte) for i in range(n) for byte in range(offsets[i], offsets[i] + lifetimes[i].n_bytes)}
+    for step in range(20):
+        alive = [i for i in range(n) if lifetimes[i].first <= step <= lifetimes[i].last]
+        bytes_alive = [byte for i, byte in taken if i in alive]
+        assert len(bytes_alive) == len(set(bytes_alive))
+    assert all(o % ALIGN_BYTES == 0 for o in offsets)
+    assert lower_bound(lifetimes) <= n_bytes <= sum(-(-x.n_bytes // ALIGN_BYTES) * ALIGN_BYTES for x in lifetimes)
+
+
+def build(text, phase=0):
+    prepared = graph.prepare(text_format.Parse(text, caffe_pb2.NetParameter()), phase)
+    net = build_net(prepared, Context(phase, cpu, rng=Stream(1)))
+    rng = np.random.RandomState(0)
+    for blob in (net.blobs[name] for name in net.input_names):
+        blob.data[...] = rng.rand(*blob.shape) if len(blob.shape) > 1 else rng.randint(0, 4, blob.shape)
+    return net
+
+
+def run(net, memory=None):
+    """Losses, gradients and outputs of three passes; an arena is filled with garbage before each."""
+    results = []
+    for _ in range(3):
+        for view in memory or ():
+            view[...] = np.nan
+        net.clear_param_diffs()
+        loss = net.forward()
+        net.backward()
+        net.params.settle_all()
+        results.append((loss, net.params.diff.copy(), [net.blobs[name].data.copy() for name in net.output_names]))
+        net.context.rng = Stream(5)
+    return results
+
+
+def same(a, b):
+    for (loss, diff, outputs), (loss2, diff2, outputs2) in itertools.zip_longest(a, b):
+        assert loss == loss2
+        np.testing.assert_array_equal(diff, diff2)
+        for x, y in zip(outputs, outputs2, strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("text", [prototxt("lenet", 3), prototxt("cifar10_quick", 2), prototxt("googlenet", 1),
+                                  AWKWARD], ids=["lenet", "cifar10_quick", "googlenet", "awkward"])
+def test_a_net_in_an_arena_computes_the_same_bytes(text):
+    plain, packed = build(text), build(text)
+    n_bytes = reuse_activations(packed, backward=True)
+    views = [part.blob.data_flat for part in data_parts(packed, True)] + [p.blob.diff_flat for p in diff_parts(packed)]
+    assert n_bytes >= max(view.nbytes for view in views)
+    same(run(packed, views), run(plain))
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_memory_is_used_again(name):
+    net = build(prototxt(name, 1))
+    parts = [*data_parts(net, True), *diff_parts(net)]
+    lifetimes = [part.lifetime for part in parts]
+    assert arena_bytes(net, True) <= 1.1 * lower_bound(lifetimes)
+    assert arena_bytes(net, True) < 0.8 * sum(x.n_bytes for x in lifetimes)
+    assert arena_bytes(net, False) < arena_bytes(net, True)

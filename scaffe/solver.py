@@ -138,6 +138,7 @@ class Solver:
         losses, self._unchecked = [float(loss) for loss in self._unchecked], []
         for back, loss in enumerate(reversed(losses)):
             if not math.isfinite(loss) and not self.method.allow_nan:
+                self.net.check_values()
                 raise UserError(f"iteration {self.iteration - back}: the loss is {loss} on rank "
                                 f"{self.communicator.rank}; lower base_lr, or go on with -allow-nan")
 

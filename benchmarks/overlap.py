@@ -132,14 +132,13 @@ def measure(how: str, args: argparse.Namespace, communicator: Communicator,
     solver = make_solver(how, args, communicator)
     solver.strategy.begin()
     solver.step(1)
-    solver.strategy.settle()
     solver.timers.clear()
     communicator.barrier()
     start = time.perf_counter()
     solver.step(args.iterations)
-    solver.strategy.settle()
     seconds, = slowest(communicator, [(time.perf_counter() - start) / args.iterations])
     spent = {name: s / args.iterations for name, s in solver.timers.seconds.items()}
+    solver.strategy.settle()
     result = {"seconds": seconds, "messages": solver.timers.hidden()[0] / args.iterations,
               "wait": spent.get("communication", 0.0), "compute": spent["forward"] + spent["backward"]}
     if hasattr(solver.strategy.parameters, "start_on") and hasattr(solver.strategy.gradients, "start_on"):

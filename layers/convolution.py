@@ -43,6 +43,8 @@ class _Windowed(Layer):
         for blob in bottom[1:]:
             if blob.shape != bottom[0].shape:
                 raise LayerError(f"all bottoms must have one shape, got {bottom[0].shape} and {blob.shape}")
+        if bottom[0].ndim != self._axis + 1 + len(self._window[0]):
+            raise LayerError(f"the number of axes may not change, got a bottom of shape {bottom[0].shape}")
         spec = self._spec(self._folded(bottom[0].shape))
         if spec.weight_shape != self.blobs[0].shape:
             raise LayerError(f"the bottom {bottom[0].shape} does not fit the weights {self.blobs[0].shape}")

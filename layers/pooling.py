@@ -42,6 +42,8 @@ class Pooling(Layer):
         self._stride, self._pad = _pair(p, "stride", 1), _pair(p, "pad", 0)
         if p.global_pooling and (self._pad != (0, 0) or self._stride != (1, 1)):
             raise LayerError("global_pooling goes with pad 0 and stride 1 only")
+        if self._method == "STOCHASTIC" and self._pad != (0, 0):
+            raise LayerError(f"STOCHASTIC pooling has no pad, got {self._pad}")
         self._kernel = None if p.global_pooling else _pair(p, "kernel", None)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -1,4 +1,4 @@
-"""Draw a timeline that train -timeline wrote: plot trace.json [-output trace.svg]."""
+"""Draw a timeline that train -timeline wrote: plot trace.json [-output trace.svg or .png]."""
 
 from __future__ import annotations
 
@@ -7,22 +7,28 @@ from pathlib import Path
 
 from scaffe.errors import UserError
 from scaffe.flags import Flags
-from scaffe.timeline_svg import draw
+from scaffe.timeline_picture import lay_out
+from scaffe.timeline_png import to_png
+from scaffe.timeline_svg import to_svg
+
+WRITERS = {".svg": to_svg, ".png": to_png}
 
 
 def main(argv: list[str]) -> int:
     """Run the command; returns the exit code."""
     flags = Flags("plot", __doc__ or "")
     flags.add_argument("trace", help="the trace's JSON")
-    flags.flag("output", "", "the SVG to write; by default the trace's name with .svg")
+    flags.flag("output", "", "the .svg or .png to write; by default the trace's name with .svg")
     flags.flag("start", 0.0, "milliseconds from which to draw")
     flags.flag("end", 0.0, "milliseconds up to which to draw; 0: the end")
     options = flags.parse_args(argv)
+    output = Path(options.output or Path(options.trace).with_suffix(".svg"))
+    if output.suffix.lower() not in WRITERS:
+        raise UserError(f"{output}: cannot draw {output.suffix or 'a file without an ending'}; expected .svg or .png")
     try:
         events = json.loads(Path(options.trace).read_text())["traceEvents"]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{options.trace}: not a trace that train -timeline wrote") from error
-    output = Path(options.output or Path(options.trace).with_suffix(".svg"))
-    output.write_text(draw(events, options.start, options.end or None))
+    output.write_bytes(WRITERS[output.suffix.lower()](lay_out(events, options.start, options.end or None)))
     print(output)
     return 0

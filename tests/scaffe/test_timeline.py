@@ -4,11 +4,14 @@ import json
 import re
 import xml.etree.ElementTree as ET
 
+import numpy as np
 import pytest
 
 from scaffe.commands import plot
 from scaffe.errors import UserError
-from scaffe.timeline_svg import draw
+from scaffe.timeline_picture import COLOURS, LEFT, lay_out
+from scaffe.timeline_png import to_png
+from scaffe.timeline_svg import to_svg
 from scaffe.timers import Timers
 from tests.scaffe.runs import run, write_solver
 
@@ -47,11 +50,32 @@ def test_trace_of_two_ranks(tmp_path, strategy, kinds):
 def test_picture_is_to_scale():
     events = [{"ph": "X", "name": "forward a", "pid": 0, "tid": 0, "ts": 0.0, "dur": 1000.0},
               {"ph": "X", "name": "reduce a", "pid": 0, "tid": 2, "ts": 1000.0, "dur": 3000.0}]
-    first, second = list(ET.fromstring(draw(events)).iter("{http://www.w3.org/2000/svg}rect"))[1:]
+    first, second = list(ET.fromstring(to_svg(lay_out(events))).iter("{http://www.w3.org/2000/svg}rect"))[1:]
     assert float(second.get("width")) == pytest.approx(3 * float(first.get("width")), rel=1e-3)
     assert float(second.get("x")) == pytest.approx(float(first.get("x")) + float(first.get("width")), abs=0.02)
     with pytest.raises(UserError, match="no spans"):
-        draw(events, 5.0, 6.0)
+        lay_out(events, 5.0, 6.0)
+
+
+def test_png_shows_the_same_bars(tmp_path):
+    cv2 = pytest.importorskip("cv2")
+    events = [{"ph": "X", "name": "forward a", "pid": 0, "tid": 0, "ts": 0.0, "dur": 1000.0},
+              {"ph": "X", "name": "reduce a", "pid": 1, "tid": 2, "ts": 1000.0, "dur": 3000.0}]
+    picture = lay_out(events)
+    pixels = cv2.imdecode(np.frombuffer(to_png(picture), np.uint8), cv2.IMREAD_COLOR)
+    assert pixels.shape == (picture.height, picture.width, 3)
+    for bar, name in zip(picture.bars, ("forward", "reduce")):
+        colour = list(bytes.fromhex(COLOURS[name][1:]))[::-1]
+        painted = np.argwhere((pixels == colour).all(axis=2))
+        (top, left), (bottom, right) = painted.min(axis=0), painted.max(axis=0)
+        assert (left, top) == (pytest.approx(bar.x, abs=1), bar.y)
+        assert (right + 1, bottom + 1) == (pytest.approx(bar.x + bar.width, abs=1), bar.y + bar.height)
+    assert (pixels[:, :LEFT - 10] < 128).any()
+    (tmp_path / "t.json").write_text(json.dumps({"traceEvents": events}))
+    assert plot.main([str(tmp_path / "t.json"), "-output", str(tmp_path / "t.png")]) == 0
+    assert (tmp_path / "t.png").read_bytes() == to_png(picture)
+    with pytest.raises(UserError, match=r"expected \.svg or \.png"):
+        plot.main([str(tmp_path / "t.json"), "-output", "t.gif"])
 
 
 def test_hidden_share():

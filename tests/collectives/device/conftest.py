@@ -18,9 +18,10 @@ IS_REAL = os.environ.get("SCAFFE_TEST_CUPY") == "real"
 
 if launched() and not IS_REAL:
     from tests import pretend
-    from tests.pretend import memory
+    from tests.pretend import memory, nccl
 
     sys.modules.update(pretend.make())
+    nccl.install()
     memory.Memory.shared = True
     pretend.settings.deferred = True
 
@@ -31,13 +32,14 @@ if launched() and not IS_REAL:
 KINDS = {  # what carries device buffers -> what the environment says while it is set up
     "ipc": {},
     "flags": {},
+    "nccl": {},
     "staged": {"SCAFFE_CUDA_IPC": "0", "SCAFFE_CUDA_AWARE": "0"},
     "aware": {"SCAFFE_CUDA_IPC": "0", "SCAFFE_CUDA_AWARE": "1"},
 }
 if IS_REAL:
     from collectives.cuda.aware import is_cuda_aware  # a library that is not would read device memory as the host's
 
-    KINDS = KINDS if is_cuda_aware() else {kind: KINDS[kind] for kind in ("ipc", "flags", "staged")}
+    KINDS = KINDS if is_cuda_aware() else {kind: KINDS[kind] for kind in ("ipc", "flags", "nccl", "staged")}
 _made = {}
 
 
@@ -51,6 +53,8 @@ def make(kind):
     with pytest.MonkeyPatch.context() as patch:
         for name, value in KINDS[kind].items():
             patch.setenv(name, value)
+        if kind == "nccl" and not IS_REAL:  # as if every rank had a GPU of its own
+            patch.setattr(device.load().cuda.runtime, "deviceGetPCIBusId", lambda number: str(communicator.rank))
         if kind == "flags" and communicator.rank == communicator.n_ranks - 1:
             patch.setattr(device.load().cuda.runtime, "ipcGetEventHandle", _refused)
         communicator.describe_device()
@@ -69,6 +73,8 @@ def communicator(request):
         pytest.skip("this MPI does not take device memory")
     if kind not in _made:
         _made[kind] = make(kind)
+    if kind == "nccl" and _made[kind]._ranks.engine.means["device"].calls["nccl"].fault:
+        pytest.skip("NCCL cannot be had here")
     return _made[kind]
 
 

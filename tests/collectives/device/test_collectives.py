@@ -13,16 +13,17 @@ CHUNK_BYTES = 512
 LENGTHS = (0, 1, 13, CHUNK_BYTES // 8 + 1, 1009)
 DTYPES = ("float32", "float64", "float16", "int32", "int64")
 BY_MESSAGES = ("auto", "mpi", "B", "C", "R", "H", "D", "P", "CB-2")
+ANY = ("auto", "mpi", "nccl")
 CASES = [(kind, collective, name) for collective in reference.COLLECTIVES
-         for kind, names in (("ipc", ("auto", "M", "MC")), ("flags", ("M",)), ("staged", BY_MESSAGES),
-                             ("aware", BY_MESSAGES))
-         for name in names if name in ("auto", "mpi") or name.startswith("M") or planners.can(collective, name)]
+         for kind, names in (("ipc", ("auto", "M", "MC")), ("flags", ("M",)), ("nccl", ("nccl",)),
+                             ("staged", BY_MESSAGES), ("aware", BY_MESSAGES))
+         for name in names if name in ANY or name.startswith("M") or planners.can(collective, name)]
 
 
 def possible(communicator, collective, name, form=""):
     """Skip what these nodes cannot do."""
     try:
-        if name not in ("auto", "mpi"):
+        if name not in ANY:
             require(collective, name, communicator.topology)
     except CommError:
         pytest.skip("cannot do this on these nodes")
@@ -77,7 +78,7 @@ def test_bfloat16(communicator, cp, name):
 
 
 @pytest.mark.parametrize(("communicator", "name"), [("ipc", "M"), ("staged", "C"), ("aware", "C"), ("staged", "mpi"),
-                                                    ("aware", "mpi")], indirect=["communicator"])
+                                                    ("aware", "mpi"), ("nccl", "nccl")], indirect=["communicator"])
 @pytest.mark.parametrize("collective", ["reduce", "allreduce", "reduce_scatter"])
 def test_out_leaves_the_input_as_it_was(communicator, cp, collective, name):
     name = "R" if name == "C" and collective == "reduce_scatter" else name

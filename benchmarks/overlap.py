@@ -30,11 +30,11 @@ from layers.layer import TRAIN, Context  # noqa: E402
 from layers.random import Stream  # noqa: E402
 from scaffe import graph, log  # noqa: E402
 from scaffe.build import build_net  # noqa: E402
+from scaffe.devices import load_kernels  # noqa: E402
 from scaffe.net import Net  # noqa: E402
 from scaffe.proto import caffe_pb2  # noqa: E402
 from scaffe.proto.text import parse_text  # noqa: E402
 from scaffe.schedule import Traffic, hideable  # noqa: E402
-from scaffe.setup import load_kernels  # noqa: E402
 from scaffe.solver import Method, Solver  # noqa: E402
 from scaffe.summary import summarize  # noqa: E402
 

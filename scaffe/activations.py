@@ -64,10 +64,14 @@ def arena_bytes(net: Net, backward: bool) -> int:
 
 
 def training_bytes(net: Net, n_histories: int) -> int:
-    """Bytes that training takes beside plans' scratch: parameters, gradients, histories, activations."""
+    """Bytes that training takes on a device, beside plans' scratch, which the device's libraries choose.
+
+    Parameters, gradients, histories; activations in their arena; batches, and two more of them on their way.
+    """
     params = net.params.n_elems * net.params.dtype.itemsize * (2 + n_histories)
     own = sum(_aligned(blob.n_elems * blob.dtype.itemsize) for blob in _kept(net).values())
-    return params + own + arena_bytes(net, True)
+    batches = sum(top.n_elems * top.dtype.itemsize for node in net.nodes if node.is_source for top in node.tops)
+    return params + own + 2 * batches + arena_bytes(net, True)
 
 
 def data_parts(net: Net, backward: bool) -> list[Part]:

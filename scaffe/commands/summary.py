@@ -11,6 +11,7 @@ def main(argv: list[str]) -> int:
     """``summary NET [-phase TEST] [-shape 1,3,224,224]``. Returns the exit code."""
     from data.layer_feed import Share
     from layers.random import Stream
+    from scaffe.activations import arena_bytes, training_bytes
     from scaffe.devices import load_kernels
     from scaffe.setup import PHASES, Selection, make_context, make_net
     from scaffe.summary import summarize, table, without_data
@@ -28,6 +29,8 @@ def main(argv: list[str]) -> int:
     selection = Selection(PHASES[options.phase], options.level, tuple(filter(None, options.stage.split(","))))
     net = make_net(message, selection, make_context(load_kernels(1), Stream(0), Share(), 0), options.net)
     print("\n".join(table(summarize(net))))
+    print(f"on a GPU: {training_bytes(net, 1):,} bytes to train with one history, {arena_bytes(net, True):,} of them "
+          f"activations and their gradients ({arena_bytes(net, False):,} to run forward only)")
     net.close()
     return 0
 

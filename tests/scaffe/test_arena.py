@@ -2,20 +2,25 @@
 
 import itertools
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from google.protobuf import text_format
 
+from collectives.communicator import Communicator
 from layers.kernels import cpu
 from layers.layer import Context
 from layers.random import Stream
 from scaffe import graph
-from scaffe.activations import arena_bytes, data_parts, diff_parts, reuse_activations
+from scaffe.activations import arena_bytes, data_parts, diff_parts, reuse_activations, training_bytes
 from scaffe.arena import ALIGN_BYTES, Lifetime, lower_bound, place
 from scaffe.build import build_net
 from scaffe.proto import caffe_pb2
+from scaffe.training import build_solver
+from tests import pretend
+from tests.pretend import memory
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from nets.prototxt import prototxt  # noqa: E402
@@ -108,3 +113,23 @@ def test_memory_is_used_again(name):
     assert arena_bytes(net, True) <= 1.1 * lower_bound(lifetimes)
     assert arena_bytes(net, True) < 0.8 * sum(x.n_bytes for x in lifetimes)
     assert arena_bytes(net, False) < arena_bytes(net, True)
+
+
+@pretend.needs_compiler
+def test_training_takes_the_memory_that_summary_predicts(monkeypatch, tmp_path):
+    """LeNet on the pretend device: its pool's peak within a tenth of the prediction and the plans' scratch."""
+    pretend.install(monkeypatch)
+    from layers.kernels.cuda.arena import arena
+
+    net = prototxt("lenet", 64).replace('type: "Input"', 'type: "DummyData"').replace(
+        "input_param {", 'dummy_data_param { data_filler { type: "gaussian" } data_filler { type: "constant" }')
+    param = text_format.Parse('base_lr: 0.01 lr_policy: "fixed" max_iter: 2 momentum: 0.9 random_seed: 1 '
+                              'snapshot_prefix: "none" snapshot_after_train: false', caffe_pb2.SolverParameter())
+    text_format.Parse(net, param.net_param)
+    before, memory.counters.peak = memory.counters.used, memory.counters.used
+    solver = build_solver(Communicator.world(), param, Namespace(
+        strategy="auto", reduce="auto", scal="strong", threads=1, readers=1, level=0, stage="", gpu="0",
+        allow_nan=False))
+    solver.solve()
+    predicted = training_bytes(solver.net, 1) + arena.n_bytes
+    assert memory.counters.peak - before == pytest.approx(predicted, rel=0.1)

@@ -14,13 +14,11 @@ Part = tuple[int | tuple[int, ...], Any]  # shape and type
 
 
 class Arena:
-    """Grows when a plan is built (``reserve``), never while plans run, so that a captured graph stays true.
-
-    What it grew out of is kept, for graphs that were captured on it.
-    """
+    """Grows when a plan is built (``reserve``), never while plans run, so that a captured graph stays true."""
 
     def __init__(self) -> None:
         self._blocks: list[Any] = []
+        self._pinned = False
         self.n_bytes = 0
 
     def reserve(self, *parts: Part) -> None:
@@ -38,10 +36,15 @@ class Arena:
             start += _bytes(part)
         return taken
 
+    def pin(self) -> None:
+        """Keep from now on what it grows out of, for graphs that were captured on it."""
+        self._pinned = True
+
     def _grow(self, n_bytes: int) -> None:
         if n_bytes > self.n_bytes or not self._blocks:
             self.n_bytes = max(n_bytes, ALIGN_BYTES)
-            self._blocks.append(device.load().empty(self.n_bytes, np.uint8))
+            kept = self._blocks if self._pinned else []
+            self._blocks = [*kept, device.load().empty(self.n_bytes, np.uint8)]
 
 
 def _bytes(part: Part) -> int:

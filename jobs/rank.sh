@@ -1,0 +1,20 @@
+#!/bin/bash
+# One rank of a job that srun started: runs the command, and says so if a signal kills it (srun's own lines do not tell
+# the rank that died from those that the job's end took with it).
+#
+#   srun --mpi=pmix jobs/rank.sh python -m scaffe train ...
+#
+# With SCAFFE_SHOW_BINDING=1 it first says where the rank runs: its node, cores and GPUs.
+set -uo pipefail
+
+me="rank ${PMIX_RANK:-${SLURM_PROCID:-?}} on ${SLURMD_NODENAME:-$(hostname)}"
+if [ "${SCAFFE_SHOW_BINDING:-0}" != 0 ]; then
+    echo "$me: cores $(taskset -cp $$ | sed 's/.*: //'), GPUs ${CUDA_VISIBLE_DEVICES:-none}" >&2
+fi
+trap : HUP INT TERM USR1 USR2 # these are for the command, and come to the whole process group
+"$@"
+status=$?
+if [ "$status" -gt 128 ]; then
+    echo "$me was killed by signal $((status - 128)) (SIG$(kill -l "$status"))" >&2
+fi
+exit "$status"

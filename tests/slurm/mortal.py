@@ -1,0 +1,54 @@
+"""A layer that kills its rank, for the tests of what the others and the launcher do then."""
+
+import os
+import signal
+import threading
+import time
+
+import scaffe as caffe
+
+DIES_AT_PASS, OTHERS_SLEEP_SECONDS = 5, 60
+
+
+def rank():
+    """This process's rank, as its launcher says."""
+    return int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["PMIX_RANK"])
+
+
+def die():
+    """Leave the time of death in a file, then go as one whom the kernel kills."""
+    with open("died", "w") as file:
+        file.write(repr(time.time()))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Mortal(caffe.Layer):
+    """Hands its bottom through. ``param_str``: the rank to kill, and ``computing`` (in a forward pass, while the others
+    go on into their messages) or ``communicating`` (once it waits for the others, who sleep in a forward pass)."""
+
+    def setup(self, bottom, top):
+        victim, self._where = self.param_str.split()
+        self._is_victim = rank() == int(victim)
+        self._n_passes = 0
+
+    def reshape(self, bottom, top):
+        top[0].reshape(*bottom[0].data.shape)
+
+    def forward(self, bottom, top):
+        top[0].data[...] = bottom[0].data
+        self._n_passes += 1
+        if self._n_passes == DIES_AT_PASS:
+            getattr(self, self._where)()
+
+    def computing(self):
+        if self._is_victim:
+            die()
+
+    def communicating(self):
+        if self._is_victim:
+            threading.Timer(0.5, die).start()
+        else:
+            time.sleep(OTHERS_SLEEP_SECONDS)
+
+    def backward(self, top, propagate_down, bottom):
+        bottom[0].diff[...] = top[0].diff

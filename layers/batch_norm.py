@@ -47,43 +47,29 @@ class BatchNorm(Layer):
         self._rows = Rows(x, 1) if x.ndim > 1 else None
         shape = (x.n_elems // max(self._n_channels, 1), self._n_channels)
         self._kept = self.context.xp.empty(shape, x.dtype) if top[0] is x else None
+        p = self.param.batch_norm_param
+        self._plan = self.context.kernels.batch_norm(*shape, p.eps, p.moving_average_fraction, self.context.dtype)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Normalise; in training bring the statistics up to date."""
         x = self._data(bottom[0])
         if self._kept is not None:
             np.copyto(self._kept, x)
-        mean, variance = self._sums() if self._uses_sums else self._measure(x)
-        self._mean = mean.astype(x.dtype)
-        self._inverse = (1 / np.sqrt(variance + self.param.batch_norm_param.eps)).astype(x.dtype)
-        y = self._data(top[0])
-        self.context.kernels.normalize(x, self._mean, self._inverse, y)
+        y, sums = self._data(top[0]), [blob.data_flat for blob in self.blobs]
+        if self._uses_sums:
+            self._plan.forward_fixed(x, y, *sums)
+        else:
+            self._plan.forward_train(x, y, *sums)
         if self._rows is not None:
             self._rows.put_data(y, top[0])
-
-    def _sums(self) -> tuple[np.ndarray, np.ndarray]:
-        means, variances, factor = (blob.data.astype(np.float64) for blob in self.blobs)
-        scale = 0 if factor[0] == 0 else 1 / factor[0]
-        return means * scale, variances * scale
-
-    def _measure(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        mean, variance = self.context.kernels.moments(x)
-        correction = len(x) / (len(x) - 1) if len(x) > 1 else 1.0
-        fraction = self.param.batch_norm_param.moving_average_fraction
-        for blob, news in zip(self.blobs, (mean, variance * correction, 1.0)):
-            blob.data[...] = blob.data * fraction + news
-        return mean, variance
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """gx = (gy - mean(gy) - y mean(gy y)) / sqrt(variance + eps); with fixed statistics gy / sqrt alone."""
         if not propagate_down[0]:
             return
         gy, gx = self._diff(top[0]), self._diff(bottom[0])
-        if self._uses_sums:
-            np.multiply(gy, self._inverse, out=gx)
-        else:
-            x = self._data(bottom[0]) if self._kept is None else self._kept
-            self.context.kernels.normalize_back(x, gy, gx, self._mean, self._inverse)
+        x = self._data(bottom[0]) if self._kept is None else self._kept
+        self._plan.backward(x, gy, gx)
         if self._rows is not None:
             self._rows.put_diff(gx, bottom[0])
 

@@ -11,9 +11,10 @@ from layers.kernels.onednn.library import OnednnError, library, reason
 from layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
 from layers.kernels.updates import UpdatePlan, clip_factor
 
-__all__ = ["CHECK_EVERY", "PLACE", "REUSES_ACTIVATIONS", "clip_factor", "convolution", "deconvolution", "describe",
-           "dropout", "inner_product", "lrn", "on_host", "pooling", "scalar", "set_threads", "softmax_loss",
-           "staging", "synchronize", "to_device", "to_host", "uniform", "update_plan", "xp", "zeros"]
+__all__ = ["CHECK_EVERY", "PLACE", "REUSES_ACTIVATIONS", "batch_norm", "clip_factor", "convolution", "deconvolution",
+           "describe", "dropout", "inner_product", "lrn", "on_host", "pooling", "scalar", "set_threads",
+           "softmax_loss", "staging", "synchronize", "to_device", "to_host", "uniform", "update_plan", "xp",
+           "zeros"]
 
 describe = reason
 xp = np
@@ -114,6 +115,14 @@ def pooling(spec: PoolSpec, wants_mask: bool = False) -> Any:
 
         made = Pooling(spec)
     return made
+
+
+def batch_norm(n_rows: int, n_channels: int, eps: float, fraction: float,
+               dtype: np.dtype | type = np.float32) -> Any:
+    """A plan: forward_train(x, y, means, variances, factor), forward_fixed with the same, backward(x, gy, gx)."""
+    from layers.kernels.batch_norm import BatchNorm
+
+    return BatchNorm(n_rows, n_channels, eps, fraction, dtype)
 
 
 def dropout(shape: tuple[int, ...], channels_last: bool, ratio: float, draw: Any,

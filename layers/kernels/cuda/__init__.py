@@ -13,9 +13,10 @@ import numpy as np
 
 from layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
 
-__all__ = ["CHECK_EVERY", "PLACE", "REUSES_ACTIVATIONS", "clip_factor", "configure", "convolution", "deconvolution",
-           "describe", "dropout", "inner_product", "lrn", "on_host", "pooling", "scalar", "set_threads",
-           "softmax_loss", "staging", "synchronize", "to_device", "to_host", "uniform", "update_plan", "zeros"]
+__all__ = ["CHECK_EVERY", "PLACE", "REUSES_ACTIVATIONS", "batch_norm", "clip_factor", "configure", "convolution",
+           "deconvolution", "describe", "dropout", "inner_product", "lrn", "on_host", "pooling", "scalar",
+           "set_threads", "softmax_loss", "staging", "synchronize", "to_device", "to_host", "uniform",
+           "update_plan", "zeros"]
 
 PLACE = "device"  # where buffers that ranks share are taken from
 
@@ -113,6 +114,14 @@ def synchronize() -> None:
     from layers import device
 
     device.load().cuda.get_current_stream().synchronize()
+
+
+def batch_norm(n_rows: int, n_channels: int, eps: float, fraction: float,
+               dtype: np.dtype | type = np.float32) -> Any:
+    """A plan: forward_train(x, y, means, variances, factor), forward_fixed with the same, backward(x, gy, gx)."""
+    from layers.kernels.cuda.batch_norm_plan import BatchNorm
+
+    return BatchNorm(n_rows, n_channels, eps, fraction, dtype)
 
 
 def dropout(shape: tuple[int, ...], channels_last: bool, ratio: float, draw: Any,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,11 +35,16 @@ class Communicator:
     part that the result goes to is defined afterwards. With `out` (given on every rank), `array` stays as it is.
     """
 
-    def __init__(self, comm=None, deadline: float | None = None) -> None:
+    def __init__(self, comm=None, deadline: float | None = None,
+                 node_of_rank: Sequence[Hashable] | None = None) -> None:
         """`comm`: an mpi4py intracommunicator, which is duplicated; None for one rank without MPI.
 
         `deadline`: seconds after which waiting for a peer ends the job with a line that names it; default
-        SCAFFE_DEADLINE from the environment, or 900.
+        SCAFFE_DEADLINE from the environment, or 900. `node_of_rank`: a label for every rank, the same sequence on all
+        ranks; ranks of one label make a node as far as they share memory. Default: what MPI finds to share memory, cut
+        into SCAFFE_RANKS_PER_NODE ranks each where that is set.
+
+        Raises CommError where `node_of_rank` has not one label a rank.
         """
         self.rank = 0 if comm is None else comm.rank
         self.n_ranks = 1 if comm is None else comm.size
@@ -49,20 +54,22 @@ class Communicator:
             from .ranks import Ranks
 
             self._comm = comm.Dup()
-            self._ranks = Ranks(self._comm, self.deadline, self._give_up)
+            self._ranks = Ranks(self._comm, self.deadline, self._give_up, node_of_rank)
         self._selector = Selector(self.topology)
         self._choosers = {"host": self._on_host, "device": self._on_device}
 
     @classmethod
-    def world(cls, thread_level: str = "multiple", deadline: float | None = None) -> Communicator:
+    def world(cls, thread_level: str = "multiple", deadline: float | None = None,
+              node_of_rank: Sequence[Hashable] | None = None) -> Communicator:
         """All ranks of the job; one rank without MPI when no launcher started this process.
 
-        `thread_level`: what to ask MPI for; below `multiple`, non-blocking collectives run when they are called.
+        `deadline`, `node_of_rank`: as the constructor has them. `thread_level`: what to ask MPI for; below `multiple`,
+        non-blocking collectives run when they are called.
         Raises CommError when started by a launcher but MPI cannot be loaded.
         """
         if not launched():
             return cls.single()
-        return cls(load_mpi(thread_level).COMM_WORLD, deadline)
+        return cls(load_mpi(thread_level).COMM_WORLD, deadline, node_of_rank)
 
     @classmethod
     def single(cls) -> Communicator:
@@ -71,7 +78,7 @@ class Communicator:
 
     @property
     def topology(self) -> Topology:
-        """Which rank sits on which node: what MPI finds to share memory, or cut into SCAFFE_RANKS_PER_NODE each."""
+        """Which rank sits on which node: what MPI finds to share memory, or what was given."""
         return Topology([0]) if self._ranks is None else self._ranks.topology
 
     @property
@@ -97,8 +104,11 @@ class Communicator:
         tuned table; 0 on one rank."""
         if self._ranks is None:
             return 0
+        if places.of(array) is places.DEVICE:
+            return self._selector.bandwidth_bytes(collective, "cuda")
         is_shared = self._ranks.windows.find(array.reshape(-1)) is not None
-        return self._selector.bandwidth_bytes(collective, is_shared and self.topology.n_nodes < self.n_ranks)
+        is_shared = is_shared and self.topology.n_nodes < self.n_ranks
+        return self._selector.bandwidth_bytes(collective, "shared" if is_shared else "host")
 
     # --- collectives on arrays
 

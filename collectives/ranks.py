@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,11 +33,13 @@ RANKS_PER_NODE_VARIABLE = "SCAFFE_RANKS_PER_NODE"
 class Ranks:
     """Engines over one MPI communicator: one for the caller's thread, one for the helper thread."""
 
-    def __init__(self, comm, deadline: float, give_up: Callable[[str], None]) -> None:
-        """`comm`: mpi4py communicator that is ours alone. `give_up(line)`: ends the job when a peer is missing."""
+    def __init__(self, comm, deadline: float, give_up: Callable[[str], None],
+                 node_of_rank: Sequence[Hashable] | None = None) -> None:
+        """`comm`: mpi4py communicator that is ours alone. `give_up(line)`: ends the job when a peer is missing.
+        `node_of_rank`: as Communicator has it."""
         self.comm = comm
         self._deadline, self._give_up = deadline, give_up
-        self._node_comm = _node_comm(comm)
+        self._node_comm = _node_comm(comm, node_of_rank)
         self.topology = Topology(comm.allgather(self._node_comm.bcast(comm.rank)))
         self.windows = Windows(self._node_comm)
         may_use_threads = _may_use_threads()
@@ -117,11 +119,17 @@ class Ranks:
         return engine
 
 
-def _node_comm(comm):
+def _node_comm(comm, node_of_rank: Sequence[Hashable] | None):
+    """The ranks that share memory with this one and, where labels are given, have its label."""
     from mpi4py import MPI
 
     node = comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank)
     per_node = int(os.environ.get(RANKS_PER_NODE_VARIABLE) or 0)
+    if node_of_rank is not None:
+        if len(node_of_rank) != comm.size:
+            raise CommError(f"node_of_rank needs a label for each of {comm.size} ranks, not {len(node_of_rank)}",
+                            everywhere=True)
+        return node.Split(list(node_of_rank).index(node_of_rank[comm.rank]), comm.rank)
     return node.Split(node.rank // per_node, comm.rank) if per_node > 0 else node
 
 

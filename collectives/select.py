@@ -50,10 +50,10 @@ class Selector:
             return "mpi", chunk_bytes or self.default_chunk_bytes()
         return wire.join(choice.algorithm, half), chunk_bytes or choice.chunk_bytes
 
-    def bandwidth_bytes(self, collective: str, is_shared: bool) -> int:
-        """The length beyond which the table's choice for the longest buffers holds; 0 without an entry."""
-        entry = self._table.nearest(Key.of(collective, "shared" if is_shared else "host", self._topology))
-        return 0 if entry is None else entry.bandwidth_bytes
+    def bandwidth_bytes(self, collective: str, place: str) -> int:
+        """The length beyond which the table's choice for the longest buffers holds; one chunk without an entry."""
+        entry = self._table.nearest(Key.of(collective, place, self._topology))
+        return self.default_chunk_bytes() if entry is None else entry.bandwidth_bytes
 
     def _tuned(self, collective: str, n_bytes: int, is_shared: bool) -> Choice | None:
         key = Key.of(collective, "shared" if is_shared else "host", self._topology)

@@ -65,4 +65,7 @@ class StagedCalls:
         return got
 
     def _grown(self, kept: np.ndarray, n_bytes: int) -> np.ndarray:
-        return kept if kept.nbytes >= n_bytes else device.pinned(n_bytes)
+        if kept.nbytes >= n_bytes:
+            return kept
+        wait_until(Point.now(self._lane.stream).is_reached, self._patient)  # copies from the shorter memory have ended
+        return device.pinned(n_bytes)

@@ -21,6 +21,11 @@ def test_any_slice_is_found(communicator, cp):
     assert windows(communicator).find(cp.zeros(10, np.float32)) is None
 
 
+def test_buckets_of_device_buffers_have_a_length(communicator):
+    buffer = communicator.alloc(100, place="device")
+    assert communicator.n_ranks == 1 or communicator.bandwidth_bytes("reduce", buffer) > 0
+
+
 def test_memory_goes_back_when_all_ranks_have_done_with_it(communicator):
     freed, runtime = [], windows(communicator)._runtime
 

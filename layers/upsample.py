@@ -1,4 +1,4 @@
-"""Upsample: the inverse of max pooling, by the places that it kept (SegNet's fork of Caffe)."""
+"""Upsample: the inverse of max pooling by the places that it kept (SegNet's fork), or larger pixels (YOLO's forks)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,21 @@ class Upsample(Layer):
     """Each element goes to the place in its image that the mask names; 0 elsewhere.
 
     Bottoms: values (N, C, H, W) and a pooling layer's mask of that shape: row * width + column in the top's image.
+    Without a mask each element fills its block of the top: the nearest neighbour, for tops of a multiple's size.
     """
 
-    n_bottoms = (2, 2)
+    n_bottoms = (1, 2)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Find the size. Raises LayerError where shapes or sizes cannot be."""
-        if bottom[0].ndim != 4 or bottom[0].shape != bottom[1].shape:
-            raise LayerError(f"wants values and mask of one image shape, got {bottom[0].shape} and {bottom[1].shape}")
-        top[0].reshape((*bottom[0].shape[:2], *self._out_size(bottom[0].shape)))
+        shape, mask = bottom[0].shape, bottom[-1].shape
+        if len(shape) != 4 or shape != mask:
+            raise LayerError(f"wants values and mask of one image shape, got {shape} and {mask}")
+        out = self._out_size(shape)
+        if len(bottom) == 1 and (out[0] % shape[2] or out[1] % shape[3]):
+            raise LayerError(f"without a mask the top's size {out} must be a multiple of the bottom's, {shape[2:]}")
+        self._blocks = (shape[0], shape[2], out[0] // shape[2], shape[3], out[1] // shape[3], shape[1])
+        top[0].reshape((*shape[:2], *out))
 
     def allow_force_backward(self, bottom_index: int) -> bool:
         """The mask has no gradient."""
@@ -33,14 +39,19 @@ class Upsample(Layer):
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Scatter. Raises LayerError for a place outside the image."""
+        if len(bottom) == 1:
+            top[0].data_storage.reshape(self._blocks)[...] = bottom[0].data_storage[:, :, None, :, None]
+            return
         top[0].data_flat[...] = 0
         np.put_along_axis(self._pixels(top[0].data_storage), self._places(bottom, top),
                           self._pixels(bottom[0].data_storage), axis=1)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Gather."""
+        """Gather; without a mask sum each block."""
         refuse_gradient(propagate_down, [1])
-        if propagate_down[0]:
+        if propagate_down[0] and len(bottom) == 1:
+            bottom[0].diff_storage[...] = top[0].diff_storage.reshape(self._blocks).sum(axis=(2, 4))
+        elif propagate_down[0]:
             gathered = np.take_along_axis(self._pixels(top[0].diff_storage), self._places(bottom, top), axis=1)
             self._pixels(bottom[0].diff_storage)[...] = gathered
 

@@ -10,7 +10,17 @@ IMAGE = (2, 3, 2, 2)
 MASK = np.array([[0, 3], [9, 15], [5, 6], [8, 11.0]]).reshape(1, 2, 2, 2)
 REGIONS = np.array([[0, 0, 0, 3, 3], [1, 2, 1, 7, 4], [0, 6, 6, 6, 6], [1, 20, 20, 30, 30.0]])
 
-DEPTHWISE = 'convolution_param { kernel_size: 2 pad: 1 weight_filler { type: "xavier" } }'
+DEPTHWISE = [  # options, bottom
+    ("kernel_size: 2 pad: 1", (2, 2, 3, 2)), ("num_output: 4 group: 1 kernel_size: 2 bias_term: false", (1, 2, 2, 3)),
+    ("kernel_h: 2 kernel_w: 1 stride_h: 1 stride_w: 2 pad_h: 0 pad_w: 1", (1, 2, 3, 2)),
+    ("kernel_size: 2 stride: 2 dilation: 2 force_nd_im2col: true axis: 1", (1, 2, 5, 4))]
+
+
+def depthwise(name: str) -> list[Case]:
+    """A depthwise convolution under one of its names."""
+    return [Case(f'type: "{name}" convolution_param {{ {options} weight_filler {{ type: "xavier" }} }}', (shape,),
+                 label=options) for options, shape in DEPTHWISE]
+
 
 CASES: dict[str, list[Case]] = {
     "Permute": [
@@ -30,7 +40,10 @@ CASES: dict[str, list[Case]] = {
     ],
     "Upsample": [
         Case('type: "Upsample"', ((1, 2, 2, 2), MASK), gradient=(0,)),
-        Case('type: "Upsample" upsample_param { upsample_h: 5 upsample_w: 4 }', ((1, 2, 2, 2), MASK), gradient=(0,)),
+        *[Case(f'type: "Upsample" upsample_param {{ {options} }}', ((1, 2, 2, 2), MASK), gradient=(0,), label=options)
+          for options in ("upsample_h: 5 upsample_w: 4", "scale: 3", "scale_h: 2 scale_w: 4",
+                          "scale_h: 5 scale_w: 2 pad_out_w: true", "scale_h: 2 scale_w: 5 pad_out_h: true")],
+        Case('type: "Upsample" upsample_param { scale_h: 3 scale_w: 2 }', ((2, 2, 2, 1),), label="nearest"),
     ],
     "ReLU6": [
         Case('type: "ReLU6"', (spread(IMAGE, -3, 9),)),
@@ -40,8 +53,8 @@ CASES: dict[str, list[Case]] = {
         Case('type: "ROIPooling" roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.5 }',
              ((2, 2, 4, 4), REGIONS), gradient=(0,), batch=False),
     ],
-    "DepthwiseConvolution": [Case(f'type: "DepthwiseConvolution" {DEPTHWISE}', ((2, 2, 3, 2),))],
-    "ConvolutionDepthwise": [Case(f'type: "ConvolutionDepthwise" {DEPTHWISE}', ((1, 2, 2, 3),))],
+    "DepthwiseConvolution": depthwise("DepthwiseConvolution"),
+    "ConvolutionDepthwise": depthwise("ConvolutionDepthwise"),
     "Axpy": [
         Case('type: "Axpy"', ((2, 3, 1, 1), spread(IMAGE, seed=1), spread(IMAGE, seed=2))),
         Case('type: "Axpy"', ((2, 3), spread((2, 3, 4), seed=1), spread((2, 3, 4), seed=2))),

@@ -65,6 +65,8 @@ CASES: dict[str, list[Case]] = {
         conv("num_output: 3 kernel_size: 3 stride: 2 pad: 1 axis: 2", (2, 2, 2, 2, 3), "Deconvolution"),
         conv("num_output: 2 kernel_size: 2 axis: 0", (2, 3), "Deconvolution", batch=False),
         conv("num_output: 2 kernel_size: 2", (1, 2, 2, 3, 2), "Deconvolution"),
+        conv("num_output: 2 kernel_h: 3 kernel_w: 2 pad_h: 1 pad_w: 0 stride_h: 1 stride_w: 2 force_nd_im2col: true",
+             (1, 2, 2, 3), "Deconvolution"),
     ],
     "InnerProduct": [
         product("num_output: 4", (2, 3, 2, 2)),
@@ -79,7 +81,8 @@ CASES: dict[str, list[Case]] = {
         pool("kernel_size: 2 stride: 2 pad: 1", (1, 2, 3, 3)),
         pool("kernel_size: 3 stride: 2 round_mode: FLOOR"),
         pool("kernel_size: 2 stride: 1", n_tops=2, tops=(0,)),
-        pool("kernel_h: 1 kernel_w: 3 stride_h: 1 stride_w: 2"),
+        pool("kernel_h: 1 kernel_w: 3 stride_h: 1 stride_w: 2"), pool("kernel_h: 2 kernel_w: 3 pad_h: 1 pad_w: 2"),
+        pool("pool: AVE kernel_h: 2 kernel_w: 3 pad_h: 0 pad_w: 2 stride: 2"),
         pool("global_pooling: true"),
         pool("pool: AVE kernel_size: 2 stride: 2"),
         pool("pool: AVE kernel_size: 3 stride: 2 pad: 1"),
@@ -111,7 +114,8 @@ CASES: dict[str, list[Case]] = {
         plain("SoftmaxWithLoss", options, spread(POSITIONS, -2, 2), LABELS.reshape(2, 1, 3, 1), gradient=(0,))
         for options in ("", "loss_param { ignore_label: 1 }", "loss_param { ignore_label: 0 normalization: FULL }",
                         "loss_param { normalization: BATCH_SIZE }", "loss_param { normalization: NONE }",
-                        "loss_param { normalize: false }")
+                        "loss_param { normalize: false }",
+                        "loss_param { normalize: true ignore_label: 2 }")
     ] + [
         plain("SoftmaxWithLoss", "", spread((6, 3), -3, 3), LABELS, gradient=(0,), n_tops=2, tops=(0,)),
         plain("SoftmaxWithLoss", "softmax_param { axis: -1 }", spread((2, 3, 4), -3, 3), LABELS.reshape(2, 3),
@@ -143,6 +147,9 @@ CASES: dict[str, list[Case]] = {
         plain("BatchNorm", "", (3, 2, 2, 2), params=(), in_place=True, batch=False),
         plain("BatchNorm", "", (4, 3), params=()), plain("BatchNorm", "", (2, 3, 4), params=()),
         plain("BatchNorm", "batch_norm_param { eps: 0.1 }", (5,), params=()),
+        plain("BatchNorm", "batch_norm_param { use_global_stats: true eps: 0.3 }", (2, 3, 2, 1), params=()),
+        plain("BatchNorm", "batch_norm_param { use_global_stats: false }", (3, 2, 2, 2), params=(), phase=TEST,
+              batch=False),
     ],
     "Scale": [
         plain("Scale", "", (2, 3, 2, 2)), plain("Scale", "", (2, 3, 2, 2), in_place=True),
@@ -158,6 +165,7 @@ CASES: dict[str, list[Case]] = {
     "Bias": [
         plain("Bias", 'bias_param { filler { type: "uniform" min: -1 max: 1 } }', (2, 3, 2, 2)),
         plain("Bias", "bias_param { axis: -1 }", (2, 3, 2, 2), in_place=True),
+        plain("Bias", "bias_param { axis: 2 num_axes: 2 }", (2, 2, 3, 2)),
         plain("Bias", "bias_param { axis: 0 }", spread((2, 3, 2, 2)), spread((2, 3), seed=1)),
     ],
 }

@@ -83,6 +83,7 @@ CASES: dict[str, list[Case]] = {
     "SPP": [
         Case('type: "SPP" spp_param { pyramid_height: 1 pool: AVE }', ((2, 2, 3, 2),)),
         Case('type: "SPP" spp_param { pyramid_height: 3 }', ((1, 2, 7, 4),), label="MAX"),
+        Case('type: "SPP" spp_param { pyramid_height: 2 pool: STOCHASTIC }', (spread((1, 2, 4, 2), 0.1, 1),)),
         Case('type: "SPP" spp_param { pyramid_height: 2 pool: AVE }', ((2, 1, 3, 5),), label="AVE"),
     ],
     "Embed": [
@@ -100,7 +101,8 @@ CASES: dict[str, list[Case]] = {
         Case('type: "Im2col" convolution_param { kernel_size: 2 stride: 2 pad: 1 }', ((2, 2, 3, 3),)),
         Case('type: "Im2col" convolution_param { kernel_h: 3 kernel_w: 1 pad_h: 1 pad_w: 0 stride_h: 1 stride_w: 2 }',
              ((1, 2, 3, 4),)),
-        Case('type: "Im2col" convolution_param { kernel_size: 2 dilation: 2 }', ((1, 2, 4, 3),), label="dilation"),
+        Case('type: "Im2col" convolution_param { kernel_size: 2 dilation: 2 force_nd_im2col: true }',
+             ((1, 2, 4, 3),), label="dilation"),
         Case('type: "Im2col" convolution_param { kernel_size: 2 kernel_size: 1 kernel_size: 2 }', ((1, 2, 2, 2, 3),),
              label="volume"),
         Case('type: "Im2col" convolution_param { kernel_size: 2 axis: 2 }', ((2, 1, 2, 3),), label="axis"),

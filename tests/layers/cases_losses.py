@@ -42,11 +42,14 @@ CASES: dict[str, list[Case]] = {
         *[Case(f'type: "SigmoidCrossEntropyLoss" {IGNORE} {mode} }}',
                (spread((2, 2, 2, 1), -3, 3), np.array([0, 1, -1, 1, 1, -1, 0, 1.0]).reshape(2, 2, 2, 1)), gradient=(0,),
                label=mode) for mode in ("FULL", "VALID", "BATCH_SIZE", "NONE")],
+        *[Case(f'type: "SigmoidCrossEntropyLoss" loss_param {{ {given} }}', (spread(SCORES, -3, 3), TARGETS),
+               gradient=(0,), label=given) for given in ("normalize: true", "normalize: false")],
     ],
     "InfogainLoss": [
         Case('type: "InfogainLoss"', (spread(SCORES, -2, 2), LABELS, GAINS), gradient=(0,), tops=(0,), batch=False),
         *[Case(f'type: "InfogainLoss" {IGNORE} {mode} }}', (spread(IMAGE_SCORES, -2, 2), IMAGE_LABELS, GAINS),
-               gradient=(0,), tops=(0,), n_tops=2, batch=False, label=mode) for mode in ("FULL", "VALID", "NONE")],
+               gradient=(0,), tops=(0,), n_tops=2, batch=False, label=mode)
+          for mode in ("FULL", "VALID", "BATCH_SIZE", "NONE")],
         Case('type: "InfogainLoss" infogain_loss_param { axis: -1 }',
              (spread((2, 2, 3), -2, 2), np.array([[0, 1], [2, 2.0]]), GAINS), gradient=(0,), batch=False, label="axis"),
     ],

@@ -68,6 +68,14 @@ def test_upsample(options: str, size: tuple[int, int]) -> None:
     np.testing.assert_array_equal(got, reference.upsample(x, mask, *size))
 
 
+@pytest.mark.parametrize(("options", "scale"), [("", (2, 2)), ("scale: 3", (3, 3)), ("scale_h: 2 scale_w: 4", (2, 4)),
+                                                ("upsample_h: 6 upsample_w: 2", (3, 1))])
+def test_upsample_without_a_mask_is_the_nearest_neighbour(options: str, scale: tuple[int, int]) -> None:
+    x = spread((2, 3, 2, 2))
+    got = run(f'type: "Upsample" upsample_param {{ {options} }}', x)
+    np.testing.assert_array_equal(got, np.kron(x, np.ones(scale)))
+
+
 def test_roi_pooling() -> None:
     regions = np.array([[0, 0, 0, 9, 7], [1, 3, 2, 5, 8], [1, 4, 4, 4, 4], [0, 30, 0, 40, 3], [0, 9, 9, 2, 2],
                         [1, 1, 1, 4, 6.0]])
@@ -111,6 +119,7 @@ SMALL = np.zeros((1, 2, 2, 2))
     ('type: "Interp" interp_param { zoom_factor: 1 pad_beg: 1 }', [IMAGE]),
     ('type: "Upsample"', [IMAGE, IMAGE[:1]]), ('type: "Upsample" upsample_param { scale: 1 }', [SMALL, SMALL]),
     ('type: "Upsample" upsample_param { scale_h: 2 }', [SMALL, SMALL]),
+    ('type: "Upsample" upsample_param { upsample_h: 5 upsample_w: 4 }', [SMALL]),
     ('type: "Upsample" upsample_param { scale: 3 pad_out_h: true }', [SMALL, SMALL]),
     ('type: "ROIPooling"', [IMAGE, np.zeros((1, 5))]),
     ('type: "ROIPooling" roi_pooling_param { pooled_h: 1 pooled_w: 1 }', [IMAGE, np.zeros((1, 4))]),

@@ -50,3 +50,10 @@ def test_the_shipped_table_is_good():
     shipped = Table.read(selection.DEFAULT_TABLE)
     assert {entry.key.collective for entry in shipped.entries} == set(selection.COLLECTIVES)
     assert shipped.choose(Key("reduce", "shared", 4, "1x4"), 64 << 20).algorithm == "M"
+
+
+def test_a_broadcast_between_two_nodes_is_not_cut_where_others_are():
+    assert Selector(Topology.flat(2)).choose("bcast", "C", 0, 10, False) == ("C", 16 << 20)
+    assert Selector(Topology.flat(2)).choose("reduce", "C", 0, 10, False) == ("C", 60 << 10)
+    assert Selector(Topology.flat(3)).choose("bcast", "C", 0, 10, False) == ("C", 60 << 10)
+    assert Selector(Topology([0, 0])).choose("bcast", "C", 0, 10, False) == ("C", 256 << 10)

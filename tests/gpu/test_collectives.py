@@ -15,15 +15,15 @@ pytestmark = [needs_mpirun, pytest.mark.skipif(bool(device.missing()), reason=de
 @pytest.mark.parametrize(("n_ranks", "ranks_per_node"), [(2, 0), (3, 0), (4, 0), (5, 2)])
 def test_device_buffers_on(n_ranks, ranks_per_node):
     result = job(n_ranks, ["-m", "pytest", "--with-mpi", "-x", "-q", "--color=no", str(HERE / "device")],
-                 SCAFFE_RANKS_PER_NODE=str(ranks_per_node), SCAFFE_TEST_CUPY="real")
+                 SCAFFE_RANKS_PER_NODE=str(ranks_per_node), SCAFFE_TEST_GPU="1")
     assert result.returncode == 0, (result.stdout + result.stderr)[-6000:]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_benchmarks_verify_every_element(case, tmp_path):
     rows = tmp_path / "rows.json"
-    flags = ["-d", "cuda", "-m", "4:4194304", "-s", "64", "-a", "M,C,auto", "-i", "2", "-x", "1", "--json", str(rows)]
-    flags[7] = flags[7] if case in ("reduce", "bcast", "allreduce") else "M,R,auto"
+    names = "M,R,auto" if case in ("reduce_scatter", "allgather") else "M,C,auto"
+    flags = ["-d", "cuda", "-m", "4:4194304", "-s", "64", "-a", names, "-i", "2", "-x", "1", "--json", str(rows)]
     result = job(2, ["-m", "scaffe", "bench", case, *flags])
     assert result.returncode == 0, result.stderr
     assert json.loads(rows.read_text())

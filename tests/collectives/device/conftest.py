@@ -1,6 +1,6 @@
 """These tests run on every rank of an MPI job, on device buffers: tests/collectives/test_device.py starts the jobs.
 
-CuPy is the pretend one, whose streams work as late as CUDA's rules allow; with SCAFFE_TEST_CUPY=real it is CuPy itself
+CuPy is the pretend one, whose streams work as late as CUDA's rules allow; with SCAFFE_TEST_GPU=1 it is CuPy itself
 (tests/gpu/test_collectives.py). Without a launcher nothing here is collected.
 """
 
@@ -14,7 +14,7 @@ from collectives.launch import launched
 
 collect_ignore_glob = [] if launched() else ["test_*.py"]
 sys.path.insert(0, str(Path(__file__).parents[1] / "mpi"))  # reference.py
-IS_REAL = os.environ.get("SCAFFE_TEST_CUPY") == "real"
+IS_REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
 
 if launched() and not IS_REAL:
     from tests import pretend

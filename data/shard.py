@@ -18,20 +18,23 @@ def batch_elems(global_batch: int, rank: int, ranks: int) -> int:
     return len(range(rank, global_batch, ranks))
 
 
-def train_visits(global_batch: int, rank: int, ranks: int, first_batch: int = 0) -> Iterator[np.ndarray]:
+def train_visits(global_batch: int, rank: int, ranks: int, first_batch: int = 0,
+                 first_visit: int = 0) -> Iterator[np.ndarray]:
     """The visits of one rank, batch after batch without end.
 
     Args:
         global_batch: samples of all ranks together; under weak scaling the net's batch times the number of ranks.
         rank, ranks: this rank and how many there are.
-        first_batch: where to start, for a run that goes on (iterations times iter_size).
+        first_batch: where to start, for a run that goes on.
+        first_visit: the same in visits, where other ranks have read other batches before; added to it.
 
     Yields:
-        int64 visits, ascending; batch i of all ranks together is global_batch*i .. global_batch*(i+1) - 1.
+        int64 visits, ascending; batch i of all ranks together is global_batch*i .. global_batch*(i+1) - 1, and
+        first_visit behind that.
     """
     own = np.arange(rank, global_batch, ranks, dtype=np.int64)
     for batch in count(first_batch):
-        yield batch * global_batch + own
+        yield first_visit + batch * global_batch + own
 
 
 def test_visits(batch: int, n_iterations: int, rank: int, ranks: int, first_test: int = 0) -> Iterator[np.ndarray]:

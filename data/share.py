@@ -19,7 +19,8 @@ class Share:
     Attributes:
         rank, ranks: this rank and how many there are.
         weak: the net's batch size is each rank's, and the global batch grows with the ranks; else it is shared out.
-        first_batch: TRAIN batches that all ranks have had before (iterations times iter_size).
+        first_batch: TRAIN batches, of the net's batch size, that all ranks together have had before.
+        first_iteration: the iteration that this was so at.
         n_test_iterations: test_iter of a TEST net; 0 for one read without end, by every rank alike.
         first_test: tests that have been before.
     """
@@ -30,11 +31,13 @@ class Share:
     first_batch: int = 0
     n_test_iterations: int = 0
     first_test: int = 0
+    first_iteration: int = 0
 
     def visits(self, phase: int, batch: int) -> Iterator[np.ndarray]:
         """This rank's visits, batch after batch, for a net whose batch size is ``batch``."""
         if phase == TRAIN:
-            yield from shard.train_visits(self.global_batch(phase, batch), self.rank, self.ranks, self.first_batch)
+            yield from shard.train_visits(self.global_batch(phase, batch), self.rank, self.ranks,
+                                          first_visit=self.first_batch * batch)
         elif self.n_test_iterations == 0:
             yield from shard.train_visits(batch, 0, 1)
         else:
@@ -43,6 +46,17 @@ class Share:
     def batch_elems(self, phase: int, batch: int) -> int:
         """Samples in each of this rank's batches."""
         return shard.batch_elems(self.global_batch(phase, batch), self.rank, self.ranks) if phase == TRAIN else batch
+
+    def batches_read(self, iteration: int, iter_size: int) -> int:
+        """TRAIN batches, of the net's batch size, that all ranks together have had once this iteration is reached."""
+        since = (iteration - self.first_iteration) * iter_size
+        return self.first_batch + since * (self.ranks if self.weak else 1)
+
+    def start_at(self, iteration: int, batches_read: int | None, iter_size: int) -> None:
+        """Go on at an iteration; without a count of batches, as if this many ranks had come there."""
+        if batches_read is None:
+            batches_read = iteration * iter_size * (self.ranks if self.weak else 1)
+        self.first_batch, self.first_iteration = batches_read, iteration
 
     def global_batch(self, phase: int, batch: int) -> int:
         """Samples of all ranks together in one training batch; a test batch is one rank's."""

@@ -46,7 +46,7 @@ def save_checkpoint(solver: Solver) -> None:
     write_state(state, SolverState(iteration=solver.iteration, learned_net=str(model),
                                    current_step=current_step(solver.param, solver.iteration),
                                    history=_split(solver, histories), streams=streams or [],
-                                   model_checksum=checksum(model)))
+                                   model_checksum=checksum(model), **_place_in_data(solver)))
 
 
 def restore_checkpoint(solver: Solver, path: str | Path) -> None:
@@ -58,8 +58,7 @@ def restore_checkpoint(solver: Solver, path: str | Path) -> None:
     Raises:
         UserError: a file that cannot be read or does not fit the net.
     """
-    if not Path(path).exists() and Path(f"{path}.h5").exists():
-        path = f"{path}.h5"
+    path = _found(path)
     state = read_state(path)
     info(f"Restoring previous solver status from {path}")
     solver.iteration = state.iteration
@@ -73,8 +72,26 @@ def restore_checkpoint(solver: Solver, path: str | Path) -> None:
     if len(state.streams) == solver.communicator.n_ranks:
         solver.net.context.rng.from_bytes(state.streams[rank])
     for share in solver.shares:
-        share.first_batch = solver.iteration * solver.param.iter_size
+        share.start_at(solver.iteration, state.batches_read, solver.param.iter_size)
         share.first_test = _tests_done(solver.param, solver.iteration)
+
+
+def _place_in_data(solver: Solver) -> dict[str, int]:
+    """The seed of the data's order, and how far the training net has read in it."""
+    if not solver.shares:
+        return {}
+    read = solver.shares[0].batches_read(solver.iteration, solver.param.iter_size)
+    return {"seed": solver.param.random_seed & 0xFFFFFFFF, "batches_read": read}
+
+
+def saved_seed(path: str | Path) -> int:
+    """The seed of the data's order that a state holds; -1 for none (Caffe's, older ones). Raises UserError."""
+    seed = read_state(_found(path)).seed
+    return -1 if seed is None else seed
+
+
+def _found(path: str | Path) -> str | Path:
+    return f"{path}.h5" if not Path(path).exists() and Path(f"{path}.h5").exists() else path
 
 
 def newest_state(prefix: str) -> Path | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from collectives.communicator import Communicator
 from scaffe import graph
-from scaffe.checkpoint import newest_state, restore_checkpoint
+from scaffe.checkpoint import newest_state, restore_checkpoint, saved_seed
 from scaffe.devices import add_flags
 from scaffe.errors import UserError
 from scaffe.flags import Flags
@@ -83,12 +83,17 @@ def _read_solver(options: Namespace) -> Any:
     folder = Path(param.snapshot_prefix).parent
     if not folder.is_dir():
         raise UserError(f"{options.solver}: snapshot_prefix {param.snapshot_prefix!r}: there is no folder {folder}")
+    if param.random_seed < 0 and (state := _state(param, options)):
+        param.random_seed = saved_seed(state)  # so that the data go on in the order that they had
     return param
 
 
+def _state(param: Any, options: Namespace) -> str | Path | None:
+    return options.snapshot or (newest_state(param.snapshot_prefix) if options.resume else None)
+
+
 def _start_from(solver: Solver, param: Any, options: Namespace) -> None:
-    state = options.snapshot or (newest_state(param.snapshot_prefix) if options.resume else None)
-    if state:
+    if state := _state(param, options):
         restore_checkpoint(solver, state)
         return
     for path in initial_weights(options.weights, param):

@@ -17,6 +17,7 @@ from scaffe.errors import UserError
 from scaffe.files.atomic import replacing
 from scaffe.files.stored import StoredLayer
 
+OURS = ("model_checksum", "seed", "batches_read")  # numbers of ours that a state may hold
 UNREADABLE = (OSError, RuntimeError, LookupError, TypeError, ValueError, AttributeError, MemoryError)
 
 
@@ -68,8 +69,9 @@ def write_state(path: str | Path, state: Any) -> None:
         history = file.create_group("history")
         for index, array in enumerate(state.history):
             history.create_dataset(str(index), data=np.asarray(array, np.float32))
-        if state.model_checksum is not None:
-            file.create_dataset("model_checksum", data=np.array([state.model_checksum], np.uint32))
+        for name in OURS:
+            if getattr(state, name) is not None:
+                file.create_dataset(name, data=np.array([getattr(state, name)], np.uint64))
         for rank, stream in enumerate(state.streams):
             file.create_dataset(f"streams/{rank}", data=np.frombuffer(stream, np.uint8))
 
@@ -84,7 +86,7 @@ def read_state(path: str | Path) -> dict[str, Any]:
         return {"iteration": int(np.ravel(file["iter"])[0]), "learned_net": name.rstrip(b"\0").decode(),
                 "current_step": int(np.ravel(file["current_step"])[0]),
                 "history": [np.array(history[str(i)], np.float32) for i in range(len(history))],
-                "model_checksum": int(np.ravel(file["model_checksum"])[0]) if "model_checksum" in file else None,
+                **{name: int(np.ravel(file[name])[0]) for name in OURS if name in file},
                 "streams": [np.array(streams[str(i)]).tobytes() for i in range(len(streams))]}
 
 

@@ -32,6 +32,8 @@ class SolverState:
         history: the update rule's arrays, float32, in Caffe's order.
         streams: each rank's place in its random stream (ours; Caffe passes it over).
         model_checksum: ``checksum`` of the trained net's file (ours); None where the writer kept none.
+        seed: of the data's order (ours); None where the writer kept none.
+        batches_read: training batches, of the net's batch size, that all ranks have read together (ours); or None.
     """
 
     iteration: int
@@ -40,6 +42,8 @@ class SolverState:
     history: list[np.ndarray] = field(default_factory=list)
     streams: list[bytes] = field(default_factory=list)
     model_checksum: int | None = None
+    seed: int | None = None
+    batches_read: int | None = None
 
 
 def write_state(path: str | Path, state: SolverState) -> None:
@@ -49,7 +53,8 @@ def write_state(path: str | Path, state: SolverState) -> None:
         return
     message = caffe_pb2.SolverState(iter=state.iteration, learned_net=state.learned_net,
                                     current_step=state.current_step, streams=state.streams,
-                                    model_checksum=state.model_checksum)
+                                    model_checksum=state.model_checksum, seed=state.seed,
+                                    batches_read=state.batches_read)
     head, tail = fields_around(message, HISTORY)
     crc = 0
     with replacing(path) as file:
@@ -79,8 +84,8 @@ def read_state(path: str | Path) -> SolverState:
         raise UserError(f"{path}: holds no iteration; a .solverstate was expected")
     if message.HasField("checksum") and message.checksum != _checksum_of_rest(path):
         raise UserError(f"{path}: damaged: its checksum does not fit its contents")
-    return SolverState(message.iter, message.learned_net, message.current_step, history, list(message.streams),
-                       message.model_checksum if message.HasField("model_checksum") else None)
+    ours = {name: getattr(message, name) for name in hdf5.OURS if message.HasField(name)}
+    return SolverState(message.iter, message.learned_net, message.current_step, history, list(message.streams), **ours)
 
 
 def _checksum_of_rest(path: str | Path) -> int:

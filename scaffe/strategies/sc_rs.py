@@ -23,6 +23,13 @@ class Gathers(bucketed.Broadcasts):
         for history in self.replica.updater.histories:
             self.replica.communicator.bcast(history, ROOT)
 
+    def settle(self) -> None:
+        """See Parameters; where snapshots hold the last steps too, those as well."""
+        super().settle()
+        replica = self.replica
+        for bucket in self.buckets.all if replica.updater.keeps_step else ():
+            replica.communicator.allgather(replica.net.params.diff[bucket.place])
+
     def start_on(self, place: slice) -> Request:
         """See Broadcasts."""
         replica = self.replica
@@ -47,15 +54,17 @@ class ScRs(Composed):
     collectives = ("allgather", "reduce_scatter")
 
     def apply(self, rate: float, iteration: int) -> None:
-        """Update this rank's parts."""
+        """Update this rank's parts; the root also what no gradient changes, whose histories some rules change."""
         replica = self.replica
         squares = self._sum_of_squares() if replica.updater.param.clip_gradients >= 0 else None
         found = replica.updater.check([self._own(bucket) for bucket in self.buckets.all])
         if found is not None and replica.communicator.n_ranks > 1:
             replica.communicator.allreduce(found)  # every rank leaves its part out, or none does
+        places = [self._own(bucket) for bucket in self.buckets.all]
+        places += self.buckets.still if replica.communicator.rank == ROOT else []
         with replica.timers("update"):
-            for bucket in self.buckets.all:
-                replica.updater.update(rate, iteration, replica.communicator.n_ranks, self._own(bucket), squares)
+            for place in places:
+                replica.updater.update(rate, iteration, replica.communicator.n_ranks, place, squares)
         self.parameters.are_stale = True
 
     def histories(self) -> list[np.ndarray]:

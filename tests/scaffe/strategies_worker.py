@@ -40,6 +40,7 @@ layer { name: "l2" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: "l
 """
 SOLVER = """base_lr: 0.05 momentum: 0.9 weight_decay: 0.001 lr_policy: "inv" gamma: 0.01 power: 0.75 max_iter: 50
 iter_size: 2 clip_gradients: 3 random_seed: 7 snapshot_prefix: "none" """
+RULE = 'momentum: 0 type: "AdaGrad" snapshot_diff: true'
 ROOTED = [("sc-b", 0), *((name, bucket) for name in ("sc-ob", "sc-ob-naive", "sc-obr") for bucket in (0, 500))]
 RUNS = [(strategy, algorithm, bucket) for algorithm in ("C", "CB-2") for strategy, bucket in ROOTED] + [
     ("sc-b", "mpi", 0), ("sc-rs", "auto", 0), ("sc-rs", "auto", "auto"), ("sc-rs", "R", 600),
@@ -47,16 +48,19 @@ RUNS = [(strategy, algorithm, bucket) for algorithm in ("C", "CB-2") for strateg
     *((strategy, "C:bf16", 500) for strategy in ("sc-b", "sc-ob", "sc-obr")), ("sc-rs", "R:fp16", 500)]
 
 
-def train(communicator, strategy, algorithm, bucket):
-    """Returns the parameters, then the histories, of rank 0's snapshot."""
-    param = text_format.Parse(SOLVER, caffe_pb2.SolverParameter())
+RULED = [("sc-b", "C", 0, RULE), ("sc-rs", "R", 600, RULE)]
+
+
+def train(communicator, strategy, algorithm, bucket, rule=""):
+    """Returns the parameters, the histories and the last steps of rank 0's snapshot."""
+    param = text_format.Merge(rule, text_format.Parse(SOLVER, caffe_pb2.SolverParameter()))
     text_format.Parse(NET, param.net_param)
     reduce, _, wire = algorithm.partition(":")
     options = Namespace(strategy=strategy, reduce=reduce, wire=wire, bucket=str(bucket), scal="strong", threads=1,
                         readers=1, level=0, stage="", gpu="", allow_nan=False, skip_bad_records=0)
     solver = build_solver(communicator, param, options)
     solver.solve()
-    return solver.net.params.data.copy(), np.concatenate(solver.strategy.histories())
+    return solver.net.params.data.copy(), np.concatenate(solver.strategy.histories()), solver.net.params.diff.copy()
 
 
 def main():
@@ -64,12 +68,13 @@ def main():
     install_excepthook(communicator)
     log.silence(True)
     results = []
-    for strategy, algorithm, bucket in RUNS:
-        weights, histories = train(communicator, strategy, algorithm, bucket)
+    for run in RUNS + RULED:
+        weights, histories, steps = train(communicator, *run)
         everywhere = communicator.allgather_objects(hashlib.sha256(weights.tobytes()).hexdigest())
-        results.append({"run": [strategy, algorithm, bucket], "same": len(set(everywhere)) == 1,
+        results.append({"run": run, "same": len(set(everywhere)) == 1,
                         "hash": everywhere[0] + hashlib.sha256(histories.tobytes()).hexdigest(),
-                        "weights": weights[:2000].tolist()})
+                        "weights": weights[:2000].tolist(), "histories": histories[:2000].tolist(),
+                        "steps": steps[:2000].tolist()})
     if communicator.rank == 0:
         json.dump(results, sys.stdout)
 

@@ -57,6 +57,8 @@ def run(communicator: Communicator, options: argparse.Namespace, buffers: HostBu
     kind = "overlap, %" if options.overlap else "slowest rank, us"
     say(report.heading(f"{options.case}: {communicator.n_ranks} ranks, {communicator.topology.shape}, "
                        f"{options.dtype}, {options.memory} memory on {options.device}, {kind}", titles, options.full))
+    for text in buffers.about(communicator).values():
+        say(f"# {text}")
     rows: list[dict[str, Any]] = []
     for n_bytes in flags.sizes(options.message_size, np.dtype(options.dtype).itemsize, options.step):
         text, new_rows = _one_size(communicator, options, columns, n_bytes, buffers)

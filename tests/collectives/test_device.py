@@ -13,8 +13,11 @@ import pytest
 from collectives import CommError, Communicator, device
 from collectives.cuda import aware, nccl
 from collectives.cuda.choice import choose
+from collectives.cuda.lane import Lane
 from collectives.cuda.lineup import Lineup, wait_until
+from collectives.cuda.messages import Lineups, Slot, StagedSend
 from collectives.cuda.node import gathered, share
+from collectives.cuda.span import Span
 from collectives.planners import COLLECTIVES
 from collectives.selection import Choice, Entry, Key, Table
 from collectives.shared.schedule import segments
@@ -268,3 +271,56 @@ def test_the_gpu_benchmark_runs(tmp_path):
         (way, n_bytes) for way in ("ipc", "staged") for n_bytes in (4096, 8192)]
     assert "aware   the MPI does not take device memory" in done.stdout
     assert "NCCL cannot be loaded" in done.stdout
+
+
+# -- staged messages, without MPI
+
+
+class Sent:
+    """A persistent request that leaves when the test says so."""
+
+    def __init__(self):
+        self.n_started, self.has_left = 0, True
+
+    def Start(self):
+        self.n_started, self.has_left = self.n_started + 1, False
+
+    def Test(self):
+        return self.has_left
+
+
+@pretend.needs_compiler
+def test_the_next_chunk_is_copied_to_the_host_while_the_one_before_leaves(cp, monkeypatch):
+    monkeypatch.setattr(pretend.settings, "looks", 0)  # the device comes where it is asked for
+    lane, chunk = Lane(), 1024
+    lineups, memory = Lineups(lane, patient=False), cp.zeros(3 * chunk, np.uint8)
+    parts = [Span(memory.data.ptr + n * chunk, chunk, memory.dtype) for n in range(3)]
+    pinned = [device.pinned(chunk) for _ in range(2)]
+    slots = [Slot(Span(buffer.ctypes.data, chunk, buffer.dtype, is_pinned=True)) for buffer in pinned]
+    requests = [Sent() for _ in parts]
+    sends = [StagedSend(lineups, 1, request, part, slots[n % 2])
+             for n, (request, part) in enumerate(zip(requests, parts))]
+    for _ in range(2):  # the same messages twice in a row
+        with pretend.deferring():
+            for n in range(3):
+                memory[n * chunk : (n + 1) * chunk] = n + 1
+            lane.begin(device.Point.now())
+            for send in sends:
+                send.Start()
+            for _ in range(3):
+                lineups.progress()
+            n_started = requests[0].n_started
+            assert [request.n_started for request in requests] == [n_started, n_started, n_started - 1]
+            assert [buffer[0] for buffer in pinned] == [1, 2]  # both are on the host, though neither has left
+            requests[1].has_left = True
+            lineups.progress()
+            assert requests[2].n_started < n_started  # it waits for the buffer that the first one has
+            requests[0].has_left = True
+            for _ in range(2):
+                lineups.progress()
+            assert pinned[0][0] == 3
+            assert requests[2].n_started == n_started
+            requests[2].has_left = True
+            for send in sends:
+                send.Wait()
+            lane.leave()

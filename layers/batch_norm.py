@@ -24,6 +24,8 @@ class BatchNorm(Layer):
         LayerError: a learning rate given for the statistics, or a bottom of other channels than at first.
     """
 
+    recordable = True
+
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Declare the statistics, which no learning rate touches."""
         p = self.param.batch_norm_param

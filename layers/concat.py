@@ -23,6 +23,7 @@ class Concat(Layer):
         LayerError: bottoms that differ elsewhere than along the axis, or both axis and concat_dim given.
     """
 
+    recordable = True
     n_bottoms = (1, None)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

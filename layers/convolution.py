@@ -21,6 +21,7 @@ from layers.windows import conv_window
 class _Windowed(Layer):
     """What both share: parameters, several bottoms with one set of weights, ReLU computed in the same pass."""
 
+    recordable = True
     n_bottoms = (1, None)
     n_tops = (1, None)
     equal_counts = True

@@ -24,6 +24,8 @@ class Dropout(Neuron):
         LayerError: a ratio outside (0, 1).
     """
 
+    recordable = True
+
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the ratio."""
         ratio = np.float32(self.param.dropout_param.dropout_ratio)

@@ -25,6 +25,7 @@ class Eltwise(Layer):
         LayerError: bottoms of unlike shapes, coefficients for other than SUM or not one a bottom.
     """
 
+    recordable = True
     n_bottoms = (2, None)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

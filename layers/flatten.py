@@ -19,6 +19,7 @@ class Flatten(Layer):
         LayerError: axes that the bottom lacks or that are the wrong way round; in place.
     """
 
+    recordable = True
     shares_data = shares_diff = True
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

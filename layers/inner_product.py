@@ -23,6 +23,8 @@ class InnerProduct(Layer):
         LayerError: no num_output, an axis that the bottom lacks, or a bottom of another K than the weights.
     """
 
+    recordable = True
+
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Declare weights and bias."""
         p = self.param.inner_product_param

@@ -22,6 +22,8 @@ class Lrn(Layer):
         LayerError: an even local_size, a bottom that is not four axes, or in place.
     """
 
+    recordable = True
+
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Check the window."""
         if self.param.lrn_param.local_size % 2 == 0:

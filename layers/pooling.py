@@ -27,6 +27,7 @@ class Pooling(Layer):
         LayerError: a window missing, given twice, or one that does not fit; a bottom that is not four axes.
     """
 
+    recordable = True
     n_tops = (1, 2)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -18,6 +18,8 @@ class ReLU(Neuron):
     Its gradient needs only the sign of x, which y keeps where the slope is not negative.
     """
 
+    recordable = True
+
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the slope; a negative one makes the layer keep x when in place."""
         self._slope = float(self.param.relu_param.negative_slope)

@@ -17,6 +17,7 @@ COPY, INFER = 0, -1  # meanings of the dimensions 0 and -1
 class Reshape(Layer):
     """The bottom's elements in Caffe's order under a new shape; no copy where storage orders allow it."""
 
+    recordable = True
     shares_data = shares_diff = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

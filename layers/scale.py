@@ -16,6 +16,7 @@ from layers.rows import Rows
 class _Affine(Layer):
     """y = x · scale + bias; each of the two learned, given as a second bottom, or absent. In place or not."""
 
+    recordable = True
     n_bottoms = (1, 2)
     _axis: int  # set by setup: the first axis that scale and bias cover
     _scale: Blob | None = None

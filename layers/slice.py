@@ -17,6 +17,7 @@ from layers.layer import Layer, layer_types
 class Slice(Layer):
     """Each top is a run of the bottom along ``axis``: equal parts, or parts that begin at the slice points."""
 
+    recordable = True
     n_tops = (1, None)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -16,6 +16,8 @@ from layers.rows import Rows
 class Softmax(Layer):
     """y = exp(x) / sum of exp(x) along ``axis`` (1 by default), any shape."""
 
+    recordable = True
+
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Top as the bottom. Raises LayerError for an axis that the bottom lacks."""
         axis = check_axis(bottom[0], self.param.softmax_param.axis)
@@ -50,6 +52,7 @@ class SoftmaxWithLoss(LossLayer):
         LayerError: a label that is no class, labels that are not one a position.
     """
 
+    recordable = True
     n_tops = (1, 2)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -15,6 +15,7 @@ from layers.layer import Layer, layer_types
 class Split(Layer):
     """Every top is the bottom, without a copy; the bottom's gradient is the sum of the tops'."""
 
+    recordable = True
     n_tops = (1, None)
     shares_data = True
 

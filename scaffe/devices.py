@@ -14,6 +14,7 @@ from scaffe.errors import UserError
 from scaffe.flags import Flags
 from scaffe.log import warning
 
+_streams: list[Any] = []  # kept: a stream ends with its object
 PRECISIONS = ("fp32", "bf16", "fp16")
 ON_OFF = ("on", "off")
 
@@ -91,6 +92,7 @@ def _gpu(compute: Compute) -> Any:
     except LayerError as error:
         raise UserError(f"-gpu {compute.gpus}: {error}") from error
     cuda.configure(compute.tf32)
+    _streams.append(device.stream().use())  # a stream of its own can be recorded
     return cuda
 
 

@@ -16,6 +16,7 @@ from scaffe.errors import UserError
 from scaffe.log import info
 from scaffe.lr_policies import learning_rate
 from scaffe.net import Net
+from scaffe.recorded import Recorded
 from scaffe.strategies import Replica, Strategy, choose_strategy, strategies
 from scaffe.timers import Timers
 from scaffe.updater import Updater
@@ -96,6 +97,8 @@ class Solver:
             raise UserError(error.args[0]) from error
         made = kind(Replica(self.net, self.updater, self.communicator, self.timers, self.param.iter_size,
                             method.algorithm, method.options))
+        if self.net.context.kernels.RECORDS:
+            made.passes = Recorded(self.net, made.seams, several_passes=self.param.iter_size > 1)
         if self.communicator.n_ranks > 1:  # one rank pays for no seam between layers
             self.net.before_forward.append(made.before_forward)
             self.net.after_backward.append(made.after_backward)

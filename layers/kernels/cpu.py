@@ -11,10 +11,10 @@ from layers.kernels.onednn.library import OnednnError, library, reason
 from layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
 from layers.kernels.updates import UpdatePlan, clip_factor
 
-__all__ = ["CHECK_EVERY", "PLACE", "REUSES_ACTIVATIONS", "batch_norm", "clip_factor", "convolution", "deconvolution",
-           "describe", "dropout", "inner_product", "lrn", "on_host", "pooling", "scalar", "set_threads",
-           "softmax_loss", "staging", "synchronize", "to_device", "to_host", "uniform", "update_plan", "xp",
-           "zeros"]
+__all__ = ["CHECK_EVERY", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "batch_norm", "clip_factor", "convolution",
+           "deconvolution", "describe", "dropout", "inner_product", "lrn", "on_host", "pooling", "scalar",
+           "set_threads", "softmax_loss", "staging", "synchronize", "to_device", "to_host", "uniform", "update_plan",
+           "xp", "zeros"]
 
 describe = reason
 xp = np
@@ -23,6 +23,7 @@ scalar = float
 update_plan = UpdatePlan
 PLACE = "host"  # where buffers that ranks share are taken from
 REUSES_ACTIVATIONS = False  # memory is plenty, and people look at blobs
+RECORDS = False  # passes run layer by layer: a call costs little here
 CHECK_EVERY = 1  # iterations between two looks at the loss: a look costs nothing here
 _limits: list[Any] = []  # keeps the thread limits in force
 

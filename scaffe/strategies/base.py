@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +57,12 @@ class Strategy:
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.is_last_pass = True  # gradients are complete after this pass (iter_size)
+        self.passes: Any = replica.net  # runs forward and backward: the net, or recordings of it
+
+    @property
+    def seams(self) -> Collection[int]:
+        """Layers before whose forward or after whose backward this strategy acts: between them all may be one piece."""
+        return range(len(self.replica.net.nodes))
 
     def begin(self) -> None:
         """Once, before the first iteration."""
@@ -93,8 +100,8 @@ class Strategy:
         for i in range(replica.iter_size):
             self.is_last_pass = i == replica.iter_size - 1
             with replica.timers.forward(replica.net):
-                loss += replica.net.forward()
+                loss += self.passes.forward()
             with replica.timers("backward"):
-                replica.net.backward()
+                self.passes.backward()
         self.gradients_ready()
         return loss / replica.iter_size

@@ -59,6 +59,7 @@ class Broadcasts(whole.Broadcast):
     def __init__(self, replica: Replica, buckets: Buckets) -> None:
         super().__init__(replica, buckets)
         self._pending = Pending(replica, self.kind)
+        self.seams = buckets.by_first_layer.keys()
 
     def post(self) -> None:
         """Post every bucket, in the order that forward needs them, if parameters have changed."""
@@ -99,6 +100,7 @@ class Reductions(Gradients):
     def __init__(self, replica: Replica, buckets: Buckets) -> None:
         self.replica, self.buckets = replica, buckets
         self._pending = Pending(replica, "reduce")
+        self.seams = buckets.by_first_layer.keys()
 
     def completed(self, layer_index: int) -> None:
         """Hand a bucket that is complete to the helper thread."""

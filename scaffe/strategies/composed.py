@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import ClassVar
 
 from scaffe.strategies.base import Replica, Strategy
@@ -27,6 +28,11 @@ class Composed(Strategy):
         if replica.communicator.n_ranks > 1:
             self.parameters = self.parameters_kind(replica, self.buckets)  # type: ignore[call-arg]
             self.gradients = self.gradients_kind(replica, self.buckets)  # type: ignore[call-arg]
+
+    @property
+    def seams(self) -> Collection[int]:
+        """See Strategy."""
+        return {*self.parameters.seams, *self.gradients.seams}
 
     def begin(self) -> None:
         """See Strategy."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from scaffe.buckets import Bucket, auto_bucket_bytes, plan_buckets, travelling
 from scaffe.strategies.base import Replica
@@ -18,6 +18,7 @@ class Parameters:
     """
 
     are_stale = False
+    seams: Collection[int] = ()  # layers before whose forward it acts
 
     def begin(self) -> None:
         """Every rank begins with the root's, initial or restored."""
@@ -34,6 +35,8 @@ class Parameters:
 
 class Gradients:
     """How the ranks' gradients are summed. On one rank they are: this class does nothing."""
+
+    seams: Collection[int] = ()  # layers after whose backward it acts
 
     def completed(self, layer_index: int) -> None:
         """Backward has computed the last of this layer's."""

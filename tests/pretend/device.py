@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -224,7 +225,8 @@ def cuda_module(runtime: ModuleType, cublas: ModuleType) -> ModuleType:
         "MemoryPointer": memory.MemoryPointer, "UnownedMemory": memory.UnownedMemory, "alloc": memory.alloc,
         "alloc_pinned_memory": memory.alloc_pinned_memory, "PinnedMemoryPointer": memory.PinnedMemoryPointer,
         "is_available": lambda: Settings.n_devices > 0, "get_device_id": lambda: 0, "get_cublas_handle": lambda: 1,
-        "MemoryPool": Pool, "set_allocator": lambda allocator=None: None})
+        "MemoryPool": Pool, "set_allocator": lambda allocator=None: None,
+        "using_allocator": lambda allocator=None: nullcontext()})  # captured work keeps what it took
     device = ModuleType("cupy.cuda.device")
     device.__dict__.update({"get_cublas_handle": lambda: 1, "Device": Device,
                             "get_compute_capability": lambda: Device.compute_capability})

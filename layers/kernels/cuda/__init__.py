@@ -13,14 +13,15 @@ import numpy as np
 
 from layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
 
-__all__ = ["CHECK_EVERY", "PLACE", "REUSES_ACTIVATIONS", "batch_norm", "clip_factor", "configure", "convolution",
-           "deconvolution", "describe", "dropout", "inner_product", "lrn", "on_host", "pooling", "scalar",
-           "set_threads", "softmax_loss", "staging", "synchronize", "to_device", "to_host", "uniform",
-           "update_plan", "zeros"]
+__all__ = ["CHECK_EVERY", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "batch_norm", "clip_factor", "configure",
+           "convolution", "deconvolution", "describe", "dropout", "inner_product", "lrn", "on_host", "pooling",
+           "record", "scalar", "set_threads", "softmax_loss", "staging", "synchronize", "to_device", "to_host",
+           "uniform", "update_plan", "zeros"]
 
 PLACE = "device"  # where buffers that ranks share are taken from
 
 REUSES_ACTIVATIONS = True  # memory is scarce: commands that train keep activations in an arena
+RECORDS = True  # stretches of layers become CUDA graphs
 CHECK_EVERY = 20  # iterations between two looks at the loss: a look makes the host wait for the device
 
 
@@ -102,6 +103,13 @@ def staging(next_batch: Any) -> Any:
     from layers.kernels.cuda.staging import Staging
 
     return Staging(next_batch)
+
+
+def record(run: Any) -> Any:
+    """What ``run`` queues, as a CUDA graph: call it to launch that again. Raises what cannot be captured."""
+    from layers.kernels.cuda.recording import Recording
+
+    return Recording(run)
 
 
 def scalar(number: Any) -> Any:

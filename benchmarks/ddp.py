@@ -1,10 +1,11 @@
 """Images per second of training on several ranks, beside PyTorch's DistributedDataParallel over gloo.
 
-    python benchmarks/ddp.py --peer PYTHON_WITH_TORCH [--ranks N] [--rounds N] [--ours STRATEGY:REDUCE,...] [NET ...]
+    python benchmarks/ddp.py [--peer PYTHON_WITH_TORCH] [--ranks N] [--rounds N] [--ours STRATEGY:REDUCE,...] [NET ...]
 
 One thread a rank; every rank trains on its share of one global batch that lies in memory. First both sides train a few
 steps from the same weights and must reach the same loss. Then they take turns, each way of ours and of PyTorch's; while
-one side runs the other sleeps. Ratios are of median step times, to PyTorch as it comes and to its fastest way.
+one side runs the other sleeps. Ratios are of median step times, to PyTorch as it comes and to its fastest way; without
+a peer, to the first way of ours.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).
 from compute import Ours  # noqa: E402
 from nets.architectures import BATCHES  # noqa: E402
 
-from scaffe.setup import load_kernels  # noqa: E402
+from scaffe.devices import load_kernels  # noqa: E402
 
 PEERS = Path(__file__).parent / "peers"
 OURS = "sc-b:auto,sc-ob:auto,sc-obr:auto,sc-rs:auto,sc-b:mpi"
@@ -85,10 +86,11 @@ def race(name: str, args: argparse.Namespace, folder: Path) -> list[str]:
     mpirun = os.environ.get("MPIRUN") or str(Path(sys.executable).parent / "mpirun")
     ours = Side([mpirun, "-np", ranks, sys.executable, str(PEERS / "ddp_ours.py"), name, str(folder / f"{name}.npz")],
                 folder / f"{name}.ours", args.ranks)
-    theirs = Side([args.peer, str(PEERS / "ddp_torch.py"), name, str(folder / f"{name}.npz"), ranks],
+    theirs = args.peer and Side([args.peer, str(PEERS / "ddp_torch.py"), name, str(folder / f"{name}.npz"), ranks],
                   folder / f"{name}.theirs", args.ranks)
-    ways = [(ours, how) for how in args.ours.split(",")] + [(theirs, how) for how in THEIRS]
-    verify(ours, theirs, ways[0][1])
+    ways = [(ours, how) for how in args.ours.split(",")] + [(theirs, how) for how in (THEIRS if args.peer else ())]
+    if args.peer:
+        verify(ours, theirs, ways[0][1])
     seconds: dict[str, list[float]] = {how: [] for _, how in ways}
     steps = {how: max(round(ROUND_SECONDS * 3 / side.ask(how, 3)["seconds"]), 1)
              for side, how in [*ways, *ways]}  # the second time is warm
@@ -96,13 +98,15 @@ def race(name: str, args: argparse.Namespace, folder: Path) -> list[str]:
         for side, how in ways:
             seconds[how].append(side.ask(how, steps[how])["seconds"] / steps[how])
     ours.close()
-    theirs.close()
+    if args.peer:
+        theirs.close()
     return _rows(name, batch, {how: median(times) for how, times in seconds.items()})
 
 
 def _rows(name: str, batch: int, seconds: dict[str, float]) -> list[str]:
-    best = min(seconds[how] for how in THEIRS)
-    return [f"{name:14s} {batch:5d}  {how:22s} {batch / s:10.0f} {s * 1e3:8.2f} {seconds['plain'] / s:8.2f} "
+    plain = seconds.get(THEIRS[0], next(iter(seconds.values())))
+    best = min([seconds[how] for how in THEIRS if how in seconds] or [plain])
+    return [f"{name:14s} {batch:5d}  {how:22s} {batch / s:10.0f} {s * 1e3:8.2f} {plain / s:8.2f} "
             f"{best / s:8.2f}" for how, s in seconds.items()]
 
 
@@ -110,7 +114,7 @@ def main() -> None:
     """Print a table of the nets asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("nets", nargs="*", metavar="NET", help="LeNet and cifar10_quick if none is named")
-    parser.add_argument("--peer", required=True, help="a Python that has torch")
+    parser.add_argument("--peer", default="", help="a Python that has torch")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--ours", default=OURS, help="STRATEGY:REDUCE[:BUCKET],...")

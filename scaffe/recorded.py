@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 from layers.layer import Layer
@@ -49,7 +50,7 @@ class Recorded:
         loss: Any = 0.0
         for first, last, can in self._runs:
             self._call(self._net.before_forward, range(first, last + 1))
-            part = self._run("forward", first, can, lambda a=first, b=last: self._bare_forward(a, b))
+            part = self._run("forward", first, can, partial(self._bare_forward, first, last))
             self._call(self._net.after_forward, range(first, last + 1))
             loss = loss + part  # a new number: a recording's own is written again
         return loss
@@ -59,7 +60,7 @@ class Recorded:
         for first, last, can in reversed(self._runs):
             down = range(last, first - 1, -1)
             self._call(self._net.before_backward, down)
-            self._run("backward", first, can and not self._several, lambda a=first, b=last: self._bare_backward(b, a))
+            self._run("backward", first, can and not self._several, partial(self._bare_backward, last, first))
             self._claim(first, last)
             self._call(self._net.after_backward, down)
         self._n_passes += 1

@@ -1,11 +1,16 @@
 """What a run decides by itself: its strategy and its buckets."""
 
+from types import SimpleNamespace
+
 import pytest
 
+import scaffe as caffe
 from collectives.selection import Choice, Entry, Key
 from collectives.topology import Topology
-from scaffe.buckets import auto_bucket_bytes, plan_buckets
+from scaffe.buckets import auto_bucket_bytes, plan_buckets, travelling
 from scaffe.strategies import choose_strategy, strategies
+from tests.scaffe.runs import write_solver
+from tests.scaffe.test_timeline import NET
 
 
 @pytest.mark.parametrize("ranks_per_node, n_ranks, expected", [
@@ -31,3 +36,17 @@ def test_buckets_are_runs_of_whole_layers():
     found = [(b.first_layer, b.last_layer, b.place.start, b.place.stop) for b in plan_buckets(places, 4, 200)]
     assert found == [(0, 2, 0, 48), (3, 5, 64, 112), (7, 7, 112, 2000)]
     assert len(plan_buckets(places, 4, 0)) == 5
+
+
+def test_frozen_layers_do_not_travel():
+    """Layer 1 has no rate at all; layer 2's bias has none, but travels with its weights."""
+    params = [(0, 1.0, 0, 10), (1, 0.0, 16, 20), (1, 0.0, 32, 33), (2, 1.0, 48, 80), (2, 0.0, 80, 81)]
+    flat = SimpleNamespace(params=[SimpleNamespace(layer_index=layer, lr_mult=rate) for layer, rate, _, _ in params],
+                           slices=[slice(start, stop) for _, _, start, stop in params], n_elems=96)
+    assert travelling(flat) == ([(0, slice(0, 16)), (2, slice(48, 96))], [slice(16, 32), slice(32, 48)])
+
+
+def test_one_rank_pays_for_no_seam(tmp_path):
+    solver = caffe.get_solver(str(write_solver(tmp_path, NET, test_iter=None, test_interval=None)))
+    net = solver.net._net  # the net behind pycaffe's
+    assert net.before_forward == net.after_backward == []

@@ -24,11 +24,12 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: 
 """
 
 
-@pytest.mark.parametrize("strategy, kinds", [("sc-obr", {"broadcast", "reduce"}), ("sc-rs", {"gather", "reduce"})])
-def test_trace_of_two_ranks(tmp_path, strategy, kinds):
+@pytest.mark.parametrize("strategy, more, kinds", [
+    ("sc-obr", ("-wire", "bf16", "-reduce", "C"), {"broadcast", "reduce"}), ("sc-rs", (), {"gather", "reduce"})])
+def test_trace_of_two_ranks(tmp_path, strategy, more, kinds):
     solver = write_solver(tmp_path, NET, max_iter=5, test_iter=None, test_interval=None)
     done = run(tmp_path, "train", "-solver", str(solver), "-strategy", strategy, "-bucket", "0", "-timeline",
-               "trace.json", n_ranks=2)
+               "trace.json", *more, n_ranks=2)
     assert done.returncode == 0, done.stderr
     share = re.search(r"Communication: \d+\.\d+ s, (\d+\.\d)% of it hidden", done.stderr)
     assert share and 0 <= float(share[1]) <= 100

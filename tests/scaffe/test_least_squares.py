@@ -1,4 +1,7 @@
-"""Every solver on linear regression, on 1, 2 and 4 ranks, against its formulas in closed form: histories and all."""
+"""Every solver on linear regression, on 1, 2 and 4 ranks, against its formulas in closed form: histories and all.
+
+The same jobs train a net of nearly every layer, which must come out as it does in one process.
+"""
 
 import subprocess
 import sys
@@ -9,9 +12,11 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
+import scaffe as caffe
 from scaffe.files import read_model, read_state
 from scaffe.proto import caffe_pb2
 from tests.reference.update_rules import least_squares
+from tests.scaffe import many_layers
 from tests.scaffe.runs import MPIRUN, ROOT
 
 N_ROWS, BATCH, N_STEPS = 60, 12, 9  # rows come round again in the sixth step
@@ -57,6 +62,7 @@ def trained(request, tmp_path_factory):
     (folder / "net.prototxt").write_text(NET)
     for name, text in CASES.items():
         (folder / f"solver_{name}.prototxt").write_text(f'{text} snapshot_prefix: "{name}"')
+    write_many_layers(folder)
     done = subprocess.run([MPIRUN, "-np", str(request.param), "-x", f"PYTHONPATH={ROOT}", sys.executable,
                            str(Path(__file__).with_name("least_squares_worker.py")), str(folder)],
                           cwd=folder, capture_output=True, text=True, timeout=100)
@@ -80,6 +86,40 @@ def test_solver_follows_the_closed_form(trained, case):
         close(weights[index], w)
         for k in range(n_histories):
             close(state.history[2 * k + index], histories[k])
+
+
+def write_many_layers(folder: Path) -> None:
+    """The net of many layers, its solver and its data."""
+    with h5py.File(folder / "records.h5", "w") as file:
+        for name, array in many_layers.records().items():
+            file[name] = array.astype(np.float32)
+    (folder / "records.txt").write_text("records.h5\n")
+    (folder / "many.prototxt").write_text(many_layers.net())
+    (folder / "solver_many.prototxt").write_text(many_layers.SOLVER)
+
+
+@pytest.fixture(scope="module")
+def many_in_one_process(tmp_path_factory):
+    """Weights before and after, trained here."""
+    folder = tmp_path_factory.mktemp("many")
+    write_many_layers(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        solver = caffe.get_solver("solver_many.prototxt")
+        before = {name: [blob.data.copy() for blob in blobs] for name, blobs in solver.net.params.items()}
+        solver.solve()
+        return before, {name: [blob.data.copy() for blob in blobs] for name, blobs in solver.net.params.items()}
+
+
+def test_every_layer_on_any_number_of_ranks(trained, many_in_one_process):
+    before, after = many_in_one_process
+    model = read_model(trained / f"many_iter_{many_layers.N_STEPS}.caffemodel")
+    found = {name: arrays for name, _, arrays in model if arrays}
+    assert found.keys() == after.keys()
+    for name, arrays in after.items():
+        for first, last, array in zip(before[name], arrays, found[name], strict=True):
+            assert np.abs(last - first).max() > 1e-5, f"{name} learned nothing"
+            np.testing.assert_allclose(array, last, rtol=1e-3, atol=2e-5, err_msg=name)
 
 
 def close(found: np.ndarray, wanted: np.ndarray) -> None:

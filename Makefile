@@ -11,7 +11,7 @@ MNIST  := examples/fashion_mnist
 include mpi.env
 export $(shell sed -n 's/^\([A-Z_a-z]*\)=.*/\1/p' mpi.env)
 
-.PHONY: venv train test test-mpich lint types clean
+.PHONY: venv train test test-mpich test-slurm lint types clean
 venv: $(VENV)/ready
 
 $(VENV)/ready: pyproject.toml
@@ -28,7 +28,7 @@ $(MNIST)/%_lmdb: | venv
 	$(PY) -m scaffe convert_mnist $(MNIST) $* $@
 
 test: venv
-	MPIRUN='$(MPIRUN)' $(PY) -m pytest tests
+	MPIRUN='$(MPIRUN)' $(PY) -m pytest tests --ignore=tests/slurm
 
 # The collectives' MPI tests once more under MPICH, which needs an environment of its own: both MPIs' wheels have mpirun.
 test-mpich: venv .venv-mpich/ready
@@ -40,6 +40,10 @@ test-mpich: venv .venv-mpich/ready
 	.venv-mpich/bin/python -m pip install --quiet --upgrade pip
 	.venv-mpich/bin/python -m pip install --quiet --editable '.[dev]' 'mpich>=5.0'
 	touch $@
+
+# The job files on a real SLURM, which is started on this machine; as root, installed where it is not.
+test-slurm: venv
+	tests/slurm/run.sh $(PY) -m pytest tests/slurm
 
 lint: venv
 	$(PY) -m ruff check .

@@ -140,7 +140,8 @@ class Cluster:
         for name, port in zip(self._nodes, ports[1:]):
             (self.folder / f"spool-{name}").mkdir()
             (self.folder / f"tmp-{name}").mkdir()
-            text += (f"NodeName={name} NodeHostname={name if self._can_name_hosts else host} NodeAddr=127.0.0.1 Port={port} CPUs={self._n_cpus} "
+            node_host = name if self._can_name_hosts else host
+            text += (f"NodeName={name} NodeHostname={node_host} NodeAddr=127.0.0.1 Port={port} CPUs={self._n_cpus} "
                      f"Gres=gpu:{len(GPUS)} State=UNKNOWN\n")
         (self.folder / "slurm.conf").write_text(text)
         (self.folder / "gres.conf").write_text("".join(f"Name=gpu File={path}\n" for path in GPUS))

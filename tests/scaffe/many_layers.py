@@ -8,7 +8,8 @@ N_RECORDS, BATCH, N_STEPS = 36, 12, 4
 FILLED = 'weight_filler { type: "gaussian" std: 0.4 } bias_filler { type: "uniform" min: -0.2 max: 0.2 }'
 FILLER = 'filler { type: "uniform" min: 0.5 max: 1.5 }'
 LAYERS = [  # type, bottoms, tops, options
-    ("HDF5Data", "", "x label target word sequence", f'hdf5_data_param {{ source: "records.txt" batch_size: {BATCH} }}'),
+    ("HDF5Data", "", "x label target word sequence",
+     f'hdf5_data_param {{ source: "records.txt" batch_size: {BATCH} }}'),
     ("Convolution", "x", "c1", f"convolution_param {{ num_output: 4 kernel_size: 3 pad: 1 group: 1 {FILLED} }}"),
     ("PReLU", "c1", "c1", f"prelu_param {{ {FILLER} }}"),
     ("LRN", "c1", "n1", "lrn_param { local_size: 3 alpha: 0.5 }"),

@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 from scaffe import graph
-from scaffe.files import write_text
-from scaffe.flags import Flags
+from scaffe.upgrade_text import upgrade_text
 
 
 def main(argv: list[str]) -> int:
     """``upgrade_net_proto_text OLD NEW``. Returns the exit code."""
-    flags = Flags("upgrade_net_proto_text", __doc__ or "")
-    flags.add_argument("old", help="a net's prototxt")
-    flags.add_argument("new", help="the file to write")
-    options = flags.parse_args(argv)
-    net = graph.read_net(options.old)
-    new = graph.upgraded(net, options.old)
-    if new == net:
-        print(f"{options.old} is in today's form already")
-    write_text(options.new, new)
-    print(f"Wrote upgraded NetParameter text proto to {options.new}")
-    return 0
+    return upgrade_text("upgrade_net_proto_text", __doc__ or "", graph.read_net, argv)

@@ -249,9 +249,10 @@ class Communicator:
         source = place.flat(array, how.get("op", "sum"))
         flat = source if out is None else _like(source, places.of(out).flat(out, how.get("op", "sum")))
         job = self._choosers[place.name](flat, collective, algorithm, chunk_bytes, how)
-        if source is not flat and (job.algorithm not in LIBRARIES or self._ranks is None):
+        if source is not flat and self._ranks is None:
             place.copy(flat, source)
-            source = flat
+        elif source is not flat and job.algorithm not in LIBRARIES:
+            source = place.prepared(flat, source)
         return job, flat, source
 
     def _on_host(self, flat: np.ndarray, collective: str, algorithm: str, chunk_bytes: int, how: dict) -> Job:
@@ -277,9 +278,13 @@ class Communicator:
 
     def _submit(self, collective: str, array: Any, out: Any, algorithm: str, chunk_bytes: int, after: Any,
                 **how: Any) -> Request:
-        job = self._job(collective, array, out, algorithm, chunk_bytes, **how)
         label = f"rank {self.rank}: i{collective}"
-        return Request.completed(label) if self._ranks is None else self._ranks.submit(label, *job, after)
+        if self._ranks is None:
+            point = places.of(array).point(after)
+            self._job(collective, array, out, algorithm, chunk_bytes, **how)
+            return Request.completed(label, point)
+        job = self._job(collective, array, out, algorithm, chunk_bytes, **how)
+        return self._ranks.submit(label, *job, after)
 
 
 def _like(array: Any, out: Any) -> Any:

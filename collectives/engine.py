@@ -73,7 +73,10 @@ class Engine:
         if algorithm in means.calls:
             with self.watch.for_any(job.collective):
                 means.calls[algorithm].run(job.collective, source, array, job.op, job.root)
-        elif above(algorithm) is None:
+            return
+        if source is not array:
+            means.copy(array, source)
+        if above(algorithm) is None:
             self._run_plan(job, algorithm, array, Group(self._topology, job.root))
         else:
             means.levels.run(job, array, lambda group: self._run_plan(job, algorithm[1:], array, group))

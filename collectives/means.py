@@ -36,6 +36,9 @@ class Means:
     def point(self, after: Any) -> Any:
         """`after`, or the end of the caller's work so far, as `begin` takes it."""
 
+    def copy(self, target: Any, source: Any) -> None:
+        """Between `begin` and `end`: give `target` the values of `source`; host memory has them already."""
+
     def begin(self, after: Any) -> None:
         """A collective begins, which follows `after` in the place's own order; host memory has none."""
 

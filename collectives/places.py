@@ -21,6 +21,12 @@ class Place(Protocol):
     def copy(self, target: Any, source: Any) -> None:
         """Give the flat `target` the values of the flat `source`, in the caller's order."""
 
+    def prepared(self, target: Any, source: Any) -> Any:
+        """Where a collective in `target` finds its values: there already, or in `source`, from where it copies them."""
+
+    def point(self, after: Any) -> Any:
+        """After `after`, in the caller's order, a point for those who wait; None where there is no such order."""
+
     def zeros(self, n_elems: int, dtype: Any) -> Any:
         """A zeroed flat array of this process's own."""
 
@@ -38,6 +44,14 @@ class HostPlace:
     def copy(self, target: np.ndarray, source: np.ndarray) -> None:
         """See Place."""
         np.copyto(target, source)
+
+    def prepared(self, target: np.ndarray, source: np.ndarray) -> np.ndarray:
+        """See Place: there already."""
+        self.copy(target, source)
+        return target
+
+    def point(self, after: Any) -> None:
+        """See Place."""
 
     def zeros(self, n_elems: int, dtype: Any) -> np.ndarray:
         """See Place."""
@@ -61,6 +75,16 @@ class DevicePlace:
     def copy(self, target: Any, source: Any) -> None:
         """See Place. On the current stream."""
         target[...] = source
+
+    def prepared(self, target: Any, source: Any) -> Any:
+        """See Place: in the source, whose values may come only with an event."""
+        return source
+
+    def point(self, after: Any) -> device.Point:
+        """See Place."""
+        if after is not None:
+            device.Point.of(after).hold()
+        return device.Point.now()
 
     def zeros(self, n_elems: int, dtype: Any) -> Any:
         """See Place. Raises CommError without a GPU."""

@@ -56,6 +56,10 @@ class DeviceMeans(Means):
         """See Means."""
         return Point.of(after)
 
+    def copy(self, target: Any, source: Any) -> None:
+        """See Means."""
+        target[...] = source
+
     def begin(self, after: Any) -> None:
         """See Means."""
         self._lane.begin(after)

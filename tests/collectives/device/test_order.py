@@ -108,6 +108,20 @@ def test_a_missing_order_gives_wrong_results(communicator, cp, kind, owner, name
     communicator.barrier()
 
 
+@pytest.mark.parametrize(("communicator", "kind"), [(kind, kind) for kind in ("ipc", "staged", "aware")],
+                         indirect=["communicator"])
+def test_values_for_out_follow_the_event_too(communicator, cp, kind):
+    writer, reader = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
+    rows = reference.inputs(communicator.n_ranks, 700, "float32", "sum")
+    given, out = cp.zeros(700, np.float32), communicator.alloc(700, place="device")
+    cp.cuda.Device().synchronize()
+    with writer:
+        given[...] = cp.asarray(rows[communicator.rank])
+        after = writer.record()
+    communicator.iallreduce(given, algorithm=algorithm(communicator, kind), out=out, after=after).wait(60, reader)
+    assert np.array_equal(out.get(reader), rows.sum(0))
+
+
 @only_pretend
 @pytest.mark.parametrize(("communicator", "kind"), [(kind, kind) for kind in ("ipc", "staged", "aware")],
                          indirect=["communicator"])

@@ -14,8 +14,7 @@ from layers.kernels.cuda.reductions import sum_of_squares
 from layers.kernels.updates import Segment
 
 CHUNK_ELEMS = 1 << 13  # of one parameter, for one block at a time
-CHUNK = np.dtype([("start", np.int64), ("n_elems", np.int32), ("rate", np.float32), ("decay", np.float32),
-                  ("unused", np.int32)])  # as update_rules.cu declares it
+CHUNK = np.dtype([("start", np.int64), ("n_elems", np.int64), ("rate", np.float64), ("decay", np.float64)])
 RULES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")
 
 
@@ -35,7 +34,7 @@ class UpdatePlan:
         if rule.name not in RULES:
             raise LayerError(f"update rule {rule.name} has no GPU kernel; known: {', '.join(RULES)}")
         self._rule = rule
-        chunks = [(start, min(CHUNK_ELEMS, s.stop - start), s.lr_mult, s.decay_mult, 0)
+        chunks = [(start, min(CHUNK_ELEMS, s.stop - start), s.lr_mult, s.decay_mult)
                   for s in segments for start in range(s.start, s.stop, CHUNK_ELEMS)]
         self._n_chunks = len(chunks)
         raw = np.array(chunks, CHUNK).view(np.uint8)

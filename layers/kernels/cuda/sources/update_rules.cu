@@ -4,7 +4,7 @@
 // The buffers come in chunks, one a block at a time, each of one parameter: where it begins, how long it is, and its
 // factors on rate and decay. control, where given: a factor on the gradients, and not 0 to leave everything as it is.
 
-struct Chunk { long long start; int n_elems; float rate, decay; int unused; };
+struct Chunk { long long start, n_elems; double rate, decay; };
 
 #define NUMBERS A rate, A decay, A scale, int l1, int keeps_step, A momentum, A second, A delta
 
@@ -41,13 +41,13 @@ __device__ inline void update(T* w, T* g, T* h, T* h2, S* copy, const Chunk* chu
     for (int b = blockIdx.x; b < n_chunks; b += gridDim.x) {
         Chunk chunk = chunks[b];
         A own_rate = rate * chunk.rate, own_decay = decay * chunk.decay;
-        int head = int((PACK - chunk.start % PACK) % PACK);
-        if (!packed || head > chunk.n_elems) head = chunk.n_elems;
-        int n_packs = (chunk.n_elems - head) / PACK;
+        int n_elems = int(chunk.n_elems), head = int((PACK - chunk.start % PACK) % PACK);
+        if (!packed || head > n_elems) head = n_elems;
+        int n_packs = (n_elems - head) / PACK;
         for (int p = threadIdx.x; p < n_packs; p += blockDim.x)
             step<PACK, TWO>(w, g, h, h2, copy, chunk.start + head + (long long)p * PACK, own_rate, own_decay, scale, l1,
                             keeps_step, formula);
-        for (int e = threadIdx.x; e < chunk.n_elems - n_packs * PACK; e += blockDim.x)
+        for (int e = threadIdx.x; e < n_elems - n_packs * PACK; e += blockDim.x)
             step<1, TWO>(w, g, h, h2, copy, chunk.start + (e < head ? e : e + n_packs * PACK), own_rate, own_decay,
                          scale, l1, keeps_step, formula);
     }

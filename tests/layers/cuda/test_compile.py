@@ -1,0 +1,33 @@
+"""Every GPU source compiles for real cards, from Volta to Blackwell, with NVRTC alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from layers.kernels.cuda.launch import SOURCES, options, source
+from tests.layers.cuda import nvrtc
+
+FAMILIES = sorted(path.stem for path in SOURCES.glob("*.cu"))
+OLDEST, USUAL, LATEST = 70, 90, 100  # other cards between them compile alike
+WHOLE = [(USUAL, "float32"), (USUAL, "bfloat16")]  # to machine code; the others to the portable one, which is faster
+CASES = WHOLE + [(USUAL, "float16"), (USUAL, "float64"), (OLDEST, "bfloat16"), (LATEST, "float32")]
+pytestmark = pytest.mark.skipif(nvrtc.library() is None, reason="no NVRTC (pip install 'scaffe[gpu-check]')")
+
+
+@pytest.mark.parametrize(("architecture", "dtype"), CASES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_compiles(family: str, architecture: int, dtype: str) -> None:
+    known = nvrtc.architectures()
+    if architecture not in known:
+        if architecture != OLDEST:
+            pytest.skip(f"this NVRTC does not know sm_{architecture}")
+        architecture = min(known)
+    import ml_dtypes  # noqa: F401 - NumPy knows bfloat16 by it
+
+    chosen = options(dtype, "float16" if family == "update_rules" else None)
+    kind = "sm" if (architecture, dtype) in WHOLE else "compute"
+    assert not nvrtc.errors(source(family), (*chosen, f"-arch={kind}_{architecture}"))
+
+
+def test_a_mistake_is_found() -> None:
+    assert "undefined" in nvrtc.errors("__global__ void f() { g(); }", ("-std=c++17",))

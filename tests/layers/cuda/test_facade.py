@@ -1,0 +1,59 @@
+"""The two backends offer the same names with the same signatures."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import Any
+
+import pytest
+
+from layers.kernels import cpu
+
+FUNCTIONS = [("elementwise", n) for n in ("relu_forward", "relu_backward", "mask_scale")]
+FUNCTIONS += [("softmax", n) for n in ("softmax_rows", "softmax_rows_back")]
+FUNCTIONS += [("channels", n) for n in ("moments", "normalize", "normalize_back", "scale_rows", "scale_sums")]
+PLANS = {"pooling": "portable_pooling.Pooling pooling_plan.Pooling", "lrn": "lrn.Lrn lrn_plan.Lrn",
+         "convolution": "portable_convolution.Convolution products.Convolution",
+         "cudnn": "portable_convolution.Convolution cudnn_convolution.Convolution",
+         "deconvolution": "deconvolution.Deconvolution deconvolution_plan.Deconvolution",
+         "inner_product": "dense.InnerProduct inner_product_plan.InnerProduct",
+         "softmax_loss": "softmax_loss.SoftmaxLoss softmax_loss_plan.SoftmaxLoss",
+         "batch_norm": "batch_norm.BatchNorm batch_norm_plan.BatchNorm",
+         "dropout": "draws.Dropout draws_plan.Dropout", "uniform": "draws.Uniform draws_plan.Uniform"}
+
+
+def parameters(function: Any) -> list[tuple[str, Any]]:
+    """Names and defaults."""
+    found = inspect.signature(getattr(function, "py_func", function)).parameters.values()
+    return [(p.name, p.default) for p in found]
+
+
+def test_every_name_of_the_cpu(cp: Any) -> None:
+    from layers.kernels import cuda
+
+    for name in cpu.__all__:
+        mine, theirs = getattr(cpu, name), getattr(cuda, name)
+        assert callable(mine) == callable(theirs), name
+        if inspect.isfunction(mine) and inspect.isfunction(theirs) and name not in ("zeros", "describe"):
+            assert [p[0] for p in parameters(theirs)] == [p[0] for p in parameters(mine)], name
+
+
+@pytest.mark.parametrize(("family", "name"), FUNCTIONS)
+def test_functions_have_the_cpus_signatures(cp: Any, family: str, name: str) -> None:
+    from layers.kernels import cuda
+
+    assert getattr(cuda, name) is getattr(importlib.import_module(f"layers.kernels.cuda.{family}"), name)
+    assert parameters(getattr(cuda, name)) == parameters(getattr(cpu, name))
+
+
+@pytest.mark.parametrize("pair", PLANS.values(), ids=PLANS)
+def test_plans_have_the_cpus_methods(pair: str) -> None:
+    classes = []
+    for path, place in zip(pair.split(), ("layers.kernels", "layers.kernels.cuda")):
+        module, name = path.split(".")
+        classes.append(getattr(importlib.import_module(f"{place}.{module}"), name))
+    mine, theirs = classes
+    for name, method in vars(mine).items():
+        if inspect.isfunction(method) and not name.startswith("_"):
+            assert parameters(getattr(theirs, name)) == parameters(method), name

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from data.errors import DataError
 
@@ -61,7 +62,7 @@ def _fill(folder: Path, records: Iterable[tuple[bytes, bytes]]) -> int:
     return n_records
 
 
-def _commit(env, pending: list[tuple[bytes, bytes]]) -> int:
+def _commit(env: Any, pending: list[tuple[bytes, bytes]]) -> int:
     """Write the pending records in one transaction, with a map doubled as often as it takes; empties the list."""
     import lmdb
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from argparse import Namespace
 
 from scaffe.errors import UserError
 from scaffe.flags import Flags
@@ -30,7 +31,7 @@ def main(argv: list[str]) -> int:
     return _extract(options)
 
 
-def _extract(options) -> int:
+def _extract(options: Namespace) -> int:
     from data.layer_feed import Share
     from scaffe.devices import load_kernels
     from scaffe.pycaffe.features import extract_features

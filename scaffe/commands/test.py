@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+from typing import Any
+
 from collectives.communicator import Communicator
 from data.layer_feed import Share
 from scaffe.bad_records import BadRecords
@@ -34,7 +37,7 @@ def main(argv: list[str]) -> int:
     return run_job(lambda communicator: _test(communicator, options))
 
 
-def _test(communicator: Communicator, options) -> int:
+def _test(communicator: Communicator, options: Namespace) -> int:
     compute = Compute.of(options, communicator.node_rank)
     kernels = together(communicator, lambda: load_kernels(threads_per_rank(communicator, options.threads), compute))
     selection = Selection(PHASES["TEST"], options.level, tuple(filter(None, options.stage.split(","))))
@@ -57,7 +60,7 @@ def _test(communicator: Communicator, options) -> int:
     return 0
 
 
-def _load(communicator: Communicator, options, selection: Selection, kernels, bad: BadRecords) -> Net:
+def _load(communicator: Communicator, options: Namespace, selection: Selection, kernels: Any, bad: BadRecords) -> Net:
     share = Share(communicator.rank, communicator.n_ranks, n_test_iterations=options.iterations)
     net = net_from_file(options.model, selection, kernels, share, bad.reader_options(1),
                         Compute.of(options).dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from argparse import Namespace
 from collections import defaultdict
 
 from collectives.communicator import Communicator
@@ -33,7 +34,7 @@ def main(argv: list[str]) -> int:
     return run_job(lambda communicator: _time(communicator, options))
 
 
-def _time(communicator: Communicator, options) -> int:
+def _time(communicator: Communicator, options: Namespace) -> int:
     compute = Compute.of(options, communicator.node_rank)
     kernels = together(communicator, lambda: load_kernels(threads_per_rank(communicator, options.threads), compute))
     selection = Selection(PHASES[options.phase], options.level, tuple(filter(None, options.stage.split(","))))

@@ -37,6 +37,7 @@ RUNS = {
     "install_tools": "install_tools build",
     "parse_log": "parse_log log . --verbose",
     "plot": "plot trace.json -output trace.svg",
+    "scaling": "scaling -strong train.log -json scaling.json -plot scaling.svg",
     "simulate": "simulate --ranks 4 --ranks-per-node 2 --max-bytes 1024 --out figures",
     "summary": "summary net.prototxt",
     "test": "test -model learn.prototxt -weights run_iter_2.caffemodel -iterations 2",
@@ -56,7 +57,8 @@ BAD = {
     "draw_net": "draw_net log net.svg", "export_onnx": "export-onnx log run_iter_2.caffemodel net.onnx",
     "extract_features": "extract_features log features.prototxt pool db8 2 lmdb",
     "install_tools": "install_tools log", "parse_log": "parse_log net.prototxt .", "plot": "plot log",
-    "simulate": "simulate --ranks 0", "summary": "summary log", "test": "test -model learn.prototxt -weights log",
+    "scaling": "scaling -weak log", "simulate": "simulate --ranks 0", "summary": "summary log",
+    "test": "test -model learn.prototxt -weights log",
     "time": "time -model log", "train": "train -solver log", "tune": "tune -c redcue -o table2.json",
     "upgrade_net_proto_binary": "upgrade_net_proto_binary log x", "upgrade_net_proto_text":
     "upgrade_net_proto_text log x", "upgrade_solver_proto_text": "upgrade_solver_proto_text log x",
@@ -77,6 +79,11 @@ def folder(tmp_path_factory, databases):
                                             'snapshot_prefix: "run"')
     (folder / "log").write_text("I0101 00:00:00.000000 7 solver.py:98] Solving\n"
                                 "I0101 00:00:01.000000 7 x.py:9] Iteration 0, loss = 1\n")
+    (folder / "train.log").write_text("".join(f"I0101 00:00:0{i}.000000 7 x.py:9] Iteration {i} (5 iter/s, 0.2s/1 "
+                                              "iters), loss = 1\n" for i in range(5))
+                                      + "I0101 00:00:09.000000 7 x.py:9] Training on 2 rank(s), 64 images an iteration\n"
+                                      "I0101 00:00:09.000000 7 x.py:9] Summary: 5 iterations in 1.0 s on 2 rank(s), "
+                                      "9 images/s; data 1%\n")
     (folder / "trace.json").write_text(json.dumps({"traceEvents": [
         {"ph": "X", "name": "forward", "cat": "forward", "pid": 0, "tid": 0, "ts": 0, "dur": 5}]}))
     (folder / "mnist").mkdir()

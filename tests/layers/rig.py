@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Any
@@ -15,6 +16,8 @@ from layers.random import Stream
 from scaffe.proto import caffe_pb2
 
 SEED = 1701
+DRAWING = ("Dropout", "Pooling", "SPP")  # their plans draw on a device, from a seed taken when they are built
+DEVICE = os.environ.get("SCAFFE_TEST_DEVICE", "cpu")
 
 
 def layer_parameter(prototxt: str):
@@ -38,12 +41,12 @@ class Rig:
         n_tops: number of tops; None: as many as the prototxt names, else what the layer at least makes.
         in_place: top 0 is bottom 0.
         phase, dtype: for the context.
-        kernels: the backend; the CPU's unless given.
+        kernels: the backend; the CPU's, or the one that SCAFFE_TEST_DEVICE names ("cuda"), unless given.
     """
 
     def __init__(self, prototxt: str, inputs: Sequence[np.ndarray], n_tops: int | None = None, in_place: bool = False,
                  phase: int = TRAIN, dtype: type = np.float64, kernels: ModuleType | None = None) -> None:
-        self.kernels: Any = kernels or importlib.import_module("layers.kernels.cpu")
+        self.kernels: Any = kernels or importlib.import_module(f"layers.kernels.{DEVICE}")
         self.context = Context(phase, self.kernels, np.dtype(dtype), Stream(SEED))
         param = layer_parameter(prototxt)
         layer_type = layer_types.get(param.type)
@@ -64,17 +67,25 @@ class Rig:
     def load(self) -> None:
         """Put the inputs into the bottoms."""
         for blob, value in zip(self.bottom, self.inputs):
-            blob.data[...] = self.kernels.to_device(value)
+            self.put(blob.data, value)
+
+    def put(self, target: Any, values: Any) -> None:
+        """Write values from the host into an array of a blob."""
+        target[...] = self.kernels.to_device(np.asarray(values), target.dtype)
+
+    def get(self, array: Any) -> np.ndarray:
+        """A copy of a blob's array on the host."""
+        return np.array(self.kernels.to_host(array))
 
     def copies(self, arrays: Iterable[Any]) -> list[np.ndarray]:
         """What the arrays hold, on the host."""
-        return [np.array(self.kernels.to_host(array)) for array in arrays]
+        return [self.get(array) for array in arrays]
 
     def forward(self) -> list[np.ndarray]:
         """Forward from the inputs and the same random draws every time. Returns copies of the tops' data."""
         self.load()
         self.context.rng = Stream(SEED)
-        if self.layer.reshape_always:
+        if self.layer.reshape_always or (self.kernels.PLACE == "device" and self.layer.param.type in DRAWING):
             self.layer.reshape(self.bottom, self.top)
         self.layer.forward(self.bottom, self.top)
         return self.copies(blob.data for blob in self.top)
@@ -97,6 +108,6 @@ class Rig:
         for blob in self.layer.blobs:
             blob.clear_diff()
         for blob, diff in zip(self.top, top_diffs):
-            blob.diff[...] = self.kernels.to_device(diff, blob.dtype)
+            self.put(blob.diff, diff)
         self.layer.backward(self.top, propagate_down or [True] * len(self.bottom), self.bottom)
         return self.copies(b.diff for b in self.bottom), self.copies(b.diff for b in self.layer.blobs)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from layers.layer import layer_types
+from layers.layout import same_memory
 from tests.layers.gradient_check import Case, all_cases, check_exhaustive, load_cases
 
 CASES, NO_GRADIENT = load_cases()
@@ -49,14 +50,14 @@ def test_inputs_are_left_alone(case: Case) -> None:
     rig = case.rig()
     rig.forward()
     for blob, value in zip(rig.bottom, rig.inputs):
-        np.testing.assert_array_equal(blob.data, value)
+        np.testing.assert_array_equal(rig.get(blob.data), value)
 
 
 @every_case
 def test_float32_agrees_with_float64(case: Case) -> None:
     wide, narrow = case.rig(), case.rig(np.float32)
     for mine, theirs in zip(narrow.layer.blobs, wide.layer.blobs):
-        mine.data[...] = theirs.data
+        narrow.put(mine.data, wide.get(theirs.data))
     for got, expected in zip(narrow.forward(), wide.forward()):
         assert got.dtype == np.float32
         np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5)
@@ -68,7 +69,7 @@ def test_another_batch_size_gives_what_a_new_layer_gives(case: Case) -> None:
     fresh = Case(case.prototxt, tuple(doubled), n_tops=case.n_tops, in_place=case.in_place, phase=case.phase).rig()
     rig.forward()
     for mine, theirs in zip(rig.layer.blobs, fresh.layer.blobs):
-        mine.data[...] = theirs.data
+        rig.put(mine.data, fresh.get(theirs.data))
     for got, expected in zip(rig.feed(*doubled), fresh.forward()):
         np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
 
@@ -87,10 +88,10 @@ def test_parameter_diffs_accumulate(case: Case) -> None:
     _, once = rig.backward(_diffs(rig), case.propagate_down())
     rig.forward()
     for blob, diff in zip(rig.top, _diffs(rig)):
-        blob.diff[...] = diff
+        rig.put(blob.diff, diff)
     rig.layer.backward(rig.top, case.propagate_down(), rig.bottom)
     for blob, diff in zip(rig.layer.blobs, once):
-        np.testing.assert_allclose(blob.diff, 2 * diff, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(rig.get(blob.diff), 2 * diff, rtol=1e-9, atol=1e-12)
 
 
 @gradient_case
@@ -98,7 +99,7 @@ def test_bottom_diffs_are_overwritten(case: Case) -> None:
     rig = case.rig()
     first, _ = rig.backward(_diffs(rig), case.propagate_down())
     for blob in rig.bottom:
-        blob.diff[...] = GARBAGE
+        rig.put(blob.diff, GARBAGE)
     second, _ = rig.backward(_diffs(rig), case.propagate_down())
     for i, wanted in enumerate(case.propagate_down()):
         if wanted:
@@ -109,13 +110,13 @@ def test_bottom_diffs_are_overwritten(case: Case) -> None:
 def test_nothing_is_written_that_was_not_asked_for(case: Case) -> None:
     rig = case.rig()
     rig.forward()
-    if any(np.shares_memory(b.diff, t.diff) for b in rig.bottom for t in rig.top):
+    if any(same_memory(b.diff_flat, t.diff_flat) for b in rig.bottom for t in rig.top):
         pytest.skip("bottom and top share their diff")
     for blob in (*rig.bottom, *rig.layer.blobs):
-        blob.diff[...] = GARBAGE
+        rig.put(blob.diff, GARBAGE)
     for blob, diff in zip(rig.top, _diffs(rig)):
-        blob.diff[...] = diff
+        rig.put(blob.diff, diff)
     rig.layer.param_propagate_down = [False] * len(rig.layer.blobs)
     rig.layer.backward(rig.top, [False] * len(rig.bottom), rig.bottom)
     for blob in (*rig.bottom, *rig.layer.blobs):
-        assert (blob.diff == GARBAGE).all()
+        assert (rig.get(blob.diff) == GARBAGE).all()

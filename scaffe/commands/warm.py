@@ -38,6 +38,16 @@ def main(argv: list[str]) -> int:
     """Train two tiny nets for a moment. Returns the exit code."""
     Flags("warm", __doc__ or "").parse_args(argv)
     log.silence(True)
+    try:
+        code = _train_both()
+    finally:
+        log.silence(False)
+    if not code:
+        print("kernels are compiled")
+    return code
+
+
+def _train_both() -> int:
     with tempfile.TemporaryDirectory() as folder:
         _make_data(Path(folder))
         for mirror, mean, decay in RUNS:
@@ -46,7 +56,6 @@ def main(argv: list[str]) -> int:
             code = cli.main(["train", "-solver", f"{folder}/solver.prototxt"])
             if code:
                 return code
-    print("kernels are compiled")
     return 0
 
 

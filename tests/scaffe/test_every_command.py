@@ -81,7 +81,8 @@ def folder(tmp_path_factory, databases):
                                 "I0101 00:00:01.000000 7 x.py:9] Iteration 0, loss = 1\n")
     (folder / "train.log").write_text("".join(f"I0101 00:00:0{i}.000000 7 x.py:9] Iteration {i} (5 iter/s, 0.2s/1 "
                                               "iters), loss = 1\n" for i in range(5))
-                                      + "I0101 00:00:09.000000 7 x.py:9] Training on 2 rank(s), 64 images an iteration\n"
+                                      + "I0101 00:00:09.000000 7 x.py:9] "
+                                      "Training on 2 rank(s), 64 images an iteration\n"
                                       "I0101 00:00:09.000000 7 x.py:9] Summary: 5 iterations in 1.0 s on 2 rank(s), "
                                       "9 images/s; data 1%\n")
     (folder / "trace.json").write_text(json.dumps({"traceEvents": [

@@ -31,10 +31,10 @@ from layers.layer import TEST, TRAIN, Context  # noqa: E402
 from layers.random import Stream  # noqa: E402
 from scaffe import graph  # noqa: E402
 from scaffe.build import build_net  # noqa: E402
+from scaffe.devices import load_kernels  # noqa: E402
 from scaffe.net import Net  # noqa: E402
 from scaffe.proto import caffe_pb2  # noqa: E402
 from scaffe.proto.text import parse_text  # noqa: E402
-from scaffe.setup import load_kernels  # noqa: E402
 from scaffe.solver import Solver  # noqa: E402
 
 ENVIRONMENT = dict(os.environ)  # as it was given: our kernels set OpenMP's waiting to their liking, peers keep theirs

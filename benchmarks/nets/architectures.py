@@ -1,7 +1,9 @@
-"""LeNet, CIFAR-10 quick, CaffeNet and GoogLeNet as lists of operations. Standard library only: peers read them too.
+"""LeNet, CIFAR-10 quick, CaffeNet, GoogLeNet and ResNet-50 as lists of operations. Standard library only: peers read
+them too.
 
 Sources: LeCun et al. 1998 in Caffe's variant; Krizhevsky's cuda-convnet in Caffe's variant; Krizhevsky et al. 2012
-with pooling before normalisation; Szegedy et al. 2014 (arXiv 1409.4842), table 1, with both auxiliary heads.
+with pooling before normalisation; Szegedy et al. 2014 (arXiv 1409.4842), table 1, with both auxiliary heads; He et al.
+2015 (arXiv 1512.03385), table 1, strides in the first convolution of a block.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ LABEL = "label"
 
 @dataclass(frozen=True)
 class Op:
-    """One operation; ``kind`` is conv, fc, max, ave, lrn, concat, loss, or in place relu or dropout."""
+    """One operation; ``kind`` is conv, fc, max, ave, lrn, concat, add, loss, or in place relu, dropout or bn."""
 
     kind: str
     name: str
@@ -25,7 +27,7 @@ class Op:
     @property
     def top(self) -> str:
         """The blob written."""
-        return self.bottoms[0] if self.kind in ("relu", "dropout") else self.name
+        return self.bottoms[0] if self.kind in ("relu", "dropout", "bn") else self.name
 
 
 @dataclass
@@ -52,10 +54,13 @@ class Architecture:
         return op.top
 
     def conv(self, x: str, name: str, n: int, kernel: int, stride: int = 1, pad: int = 0, group: int = 1,
-             relu: bool = True) -> str:
-        """A convolution, with ReLU unless told otherwise."""
+             relu: bool = True, normalised: bool = False) -> str:
+        """A convolution, with ReLU unless told otherwise; or without bias, batch normalisation behind it."""
         n_in = self.channels.get(x, self.image[0])
-        y = self.add("conv", name, (x,), n, n_in=n_in, kernel=kernel, stride=stride, pad=pad, group=group)
+        y = self.add("conv", name, (x,), n, n_in=n_in, kernel=kernel, stride=stride, pad=pad, group=group,
+                     bias=not normalised)
+        if normalised:
+            self.add("bn", f"bn_{y}", (y,), n)
         return self.relu(y) if relu else y
 
     def relu(self, x: str) -> str:
@@ -159,7 +164,30 @@ def _head(net: Architecture, x: str, name: str) -> None:
     net.loss(net.fc(y, f"{name}_classifier", 1000), name, 0.3)
 
 
+STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))  # width, blocks, stride of the first
+
+
+def resnet50() -> Architecture:
+    """ResNet-50 on 224 x 224."""
+    net = Architecture((3, 224, 224), 1000)
+    x = net.pool(net.conv("data", "conv1", 64, 7, 2, 3, normalised=True), "pool1", 3, 2)
+    for stage, (width, n_blocks, stride) in enumerate(STAGES, 2):
+        for block in range(n_blocks):
+            x = _bottleneck(net, x, f"res{stage}{'abcdef'[block]}", width, stride if block == 0 else 1, block == 0)
+    net.loss(net.fc(net.pool(x, "pool5", 7, 1, method="ave"), "fc1000", 1000), "loss")
+    return net
+
+
+def _bottleneck(net: Architecture, x: str, name: str, width: int, stride: int, projects: bool) -> str:
+    shortcut = net.conv(x, f"{name}_1", 4 * width, 1, stride, relu=False, normalised=True) if projects else x
+    y = net.conv(x, f"{name}_2a", width, 1, stride, normalised=True)
+    y = net.conv(y, f"{name}_2b", width, 3, pad=1, normalised=True)
+    y = net.conv(y, f"{name}_2c", 4 * width, 1, relu=False, normalised=True)
+    return net.relu(net.add("add", name, (shortcut, y), 4 * width))
+
+
 ARCHITECTURES: dict[str, Callable[[], Architecture]] = {
     "lenet": lenet, "cifar10_quick": cifar10_quick, "caffenet": caffenet, "googlenet": googlenet,
+    "resnet50": resnet50,
 }
-BATCHES = {"lenet": 64, "cifar10_quick": 100, "caffenet": 16, "googlenet": 8}
+BATCHES = {"lenet": 64, "cifar10_quick": 100, "caffenet": 16, "googlenet": 8}  # on a CPU; ResNet-50 is for GPUs

@@ -26,6 +26,10 @@ def prototxt(name: str, batch: int) -> str:
 
 
 def _layer(net: Architecture, op: Op) -> str:
+    if op.kind == "bn":
+        scale = f'scale_param {{ bias_term: true }} bottom: "{op.top}" top: "{op.top}"'
+        return (f'layer {{ name: "{op.name}" type: "BatchNorm" bottom: "{op.top}" top: "{op.top}" }}\n'
+                f'layer {{ name: "scale_{op.name}" type: "Scale" {scale} }}')
     kind, options = _describe(net, op)
     bottoms = " ".join(f'bottom: "{b}"' for b in op.bottoms)
     return f'layer {{ name: "{op.name}" type: "{kind}" {bottoms} top: "{op.top}" {options} }}'
@@ -36,7 +40,8 @@ def _describe(net: Architecture, op: Op) -> tuple[str, str]:
     o, n = op.options, net.channels[op.top]
     texts = {
         "conv": lambda: ("Convolution", f"convolution_param {{ num_output: {n} {WINDOW.format(**o)} "
-                                        f"group: {o['group']} {FILLED} }}"),
+                                        f"group: {o['group']} {FILLED} "
+                                        f"bias_term: {str(o['bias']).lower()} }}"),
         "fc": lambda: ("InnerProduct", f"inner_product_param {{ num_output: {n} {FILLED} }}"),
         "relu": lambda: ("ReLU", ""),
         "max": lambda: ("Pooling", f"pooling_param {{ pool: MAX {WINDOW.format(**o)} }}"),
@@ -44,6 +49,7 @@ def _describe(net: Architecture, op: Op) -> tuple[str, str]:
         "lrn": lambda: ("LRN", f"lrn_param {{ local_size: 5 alpha: {o['alpha']} beta: {o['beta']} }}"),
         "dropout": lambda: ("Dropout", f"dropout_param {{ dropout_ratio: {o['ratio']} }}"),
         "concat": lambda: ("Concat", ""),
+        "add": lambda: ("Eltwise", ""),
         "loss": lambda: ("SoftmaxWithLoss", f"loss_weight: {o['weight']}"),
     }
     return texts[op.kind]()

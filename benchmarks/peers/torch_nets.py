@@ -20,6 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from nets.architectures import ARCHITECTURES  # noqa: E402
 
+JOINED = {"concat": lambda values: torch.cat(values, 1), "add": lambda values: values[0] + values[1]}
+
 
 def module(net, op, files):
     """The PyTorch module of one operation, with the weights of the file."""
@@ -27,10 +29,12 @@ def module(net, op, files):
     if op.kind in ("conv", "fc"):
         weight = torch.from_numpy(files[f"{op.name}.weight"])
         if op.kind == "conv":
-            made = nn.Conv2d(o["n_in"], net.channels[op.top], o["kernel"], o["stride"], o["pad"], groups=o["group"])
+            made = nn.Conv2d(o["n_in"], net.channels[op.top], o["kernel"], o["stride"], o["pad"], groups=o["group"],
+                             bias=o["bias"])
         else:
             made = nn.Linear(weight.shape[1], weight.shape[0])
-        made.load_state_dict({"weight": weight, "bias": torch.from_numpy(files[f"{op.name}.bias"])})
+        parts = ("weight", "bias") if o.get("bias", True) else ("weight",)
+        made.load_state_dict({part: torch.from_numpy(files[f"{op.name}.{part}"]) for part in parts})
         return nn.Sequential(nn.Flatten(), made) if op.kind == "fc" else made
     kinds = {
         "relu": lambda: nn.ReLU(inplace=True),
@@ -38,7 +42,9 @@ def module(net, op, files):
         "ave": lambda: nn.AvgPool2d(o["kernel"], o["stride"], o["pad"], ceil_mode=True),
         "lrn": lambda: nn.LocalResponseNorm(5, o["alpha"], o["beta"], 1.0),
         "dropout": lambda: nn.Dropout(o["ratio"]),
+        "bn": lambda: nn.BatchNorm2d(net.channels[op.top], momentum=0.001),  # Caffe's moving_average_fraction 0.999
         "concat": lambda: None,
+        "add": lambda: None,
         "loss": nn.CrossEntropyLoss,
     }
     return kinds[op.kind]()
@@ -58,7 +64,7 @@ class Net(nn.Module):
         blobs, loss = {"data": images, "label": labels}, 0.0
         for op, made in self.steps:
             values = [blobs[b] for b in op.bottoms]
-            value = torch.cat(values, 1) if op.kind == "concat" else made(*values)
+            value = JOINED[op.kind](values) if op.kind in JOINED else made(*values)
             if op.kind == "loss":
                 loss = loss + op.options["weight"] * value
             blobs[op.top] = value

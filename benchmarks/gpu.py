@@ -1,0 +1,198 @@
+"""Everything that is to be measured on a GPU, in one run of at most ten minutes: text as it goes, and JSON.
+
+    python benchmarks/gpu.py [--json FILE] [--peer PYTHON_WITH_TORCH] [--seconds N] [--parts nets,ranks,...]
+
+Parts, in this order: `update` (the fused update kernels against the card's own copies), `nets` (images/s of training
+beside PyTorch with channels_last, cudnn.benchmark and torch.compile), `ranks` (strategies with ranks that share the
+card), `collectives` (benchmarks/gpu_collectives.py). A part that fails says why in its place, and the next one runs;
+what the time no longer allows is named. The JSON is written anew after every step, so what was measured is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE)]
+
+from gpu_collectives import environment  # noqa: E402
+
+from layers import device  # noqa: E402
+
+WAYS = ("sc-b:auto", "sc-ob:auto", "sc-obr:auto", "sc-rs:auto")
+LAST_WORDS = 400  # characters of what a failed command said
+LIMITS = {"update": 60, "ours": 120, "peer": 150, "ranks": 120, "collectives": 120}  # seconds
+
+
+class Run:
+    """The figures so far, and the time that is left.
+
+    Args:
+        options: the command line.
+
+    Attributes:
+        figures: what the JSON holds.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.figures: dict[str, Any] = {"date": date.today().isoformat()}
+        self._end = time.monotonic() + options.seconds
+
+    def keep(self, part: str, row: dict[str, Any], text: str) -> None:
+        """Print a row and write all there are."""
+        failed = f"{row.get('what', '')} failed: {row['error']}" if "error" in row else ""
+        print(f"{part:12s} {failed or text}", flush=True)
+        self.figures.setdefault(part, []).append(row)
+        if self.options.json:
+            self.options.json.write_text(json.dumps(self.figures, indent=1) + "\n")
+
+    def rows(self, what: str, limit: str, command: list[str]) -> list[dict[str, Any]]:
+        """The JSON lines that a command prints; and one with its error where it fails or takes too long."""
+        seconds = min(LIMITS[limit], self._end - time.monotonic())
+        if seconds < 1:
+            return [{"what": what, "error": "no time was left"}]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False,
+                                  env=environment(), cwd=HERE.parent)
+        except subprocess.TimeoutExpired as error:
+            said = error.stdout.decode() if isinstance(error.stdout, bytes) else error.stdout or ""
+            return [*_parse(said), {"what": what, "error": f"took more than {seconds:.0f} s"}]
+        except OSError as error:
+            return [{"what": what, "error": str(error)}]
+        found = _parse(done.stdout)
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            found.append({"what": what, "error": f"exit code {done.returncode}: {last[-LAST_WORDS:]}"})
+        return found
+
+
+def _parse(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
+
+
+def python(*arguments: Any) -> list[str]:
+    """A command of this interpreter."""
+    return [sys.executable, *map(str, arguments)]
+
+
+def mpirun(n_ranks: int, *arguments: Any) -> list[str]:
+    """The same under mpirun."""
+    launcher = os.environ.get("MPIRUN") or str(Path(sys.executable).with_name("mpirun"))
+    return [launcher, "-np", str(n_ranks), *python(*arguments)]
+
+
+# -- parts -------------------------------------------------------------------------------------------------
+def update(run: Run) -> None:
+    """The fused kernels; the bar is 85 % of the bandwidth."""
+    command = python(HERE / "gpu_parts" / "update.py", "--elems", run.options.elems)
+    for row in run.rows("update kernels", "update", command):
+        rate, share = row.get("bytes_per_second", 0), row.get("share_of_nominal", 0)
+        run.keep("update", row, f"{row.get('rule', ''):9s} {rate / 1e9:7.0f} GB/s, {share:.2f} of the card's nominal "
+                                f"bandwidth, {row.get('share_of_copy', 1):.2f} of a copy's")
+
+
+def nets(run: Run) -> None:
+    """Ours, then PyTorch from the same weights on the same batch."""
+    for precision in run.options.precisions.split(","):
+        for name in run.options.nets.split(","):
+            with tempfile.TemporaryDirectory() as folder:
+                _race(run, name, precision, Path(folder, "net.npz"))
+
+
+def _race(run: Run, name: str, precision: str, file: Path) -> None:
+    options, what = run.options, f"{name} {precision}"
+    command = python(HERE / "gpu_parts" / "ours.py", name, "--batch", options.batch, "--precision", precision,
+                     "--seconds", options.round_seconds, *(["--save", file] if options.peer else []))
+    rows = [row | {"side": "ours"} for row in run.rows(f"{what} ours", "ours", command)]
+    if options.peer and file.exists():
+        peer = [options.peer, str(HERE / "peers" / "torch_gpu.py"), name, str(file), precision,
+                str(options.round_seconds)]
+        rows += [row | {"side": "torch"} for row in run.rows(f"{what} torch", "peer", peer)]
+    mine = next((row["images_per_second"] for row in rows if row["side"] == "ours" and "error" not in row), None)
+    for row in rows:
+        rate = row.get("images_per_second")
+        ratio = f", ours is {mine / rate:.2f}x" if mine and rate and row["side"] == "torch" else ""
+        label = " ".join(filter(None, (row["side"], row.get("way"))))
+        run.keep("nets", row | {"net": name, "precision": precision, "batch": options.batch, "what": f"{what} {label}"},
+                 f"{what:16s} {label:14s} {rate or 0:9.1f} images/s, loss {row.get('loss', 0):.4f}, "
+                 f"{row.get('memory_bytes', 0) / 2**30:.1f} GiB{ratio}")
+
+
+def ranks(run: Run) -> None:
+    """Strategies with several ranks on the card."""
+    options = run.options
+    for n_ranks in map(int, options.ranks.split(",")):
+        command = mpirun(n_ranks, HERE / "gpu_parts" / "ranks.py", options.nets.split(",")[0], *WAYS,
+                         "--batch", options.batch, "--precision", options.precisions.split(",")[0])
+        for row in run.rows(f"{n_ranks} ranks", "ranks", command):
+            run.keep("ranks", row, f"{n_ranks} ranks {row.get('way', ''):12s} {row.get('images_per_second', 0):9.1f} "
+                                   f"images/s, {row.get('communication_milliseconds', 0):.1f} ms of messages, "
+                                   f"{row.get('hidden', 0):.0%} hidden")
+
+
+def collectives(run: Run) -> None:
+    """Reductions over IPC, staged and by NCCL against the card's copies."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "rows.json")
+        command = python(HERE / "gpu_collectives.py", "--json", file, "--ranks", run.options.ranks,
+                         "-m", run.options.message_size)
+        for row in run.rows("gpu_collectives.py", "collectives", command):
+            run.keep("collectives", row, "")
+        for row in json.loads(file.read_text())["rows"] if file.exists() else []:
+            run.keep("collectives", row, f"{row['ranks']} ranks {row['way']:7s} {row['bytes']:10d} bytes "
+                                         f"{row['median_us'] / 1e3:8.3f} ms, {row['share_of_copying']:.2f} of copying")
+
+
+PARTS: dict[str, Callable[[Run], None]] = {"update": update, "nets": nets, "ranks": ranks, "collectives": collectives}
+
+
+def find_peer() -> str:
+    """An interpreter with PyTorch: this one if it has it."""
+    done = subprocess.run(python("-c", "import torch"), capture_output=True, check=False)
+    return "" if done.returncode else sys.executable
+
+
+def main() -> int:
+    """Run the parts. Returns the exit code: 1 where there is no GPU or where a part failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--peer", default=find_peer(), help="a Python that has torch; this one where it has")
+    parser.add_argument("--seconds", type=float, default=570, help="for everything")
+    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--nets", default="caffenet,resnet50,googlenet", help="the first one is the ranks' too")
+    parser.add_argument("--precisions", default="tf32,bf16", help="the first one is the ranks' too")
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--ranks", default="2,4")
+    parser.add_argument("--elems", type=int, default=1 << 26, help="parameters that an update kernel updates")
+    parser.add_argument("--round-seconds", type=float, default=3.0, help="of measuring one net one way")
+    parser.add_argument("-m", "--message-size", default="1048576:268435456")
+    options = parser.parse_args()
+    if missing := device.missing():
+        sys.stderr.write(f"gpu: {missing}\n")
+        return 1
+    run = Run(options)
+    run.figures["device"] = device.describe(0)
+    print("\n".join(f"# {name}: {value}" for name, value in run.figures["device"].items()))
+    if not options.peer:
+        print("# no --peer with PyTorch given: ours only")
+    for part in options.parts.split(","):
+        try:
+            PARTS[part](run)
+        except Exception as error:  # one call on a lent machine is to bring all the rest back
+            run.keep(part, {"what": part, "error": f"{type(error).__name__}: {error}"}, "")
+    return int(any("error" in row for part in PARTS for row in run.figures.get(part, ())))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""Our training step on a GPU: one line of JSON with images per second, seconds a step and memory.
+
+    python benchmarks/gpu_parts/ours.py NET --batch N --precision fp32|tf32|bf16|fp16 [--seconds S] [--save FILE.npz]
+
+Batch and weights lie on the GPU from the start. ``--save`` writes them for the peer. The loss is the net's on that
+batch with the initial weights (without dropout where the net has some), to hold against the peer's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[1])]
+
+from nets.architectures import ARCHITECTURES  # noqa: E402
+from nets.prototxt import prototxt  # noqa: E402
+
+from collectives.communicator import Communicator  # noqa: E402
+from layers import device  # noqa: E402
+from layers.layer import TEST, TRAIN, Context  # noqa: E402
+from layers.random import Stream  # noqa: E402
+from scaffe import graph  # noqa: E402
+from scaffe.build import build_net  # noqa: E402
+from scaffe.devices import Compute, load_kernels  # noqa: E402
+from scaffe.loss_scale import LossScale, needs_scale  # noqa: E402
+from scaffe.net import Net  # noqa: E402
+from scaffe.proto import caffe_pb2  # noqa: E402
+from scaffe.proto.text import parse_text  # noqa: E402
+from scaffe.solver import Method, Solver  # noqa: E402
+
+SOLVER = 'base_lr: 1e-4 momentum: 0.9 weight_decay: 5e-4 lr_policy: "fixed"'
+ROUNDS = 5
+WARM_STEPS = 5
+
+
+def compute_for(precision: str, node_rank: int = 0) -> Compute:
+    """What flags would say: tf32 is float32 with products in TF32."""
+    return Compute("all", precision=precision.replace("tf32", "fp32"), tf32=precision == "tf32", node_rank=node_rank)
+
+
+def batch_for(name: str, n_images: int, rank: int = 0) -> dict[str, np.ndarray]:
+    """Images and labels, of a rank's own."""
+    net, rng = ARCHITECTURES[name](), np.random.default_rng(1 + rank)
+    return {"data": rng.standard_normal((n_images, *net.image), np.float32),
+            "label": rng.integers(0, net.n_classes, n_images)}
+
+
+def build(name: str, batch: dict[str, np.ndarray], kernels: Any, dtype: np.dtype, phase: int = TRAIN,
+          trained: Net | None = None) -> Net:
+    """The net on the device, its inputs filled."""
+    message = parse_text(prototxt(name, len(batch["label"])), caffe_pb2.NetParameter)
+    net = build_net(graph.prepare(message, phase), Context(phase, kernels, dtype, Stream(1701)), trained)
+    for top, values in batch.items():
+        net.blobs[top].data = kernels.to_device(values, dtype)
+    return net
+
+
+def make_solver(net: Net, communicator: Communicator, method: Method | None = None) -> Solver:
+    """A solver for that net."""
+    solver = Solver(parse_text(SOLVER, caffe_pb2.SolverParameter), net, [], communicator, method)
+    if needs_scale(net.context.dtype):
+        solver.observers.append(LossScale())
+        solver.observers[0].begin(solver)
+    return solver
+
+
+def first_loss(name: str, batch: dict[str, np.ndarray], net: Net) -> float:
+    """The loss before training."""
+    draws = any(op.kind == "dropout" for op in ARCHITECTURES[name]().ops)
+    context = net.context
+    return float((build(name, batch, context.kernels, context.dtype, TEST, net) if draws else net).forward())
+
+
+def seconds_a_step(solver: Solver, seconds: float) -> list[float]:
+    """Of ROUNDS rounds that take so long together; each ends when the device has computed it."""
+    solver.step(WARM_STEPS)
+    started = time.perf_counter()
+    solver.step(2)
+    n_steps = max(round(seconds / ROUNDS * 2 / (time.perf_counter() - started)), 1)
+    found = []
+    for _ in range(ROUNDS):
+        started = time.perf_counter()
+        solver.step(n_steps)  # ends with a look at the losses
+        solver.net.context.kernels.synchronize()
+        found.append((time.perf_counter() - started) / n_steps)
+    return found
+
+
+def save(path: Path, net: Net, batch: dict[str, np.ndarray]) -> None:
+    """Batch and weights, for the peer."""
+    arrays: dict[str, Any] = dict(batch)
+    for node in net.nodes:
+        for blob, part in zip(node.layer.blobs, ("weight", "bias")):
+            arrays[f"{node.name}.{part}"] = net.context.kernels.to_host(blob.data)
+    np.savez(path, **arrays)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("net", choices=tuple(ARCHITECTURES))
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--precision", default="tf32", choices=("fp32", "tf32", "bf16", "fp16"))
+    parser.add_argument("--seconds", type=float, default=3.0, help="of measuring")
+    parser.add_argument("--save", type=Path)
+    options = parser.parse_args()
+    compute, started = compute_for(options.precision), time.perf_counter()
+    kernels, batch = load_kernels(1, compute), batch_for(options.net, options.batch)
+    net = build(options.net, batch, kernels, compute.dtype)
+    if options.save:
+        save(options.save, net, batch)
+    loss = first_loss(options.net, batch, net)
+    solver = make_solver(net, Communicator.single())
+    found = seconds_a_step(solver, options.seconds)
+    pool = device.load().get_default_memory_pool()
+    print(json.dumps({"images_per_second": options.batch / median(found), "milliseconds": median(found) * 1e3,
+                      "spread": max(found) / min(found), "loss": loss, "memory_bytes": pool.total_bytes(),
+                      "seconds_in_all": time.perf_counter() - started}))
+
+
+if __name__ == "__main__":
+    main()

@@ -49,6 +49,12 @@ def warning(message: str) -> None:
         _put(f"{_prefix('W')}{message}\n")
 
 
+def error(message: str) -> None:
+    """The same with E for an error."""
+    if not _quiet and _least <= ERROR:
+        _put(f"{_prefix('E')}{message}\n")
+
+
 def write(text: str) -> None:
     """Put text on standard error in one piece, so that ranks' lines do not mix."""
     sys.stderr.write(clear_line() + text)

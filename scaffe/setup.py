@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from layers.layer import TEST, TRAIN, Context
 from layers.random import Stream
 from scaffe import graph
 from scaffe.build import build_net
+from scaffe.debug_info import log_values
 from scaffe.errors import UserError
 from scaffe.feeds import feed_opener
 from scaffe.net import Net
@@ -62,4 +64,13 @@ def net_from_file(path: str, selection: Selection, kernels: Any, share: Share,
     """A net by itself, for the commands that only run one."""
     seed = seed_of(-1)
     context = make_context(kernels, Stream(seed), share, seed, readers, dtype)
-    return make_net(graph.read_net(path), selection, context, path)
+    return net_by_itself(path, selection, context)
+
+
+def net_by_itself(path: str | Path, selection: Selection, context: Context) -> Net:
+    """A net that no solver runs, which logs its values where its ``debug_info`` says so (a solver's own decides)."""
+    message = graph.read_net(path)
+    net = make_net(message, selection, context, str(path))
+    if message.debug_info:
+        log_values(net)
+    return net

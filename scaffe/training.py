@@ -17,6 +17,7 @@ from scaffe.job import threads_per_rank, together
 from scaffe.loss_scale import LossScale, needs_scale
 from scaffe.net import Net
 from scaffe.observers.bad_records import WatchBadRecords
+from scaffe.observers.debug_info import DebugInfo
 from scaffe.setup import PHASES, Selection, make_context, make_net, seed_of
 from scaffe.solver import Method, Solver
 
@@ -31,13 +32,15 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace) -> 
     maker = NetMaker(param, options, kernels, rng, communicator.rank, communicator.n_ranks)
     net = together(communicator, maker.train_net)
     tests = together(communicator, lambda: maker.test_nets(net))
-    if kernels.REUSES_ACTIVATIONS:
+    if kernels.REUSES_ACTIVATIONS and not param.debug_info:
         for made in (net, *tests):
             reuse_activations(made, backward=made is net)
     method = Method(options.strategy, options.reduce, options.allow_nan, options)
     solver = Solver(param, net, tests, communicator, method, maker.shares)
     if needs_scale(compute.dtype):
         solver.observers.append(LossScale())
+    if param.debug_info:
+        solver.observers.append(DebugInfo())
     if maker.bad.n_allowed:
         solver.observers.append(WatchBadRecords(maker.bad))
     return solver

@@ -15,13 +15,13 @@ from data.layer_feed import Share
 from layers.errors import LayerError
 from layers.memory_data import MemoryData
 from layers.python import Python, UserBlob
-from scaffe import graph, net
+from scaffe import net
 from scaffe.errors import UserError
 from scaffe.log import warning
 from scaffe.pycaffe import process
 from scaffe.pycaffe.batches import Arrays, Gathered, batches
 from scaffe.pycaffe.mirror import MirroredBlob, show
-from scaffe.setup import Selection, make_context, make_net
+from scaffe.setup import Selection, make_context, net_by_itself
 from scaffe.weights import load_hdf5, load_weights, save_hdf5, save_weights
 
 
@@ -73,7 +73,7 @@ class Net:
             level, stages, weights = given
         selection = Selection(phase, level, tuple(stages or ()))
         context = make_context(process.kernels(), process.stream(), Share(), process.seed())
-        self._show(make_net(graph.read_net(network_file), selection, context, str(network_file)))
+        self._show(net_by_itself(network_file, selection, context))
         if weights is not None:
             self.copy_from(str(weights))
 

@@ -11,6 +11,7 @@ from scaffe import graph, log, solver
 from scaffe.checkpoint import restore_checkpoint, save_checkpoint
 from scaffe.job import threads_per_rank, together
 from scaffe.lr_policies import learning_rate
+from scaffe.observers.debug_info import DebugInfo
 from scaffe.observers.display import Display
 from scaffe.observers.snapshots import Snapshots
 from scaffe.observers.test import Test
@@ -46,7 +47,7 @@ class Solver:
         self.param = graph.read_solver(solver_file)
         self.param.type = self.type or self.param.type
         self._built = self._build(communicator, allow_nan)
-        self._built.observers += [Test(), Display(), Snapshots()]
+        self._built.observers += [DebugInfo()] * self.param.debug_info + [Test(), Display(), Snapshots()]
         self._begun = False
         self.net = Net.of(self._built.net)
         self.test_nets = [Net.of(test) for test in self._built.test_nets]

@@ -1,6 +1,6 @@
 """Kernels with numbers per channel, on (rows, channels) matrices of the device: bias, batch norm, learned scales.
 
-Sums over rows are made in two steps: blocks' parts, in the arena, then a thread a channel adds them up. They are
+Sums over rows are made in two steps: blocks' parts, in the arena, then their totals. They are
 always added in one order, so the same arrays give the same bits.
 """
 
@@ -16,6 +16,7 @@ from layers.kernels.cuda.launch import THREADS, columns_grid, kernel, pack, wide
 
 Pair = tuple[Any, Any]
 I = np.int32  # noqa: E741 - the kernels' int
+PARTS_AT_ONCE = 16  # MOST_DOWN of channels.cu
 
 
 def parts_of(n_rows: int, n_channels: int, dtype: Any) -> Part:
@@ -31,8 +32,8 @@ def sum_parts(name: str, x: Any, arrays: tuple[Any, ...], parts: Any) -> None:
 
 
 def per_channel(name: str, dtype: Any, n_channels: int, arguments: tuple[Any, ...]) -> None:
-    """A kernel of ``channels.cu`` with a thread a channel."""
-    kernel("channels", name, np.dtype(dtype))((-(-n_channels // THREADS),), (THREADS,), arguments)
+    """A kernel of ``channels.cu`` that adds up the parts of 32 channels a block."""
+    kernel("channels", name, np.dtype(dtype))((-(-n_channels // 32),), (32, PARTS_AT_ONCE), arguments)
 
 
 def by_rows(name: str, x: Any, arguments: tuple[Any, ...]) -> None:

@@ -1,37 +1,37 @@
 // Kernels with numbers per channel, on (rows, channels) matrices. A block's x is channels, its y rows; blocks' y share
-// the rows out. Sums over rows have two steps, each always in the same order: parts of blocks, then one thread a channel.
+// the rows out. Sums over rows have two steps, each always in the same order: parts of blocks, then their totals.
 
-// Parts of two sums per channel: parts is (2, gridDim.y, channels). body(width, row, channel, &one, &other) adds a row's.
-template <class F> __device__ inline void sum_rows(int n_rows, int n_channels, A* parts, bool packed, F body) {
+// Parts of two sums per channel: parts is (2, gridDim.y, channels). body(width, row, channel, one, other) adds a row's.
+template <int W, class F> __device__ inline void sum_columns(int n_rows, int n_channels, A* parts, F body) {
     extern __shared__ double shared_bytes[];  // 2 packs a thread
     A* own = (A*)shared_bytes;
     int n_threads = blockDim.x * blockDim.y, thread = threadIdx.y * blockDim.x + threadIdx.x;
-    int width_now = packed && n_channels % PACK == 0 ? PACK : 1;
     // All threads of a block take the same number of turns: barriers lie in the loop.
-    for (int c0 = blockIdx.x * blockDim.x * width_now; c0 < n_channels; c0 += gridDim.x * blockDim.x * width_now) {
-        int c = c0 + threadIdx.x * width_now;
-        A one[PACK], other[PACK];
-        for (int k = 0; k < PACK; k++) one[k] = other[k] = 0;
+    for (int c0 = blockIdx.x * blockDim.x * W; c0 < n_channels; c0 += gridDim.x * blockDim.x * W) {
+        int c = c0 + threadIdx.x * W;
+        A one[W], other[W];
+        for (int k = 0; k < W; k++) one[k] = other[k] = 0;
         if (c < n_channels)
-            for (int r = blockIdx.y * blockDim.y + threadIdx.y; r < n_rows; r += gridDim.y * blockDim.y) {
-                if (width_now == 1) body(Width<1>(), r, c, one, other);
-                else body(Width<PACK>(), r, c, one, other);
-            }
+            for (int r = blockIdx.y * blockDim.y + threadIdx.y; r < n_rows; r += gridDim.y * blockDim.y)
+                body(Width<W>(), r, c, one, other);
         __syncthreads();
-        for (int k = 0; k < width_now; k++) {
+        for (int k = 0; k < W; k++) {
             own[k * n_threads + thread] = one[k];
-            own[(PACK + k) * n_threads + thread] = other[k];
+            own[(W + k) * n_threads + thread] = other[k];
         }
         __syncthreads();
         if (threadIdx.y == 0 && c < n_channels)
-            for (int k = 0; k < width_now; k++)
-                for (int which = 0; which < 2; which++) {
-                    A sum = 0;
-                    for (int y = 0; y < blockDim.y; y++)
-                        sum += own[(which * PACK + k) * n_threads + y * blockDim.x + threadIdx.x];
-                    parts[((long long)which * gridDim.y + blockIdx.y) * n_channels + c + k] = sum;
-                }
+            for (int k = 0; k < 2 * W; k++) {  // W of one, then W of the other
+                A sum = 0;
+                for (int y = 0; y < blockDim.y; y++) sum += own[k * n_threads + y * blockDim.x + threadIdx.x];
+                parts[((long long)(k / W) * gridDim.y + blockIdx.y) * n_channels + c + k % W] = sum;
+            }
     }
+}
+
+template <class F> __device__ inline void sum_rows(int n_rows, int n_channels, A* parts, bool packed, F body) {
+    if (packed && n_channels % PACK == 0) sum_columns<PACK>(n_rows, n_channels, parts, body);
+    else sum_columns<1>(n_rows, n_channels, parts, body);
 }
 
 // Of g alone.
@@ -68,26 +68,41 @@ extern "C" __global__ void sum_products(const T* x, const T* g, const A* mean, A
     });
 }
 
+// The total of one channel's parts, in the threads of y 0; a block is 32 channels by MOST_DOWN parts at a time, and all
+// of its threads come here.
+const int MOST_DOWN = 16;
+
 __device__ inline double total(const A* parts, int which, int n_parts, int n_channels, int c) {
+    __shared__ double sums[MOST_DOWN][33];
     double sum = 0;
-    for (int p = 0; p < n_parts; p++) sum += parts[((long long)which * n_parts + p) * n_channels + c];
+    if (c < n_channels)
+        for (int p = threadIdx.y; p < n_parts; p += blockDim.y)
+            sum += parts[((long long)which * n_parts + p) * n_channels + c];
+    __syncthreads();
+    sums[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    sum = 0;
+    for (int y = 0; y < blockDim.y; y++) sum += sums[y][threadIdx.x];
     return sum;
 }
 
+__device__ inline int own_channel() { return blockIdx.x * blockDim.x + threadIdx.x; }
+
 // The bias's gradient: written, or added where keep is 1.
 extern "C" __global__ void finish_gradients(const A* parts, A* gb, int keep, int n_parts, int n_channels) {
-    int c = blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= n_channels) return;
+    int c = own_channel();
     A sum = total(parts, 0, n_parts, n_channels, c);
+    if (c >= n_channels || threadIdx.y) return;
     gb[c] = keep ? gb[c] + sum : sum;
 }
 
 // Both sums, float64.
 extern "C" __global__ void finish_products(const A* parts, double* sums, double* products, int n_parts, int n_channels) {
-    int c = blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= n_channels) return;
-    sums[c] = total(parts, 0, n_parts, n_channels, c);
-    products[c] = total(parts, 1, n_parts, n_channels, c);
+    int c = own_channel();
+    double sum = total(parts, 0, n_parts, n_channels, c), product = total(parts, 1, n_parts, n_channels, c);
+    if (c >= n_channels || threadIdx.y) return;
+    sums[c] = sum;
+    products[c] = product;
 }
 
 struct Moments { double mean, variance; };
@@ -95,14 +110,14 @@ __device__ inline Moments moments_of(const T* x, const A* parts, int n_rows, int
     double away = total(parts, 0, n_parts, n_channels, c) / n_rows;
     double square = total(parts, 1, n_parts, n_channels, c) / n_rows;
     double variance = square - away * away;
-    return {widen(x[c]) + away, variance > 0 ? variance : 0};
+    return {(c < n_channels ? widen(x[c]) : 0) + away, variance > 0 ? variance : 0};
 }
 
 extern "C" __global__ void finish_moments(const T* x, const A* parts, double* mean, double* variance, int n_rows,
                                           int n_parts, int n_channels) {
-    int c = blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= n_channels) return;
+    int c = own_channel();
     Moments found = moments_of(x, parts, n_rows, n_parts, n_channels, c);
+    if (c >= n_channels || threadIdx.y) return;
     mean[c] = found.mean;
     variance[c] = found.variance;
 }
@@ -111,10 +126,10 @@ extern "C" __global__ void finish_moments(const T* x, const A* parts, double* me
 extern "C" __global__ void finish_training(const T* x, const A* parts, A* mean, A* inverse, A* means, A* variances,
                                            A* factor, double eps, double fraction, int n_rows, int n_parts,
                                            int n_channels) {
-    int c = blockIdx.x * blockDim.x + threadIdx.x;
-    if (c == 0) factor[0] = factor[0] * fraction + 1;
-    if (c >= n_channels) return;
+    int c = own_channel();
     Moments found = moments_of(x, parts, n_rows, n_parts, n_channels, c);
+    if (c >= n_channels || threadIdx.y) return;
+    if (c == 0) factor[0] = factor[0] * fraction + 1;
     mean[c] = found.mean;
     inverse[c] = 1 / sqrt(found.variance + eps);
     double correction = n_rows > 1 ? double(n_rows) / (n_rows - 1) : 1;
@@ -125,8 +140,8 @@ extern "C" __global__ void finish_training(const T* x, const A* parts, A* mean, 
 // Batch norm by the running sums.
 extern "C" __global__ void finish_fixed(const A* means, const A* variances, const A* factor, A* mean, A* inverse,
                                         double eps, int n_channels) {
-    int c = blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= n_channels) return;
+    int c = own_channel();
+    if (c >= n_channels || threadIdx.y) return;
     double scale = factor[0] == 0 ? 0 : 1 / double(factor[0]);
     mean[c] = means[c] * scale;
     inverse[c] = 1 / sqrt(variances[c] * scale + eps);
@@ -135,10 +150,11 @@ extern "C" __global__ void finish_fixed(const A* means, const A* variances, cons
 // level = mean(g), slope = mean(g (x - mean)) inverse^2.
 extern "C" __global__ void finish_normalize_back(const A* parts, const A* inverse, A* level, A* slope, int n_rows,
                                                  int n_parts, int n_channels) {
-    int c = blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= n_channels) return;
-    level[c] = total(parts, 0, n_parts, n_channels, c) / n_rows;
-    slope[c] = total(parts, 1, n_parts, n_channels, c) / n_rows * inverse[c] * inverse[c];
+    int c = own_channel();
+    double sum = total(parts, 0, n_parts, n_channels, c), product = total(parts, 1, n_parts, n_channels, c);
+    if (c >= n_channels || threadIdx.y) return;
+    level[c] = sum / n_rows;
+    slope[c] = product / n_rows * inverse[c] * inverse[c];
 }
 
 // body(width, place, channel) for all elements of the rows.

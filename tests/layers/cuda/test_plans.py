@@ -1,0 +1,49 @@
+"""cuDNN plans our convolution graphs for a card that is not there; SCAFFE_TEST_CUDNN=1 asks for it (minutes)."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.layers.cuda import plan_convolutions
+
+ASKED = os.environ.get("SCAFFE_TEST_CUDNN") == "1"
+pytestmark = pytest.mark.skipif(not ASKED or find_spec("cudnn") is None,
+                                reason="SCAFFE_TEST_CUDNN=1 asks for it; needs an extra, cuda12 or cuda13")
+
+
+def driver_without_functions(folder: Path, libraries: list[Path]) -> None:
+    """A libcuda.so.1 whose functions all answer that there is no device."""
+    names = set()
+    for library in libraries:
+        names |= {n.decode() for n in re.findall(rb"\0(cu[A-Z][A-Za-z0-9_]+)(?=\0)", library.read_bytes())}
+    names = {n for n in names if not n.startswith(("cublas", "cudnn", "cuda"))}
+    code = "".join(f"int {n}(void) {{ return 100; }}\n" for n in sorted(names))
+    compiler = [shutil.which("cc") or "gcc", "-shared", "-fPIC", "-w", "-x", "c", "-"]
+    subprocess.run([*compiler, "-o", folder / "libcuda.so.1"], input=code, text=True, check=True)
+
+
+def test_every_pass_has_a_plan(tmp_path: Path) -> None:
+    nvidia = Path(find_spec("nvidia").submodule_search_locations[0])
+    places = [str(p) for p in nvidia.glob("*/lib")]
+    try:
+        import ctypes
+
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        driver_without_functions(tmp_path, list(nvidia.glob("cudnn/lib/*.so.9")))
+        places.append(str(tmp_path))
+    environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(places)}
+    done = subprocess.run([sys.executable, "-m", plan_convolutions.__name__], capture_output=True, text=True,
+                          timeout=900, env=environment, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(plan_convolutions.SHAPES) * len(plan_convolutions.PRECISIONS) * 3
+    assert not [line for line in lines if line.endswith("built 0")]

@@ -7,6 +7,8 @@ from contextlib import ExitStack
 from .. import device
 from ..device import Point
 
+BEFORE_COMPUTE = -1  # a sum's blocks go before those of a long kernel of the caller's that wait for room
+
 
 class Lane:
     """A device, its communication stream and a second stream for copies to the host, for one thread's collectives.
@@ -18,8 +20,8 @@ class Lane:
         """On the current device. Raises CommError without one."""
         self._cuda = device.load().cuda
         self.number = self._cuda.Device().id
-        self.stream = self._cuda.Stream(non_blocking=True)
-        self.copies = self._cuda.Stream(non_blocking=True)
+        self.stream = self._cuda.Stream(non_blocking=True, priority=BEFORE_COMPUTE)
+        self.copies = self._cuda.Stream(non_blocking=True, priority=BEFORE_COMPUTE)
         self._scope = ExitStack()
 
     def begin(self, after: Point | None) -> None:

@@ -132,6 +132,8 @@ class Device:
         if name == "auto":
             found = choose(job.collective, array.nbytes, self._topology, table, not self.no_ipc)
             name, chunk_bytes = found.algorithm, job.chunk_bytes or found.chunk_bytes
+        if name == "mpi" and job.dtype == "bfloat16":
+            raise CommError(f"{job.collective}: MPI has no bfloat16, use auto or an algorithm of ours", everywhere=True)
         self._check(array)
         return replace(job, algorithm=wire.join(name, half), chunk_bytes=chunk_bytes)
 

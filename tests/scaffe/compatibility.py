@@ -33,7 +33,6 @@ DIFFERS = {
     "convolution_param.force_nd_im2col": "accepted; the same convolution for any number of axes",
     "python_param.share_in_parallel": "accepted; each rank has a layer of its own",
     "recurrent_param.debug_info": "accepted; no log of the unrolled net",
-    "data_param.prefetch": "accepted; the readers say how many batches are read ahead",
     "data_param.rand_skip": "accepted without effect, as in Caffe 1.0",
     "data_param.force_encoded_color": "accepted; transform_param's force_color decides",
     **{f"{reader}_param.{name}": OLD for reader in ("data", "image_data", "window_data")

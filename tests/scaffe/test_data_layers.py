@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from data.convert.lmdb_writer import write_lmdb
+from data.datum import encode_image
 from data.layer_feed import Share
 from scaffe.devices import load_kernels
 from scaffe.setup import Selection, net_from_file
@@ -38,6 +40,20 @@ def test_hdf5_data_of_any_number_of_axes(tmp_path):
         assert np.array_equal(vector, written["vector"][rows])
         assert np.array_equal(scalar, written["scalar"][rows])
         assert np.array_equal(doubled, 2 * written["image"][rows])
+
+
+@pytest.mark.parametrize("prefetch", [1, 3, 9])
+def test_batches_read_ahead_are_the_same_batches(tmp_path, prefetch):
+    pytest.importorskip("lmdb")
+    records = np.random.default_rng(3).integers(0, 256, (7, 1, 2, 3), np.uint8)
+    write_lmdb(tmp_path / "db", [(b"%08d" % i, encode_image(r, i)) for i, r in enumerate(records)])
+    made = net(tmp_path, f'''layer {{ name: "d" type: "Data" top: "data" top: "label"
+        data_param {{ source: "{tmp_path / 'db'}" backend: LMDB batch_size: 2 prefetch: {prefetch} }} }}''')
+    for batch in range(9):
+        rows = [(2 * batch + i) % len(records) for i in range(2)]
+        data, label = values(made, "data", "label")
+        assert np.array_equal(data, records[rows])
+        assert label.tolist() == rows
 
 
 @pytest.fixture

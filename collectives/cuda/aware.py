@@ -10,6 +10,8 @@ from typing import Any
 
 OVERRIDE_VARIABLE = "SCAFFE_CUDA_AWARE"
 MPICH_GPU_CUDA = 0  # MPIX_GPU_SUPPORT_CUDA
+SWITCHES = ("MV2_USE_CUDA", "MPICH_GPU_SUPPORT_ENABLED", "MPIR_CVAR_ENABLE_GPU")
+"""How MVAPICH2-GDR, Cray MPICH and MPICH are told to take device memory, or not to."""
 
 
 def is_cuda_aware(environment: Mapping[str, str] = os.environ) -> bool:
@@ -17,18 +19,33 @@ def is_cuda_aware(environment: Mapping[str, str] = os.environ) -> bool:
     given = environment.get(OVERRIDE_VARIABLE, "")
     if given in ("0", "1"):
         return given == "1"
-    answers = (_open_mpi(_loaded()), _mpich(_loaded()), _info())
-    return any(answer for answer in answers if answer is not None)
+    return any(_library().values()) and all(_settings(environment).values())
 
 
 def reason(environment: Mapping[str, str] = os.environ) -> str:
     """The answer in words, and who gave it."""
     if environment.get(OVERRIDE_VARIABLE, "") in ("0", "1"):
         return f"{OVERRIDE_VARIABLE}={environment[OVERRIDE_VARIABLE]}"
-    answers = {"MPIX_Query_cuda_support": _open_mpi(_loaded()), "MPIX_GPU_query_support": _mpich(_loaded()),
-               "mpi_memory_alloc_kinds or ompi's info": _info()}
-    said = [f"{who} says {'yes' if answer else 'no'}" for who, answer in answers.items() if answer is not None]
-    return ", ".join(said) or "the MPI cannot be asked"
+    found = _library() | _settings(environment)
+    return ", ".join(f"{who} says {'yes' if answer else 'no'}" for who, answer in found.items()) or "it cannot be asked"
+
+
+def _library() -> dict[str, bool]:
+    """What the MPI library answers, by the name of the question; questions that it does not know are left out."""
+    asked = {"MPIX_Query_cuda_support": _open_mpi(_loaded()), "MPIX_GPU_query_support": _mpich(_loaded()),
+             "mpi_memory_alloc_kinds": _info()}
+    return {who: answer for who, answer in asked.items() if answer is not None}
+
+
+def _settings(environment: Mapping[str, str]) -> dict[str, bool]:
+    """What the environment lets the library do: its switches, and the transports that UCX is bound to."""
+    found = {name: environment[name] != "0" for name in SWITCHES if environment.get(name)}
+    transports = environment.get("UCX_TLS", "all").split(",")
+    if transports[0].startswith("^"):
+        found["UCX_TLS"] = not {name.lstrip("^") for name in transports} & {"cuda", "cuda_copy"}
+    elif "all" not in transports:
+        found["UCX_TLS"] = any("cuda" in name for name in transports)
+    return found
 
 
 def _open_mpi(library: Any) -> bool | None:
@@ -50,7 +67,7 @@ def _mpich(library: Any) -> bool | None:
 
 
 def _info() -> bool | None:
-    """MPI 4.1's info key for kinds of memory on the world's communicator, which says no only where it says anything."""
+    """MPI 4.1's list of kinds of memory, where the library gives one."""
     from mpi4py import MPI
 
     info = MPI.COMM_WORLD.Get_info()
@@ -65,7 +82,7 @@ def _loaded() -> Any:
     """The MPI library that is loaded in this process, so that its functions are those that run."""
     try:
         maps = Path("/proc/self/maps").read_text().splitlines()
-        path = next(line.split(maxsplit=5)[5] for line in maps if "/libmpi" in line or "/libmpich" in line)
+        path = next(line.split(maxsplit=5)[5] for line in maps if "/libmpi" in line)
         return ctypes.CDLL(path)
     except (OSError, StopIteration, IndexError):
         return ctypes.CDLL(None)

@@ -149,6 +149,12 @@ class Library:
     (Library(open_mpi=0), None, {}, False, "MPIX_Query_cuda_support says no"),
     (Library(mpich=1), None, {}, True, "MPIX_GPU_query_support says yes"),
     (Library(), "mpi,system,cuda", {}, True, "mpi_memory_alloc_kinds"),
+    (Library(open_mpi=1), None, {"UCX_TLS": "rc,sm"}, False, "UCX_TLS says no"),
+    (Library(open_mpi=1), None, {"UCX_TLS": "rc,cuda_copy,cuda_ipc"}, True, "UCX_TLS says yes"),
+    (Library(open_mpi=1), None, {"UCX_TLS": "^cuda_copy,tcp"}, False, "UCX_TLS says no"),
+    (Library(open_mpi=1), None, {"UCX_TLS": "^cuda_ipc"}, True, "UCX_TLS says yes"),
+    (Library(mpich=1), None, {"MPIR_CVAR_ENABLE_GPU": "0"}, False, "MPIR_CVAR_ENABLE_GPU says no"),
+    (Library(mpich=1), None, {"MPICH_GPU_SUPPORT_ENABLED": "1"}, True, "MPICH_GPU_SUPPORT_ENABLED says yes"),
     (Library(open_mpi=0), None, {"SCAFFE_CUDA_AWARE": "1"}, True, "SCAFFE_CUDA_AWARE=1"),
     (Library(open_mpi=1), None, {"SCAFFE_CUDA_AWARE": "0"}, False, "SCAFFE_CUDA_AWARE=0"),
 ])

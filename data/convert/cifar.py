@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data.convert.lmdb_writer import write_lmdb
+from data.convert.writers import writer_of
 from data.datum import encode_image
 from data.errors import DataError
 
@@ -31,8 +31,10 @@ def read_cifar(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
     return records[:, 1:].reshape(-1, *SHAPE), records[:, 0]
 
 
-def convert_cifar(input_folder: str | Path, output_folder: str | Path, force: bool = False) -> dict[str, int]:
-    """Write ``cifar10_train_lmdb`` and ``cifar10_test_lmdb`` into a folder; returns the records of each part.
+def convert_cifar(input_folder: str | Path, output_folder: str | Path, force: bool = False,
+                  backend: str = "lmdb") -> dict[str, int]:
+    """Write ``cifar10_train_lmdb`` and ``cifar10_test_lmdb`` (or ``_leveldb``) into a folder; returns the records of
+    each part.
 
     Keys have 5 digits, as Caffe's.
 
@@ -44,5 +46,5 @@ def convert_cifar(input_folder: str | Path, output_folder: str | Path, force: bo
         loaded = [read_cifar(Path(input_folder) / name) for name in names]
         images, labels = (np.concatenate(arrays) for arrays in zip(*loaded))
         records = ((b"%05d" % i, encode_image(images[i], int(labels[i]))) for i in range(len(images)))
-        n_records[part] = write_lmdb(Path(output_folder) / f"cifar10_{part}_lmdb", records, force)
+        n_records[part] = writer_of(backend)(Path(output_folder) / f"cifar10_{part}_{backend}", records, force)
     return n_records

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data.convert.lmdb_writer import write_lmdb
+from data.convert.writers import writer_of
 from data.datum import encode_file, encode_image
 from data.decode import Colour, opencv, read_image
 from data.errors import DataError
@@ -48,8 +48,8 @@ class ImagesetOptions:
     on_bad: Callable[[str], None] = print
 
 
-def convert_imageset(root: str, list_path: str | Path, lmdb_path: str | Path, options: ImagesetOptions,
-                     force: bool = False) -> int:
+def convert_imageset(root: str, list_path: str | Path, db_path: str | Path, options: ImagesetOptions,
+                     force: bool = False, backend: str = "lmdb") -> int:
     """Write the images of a list as Datum records; returns how many were written.
 
     Keys are the line's place in 8 digits, an underscore, and the path as listed.
@@ -57,21 +57,23 @@ def convert_imageset(root: str, list_path: str | Path, lmdb_path: str | Path, op
     Args:
         root: put before every path, as it is.
         list_path: ``path label`` a line.
-        lmdb_path: the folder to make.
+        db_path: the folder to make.
         options: the flags.
         force: replace the folder if there is one.
+        backend: lmdb or leveldb.
 
     Raises:
         DataError: the list cannot be read, the folder exists, no image can be read, or shapes differ and may not.
     """
     if (options.height > 0) != (options.width > 0):
         raise DataError(f"-resize_height and -resize_width go together, got {options.height} and {options.width}")
+    write = writer_of(backend)
     names, labels = read_list(list_path)
     order = shuffled(len(names), options.seed).records(np.arange(len(names))) if options.shuffle else range(len(names))
     maker = _RecordMaker(root, options)
     with ThreadPoolExecutor(options.n_threads) as pool:
         made = _map_ahead(pool, maker.make, ((i, names[line], int(labels[line])) for i, line in enumerate(order)))
-        return write_lmdb(lmdb_path, _checked(made, list_path, options.check_shape), force)
+        return write(db_path, _checked(made, list_path, options.check_shape), force)
 
 
 def _map_ahead(pool: ThreadPoolExecutor, function: Callable, items: Iterator) -> Iterator:

@@ -1,13 +1,12 @@
-"""A new LMDB folder, written beside and renamed into place, so that a database is whole or absent."""
+"""A new LMDB folder, whole or absent."""
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from data.convert.whole_folder import make_folder
 from data.errors import DataError
 
 RECORDS_PER_COMMIT = 1000  # as Caffe's converters
@@ -26,20 +25,7 @@ def write_lmdb(path: str | Path, records: Iterable[tuple[bytes, bytes]], force: 
     Raises:
         DataError: the folder exists or cannot be made, the disk is full, or two records have one key.
     """
-    path = Path(path)
-    if path.exists() and not force:
-        raise DataError(f"{path}: exists already; remove it, or give -force to replace it")
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        n_records = _fill(beside, records)
-        if path.exists():
-            shutil.rmtree(path)
-        beside.rename(path)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
-    return n_records
+    return make_folder(path, lambda folder: _fill(folder, records), force)
 
 
 def _fill(folder: Path, records: Iterable[tuple[bytes, bytes]]) -> int:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from data.convert.lmdb_writer import write_lmdb
+from data.convert.writers import writer_of
 from data.datum import encode_image
 from data.errors import DataError
 from data.idx import read_idx
 
 
-def convert_mnist(images_path: str | Path, labels_path: str | Path, lmdb_path: str | Path, force: bool = False) -> int:
-    """Write an images file and a labels file, gzipped or plain IDX, as an LMDB; returns the number of records.
+def convert_mnist(images_path: str | Path, labels_path: str | Path, db_path: str | Path, force: bool = False,
+                  backend: str = "lmdb") -> int:
+    """Write an images file and a labels file, gzipped or plain IDX, as an LMDB or LevelDB; returns how many records.
 
     Records are Datums of 1 x height x width uint8 under keys of 8 digits, as ``convert_mnist_data`` of Caffe 1.0
     writes them.
@@ -23,4 +24,4 @@ def convert_mnist(images_path: str | Path, labels_path: str | Path, lmdb_path: s
     if len(images) != len(labels):
         raise DataError(f"{images_path} has {len(images)} images but {labels_path} has {len(labels)} labels")
     records = ((b"%08d" % i, encode_image(images[i][None], int(labels[i]))) for i in range(len(images)))
-    return write_lmdb(lmdb_path, records, force)
+    return writer_of(backend)(db_path, records, force)

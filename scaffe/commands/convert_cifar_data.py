@@ -1,4 +1,4 @@
-"""Turn CIFAR-10's binary files into LMDBs, with Caffe's arguments."""
+"""Turn CIFAR-10's binary files into databases, with Caffe's arguments."""
 
 from data.tools.convert_cifar_data import main
 

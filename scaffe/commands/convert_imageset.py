@@ -1,4 +1,4 @@
-"""Turn a list of image files into an LMDB, with Caffe's arguments."""
+"""Turn a list of image files into a database, with Caffe's arguments."""
 
 from data.tools.convert_imageset import main
 

@@ -1,4 +1,4 @@
-"""Write blobs of a trained net on its data into LMDBs, with Caffe's arguments."""
+"""Write blobs of a trained net on its data into databases, with Caffe's arguments."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ from scaffe.log import info, warning
 
 
 def main(argv: list[str]) -> int:
-    """``extract_features WEIGHTS NET BLOB[,BLOB] DB[,DB] N_BATCHES lmdb [CPU]``. Returns the exit code."""
+    """``extract_features WEIGHTS NET BLOB[,BLOB] DB[,DB] N_BATCHES lmdb|leveldb [CPU]``. Returns the exit code."""
     flags = Flags("extract_features", __doc__ or "")
     flags.add_argument("weights", help="trained weights, a .caffemodel")
     flags.add_argument("net", help="the net's prototxt, with a data layer")
     flags.add_argument("blobs", help="the blobs to write, with commas between")
     flags.add_argument("databases", help="the database for each of them, with commas between")
     flags.add_argument("n_batches", type=int, help="batches to run")
-    flags.add_argument("kind", help="the kind of database; only lmdb is written")
+    flags.add_argument("kind", help="the kind of database: lmdb or leveldb")
     flags.add_argument("mode", nargs="?", default="CPU", choices=("CPU", "GPU"), help="where to compute")
     flags.add_argument("device", nargs="?", help="the GPU's number")
     options = flags.parse_args(argv)
-    if options.kind != "lmdb":
-        raise UserError(f"only lmdb is written, got {options.kind!r}")
     if options.n_batches < 1:
         raise UserError(f"the number of batches must be at least 1, got {options.n_batches}")
     if options.mode == "GPU":
@@ -42,7 +40,7 @@ def _extract(options: Namespace) -> int:
     try:
         load_weights(net, options.weights)
         names = options.blobs.split(",")
-        counts = extract_features(net, names, options.databases.split(","), options.n_batches)
+        counts = extract_features(net, names, options.databases.split(","), options.n_batches, options.kind)
     finally:
         net.close()
     for name, n_records in zip(names, counts):

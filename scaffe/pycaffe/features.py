@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import Full, Queue
 
-from data.convert.lmdb_writer import write_lmdb
+from data.convert.writers import writer_of
 from layers.blob import Blob
 from scaffe.errors import UserError
 from scaffe.net import Net
@@ -19,8 +19,9 @@ WAIT_SECONDS = 0.2  # between looks at whether the writer still lives
 MAX_WAITING = 4096  # records between the net and a writer
 
 
-def extract_features(net: Net, blobs: Sequence[str], folders: Sequence[str], n_batches: int) -> list[int]:
-    """Run n_batches and write each blob's rows, in order, to an LMDB of its own. Returns the numbers of records.
+def extract_features(net: Net, blobs: Sequence[str], folders: Sequence[str], n_batches: int,
+                     backend: str = "lmdb") -> list[int]:
+    """Run n_batches and write each blob's rows, in order, to a database of its own. Returns the numbers of records.
 
     Raises:
         ValueError: unknown blobs, other than one folder a blob, or a database that exists or cannot be written.
@@ -33,10 +34,11 @@ def extract_features(net: Net, blobs: Sequence[str], folders: Sequence[str], n_b
     for folder in folders:
         if Path(folder).exists():
             raise UserError(f"{folder}: exists already")
+    write = writer_of(backend)
     queues: list[Queue[Record]] = [Queue(MAX_WAITING) for _ in blobs]
     counts = [0] * len(blobs)
     with ThreadPoolExecutor(len(blobs)) as pool:
-        writers = [pool.submit(write_lmdb, folder, _drain(queue)) for folder, queue in zip(folders, queues)]
+        writers = [pool.submit(write, folder, _drain(queue), False) for folder, queue in zip(folders, queues)]
         is_whole = False
         try:
             for _ in range(n_batches):

@@ -119,8 +119,8 @@ def test_shuffling_keeps_all(pictures):
 def test_what_cannot_be_converted_is_told(pictures):
     import cv2
 
-    with pytest.raises(DataError, match="-backend must be lmdb"):
-        convert(pictures, "-backend=leveldb")
+    with pytest.raises(DataError, match="kinds lmdb and leveldb"):
+        convert(pictures, "-backend=redis")
     with pytest.raises(DataError, match="go together"):
         convert(pictures, "-resize_width=3")
     (pictures / "list.txt").write_text("absent.png 1\n")

@@ -202,11 +202,21 @@ def test_extract_features(features):
         np.testing.assert_allclose(found, values, rtol=1e-6)
 
 
+def test_extract_features_as_leveldb(features):
+    plyvel = pytest.importorskip("plyvel")
+    assert cli.main(["extract_features", "f.caffemodel", "f.prototxt", "ip", "ips", "2", "leveldb", "CPU"]) == 0
+    with plyvel.DB("ips") as database:
+        found = [caffe.io.datum_to_array(caffe_pb2.Datum.FromString(value)) for _, value in database]
+    features.forward()
+    assert len(found) == 40
+    np.testing.assert_allclose(found[:20], features.blobs["ip"].data.reshape(20, 3, 1, 1), rtol=1e-6)
+
+
 def test_extract_features_refuses(features, capfd, tmp_path):
     start = ["extract_features", "f.caffemodel", "f.prototxt"]
     assert "no blob 'fc7'; it has: data, label" in refused(capfd, *start, "fc7", "db", "1", "lmdb")
     assert "as many databases as blobs" in refused(capfd, *start, "ip", "a,b", "1", "lmdb")
-    assert "only lmdb" in refused(capfd, *start, "ip", "db", "1", "leveldb")
+    assert "lmdb and leveldb, got 'redis'" in refused(capfd, *start, "ip", "db", "1", "redis")
     (tmp_path / "db").mkdir()
     assert "exists already" in refused(capfd, *start, "ip", "db", "1", "lmdb")
     assert not (tmp_path / "a").exists()

@@ -1,0 +1,20 @@
+"""The kinds of databases that tools write, by the names that Caffe's ``-backend`` has for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from data.convert.leveldb_writer import write_leveldb
+from data.convert.lmdb_writer import write_lmdb
+from data.errors import DataError
+
+Writer = Callable[[str | Path, Iterable[tuple[bytes, bytes]], bool], int]
+WRITERS: dict[str, Writer] = {"lmdb": write_lmdb, "leveldb": write_leveldb}
+
+
+def writer_of(backend: str) -> Writer:
+    """The function (path, records, force) that writes that kind. Raises DataError for an unknown one."""
+    if backend not in WRITERS:
+        raise DataError(f"databases are of the kinds {' and '.join(WRITERS)}, got {backend!r}")
+    return WRITERS[backend]

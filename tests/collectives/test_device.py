@@ -32,7 +32,7 @@ def cp(monkeypatch):
     return pretend.install(monkeypatch)
 
 
-@pytest.mark.parametrize(("n_ranks", "ranks_per_node"), [(2, 0), (3, 0), (4, 0), (5, 2)])
+@pytest.mark.parametrize(("n_ranks", "ranks_per_node"), [(1, 0), (2, 0), (3, 0), (4, 0), (5, 2)])
 @pytest.mark.skipif(needs_mpirun.args[0], reason="no mpirun")
 @pretend.needs_compiler
 def test_device_buffers_on(n_ranks, ranks_per_node):

@@ -44,3 +44,36 @@ def test_every_rank_needs_a_label(communicator):
     n_ranks = communicator.n_ranks
     with pytest.raises(CommError, match=f"label for each of {n_ranks} ranks, not {n_ranks + 1}"):
         Communicator(communicator._comm, 30, range(n_ranks + 1))
+
+
+@pytest.mark.parametrize(("dtype", "op"), [("float32", "sum"), ("float16", "max"), ("int64", "prod")])
+def test_one_result_for_all_ranks_of_a_node(communicator, given, dtype, op):
+    made, _ = given
+    for on in (communicator, made):
+        if on.topology.n_nodes > 1 and communicator.topology.n_nodes > 1:
+            continue
+        rows = reference.inputs(on.n_ranks, 5003, dtype, op)
+        array = on.alloc(5100, dtype)[50:5053]
+        _, right = reference.expected("allreduce", on.rank, rows, op, 0)
+        for _ in range(2):
+            array[:] = rows[on.rank]
+            result = on.allreduce_shared(array, op)
+            assert np.array_equal(result, right)
+            assert not result.flags.writeable
+            on.barrier()
+        if on.node_n_ranks == on.n_ranks:
+            array[:] = on.rank + 1
+            on.barrier()
+            assert (result == 1).all()
+            on.barrier()
+
+
+def test_a_shared_result_needs_shared_memory(communicator):
+    if communicator.n_ranks == 1:
+        assert communicator.allreduce_shared(np.ones(3)).sum() == 3
+        return
+    with pytest.raises(CommError, match="an array in host memory from alloc"):
+        communicator.allreduce_shared(np.ones(3))
+    shared = communicator.alloc(3)
+    with pytest.raises(CommError, match="starts with M, not 'C'"):
+        communicator.allreduce_shared(shared, algorithm="C")

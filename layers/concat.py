@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
-import numpy as np
-
 from layers.blob import Blob
 from layers.errors import LayerError
 from layers.labels import check_axis
@@ -52,7 +50,7 @@ class Concat(Layer):
         if len(bottom) > 1:
             y = top[0].data
             for blob, part in zip(bottom, self._parts):
-                np.copyto(y[part], blob.data)
+                self.context.kernels.copy_part(y[part], blob.data)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Copy the gradients back."""
@@ -60,7 +58,7 @@ class Concat(Layer):
             gy = top[0].diff
             for blob, part, wanted in zip(bottom, self._parts, propagate_down):
                 if wanted:
-                    np.copyto(blob.diff, gy[part])
+                    self.context.kernels.copy_part(blob.diff, gy[part])
 
     @staticmethod
     def _pass_on(bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

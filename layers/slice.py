@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-import numpy as np
-
 from layers.blob import Blob
 from layers.errors import LayerError
 from layers.labels import check_axis
@@ -44,13 +42,13 @@ class Slice(Layer):
         self._share(bottom, top)
         if len(top) > 1:
             for blob, part in zip(top, self.parts):
-                np.copyto(blob.data, bottom[0].data[part])
+                self.context.kernels.copy_part(blob.data, bottom[0].data[part])
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Copy the parts' diffs back."""
         if propagate_down[0] and len(top) > 1:
             for blob, part in zip(top, self.parts):
-                np.copyto(bottom[0].diff[part], blob.diff)
+                self.context.kernels.copy_part(bottom[0].diff[part], blob.diff)
 
     @staticmethod
     def _share(bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -12,12 +12,13 @@ from layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
 from layers.kernels.updates import UpdatePlan, clip_factor
 
 __all__ = ["CHECK_EVERY", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "batch_norm", "clip_factor", "convolution",
-           "deconvolution", "describe", "dropout", "inner_product", "lrn", "on_host", "pooling", "scalar",
-           "set_threads", "softmax_loss", "staging", "synchronize", "to_device", "to_host", "uniform", "update_plan",
-           "xp", "zeros"]
+           "copy_part", "deconvolution", "describe", "dropout", "inner_product", "lrn", "on_host",
+           "pooling", "scalar", "set_threads", "softmax_loss", "staging", "synchronize", "to_device",
+           "to_host", "uniform", "update_plan", "xp", "zeros"]
 
 describe = reason
 xp = np
+copy_part = np.copyto  # (target, source): views of one shape
 zeros = np.zeros
 scalar = float
 update_plan = UpdatePlan

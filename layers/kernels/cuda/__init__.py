@@ -184,7 +184,8 @@ def __getattr__(name: str) -> Any:
         from layers import device
 
         return device.load()
-    for module in ("elementwise", "softmax", "channels", "updates", "reductions", "guard"):
+    for module in ("elementwise", "softmax", "channels", "updates", "reductions", "copies",
+                   "guard"):
         found = getattr(import_module(f"layers.kernels.cuda.{module}"), name, None)
         if found is not None:
             return found

@@ -47,3 +47,13 @@ extern "C" __global__ void add_scaled(const T* x, T* y, A scale, A keep, long lo
         store<width.value>(y + i, values);
     });
 }
+
+// Rows of n_columns elements from one place to another, rows that far apart; x of the grid takes columns, y rows.
+extern "C" __global__ void copy_rows(const T* x, T* y, long long x_row, long long y_row, int n_rows, int n_columns) {
+    bool packed = lie_whole(x, y) && x_row % PACK == 0 && y_row % PACK == 0;
+    for_channels(n_columns, packed, [=](auto width, int c) {
+        const int W = width.value;
+        for (int r = blockIdx.y * blockDim.y + threadIdx.y; r < n_rows; r += gridDim.y * blockDim.y)
+            store<W>(y + r * y_row + c, load<W>(x + r * x_row + c));
+    });
+}

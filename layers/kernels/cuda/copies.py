@@ -1,0 +1,54 @@
+"""Copies between strided views of the device's memory: parts of blobs that lie side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from layers.kernels.cuda.launch import NAMES, THREADS, blocks_for, columns_grid, kernel, pack
+
+Ints = tuple[int, ...]
+FEW_ROWS = 8  # then a block is one row's
+
+
+def as_rows(shape: Ints, strides: Ints, other_strides: Ints, itemsize: int) -> tuple[int, int, int, int] | None:
+    """(rows, columns, elements from row to row of the one, of the other), if both views are rows of whole columns.
+
+    Args:
+        shape: of both views.
+        strides, other_strides: in bytes.
+    """
+    axes = sorted((a for a in zip(strides, other_strides, shape) if a[2] != 1), reverse=True)
+    merged: list[list[int]] = []
+    for one, other, n in axes:
+        if merged and merged[-1][0] == one * n and merged[-1][1] == other * n:
+            merged[-1] = [one, other, merged[-1][2] * n]
+        else:
+            merged.append([one, other, n])
+    if not merged or merged[-1][:2] != [itemsize, itemsize]:
+        merged.append([itemsize, itemsize, 1])
+    if len(merged) == 1:
+        merged.insert(0, [itemsize * merged[0][2]] * 2 + [1])
+    if len(merged) > 2:
+        return None
+    (row, other_row, n_rows), (_, _, n_columns) = merged
+    return n_rows, n_columns, row // itemsize, other_row // itemsize
+
+
+def copy_part(target: Any, source: Any) -> None:
+    """target = source, views of one shape and type."""
+    if not target.size:
+        return
+    rows = as_rows(target.shape, target.strides, source.strides, target.itemsize)
+    if rows is None or target.dtype != source.dtype or target.dtype.name not in NAMES or target.shape != source.shape:
+        target[...] = source
+        return
+    n_rows, n_columns, target_row, source_row = rows
+    if n_rows < FEW_ROWS:
+        grid, block = (blocks_for(-(-n_columns // pack(target.dtype)))[0], n_rows), (THREADS, 1)
+    else:
+        grid, block = columns_grid(n_rows, n_columns, target.dtype)
+    kernel("elementwise", "copy_rows", target.dtype)(
+        grid, block, (np.uint64(source.data.ptr), np.uint64(target.data.ptr), np.int64(source_row),
+                      np.int64(target_row), np.int32(n_rows), np.int32(n_columns)))

@@ -17,6 +17,7 @@ from .errors import CommError
 from .launch import launched, load_mpi
 from .request import Request
 from .select import Selector
+from .shared_levels import above
 from .topology import Topology
 
 DEADLINE_VARIABLE = "SCAFFE_DEADLINE"
@@ -131,6 +132,27 @@ class Communicator:
                   out: np.ndarray | None = None, chunk_bytes: int = 0) -> None:
         """The reduction over ranks in every rank's array (or `out`)."""
         self._run("allreduce", array, out, algorithm, chunk_bytes, op=op)
+
+    def allreduce_shared(self, array: np.ndarray, op: str = "sum", algorithm: str = "auto",
+                         chunk_bytes: int = 0) -> np.ndarray:
+        """The reduction over ranks in one array that all ranks of a node share: no copies of the result are made.
+
+        array: host memory from `alloc`. Gives a flat read-only view of the array of the node's first rank; it holds the
+        result until that rank writes its array again, which the node's ranks must have left to it by a collective call
+        (a barrier will do). algorithm: one that starts with M. Raises CommError for other arrays and algorithms.
+        """
+        flat = places.of(array).flat(array, op)
+        if self._ranks is None or self.n_ranks == 1:
+            return _read_only(flat)
+        if places.of(array) is places.DEVICE or self._ranks.windows.find(flat) is None:
+            raise CommError("a shared result needs an array in host memory from alloc")
+        name = algorithm if algorithm != "auto" else "M" if self.topology.n_nodes == 1 else "MR"
+        if above(name) is None:
+            raise CommError(f"a shared result needs an algorithm that starts with M, not {algorithm!r}")
+        _, chunk_bytes = self._selector.choose("allreduce", name, chunk_bytes, flat.nbytes, True)
+        job = Job("allreduce", name, flat.size, NAMES[flat.dtype], op, 0, chunk_bytes, is_one_a_node=True)
+        self._ranks.run(job, flat, flat)
+        return self._ranks.windows.on_rank(flat, 0)
 
     def reduce_scatter(self, array: np.ndarray, op: str = "sum", algorithm: str = "auto",
                        out: np.ndarray | None = None, chunk_bytes: int = 0) -> None:
@@ -293,3 +315,9 @@ def _like(array: Any, out: Any) -> Any:
         raise CommError(f"out must be {array.size} x {array.dtype}, not {out.size} x {out.dtype}"
                         + ("" if type(out) is type(array) else ", and of the same place"))
     return out
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    view = array.view()
+    view.flags.writeable = False
+    return view

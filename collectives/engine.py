@@ -36,6 +36,8 @@ class Job:
     root: int = 0
     chunk_bytes: int = 0
     place: str = "host"
+    is_one_a_node: bool = False
+    """An all-reduce whose result is left in one rank's array on each node."""
 
     def __str__(self) -> str:
         return (f"{self.collective} of {self.n_elems} x {self.dtype} in {self.place} memory by {self.algorithm} "

@@ -73,7 +73,7 @@ class SharedLevels:
     def run(self, job: Job, array: Any, across: Callable[[Group], None]) -> None:
         """Run `job`; `across(group)` runs its upper part, on this rank's array, among one rank of each node."""
         if self._topology.n_nodes == 1:
-            self._node.run(job.collective, array, job.op, job.root)
+            self._node.run("reduce" if job.is_one_a_node else job.collective, array, job.op, job.root)
         elif job.collective in BY_PARTS:
             self._by_parts(job, array, across)
         else:
@@ -90,7 +90,7 @@ class SharedLevels:
         if self._rank == leaders[own_node]:
             across(Group(Topology.flat(len(leaders)), root_node, leaders))
         if job.collective != "reduce":
-            self._node.run("bcast", array, "sum", leader)
+            self._node.run("bcast", array[:0] if job.is_one_a_node else array, "sum", leader)
 
     def _by_parts(self, job: Job, array: Any, across: Callable[[Group], None]) -> None:
         """A node's ranks own one block together: its leader scatters or gathers blocks across the nodes."""

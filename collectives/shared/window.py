@@ -25,6 +25,15 @@ class Place:
     addresses: np.ndarray
 
 
+class _Mapped:
+    """A peer's memory at an address of this process, for as long as this rank's `array` in the same window lives."""
+
+    def __init__(self, array: np.ndarray, address: int) -> None:
+        self._array = array
+        self.__array_interface__ = {"version": 3, "data": (address, True), "shape": (array.size,),
+                                    "typestr": array.dtype.str}
+
+
 class Windows:
     """The windows of one node's ranks, found again by address so that any slice of a buffer can take part."""
 
@@ -80,6 +89,11 @@ class Windows:
                 self._places = {}
             self._places[known] = Place(serial, offset, addresses + offset)
         return self._places[known]
+
+    def on_rank(self, array: np.ndarray, rank: int) -> np.ndarray:
+        """What `array` is on rank `rank` of the node, read-only, as long as this rank's own window lives: the result
+        keeps it alive. Raises CommError when the array is not wholly inside one window."""
+        return np.asarray(_Mapped(array, int(self.place(array).addresses[rank])))
 
     def _forget(self, base: int, others: list[mmap.mmap]) -> None:
         serial, _, _ = self._windows.pop(base)

@@ -9,16 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from layers.absorbing import TakesRelu
 from layers.blob import Blob, claim_together
 from layers.errors import LayerError
 from layers.kernels.specs import ConvSpec
 from layers.labels import check_axis
-from layers.layer import Layer, layer_types
+from layers.layer import layer_types
 from layers.layout import channels_last, lies_channels_last, put_channels_last
 from layers.windows import conv_window
 
 
-class _Windowed(Layer):
+class _Windowed(TakesRelu):
     """What both share: parameters, several bottoms with one set of weights, ReLU computed in the same pass."""
 
     recordable = True
@@ -33,7 +34,6 @@ class _Windowed(Layer):
             raise LayerError("needs a num_output above 0")
         self._axis = check_axis(bottom[0], p.axis)
         self._window = conv_window(p, bottom[0].ndim - self._axis - 1)
-        self._slope: float | None = None
         spec = self._spec(self._folded(bottom[0].shape))
         self.add_blob(spec.weight_shape, p.weight_filler)
         if p.bias_term:
@@ -53,20 +53,8 @@ class _Windowed(Layer):
         for blob in top:
             blob.reshape((*bottom[0].shape[: self._axis], *self._top_shape(spec)[1:]))
 
-    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+    def run(self, bottom: Sequence[Blob], top: Sequence[Blob], slope: float | None) -> None:
         """Top by top."""
-        self._run(bottom, top, None)
-
-    def forward_absorbed(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """With the follower's ReLU."""
-        self._run(bottom, top, self._slope)
-
-    def absorb(self, follower: Layer) -> bool:
-        """ReLU is computed in the same pass."""
-        self._slope = getattr(follower, "relu_slope", None)
-        return self._slope is not None
-
-    def _run(self, bottom: Sequence[Blob], top: Sequence[Blob], slope: float | None) -> None:
         w, b = self._weights()
         for x, y in zip(bottom, top):
             out = y.data_flat if lies_channels_last(y, self._axis) else np.empty_like(y.data_flat)

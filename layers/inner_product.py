@@ -6,15 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from layers.absorbing import TakesRelu
 from layers.blob import Blob, claim_together
 from layers.errors import LayerError
 from layers.labels import check_axis
-from layers.layer import Layer, layer_types
+from layers.layer import layer_types
 from layers.layout import is_plain
 
 
 @layer_types.register("InnerProduct")
-class InnerProduct(Layer):
+class InnerProduct(TakesRelu):
     """y = x wᵀ + b: everything from ``axis`` on is one vector of K inputs; tops (..., num_output).
 
     Weights are (num_output, K), or (K, num_output) with ``transpose``, in Caffe's order of the K inputs.
@@ -30,7 +31,7 @@ class InnerProduct(Layer):
         p = self.param.inner_product_param
         if p.num_output < 1:
             raise LayerError("needs a num_output above 0")
-        self._axis, self._slope = check_axis(bottom[0], p.axis), None
+        self._axis = check_axis(bottom[0], p.axis)
         k = bottom[0].count(self._axis)
         self.add_blob((k, p.num_output) if p.transpose else (p.num_output, k), p.weight_filler)
         if p.bias_term:
@@ -48,20 +49,8 @@ class InnerProduct(Layer):
         self._plain = None if is_plain(bottom[0]) else self.context.xp.empty(bottom[0].shape, self.context.dtype)
         self._plain_top = None if is_plain(top[0]) else self.context.xp.empty(top[0].shape, self.context.dtype)
 
-    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+    def run(self, bottom: Sequence[Blob], top: Sequence[Blob], slope: float | None) -> None:
         """One matrix product."""
-        self._run(bottom, top, None)
-
-    def forward_absorbed(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """With the follower's ReLU."""
-        self._run(bottom, top, self._slope)
-
-    def absorb(self, follower: Layer) -> bool:
-        """ReLU is computed right behind."""
-        self._slope = getattr(follower, "relu_slope", None)
-        return self._slope is not None
-
-    def _run(self, bottom: Sequence[Blob], top: Sequence[Blob], slope: float | None) -> None:
         y = top[0].data_flat if self._plain_top is None else self._plain_top
         b = self.blobs[1].data if len(self.blobs) > 1 else None
         self._plan.forward(self._input(bottom[0]), self.blobs[0].data, b, y, slope)

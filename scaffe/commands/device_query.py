@@ -7,6 +7,7 @@ import importlib.util
 import os
 from pathlib import Path
 
+from layers import device
 from scaffe.errors import UserError
 from scaffe.flags import Flags
 
@@ -24,7 +25,7 @@ def main(argv: list[str]) -> int:
     missing = [word for word in options.gpu.split(",") if word and word != "all" and
                not (word.isdecimal() and int(word) < len(gpus))]
     if missing:
-        raise UserError(f"there is no GPU {', '.join(missing)}: {describe_gpus(gpus)}")
+        raise UserError(f"there is no GPU {', '.join(missing)}: {'; '.join(describe_gpus(gpus))}")
     print("\n".join(describe_machine(gpus)), flush=True)
     return 0
 
@@ -35,18 +36,25 @@ def describe_machine(gpus: list[str]) -> list[str]:
     from layers.kernels.cpu import describe
 
     cores = len(os.sched_getaffinity(0))
-    lines = [f"cores: {cores} of {os.cpu_count()}, {_processor()}", describe(), describe_mpi(), describe_gpus(gpus)]
+    lines = [f"cores: {cores} of {os.cpu_count()}, {_processor()}", describe(), describe_mpi(),
+             *describe_gpus(gpus)]
     for module, what in OPTIONAL.items():
         there = importlib.util.find_spec(module) is not None
         lines.append(f"{module}: {'there' if there else 'missing'}, for {what}")
     return lines
 
 
-def describe_gpus(gpus: list[str]) -> str:
-    """The GPUs that the driver shows, and whether CuPy is there."""
-    cupy = "CuPy is there" if importlib.util.find_spec("cupy") else "CuPy is not installed"
-    found = ", ".join(f"{i}: {name}" for i, name in enumerate(gpus)) or "none that a CUDA driver shows"
-    return f"GPUs: {found}; {cupy}; all commands compute on the CPU, the GPU backend is still to come"
+def describe_gpus(gpus: list[str]) -> list[str]:
+    """The GPUs that the driver shows, and what is missing to compute on them."""
+    lines = ["GPUs: " + (", ".join(f"{i}: {name}" for i, name in enumerate(gpus)) or "none that a CUDA driver shows")]
+    lacking = device.missing()
+    if lacking:
+        return [*lines, f"to compute on a GPU: {lacking}"]
+    from layers.kernels.cuda.cudnn_graphs import reason
+
+    for number in range(device.count()):
+        lines += [f"  {name}: {value}" for name, value in device.describe(number).items()]
+    return [*lines, reason()]
 
 
 def gpu_names() -> list[str]:
@@ -59,9 +67,9 @@ def gpu_names() -> list[str]:
     if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
         return []
     for i in range(count.value):
-        device, name = ctypes.c_int(0), ctypes.create_string_buffer(256)
-        driver.cuDeviceGet(ctypes.byref(device), i)
-        driver.cuDeviceGetName(name, len(name), device)
+        handle, name = ctypes.c_int(0), ctypes.create_string_buffer(256)
+        driver.cuDeviceGet(ctypes.byref(handle), i)
+        driver.cuDeviceGetName(name, len(name), handle)
         names.append(name.value.decode(errors="replace"))
     return names
 

@@ -15,7 +15,7 @@ from layers import device
 from layers.errors import LayerError
 
 SOURCES = Path(__file__).with_name("sources")
-OPTIONS = ("-std=c++17", "-default-device")  # lambdas in kernels are the device's
+OPTIONS = ("-std=c++17",)  # CuPy adds that unmarked functions, as lambdas are, are the device's
 THREADS = 256
 BLOCKS_PER_MULTIPROCESSOR = 8  # 2048 threads: as many as it holds
 NAMES = {"float32": "float", "float64": "double", "float16": "half_t", "bfloat16": "bfloat_t"}

@@ -11,6 +11,7 @@ FAMILIES = sorted(path.stem for path in SOURCES.glob("*.cu"))
 OLDEST, USUAL, LATEST = 70, 90, 100  # other cards between them compile alike
 WHOLE = [(USUAL, "float32"), (USUAL, "bfloat16")]  # to machine code; the others to the portable one, which is faster
 CASES = WHOLE + [(USUAL, "float16"), (USUAL, "float64"), (OLDEST, "bfloat16"), (LATEST, "float32")]
+CUPYS = ("--device-as-default-execution-space", "-ftz=true")  # what CuPy adds
 pytestmark = pytest.mark.skipif(nvrtc.library() is None, reason="no NVRTC (pip install 'scaffe[gpu-check]')")
 
 
@@ -26,7 +27,7 @@ def test_compiles(family: str, architecture: int, dtype: str) -> None:
 
     chosen = options(dtype, "float16" if family == "update_rules" else None)
     kind = "sm" if (architecture, dtype) in WHOLE else "compute"
-    assert not nvrtc.errors(source(family), (*chosen, f"-arch={kind}_{architecture}"))
+    assert not nvrtc.errors(source(family), (*chosen, *CUPYS, f"-arch={kind}_{architecture}"))
 
 
 def test_a_mistake_is_found() -> None:

@@ -21,6 +21,9 @@ def interrupted(tmp_path_factory, cluster, databases):
     folders = {name: write(tmp_path_factory.mktemp(name), **solver) for name in ("srun", "mpirun", "whole")}
     jobs = {name: Job(cluster, folders[name], ["--time=10", "--signal=B:USR1@45", *TRAIN], SCAFFE_LAUNCHER=name,
                       PACE_LIVES=str(LIVES), SCAFFE_SHOW_BINDING="1") for name in ("srun", "mpirun")}
+    _has_trained(jobs["srun"], 1)
+    cluster.run("scancel", "--signal=HUP", jobs["srun"].id)
+    jobs["srun"].says("Snapshotting solver state", LONG)
     meets = {1: lambda job: cluster.run("scontrol", "update", f"jobid={job.id}", "timelimit=1"),
              2: lambda job: cluster.run("scontrol", "requeue", job.id)}
     for life, event in meets.items():
@@ -65,6 +68,16 @@ def test_the_time_limit_and_a_preemption_leave_a_snapshot(interrupted):
         stopped = re.search(r"snapshot and stop after iteration (\d+)", lives[name][n])[1]
         assert f"Restoring previous solver status from run_iter_{stopped}.solverstate" in lives[name][n + 1]
     assert all("goes back into the queue" in life[n] for life in lives.values() for n in (0, 2))
+
+
+def test_a_hang_up_snapshots_and_goes_on(interrupted):
+    life = re.split(r"start \d of job", interrupted["srun"][1])[1]
+    assert life.count("Snapshotting solver state") == 2
+    assert life.count("snapshot and stop") == 1
+
+
+def test_srun_is_chosen_where_ranks_meet_under_it(interrupted):
+    assert "started by srun" in interrupted["whole"][1]
 
 
 def test_ranks_are_bound(interrupted):

@@ -7,7 +7,7 @@ from argparse import Namespace
 
 from scaffe.errors import UserError
 from scaffe.flags import Flags
-from scaffe.log import info, warning
+from scaffe.log import info
 
 
 def main(argv: list[str]) -> int:
@@ -20,23 +20,23 @@ def main(argv: list[str]) -> int:
     flags.add_argument("n_batches", type=int, help="batches to run")
     flags.add_argument("kind", help="the kind of database: lmdb or leveldb")
     flags.add_argument("mode", nargs="?", default="CPU", choices=("CPU", "GPU"), help="where to compute")
-    flags.add_argument("device", nargs="?", help="the GPU's number")
+    flags.add_argument("device", nargs="?", help="the GPU's number; without one the first, if there is one")
     options = flags.parse_args(argv)
     if options.n_batches < 1:
         raise UserError(f"the number of batches must be at least 1, got {options.n_batches}")
-    if options.mode == "GPU":
-        warning("no GPU backend yet; computing goes on on the CPU")
     return _extract(options)
 
 
 def _extract(options: Namespace) -> int:
     from data.layer_feed import Share
-    from scaffe.devices import load_kernels
+    from scaffe.devices import Compute, load_kernels
     from scaffe.pycaffe.features import extract_features
     from scaffe.setup import PHASES, Selection, net_from_file
     from scaffe.weights import load_weights
 
-    net = net_from_file(options.net, Selection(PHASES["TEST"]), load_kernels(len(os.sched_getaffinity(0))), Share())
+    compute = Compute(gpus=options.device or "", wants_gpu=options.mode == "GPU")
+    kernels = load_kernels(len(os.sched_getaffinity(0)), compute)
+    net = net_from_file(options.net, Selection(PHASES["TEST"]), kernels, Share())
     try:
         load_weights(net, options.weights)
         names = options.blobs.split(",")

@@ -5,6 +5,7 @@ Sizes are changed as the scikit-image and SciPy of Caffe's time did it: linear, 
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,7 +17,7 @@ from scaffe.errors import MissingFile, UserError
 LUMINANCE = np.array([0.2125, 0.7154, 0.0721])  # of R, G, B (scikit-image's rgb2gray)
 Dims = Sequence[int] | np.ndarray  # height, width
 GREYS_AND_COLOURS = (1, 3)
-NEAREST, LINEAR = 0, 1
+NEAREST, LINEAR, MOST_ORDER = 0, 1, 5
 
 
 def load_image(filename: str, color: bool = True) -> np.ndarray:
@@ -49,13 +50,15 @@ def resize_image(im: np.ndarray, new_dims: Dims, interp_order: int = LINEAR) -> 
     channels: pixels are points, corners stay corners.
 
     Args:
-        interp_order: 0 for the nearest pixel, 1 for linear.
+        interp_order: 0 for the nearest pixel, 1 for linear, 2 to 5 for splines of that order (they need SciPy).
 
     Raises:
-        UserError: another order.
+        UserError: another order, or SciPy is not installed where it is needed.
     """
-    if interp_order not in (NEAREST, LINEAR):
-        raise UserError(f"interp_order must be 0 (nearest) or 1 (linear), got {interp_order}")
+    if interp_order not in range(MOST_ORDER + 1):
+        raise UserError(f"interp_order must be 0 (nearest), 1 (linear) or up to {MOST_ORDER}, got {interp_order}")
+    if interp_order > LINEAR:
+        return _resize_by_splines(np.asarray(im, np.float64), new_dims, interp_order)
     as_areas = im.shape[-1] in GREYS_AND_COLOURS
     height, width = (int(n) for n in new_dims)
     least = float(im.min()) if as_areas else 0.0
@@ -63,6 +66,20 @@ def resize_image(im: np.ndarray, new_dims: Dims, interp_order: int = LINEAR) -> 
     for axis, n_new in ((0, height), (1, width)):
         framed = _resample(framed, axis, _places(im.shape[axis], n_new, as_areas), interp_order)
     return (framed + least).astype(np.float32)
+
+
+def _resize_by_splines(im: np.ndarray, new_dims: Dims, order: int) -> np.ndarray:
+    """The same by SciPy. As areas, values stay within the image's own."""
+    try:
+        ndimage = importlib.import_module("scipy.ndimage")
+    except ImportError as error:
+        raise UserError(f"interp_order {order} needs SciPy: pip install scipy") from error
+    factors = (*(int(new) / old for new, old in zip(new_dims, im.shape)), 1)
+    if im.shape[-1] not in GREYS_AND_COLOURS:
+        return ndimage.zoom(im, factors, order=order).astype(np.float32)
+    least, most = im.min(), im.max()
+    zoomed = ndimage.zoom(im - least, factors, order=order, mode="grid-constant", grid_mode=True)
+    return (np.clip(zoomed, 0, most - least) + least).astype(np.float32)
 
 
 def _places(n_old: int, n_new: int, as_areas: bool) -> np.ndarray:

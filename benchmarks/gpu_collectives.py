@@ -94,6 +94,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="file for the figures")
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("-m", "--message-size", default="1048576:268435456")
+    parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--case", default="reduce")
     parser.add_argument("--copy-bytes", type=int, default=1 << 30, help="length of the copies to compare with")
     options = parser.parse_args()
@@ -105,7 +106,7 @@ def main() -> int:
           f"# {'ranks':>5} {'way':7} {'bytes':>10} {'ms':>9} {'GB/s moved':>11} {'of copying':>11}")
     found: list[dict[str, Any]] = []
     for n_ranks in map(int, options.ranks.split(",")):
-        for way in WAYS:
+        for way in options.ways.split(","):
             rows, why = measure(options, n_ranks, way)
             found += _report(rows, n_ranks, way, copied)
             if why:

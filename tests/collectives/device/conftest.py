@@ -36,7 +36,7 @@ KINDS = {  # what carries device buffers -> what the environment says while it i
     "staged": {"SCAFFE_CUDA_IPC": "0", "SCAFFE_CUDA_AWARE": "0"},
     "aware": {"SCAFFE_CUDA_IPC": "0", "SCAFFE_CUDA_AWARE": "1"},
 }
-if IS_REAL:
+if IS_REAL and launched():
     from collectives.cuda.aware import is_cuda_aware  # a library that is not would read device memory as the host's
 
     KINDS = KINDS if is_cuda_aware() else {kind: KINDS[kind] for kind in ("ipc", "flags", "nccl", "staged")}

@@ -100,7 +100,7 @@ def on_host(layer_type: Any) -> Any:
 
 def staging(next_batch: Any) -> Any:
     """Batches on their way from the readers to the net: ``next()`` gives one on the device, the next one follows."""
-    from layers.kernels.cuda.staging import Staging
+    from layers.kernels.cuda.batches import Staging
 
     return Staging(next_batch)
 

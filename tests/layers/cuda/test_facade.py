@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,3 +58,11 @@ def test_plans_have_the_cpus_methods(pair: str) -> None:
     for name, method in vars(mine).items():
         if inspect.isfunction(method) and not name.startswith("_"):
             assert parameters(getattr(theirs, name)) == parameters(method), name
+
+
+def test_no_file_has_the_name_of_something_in_the_facade():
+    """An import of the file would put the module in its place."""
+    from layers.kernels import cuda
+
+    files = {path.stem for path in Path(cuda.__path__[0]).glob("*.py")}
+    assert not files & {*cuda.__all__, *cpu.__all__}

@@ -60,48 +60,63 @@ def lines(text, start):
     return [line for line in text.splitlines() if start in line]
 
 
+@pytest.fixture
+def said(tmp_path, capfd):
+    """Runs a command, on one rank in this process. Gives its code and what it wrote on standard error."""
+    def ask(*args, n_ranks=1):
+        if n_ranks > 1:
+            done = run(tmp_path, *args, n_ranks=n_ranks, timeout=60)
+            return done.returncode, done.stderr
+        capfd.readouterr()
+        return cli.main([*args, "-threads", "1"]), capfd.readouterr().err
+
+    return ask
+
+
+TRAIN = ("train", "-solver", "solver.prototxt")
+
+
 @pytest.mark.parametrize("kind", list(BAD))
-def test_without_the_flag_one_line_names_it(kind, request, capfd):
+def test_without_the_flag_one_line_names_it(kind, request, said):
     request.getfixturevalue(kind)
-    assert cli.main(["train", "-solver", "solver.prototxt", "-threads", "1"]) == 1
-    said = lines(capfd.readouterr().err, "scaffe: ")
-    assert len(said) == 1
-    assert any(bad in said[0] for bad in BAD[kind])
+    code, err = said(*TRAIN)
+    assert code == 1
+    last, = lines(err, "scaffe: ")
+    assert any(bad in last for bad in BAD[kind])
 
 
 @pytest.mark.parametrize(("kind", "n_ranks"), [("records", 1), ("records", 2), ("files", 1), ("files", 2)])
-def test_bad_records_are_counted_over_all_ranks(kind, n_ranks, request, tmp_path):
+def test_bad_records_are_counted_over_all_ranks(kind, n_ranks, request, said):
     request.getfixturevalue(kind)
-    done = run(tmp_path, "train", "-solver", "solver.prototxt", "-skip-bad-records", str(N_BAD), n_ranks=n_ranks)
-    assert done.returncode == 0, done.stderr
-    told = lines(done.stderr, " passed over: ")
+    code, err = said(*TRAIN, "-skip-bad-records", str(N_BAD), n_ranks=n_ranks)
+    assert code == 0, err
+    told = lines(err, " passed over: ")
     assert [int(re.search(r"Bad record (\d+) of at most 3", line)[1]) for line in told] == [1, 2, 3]
     for bad in BAD[kind]:
         assert len(lines("\n".join(told), bad)) == 1
-    assert lines(done.stderr, "Summary: 3 bad records were passed over")
-    assert len(lines(done.stderr, ", loss = ")) >= 20
+    assert lines(err, "Summary: 3 bad records were passed over")
+    assert len(lines(err, ", loss = ")) >= 20
 
 
 @pytest.mark.parametrize("n_ranks", [1, 2])
-def test_one_too_many_ends_all_ranks(records, tmp_path, n_ranks):
-    done = run(tmp_path, "train", "-solver", "solver.prototxt", "-skip-bad-records", "2", n_ranks=n_ranks, timeout=30)
-    assert done.returncode == 1
-    said = lines(done.stderr, "3 records are bad, at most 2 may be")
-    assert len(said) == 1
-    assert "record '000000" in said[0]
-    assert "Traceback" not in done.stderr
+def test_one_too_many_ends_all_ranks(records, said, n_ranks):
+    code, err = said(*TRAIN, "-skip-bad-records", "2", n_ranks=n_ranks)
+    assert code == 1
+    last, = lines(err, "3 records are bad, at most 2 may be")
+    assert "record '000000" in last
+    assert "Traceback" not in err
 
 
-def test_scoring_passes_over_bad_records_too(records, tmp_path):
+def test_scoring_passes_over_bad_records_too(records, tmp_path, said):
     write_solver(tmp_path, RECORDS, test_iter=None, test_interval=0, max_iter=1, display=0, snapshot_after_train=1)
-    assert run(tmp_path, "train", "-solver", "solver.prototxt").returncode == 0
+    assert said(*TRAIN)[0] == 0
     score = ["test", "-model", "net.prototxt", "-weights", "run_iter_1.caffemodel", "-iterations", "6"]
-    done = run(tmp_path, *score, "-skip_bad_records=3", n_ranks=2)
-    assert done.returncode == 0, done.stderr
-    assert len(lines(done.stderr, " passed over: ")) == N_BAD
-    refused = run(tmp_path, *score)
-    assert refused.returncode == 1
-    assert "record '00000005'" in lines(refused.stderr, "scaffe: ")[0]
+    code, err = said(*score, "-skip_bad_records=3", n_ranks=2)
+    assert code == 0, err
+    assert len(lines(err, " passed over: ")) == N_BAD
+    code, err = said(*score)
+    assert code == 1
+    assert "record '00000005'" in lines(err, "scaffe: ")[0]
 
 
 def test_the_number_is_a_number(capfd):

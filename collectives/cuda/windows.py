@@ -75,13 +75,12 @@ class DeviceWindows:
 
     def find(self, array: Any) -> Place | None:
         """Where a CuPy array lies, or None when it is not wholly inside one window."""
-        address = array.data.ptr
-        index = bisect_right(self._bases, address) - 1
-        if index < 0:
+        address, bases = array.data.ptr, self._bases  # which another thread's last view may replace meanwhile
+        index = bisect_right(bases, address) - 1
+        window = self._windows.get(bases[index]) if index >= 0 else None
+        if window is None or address + array.nbytes > bases[index] + window.n_bytes:
             return None
-        window = self._windows[self._bases[index]]
-        offset = address - self._bases[index]
-        return Place(window.serial, offset, window.bases) if offset + array.nbytes <= window.n_bytes else None
+        return Place(window.serial, address - bases[index], window.bases)
 
     def _array(self, base: int, n_elems: int, dtype: Any) -> Any:
         cupy, owner = device.load(), _Owner()
@@ -95,7 +94,7 @@ class DeviceWindows:
     def _retire(self, base: int) -> None:
         window = self._windows.pop(base)
         self._bases = sorted(self._windows)
-        self._retired[window.serial] = window
+        self._retired[window.serial] = window  # collected by the next allocation
 
     def _give_back(self) -> None:
         """Free the windows that all ranks have done with: every rank closes what it opened, then each frees its own."""

@@ -75,20 +75,19 @@ class Windows:
     def find(self, array: np.ndarray) -> Place | None:
         """Where `array` lies, or None when it is not wholly inside one window."""
         address = array.__array_interface__["data"][0]  # half of what array.ctypes.data costs
-        index = bisect_right(self._bases, address) - 1
-        if index < 0:
+        bases = self._bases  # another thread may let go of another window meanwhile
+        index = bisect_right(bases, address) - 1
+        window = self._windows.get(bases[index]) if index >= 0 else None
+        if window is None or address + array.nbytes > bases[index] + window[1]:
             return None
-        base = self._bases[index]
-        serial, n_bytes, addresses = self._windows[base]
-        offset = address - base
-        if offset + array.nbytes > n_bytes:
-            return None
-        known = (serial, offset)
-        if known not in self._places:
+        serial, _, addresses = window
+        known = (serial, address - bases[index])
+        place = self._places.get(known)
+        if place is None:
             if len(self._places) >= PLACES_KEPT:
                 self._places = {}
-            self._places[known] = Place(serial, offset, addresses + offset)
-        return self._places[known]
+            self._places[known] = place = Place(*known, addresses + known[1])
+        return place
 
     def on_rank(self, array: np.ndarray, rank: int) -> np.ndarray:
         """What `array` is on rank `rank` of the node, read-only, as long as this rank's own window lives: the result

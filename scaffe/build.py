@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from layers.blob import Blob
@@ -57,6 +57,8 @@ def _make_node(param: Any, context: Context, blobs: dict[str, Blob]) -> Node:
 
 
 def _make_layer(param: Any, context: Context) -> Layer:
+    if param.HasField("phase") and param.phase != context.phase:
+        context = replace(context, phase=param.phase)  # a layer may have a phase of its own
     if param.type == "Python":
         install_as_caffe()  # the user's module says `import caffe`
     try:
@@ -120,6 +122,9 @@ def _find_params(nodes: list[Node]) -> list[Param]:
     found: list[_Found] = []
     named: dict[str, int] = {}
     for layer_index, node in enumerate(nodes):
+        if len(node.param.param) > len(node.layer.blobs):
+            raise UserError(f"layer {node.name!r} ({node.param.type}): param is given {len(node.param.param)} times for "
+                            f"{len(node.layer.blobs)} parameters")
         for i, blob in enumerate(node.layer.blobs):
             spec = node.param.param[i] if i < len(node.param.param) else None
             if spec is not None and spec.name and spec.name in named:

@@ -213,9 +213,9 @@ class Net:
 
 
 def _unused(nodes: list[Node]) -> set[str]:
-    """Names of blobs that no layer takes after they were last made."""
+    """Names of blobs that no layer takes after they were last made; only of tops that the prototxt names."""
     open_tops: set[str] = set()
     for node in nodes:
         open_tops -= set(node.bottom_names)
-        open_tops |= set(node.top_names)
+        open_tops |= set(node.param.top)
     return open_tops

@@ -111,10 +111,28 @@ def test_force_backward_reaches_inputs_but_not_labels():
     assert np.abs(net.blobs["a"].diff).max() > 0
 
 
+def test_a_layer_may_have_a_phase_of_its_own():
+    net = build(INPUT + 'layer { name: "d" type: "Dropout" bottom: "a" top: "d" phase: TEST }'
+                        'layer { name: "e" type: "Dropout" bottom: "b" top: "e" }')
+    for name in "ab":
+        net.blobs[name].data = np.ones((2, 3))
+    net.forward()
+    assert np.all(net.blobs["d"].data == 1)
+    assert set(np.unique(net.blobs["e"].data)) <= {0, 2}
+
+
+def test_tops_that_the_prototxt_does_not_name_are_no_outputs():
+    net = build(INPUT + ip("x", "a") + 'layer { name: "l" type: "EuclideanLoss" bottom: "x" bottom: "b" }')
+    assert net.output_names == []
+    net.blobs["b"].data = np.ones((2, 3))
+    assert net.forward_backward() == net.blobs["(automatic)"].data == 1.5
+
+
 @pytest.mark.parametrize(("text", "said"), [
     (ip("x", "a", "propagate_down: true propagate_down: true"), "propagate_down is given 2 times for 1 bottoms"),
     (ip("x", "a", "loss_weight: 1 loss_weight: 2"), "loss_weight is given 2 times for 1 tops"),
     (ip("x", "a") + ip("x", "b"), "top 'x' is made by an earlier layer already"),
+    (ip("x", "a", "param { } param { }"), "param is given 2 times for 1 parameters"),
 ])
 def test_wrong_nets_are_refused(text, said):
     with pytest.raises(UserError) as error:

@@ -11,7 +11,7 @@ MNIST  := examples/fashion_mnist
 include mpi.env
 export $(shell sed -n 's/^\([A-Z_a-z]*\)=.*/\1/p' mpi.env)
 
-.PHONY: venv train test test-mpich test-slurm lint types clean
+.PHONY: venv train test test-mpich test-slurm gpu test-gpu bench-gpu lint types clean
 venv: $(VENV)/ready
 
 $(VENV)/ready: pyproject.toml
@@ -44,6 +44,19 @@ test-mpich: venv .venv-mpich/ready
 # The job files on a real SLURM, which is started on this machine; as root, installed where it is not.
 test-slurm: venv
 	tests/slurm/run.sh $(PY) -m pytest tests/slurm
+
+# With a GPU: CuPy and cuDNN come with the extra cuda12, or cuda13 (make CUDA=13 test-gpu). PEER is a Python with PyTorch.
+CUDA ?= 12
+gpu: venv
+	$(PY) -m scaffe device_query -gpu 0
+	$(PY) -c 'import cupy, cudnn' || $(PY) -m pip install --quiet --editable '.[mpi,dev,cuda$(CUDA)]'
+
+test-gpu: gpu
+	SCAFFE_TEST_GPU=1 SCAFFE_TEST_DEVICE=cuda MPIRUN='$(MPIRUN)' $(PY) -m pytest tests/gpu tests/layers \
+		tests/scaffe/test_device_training.py tests/scaffe/test_device_strategies.py
+
+bench-gpu: gpu
+	MPIRUN='$(MPIRUN)' $(PY) benchmarks/gpu.py --json gpu.json $(if $(PEER),--peer $(PEER))
 
 lint: venv
 	$(PY) -m ruff check .

@@ -119,9 +119,9 @@ def _find_model(learned_net: str, state: Path) -> Path:
 
 def _split(solver: Solver, histories: list[np.ndarray]) -> list[np.ndarray]:
     """Flat histories as Caffe keeps them: one array a parameter, the histories one after the other."""
-    params = solver.net.params
+    params, to_host = solver.net.params, solver.net.context.kernels.to_host
     return [history[place].reshape(param.blob.shape)
-            for history in histories for param, place in zip(params.params, params.slices)]
+            for history in map(to_host, histories) for param, place in zip(params.params, params.slices)]
 
 
 def _join(solver: Solver, arrays: list[np.ndarray], path: str | Path) -> None:
@@ -133,4 +133,4 @@ def _join(solver: Solver, arrays: list[np.ndarray], path: str | Path) -> None:
     for array, (history, param, place) in zip(arrays, places):
         if array.size != param.blob.n_elems:
             raise UserError(f"{path}: a history blob has shape {array.shape}, the net's parameter {param.blob.shape}")
-        history[place] = array.reshape(-1)
+        history[place] = solver.net.context.kernels.to_device(array.reshape(-1), history.dtype)

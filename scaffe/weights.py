@@ -65,7 +65,7 @@ def _copy(node: Node, arrays: list, path: str | Path) -> None:
         if _squeezed(array.shape) != _squeezed(blob.shape):
             raise UserError(f"{path}: layer {node.name!r} blob {index} has shape {_show(array.shape)} in the file, "
                             f"{_show(blob.shape)} in the net; to train it anew, rename the layer")
-        blob.data[...] = array.reshape(blob.shape)
+        blob.data[...] = node.layer.context.kernels.to_device(array.reshape(blob.shape), blob.dtype)
 
 
 def save_weights(net: Net, path: str | Path, with_diffs: bool = False) -> None:
@@ -74,9 +74,9 @@ def save_weights(net: Net, path: str | Path, with_diffs: bool = False) -> None:
 
 
 def _stored(node: Node, with_diffs: bool = False) -> StoredLayer:
-    blobs = node.layer.blobs
-    return StoredLayer(_as_saved(node), [blob.data for blob in blobs],
-                       [blob.diff for blob in blobs] if with_diffs else (), frozenset(node.shared))
+    blobs, to_host = node.layer.blobs, node.layer.context.kernels.to_host
+    return StoredLayer(_as_saved(node), [to_host(blob.data) for blob in blobs],
+                       [to_host(blob.diff) for blob in blobs] if with_diffs else (), frozenset(node.shared))
 
 
 def _as_saved(node: Node) -> Any:

@@ -28,6 +28,7 @@ from layers import device  # noqa: E402
 from layers.layer import TEST, TRAIN, Context  # noqa: E402
 from layers.random import Stream  # noqa: E402
 from scaffe import graph  # noqa: E402
+from scaffe.activations import reuse_activations  # noqa: E402
 from scaffe.build import build_net  # noqa: E402
 from scaffe.devices import Compute, load_kernels  # noqa: E402
 from scaffe.loss_scale import LossScale, needs_scale  # noqa: E402
@@ -58,6 +59,7 @@ def build(name: str, batch: dict[str, np.ndarray], kernels: Any, dtype: np.dtype
     """The net on the device, its inputs filled."""
     message = parse_text(prototxt(name, len(batch["label"])), caffe_pb2.NetParameter)
     net = build_net(graph.prepare(message, phase), Context(phase, kernels, dtype, Stream(1701)), trained)
+    reuse_activations(net, backward=phase == TRAIN)
     for top, values in batch.items():
         net.blobs[top].data = kernels.to_device(values, dtype)
     return net

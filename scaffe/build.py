@@ -123,8 +123,8 @@ def _find_params(nodes: list[Node]) -> list[Param]:
     named: dict[str, int] = {}
     for layer_index, node in enumerate(nodes):
         if len(node.param.param) > len(node.layer.blobs):
-            raise UserError(f"layer {node.name!r} ({node.param.type}): param is given {len(node.param.param)} times for "
-                            f"{len(node.layer.blobs)} parameters")
+            raise UserError(f"layer {node.name!r} ({node.param.type}): param is given {len(node.param.param)} times "
+                            f"for {len(node.layer.blobs)} parameters")
         for i, blob in enumerate(node.layer.blobs):
             spec = node.param.param[i] if i < len(node.param.param) else None
             if spec is not None and spec.name and spec.name in named:

@@ -19,7 +19,7 @@ from .signals import DONE, READY, Signals
 from .windows import DeviceWindows
 
 STAGE_BYTES = 32 << 20
-"""A rank's staging window for buffers that are not in one: a piece moves in some 20 us, as long as a pass begins."""
+"""A rank's staging window for buffers that are not in one. Assumed, not measured: long enough to hide two meetings."""
 GRAIN_ELEMS = 64
 """Parts begin at multiples of this, so that kernels read whole packs of 16 bytes."""
 

@@ -55,13 +55,11 @@ class BatchNorm(Layer):
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Normalise; in training bring the statistics up to date."""
         x = self._data(bottom[0])
-        if self._kept is not None:
-            np.copyto(self._kept, x)
         y, sums = self._data(top[0]), [blob.data_flat for blob in self.blobs]
         if self._uses_sums:
-            self._plan.forward_fixed(x, y, *sums)
+            self._plan.forward_fixed(x, y, *sums, self._kept)
         else:
-            self._plan.forward_train(x, y, *sums)
+            self._plan.forward_train(x, y, *sums, self._kept)
         if self._rows is not None:
             self._rows.put_data(y, top[0])
 

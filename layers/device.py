@@ -11,7 +11,7 @@ import numpy as np
 from layers.errors import LayerError
 
 INSTALL = "pip install 'scaffe[cuda12]' or 'scaffe[cuda13]', as the driver has it"
-_checked: dict[str, ModuleType] = {}  # the module that has a device: kernels ask for it at every launch
+_checked: list[ModuleType] = []  # the module that has a device: kernels ask for it at every launch
 
 
 def load() -> ModuleType:
@@ -19,7 +19,7 @@ def load() -> ModuleType:
     try:
         import cupy
 
-        if cupy is _checked.get("cupy"):
+        if cupy in _checked:
             return cupy
     except ImportError as error:
         raise LayerError(f"a GPU needs CuPy, which cannot be imported ({first_line(error)}): {INSTALL}") from None
@@ -29,7 +29,7 @@ def load() -> ModuleType:
         raise LayerError(f"CUDA finds no device: {first_line(error)}") from None
     if n_devices < 1:
         raise LayerError("CUDA finds no device")
-    _checked["cupy"] = cupy
+    _checked[:] = [cupy]
     return cupy
 
 

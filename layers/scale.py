@@ -21,6 +21,7 @@ class _Affine(Layer):
     _axis: int  # set by setup: the first axis that scale and bias cover
     _scale: Blob | None = None
     _bias: Blob | None = None
+    _slope: float | None = None
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Top as the bottom. Raises LayerError where scale or bias does not fit."""
@@ -46,15 +47,34 @@ class _Affine(Layer):
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Write the top."""
+        self._run(bottom, top, None)
+
+    def forward_absorbed(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """With the follower's ReLU."""
+        self._run(bottom, top, self._slope)
+
+    def absorb(self, follower: Layer) -> bool:
+        """ReLU is computed in the same pass."""
+        self._slope = getattr(follower, "relu_slope", None)
+        return self._slope is not None
+
+    def _run(self, bottom: Sequence[Blob], top: Sequence[Blob], slope: float | None) -> None:
         x, y = bottom[0], top[0]
         self._bind(bottom)
-        if self._kept is not None:
-            np.copyto(self._kept.data_flat, x.data_flat)
         if self._rows is not None:
             scale = self._ones if self._scale is None else self._scale.data_flat
             bias = self._zeros if self._bias is None else self._bias.data_flat
-            self.context.kernels.scale_rows(self._rows.data(x), scale, bias, self._rows.data(y))
+            kept = None if self._kept is None else self._rows.data(self._kept)
+            self.context.kernels.scale_rows(self._rows.data(x), scale, bias, self._rows.data(y), kept, slope)
             return
+        self._spread_out(x, y)
+        if slope is not None:
+            self.context.kernels.relu_forward(y.data_flat, y.data_flat, slope)
+
+    def _spread_out(self, x: Blob, y: Blob) -> None:
+        """Write the top where the numbers are not one a channel."""
+        if self._kept is not None:
+            np.copyto(self._kept.data_flat, x.data_flat)
         if self._scale is not None:
             np.multiply(x.data, self._scale.data.reshape(self._spread), out=y.data)
         if self._bias is not None:
@@ -69,7 +89,10 @@ class _Affine(Layer):
         if not propagate_down[0]:
             return
         gy, gx = top[0], bottom[0]
-        if self._scale is not None:
+        if self._scale is not None and self._rows is not None:
+            self.context.kernels.scale_rows(self._rows.diff(gy), self._scale.data_flat, self._zeros,
+                                            self._rows.diff(gx))
+        elif self._scale is not None:
             np.multiply(gy.diff, self._scale.data.reshape(self._spread), out=gx.diff)
         elif gy is not gx:
             np.copyto(gx.diff_flat, gy.diff_flat)

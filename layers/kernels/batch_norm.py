@@ -24,26 +24,30 @@ class BatchNorm:
         self._fixed = False
 
     def forward_train(self, x: np.ndarray, y: np.ndarray, means: np.ndarray, variances: np.ndarray,
-                      factor: np.ndarray) -> None:
-        """By the mean and variance of x; the running sums (C,), (C,), (1,) are brought up to date. y may be x."""
+                      factor: np.ndarray, kept: np.ndarray | None = None) -> None:
+        """By the mean and variance of x; the running sums (C,), (C,), (1,) are brought up to date.
+
+        y may be x; ``kept`` takes a copy of x first.
+        """
         mean, variance = moments(x)
         for sums, news in ((means, mean), (variances, variance * self._correction), (factor, 1.0)):
             sums[...] = sums * self._fraction + news
         self._fixed = False
-        self._normalize(x, y, mean, variance)
+        self._normalize(x, y, mean, variance, kept)
 
     def forward_fixed(self, x: np.ndarray, y: np.ndarray, means: np.ndarray, variances: np.ndarray,
-                      factor: np.ndarray) -> None:
-        """By the running sums. y may be x."""
+                      factor: np.ndarray, kept: np.ndarray | None = None) -> None:
+        """By the running sums. y may be x; ``kept`` takes a copy of x first."""
         mean, variance, total = (sums.astype(np.float64) for sums in (means, variances, factor))
         scale = 0 if total[0] == 0 else 1 / total[0]
         self._fixed = True
-        self._normalize(x, y, mean * scale, variance * scale)
+        self._normalize(x, y, mean * scale, variance * scale, kept)
 
-    def _normalize(self, x: np.ndarray, y: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> None:
+    def _normalize(self, x: np.ndarray, y: np.ndarray, mean: np.ndarray, variance: np.ndarray,
+                   kept: np.ndarray | None) -> None:
         self._mean = mean.astype(self._dtype)
         self._inverse = (1 / np.sqrt(variance + self._eps)).astype(self._dtype)
-        normalize(x, self._mean, self._inverse, y)
+        normalize(x, self._mean, self._inverse, y, kept)
 
     def backward(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
         """gx = (gy - mean(gy) - y mean(gy y)) / sqrt(variance + eps); with running sums gy / sqrt alone. gx may be gy.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from layers.kernels.elementwise import relu_forward
+
 WIDE = np.float64  # sums over many rows lose digits in float32
 
 
@@ -25,9 +27,16 @@ def moments(x):
     return mean, variance
 
 
+def normalize(x: np.ndarray, mean: np.ndarray, inverse: np.ndarray, y: np.ndarray,
+              kept: np.ndarray | None = None) -> None:
+    """y = (x - mean) · inverse. y may be x; ``kept`` takes a copy of x first."""
+    if kept is not None:
+        np.copyto(kept, x)
+    _normalize(x, mean, inverse, y)
+
+
 @njit(cache=True, nogil=True)
-def normalize(x, mean, inverse, y):
-    """y = (x - mean) · inverse. y may be x."""
+def _normalize(x, mean, inverse, y):
     for r in range(x.shape[0]):
         for c in range(x.shape[1]):
             y[r, c] = (x[r, c] - mean[c]) * inverse[c]
@@ -51,9 +60,18 @@ def normalize_back(x, gy, gx, mean, inverse):
             gx[r, c] = (gy[r, c] - level[c] - (x[r, c] - mean[c]) * slope[c]) * inverse[c]
 
 
+def scale_rows(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, y: np.ndarray, kept: np.ndarray | None = None,
+               relu_slope: float | None = None) -> None:
+    """y = x · scale + bias, and ReLU of that slope if one is given. y may be x; ``kept`` takes a copy of x first."""
+    if kept is not None:
+        np.copyto(kept, x)
+    _scale_rows(x, scale, bias, y)
+    if relu_slope is not None:
+        relu_forward(y.reshape(-1), y.reshape(-1), relu_slope)
+
+
 @njit(cache=True, nogil=True)
-def scale_rows(x, scale, bias, y):
-    """y = x · scale + bias. y may be x."""
+def _scale_rows(x, scale, bias, y):
     for r in range(x.shape[0]):
         for c in range(x.shape[1]):
             y[r, c] = x[r, c] * scale[c] + bias[c]

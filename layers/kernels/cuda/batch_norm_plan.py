@@ -10,12 +10,11 @@ from layers import device
 from layers.kernels.cuda.arena import arena
 from layers.kernels.cuda.channels import (
     I,
-    by_rows,
     normalize,
     normalize_back,
-    numbers,
     parts_of,
     per_channel,
+    scale_rows,
     sum_parts,
 )
 from layers.kernels.cuda.launch import wide
@@ -40,22 +39,25 @@ class BatchNorm:
         self._fixed = False
         arena.reserve(parts_of(n_rows, n_channels, dtype), (n_channels, real), (n_channels, real))
 
-    def forward_train(self, x: Any, y: Any, means: Any, variances: Any, factor: Any) -> None:
-        """By the mean and variance of x; the running sums (C,), (C,), (1,) are brought up to date. y may be x."""
+    def forward_train(self, x: Any, y: Any, means: Any, variances: Any, factor: Any, kept: Any = None) -> None:
+        """By the mean and variance of x; the running sums (C,), (C,), (1,) are brought up to date.
+
+        y may be x; ``kept`` takes a copy of x first.
+        """
         (parts,) = arena.take(parts_of(x.shape[0], x.shape[1], x.dtype))
         sum_parts("sum_squares", x, (x,), parts)
         per_channel("finish_training", self._dtype, self._n_channels,
                     (x, parts, self._mean, self._inverse, means, variances, factor, self._eps, self._fraction,
                      I(x.shape[0]), I(parts.shape[1]), I(self._n_channels)))
         self._fixed = False
-        normalize(x, self._mean, self._inverse, y)
+        normalize(x, self._mean, self._inverse, y, kept)
 
-    def forward_fixed(self, x: Any, y: Any, means: Any, variances: Any, factor: Any) -> None:
-        """By the running sums. y may be x."""
+    def forward_fixed(self, x: Any, y: Any, means: Any, variances: Any, factor: Any, kept: Any = None) -> None:
+        """By the running sums. y may be x; ``kept`` takes a copy of x first."""
         per_channel("finish_fixed", self._dtype, self._n_channels,
                     (means, variances, factor, self._mean, self._inverse, self._eps, I(self._n_channels)))
         self._fixed = True
-        normalize(x, self._mean, self._inverse, y)
+        normalize(x, self._mean, self._inverse, y, kept)
 
     def backward(self, x: Any, gy: Any, gx: Any) -> None:
         """gx = (gy - mean(gy) - y mean(gy y)) / sqrt(variance + eps); with running sums gy / sqrt alone. gx may be gy.
@@ -64,7 +66,6 @@ class BatchNorm:
             x: what the last forward got.
         """
         if self._fixed:
-            one = wide(self._dtype).type(1)
-            by_rows("scale_rows", gy, (gy, numbers(self._inverse, self._dtype), None, gx, one))
+            scale_rows(gy, self._inverse, None, gx)
         else:
             normalize_back(x, gy, gx, self._mean, self._inverse)

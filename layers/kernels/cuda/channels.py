@@ -59,8 +59,7 @@ def add_gradients(g: Any, gb: Any, overwrite: bool) -> None:
 def add_bias(y: Any, b: Any, relu_slope: float | None) -> None:
     """y (rows, C) += b (C,) where given, then ReLU of that slope where one is given."""
     if b is not None or relu_slope is not None:
-        slope = wide(y.dtype).type(1 if relu_slope is None else relu_slope)
-        by_rows("scale_rows", y, (y, None, numbers(b, y.dtype), y, slope))
+        scale_rows(y, None, b, y, None, relu_slope)
 
 
 def moments(x: Any) -> Pair:
@@ -72,9 +71,9 @@ def moments(x: Any) -> Pair:
     return found
 
 
-def normalize(x: Any, mean: Any, inverse: Any, y: Any) -> None:
-    """y = (x - mean) · inverse. y may be x."""
-    by_rows("normalize", x, (x, numbers(mean, x.dtype), numbers(inverse, x.dtype), y))
+def normalize(x: Any, mean: Any, inverse: Any, y: Any, kept: Any = None) -> None:
+    """y = (x - mean) · inverse. y may be x; ``kept`` takes a copy of x first."""
+    by_rows("normalize", x, (x, numbers(mean, x.dtype), numbers(inverse, x.dtype), y, kept))
 
 
 def normalize_back(x: Any, gy: Any, gx: Any, mean: Any, inverse: Any) -> None:
@@ -89,9 +88,10 @@ def normalize_back(x: Any, gy: Any, gx: Any, mean: Any, inverse: Any) -> None:
     by_rows("normalize_back", x, (x, gy, gx, mean, inverse, level, slope))
 
 
-def scale_rows(x: Any, scale: Any, bias: Any, y: Any) -> None:
-    """y = x · scale + bias. y may be x."""
-    by_rows("scale_rows", x, (x, numbers(scale, x.dtype), numbers(bias, x.dtype), y, wide(x.dtype).type(1)))
+def scale_rows(x: Any, scale: Any, bias: Any, y: Any, kept: Any = None, relu_slope: float | None = None) -> None:
+    """y = x · scale + bias, and ReLU of that slope if one is given. y may be x; ``kept`` takes a copy of x first."""
+    slope = wide(x.dtype).type(1 if relu_slope is None else relu_slope)
+    by_rows("scale_rows", x, (x, numbers(scale, x.dtype), numbers(bias, x.dtype), y, kept, slope))
 
 
 def scale_sums(x: Any, gy: Any) -> Pair:

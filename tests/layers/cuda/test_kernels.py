@@ -169,6 +169,13 @@ def test_channels(cp: Any, shape: tuple, dtype: np.dtype) -> None:
     close(y, double(x) * scale + bias, dtype)
     cuda.normalize(on_x, on_bias, on_scale, y)
     close(y, (double(x) - bias) * scale, dtype)
+    for run in (lambda v, kept: cuda.normalize(v, on_bias, on_scale, v, kept),
+                lambda v, kept: cuda.scale_rows(v, on_scale, on_bias, v, kept, 0.25)):
+        value, kept = cp.asarray(x), cp.empty(shape, dtype)
+        run(value, kept)
+        np.testing.assert_array_equal(double(kept.get()), double(x))
+    affine = double(x) * scale + bias
+    close(value, np.where(affine > 0, affine, 0.25 * affine), dtype)
     cuda.normalize_back(on_x, on_gy, y, on_bias, on_scale)
     g, away = double(gy), (double(x) - bias) * scale
     close(y, (g - g.mean(0) - away * (g * away).mean(0)) * scale, dtype, 40)

@@ -173,13 +173,15 @@ template <class F> __device__ inline void for_rows(int n_rows, int n_channels, b
     });
 }
 
-// y = (x - mean) inverse. y may be x.
-extern "C" __global__ void normalize(const T* x, const A* mean, const A* inverse, T* y, int n_rows, int n_channels) {
-    for_rows(n_rows, n_channels, lie_whole(x, y), [=](auto width, int c) {
+// y = (x - mean) inverse. y may be x; kept, where given, takes a copy of x.
+extern "C" __global__ void normalize(const T* x, const A* mean, const A* inverse, T* y, T* kept, int n_rows,
+                                     int n_channels) {
+    for_rows(n_rows, n_channels, lie_whole(x, y, kept), [=](auto width, int c) {
         const int W = width.value;
         auto level = numbers_of<W>(mean, c, 0), factor = numbers_of<W>(inverse, c, 1);
         return [=](long long i) {
             auto values = load<W>(x + i);
+            if (kept) store<W>(kept + i, values);
             for (int k = 0; k < W; k++) values.at[k] = narrow((widen(values.at[k]) - level.at[k]) * factor.at[k]);
             store<W>(y + i, values);
         };
@@ -205,14 +207,16 @@ extern "C" __global__ void normalize_back(const T* x, const T* g, T* gx, const A
     });
 }
 
-// y = x scale + bias, either of which may be missing, and ReLU of that slope (1: none). y may be x.
-extern "C" __global__ void scale_rows(const T* x, const A* scale, const A* bias, T* y, A slope, int n_rows,
+// y = x scale + bias, either of which may be missing, and ReLU of that slope (1: none). y may be x; kept, where given,
+// takes a copy of x.
+extern "C" __global__ void scale_rows(const T* x, const A* scale, const A* bias, T* y, T* kept, A slope, int n_rows,
                                       int n_channels) {
-    for_rows(n_rows, n_channels, lie_whole(x, y), [=](auto width, int c) {
+    for_rows(n_rows, n_channels, lie_whole(x, y, kept), [=](auto width, int c) {
         const int W = width.value;
         auto factor = numbers_of<W>(scale, c, 1), offset = numbers_of<W>(bias, c, 0);
         return [=](long long i) {
             auto values = load<W>(x + i);
+            if (kept) store<W>(kept + i, values);
             for (int k = 0; k < W; k++) {
                 A value = widen(values.at[k]) * factor.at[k] + offset.at[k];
                 values.at[k] = narrow(value > 0 ? value : slope * value);

@@ -1,0 +1,43 @@
+"""A layer that computes the ReLU behind it in its own pass gives what the two give one behind the other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.layers.rig import Rig, spread
+
+IMAGE = (2, 5, 3, 4)
+FILLED = 'filler { type: "gaussian" std: 1 }'
+LAYERS = {
+    "Scale": f'type: "Scale" scale_param {{ {FILLED} bias_term: true bias_filler {{ type: "constant" value: 0.3 }} }}',
+    "Scale of an inner axis": f'type: "Scale" scale_param {{ axis: 2 num_axes: 1 {FILLED} }}',
+    "Bias": f'type: "Bias" bias_param {{ {FILLED} }}',
+    "Convolution": 'type: "Convolution" convolution_param { num_output: 4 kernel_size: 2 '
+                   'weight_filler { type: "gaussian" std: 1 } }',
+    "InnerProduct": 'type: "InnerProduct" inner_product_param { num_output: 4 '
+                    'weight_filler { type: "gaussian" std: 1 } }',
+}
+PLACES = [(name, in_place) for name in LAYERS for in_place in (False, True) if not (in_place and name[0] in "CI")]
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.25])
+@pytest.mark.parametrize(("name", "in_place"), PLACES)
+def test_relu_in_the_same_pass(name: str, in_place: bool, slope: float) -> None:
+    relu = Rig(f'type: "ReLU" relu_param {{ negative_slope: {slope} }}', [np.ones((1, 1))], in_place=True).layer
+    rig = Rig(LAYERS[name], [spread(IMAGE)], in_place=in_place)
+    y = rig.forward()[0]
+    expected = np.where(y > 0, y, slope * y)
+    gy = spread(y.shape, seed=1)
+    gradients = rig.backward([np.where(y > 0, gy, slope * gy)], [True])
+    assert rig.layer.absorb(relu)
+    rig.load()
+    rig.layer.forward_absorbed(rig.bottom, rig.top)
+    np.testing.assert_allclose(rig.top[0].data, expected, rtol=1e-12, atol=1e-14)
+    for blob in rig.layer.blobs:
+        blob.clear_diff()
+    rig.top[0].diff[...] = np.where(y > 0, gy, slope * gy)
+    rig.layer.backward(rig.top, [True], rig.bottom)
+    np.testing.assert_allclose(rig.bottom[0].diff, gradients[0][0], rtol=1e-12, atol=1e-14)
+    for blob, wanted in zip(rig.layer.blobs, gradients[1]):
+        np.testing.assert_allclose(blob.diff, wanted, rtol=1e-12, atol=1e-14)

@@ -5,7 +5,7 @@
 # MPIRUN           the fall-back launcher (beside PYTHON, else the one on PATH)
 # SRUN_OPTIONS     more options for srun, as words
 # MPIRUN_OPTIONS   more options for mpirun, as words
-# SCAFFE_SHOW_BINDING=1  every rank says its node, cores and GPUs first (srun)
+# SCAFFE_SHOW_BINDING=1  every rank says its node, cores and GPUs first
 
 # --- Modules: what `module avail` has at your site.
 # module purge
@@ -59,7 +59,7 @@ use_mpirun() { # RANKS
     LAUNCH=("$MPIRUN" -np "$1" --map-by "ppr:$RANKS_PER_NODE:node:PE=${SLURM_CPUS_PER_TASK:-1}:HWTCPUS")
     if (($1 < RANKS)); then LAUNCH=("$MPIRUN" -np "$1" --map-by "slot:PE=${SLURM_CPUS_PER_TASK:-1}:HWTCPUS"); fi
     # shellcheck disable=SC2206
-    LAUNCH+=(${MPIRUN_OPTIONS:-})
+    LAUNCH+=(${MPIRUN_OPTIONS:-} "$SCAFFE_HOME/jobs/rank.sh")
 }
 
 ranks_meet_under_srun() {

@@ -1,13 +1,15 @@
 #!/bin/bash
-# One rank of a job that srun started: runs the command, and says so if a signal kills it (srun's own lines do not tell
-# the rank that died from those that the job's end took with it).
+# One rank of a job: runs the command, and says so if a signal kills it. srun's own lines do not tell the rank that died
+# from those that the job's end took with it, and over TCP mpirun may name the neighbour that saw the connection close.
 #
-#   srun --mpi=pmix jobs/rank.sh python -m scaffe train ...
+#   srun --mpi=pmix jobs/rank.sh python -m scaffe train ...        mpirun -np 8 jobs/rank.sh python -m scaffe train ...
 #
 # With SCAFFE_SHOW_BINDING=1 it first says where the rank runs: its node, cores and GPUs.
 set -uo pipefail
 
-me="rank ${PMIX_RANK:-${SLURM_PROCID:-?}} on ${SLURMD_NODENAME:-$(hostname)}"
+node=$(hostname)
+if [ -z "${OMPI_COMM_WORLD_RANK:-}" ]; then node=${SLURMD_NODENAME:-$node}; fi # mpirun hands on its own node's
+me="rank ${PMIX_RANK:-${PMI_RANK:-?}} on $node"
 if [ "${SCAFFE_SHOW_BINDING:-0}" != 0 ]; then
     echo "$me: cores $(taskset -cp $$ | sed 's/.*: //'), GPUs ${CUDA_VISIBLE_DEVICES:-none}" >&2
 fi

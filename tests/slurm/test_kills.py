@@ -1,4 +1,4 @@
-"""A rank that is killed in the middle ends the job within 10 s with a line that names it, under SLURM's srun too."""
+"""A rank that is killed in the middle ends the job within 10 s with a line that names it, on two nodes too."""
 
 import time
 
@@ -9,13 +9,14 @@ from tests.slurm.runs import ROOT, Job, write
 LONG, BAR_SECONDS = 60, 10
 
 
-@pytest.mark.parametrize(("strategy", "victim", "where"), [
-    ("sc-b", 3, "computing"), ("sc-obr", 0, "communicating"), ("sc-ob", 0, "computing"), ("sc-rs", 3, "communicating")])
-def test_a_killed_rank_under_srun(tmp_path, cluster, databases, strategy, victim, where):
+@pytest.mark.parametrize(("launcher", "strategy", "victim", "where"), [
+    ("srun", "sc-b", 3, "computing"), ("srun", "sc-obr", 0, "communicating"),
+    ("mpirun", "sc-ob", 0, "computing"), ("mpirun", "sc-rs", 3, "communicating")])
+def test_a_killed_rank(tmp_path, cluster, databases, launcher, strategy, victim, where):
     write(tmp_path, databases, display=1, max_iter=100000, more="snapshot_after_train: false", layer="Mortal",
           param=f"{victim} {where}")
     job = Job(cluster, tmp_path, ["--nodes=2", "--ntasks-per-node=2", str(ROOT / "jobs/train.sbatch"), "-solver",
-                                  "solver.prototxt", "-threads", "1", "-strategy", strategy], SCAFFE_LAUNCHER="srun")
+                                  "solver.prototxt", "-threads", "1", "-strategy", strategy], SCAFFE_LAUNCHER=launcher)
     assert job.ends(LONG) == "FAILED", job.text()
     took = time.time() - float((tmp_path / "died").read_text())
     assert f"rank {victim} on n{victim // 2} was killed by signal 9 (SIGKILL)" in job.text()

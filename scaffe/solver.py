@@ -79,6 +79,9 @@ class Solver:
         self.timers = Timers()
         self._unchecked: list[Any] = []
         self.observers: list[Observer] = []
+        for name in ("average_loss", "iter_size"):
+            if getattr(param, name) < 1:
+                raise UserError(f"the solver's {name} must be at least 1, got {getattr(param, name)}")
         learning_rate(param, 0)  # an unknown policy shows before hours of training
         net.params.move(partial(communicator.alloc, place=net.context.kernels.PLACE))
         for test_net in test_nets:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import scaffe as caffe
+from scaffe.errors import UserError
 
 NET = """layer { name: "x" type: "Input" top: "x" top: "t" input_param { shape { dim: 1 dim: 2 } } }
 layer { name: "a" type: "InnerProduct" bottom: "x" top: "a" inner_product_param { num_output: 2 } }
@@ -38,6 +39,12 @@ def test_average_loss(log_of, n_averaged):
     losses = np.square(TARGETS)
     wanted = [losses[max(0, i + 1 - n_averaged) : i + 1].mean() for i in range(len(losses))]
     assert shown == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.mark.parametrize("option", ["average_loss", "iter_size"])
+def test_what_must_be_at_least_one(log_of, option):
+    with pytest.raises(UserError, match=f"{option} must be at least 1, got 0"):
+        log_of(f"{option}: 0")
 
 
 @pytest.mark.parametrize(("options", "iterations"), [("", [0, 4]), ("test_initialization: false", [4])])

@@ -16,7 +16,7 @@ from .engine import Job
 from .errors import CommError
 from .launch import launched, load_mpi
 from .request import Request
-from .select import Selector
+from .select import AUTO, OWN, Selector
 from .shared_levels import above
 from .topology import Topology
 
@@ -281,7 +281,7 @@ class Communicator:
         """The job, with what the caller leaves to us."""
         choose = self._selector.choose
         chosen = choose(collective, algorithm, chunk_bytes, flat.nbytes, False)
-        if self._ranks is not None and algorithm.startswith("auto"):
+        if self._ranks is not None and algorithm.startswith((AUTO, OWN)):
             if_shared = choose(collective, algorithm, chunk_bytes, flat.nbytes, True)
             if if_shared != chosen and self._ranks.windows.find(flat) is not None:
                 chosen = if_shared
@@ -305,6 +305,8 @@ class Communicator:
             point = places.of(array).point(after)
             self._job(collective, array, out, algorithm, chunk_bytes, **how)
             return Request.completed(label, point)
+        if algorithm.startswith(AUTO) and places.of(array).name == "host":
+            algorithm = algorithm.replace(AUTO, OWN, 1)
         job = self._job(collective, array, out, algorithm, chunk_bytes, **how)
         return self._ranks.submit(label, *job, after)
 

@@ -47,12 +47,6 @@ def require(collective: str, algorithm: str, dtype: str = "float32") -> None:
                         f"got {dtype} and {name}")
 
 
-def instead_of_mpi(collective: str, is_long: bool) -> str:
-    """What `auto` takes where MPI's own call would be fastest, which has no wire: few rounds, or few bytes."""
-    short, long = {"reduce": ("B", "C"), "reduce_scatter": ("H", "R")}.get(collective, ("mpi", "mpi"))
-    return long if is_long else short
-
-
 class WireTransport:
     """Messages of half-precision numbers from and into one float32 buffer in host memory, over another transport."""
 

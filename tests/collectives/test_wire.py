@@ -9,7 +9,7 @@ from collectives.executor import Execution
 from collectives.planners import plan
 from collectives.select import Selector
 from collectives.topology import Topology
-from collectives.wire import WireTransport, instead_of_mpi, split
+from collectives.wire import WireTransport, split
 from tests.collectives.halves import ROUND
 
 AWKWARD = np.array([0.0, -0.0, np.inf, -np.inf, 65504.0, 65519.9, 65520.0, 6e-8, 2.9e-8, 1e-40, 3.4e38, -3.4e38,
@@ -73,12 +73,15 @@ def test_messages_have_half_the_bytes(collective, name, rank):
     assert [2 * n for n in packed.n_bytes] == plain.n_bytes
 
 
-def test_auto_takes_an_algorithm_of_ours():
-    selector = Selector(Topology.flat(4))
-    for collective in ("reduce", "reduce_scatter"):
+@pytest.mark.parametrize("topology", [Topology.flat(4), Topology([0] * 4), Topology([0, 0, 1, 1])])
+def test_auto_takes_an_algorithm_of_ours(topology):
+    """For a wire, and on the helper thread ("own"), where MPI's own calls would take a core."""
+    selector = Selector(topology)
+    for collective, asked in (("reduce", "auto:bf16"), ("reduce_scatter", "auto:fp16"), ("reduce", "own"),
+                              ("bcast", "own"), ("allgather", "own"), ("reduce_scatter", "own:bf16")):
         for n_bytes in (4, 1 << 12, 1 << 20, 1 << 28):
-            name, half = split(selector.choose(collective, "auto:bf16", 0, n_bytes, False)[0])
-            assert half == "bf16"
-            assert name != "mpi"
-    assert instead_of_mpi("reduce", True) == "C"
+            name, half = split(selector.choose(collective, asked, 0, n_bytes, False)[0])
+            assert half == split(asked)[1]
+            assert name not in ("mpi", "auto", "own")
+            assert selector.can(collective, name)
     assert Selector(Topology([0])).choose("reduce", "auto:bf16", 0, 400, False)[0] == "mpi"

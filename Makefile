@@ -52,7 +52,8 @@ gpu: venv
 	$(PY) -c 'import cupy, cudnn' || $(PY) -m pip install --quiet --editable '.[mpi,dev,cuda$(CUDA)]'
 
 test-gpu: gpu
-	SCAFFE_TEST_GPU=1 SCAFFE_TEST_DEVICE=cuda MPIRUN='$(MPIRUN)' $(PY) -m pytest tests/gpu tests/layers \
+	SCAFFE_TEST_GPU=1 SCAFFE_TEST_DEVICE=cuda MPIRUN='$(MPIRUN)' $(PY) -m pytest tests/gpu \
+		tests/layers/test_contract.py tests/layers/test_device.py tests/layers/cuda \
 		tests/scaffe/test_device_training.py tests/scaffe/test_device_strategies.py
 
 bench-gpu: gpu

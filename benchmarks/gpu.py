@@ -134,7 +134,8 @@ def ranks(run: Run) -> None:
     options = run.options
     for n_ranks in map(int, options.ranks.split(",")):
         command = mpirun(n_ranks, HERE / "gpu_parts" / "ranks.py", options.nets.split(",")[0], *WAYS,
-                         "--batch", options.batch, "--precision", options.precisions.split(",")[0])
+                         "--batch", options.batch, "--precision", options.precisions.split(",")[0],
+                         "--steps", options.steps)
         for row in run.rows(f"{n_ranks} ranks", "ranks", command):
             run.keep("ranks", row, f"{n_ranks} ranks {row.get('way', ''):12s} {row.get('images_per_second', 0):9.1f} "
                                    f"images/s, {row.get('communication_milliseconds', 0):.1f} ms of messages, "
@@ -174,6 +175,7 @@ def main() -> int:
     parser.add_argument("--precisions", default="tf32,bf16", help="the first one is the ranks' too")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--ranks", default="2,4")
+    parser.add_argument("--steps", type=int, default=10, help="that the ranks are timed for")
     parser.add_argument("--elems", type=int, default=1 << 26, help="parameters that an update kernel updates")
     parser.add_argument("--round-seconds", type=float, default=3.0, help="of measuring one net one way")
     parser.add_argument("-m", "--message-size", default="1048576:268435456")

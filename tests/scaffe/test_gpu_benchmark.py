@@ -1,0 +1,50 @@
+"""`make bench-gpu`'s script on the pretend CuPy: every part, and that a part that fails stops no other."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests import pretend
+from tests.scaffe.runs import MPIRUN, ROOT
+
+pytestmark = pretend.needs_compiler
+
+
+def bench(*flags, cupy=ROOT / "tests" / "pretend" / "path"):
+    """The script's run."""
+    path = os.pathsep.join([str(ROOT), str(cupy)])
+    return subprocess.run([sys.executable, "benchmarks/gpu.py", "--peer", "", *flags], cwd=ROOT, capture_output=True,
+                          text=True, timeout=150, check=False, env=os.environ | {"PYTHONPATH": path})
+
+
+@pytest.mark.skipif(shutil.which(MPIRUN) is None, reason=f"no {MPIRUN}")
+def test_a_part_that_fails_stops_no_other(tmp_path):
+    file = tmp_path / "gpu.json"
+    done = bench("--json", str(file), "--nets", "lenet,no_such_net", "--precisions", "bf16", "--batch", "2",
+                 "--elems", "5000", "--round-seconds", "0.01", "--ranks", "2", "--steps", "1", "--parts", "unknown,update,nets,ranks")
+    assert done.returncode == 1
+    found = json.loads(file.read_text())
+    assert [row["rule"] for row in found["update"]] == ["copy", "SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta",
+                                                        "Adam"]
+    assert [row.get("net") for row in found["nets"]] == ["lenet", "no_such_net"]
+    assert found["nets"][0]["images_per_second"] > 0
+    assert "invalid choice: 'no_such_net'" in found["nets"][1]["error"]
+    assert [row["way"] for row in found["ranks"]] == ["sc-b:auto", "sc-ob:auto", "sc-obr:auto", "sc-rs:auto"]
+    assert found["unknown"] == [{"what": "unknown", "error": "KeyError: 'unknown'"}]
+
+
+def test_no_time_left_is_said(tmp_path):
+    done = bench("--seconds", "0", "--parts", "update")
+    assert "update kernels failed: no time was left" in done.stdout
+
+
+def test_without_a_gpu_it_says_so_in_one_line(tmp_path):
+    (tmp_path / "cupy.py").write_text("raise ImportError('no such package')")
+    done = bench(cupy=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("gpu: a GPU needs CuPy, which cannot be imported (no such package)")
+    assert done.stderr.count("\n") == 1

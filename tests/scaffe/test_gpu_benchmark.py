@@ -25,7 +25,8 @@ def bench(*flags, cupy=ROOT / "tests" / "pretend" / "path"):
 def test_a_part_that_fails_stops_no_other(tmp_path):
     file = tmp_path / "gpu.json"
     done = bench("--json", str(file), "--nets", "lenet,no_such_net", "--precisions", "bf16", "--batch", "2",
-                 "--elems", "5000", "--round-seconds", "0.01", "--ranks", "2", "--steps", "1", "--parts", "unknown,update,nets,ranks")
+                 "--elems", "5000", "--round-seconds", "0.01", "--ranks", "2", "--steps", "1",
+                 "--parts", "unknown,update,nets,ranks")
     assert done.returncode == 1
     found = json.loads(file.read_text())
     assert [row["rule"] for row in found["update"]] == ["copy", "SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta",

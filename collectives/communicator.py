@@ -142,7 +142,7 @@ class Communicator:
         (a barrier will do). algorithm: one that starts with M. Raises CommError for other arrays and algorithms.
         """
         flat = places.of(array).flat(array, op)
-        if self._ranks is None or self.n_ranks == 1:
+        if self._ranks is None or self.n_ranks == 1 or flat.size == 0:
             return _read_only(flat)
         if places.of(array) is places.DEVICE or self._ranks.windows.find(flat) is None:
             raise CommError("a shared result needs an array in host memory from alloc")

@@ -73,7 +73,9 @@ class Windows:
         return found
 
     def find(self, array: np.ndarray) -> Place | None:
-        """Where `array` lies, or None when it is not wholly inside one window."""
+        """Where `array` lies, or None when it is not wholly inside one window, or empty and so nowhere."""
+        if array.nbytes == 0:
+            return None
         address = array.__array_interface__["data"][0]  # half of what array.ctypes.data costs
         bases = self._bases  # another thread may let go of another window meanwhile
         index = bisect_right(bases, address) - 1

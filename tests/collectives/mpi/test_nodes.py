@@ -74,6 +74,7 @@ def test_a_shared_result_needs_shared_memory(communicator):
         return
     with pytest.raises(CommError, match="an array in host memory from alloc"):
         communicator.allreduce_shared(np.ones(3))
+    assert communicator.allreduce_shared(communicator.alloc(0)).size == 0
     shared = communicator.alloc(3)
     with pytest.raises(CommError, match="starts with M, not 'C'"):
         communicator.allreduce_shared(shared, algorithm="C")

@@ -55,3 +55,13 @@ def prepared_nets(folder: Path) -> Iterator[tuple[str, int, Any]]:
                 message = graph.read_net(str(path))
                 for phase in (0, 1):
                     yield str(path.relative_to(folder)), phase, without_data(graph.prepare(message, phase))
+
+
+def solver_nets(folder: Path) -> Iterator[tuple[Any, list[tuple[int, Any]]]]:
+    """(solver, phases and nets that it holds itself) of every solver file, nets without data."""
+    for part in ("examples", "models"):
+        for path in sorted((folder / part).rglob("*solver*.prototxt")):
+            solver = graph.read_solver(path)
+            states = [(0, solver.train_state), *((1, state) for state in solver.test_state)]
+            yield solver, [(phase, without_data(graph.prepare(solver.net_param, phase, state.level, state.stage)))
+                           for phase, state in states if solver.HasField("net_param")]

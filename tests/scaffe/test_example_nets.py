@@ -17,8 +17,10 @@ from layers.layer import Context
 from layers.random import Stream
 from scaffe import graph
 from scaffe.build import build_net
+from scaffe.lr_policies import learning_rate
 from scaffe.proto import caffe_pb2
-from tests.scaffe.bvlc import prepared_nets
+from scaffe.update_rules import update_rules
+from tests.scaffe.bvlc import prepared_nets, solver_nets
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from nets.prototxt import prototxt  # noqa: E402
@@ -56,6 +58,18 @@ def test_every_net_of_caffes_repository(monkeypatch):
             check(name, phase, message)
             left.discard((name, phase))
     assert not left
+
+
+@pytest.mark.skipif(not BVLC, reason="SCAFFE_BVLC names no copy of BVLC Caffe's sources")
+def test_every_solver_of_caffes_repository():
+    solvers = list(solver_nets(Path(BVLC)))
+    for solver, nets in solvers:
+        assert learning_rate(solver, 0) > 0
+        assert solver.type in update_rules.names()
+        for phase, message in nets:
+            check("a solver's own net", phase, message)
+    assert len(solvers) > 20
+    assert any(nets for _, nets in solvers)
 
 
 def test_a_python_layers_module_may_import_caffe(tmp_path, monkeypatch):

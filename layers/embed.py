@@ -17,6 +17,7 @@ class Embed(Layer):
     """top[..., :] = weights[index] (+ bias); blobs: weights (input_dim, num_output), bias (num_output,)."""
 
     host_only = True
+    exact_bottoms = (0,)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Declare weights and bias. Raises LayerError where a dimension is missing."""

@@ -75,6 +75,7 @@ class Layer:
     shares_data: bool = False  # tops' data may live in bottom 0's memory
     shares_diff: bool = False  # tops' diffs may live in bottom 0's memory
     recordable: ClassVar[bool] = False  # every pass queues the same work, and the host decides nothing by values
+    exact_bottoms: ClassVar[tuple[int, ...]] = ()  # bottoms of whole numbers: float32 in half precision too
     host_only: ClassVar[bool] = False  # beside a net on a device it runs on the host (user code, files, rare layers)
 
     def __init__(self, param: Any, context: Context) -> None:

@@ -14,6 +14,7 @@ class LossLayer(Layer):
 
     n_bottoms = (2, 2)
     default_loss_weight = 1.0
+    exact_bottoms = (1, 2)
     auto_tops = True
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

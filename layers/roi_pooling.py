@@ -23,6 +23,7 @@ class RoiPooling(Layer):
 
     n_bottoms = (2, 2)
     host_only = True
+    exact_bottoms = (1,)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top. Raises LayerError where shapes or sizes cannot be."""

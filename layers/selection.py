@@ -18,6 +18,7 @@ class BatchReindex(Layer):
 
     n_bottoms = (2, 2)
     host_only = True
+    exact_bottoms = (1,)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """As many items as indices. Raises LayerError for indices of more than one axis."""

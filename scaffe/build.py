@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,7 +31,8 @@ def build_net(message: Any, context: Context, trained: Net | None = None) -> Net
         UserError: one line that names the layer.
     """
     blobs: dict[str, Blob] = {}
-    nodes = [_make_node(param, context, blobs) for param in message.layer]
+    exact = graph.exact_blobs(message.layer, _exact_bottoms)
+    nodes = [_make_node(param, context, blobs, exact) for param in message.layer]
     params = _find_params(nodes)
     _plan_backward(nodes, params, message.force_backward)
     _find_followers(nodes)
@@ -42,11 +44,15 @@ def build_net(message: Any, context: Context, trained: Net | None = None) -> Net
     return net
 
 
-def _make_node(param: Any, context: Context, blobs: dict[str, Blob]) -> Node:
+def _exact_bottoms(layer_type: str) -> tuple[int, ...]:
+    return layer_types.get(layer_type).exact_bottoms if layer_type in layer_types.names() else ()
+
+
+def _make_node(param: Any, context: Context, blobs: dict[str, Blob], exact: Collection[str]) -> Node:
     try:
         layer = _make_layer(param, context)
         node = Node(layer, param, param.name, _bottoms(param, blobs), [], list(param.bottom), list(param.top))
-        node.tops = _tops(node, context, blobs)
+        node.tops = _tops(node, context, blobs, exact)
         layer.check_counts(len(node.bottoms), len(node.tops))
         node.loss_weights = _loss_weights(param, layer, len(node.tops))
         layer.setup(node.bottoms, node.tops)
@@ -78,7 +84,7 @@ def _bottoms(param: Any, blobs: dict[str, Blob]) -> list[Blob]:
     return [blobs[name] for name in param.bottom]
 
 
-def _tops(node: Node, context: Context, blobs: dict[str, Blob]) -> list[Blob]:
+def _tops(node: Node, context: Context, blobs: dict[str, Blob], exact: Collection[str]) -> list[Blob]:
     names = node.top_names
     if node.layer.auto_tops:
         names += [_automatic(node.name, blobs)] * (max(node.layer.n_tops[0], 1) - len(names))
@@ -88,8 +94,8 @@ def _tops(node: Node, context: Context, blobs: dict[str, Blob]) -> list[Blob]:
         if name in blobs and not in_place:
             raise LayerError(f"top {name!r} is made by an earlier layer already")
         if not in_place:
-            is_loss = index == 0 and node.layer.default_loss_weight
-            blobs[name] = context.blob(dtype=context.param_dtype if is_loss else None)
+            is_wide = name in exact or (index == 0 and node.layer.default_loss_weight)
+            blobs[name] = context.blob(dtype=context.param_dtype if is_wide else None)
         tops.append(blobs[name])
     return tops
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ from layers.python import Python, UserBlob
 from scaffe import net
 from scaffe.errors import UserError
 from scaffe.log import warning
-from scaffe.pycaffe import process
-from scaffe.pycaffe.batches import Arrays, Gathered, batches
+from scaffe.pycaffe import process, whole_sets
+from scaffe.pycaffe.batches import Arrays, batches
 from scaffe.pycaffe.mirror import MirroredBlob, show
 from scaffe.setup import Selection, make_context, net_by_itself
 from scaffe.weights import load_hdf5, load_weights, save_hdf5, save_weights
@@ -171,12 +170,7 @@ class Net:
 
     def forward_all(self, blobs: Iterable[str] | None = None, **inputs: np.ndarray) -> Arrays:
         """Forward over arrays of any length, batch by batch. Returns one array of that length a name."""
-        outputs = Gathered()
-        for batch in self._batch(inputs):
-            outputs.add(self.forward(blobs, None, None, **batch))
-        if not _length(inputs):
-            return {name: np.zeros(0, np.float32) for name in {*self.outputs, *(blobs or ())}}
-        return outputs.joined(_length(inputs), self._batch_size())
+        return whole_sets.forward_all(self, tuple(blobs or ()), inputs)
 
     def forward_backward_all(self, blobs: Iterable[str] | None = None, diffs: Iterable[str] | None = None,
                              **arrays: np.ndarray) -> tuple[Arrays, Arrays]:
@@ -185,14 +179,7 @@ class Net:
         Returns:
             the outputs, and the inputs' diffs, one array of that length a name.
         """
-        n_elems, batch_size = _length(arrays), self._batch_size()
-        pairs = zip_longest(*(batches({name: arrays[name] for name in names if name in arrays}, batch_size)
-                              for names in (self.inputs, self.outputs)), fillvalue={})
-        outputs, gradients = Gathered(), Gathered()
-        for data, tops in pairs:
-            outputs.add(self.forward(blobs, None, None, **data))
-            gradients.add(self.backward(diffs, None, None, **tops))
-        return outputs.joined(n_elems, batch_size), gradients.joined(n_elems, batch_size)
+        return whole_sets.forward_backward_all(self, tuple(blobs or ()), tuple(diffs or ()), arrays)
 
     def _forward(self, start: int, end: int) -> float:
         return float(self._net.forward(start, end))
@@ -218,10 +205,7 @@ class Net:
 
     def _batch(self, blobs: Mapping[str, np.ndarray]) -> Iterator[Arrays]:
         """The arrays in pieces of the net's batch size, the last one filled up with zeros."""
-        return batches(blobs, self._batch_size())
-
-    def _batch_size(self) -> int:
-        return next(iter(self.blobs.values())).shape[0]
+        return batches(blobs, whole_sets.batch_size(self))
 
     # -- contents ------------------------------------------------------------------------------------------
     def reshape(self) -> None:
@@ -290,9 +274,3 @@ def _layer_view(node: net.Node, kernels: Any) -> Any:
     """A user's own layer as itself, another as a view."""
     layer = getattr(node.layer, "inner", node.layer)
     return layer.user if isinstance(layer, Python) else LayerView(node, kernels)
-
-
-def _length(arrays: Mapping[str, np.ndarray]) -> int:
-    if not arrays:
-        raise UserError("expected arrays for the net's inputs or outputs by name, got none")
-    return len(next(iter(arrays.values())))

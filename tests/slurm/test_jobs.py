@@ -8,7 +8,7 @@ import pytest
 from tests.slurm.cluster import wait_until
 from tests.slurm.runs import ROOT, Job, write
 
-LIVES, MAX_ITER, LONG = 4, 700, 120
+LIVES, MAX_ITER, LONG = 4, 700, 200
 TRAIN = ["--nodes=2", "--ntasks-per-node=1", str(ROOT / "jobs/train.sbatch"), "-solver", "solver.prototxt",
          "-threads", "1"]
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(shutil.which(MPIRUN) is None, reason=f"no {MPIRU
 def job(n_ranks, arguments, **environment):
     """Run python with `arguments` on n_ranks ranks."""
     return subprocess.run([MPIRUN, "-np", str(n_ranks), PYTHON, *arguments], capture_output=True, text=True,
-                          timeout=150, env=os.environ | ENVIRONMENT | environment, errors="replace", check=False)
+                          timeout=300, env=os.environ | ENVIRONMENT | environment, errors="replace", check=False)
 
 
 @pytest.mark.parametrize(("n_ranks", "ranks_per_node"),

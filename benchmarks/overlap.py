@@ -5,7 +5,7 @@
 Columns: seconds an iteration of the slowest rank; the root's seconds of messages and of waiting for them; of computing;
 `hidden`, the share of the hideable seconds that did not show. Hideable is what the best schedule hides with the same
 buckets, layers and messages (scaffe/schedule.py): layers are timed without messages beside them, each bucket's messages
-alone. The ways run one after another, each with an iteration to set up first; DummyData feeds them.
+alone. The ways run one after another, each with two iterations to set up first; DummyData feeds them.
 
 With `--device S` the layers compute nothing and take S seconds by sleeping, shared out by their multiply-adds, a third
 of it forward: a node whose GPU computes, with the cores left to the messages.
@@ -131,15 +131,16 @@ def measure(how: str, args: argparse.Namespace, communicator: Communicator,
     """The columns of one way."""
     solver = make_solver(how, args, communicator)
     solver.strategy.begin()
-    solver.step(1)
+    solver.step(2)  # the second one is the first to send parameters
     solver.timers.clear()
     communicator.barrier()
     start = time.perf_counter()
     solver.step(args.iterations)
     seconds, = slowest(communicator, [(time.perf_counter() - start) / args.iterations])
     spent = {name: s / args.iterations for name, s in solver.timers.seconds.items()}
+    messages = solver.timers.hidden()[0] / args.iterations
     solver.strategy.settle()
-    result = {"seconds": seconds, "messages": solver.timers.hidden()[0] / args.iterations,
+    result = {"seconds": seconds, "messages": messages,
               "wait": spent.get("communication", 0.0), "compute": spent["forward"] + spent["backward"]}
     if hasattr(solver.strategy.parameters, "start_on") and hasattr(solver.strategy.gradients, "start_on"):
         traffic = time_messages(solver)

@@ -9,6 +9,7 @@ import numpy as np
 
 from layers.blob import Blob
 from scaffe.arena import ALIGN_BYTES, Lifetime, place
+from scaffe.layer_memory import kept_bytes
 from scaffe.net import Net, Node
 
 
@@ -66,12 +67,13 @@ def arena_bytes(net: Net, backward: bool) -> int:
 def training_bytes(net: Net, n_histories: int) -> int:
     """Bytes that training takes on a device, beside plans' scratch, which the device's libraries choose.
 
-    Parameters, gradients, histories; activations in their arena; batches, and two more of them on their way.
+    Parameters, gradients, histories; activations in their arena, and what layers keep beside them; batches, and two
+    more of them on their way.
     """
     params = net.params.n_elems * net.params.dtype.itemsize * (2 + n_histories)
     own = sum(_aligned(blob.n_elems * blob.dtype.itemsize) for blob in _kept(net).values())
     batches = sum(top.n_elems * top.dtype.itemsize for node in net.nodes if node.is_source for top in node.tops)
-    return params + own + 2 * batches + arena_bytes(net, True)
+    return params + own + 2 * batches + arena_bytes(net, True) + kept_bytes(net)
 
 
 def data_parts(net: Net, backward: bool) -> list[Part]:

@@ -85,11 +85,11 @@ def _pair(p: Any, name: str, default: int | None) -> tuple[int, int]:
     """(h, w) of a window's number, given once (``kernel_size``, ``stride``) or as two."""
     whole = "kernel_size" if name == "kernel" else name
     given = [p.HasField(f) for f in (whole, f"{name}_h", f"{name}_w")]
-    if given[0] and (given[1] or given[2]):
+    if given[0] and (given[1] or given[2]) and (name != "kernel" or given[1] == given[2]):
         raise LayerError(f"give {whole} or {name}_h and {name}_w, not both")
-    if given[1] != given[2]:
+    if given[1] != given[2] and not given[0]:
         raise LayerError(f"{name}_h and {name}_w go together")
-    if given[1]:
+    if given[1] and not given[0]:
         values = (int(getattr(p, f"{name}_h")), int(getattr(p, f"{name}_w")))
     elif given[0]:
         values = (int(getattr(p, whole)),) * 2

@@ -2,7 +2,8 @@
 
     mpirun -np N python tests/scaffe/device_worker.py
 
-CuPy is the pretend one, working as late as CUDA's rules allow where SCAFFE_CUDA_IPC is 0; with SCAFFE_TEST_GPU the card's.
+CuPy is the pretend one, working as late as CUDA's rules allow where SCAFFE_CUDA_IPC is 0; with SCAFFE_TEST_GPU the
+card's.
 """
 
 import contextlib

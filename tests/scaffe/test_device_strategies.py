@@ -25,4 +25,5 @@ def test_two_ranks_on_a_device_train_as_on_the_cpu(ipc):
     for row in rows:
         assert row["device"]["same"], row["run"]
         for kind in ("weights", "histories"):
-            np.testing.assert_allclose(row["device"][kind], row["cpu"][kind], rtol=1e-3, atol=1e-5, err_msg=str(row["run"]))
+            np.testing.assert_allclose(row["device"][kind], row["cpu"][kind], rtol=1e-3, atol=1e-5,
+                                       err_msg=str(row["run"]))

@@ -170,10 +170,10 @@ def lenet():
 def test_training_takes_the_memory_that_summary_predicts(monkeypatch, net):
     """On the pretend device, without cuDNN: its pool's peak within a tenth of the prediction."""
     pretend.install(monkeypatch)
-    from layers.kernels.cuda.arena import arena
+    from layers.kernels.cuda.arena import Arena, arena
 
-    monkeypatch.setattr(arena, "_blocks", [])
-    monkeypatch.setattr(arena, "n_bytes", 0)
+    for name, value in vars(Arena()).items():  # as in a process of its own
+        monkeypatch.setattr(arena, name, value)
     param = text_format.Parse('base_lr: 0.01 lr_policy: "fixed" max_iter: 2 momentum: 0.9 random_seed: 1 '
                               'snapshot_prefix: "none" snapshot_after_train: false', caffe_pb2.SolverParameter())
     text_format.Parse(net, param.net_param)

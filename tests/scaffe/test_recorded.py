@@ -71,15 +71,15 @@ def test_recorded_passes_train_alike(monkeypatch, iter_size):
 
 @pretend.needs_compiler
 def test_what_cannot_be_recorded_runs_layer_by_layer_and_says_so(monkeypatch):
-    from layers.scale import Scale
+    from layers.pooling import Pooling
 
     said = []
     monkeypatch.setattr(recorded, "warning", said.append)
-    forward = Scale.forward
-    monkeypatch.setattr(Scale, "forward", lambda self, bottom, top: (
+    forward = Pooling.forward
+    monkeypatch.setattr(Pooling, "forward", lambda self, bottom, top: (
         forward(self, bottom, top), self.context.kernels.to_host(top[0].data_flat))[0])
     losses, weights, _ = train(monkeypatch, 5, warm_up=2)
-    monkeypatch.setattr(Scale, "forward", forward)
+    monkeypatch.setattr(Pooling, "forward", forward)
     plain_losses, plain_weights, _ = train(monkeypatch, 5, warm_up=99)
     assert len(said) == 1
     assert "forward from layer 'c' cannot be recorded (" in said[0]

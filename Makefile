@@ -43,7 +43,7 @@ test-mpich: venv .venv-mpich/ready
 
 # The job files on a real SLURM, which is started on this machine; as root, installed where it is not.
 test-slurm: venv
-	tests/slurm/run.sh $(PY) -m pytest tests/slurm
+	tests/slurm/run.sh $(PY) -m pytest -rs tests/slurm
 
 # With a GPU: CuPy and cuDNN come with the extra cuda12, or cuda13 (make CUDA=13 test-gpu). PEER is a Python with PyTorch.
 CUDA ?= 12

@@ -3,6 +3,7 @@
 # no way to get one it says so and is content.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+export PATH="$PATH:/usr/sbin:/sbin" # where the daemons are; not every login has them in its path
 PACKAGES=(slurm-wlm munge libpmix-dev) # libpmix-dev: SLURM's PMIx plugin opens libpmix.so by that name
 
 skip() { echo "test-slurm: skipped: $1"; exit 0; }

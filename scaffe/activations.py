@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from layers.blob import Blob
-from scaffe.arena import ALIGN_BYTES, Lifetime, place
+from scaffe.arena import Lifetime, aligned, place
 from scaffe.layer_memory import kept_bytes
 from scaffe.net import Net, Node
 
@@ -71,7 +71,7 @@ def training_bytes(net: Net, n_histories: int) -> int:
     more of them on their way.
     """
     params = net.params.n_elems * net.params.dtype.itemsize * (2 + n_histories)
-    own = sum(_aligned(blob.n_elems * blob.dtype.itemsize) for blob in _kept(net).values())
+    own = sum(aligned(blob.n_elems * blob.dtype.itemsize) for blob in _kept(net).values())
     batches = sum(top.n_elems * top.dtype.itemsize for node in net.nodes if node.is_source for top in node.tops)
     return params + own + 2 * batches + arena_bytes(net, True) + kept_bytes(net)
 
@@ -122,7 +122,3 @@ def _kept(net: Net) -> dict[int, Blob]:
     """Blobs that keep memory of their own."""
     tops = [top for node in net.nodes for top, weight in zip(node.tops, node.loss_weights) if weight or node.is_source]
     return {id(blob): blob for blob in (*tops, *(net.blobs[name] for name in net.output_names))}
-
-
-def _aligned(n_bytes: int) -> int:
-    return -(-n_bytes // ALIGN_BYTES) * ALIGN_BYTES

@@ -35,21 +35,22 @@ def place(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
     offsets = [0] * len(lifetimes)
     placed: list[int] = []
     for index in sorted(range(len(lifetimes)), key=lambda i: -lifetimes[i].n_bytes):
-        wanted, start = _aligned(lifetimes[index].n_bytes), 0
+        wanted, start = aligned(lifetimes[index].n_bytes), 0
         for other in sorted((i for i in placed if lifetimes[i].meets(lifetimes[index])), key=lambda i: offsets[i]):
             if offsets[other] >= start + wanted:
                 break
-            start = max(start, offsets[other] + _aligned(lifetimes[other].n_bytes))
+            start = max(start, offsets[other] + aligned(lifetimes[other].n_bytes))
         offsets[index] = start
         placed.append(index)
-    return offsets, max((o + _aligned(x.n_bytes) for o, x in zip(offsets, lifetimes)), default=0)
+    return offsets, max((o + aligned(x.n_bytes) for o, x in zip(offsets, lifetimes)), default=0)
 
 
 def lower_bound(lifetimes: Sequence[Lifetime]) -> int:
     """Bytes that live at once in the fullest step: no plan needs less."""
-    return max((sum(_aligned(x.n_bytes) for x in lifetimes if x.first <= step <= x.last)
+    return max((sum(aligned(x.n_bytes) for x in lifetimes if x.first <= step <= x.last)
                 for step in {x.first for x in lifetimes}), default=0)
 
 
-def _aligned(n_bytes: int) -> int:
+def aligned(n_bytes: int) -> int:
+    """Bytes that an array of that length takes in the arena."""
     return -(-n_bytes // ALIGN_BYTES) * ALIGN_BYTES

@@ -87,8 +87,3 @@ class FlatParams:
         """Write the zeros of every gradient that nothing has touched since ``clear_diffs``."""
         for param in self.params:
             param.blob.settle_diff()
-
-    def layer_slice(self, layer_index: int) -> slice | None:
-        """The interval of the flat buffers that belongs to one layer; None for a layer without parameters."""
-        places = [s for p, s in zip(self.params, self.slices) if p.layer_index == layer_index]
-        return slice(places[0].start, places[-1].stop) if places else None

@@ -20,7 +20,8 @@ def exact_blobs(layers: Sequence[Any], exact_bottoms: Callable[[str], Sequence[i
     """
     wanted: set[str] = set()
     for layer in reversed(layers):
-        wanted |= {name for i, name in enumerate(layer.bottom) if i in exact_bottoms(layer.type)}
+        picked = exact_bottoms(layer.type)
+        wanted |= {name for i, name in enumerate(layer.bottom) if i in picked}
         if layer.type in PASSING_ON and all(name in wanted for name in layer.top):
             wanted |= set(layer.bottom)
     exact: set[str] = set()

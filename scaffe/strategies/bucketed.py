@@ -8,7 +8,7 @@ from collectives.request import Request
 from scaffe.buckets import Bucket
 from scaffe.strategies import whole
 from scaffe.strategies.base import Replica
-from scaffe.strategies.parts import ROOT, Buckets, Gradients
+from scaffe.strategies.parts import ROOT, Buckets
 
 
 class Pending:
@@ -91,16 +91,11 @@ class Broadcasts(whole.Broadcast):
         return replica.communicator.ibcast(replica.net.params.data[place], ROOT, replica.algorithm_for("bcast"))
 
 
-class Reductions(Gradients):
-    """Each bucket is reduced to the root as soon as backward has completed it, while backward goes on (S-Caffe, 4.3).
-
-    Args:
-        replica: whose gradients.
-        buckets: which of them anyone needs.
-    """
+class Reductions(whole.Reduction):
+    """Each bucket is reduced to the root once backward has completed it, while backward goes on (S-Caffe, 4.3)."""
 
     def __init__(self, replica: Replica, buckets: Buckets) -> None:
-        self.replica, self.buckets = replica, buckets
+        super().__init__(replica, buckets)
         self._pending = Pending(replica, "reduce")
         self.seams = buckets.by_first_layer.keys()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from collectives.launch import launched
+from tests.collectives.everywhere import last, pytest_runtest_makereport  # noqa: F401
 
 collect_ignore_glob = [] if launched() else ["test_*.py"]
 sys.path.insert(0, str(Path(__file__).parents[1] / "mpi"))  # reference.py
@@ -84,14 +85,3 @@ def cp():
     import cupy
 
     return cupy
-
-
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item, call):
-    """A failure on one rank ends the job on all of them: the others would wait for it."""
-    outcome = yield
-    report = outcome.get_result()
-    communicator = item.funcargs.get("communicator") if hasattr(item, "funcargs") else None
-    if report.failed and communicator is not None and communicator.n_ranks > 1:
-        sys.__stderr__.write(f"rank {communicator.rank}: {item.nodeid}\n{report.longreprtext}\n")
-        communicator.abort(1)

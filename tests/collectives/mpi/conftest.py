@@ -3,11 +3,10 @@
 Without a launcher nothing here is collected; tests/collectives/test_mpi.py starts the jobs.
 """
 
-import sys
-
 import pytest
 
 from collectives.launch import launched
+from tests.collectives.everywhere import last, pytest_runtest_makereport  # noqa: F401
 
 collect_ignore_glob = [] if launched() else ["test_*.py"]
 
@@ -20,14 +19,3 @@ def communicator():
     made = Communicator.world(deadline=30)
     made.install_excepthook()
     return made
-
-
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item, call):
-    """A failure on one rank ends the job on all of them: the others would wait for it."""
-    outcome = yield
-    report = outcome.get_result()
-    communicator = item.funcargs.get("communicator") if hasattr(item, "funcargs") else None
-    if report.failed and communicator is not None and communicator.n_ranks > 1:
-        sys.__stderr__.write(f"rank {communicator.rank}: {item.nodeid}\n{report.longreprtext}\n")
-        communicator.abort(1)

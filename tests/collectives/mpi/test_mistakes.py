@@ -4,27 +4,12 @@ import numpy as np
 import pytest
 
 from collectives import CommError
+from tests.collectives.everywhere import one_message
 
 
 def fails_everywhere(communicator, call):
     """The one message that every rank's CommError carries."""
-    with pytest.raises(CommError) as caught:
-        call()
-    messages = communicator.allgather_objects(str(caught.value))
-    assert len(set(messages)) == 1
-    assert caught.value.everywhere
-    total = np.ones(3, np.float32)
-    communicator.allreduce(total)
-    assert (total == communicator.n_ranks).all()
-    return messages[0]
-
-
-@pytest.fixture
-def last(communicator):
-    """True on the last rank, the odd one out; needs two ranks."""
-    if communicator.n_ranks < 2:
-        pytest.skip("needs two ranks")
-    return communicator.rank == communicator.n_ranks - 1
+    return one_message(communicator, call, np.ones(3, np.float32))
 
 
 @pytest.mark.parametrize("name", ["mpi", "C", "B"])

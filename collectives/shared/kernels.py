@@ -1,73 +1,83 @@
 """Sums over ranks' memory, block by block, at memory speed."""
 
 import numpy as np
-from numba import carray, njit
+from numba import njit
 
-from .atomics import as_pointer, libc_memcpy, narrow, widen
+from ..datatypes import OPS
+from .atomics import libc_memcpy
+from .lanes import LANES, fold
 
 BLOCK_BYTES = 16384  # of the accumulator: in the first-level cache together with one input
 
 
-@njit(cache=True, nogil=True, inline="always")
-def apply(op, x, y):
-    """x `op` y; op: 0 sum, 1 max, 2 min, 3 prod (the order of datatypes.OPS). LLVM takes the choice out of loops."""
-    left, right = widen(x), widen(y)
+def _folder(op):
+    @njit(cache=True, nogil=True)
+    def combine(addresses, target, n_elems, like):
+        item = like.itemsize
+        whole = n_elems // LANES * LANES
+        for offset in range(0, whole * item, LANES * item):
+            fold(op, LANES, addresses, offset, target, like)
+        for offset in range(whole * item, n_elems * item, item):
+            fold(op, 1, addresses, offset, target, like)
+
+    return combine
+
+
+_sum, _max, _min, _prod = map(_folder, range(len(OPS)))
+
+
+@njit(cache=True, nogil=True)
+def combine(addresses, target, n_elems, like, op):
+    """Write ((a op b) op c) op d of the buffers at up to four `addresses` (a tuple) to `target`, itself one or not.
+
+    Reading four streams at once is what reaches memory speed. like: an array of their dtype.
+    """
     if op == 0:
-        return narrow(left + right, x)
-    if op == 1:
-        return x if left >= right else y
-    if op == 2:
-        return x if left <= right else y
-    return narrow(left * right, x)
+        _sum(addresses, target, n_elems, like)
+    elif op == 1:
+        _max(addresses, target, n_elems, like)
+    elif op == 2:
+        _min(addresses, target, n_elems, like)
+    else:
+        _prod(addresses, target, n_elems, like)
 
 
 @njit(cache=True, nogil=True)
 def combine2(a, b, out, op):
-    """out = a op b, elementwise."""
-    for i in range(out.size):
-        out[i] = apply(op, a[i], b[i])
-
-
-@njit(cache=True, nogil=True)
-def combine3(a, b, c, out, op):
-    """out = (a op b) op c, elementwise."""
-    for i in range(out.size):
-        out[i] = apply(op, apply(op, a[i], b[i]), c[i])
-
-
-@njit(cache=True, nogil=True)
-def combine4(a, b, c, d, out, op):
-    """out = ((a op b) op c) op d, elementwise. Reading four streams at once is what reaches memory speed."""
-    for i in range(out.size):
-        out[i] = apply(op, apply(op, apply(op, a[i], b[i]), c[i]), d[i])
+    """out = a op b, elementwise; `out` may be one of them."""
+    combine((np.int64(a.ctypes.data), np.int64(b.ctypes.data)), np.int64(out.ctypes.data), out.size, out, op)
 
 
 @njit(cache=True, nogil=True)
 def combine_ranks(addresses, sources, targets, start, end, block, op):
     """Write the reduction of the `sources` over elements [start, end), in the order given, to all `targets`.
 
-    addresses: int64, each rank's buffer; sources, targets: ranks; block: scratch, its length is the step.
+    addresses: int64, each rank's buffer; sources, targets: ranks; block: scratch, its length is the step. A single
+    target is written at once, several from the block, which stays in cache.
     """
-    item = block.itemsize
+    item, scratch = block.itemsize, np.int64(block.ctypes.data)
     for at in range(start, end, block.size):
         n = min(block.size, end - at)
-        out = block[:n]
         offset = at * item
-        left, done = carray(as_pointer(addresses[sources[0]] + offset, block), n), 1
+        last = addresses[targets[0]] + offset if targets.size == 1 else scratch
+        left, done = addresses[sources[0]] + offset, 1
         while done < sources.size:
             count = min(3, sources.size - done)
-            a = carray(as_pointer(addresses[sources[done]] + offset, block), n)
-            b = carray(as_pointer(addresses[sources[done + count // 2]] + offset, block), n)
-            c = carray(as_pointer(addresses[sources[done + count - 1]] + offset, block), n)
+            a = addresses[sources[done]] + offset
+            b = addresses[sources[done + count // 2]] + offset
+            c = addresses[sources[done + count - 1]] + offset
+            done += count
+            target = last if done == sources.size else scratch
             if count == 1:
-                combine2(left, a, out, op)
+                combine((left, a), target, n, block, op)
             elif count == 2:
-                combine3(left, a, b, out, op)
+                combine((left, a, b), target, n, block, op)
             else:
-                combine4(left, a, b, c, out, op)
-            left, done = out, done + count
-        for target in targets:
-            libc_memcpy(addresses[target] + offset, block.ctypes.data, n * item)
+                combine((left, a, b, c), target, n, block, op)
+            left = scratch
+        if targets.size > 1:
+            for rank in targets:
+                libc_memcpy(addresses[rank] + offset, scratch, n * item)
 
 
 @njit(cache=True, nogil=True)

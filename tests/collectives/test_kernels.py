@@ -22,16 +22,28 @@ def test_combine_ranks(dtype, op):
             UFUNCS[op](right, buffer, out=right)
         before = [buffer.copy() for buffer in buffers]
         addresses = np.array([buffer.ctypes.data for buffer in buffers], np.int64)
-        sources, targets = np.arange(n_ranks), np.array([0, n_ranks - 1])
-        kernels.combine_ranks(addresses, sources, targets, 11, 20_000, kernels.block_for(dtype), OPS.index(op))
-        for rank, (buffer, old) in enumerate(zip(buffers, before)):
-            assert np.array_equal(buffer[11:20_000], (right if rank in targets else old)[11:20_000])
-            assert np.array_equal(buffer[:11], old[:11])
-            assert np.array_equal(buffer[20_000:], old[20_000:])
+        block, sources = kernels.block_for(dtype), np.arange(n_ranks)
+        for targets in ([0, n_ranks - 1], [0], [1], [n_ranks // 2], [n_ranks - 1]):
+            for buffer, old in zip(buffers, before):
+                buffer[:] = old
+            kernels.combine_ranks(addresses, sources, np.array(targets), 11, 20_000, block, OPS.index(op))
+            for rank, (buffer, old) in enumerate(zip(buffers, before)):
+                assert np.array_equal(buffer[11:20_000], (right if rank in targets else old)[11:20_000])
+                assert np.array_equal(buffer[:11], old[:11])
+                assert np.array_equal(buffer[20_000:], old[20_000:])
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_the_last_numbers_of_a_length_that_no_vector_divides(op):
+    for n_elems in range(1, 40):
+        a, b = np.arange(n_elems, dtype=np.float32) - 7, np.float32(3) - np.arange(n_elems, dtype=np.float32) / 2
+        right = UFUNCS[op](a, b)
+        kernels.combine2(a, b, b, OPS.index(op))
+        assert np.array_equal(b, right)
 
 
 def test_half_precision_rounds_after_every_operation_as_numpy_does():
     values = [np.array([number], np.float16) for number in (2048, 1, 1)]
     out = np.zeros(1, np.float16)
-    kernels.combine3(*map(kernels.bits, values), kernels.bits(out), 0)
+    kernels.combine(tuple(value.ctypes.data for value in values), out.ctypes.data, 1, kernels.bits(out), 0)
     assert out[0] == (values[0] + values[1]) + values[2] == 2048

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from . import failure, partition, places
+from .cuda.choice import BANDWIDTH_BYTES
 from .datatypes import NAMES
 from .engine import Job
 from .errors import CommError
@@ -106,7 +107,7 @@ class Communicator:
         if self._ranks is None:
             return 0
         if places.of(array) is places.DEVICE:
-            return self._selector.bandwidth_bytes(collective, "cuda")
+            return self._selector.bandwidth_bytes(collective, "cuda", BANDWIDTH_BYTES)
         is_shared = self._ranks.windows.find(array.reshape(-1)) is not None
         is_shared = is_shared and self.topology.n_nodes < self.n_ranks
         return self._selector.bandwidth_bytes(collective, "shared" if is_shared else "host")

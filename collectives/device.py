@@ -2,11 +2,12 @@
 
 Arrays are known by `__cuda_array_interface__`, so CuPy's, PyTorch's and numba's all do. Streams and events may be any
 library's: what counts is the handle, under the names that CuPy (`ptr`), PyTorch (`cuda_stream`, `cuda_event`) and
-numba (`handle`) give it.
+numba (`handle`) give it, or what `__cuda_stream__` tells.
 """
 
 from __future__ import annotations
 
+import sys
 import warnings
 from types import ModuleType
 from typing import Any
@@ -15,15 +16,21 @@ import numpy as np
 
 from .errors import CommError
 
-HANDLES = ("ptr", "cuda_stream", "cuda_event", "handle")
+INTERFACE = "__cuda_array_interface__"
+HANDLES = ("cuda_stream", "cuda_event", "handle")
 LEGACY_STREAM = 1
 """What `__cuda_array_interface__` calls the default stream, whose handle is 0."""
 NOT_READY = 600
 """cudaErrorNotReady: work before an event is still under way."""
 
 
+_found: list[ModuleType] = []
+
+
 def load() -> ModuleType:
     """The module `cupy`. Raises CommError, in one line, where it or its GPU cannot be had."""
+    if _found and sys.modules.get("cupy") is _found[0]:
+        return _found[0]
     try:
         import cupy
 
@@ -34,6 +41,7 @@ def load() -> ModuleType:
         raise CommError(f"device buffers need a GPU, and CUDA finds none: {_first_line(error)}") from None
     if n_devices == 0:
         raise CommError("device buffers need a GPU, and CUDA finds none")
+    _found[:] = [cupy]
     return cupy
 
 
@@ -62,7 +70,7 @@ def load_nccl() -> ModuleType:
 
 def is_on_device(array: Any) -> bool:
     """Whether `array` says of itself that it lies in a GPU's memory."""
-    return hasattr(array, "__cuda_array_interface__")
+    return hasattr(type(array), INTERFACE) or hasattr(array, INTERFACE)  # an array makes its interface when asked
 
 
 def flat(array: Any) -> Any:
@@ -125,12 +133,15 @@ class Point:
 
 def handle(thing: Any) -> int:
     """The CUDA handle of a stream or an event, or of a plain integer. Raises CommError on anything else."""
-    found = thing if isinstance(thing, int) else next(
-        (getattr(thing, name) for name in HANDLES if hasattr(thing, name)), None)
-    number = getattr(found, "value", found)  # numba's are ctypes
-    if not isinstance(number, int):
+    found = getattr(thing, "ptr", thing)
+    if isinstance(found, int):
+        return found
+    if hasattr(thing, "__cuda_stream__"):
+        return thing.__cuda_stream__()[1]
+    found = next((getattr(thing, name) for name in HANDLES if hasattr(thing, name)), None)
+    if found is None:
         raise CommError(f"expected a CUDA stream or event, got {type(thing).__name__}")
-    return number
+    return int(getattr(found, "value", found) or 0)  # numba's are ctypes, whose 0 is None
 
 
 def _adopted(array: Any) -> Any:

@@ -65,10 +65,11 @@ class Selector:
             return "M"
         return FEW_ROUNDS_FEW_BYTES[collective][n_bytes > self._topology.n_ranks * chunk_bytes]
 
-    def bandwidth_bytes(self, collective: str, place: str) -> int:
-        """The length beyond which the table's choice for the longest buffers holds; one chunk without an entry."""
+    def bandwidth_bytes(self, collective: str, place: str, without: int = 0) -> int:
+        """The length beyond which the table's choice for the longest buffers holds; `without` an entry that, or one
+        chunk."""
         entry = self._table.nearest(Key.of(collective, place, self._topology))
-        return self.default_chunk_bytes(collective) if entry is None else entry.bandwidth_bytes
+        return (without or self.default_chunk_bytes(collective)) if entry is None else entry.bandwidth_bytes
 
     def _tuned(self, collective: str, n_bytes: int, is_shared: bool) -> Choice | None:
         key = Key.of(collective, "shared" if is_shared else "host", self._topology)

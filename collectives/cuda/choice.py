@@ -6,12 +6,18 @@ from ..selection import Choice, Key, Table
 from ..shared_levels import BY_PARTS, above
 from ..topology import Topology
 
-CHUNK_BYTES = 1 << 20
-"""Assumed, not measured: a chunk's launches and events cost some 30 us of Python, which 1 MiB hides at 30 GB/s."""
+LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES, CHUNKS = 256 << 10, 4 << 20, 8
+"""Assumed, not measured. A chunk costs each rank o = 40 us of launches, events and Python, and c/B on its way (B = 10
+GB/s through host memory); a chain of P takes (n/c + P - 2)(o + c/B), least at c = sqrt(n o B / (P - 2)): for 4 ranks
+0.4 MB of 1 MB, 1.8 of 16 MB, 7 of 256 MB. An eighth of the buffer within bounds is close, and short to begin with."""
 SHORT_BYTES = 64 << 10
 """Assumed, not measured: below it latencies count, so trees of log2 P levels; above it bytes, so chains and rings."""
 
 SHORT = {"reduce": "B", "bcast": "B", "allreduce": "B", "reduce_scatter": "H", "allgather": "D"}
+BANDWIDTH_BYTES = 2 << 20
+"""From which length on bytes count, where no table says it. Assumed, not measured: in the some 50 us that a call over
+CUDA IPC costs, NVLink carries 20 MB and a PCIe link 2; a bucket also waits for all its layers."""
+
 LONG = {"reduce": "C", "bcast": "C", "allreduce": "R", "reduce_scatter": "R", "allgather": "R"}
 
 
@@ -29,4 +35,4 @@ def choose(collective: str, n_bytes: int, topology: Topology, table: Table, has_
         name = "M"
     elif is_shared and collective not in BY_PARTS:
         name = f"M{name}"
-    return Choice(None, name, CHUNK_BYTES)
+    return Choice(None, name, min(max(n_bytes // CHUNKS, LEAST_CHUNK_BYTES), MOST_CHUNK_BYTES))

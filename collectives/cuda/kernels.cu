@@ -24,6 +24,14 @@ __device__ unsigned short float_to_bfloat_bits(float value) {  // to nearest, ti
 }
 #endif
 
+#ifdef CUDA_EMULATOR
+#define __grid_constant__
+#endif
+#define MOST_RANKS 64  // of one node
+#define THREADS 256    // of a block, at most
+#define BLOCKS 6       // of a multiprocessor: as many as the grid gives each (kernels.py), so that none waits for its turn
+#define LOADS 4        // of 16 bytes, on their way at once for each thread
+
 typedef long long Long;
 struct Half { unsigned short bits; };
 struct Brain { unsigned short bits; };
@@ -40,10 +48,32 @@ template <class T> __device__ T narrow(typename Wide<T>::type value) { return va
 template <> __device__ Half narrow<Half>(float value) { return Half{float_to_half_bits(value)}; }
 template <> __device__ Brain narrow<Brain>(float value) { return Brain{float_to_bfloat_bits(value)}; }
 
-struct Sum { template <class W> static __device__ W of(W left, W right) { return left + right; } };
-struct Prod { template <class W> static __device__ W of(W left, W right) { return left * right; } };
-struct Max { template <class W> static __device__ W of(W left, W right) { return left >= right ? left : right; } };
-struct Min { template <class W> static __device__ W of(W left, W right) { return left <= right ? left : right; } };
+// CuPy compiles with -ftz=true, which makes small float32 sums zero; the host keeps them, and so do these.
+#ifdef __CUDA_ARCH__
+__device__ float exact_sum(float left, float right) {
+    float value;
+    asm("add.rn.f32 %0, %1, %2;" : "=f"(value) : "f"(left), "f"(right));
+    return value;
+}
+__device__ float exact_product(float left, float right) {
+    float value;
+    asm("mul.rn.f32 %0, %1, %2;" : "=f"(value) : "f"(left), "f"(right));
+    return value;
+}
+__device__ bool at_least(float left, float right) {
+    int answer;
+    asm("{ .reg .pred p; setp.ge.f32 p, %1, %2; selp.s32 %0, 1, 0, p; }" : "=r"(answer) : "f"(left), "f"(right));
+    return answer;
+}
+#endif
+template <class W> __device__ W exact_sum(W left, W right) { return left + right; }
+template <class W> __device__ W exact_product(W left, W right) { return left * right; }
+template <class W> __device__ bool at_least(W left, W right) { return left >= right; }
+
+struct Sum { template <class W> static __device__ W of(W left, W right) { return exact_sum(left, right); } };
+struct Prod { template <class W> static __device__ W of(W left, W right) { return exact_product(left, right); } };
+struct Max { template <class W> static __device__ W of(W left, W right) { return at_least(left, right) ? left : right; } };
+struct Min { template <class W> static __device__ W of(W left, W right) { return at_least(right, left) ? left : right; } };
 
 // `N` elements that are read and written at once.
 template <class T, int N> struct alignas(N * sizeof(T)) Pack {
@@ -83,6 +113,7 @@ template <class T, class R, class F> __device__ void each(T *own, const R *other
     long long n_packs = (n_elems - n_head) / N;
     Pack<T, N> *packs = (Pack<T, N> *)(own + n_head);
     const Pack<R, N> *other_packs = (const Pack<R, N> *)(other + n_head);
+#pragma unroll 1
     for (long long i = first_thread(); i < n_packs; i += all_threads()) {
         Pack<T, N> left;
         if (F::reads_own) left = packs[i];
@@ -90,67 +121,101 @@ template <class T, class R, class F> __device__ void each(T *own, const R *other
         for (int k = 0; k < N; k++) left.elements[k] = F::of(left.elements[k], right.elements[k]);
         packs[i] = left;
     }
+#pragma unroll 1
     for (long long i = first_thread(); i < n_elems - n_packs * N; i += all_threads()) {
         long long at = i < n_head ? i : i + n_packs * N;
         own[at] = F::of(own[at], other[at]);
     }
 }
 
-// Which ranks' buffers a gathering kernel reads, in this order, and which it writes.
-struct Ranks {
+// Whose buffers a gathering kernel reads, in the order of their ranks, and whose it writes. It comes by value: addresses
+// are there when the kernel starts, and no load from memory comes before those of the elements.
+struct Gathered {
+    unsigned long long bases[MOST_RANKS];  // where each rank's window begins; all are aligned alike
+    long long offset, n_elems;             // bytes from there to the first element
     int first_source, n_sources, first_target, n_targets, left_out;
 };
 
-template <class T> __device__ T *buffer_of(const unsigned long long *bases, int rank, long long offset) {
-    return (T *)(bases[rank] + offset);
+template <class E> __device__ E *buffer_of(const Gathered &work, int rank, long long offset) {
+    return (E *)(work.bases[rank] + offset);
 }
 
+template <class E> __device__ void spread(const Gathered &work, long long offset, long long at, E value) {
+    for (int rank = work.first_target; rank < work.first_target + work.n_targets; rank++)
+        if (rank != work.left_out) buffer_of<E>(work, rank, offset)[at] = value;
+}
+
+// The sources' values at one place, reduced in the order of their ranks. Up to LOADS of them are on their way at once.
 template <class E, class T, class Op, int LENGTH>
-__device__ void gather_one(const unsigned long long *bases, long long offset, long long at, Ranks ranks) {
-    typedef typename Wide<T>::type W;
-    E value = buffer_of<E>(bases, ranks.first_source, offset)[at];
-    if (ranks.n_sources > 1) {
-        W wide[LENGTH];
-        for (int k = 0; k < LENGTH; k++) wide[k] = widen(((T *)&value)[k]);
-#pragma unroll 4
-        for (int rank = 1; rank < ranks.n_sources; rank++) {
-            E other = buffer_of<E>(bases, ranks.first_source + rank, offset)[at];
-            for (int k = 0; k < LENGTH; k++) wide[k] = Op::of(wide[k], widen(((T *)&other)[k]));
-        }
-        for (int k = 0; k < LENGTH; k++) ((T *)&value)[k] = narrow<T>(wide[k]);
+__device__ E reduced(const Gathered &work, long long offset, long long at) {
+    typename Wide<T>::type wide[LENGTH];
+    for (int first = 0; first < work.n_sources; first += LOADS) {
+        E values[LOADS];
+#pragma unroll
+        for (int k = 0; k < LOADS; k++)
+            if (first + k < work.n_sources)
+                values[k] = buffer_of<E>(work, work.first_source + first + k, offset)[at];
+#pragma unroll
+        for (int k = 0; k < LOADS; k++)
+            if (first + k < work.n_sources)
+                for (int i = 0; i < LENGTH; i++) {
+                    typename Wide<T>::type value = widen(((T *)&values[k])[i]);
+                    wide[i] = first + k == 0 ? value : Op::of(wide[i], value);
+                }
     }
-    for (int rank = ranks.first_target; rank < ranks.first_target + ranks.n_targets; rank++)
-        if (rank != ranks.left_out) buffer_of<E>(bases, rank, offset)[at] = value;
+    E result;
+    for (int i = 0; i < LENGTH; i++) ((T *)&result)[i] = narrow<T>(wide[i]);
+    return result;
 }
 
-// The reduction of the sources' elements, in the order of their ranks, to every target; one source is just copied.
-// `bases`: the address of each rank's window, all aligned alike; `offset`: bytes from there to the first element.
-template <class T, class Op>
-__device__ void gather(const unsigned long long *bases, long long offset, long long n_elems, Ranks ranks) {
+// `n` packs from `offset` on: each is read from the one source, or reduced, and written to every target.
+template <class E, class T, class Op, int LENGTH>
+__device__ void gather_packs(const Gathered &work, long long offset, long long n) {
+    if (work.n_sources > 1) {
+#pragma unroll 1
+        for (long long at = first_thread(); at < n; at += all_threads())
+            spread(work, offset, at, reduced<E, T, Op, LENGTH>(work, offset, at));
+        return;
+    }
+    const E *source = buffer_of<E>(work, work.first_source, offset);
+#pragma unroll 1
+    for (long long first = first_thread(); first < n; first += LOADS * all_threads()) {
+        E values[LOADS];
+#pragma unroll
+        for (int k = 0; k < LOADS; k++)
+            if (first + k * all_threads() < n) values[k] = source[first + k * all_threads()];
+#pragma unroll
+        for (int k = 0; k < LOADS; k++)
+            if (first + k * all_threads() < n) spread(work, offset, first + k * all_threads(), values[k]);
+    }
+}
+
+template <class T, class Op> __device__ void gather(const Gathered &work) {
     const int N = Packed<T>::length;
-    unsigned long long address = bases[ranks.first_source] + offset;
-    long long n_head = n_before_packs<T, T, N>(address, address, n_elems);
-    long long n_packs = (n_elems - n_head) / N;
-    long long packed = offset + n_head * (long long)sizeof(T);
-    for (long long i = first_thread(); i < n_packs; i += all_threads())
-        gather_one<Pack<T, N>, T, Op, N>(bases, packed, i, ranks);
-    for (long long i = first_thread(); i < n_elems - n_packs * N; i += all_threads())
-        gather_one<T, T, Op, 1>(bases, offset, i < n_head ? i : i + n_packs * N, ranks);
+    unsigned long long address = work.bases[work.first_source] + work.offset;
+    long long n_head = n_before_packs<T, T, N>(address, address, work.n_elems);
+    long long n_packs = (work.n_elems - n_head) / N;
+    gather_packs<Pack<T, N>, T, Op, N>(work, work.offset + n_head * (long long)sizeof(T), n_packs);
+#pragma unroll 1
+    for (long long i = first_thread(); i < work.n_elems - n_packs * N; i += all_threads()) {
+        long long at = i < n_head ? i : i + n_packs * N;
+        spread(work, work.offset, at, work.n_sources > 1 ? reduced<T, T, Op, 1>(work, work.offset, at)
+                                                         : buffer_of<T>(work, work.first_source, work.offset)[at]);
+    }
 }
 
 #define COMBINE(NAME, T, R, OP)                                                                                        \
-    extern "C" __global__ void NAME(T *own, const R *other, long long n_elems) {                                       \
+    extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) NAME(T *own, const R *other, long long n_elems) {            \
         each<T, R, Combined<OP>>(own, other, n_elems);                                                                 \
     }
 
 #define GATHER(NAME, T, OP)                                                                                            \
-    extern "C" __global__ void NAME(const unsigned long long *bases, long long offset, long long n_elems,              \
-                                    int first_source, int n_sources, int first_target, int n_targets, int left_out) {  \
-        gather<T, OP>(bases, offset, n_elems, Ranks{first_source, n_sources, first_target, n_targets, left_out});      \
+    extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) NAME(const __grid_constant__ Gathered work) {                \
+        gather<T, OP>(work);                                                                                           \
     }
 
 #define CONVERT(NAME, T, R)                                                                                            \
-    extern "C" __global__ void NAME(T *own, const R *other, long long n_elems) {                                       \
+    extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) NAME(T *own, const R *other, long long n_elems) {            \
         each<T, R, Converted>(own, other, n_elems);                                                                    \
     }
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -15,14 +20,15 @@ from ..errors import CommError
 from ..means import Means
 from ..selection import Table
 from ..shared.node import NodeGroup
-from ..shared_levels import Node, SharedLevels, above
+from ..shared_levels import SharedLevels, above
 from ..topology import Topology
 from . import aware
-from .choice import CHUNK_BYTES, choose
+from .choice import choose
+from .kernels import MOST_RANKS
 from .lane import Lane
 from .library import AwareCalls, StagedCalls
 from .lineup import wait_until
-from .nccl import NcclCalls
+from .nccl import NcclCalls, whereabouts
 from .node import DeviceNode
 from .signals import signals
 from .transport import AwareTransport, StagedTransport
@@ -30,6 +36,8 @@ from .windows import DeviceWindows
 
 REDUCTIONS = ("reduce", "allreduce", "reduce_scatter")
 IPC_VARIABLE = "SCAFFE_CUDA_IPC"
+LAST_WORK_SECONDS = 10
+"""How long a rank that ends waits for what its collectives have queued, which its peers may be waiting for."""
 
 
 class DeviceMeans(Means):
@@ -76,6 +84,8 @@ class DeviceMeans(Means):
 class _NoNode:
     """Ranks that cannot map one another's memory: `fault` has refused what would come here."""
 
+    how = ""
+
     def run(self, collective: str, array: Any, op: str = "sum", root: int = 0) -> None:
         """See shared_levels.Node."""
         raise CommError(f"{collective}: no CUDA IPC between the ranks of this node")
@@ -91,9 +101,14 @@ class Device:
         self._is_crowded = node_comm.size > len(os.sched_getaffinity(0))
         self.number = device.load().cuda.Device().id
         self._lanes: list[Lane] = []
-        self.windows = DeviceWindows(node_comm, self._settle)
-        self.no_ipc = next(filter(None, comm.allgather(self._try_ipc())), "")
+        self._how: list[str] = []
+        self._cards = [card for _, card, _ in node_comm.allgather(whereabouts(self.number))]
+        self.windows = DeviceWindows(node_comm, self._settle, f"rank {comm.rank}")
+        self.no_ipc = self._agreed(self._refusal()) or self._agreed(self._try_ipc())
         self.is_aware = aware.is_cuda_aware()
+        self._choose = lru_cache(maxsize=4096)(choose)
+        if not self.no_ipc:
+            atexit.register(self._finish)
 
     def means(self, comm: Any, group: NodeGroup, patient: bool) -> DeviceMeans:
         """For one engine, on `comm`, which only it uses; all ranks call it. `group`: where its host threads meet.
@@ -104,14 +119,16 @@ class Device:
         self._lanes.append(lane)
         transport = (AwareTransport if self.is_aware else StagedTransport)(comm, lane, patient)
         library = (AwareCalls if self.is_aware else StagedCalls)(comm, lane, patient)
-        levels = SharedLevels(self._node(group, lane, patient), self._topology, comm.rank)
+        node = self._node(group, lane, patient)
+        self._how.append(node.how)
+        levels = SharedLevels(node, self._topology, comm.rank)
         return DeviceMeans(lane, self.no_ipc, transport=transport, levels=levels,
                            calls={"mpi": library, "nccl": NcclCalls(comm, lane)})
 
-    def _node(self, group: NodeGroup, lane: Lane, patient: bool) -> Node:
+    def _node(self, group: NodeGroup, lane: Lane, patient: bool) -> DeviceNode | _NoNode:
         if self.no_ipc:
             return _NoNode()
-        return DeviceNode(group, self.windows, signals(self._node_comm, lane, patient))
+        return DeviceNode(group, self.windows, signals(self._node_comm, lane, patient), self._cards)
 
     def alloc(self, n_elems: int, dtype: np.dtype) -> Any:
         """A zeroed flat CuPy array, in a window where the ranks of a node can share one; all ranks call it.
@@ -121,17 +138,26 @@ class Device:
         lengths = self._comm.allgather(n_elems * dtype.itemsize)
         if len(set(lengths)) > 1:
             raise CommError(f"alloc: ranks ask for different lengths: {lengths} bytes", everywhere=True)
-        if self.no_ipc:
-            return device.load().zeros(n_elems, dtype)
-        return self.windows.allocate(n_elems, dtype)
+        return self._private(n_elems, dtype) if self.no_ipc else self.windows.allocate(n_elems, dtype)
+
+    def _private(self, n_elems: int, dtype: np.dtype) -> Any:
+        array, fault = None, ""
+        try:
+            with device.load().cuda.Device(self.number):
+                array = device.load().zeros(n_elems, dtype)
+        except Exception as error:  # CuPy's OutOfMemoryError: not known by name without CuPy
+            n_bytes = n_elems * dtype.itemsize
+            fault = f"rank {self._comm.rank} cannot have {n_bytes} bytes of device memory: {error}"
+        if fault := self._agreed(fault):
+            raise CommError(f"alloc: {fault}", everywhere=True)
+        return array
 
     def chosen(self, job: Job, array: Any, table: Table) -> Job:
         """The job, on a CuPy array, with what the caller leaves to us. Raises CommError unless it lies on this GPU."""
         name, half = wire.split(job.algorithm)
-        chunk_bytes = job.chunk_bytes or CHUNK_BYTES
-        if name == "auto":
-            found = choose(job.collective, array.nbytes, self._topology, table, not self.no_ipc)
-            name, chunk_bytes = found.algorithm, job.chunk_bytes or found.chunk_bytes
+        found = self._choose(job.collective, array.nbytes, self._topology, table, not self.no_ipc)
+        chunk_bytes = job.chunk_bytes or found.chunk_bytes
+        name = found.algorithm if name == "auto" else name
         if name == "mpi" and job.dtype == "bfloat16":
             raise CommError(f"{job.collective}: MPI has no bfloat16, use auto or an algorithm of ours", everywhere=True)
         self._check(array)
@@ -144,21 +170,41 @@ class Device:
 
     def describe(self) -> str:
         """How device buffers travel, in words."""
-        within = f"by messages ({self.no_ipc})" if self.no_ipc else "by CUDA IPC"
+        n_cards = len(set(self._cards))
+        sharing = f"{len(self._cards)} ranks on {n_cards} GPU{'s' * (n_cards > 1)}; {self._how[0]}"
+        within = f"by messages ({self.no_ipc})" if self.no_ipc else f"by CUDA IPC ({sharing})"
         across = "from device memory" if self.is_aware else "through pinned host memory"
         return f"within a node {within}; messages {across} (CUDA-aware MPI: {aware.reason()})"
 
-    def _try_ipc(self) -> str:
-        """Share a little memory: why that cannot be on this node; empty where it can."""
+    def _refusal(self) -> str:
+        """Why CUDA IPC need not be tried."""
         if os.environ.get(IPC_VARIABLE) == "0":
             return f"{IPC_VARIABLE}=0"
+        n_ranks = self._node_comm.size
+        return f"{n_ranks} ranks on a node are more than {MOST_RANKS}" if n_ranks > MOST_RANKS else ""
+
+    def _try_ipc(self) -> str:
+        """Share a little memory: why that cannot be on this node; empty where it can."""
         try:
-            self.windows.allocate(1, np.uint8)
+            self.windows.prove()
         except CommError as error:
             return str(error)
         return ""
 
-    def _settle(self) -> None:
-        for lane in self._lanes:
-            for stream in (lane.stream, lane.copies):
-                wait_until(Point.now(stream).is_reached, patient=True)
+    def _agreed(self, fault: str) -> str:
+        """The first rank's fault, on every rank; empty where there is none. All ranks call it."""
+        return next(filter(None, self._comm.allgather(fault)), "")
+
+    def _settle(self, until: float = float("inf")) -> None:
+        for stream in (stream for lane in self._lanes for stream in (lane.stream, lane.copies)):
+            is_reached = Point.now(stream).is_reached
+            wait_until(partial(_reached, is_reached, until), patient=True)
+
+    def _finish(self) -> None:
+        """This rank ends: its share of collectives that others wait for is to be done before its memory goes."""
+        with suppress(Exception):  # where the device has failed, whoever needed it has been told
+            self._settle(time.monotonic() + LAST_WORK_SECONDS)
+
+
+def _reached(is_reached: Callable[[], bool], until: float) -> bool:
+    return is_reached() or time.monotonic() > until

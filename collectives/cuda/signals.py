@@ -1,13 +1,14 @@
 """How ranks of one node follow one another on the device, between two meetings of their host threads.
 
-A rank announces a point of its communication stream and meets the others; then every rank's stream follows all
-announced points. CUDA orders a wait behind the last record of an event that was made before the wait was queued, also
-of another process's event, so the meeting is what makes it the right record; and the next announcement of the same
-kind comes only after one more meeting, when every rank has queued its wait. The device's work itself is not waited for.
+A rank announces a point of its communication stream and meets the others; then streams follow announced points. CUDA
+orders a wait behind the last record of an event that was made before the wait was queued, also of another process's
+event, so the meeting is what makes it the right record; and the next announcement of the same kind comes only after one
+more meeting, when every rank has queued its wait. The device's work itself is not waited for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from .. import device
@@ -24,15 +25,20 @@ READY, DONE = 0, 1
 class Signals(Protocol):
     """Points that ranks of one node announce to one another."""
 
+    how: str
+    """In words, for reports."""
+
     def announce(self, kind: int) -> None:
         """What this rank's communication stream has been given so far is the point of this kind."""
 
-    def follow(self, kind: int) -> None:
-        """This rank's communication stream follows all other ranks' points, which have been announced."""
+    def follow(self, kind: int, ranks: Iterable[int]) -> None:
+        """This rank's communication stream follows these ranks' points (not its own), which have been announced."""
 
 
 class EventSignals:
     """Interprocess events: streams wait for one another on the device."""
+
+    how = "streams follow one another's events"
 
     def __init__(self, node_comm: Any, lane: Lane) -> None:
         """All ranks of the node call it. Raises CommError on all of them where one cannot."""
@@ -40,8 +46,8 @@ class EventSignals:
         self._stream, self._fault = lane.stream, ""
         self._own = [cuda.Event(disable_timing=True, interprocess=True) for _ in (READY, DONE)]
         offers = node_comm.allgather((PROCESS, self._handles(cuda.runtime)))
-        self._others = [[self._opened(cuda.runtime, process, handles, kind) for rank, (process, handles) in
-                         enumerate(offers) if rank != node_comm.rank] for kind in (READY, DONE)]
+        self._others = [{rank: self._opened(cuda.runtime, process, handles, kind) for rank, (process, handles) in
+                         enumerate(offers) if rank != node_comm.rank} for kind in (READY, DONE)]
         faults = [text for text in node_comm.allgather(self._fault) if text]
         if faults:
             raise CommError(f"events cannot be shared: {faults[0]}", everywhere=True)
@@ -50,10 +56,11 @@ class EventSignals:
         """See Signals."""
         self._own[kind].record(self._stream)
 
-    def follow(self, kind: int) -> None:
+    def follow(self, kind: int, ranks: Iterable[int]) -> None:
         """See Signals."""
-        for point in self._others[kind]:
-            point.hold(self._stream)
+        for rank in ranks:
+            if rank in self._others[kind]:
+                self._others[kind][rank].hold(self._stream)
 
     def _handles(self, runtime: Any) -> list[tuple[bytes, int]]:
         try:
@@ -64,9 +71,9 @@ class EventSignals:
 
     def _opened(self, runtime: Any, process: str, handles: list[tuple[bytes, int]], kind: int) -> Point:
         try:
-            handle, own = handles[kind]
-            return Point(own if process == PROCESS else runtime.ipcOpenEventHandle(handle))
-        except Exception as error:  # as above; a rank without handles says itself why
+            handle, own = handles[kind] if handles else (b"", 0)  # a rank without handles says itself why
+            return Point(own if process == PROCESS or not handles else runtime.ipcOpenEventHandle(handle))
+        except Exception as error:  # as above
             self._fault = self._fault or str(error)
             return Point(0)
 
@@ -74,14 +81,16 @@ class EventSignals:
 class HostSignals:
     """Where events cannot be shared: the host waits for its own point before it meets the others."""
 
-    def __init__(self, lane: Lane, patient: bool) -> None:
+    def __init__(self, lane: Lane, patient: bool, why: str) -> None:
+        """`why` events cannot be had."""
         self._stream, self._patient = lane.stream, patient
+        self.how = f"hosts wait for their streams, {why}"
 
     def announce(self, kind: int) -> None:
         """See Signals."""
         wait_until(Point.now(self._stream).is_reached, self._patient)
 
-    def follow(self, kind: int) -> None:
+    def follow(self, kind: int, ranks: Iterable[int]) -> None:
         """See Signals: what was announced is done."""
 
 
@@ -89,5 +98,5 @@ def signals(node_comm: Any, lane: Lane, patient: bool) -> Signals:
     """Interprocess events where all ranks of the node can open them, else the host's waits."""
     try:
         return EventSignals(node_comm, lane)
-    except CommError:
-        return HostSignals(lane, patient)
+    except CommError as error:
+        return HostSignals(lane, patient, str(error))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,15 +18,16 @@ PROCESS = uuid.uuid4().hex
 """Memory is opened by handle in other processes only; process numbers may be alike in two containers of a node."""
 GRAIN_BYTES = 2 << 20
 """Allocations of whole driver blocks: sharing a part of one would share what else lies in it."""
+DEVICE_TO_HOST = 2  # cudaMemcpyKind
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where an array lies: in window `serial` at byte `offset`; `bases`: device array, each rank's window's address."""
+    """Where an array lies: in window `serial` at byte `offset`; `bases`: where each rank's window starts here."""
 
     serial: int
     offset: int
-    bases: Any
+    bases: Sequence[int]
 
 
 @dataclass
@@ -35,7 +36,6 @@ class _Window:
     n_bytes: int
     addresses: list[int]
     opened: list[int]
-    bases: Any
 
 
 class _Owner:
@@ -49,10 +49,10 @@ class DeviceWindows:
     every rank has closed it, and only an allocation is known to be made by all of them.
     """
 
-    def __init__(self, node_comm: Any, settle: Callable[[], None]) -> None:
+    def __init__(self, node_comm: Any, settle: Callable[[], None], name: str) -> None:
         """`node_comm`: mpi4py communicator of the node's ranks; `settle()`: returns when no collective of this rank's
-        is at work on the device any more."""
-        self._comm, self._settle = node_comm, settle
+        is at work on the device any more; `name`: of this rank in errors."""
+        self._comm, self._settle, self._name = node_comm, settle, name
         self._runtime = device.load().cuda.runtime
         self._device = device.load().cuda.Device()
         self._windows: dict[int, _Window] = {}
@@ -66,12 +66,13 @@ class DeviceWindows:
         Raises CommError on every rank when memory cannot be had or shared.
         """
         n_bytes = n_elems * np.dtype(dtype).itemsize
-        self._give_back()
-        window = self._open(n_bytes)
-        base = window.addresses[self._comm.rank]
-        self._windows[base] = window
-        self._bases = sorted(self._windows)
-        return self._array(base, n_elems, dtype)
+        with self._device:
+            self._give_back()
+            window = self._open(n_bytes)
+            base = window.addresses[self._comm.rank]
+            self._windows[base] = window
+            self._bases = sorted(self._windows)
+            return self._array(base, n_elems, dtype)
 
     def find(self, array: Any) -> Place | None:
         """Where a CuPy array lies, or None when it is not wholly inside one window."""
@@ -80,7 +81,29 @@ class DeviceWindows:
         window = self._windows.get(bases[index]) if index >= 0 else None
         if window is None or address + array.nbytes > bases[index] + window.n_bytes:
             return None
-        return Place(window.serial, address - bases[index], window.bases)
+        return Place(window.serial, address - bases[index], window.addresses)
+
+    def prove(self) -> None:
+        """Share a little memory and read in every window what its owner wrote: handles that open may yet lie.
+
+        All ranks of the node call it. Raises CommError on every rank where one cannot, or finds anything else.
+        """
+        own = self.allocate(1, np.int64)
+        own.fill(self._comm.rank + 1)
+        device.load().cuda.get_current_stream().synchronize()
+        self._comm.Barrier()
+        addresses, found = self._windows[own.data.ptr].addresses, np.zeros(self._comm.size, np.int64)
+        fault = ""
+        try:
+            for address, number in zip(addresses, found.reshape(-1, 1)):
+                self._runtime.memcpy(number.ctypes.data, address, number.nbytes, DEVICE_TO_HOST)
+        except Exception as error:  # CuPy's CUDARuntimeError: not known by name without CuPy
+            fault = f"{self._name} cannot read what handles open: {error}"
+        if not fault and not np.array_equal(found, np.arange(1, found.size + 1)):
+            fault = f"{self._name} finds other values in shared device memory than were written there"
+        faults = [text for text in self._comm.allgather(fault) if text]
+        if faults:
+            raise CommError(faults[0], everywhere=True)
 
     def _array(self, base: int, n_elems: int, dtype: Any) -> Any:
         cupy, owner = device.load(), _Owner()
@@ -103,12 +126,11 @@ class DeviceWindows:
             return
         self._settle()
         windows = [self._retired.pop(serial) for serial in sorted(gone)]
-        with self._device:
-            for address in (address for window in windows for address in window.opened):
-                self._runtime.ipcCloseMemHandle(address)
-            self._comm.Barrier()
-            for window in windows:
-                self._runtime.free(window.addresses[self._comm.rank])
+        for address in (address for window in windows for address in window.opened):
+            self._runtime.ipcCloseMemHandle(address)
+        self._comm.Barrier()
+        for window in windows:
+            self._runtime.free(window.addresses[self._comm.rank])
 
     def _open(self, n_bytes: int) -> _Window:
         """A new window: every rank makes its own memory and opens the others'. Raises CommError on all or none."""
@@ -124,23 +146,31 @@ class DeviceWindows:
                     opened.append(address)
                 addresses.append(address)
         except Exception as error:  # CuPy's CUDARuntimeError: not known by name without CuPy
-            fault = f"rank {self._comm.rank} of the node cannot open rank {len(addresses)}'s device memory: {error}"
+            fault = f"{self._name} cannot open the device memory of the node's rank {len(addresses)}: {error}"
         faults = [text for text in self._comm.allgather(fault) if text]
         if faults:
             self._undo(pointer, opened)
             raise CommError(f"alloc: {faults[0]}", everywhere=True)
         self._serial += 1
-        bases = device.load().asarray(np.array(addresses, np.uint64))
-        return _Window(self._serial, n_bytes, addresses, opened, bases)
+        return _Window(self._serial, n_bytes, addresses, opened)
 
     def _create(self, n_bytes: int) -> tuple[int, bytes, str]:
         """New memory, its handle and no fault; or what is wrong."""
         pointer = 0
         try:
-            pointer = self._runtime.malloc(n_bytes)
+            pointer = self._malloc(n_bytes)
             return pointer, self._runtime.ipcGetMemHandle(pointer), ""
         except Exception as error:  # as above
-            return pointer, b"", f"no shared device memory of {n_bytes} bytes: {error}"
+            what = "cannot share" if pointer else "cannot have"
+            return pointer, b"", f"{self._name} {what} {n_bytes} bytes of device memory: {error}"
+
+    def _malloc(self, n_bytes: int) -> int:
+        """From CUDA itself: parts of CuPy's pool cannot be shared alone. It may have to give back what is free."""
+        try:
+            return self._runtime.malloc(n_bytes)
+        except Exception:  # as above
+            device.load().get_default_memory_pool().free_all_blocks()
+            return self._runtime.malloc(n_bytes)
 
     def _undo(self, pointer: int, opened: list[int]) -> None:
         for address in opened:

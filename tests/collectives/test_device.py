@@ -16,7 +16,7 @@ from collectives.cuda.choice import choose
 from collectives.cuda.lane import Lane
 from collectives.cuda.lineup import Lineup, wait_until
 from collectives.cuda.messages import Lineups, Slot, StagedSend
-from collectives.cuda.node import gathered, share
+from collectives.cuda.node import gathered, share, workers
 from collectives.cuda.span import Span
 from collectives.planners import COLLECTIVES
 from collectives.selection import Choice, Entry, Key, Table
@@ -178,11 +178,17 @@ def test_who_cannot_use_nccl(everyone, fault):
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
-def test_ranks_shares_are_the_whole_and_do_not_overlap(collective):
-    for n_ranks, n_elems, root in product((2, 3, 5, 8), (0, 1, 63, 64, 65, 1009), (0, 1)):
+@pytest.mark.parametrize("cards", ["ab", "abc", "abcdefgh", "aa", "aaaaa", "abab", "aabbb"])
+def test_ranks_shares_are_the_whole_and_do_not_overlap(collective, cards):
+    n_ranks = len(cards)
+    for n_elems, root in product((0, 1, 63, 64, 65, 1009), (0, 1)):
+        working = workers(cards, root)
+        assert sorted(cards[rank] for rank in working) == sorted(set(cards))
+        assert root in working
         for interval in ((0, n_elems), (n_elems // 3, n_elems)):
-            found = [(part.start, part.end, part.sources, part.targets) for rank in range(n_ranks)
-                     for part in share(collective, rank, n_ranks, n_elems, root, interval)]
+            shares = [list(share(collective, rank, cards, n_elems, root, interval)) for rank in range(n_ranks)]
+            assert all(rank in working for rank, parts in enumerate(shares) if parts)
+            found = [(part.start, part.end, part.sources, part.targets) for parts in shares for part in parts]
             count = np.zeros(n_elems, int)
             for start, end, sources, targets in found:
                 count[start:end] += 1
@@ -239,7 +245,8 @@ def test_bench_prints_a_row_for_each_length_of_device_buffers(tmp_path):
     lines = [line.split() for line in result.stdout.splitlines() if line[:1].isdigit()]
     assert [(int(line[0]), len(line), line[-1]) for line in lines] == [(n, 6, "Pass") for n in (4, 128, 4096)]
     found = json.loads(rows.read_text())
-    assert "by CUDA IPC; messages through pinned host memory" in found["transport"]
+    assert ("by CUDA IPC (2 ranks on 1 GPU; streams follow one another's events); messages through pinned host memory"
+            in found["transport"])
     assert len(found["rows"]) == 12
 
 

@@ -56,9 +56,9 @@ def test_gathers_from_and_to_the_ranks_that_are_asked_for(cp, skip):
     for ranks, sources, targets in (((0, 5, 0, 5, -1), everyone, everyone), ((0, 5, 3, 1, -1), everyone, [3]),
                                     ((2, 1, 0, 5, 2), [2], [0, 1, 3, 4]), ((1, 2, 4, 1, -1), [1, 2], [4])):
         windows = [cp.asarray(row) for row in rows]
-        bases = cp.asarray(np.array([window.data.ptr for window in windows], np.uint64))
+        bases = [window.data.ptr for window in windows]
         n = n_elems - skip - 2
-        kernels().gather(bases, skip * 4, n, np.dtype(np.float32), "sum", ranks)
+        kernels().gathering(bases, skip * 4, n, np.dtype(np.float32), "sum", ranks)()
         right = rows.copy()
         right[targets, skip : skip + n] = rows[sources, skip : skip + n].sum(0)
         assert np.array_equal(np.array([window.get() for window in windows]), right)
@@ -68,8 +68,8 @@ def test_gathers_from_and_to_the_ranks_that_are_asked_for(cp, skip):
 def test_halves_are_summed_in_float_and_rounded_once(cp):
     rows = np.array([[2048.0, 1.0, 1.0, 0.5]] * 2, np.float16).T.reshape(4, 2).copy()
     windows = [cp.asarray(row) for row in rows]
-    bases = cp.asarray(np.array([window.data.ptr for window in windows], np.uint64))
-    kernels().gather(bases, 0, 2, np.dtype(np.float16), "sum", (0, 4, 0, 1, -1))
+    bases = [window.data.ptr for window in windows]
+    kernels().gathering(bases, 0, 2, np.dtype(np.float16), "sum", (0, 4, 0, 1, -1))()
     assert windows[0].get().tolist() == [2050.0, 2050.0]  # one by one in float16: 2048 + 1 is 2048 again
 
 

@@ -32,6 +32,7 @@ if launched() and not IS_REAL:
 
 KINDS = {  # what carries device buffers -> what the environment says while it is set up
     "ipc": {},
+    "cards": {},  # as if every rank had a GPU of its own: all ranks work
     "flags": {},
     "nccl": {},
     "staged": {"SCAFFE_CUDA_IPC": "0", "SCAFFE_CUDA_AWARE": "0"},
@@ -40,7 +41,7 @@ KINDS = {  # what carries device buffers -> what the environment says while it i
 if IS_REAL and launched():
     from collectives.cuda.aware import is_cuda_aware  # a library that is not would read device memory as the host's
 
-    KINDS = KINDS if is_cuda_aware() else {kind: KINDS[kind] for kind in ("ipc", "flags", "nccl", "staged")}
+    KINDS = KINDS if is_cuda_aware() else {kind: KINDS[kind] for kind in ("ipc", "cards", "flags", "nccl", "staged")}
 _made = {}
 
 
@@ -54,7 +55,7 @@ def make(kind):
     with pytest.MonkeyPatch.context() as patch:
         for name, value in KINDS[kind].items():
             patch.setenv(name, value)
-        if kind == "nccl" and not IS_REAL:  # as if every rank had a GPU of its own
+        if kind in ("cards", "nccl") and not (IS_REAL and kind == "nccl"):  # as if every rank had a GPU of its own
             patch.setattr(device.load().cuda.runtime, "deviceGetPCIBusId", lambda number: str(communicator.rank))
         if kind == "flags" and communicator.rank == communicator.n_ranks - 1:
             patch.setattr(device.load().cuda.runtime, "ipcGetEventHandle", _refused)

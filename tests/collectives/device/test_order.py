@@ -14,14 +14,14 @@ from collectives.device import Point
 from collectives.request import Request
 from collectives.shared.node import NodeGroup
 
-KINDS = ("ipc", "flags", "staged", "aware")
+KINDS = ("ipc", "cards", "flags", "staged", "aware")
 N_ELEMS = 2003
 LATE_SECONDS = 5e-3
 only_pretend = pytest.mark.skipif(IS_REAL, reason="looks into the pretend device")
 
 
 def algorithm(communicator, kind):
-    if kind in ("ipc", "flags"):
+    if kind in ("ipc", "cards", "flags"):
         return "M" if communicator.topology.n_nodes == 1 else "MC"
     return "C"
 
@@ -85,8 +85,8 @@ begin, hold = Lane.begin, Point.hold
 MUTATIONS = [
     *((kind, Lane, "begin", begin_without_order) for kind in KINDS),
     *((kind, Request, "wait", wait_without_order) for kind in ("ipc", "staged", "aware")),
-    ("ipc", EventSignals, "follow", nothing), ("ipc", EventSignals, "announce", nothing),
-    ("ipc", NodeGroup, "meet", nothing),
+    *((kind, EventSignals, name, nothing) for kind in ("ipc", "cards") for name in ("follow", "announce")),
+    *((kind, NodeGroup, "meet", nothing) for kind in ("ipc", "cards")),
     ("flags", HostSignals, "announce", nothing), ("flags", NodeGroup, "meet", nothing),
     ("aware", Point, "is_reached", at_once),
     ("staged", Point, "is_reached", at_once), ("staged", Point, "hold", hold_on_other_streams),

@@ -11,7 +11,7 @@ MNIST  := examples/fashion_mnist
 include mpi.env
 export $(shell sed -n 's/^\([A-Z_a-z]*\)=.*/\1/p' mpi.env)
 
-.PHONY: venv train test test-mpich test-slurm gpu test-gpu bench-gpu kernels lint types clean
+.PHONY: venv train test test-mpich test-slurm gpu test-gpu bench-gpu lint types clean
 venv: $(VENV)/ready
 
 $(VENV)/ready: pyproject.toml
@@ -58,11 +58,6 @@ test-gpu: gpu
 
 bench-gpu: gpu
 	MPIRUN='$(MPIRUN)' $(PY) benchmarks/gpu.py --json gpu.json $(if $(PEER),--peer $(PEER))
-
-# Compile the CPU's kernels again: numba's cache sees a change in a kernel's own file, not in one that it calls.
-kernels: venv
-	find collectives layers data scaffe -name '*.nb[ic]' -delete
-	$(PY) -m scaffe warm
 
 lint: venv
 	$(PY) -m ruff check .

@@ -12,13 +12,14 @@ import heapq
 from collections import namedtuple
 
 import numpy as np
-from numba import njit
+
+from machine_code import compiled
 
 Steps = namedtuple("Steps", "offsets kinds peers n_bytes matches owners follows far")
 State = namedtuple("State", "now next_step waiting issued arrived out_free in_free queue_busy")
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def run(offsets, kinds, peers, n_bytes, matches, constants):
     """Finish time of every rank, in seconds. Arguments as in `events.finish_times`."""
     nodes, links, rates = constants
@@ -40,7 +41,7 @@ def run(offsets, kinds, peers, n_bytes, matches, constants):
     return state.now
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _queues(offsets, kinds, peers, nodes):
     """Of every step its rank, the send that follows a send in its queue (-1: none), and whether it leaves its node."""
     owners = np.empty(len(kinds), np.int64)
@@ -58,7 +59,7 @@ def _queues(offsets, kinds, peers, nodes):
     return owners, follows, far
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _advance(rank, steps, state, rates, events):
     """The rank's next step, if it can run."""
     step = state.next_step[rank]
@@ -82,7 +83,7 @@ def _advance(rank, steps, state, rates, events):
     heapq.heappush(events, (state.now[rank], rank))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _leave(time, step, steps, state, nodes, links, events):
     """The message takes its turn at the outgoing port: the rank's own, or after all ranks' the node's."""
     rank, far, n_ranks = steps.owners[step], steps.far[step], len(nodes)
@@ -96,7 +97,7 @@ def _leave(time, step, steps, state, nodes, links, events):
         heapq.heappush(events, (state.out_free[port], n_ranks + following))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _arrive(time, step, steps, state, nodes, links, events):
     """The message takes its turn at the incoming port; whoever waits for it goes on."""
     peer, far = steps.peers[step], steps.far[step]

@@ -2,8 +2,10 @@
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core.extending import intrinsic  # type: ignore[attr-defined]
+
+from machine_code import compiled
 
 from .shared.atomics import narrow, widen
 
@@ -22,7 +24,7 @@ def _number(typing_context, value):
         args[0], ir.FloatType())
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _to_brain(value):
     """To nearest, ties to even; a NaN stays one."""
     bits = _bits(value)
@@ -30,12 +32,12 @@ def _to_brain(value):
     return np.uint16(rounded) if value == value else np.uint16(0x7FC0)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _from_brain(word):
     return _number(np.uint32(word) << np.uint32(16))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def pack(numbers, words, is_brain):
     """words = numbers, rounded to bf16 or fp16. numbers: float32; words: uint16."""
     if is_brain:
@@ -46,7 +48,7 @@ def pack(numbers, words, is_brain):
             words[i] = narrow(numbers[i], words[i])
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def unpack(words, numbers, is_brain):
     """numbers = words, exactly."""
     if is_brain:
@@ -57,7 +59,7 @@ def unpack(words, numbers, is_brain):
             numbers[i] = widen(words[i])
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _apply(op, x, y):
     """x `op` y; op: 0 sum, 1 max, 2 min, 3 prod (the order of datatypes.OPS). LLVM takes the choice out of loops."""
     if op == 0:
@@ -69,7 +71,7 @@ def _apply(op, x, y):
     return x * y
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def combine(numbers, words, op, is_brain):
     """numbers = numbers op words, in float32; op as in shared.kernels."""
     if is_brain:

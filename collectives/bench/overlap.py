@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numba import njit
+
+from machine_code import compiled
 
 from ..communicator import Communicator
 from ..request import Request
 from .measure import time_call
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _work(values, n_rounds):
     """Arithmetic that stays in registers and the first-level cache."""
     for _ in range(n_rounds):

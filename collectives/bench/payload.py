@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from machine_code import compiled
 
 from .buffers import HostBuffers
 
@@ -14,7 +15,7 @@ EXACT_BITS = {"float16": 11, "float32": 24, "float64": 52, "int32": 31, "int64":
 BLOCK_ELEMS = 1 << 18
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _values(out, first, rank, mask):
     """out[i] = a scrambled function of rank and first + i, cut to `mask` (splitmix64's finisher)."""
     for i in range(out.size):

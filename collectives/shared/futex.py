@@ -1,25 +1,25 @@
 """Waiting for a shared word without burning the core: ranks may well outnumber cores."""
 
-from numba import njit
+from machine_code import compiled
 
 from .atomics import FUTEX_CALL, libc_sched_yield, libc_syscall, load_word
 
 FUTEX_WAIT, FUTEX_WAKE, ALL_WAITERS = 0, 1, 0x7FFFFFFF
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def reached(address, epoch):
     """True when the word at `address` is at or past `epoch`, counting modulo 2**32."""
     return ((load_word(address) - epoch) & 0xFFFFFFFF) < 0x80000000
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def wake(address):
     """Wake every process that waits for the word at `address`."""
     libc_syscall(FUTEX_CALL, address, FUTEX_WAKE, ALL_WAITERS, 0, 0, 0)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def wait_for(address, epoch, n_spins, timespec):
     """Wait until the word has reached `epoch`. False when the time in `timespec` (two int64) passed first.
 

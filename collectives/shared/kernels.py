@@ -1,7 +1,8 @@
 """Sums over ranks' memory, block by block, at memory speed."""
 
 import numpy as np
-from numba import njit
+
+from machine_code import compiled
 
 from ..datatypes import OPS
 from .atomics import libc_memcpy
@@ -11,7 +12,7 @@ BLOCK_BYTES = 16384  # of the accumulator: in the first-level cache together wit
 
 
 def _folder(op):
-    @njit(cache=True, nogil=True)
+    @compiled
     def combine(addresses, target, n_elems, like):
         item = like.itemsize
         whole = n_elems // LANES * LANES
@@ -26,7 +27,7 @@ def _folder(op):
 _sum, _max, _min, _prod = map(_folder, range(len(OPS)))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def combine(addresses, target, n_elems, like, op):
     """Write ((a op b) op c) op d of the buffers at up to four `addresses` (a tuple) to `target`, itself one or not.
 
@@ -42,13 +43,13 @@ def combine(addresses, target, n_elems, like, op):
         _prod(addresses, target, n_elems, like)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def combine2(a, b, out, op):
     """out = a op b, elementwise; `out` may be one of them."""
     combine((np.int64(a.ctypes.data), np.int64(b.ctypes.data)), np.int64(out.ctypes.data), out.size, out, op)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def combine_ranks(addresses, sources, targets, start, end, block, op):
     """Write the reduction of the `sources` over elements [start, end), in the order given, to all `targets`.
 
@@ -80,7 +81,7 @@ def combine_ranks(addresses, sources, targets, start, end, block, op):
                 libc_memcpy(addresses[rank] + offset, scratch, n * item)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def copy_range(addresses, source, targets, start_byte, end_byte):
     """Copy bytes [start_byte, end_byte) of the buffer of rank `source` to all `targets`."""
     for target in targets:

@@ -7,7 +7,9 @@ Passes are counted modulo 2**32. The last rank to come starts the pass, so nobod
 """
 
 import numpy as np
-from numba import carray, njit
+from numba import carray
+
+from machine_code import compiled
 
 from .atomics import add_word, as_pointer, load_word, store_word
 from .futex import reached, wait_for, wake
@@ -24,13 +26,13 @@ def channel_bytes(n_ranks: int) -> int:
     return PEERS + LINE_BYTES * n_ranks
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _signature(channel, rank):
     address = channel + PEERS + LINE_BYTES * rank + 8
     return carray(as_pointer(address, np.empty(0, np.int64)), 1)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _begin(channel, n_ranks, epoch, n_pieces):
     """The last rank to come opens the pass, or calls it off when the ranks want different things."""
     store_word(channel + ARRIVED, 0)
@@ -49,7 +51,7 @@ def _begin(channel, n_ranks, epoch, n_pieces):
     wake(channel + GO)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _work(channel, epoch, pieces, sources, targets, addresses, block, op):
     """Take pieces until none is left; whoever finishes the last one declares the pass complete."""
     n_pieces = len(pieces)
@@ -75,7 +77,7 @@ def missing(channel: int, n_ranks: int, epoch: np.uint32) -> list[int]:
     return late or list(range(n_ranks))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def run_pass(channel, rank, n_ranks, epoch, arrived, signature, pieces, sources, targets, addresses, block, op,
              n_spins, timespec):
     """Run pass `epoch` on this rank: COMPLETE, TIMED_OUT (call again with `arrived` True) or MISMATCHED.

@@ -8,7 +8,8 @@ Every offset is checked against the file's length, so a damaged file gives a cod
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from machine_code import compiled
 
 HEADER, NODE = 16, 8
 BRANCH, LEAF, OVERFLOW = 1, 2, 4  # page flags
@@ -17,19 +18,19 @@ TRUNCATED, CORRUPT, UNSUPPORTED = -1, -2, -3  # codes
 MAX_DEPTH = 32
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def u16(file, at):
     """The 16-bit number at an offset."""
     return np.int64(file[at]) | np.int64(file[at + 1]) << 8
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def u32(file, at):
     """The 32-bit number at an offset."""
     return u16(file, at) | u16(file, at + 2) << 16
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def walk(file, page_bytes, root, nodes):
     """Write the offset in the file of every leaf node, in key order, into ``nodes`` (int64).
 
@@ -67,7 +68,7 @@ def walk(file, page_bytes, root, nodes):
     return n_records
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def value_span(file, page_bytes, node):
     """Offset and length of the value of the leaf node at offset ``node``; length is a code where it cannot be had."""
     flags, start = u16(file, node + 4), node + NODE + u16(file, node + 6)
@@ -88,7 +89,7 @@ def value_span(file, page_bytes, node):
     return start, n_bytes
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def value_spans(file, page_bytes, nodes, spans):
     """Write start and length of each leaf node's value into ``spans`` (int64, (n, 2)).
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from machine_code import compiled
 
 POLYNOMIAL = 0x82F63B78  # its bits from low to high
 
@@ -18,7 +19,7 @@ def _table() -> np.ndarray:
 TABLE = _table()
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def crc32c(content):
     """The checksum of bytes, uint8 (n,)."""
     crc = np.uint32(0xFFFFFFFF)

@@ -6,17 +6,18 @@ Rows are cut out as slices before they are looped over, since the compiler vecto
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from machine_code import compiled
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _row(pixels, mean, scale, out):
     """One row whose elements lie in the same order here and there."""
     for k in range(out.size):
         out[k] = (np.float32(pixels[k]) - mean[k]) * scale
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _row_of_three(red, green, blue, mean, scale, out):
     """One row of three planes into interleaved triples."""
     for w in range(red.size):
@@ -25,7 +26,7 @@ def _row_of_three(red, green, blue, mean, scale, out):
         out[3 * w + 2] = (np.float32(blue[w]) - mean[3 * w + 2]) * scale
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _row_of_planes(pixels, at, plane, mean, scale, out, n_channels):
     """One row of any number of planes."""
     width = out.size // n_channels
@@ -35,7 +36,7 @@ def _row_of_planes(pixels, at, plane, mean, scale, out, n_channels):
             out[w * n_channels + c] = (np.float32(channel[w]) - mean[w * n_channels + c]) * scale
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _turn(row, n_channels):
     """Mirror a row in place, pixel by pixel."""
     width = row.size // n_channels
@@ -45,7 +46,7 @@ def _turn(row, n_channels):
             row[near + c], row[far + c] = row[far + c], row[near + c]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def crop_batch(pixels, starts, strides, places, mean, mean_stride, scale, out):
     """Write ``(pixel - mean) * scale`` of each sample's window into ``out``.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from machine_code import compiled
 
 CORRUPT = -2
 # columns of the table that find_fields writes
@@ -13,7 +14,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 FLOAT_FIELD = 6
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def varint(file, at, end):
     """Value and the offset after it; the offset is beyond ``end`` where the varint does not end in time."""
     value, shift = np.int64(0), 0
@@ -27,7 +28,7 @@ def varint(file, at, end):
     return value, end + 1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _skip(file, at, end, wire):
     """The start, length and end of a field's content; the end is beyond ``end`` where it does not fit."""
     if wire == BYTES:
@@ -42,7 +43,7 @@ def _skip(file, at, end, wire):
     return at, 0, end + 1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _fields(file, at, end, row):
     """Fill one row from the Datum in file[at:end]; returns 0 or CORRUPT. Unknown fields are passed over."""
     while at < end:
@@ -69,7 +70,7 @@ def _fields(file, at, end, row):
     return 0
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def find_fields(file, spans, table):
     """One row a record: where each Datum has its parts.
 
@@ -83,7 +84,7 @@ def find_fields(file, spans, table):
         table[i, STATUS] = _fields(file, spans[i, 0], spans[i, 0] + spans[i, 1], table[i])
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def read_floats(file, start, n_bytes, out):
     """Copy the float_data, packed or tagged one by one, of the Datum at ``start`` into ``out``, as bytes."""
     at, end, n = start, start + n_bytes, 0

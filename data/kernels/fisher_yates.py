@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from machine_code import compiled
 
 LARGEST = np.uint64(0xFFFFFFFF)
 LAG, NEAR, WARM = 31, 3, 310  # of the C library's additive feedback generator
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def shuffle_from_the_end(items, draws):
     """Fisher-Yates from the last item down, over boost's uniform_int on a 32-bit generator.
 
@@ -42,7 +43,7 @@ def shuffle_from_the_end(items, draws):
     return n_used
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def shuffle_from_the_start(items, draws):
     """std::random_shuffle of the GNU C++ library: item i changes places with item draw % (i + 1).
 
@@ -72,7 +73,7 @@ class LibcRand:
         return out
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _libc_rand(state, out):
     """state: the last LAG sums, oldest first; moved on."""
     for i in range(out.size):

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from data.kernels.datum_fields import varint
+from machine_code import compiled
 
 LITERAL, NEAR_COPY, COPY = 0, 1, 2  # the low two bits of a tag; 3 is a copy from afar
 CORRUPT = -2
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def uncompressed_bytes(file, at, end):
     """Length of what file[at:end] unpacks to, or CORRUPT."""
     n_bytes, at = varint(file, at, end)
     return n_bytes if 0 <= n_bytes < 1 << 32 and at <= end else CORRUPT
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _little_endian(file, at, n_bytes):
     value = np.int64(0)
     for i in range(n_bytes):
@@ -26,7 +26,7 @@ def _little_endian(file, at, n_bytes):
     return value
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def uncompress(file, at, end, out):
     """Unpack file[at:end] into ``out``, which has the right length. Returns 0 or CORRUPT."""
     _, at = varint(file, at, end)

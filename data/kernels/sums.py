@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from numba import njit
+from machine_code import compiled
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def add_samples(pixels, starts, sums):
     """Add samples of sums.size elements each, from ``starts`` in ``pixels``, to ``sums`` (float64, 1-D)."""
     for start in starts:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from layers.kernels.parts import in_parts
+from machine_code import compiled
 
 
 def relu_forward(x: np.ndarray, y: np.ndarray, slope: float) -> None:
@@ -30,19 +30,19 @@ def _rectify(x: np.ndarray, y: np.ndarray) -> None:
     np.maximum(x, 0, out=y)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _leaky(x, y, slope):
     for i in range(x.size):
         y[i] = x[i] if x[i] > 0 else slope * x[i]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _leaky_back(y, gy, gx, slope):
     for i in range(y.size):
         gx[i] = gy[i] if y[i] > 0 else slope * gy[i]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _mask_scale(x, mask, y, scale):
     for i in range(x.size):
         y[i] = x[i] * scale if mask[i] else x.dtype.type(0)

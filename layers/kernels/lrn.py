@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
-from numba import njit
 
 from layers.kernels.parts import in_parts
 from layers.kernels.specs import LrnSpec
+from machine_code import compiled
 
 
 class Lrn:
@@ -51,7 +51,7 @@ class Lrn:
             in_parts(_across_back, (x, y, gy, gx, self._scale), self._half, (self._back_rate, self._beta))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _across(x, y, scale, half, numbers):
     """Channels are columns. A padded row of squares lets every window be summed alike, many channels at a time."""
     k, rate, beta = numbers
@@ -74,7 +74,7 @@ def _across(x, y, scale, half, numbers):
                 out[c] = row[c] * s[c] ** -beta
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _across_back(x, y, gy, gx, scale, half, numbers):
     rate, beta = numbers
     n_channels = x.shape[1]
@@ -95,7 +95,7 @@ def _across_back(x, y, gy, gx, scale, half, numbers):
                 grow[c] = grad[c] * s[c] ** -beta - rate * row[c] * sums[c]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _window_sums(padded, sums, half):
     """sums[c] = padded[c] + ... + padded[c + 2 half]."""
     if half == 2:  # the usual one, in one pass
@@ -109,7 +109,7 @@ def _window_sums(padded, sums, half):
             sums[c] += padded[c + i]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _box_sum(x, out, half):
     """Sums over square windows of (N, H, W, C), cut at the borders."""
     n_images, n_rows, n_columns, n_channels = x.shape

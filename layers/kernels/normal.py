@@ -14,7 +14,8 @@ from math import exp, nan
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from machine_code import compiled
 
 NORMAL_EDGE = Decimal("3.4426198558966521214")  # where the tail begins, of 128 layers
 NORMAL_WIDTH = Decimal("3.7130862467403632609")  # of the bottom layer, were it a rectangle of the others' area
@@ -61,7 +62,7 @@ def _layers(edge: Decimal, width: Decimal, n_layers: int, curve, inverse) -> Lay
                   (y_wide[1:] - y_wide[:-1]).astype(REAL))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _unit(draws, at):
     """A number of [0, 1) and the next position; a draw that rounds to 1 is thrown away."""
     while at < draws.size:
@@ -72,7 +73,7 @@ def _unit(draws, at):
     return ZERO, SHORT
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _exponential(draws, at, layers):
     """An exponential number and the next position."""
     shift = ZERO
@@ -96,7 +97,7 @@ def _exponential(draws, at, layers):
     return ZERO, SHORT
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _tail(draws, at, edge, exponential):
     """A number beyond the edge and the next position."""
     while True:
@@ -111,7 +112,7 @@ def _tail(draws, at, edge, exponential):
             return x + edge, at
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _second_look(draws, at, i, x, normal, exponential):
     """For a place x beside the layer above i: the number (NaN: none, start anew) and the next position."""
     if i == 0:
@@ -126,7 +127,7 @@ def _second_look(draws, at, i, x, normal, exponential):
     return REAL(nan), at
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def fill_normal(draws, out, normal, exponential):
     """Write standard normal numbers into out from raw draws.
 

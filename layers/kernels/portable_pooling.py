@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from layers.kernels.specs import PoolSpec
+from machine_code import compiled
 
 NOWHERE = -1
 
@@ -58,7 +58,7 @@ class Pooling:
             _scatter(gy, gx, self._places)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _bounds(i, j, n_rows, n_columns, window):
     """First and end row and column of a window inside the image, and how many elements AVE divides by."""
     kh, kw, sh, sw, ph, pw = window
@@ -68,7 +68,7 @@ def _bounds(i, j, n_rows, n_columns, window):
     return max(top, 0), min(bottom, n_rows), max(left, 0), min(right, n_columns), divisor
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _maximum(x, y, places, window):
     n_images, n_rows, n_columns, n_channels = x.shape
     for n in range(n_images):
@@ -87,7 +87,7 @@ def _maximum(x, y, places, window):
                             taken[c] = place if is_larger else taken[c]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _scatter(gy, gx, places):
     n_columns = gx.shape[2]
     for n in range(gy.shape[0]):
@@ -98,7 +98,7 @@ def _scatter(gy, gx, places):
                     gx[n, place // n_columns, place % n_columns, c] += gy[n, i, j, c]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _average(x, y, window):
     n_images, n_rows, n_columns, n_channels = x.shape
     for n in range(n_images):
@@ -114,7 +114,7 @@ def _average(x, y, window):
                     y[n, i, j, c] /= divisor
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _average_back(gy, gx, window):
     n_images, n_rows, n_columns, n_channels = gx.shape
     for n in range(n_images):
@@ -127,7 +127,7 @@ def _average_back(gy, gx, window):
                             gx[n, h, w, c] += gy[n, i, j, c] / divisor
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _stochastic(x, y, places, draws, window):
     n_images, n_rows, n_columns, n_channels = x.shape
     for n in range(n_images):
@@ -148,7 +148,7 @@ def _stochastic(x, y, places, draws, window):
                     y[n, i, j, c] = x[n, taken // n_columns, taken % n_columns, c]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _weighted_mean(x, y, window):
     n_images, n_rows, n_columns, n_channels = x.shape
     for n in range(n_images):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from machine_code import compiled
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def softmax_rows(x, y):
     """y[r] = exp(x[r] - max) / sum, for each row of (rows, classes). y may be x."""
     for r in range(x.shape[0]):
@@ -19,7 +20,7 @@ def softmax_rows(x, y):
             y[r, c] /= total
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def softmax_rows_back(y, gy, gx):
     """gx = y (gy - sum(gy y)) for each row. gx may be gy."""
     for r in range(y.shape[0]):

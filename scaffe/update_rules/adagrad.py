@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from machine_code import compiled
 from scaffe.update_rules.base import Hyper, UpdateRule, refuse_momentum, regularized, update_rules
 
 
@@ -29,7 +29,7 @@ class AdaGrad(UpdateRule):
                  one(hyper.scale), hyper.keeps_step)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _adagrad(w, g, h, rate, delta, decay, l1, scale, keeps_step):
     for i in range(w.size):
         gradient = regularized(w[i], g[i], decay, l1, scale)

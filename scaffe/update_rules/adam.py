@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import sqrt
 
 import numpy as np
-from numba import njit
 
+from machine_code import compiled
 from scaffe.update_rules.base import Hyper, UpdateRule, regularized, update_rules
 
 
@@ -35,7 +35,7 @@ class Adam(UpdateRule):
               hyper.keeps_step)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _adam(w, g, m, v, rate, b1, b2, delta, decay, l1, scale, keeps_step):
     for i in range(w.size):
         gradient = regularized(w[i], g[i], decay, l1, scale)

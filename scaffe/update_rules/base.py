@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit
 
 from layers.registry import Registry
+from machine_code import compiled
 from scaffe.errors import UserError
 
 update_rules: Registry[type[UpdateRule]] = Registry("solver type", "scaffe.update_rules")
@@ -64,7 +64,7 @@ def refuse_momentum(param: Any, name: str) -> None:
         raise UserError(f"momentum cannot be used with {name}, got {param.momentum:g}")
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def regularized(w, g, decay, l1, scale):
     """One element's scaled gradient with the decay's: scale · g + decay · w, or decay · sign(w)."""
     return scale * g + decay * (np.sign(w) if l1 else w)

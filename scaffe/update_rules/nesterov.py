@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from machine_code import compiled
 from scaffe.update_rules.base import Hyper, UpdateRule, regularized, update_rules
 
 
@@ -22,7 +22,7 @@ class Nesterov(UpdateRule):
                   one(hyper.scale), hyper.keeps_step)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _nesterov(w, g, h, rate, momentum, decay, l1, scale, keeps_step):
     for i in range(w.size):
         before = h[i]

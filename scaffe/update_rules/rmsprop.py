@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from machine_code import compiled
 from scaffe.errors import UserError
 from scaffe.update_rules.base import Hyper, UpdateRule, refuse_momentum, regularized, update_rules
 
@@ -37,7 +37,7 @@ class RmsProp(UpdateRule):
                  one(hyper.decay), hyper.l1, one(hyper.scale), hyper.keeps_step)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _rmsprop(w, g, h, rate, keep, delta, decay, l1, scale, keeps_step):
     for i in range(w.size):
         gradient = regularized(w[i], g[i], decay, l1, scale)

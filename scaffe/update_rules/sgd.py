@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from layers.kernels.parts import in_parts
+from machine_code import compiled
 from scaffe.update_rules.base import Hyper, UpdateRule, regularized, update_rules
 
 
@@ -22,7 +22,7 @@ class Sgd(UpdateRule):
                  one(hyper.scale), hyper.keeps_step)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _sgd(w, g, h, rate, momentum, decay, l1, scale, keeps_step):
     for i in range(w.size):
         h[i] = momentum * h[i] + rate * regularized(w[i], g[i], decay, l1, scale)

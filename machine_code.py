@@ -12,16 +12,18 @@ import os
 import pickle
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from types import FunctionType
+from typing import Any
 
 import numba
 from numba.core.caching import FunctionCache
 from numba.core.serialize import dumps
 
 
-def compiled(function: FunctionType | None = None, **options) -> Callable:
+def compiled(function: Callable | None = None, **options) -> Any:
     """numba.njit(nogil=True, **options) of `function`, compiled once a machine for each signature: a decorator."""
     if function is None:
         return partial(compiled, **options)
@@ -31,7 +33,7 @@ def compiled(function: FunctionType | None = None, **options) -> Callable:
 
 
 class _Cache(FunctionCache):
-    def __init__(self, function: FunctionType) -> None:
+    def __init__(self, function: Callable) -> None:
         super().__init__(function)
         self._cache_file = Variants(Path(self._cache_path), self._impl.filename_base, function)
 
@@ -39,7 +41,7 @@ class _Cache(FunctionCache):
 class Variants:
     """The files of one function's variants, as numba's Cache asks for them."""
 
-    def __init__(self, folder: Path, prefix: str, function: FunctionType) -> None:
+    def __init__(self, folder: Path, prefix: str, function: Callable) -> None:
         self._folder, self._prefix, self._function = folder, prefix, function
 
     def load(self, key: tuple) -> object | None:
@@ -52,10 +54,8 @@ class Variants:
     def save(self, key: tuple, data: object) -> None:
         """Write a variant, whole or not at all, and drop those of other sources under the same key."""
         path = self._path(key)
-        handle, part = tempfile.mkstemp(".part", path.name, self._folder)
-        with os.fdopen(handle, "wb") as file:
-            file.write(dumps(data))
-        Path(part).replace(path)
+        with suppress(OSError):  # a full disk is no reason to stop: the next run compiles again
+            _write(path, dumps(data))
         for other in self._folder.glob(f"{self._prefix}.{_digest(repr(key))}.*.nbc"):
             if other != path:
                 other.unlink(missing_ok=True)
@@ -69,13 +69,25 @@ class Variants:
         return self._folder / f"{self._prefix}.{_digest(repr(key))}.{_sources_digest(self._function)}.nbc"
 
 
+def _write(path: Path, content: bytes) -> None:
+    handle, name = tempfile.mkstemp(".part", path.name, path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            os.fchmod(handle, 0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink()
+        raise
+
+
 @cache
-def _sources_digest(function: FunctionType) -> str:
+def _sources_digest(function: Callable) -> str:
     files = {reached.__code__.co_filename for reached in _reached(function, set())} | {numba.__version__}
     return _digest(*sorted(_file_digest(file) for file in files))
 
 
-def _reached(function: FunctionType, seen: set[FunctionType]) -> Iterator[FunctionType]:
+def _reached(function: Callable, seen: set[Callable]) -> Iterator[Callable]:
     """`function` and the compiled functions and intrinsics that it calls, and so on."""
     if function in seen:
         return

@@ -44,7 +44,8 @@ def install(monkeypatch: Any, ipc: bool = False, n_devices: int = 1, with_cudnn:
 def make() -> dict[str, ModuleType]:
     """The modules by name; for a process of its own: ``sys.modules.update(make())``."""
     runtime = device.runtime_module()
-    cuda = device.cuda_module(runtime, cublas)
+    products = cublas.Module()
+    cuda = device.cuda_module(runtime, products)
     module = ModuleType("cupy")
     made = ("array", "asarray", "ascontiguousarray", "asnumpy", "empty", "full", "zeros", "ones", "empty_like",
             "zeros_like", "ones_like", "full_like", "arange", "linspace", "eye", "copyto", "put_along_axis",
@@ -55,5 +56,5 @@ def make() -> dict[str, ModuleType]:
         "__path__": [], "__version__": "14.2.0", "cuda": cuda, "ndarray": ndarray, "RawModule": compiler.RawModule,
         "RawKernel": compiler.RawKernel, "get_default_memory_pool": lambda: pool, "is_available": cuda.is_available,
         "get_default_pinned_memory_pool": lambda: pool, "__getattr__": functions.numpy_function})
-    return {"cupy": module, "cupy.cuda": cuda, "cupy.cuda.runtime": runtime, "cupy.cuda.cublas": cublas,
+    return {"cupy": module, "cupy.cuda": cuda, "cupy.cuda.runtime": runtime, "cupy.cuda.cublas": products,
             "cupy.cuda.device": cuda.device}

@@ -51,8 +51,7 @@ def _build(name: str, code: str, options: tuple[str, ...]) -> Path:
     text = f'#include "{EMULATOR}"\n#line 1 "kernel.cu"\n{code}\n'
     flags = [*FLAGS, f"-I{INCLUDES}", *(o for o in options if o.startswith(("-D", "-I")))]
     key = hashlib.sha256("\0".join([name, *flags, text, EMULATOR.read_text()]).encode()).hexdigest()[:24]
-    folder = Path(tempfile.gettempdir()) / f"pretend-cuda-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    folder = _folder()
     built = folder / f"{key}.so"
     if not built.exists():
         whole = folder / f"{key}.{os.getpid()}.so"
@@ -61,6 +60,24 @@ def _build(name: str, code: str, options: tuple[str, ...]) -> Path:
         _run([name, *flags, "-shared", "-", "-o", str(whole)], expanded + _entries(kernels))
         whole.rename(built)
     return built
+
+
+@cache
+def library(source: str) -> str:
+    """The shared library of a C++ file of this folder."""
+    text = Path(__file__).with_name(source).read_text()
+    built = _folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.so"
+    if not built.exists():
+        whole = built.with_suffix(f".{os.getpid()}.so")
+        _run([str(compiler()), "-std=c++17", "-O1", "-fPIC", "-shared", "-x", "c++", "-", "-o", str(whole)], text)
+        whole.rename(built)
+    return str(built)
+
+
+def _folder() -> Path:
+    folder = Path(tempfile.gettempdir()) / f"pretend-cuda-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
 
 
 def _run(command: list[str], text: str) -> str:

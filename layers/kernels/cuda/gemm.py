@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from layers import device
+from layers.kernels.cuda.cublas import cublas
 from layers.kernels.cuda.launch import wide
 from layers.kernels.cuda.precision import precision
 
@@ -50,18 +50,15 @@ def multiply(m: int, n: int, k: int, a: Matrix, b: Matrix, c: Matrix, dtypes: tu
         return
     narrow, result = (CUDA_TYPES[np.dtype(d).name] for d in dtypes)
     real = wide(dtypes[0])
-    one, keep = _SCALARS[real.name, 1], _SCALARS[real.name, int(add)]
+    one, keep = _SCALARS[real.name, 1].ctypes.data, _SCALARS[real.name, int(add)].ctypes.data
     compute = COMPUTE_64F if real == np.float64 else _compute(narrow)
-    cuda = device.load().cuda
-    handle = cuda.device.get_cublas_handle()
-    sizes = (handle, int(b.turned), int(a.turned), n, m, k, one.ctypes.data)
+    sizes = (int(b.turned), int(a.turned), n, m, k, one)
     if n_batch == 1:
-        cuda.cublas.gemmEx(*sizes, b.at, narrow, b.row, a.at, narrow, a.row, keep.ctypes.data, c.at, result, c.row,
-                           compute, DEFAULT_ALGORITHM)
+        cublas().gemm(*sizes, b.at, narrow, b.row, a.at, narrow, a.row, keep, c.at, result, c.row, compute,
+                      DEFAULT_ALGORITHM)
     else:
-        cuda.cublas.gemmStridedBatchedEx(*sizes, b.at, narrow, b.row, b.step, a.at, narrow, a.row, a.step,
-                                         keep.ctypes.data, c.at, result, c.row, c.step, n_batch, compute,
-                                         DEFAULT_ALGORITHM)
+        cublas().gemm_batch(*sizes, b.at, narrow, b.row, b.step, a.at, narrow, a.row, a.step, keep, c.at, result,
+                            c.row, c.step, n_batch, compute, DEFAULT_ALGORITHM)
 
 
 def _compute(narrow: int) -> int:

@@ -37,6 +37,7 @@ def install(monkeypatch: Any, ipc: bool = False, n_devices: int = 1, with_cudnn:
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setitem(sys.modules, "cudnn", cudnn.module() if with_cudnn else None)
+    queue.use_device(0)
     queue.Stream.null.use()
     return modules["cupy"]
 

@@ -70,17 +70,18 @@ class ndarray(NDArrayOperatorsMixin):
 
     @property
     def device(self) -> Any:
-        """There is one."""
+        """Whose memory it lies in."""
         from tests.pretend.device import Device
 
-        return Device(0)
+        return Device(self._memory.device_id)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         interface = self._host.__array_interface__
         strides = None if self._host.flags.c_contiguous else self.strides
         return {"shape": self.shape, "typestr": interface["typestr"], "descr": interface["descr"], "version": 3,
-                "strides": strides, "data": (self._host.ctypes.data, False), "stream": current_stream().ptr or 1}
+                "strides": strides, "data": (self._host.ctypes.data if self.size else 0, False),
+                "stream": current_stream().ptr or 1}
 
     # -- between host and device ---------------------------------------------------------------------------------
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:

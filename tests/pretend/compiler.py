@@ -17,7 +17,7 @@ import numpy as np
 
 from tests.pretend.array import ndarray
 from tests.pretend.memory import MemoryPointer, allocation_at
-from tests.pretend.queue import CudaError, current_stream
+from tests.pretend.queue import CudaError, current_device, current_stream
 
 EMULATOR = Path(__file__).with_name("emulator.h")
 INCLUDES = Path(__file__).with_name("include")  # in place of CUDA's headers
@@ -175,7 +175,10 @@ class RawKernel:
             for found in memories:
                 found.check()
             _ = values
-        (stream or current_stream()).add(run)
+        stream = stream or current_stream()
+        if stream.device_id not in (-1, current_device()):
+            raise CudaError(f"CUDA_ERROR_INVALID_HANDLE: {self.name}: the stream is of another device than the current")
+        stream.add(run)
 
     def _value(self, i: int, a: Any) -> np.ndarray:
         """The bytes of a parameter. The device would take any: here they must be of the kind and length declared."""
@@ -188,7 +191,7 @@ class RawKernel:
         elif isinstance(a, np.ndarray) and a.size != 1:
             raise TypeError(f"You are trying to pass a numpy.ndarray of shape {a.shape} as a kernel parameter.")
         else:
-            value = np.asarray(a)
+            value = np.array(a)  # taken now, as a launch does
             kind = {"f": "f", "V": "s"}.get(value.dtype.kind, "i")
         wanted, n_bytes = self.parameters[i] if i < len(self.parameters) else (kind, value.nbytes)
         fits_pointer = wanted == "p" and kind == "i" and value.nbytes == 8  # an address

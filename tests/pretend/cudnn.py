@@ -1,20 +1,21 @@
-"""Enough of cuDNN's Frontend to run convolution graphs on pretend device memory, place by place on raw addresses.
+"""Enough of cuDNN's Frontend to run graphs of convolutions and norms on pretend device memory, on raw addresses.
 
 It holds callers to the real one's rules: tensors have numbers, dimensions and strides; a graph runs only after all
-steps of its making; a plan runs only once it is built; a fused graph of float32 needs tensor cores.
+steps of its making; a plan runs only once it is built; a fused graph of float32 needs tensor cores; norms have one
+engine with its limits. No result of a norm may lie on what it is computed from: cuDNN does not promise that this works.
 """
 
 from __future__ import annotations
 
 import ctypes
 from enum import Enum
-from itertools import product
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from tests.pretend.cudnn_operations import NORMS, Node, compute, norm_refused
 from tests.pretend.queue import enqueue, stream_at
 
 STEPS = ("validate", "build_operation_graph", "create_execution_plans", "deselect_numeric_notes", "check_support")
@@ -39,8 +40,10 @@ class cudnnGraphNotSupportedError(RuntimeError):
 class Tensor:
     """A tensor's description; setters give the tensor back."""
 
-    def __init__(self, dim: list[int] | None = None, stride: list[int] | None = None, dtype: Any = None) -> None:
+    def __init__(self, dim: list[int] | None = None, stride: list[int] | None = None, dtype: Any = None,
+                 on_host: bool = False) -> None:
         self.dim, self.stride, self.dtype, self.uid, self.is_output = dim, stride, dtype, None, False
+        self.on_host = on_host
 
     def set_uid(self, uid: int) -> Tensor:
         self.uid = uid
@@ -62,20 +65,25 @@ class Tensor:
         self.dtype = dtype
         return self
 
-    def on(self, address: int) -> np.ndarray:
-        """The memory at an address, of this description."""
+    @property
+    def numpys_type(self) -> np.dtype:
+        """Its elements."""
         import ml_dtypes
 
-        if address % 16:
+        return np.dtype({"FLOAT": np.float32, "HALF": np.float16, "BFLOAT16": ml_dtypes.bfloat16}[self.dtype.name])
+
+    def on(self, address: int) -> np.ndarray:
+        """The memory at an address, of this description."""
+        if address % 16 and not self.on_host:
             raise RuntimeError(f"tensor {self.uid} lies at {address:#x}, which is not a multiple of 16")
-        dtype = np.dtype({"FLOAT": np.float32, "HALF": np.float16, "BFLOAT16": ml_dtypes.bfloat16}[self.dtype.name])
+        dtype = self.numpys_type
         n_elems = 1 + sum((n - 1) * s for n, s in zip(self.dim, self.stride))
         raw = np.frombuffer((ctypes.c_uint8 * (n_elems * dtype.itemsize)).from_address(address), np.uint8)
         return as_strided(raw.view(dtype), self.dim, [s * dtype.itemsize for s in self.stride])
 
 
 class pygraph:
-    """A graph of one convolution, with bias and ReLU behind it or not."""
+    """A graph of one convolution, with bias and ReLU behind it or not, or of a norm."""
 
     log: list[str] = []  # what ran, for tests
 
@@ -84,19 +92,20 @@ class pygraph:
             raise RuntimeError("sums are float32's")
         self._handle, self._done, self._built = handle, [], set()
         self._tensors: list[Tensor] = []
-        self._nodes: list[tuple[str, tuple[Tensor, ...], Tensor, dict]] = []
+        self._nodes: list[Node] = []
         self._notes: list[Any] = []
 
-    def tensor(self, dim: list[int], stride: list[int], data_type: Any) -> Tensor:
+    def tensor(self, dim: list[int], stride: list[int], data_type: Any, is_pass_by_value: bool = False) -> Tensor:
         if len(dim) < 4:
             raise RuntimeError("tensors have at least four dimensions")
-        self._tensors.append(Tensor(dim, stride, data_type))
+        self._tensors.append(Tensor(dim, stride, data_type, is_pass_by_value))
         return self._tensors[-1]
 
-    def _add(self, name: str, inputs: tuple[Tensor, ...], **options: Any) -> Tensor:
-        self._tensors.append(Tensor())
-        self._nodes.append((name, inputs, self._tensors[-1], options))
-        return self._tensors[-1]
+    def _add(self, name: str, inputs: tuple[Tensor, ...], n_outputs: int = 1, **options: Any) -> Any:
+        outputs = tuple(Tensor() for _ in range(n_outputs))
+        self._tensors += outputs
+        self._nodes.append(Node(name, inputs, outputs, options))
+        return outputs[0] if n_outputs == 1 else list(outputs)
 
     def conv_fprop(self, image: Tensor, weight: Tensor, **window: Any) -> Tensor:
         return self._add("conv_fprop", (image, weight), **window)
@@ -111,7 +120,24 @@ class pygraph:
         return self._add("bias", (input, bias))
 
     def relu(self, input: Tensor, negative_slope: float = 0.0) -> Tensor:
-        return self._add("relu", (input,), slope=negative_slope)
+        return self._add("relu", (input,), negative_slope=negative_slope)
+
+    def relu_backward(self, loss: Tensor, input: Tensor, negative_slope: float = 0.0) -> Tensor:
+        return self._add("relu_backward", (loss, input), negative_slope=negative_slope)
+
+    def batchnorm(self, input: Tensor, scale: Tensor, bias: Tensor, in_running_mean: None, in_running_var: None,
+                  epsilon: Tensor, momentum: None) -> list[Tensor | None]:
+        if (in_running_mean, in_running_var, momentum) != (None, None, None) or not epsilon.on_host:
+            raise NotImplementedError("running means are not pretended; epsilon is passed by value")
+        return [*self._add("batchnorm", (input, scale, bias, epsilon), 3), None, None]
+
+    def batchnorm_inference(self, input: Tensor, mean: Tensor, inv_variance: Tensor, scale: Tensor,
+                            bias: Tensor) -> Tensor:
+        return self._add("batchnorm_inference", (input, mean, inv_variance, scale, bias))
+
+    def batchnorm_backward(self, grad: Tensor, input: Tensor, scale: Tensor, mean: Tensor,
+                           inv_variance: Tensor) -> list[Tensor]:
+        return self._add("batchnorm_backward", (grad, input, scale, mean, inv_variance), 3)
 
     # -- the steps of its making ---------------------------------------------------------------------------
     def validate(self) -> None:
@@ -122,6 +148,9 @@ class pygraph:
 
     def create_execution_plans(self, modes: list[Any]) -> None:
         self._step("create_execution_plans")
+        has_norm = any(node.name in NORMS for node in self._nodes)
+        if has_norm and norm_refused(self._nodes):
+            raise cudnnGraphNotSupportedError("No valid engine configs")
 
     def deselect_numeric_notes(self, notes: list[Any]) -> None:
         self._step("deselect_numeric_notes")
@@ -133,9 +162,12 @@ class pygraph:
     def check_support(self) -> None:
         self._step("check_support")
         is_float = self._tensors[0].dtype is data_type.FLOAT
+        first = self._nodes[0]
+        if first.name in NORMS:
+            return
         if len(self._nodes) > 1 and is_float and numerical_note.TENSOR_CORE in self._notes:
             raise cudnnGraphNotSupportedError("No valid engine configs")
-        if self._nodes[0][0] == "conv_wgrad" and not is_float and self._nodes[0][2].dtype is data_type.FLOAT:
+        if first.name == "conv_wgrad" and not is_float and first.outputs[0].dtype is data_type.FLOAT:
             raise cudnnGraphNotSupportedError("No valid engine configs")
 
     def _step(self, name: str) -> None:
@@ -165,58 +197,30 @@ class pygraph:
         wanted = {t.uid for t in self._tensors if t.uid is not None}
         if set(addresses) != wanted:
             raise RuntimeError(f"tensors {wanted} are wanted, got {set(addresses)}")
+        self._check_places(addresses)
         ctypes.memset(workspace, 0x7E, 1024 * index)  # a plan may use all of its workspace
-        pygraph.log.append("+".join(name for name, *_ in self._nodes))
-        enqueue(lambda: self._run(addresses), stream_at(_streams[handle]))
+        pygraph.log.append("+".join(node.name for node in self._nodes))
+        numbers = {id(t): t.on(addresses[t.uid]).astype(np.float64) for t in self._tensors if t.on_host}  # now
+        enqueue(lambda: self._run(addresses, numbers), stream_at(_streams[handle]))
 
-    def _run(self, addresses: dict[int, int]) -> None:
-        values: dict[int, np.ndarray] = {id(t): t.on(addresses[t.uid]).astype(np.float64)
-                                         for t in self._tensors if t.uid is not None and not t.is_output}
-        for name, inputs, out, options in self._nodes:
-            given = [values[id(t)] for t in inputs]
-            if name == "bias":
-                result = given[0] + given[1]
-            elif name == "relu":
-                result = np.where(given[0] > 0, given[0], options["slope"] * given[0])
-            else:
-                shape = self._nodes[0][2].dim or self._nodes[-1][2].dim
-                result = _convolution(name, given[0], given[1], shape, options)
-            values[id(out)] = result
-            if out.is_output:
-                target = out.on(addresses[out.uid])
-                target[...] = result.reshape(target.shape)
+    def _check_places(self, addresses: dict[int, int]) -> None:
+        if self._nodes[0].name in NORMS:
+            taken = {addresses[t.uid] for t in self._tensors if t.uid is not None and not t.is_output}
+            given = [addresses[t.uid] for t in self._tensors if t.is_output]
+            if taken & set(given) or len(set(given)) < len(given):
+                raise RuntimeError(f"results of {self._nodes[-1].name} lie on one another or on what it reads")
 
-
-def _convolution(name: str, a: np.ndarray, b: np.ndarray, shape: list[int], options: dict) -> np.ndarray:
-    """Tap by tap; ``shape`` is the result's, of which padding and groups follow."""
-    pad, stride, dilation = options["padding"], options["stride"], options["dilation"]
-    x_shape, w_shape, y_shape = {"conv_fprop": (a.shape, b.shape, shape), "conv_dgrad": (shape, b.shape, a.shape),
-                                 "conv_wgrad": (a.shape, shape, b.shape)}[name]
-    padded = np.zeros((*x_shape[:2], *(n + 2 * p for n, p in zip(x_shape[2:], pad))))
-    inside = (..., *(slice(p, p + n) for p, n in zip(pad, x_shape[2:])))
-    if name != "conv_dgrad":
-        padded[inside] = a
-    y = a if name == "conv_dgrad" else b if name == "conv_wgrad" else np.zeros(y_shape)
-    w = np.zeros(w_shape) if name == "conv_wgrad" else b
-    n_groups, n_out = x_shape[1] // w_shape[1], w_shape[0] // (x_shape[1] // w_shape[1])
-    for taps in product(*map(range, w_shape[2:])):
-        places = tuple(slice(t * d, t * d + (n - 1) * s + 1, s)
-                       for t, d, n, s in zip(taps, dilation, y_shape[2:], stride))
-        for g in range(n_groups):
-            ins, outs = slice(g * w_shape[1], (g + 1) * w_shape[1]), slice(g * n_out, (g + 1) * n_out)
-            here, there, tap = (slice(None), ins, *places), (slice(None), outs), (outs, slice(None), *taps)
-            if name == "conv_fprop":
-                y[there] += np.einsum("nc...,oc->no...", padded[here], w[tap])
-            elif name == "conv_dgrad":
-                padded[here] += np.einsum("no...,oc->nc...", y[there], w[tap])
-            else:
-                w[tap] += _rows(y[there]).T @ _rows(padded[here])
-    return {"conv_fprop": y, "conv_dgrad": padded[inside], "conv_wgrad": w}[name]
-
-
-def _rows(images: np.ndarray) -> np.ndarray:
-    """(places, channels)."""
-    return np.moveaxis(images, 1, -1).reshape(-1, images.shape[1])
+    def _run(self, addresses: dict[int, int], numbers: dict[int, np.ndarray]) -> None:
+        values = numbers | {id(t): t.on(addresses[t.uid]).astype(np.float64)
+                            for t in self._tensors if t.uid is not None and not t.is_output and not t.on_host}
+        shape = self._nodes[0].outputs[0].dim or self._nodes[-1].outputs[0].dim
+        for node in self._nodes:
+            results = compute(node, [values[id(t)] for t in node.inputs], shape)
+            for out, result in zip(node.outputs, results, strict=True):
+                values[id(out)] = result
+                if out.is_output:
+                    target = out.on(addresses[out.uid])
+                    target[...] = result.reshape(target.shape)
 
 
 _streams: dict[int, int] = {}

@@ -21,25 +21,27 @@ PROPERTIES = {"name": b"Pretend CUDA device", "totalGlobalMem": TOTAL_BYTES, "mu
 
 
 class Device:
-    """The only one, number 0."""
+    """A device of this process: the current one unless its number is given. All are one memory."""
 
     def __init__(self, device: int | None = None) -> None:
-        self.id = int(device or 0)
-        if self.id >= Settings.n_devices:
-            raise CudaError("cudaErrorInvalidDevice: invalid device ordinal")
+        self.id = queue.current_device() if device is None else int(device)
+        self._before: list[int] = []
 
-    def use(self) -> None:
-        """Be the current device."""
+    def use(self) -> Device:
+        """Be this thread's current device."""
+        setDevice(self.id)
+        return self
 
     def synchronize(self) -> None:
         """The host waits for all streams."""
         deviceSynchronize()
 
     def __enter__(self) -> Device:
-        return self
+        self._before.append(queue.current_device())
+        return self.use()
 
     def __exit__(self, *_: object) -> None:
-        pass
+        queue.use_device(self._before.pop())
 
     def __int__(self) -> int:
         return self.id
@@ -69,15 +71,21 @@ def getDeviceCount() -> int:
 
 
 def getDevice() -> int:
-    return 0
+    return queue.current_device()
+
+
+def _must_be_there(device: int) -> None:
+    if not 0 <= device < Settings.n_devices:
+        raise CudaError("cudaErrorInvalidDevice: invalid device ordinal")
 
 
 def setDevice(device: int) -> None:
-    Device(device)
+    _must_be_there(device)
+    queue.use_device(device)
 
 
 def getDeviceProperties(device: int) -> dict[str, Any]:
-    Device(device)
+    _must_be_there(device)
     return dict(PROPERTIES)
 
 
@@ -205,7 +213,7 @@ def runtime_module() -> ModuleType:
     module.__dict__.update({name: globals()[name] for name in names} | constants)
     module.__dict__.update({"CUDARuntimeError": CudaError, "runtimeGetVersion": lambda: 12090,
                             "driverGetVersion": lambda: 12090, "deviceCanAccessPeer": lambda a, b: 1,
-                            "deviceGetPCIBusId": lambda d: "0000:01:00.0", "profilerStart": lambda: None,
+                            "deviceGetPCIBusId": lambda d: f"0000:{d + 1:02x}:00.0", "profilerStart": lambda: None,
                             "deviceGetAttribute": lambda attribute, device: 1})
     return module
 
@@ -224,7 +232,8 @@ def cuda_module(runtime: ModuleType, cublas: ModuleType) -> ModuleType:
         "get_current_stream": queue.current_stream, "get_elapsed_time": elapsed_time, "Memory": memory.Memory,
         "MemoryPointer": memory.MemoryPointer, "UnownedMemory": memory.UnownedMemory, "alloc": memory.alloc,
         "alloc_pinned_memory": memory.alloc_pinned_memory, "PinnedMemoryPointer": memory.PinnedMemoryPointer,
-        "is_available": lambda: Settings.n_devices > 0, "get_device_id": lambda: 0, "get_cublas_handle": lambda: 1,
+        "is_available": lambda: Settings.n_devices > 0, "get_device_id": queue.current_device,
+        "get_cublas_handle": lambda: 1,
         "MemoryPool": Pool, "set_allocator": lambda allocator=None: None,
         "using_allocator": lambda allocator=None: nullcontext()})  # captured work keeps what it took
     device = ModuleType("cupy.cuda.device")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.pretend.queue import CudaError, enqueue, host_waits
+from tests.pretend.queue import CudaError, current_device, enqueue, host_waits
 
 ALIGNMENT = 256
 GUARD_BYTES = 256
@@ -35,7 +35,7 @@ class Memory:
     shared = False  # whether allocations are such files from now on
 
     def __init__(self, n_bytes: int) -> None:
-        self.size = n_bytes
+        self.size, self.device_id = n_bytes, current_device()
         self.file: int | None = None
         whole = n_bytes + 2 * GUARD_BYTES + ALIGNMENT
         if Memory.shared and n_bytes >= LEAST_SHARED_BYTES:
@@ -83,6 +83,10 @@ class UnownedMemory:
 
     def __init__(self, ptr: int, size: int, owner: Any, device_id: int = -1) -> None:
         self.ptr, self.size, self.owner = ptr, size, owner
+        if device_id < 0 and ptr == 0:
+            raise RuntimeError("UnownedMemory requires explicit device ID for a null pointer.")
+        found = allocation_at(ptr) if device_id < 0 else None
+        self.device_id = found.device_id if found else current_device() if device_id < 0 else device_id
         self.bytes = np.frombuffer((ctypes.c_uint8 * size).from_address(ptr) if size else b"", np.uint8)
 
     def check(self) -> None:
@@ -104,8 +108,8 @@ class MemoryPointer:
 
     @property
     def device_id(self) -> int:
-        """There is one device."""
-        return 0
+        """Whose memory it is."""
+        return self.mem.device_id
 
     def __int__(self) -> int:
         return self.ptr

@@ -98,6 +98,7 @@ class Event:
         self.graph: Graph | None = None
         self.shared: Any = None  # see ipc: what other processes know of it
         self.n_looks = 0
+        self.device_id = current_device()
         self.ptr = next(_numbers)
         _events[self.ptr] = self
 
@@ -105,6 +106,8 @@ class Event:
         """Stand for what is queued on the stream by now."""
         with _lock:
             stream = stream or current_stream()
+            if self.device_id != (current_device() if stream.device_id < 0 else stream.device_id):
+                raise CudaError("cudaErrorInvalidResourceHandle: invalid resource handle: the event is another GPU's")
             passed = _nothing if self.shared is None else self.shared.recorded()
             self.graph, self.node = stream.graph, None if stream.graph else stream.add(passed)
             self.n_looks = 0
@@ -144,7 +147,7 @@ class Stream:
     def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False, priority: int | None = None,
                  ptr: int | None = None) -> None:
         self.ptr = ptr if ptr is not None else 0 if null else next(_numbers)
-        self.device_id, self.priority = 0, priority or 0
+        self.device_id, self.priority = -1 if null or ptds else current_device(), priority or 0
         self.blocking = not non_blocking
         self.tail = Node(_nothing, [])
         self.tail.done = True
@@ -234,8 +237,11 @@ class Stream:
             raise CudaError(f"operation not permitted when stream is capturing: {what}")
 
     def use(self) -> Stream:
-        """Be the current stream."""
-        _local.stream = self
+        """Be the current stream of this thread on its current device, which must be the stream's."""
+        if self.device_id not in (-1, current_device()):
+            raise RuntimeError(f"The device that the stream is created on ({self.device_id}) does not match with the "
+                               f"current device ({current_device()})")
+        vars(_local).setdefault("streams", {})[current_device()] = self
         return self
 
     def __enter__(self) -> Stream:
@@ -254,12 +260,24 @@ _streams: WeakValueDictionary[int, Stream] = WeakValueDictionary()
 _events: WeakValueDictionary[int, Event] = WeakValueDictionary()
 _blocking: WeakSet[Stream] = WeakSet()
 _local = threading.local()
+
+
+def current_device() -> int:
+    """This thread's: every thread begins with device 0."""
+    return vars(_local).get("device", 0)
+
+
+def use_device(number: int) -> None:
+    """Be this thread's current device."""
+    _local.device = number
+
+
 Stream.null = Stream(null=True)
 
 
 def current_stream(device_id: int = -1) -> Stream:
-    """This thread's."""
-    return getattr(_local, "stream", Stream.null)
+    """This thread's, on its current device unless another is given."""
+    return vars(_local).get("streams", {}).get(current_device() if device_id < 0 else device_id, Stream.null)
 
 
 def stream_at(ptr: int) -> Stream:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -238,3 +239,29 @@ ctypes.c_float.from_address(open_handle({handle!r}) + 8).value = 5
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
     assert x.get()[:4].tolist() == [0, 0, 5, 0]
+
+
+def test_every_thread_begins_with_device_0_and_streams_belong_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    cp = pretend.install(monkeypatch, n_devices=2)
+    cp.cuda.Device(1).use()
+    stream, found, errors = cp.cuda.Stream(), [], []
+
+    def elsewhere() -> None:
+        found.append(cp.cuda.Device().id)
+        try:
+            stream.use()
+        except RuntimeError as error:
+            errors.append(str(error))
+        with cp.cuda.Device(1), stream:
+            found.append(cp.cuda.Device().id)
+        found.append(cp.cuda.Device().id)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert found == [0, 1, 0]
+    assert "does not match with the current device (0)" in errors[0]
+    assert (cp.zeros(1).device.id, cp.cuda.Device().id) == (1, 1)
+    with pytest.raises(RuntimeError, match="another GPU's"), cp.cuda.Device(0):
+        cp.cuda.Event().record(stream)
+    cp.cuda.Device(0).use()

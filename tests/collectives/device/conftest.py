@@ -25,6 +25,7 @@ if launched() and not IS_REAL:
     nccl.install()
     memory.Memory.shared = True
     pretend.settings.deferred = True
+    pretend.device.Settings.n_devices = 2
 
     from collectives.cuda import node, windows
 
@@ -32,12 +33,15 @@ if launched() and not IS_REAL:
 
 KINDS = {  # what carries device buffers -> what the environment says while it is set up
     "ipc": {},
-    "cards": {},  # as if every rank had a GPU of its own: all ranks work
+    "cards": {},
     "flags": {},
     "nccl": {},
     "staged": {"SCAFFE_CUDA_IPC": "0", "SCAFFE_CUDA_AWARE": "0"},
     "aware": {"SCAFFE_CUDA_IPC": "0", "SCAFFE_CUDA_AWARE": "1"},
 }
+PLACES = {"cards": "{rank}"} if IS_REAL else {"ipc": "0", "flags": "0", "nccl": "{rank}"}
+"""Where kinds' GPUs seem to be: on one card (where one rank works for all), or on one each. The two pretend ones of
+`cards` are given out in turn."""
 if IS_REAL and launched():
     from collectives.cuda.aware import is_cuda_aware  # a library that is not would read device memory as the host's
 
@@ -55,8 +59,9 @@ def make(kind):
     with pytest.MonkeyPatch.context() as patch:
         for name, value in KINDS[kind].items():
             patch.setenv(name, value)
-        if kind in ("cards", "nccl") and not (IS_REAL and kind == "nccl"):  # as if every rank had a GPU of its own
-            patch.setattr(device.load().cuda.runtime, "deviceGetPCIBusId", lambda number: str(communicator.rank))
+        if kind in PLACES:
+            place = PLACES[kind].format(rank=communicator.rank)
+            patch.setattr(device.load().cuda.runtime, "deviceGetPCIBusId", lambda number: place)
         if kind == "flags" and communicator.rank == communicator.n_ranks - 1:
             patch.setattr(device.load().cuda.runtime, "ipcGetEventHandle", _refused)
         communicator.describe_device()

@@ -36,11 +36,8 @@ class Dropout(Neuron):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Top as the bottom."""
         super().reshape(bottom, top)
-        self._plan = self.context.kernels.dropout(bottom[0].shape, not is_plain(bottom[0]), self._ratio, self._draw,
-                                                  self.context.dtype)
-
-    def _draw(self, n_elems: int) -> np.ndarray:
-        return self.context.rng.draw(n_elems)
+        self._plan = self.context.kernels.dropout(bottom[0].shape, not is_plain(bottom[0]), self._ratio,
+                                                  self.context.draws, self.context.dtype)
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
         """Draw and write y."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -42,6 +43,11 @@ class Context:
     def xp(self) -> Any:
         """NumPy, or the module that stands in for it on the device."""
         return self.kernels.xp
+
+    @cached_property
+    def draws(self) -> Any:
+        """Where layers draw from while they run: the stream on the CPU, numbers seeded by it on a device."""
+        return self.kernels.draws(self.rng)
 
     @property
     def param_dtype(self) -> np.dtype:

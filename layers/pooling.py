@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from layers.blob import Blob
 from layers.errors import LayerError
 from layers.kernels.specs import PoolSpec
@@ -58,7 +56,7 @@ class Pooling(Layer):
         for blob in top:
             blob.reshape(spec.out_shape)
         if self._method == "STOCHASTIC":
-            self._draws = self.context.kernels.uniform(spec.out_shape, True, self._draw, self.context.dtype)
+            self._draws = self.context.kernels.uniform(spec.out_shape, True, self.context.draws, self.context.dtype)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Pool."""
@@ -69,9 +67,6 @@ class Pooling(Layer):
             self._plan.forward(x, y, top[1].data_flat)
         else:
             self._plan.forward(x, y)
-
-    def _draw(self, n_elems: int) -> np.ndarray:
-        return self.context.rng.draw(n_elems)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """The gradient goes where the value came from."""

@@ -12,6 +12,8 @@ class Stream:
         seed: Caffe's random_seed (plus the solver's rank).
     """
 
+    N_BYTES = 4 * 625  # of a place: 624 words of state and the position
+
     def __init__(self, seed: int) -> None:
         self._generator = np.random.MT19937()
         self._generator._legacy_seeding(seed % 2**32)
@@ -25,11 +27,12 @@ class Stream:
         self._generator.random_raw(n_elems, output=False)
 
     def to_bytes(self) -> bytes:
-        """The place in the stream: 624 words of state and the position, little-endian uint32."""
+        """The place in the stream, as little-endian uint32."""
         state = self._generator.state["state"]
         return np.append(state["key"], state["pos"]).astype("<u4").tobytes()
 
-    def from_bytes(self, place: bytes) -> None:
-        """Go on from a place that ``to_bytes`` gave."""
-        words = np.frombuffer(place, "<u4")
+    def from_bytes(self, place: bytes) -> bool:
+        """Go on from a place that ``to_bytes`` gave, here or on a device. Returns whether it was here."""
+        words = np.frombuffer(place[: self.N_BYTES], "<u4")
         self._generator.state = {"bit_generator": "MT19937", "state": {"key": words[:-1], "pos": int(words[-1])}}
+        return len(place) == self.N_BYTES

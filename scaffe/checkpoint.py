@@ -35,7 +35,7 @@ def save_checkpoint(solver: Solver) -> None:
     solver.check_losses()
     solver.strategy.settle()
     histories = solver.strategy.histories()
-    streams = solver.communicator.gather_objects(solver.net.context.rng.to_bytes(), ROOT)
+    streams = solver.communicator.gather_objects(solver.net.context.draws.to_bytes(), ROOT)
     if solver.communicator.rank != ROOT:
         return
     model, state = checkpoint_paths(solver)
@@ -69,8 +69,9 @@ def restore_checkpoint(solver: Solver, path: str | Path) -> None:
         load_weights(solver.net, model)
     _join(solver, state.history, path)
     rank = solver.communicator.rank
-    if len(state.streams) == solver.communicator.n_ranks:
-        solver.net.context.rng.from_bytes(state.streams[rank])
+    if len(state.streams) == solver.communicator.n_ranks and not solver.net.context.draws.from_bytes(
+            state.streams[rank]):
+        info("Dropout and stochastic pooling go on with other draws: CPUs and GPUs have numbers of their own")
     for share in solver.shares:
         share.start_at(solver.iteration, state.batches_read, solver.param.iter_size)
         share.first_test = _tests_done(solver.param, solver.iteration)

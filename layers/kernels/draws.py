@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from layers.kernels.elementwise import mask_scale
+from layers.random import Stream
 
 LARGEST_DRAW = np.float32(2**32 - 1)
-Draw = Callable[[int], np.ndarray]  # the next so many raw 32-bit draws
 Shape = tuple[int, ...]
 
 
@@ -20,20 +18,20 @@ class Dropout:
         shape: in Caffe's order, in which elements are drawn for.
         channels_last: how the arrays lie.
         ratio: what share is dropped, inside (0, 1).
-        draw: gives raw draws.
+        draws: where raw draws come from.
         dtype: of the arrays.
     """
 
-    def __init__(self, shape: Shape, channels_last: bool, ratio: float, draw: Draw,
+    def __init__(self, shape: Shape, channels_last: bool, ratio: float, draws: Stream,
                  dtype: np.dtype | type = np.float32) -> None:
-        self._shape, self._channels_last, self._draw = shape, channels_last, draw
+        self._shape, self._channels_last, self._draws = shape, channels_last, draws
         self._limit = np.float32(1 - ratio) * LARGEST_DRAW
         self._scale = np.dtype(dtype).type(1 / (1 - ratio))
         self._mask = np.ones(int(np.prod(shape)), np.bool_)
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> None:
         """Draw, and write y = x / (1 - ratio) where kept, else 0. y may be x."""
-        kept = self._draw(x.size).astype(np.float32) <= self._limit
+        kept = self._draws.draw(x.size).astype(np.float32) <= self._limit
         self._mask = as_stored(kept, self._shape, self._channels_last)
         mask_scale(x, self._mask, self._scale, y)
 
@@ -46,16 +44,17 @@ class Uniform:
     """Numbers in [0, 1), one an element, drawn in Caffe's order.
 
     Args:
-        shape, channels_last, draw, dtype: as for Dropout.
+        shape, channels_last, draws, dtype: as for Dropout.
     """
 
-    def __init__(self, shape: Shape, channels_last: bool, draw: Draw, dtype: np.dtype | type = np.float32) -> None:
-        self._shape, self._channels_last, self._draw, self._dtype = shape, channels_last, draw, dtype
+    def __init__(self, shape: Shape, channels_last: bool, draws: Stream,
+                 dtype: np.dtype | type = np.float32) -> None:
+        self._shape, self._channels_last, self._draws, self._dtype = shape, channels_last, draws, dtype
 
     def next(self) -> np.ndarray:
         """As one row, in storage order."""
-        draws = self._draw(int(np.prod(self._shape))).astype(self._dtype) / 2**32
-        return as_stored(draws, self._shape, self._channels_last)
+        numbers = self._draws.draw(int(np.prod(self._shape))).astype(self._dtype) / 2**32
+        return as_stored(numbers, self._shape, self._channels_last)
 
 
 def as_stored(values: np.ndarray, shape: Shape, channels_last: bool) -> np.ndarray:

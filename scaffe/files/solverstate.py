@@ -30,7 +30,7 @@ class SolverState:
         learned_net: the trained net's file.
         current_step: steps of the learning rate policy behind us.
         history: the update rule's arrays, float32, in Caffe's order.
-        streams: each rank's place in its random stream (ours; Caffe passes it over).
+        streams: each rank's place in its random numbers, a device's too (ours; Caffe passes it over).
         model_checksum: ``checksum`` of the trained net's file (ours); None where the writer kept none.
         seed: of the data's order (ours); None where the writer kept none.
         batches_read: training batches, of the net's batch size, that all ranks have read together (ours); or None.

@@ -16,7 +16,6 @@ from layers.random import Stream
 from scaffe.proto import caffe_pb2
 
 SEED = 1701
-DRAWING = ("Dropout", "Pooling", "SPP")  # their plans draw on a device, from a seed taken when they are built
 DEVICE = os.environ.get("SCAFFE_TEST_DEVICE", "cpu")
 
 
@@ -84,8 +83,8 @@ class Rig:
     def forward(self) -> list[np.ndarray]:
         """Forward from the inputs and the same random draws every time. Returns copies of the tops' data."""
         self.load()
-        self.context.rng = Stream(SEED)
-        if self.layer.reshape_always or (self.kernels.PLACE == "device" and self.layer.param.type in DRAWING):
+        self.context.draws.from_bytes(Stream(SEED).to_bytes())
+        if self.layer.reshape_always:
             self.layer.reshape(self.bottom, self.top)
         self.layer.forward(self.bottom, self.top)
         return self.copies(blob.data for blob in self.top)

@@ -1,5 +1,7 @@
 """One rank of the strategies' test on a device: the same trainings on the CPU and on the device; rank 0 prints both.
 
+Then one with masks on the device, gone through and resumed from its snapshot.
+
     mpirun -np N python tests/scaffe/device_worker.py
 
 CuPy is the pretend one, working as late as CUDA's rules allow where SCAFFE_CUDA_IPC is 0; with SCAFFE_TEST_GPU the
@@ -11,6 +13,7 @@ import hashlib
 import json
 import os
 import sys
+import tempfile
 from argparse import Namespace
 
 import numpy as np
@@ -22,6 +25,7 @@ from scaffe import log
 from scaffe.proto import caffe_pb2
 from scaffe.training import build_solver
 from tests import pretend
+from tests.scaffe import masked
 from tests.scaffe.strategies_worker import NET, SOLVER
 
 REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
@@ -49,6 +53,16 @@ def train(strategy: str, reduce: str, bucket: str, gpu: str, rule: str = "") -> 
     return {"same": len(set(hashes)) == 1, "weights": weights.tolist(), "histories": histories.tolist()}
 
 
+def resumes(communicator: Communicator, folder: str) -> bool:
+    """Whether all ranks of a run with masks end with the same bits when they go on from its snapshot."""
+    through = masked.build(folder, "all")
+    path = masked.saved(through)
+    masked.train_on(through)
+    again = masked.went_on(masked.build(folder, "all"), path)
+    same = [a.tobytes() == b.tobytes() for a, b in zip(masked.state(through), again, strict=True)]
+    return all(communicator.allgather_objects(all(same)))
+
+
 def main() -> None:
     """Train in every way, on both."""
     communicator = Communicator.world()
@@ -61,8 +75,10 @@ def main() -> None:
         expected = train(strategy, reduce, bucket, "", rule)
         with late():
             rows.append({"run": run, "cpu": expected, "device": train(strategy, reduce, bucket, "all", rule)})
+    with tempfile.TemporaryDirectory() as folder, late():
+        same = resumes(communicator, communicator.bcast_object(folder))
     if communicator.rank == 0:
-        json.dump(rows, sys.stdout)
+        json.dump({"rows": rows, "resumes": same}, sys.stdout)
 
 
 if __name__ == "__main__":

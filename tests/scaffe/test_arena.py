@@ -85,7 +85,7 @@ def run(net, memory=None):
         net.backward()
         net.params.settle_all()
         results.append((loss, net.params.diff.copy(), [net.blobs[name].data.copy() for name in net.output_names]))
-        net.context.rng = Stream(5)
+        net.context.draws.from_bytes(Stream(5).to_bytes())
     return results
 
 

@@ -20,9 +20,10 @@ pytestmark = [needs_mpirun, needs_device]
 def test_two_ranks_on_a_device_train_as_on_the_cpu(ipc):
     result = job(2, [str(HERE.parent / "scaffe" / "device_worker.py")], SCAFFE_CUDA_IPC=ipc)
     assert result.returncode == 0, (result.stdout + result.stderr)[-6000:]
-    rows = json.loads(result.stdout)
-    assert len(rows) == 7
-    for row in rows:
+    found = json.loads(result.stdout)
+    assert found["resumes"]
+    assert len(found["rows"]) == 7
+    for row in found["rows"]:
         assert row["device"]["same"], row["run"]
         for kind in ("weights", "histories"):
             np.testing.assert_allclose(row["device"][kind], row["cpu"][kind], rtol=1e-3, atol=1e-5,

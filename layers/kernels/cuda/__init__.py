@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
+from layers.random import Stream
 
 __all__ = ["CHECK_EVERY", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "batch_norm", "clip_factor", "configure",
-           "convolution", "deconvolution", "describe", "dropout", "inner_product", "lrn", "on_host", "pooling",
+           "convolution", "deconvolution", "describe", "draws", "dropout", "inner_product", "lrn", "on_host", "pooling",
            "record", "scalar", "set_threads", "softmax_loss", "staging", "synchronize", "to_device", "to_host",
            "uniform", "update_plan", "zeros"]
 
@@ -132,19 +133,26 @@ def batch_norm(n_rows: int, n_channels: int, eps: float, fraction: float,
     return BatchNorm(n_rows, n_channels, eps, fraction, dtype)
 
 
-def dropout(shape: tuple[int, ...], channels_last: bool, ratio: float, draw: Any,
+def draws(rng: Stream) -> Any:
+    """Where a net's layers draw from: numbers of the device's own, seeded by the stream."""
+    from layers.kernels.cuda.draws_plan import Draws
+
+    return Draws(rng)
+
+
+def dropout(shape: tuple[int, ...], channels_last: bool, ratio: float, draws: Any,
             dtype: np.dtype | type = np.float32) -> Any:
-    """A plan of Dropout: forward(x, y) draws a mask, backward(gy, gx) uses it; ``draw`` gives raw host draws."""
+    """A plan of Dropout: forward(x, y) draws a mask from what ``draws`` gave, backward(gy, gx) uses it."""
     from layers.kernels.cuda.draws_plan import Dropout
 
-    return Dropout(shape, channels_last, ratio, draw, dtype)
+    return Dropout(shape, channels_last, ratio, draws, dtype)
 
 
-def uniform(shape: tuple[int, ...], channels_last: bool, draw: Any, dtype: np.dtype | type = np.float32) -> Any:
+def uniform(shape: tuple[int, ...], channels_last: bool, draws: Any, dtype: np.dtype | type = np.float32) -> Any:
     """A plan that draws: ``next()`` gives numbers in [0, 1), one an element, as a row in storage order."""
     from layers.kernels.cuda.draws_plan import Uniform
 
-    return Uniform(shape, channels_last, draw, dtype)
+    return Uniform(shape, channels_last, draws, dtype)
 
 
 def softmax_loss(n_rows: int, n_classes: int, ignored: int | None, divisor: float | None,

@@ -1,6 +1,6 @@
-"""Random numbers of layers on the device: Philox, seeded by two of the host's draws, its counter in device memory.
+"""Random numbers on the device: Philox, seeded by two of the host's draws, its counter in device memory.
 
-So a captured graph draws anew at each launch, and the host has nothing to do with it after the first.
+So a captured graph draws anew at each launch, and the host has nothing to do with it but for snapshots.
 """
 
 from __future__ import annotations
@@ -13,30 +13,52 @@ import numpy as np
 from layers import device
 from layers.kernels.cuda.elementwise import mask_scale
 from layers.kernels.cuda.launch import kernel, run_flat, wide
-from layers.kernels.draws import Draw, Shape
+from layers.kernels.draws import Shape
+from layers.random import Stream
 
 
-class State:
-    """Key and counter of one layer's numbers: uint64 (2,) on the device.
+class Draws:
+    """Key and counter of the numbers of a net's layers: uint64 (2,) on the device.
 
     Args:
-        draw: gives the host's raw draws; two are taken at the first use, behind all fillers'.
+        rng: the host's stream; two of its draws are the key, taken at the first use, behind all fillers'.
+
+    Attributes:
+        is_used: whether a layer draws from here.
     """
 
-    def __init__(self, draw: Draw) -> None:
-        self._draw, self._array = draw, None
+    def __init__(self, rng: Stream) -> None:
+        self._rng, self._array, self.is_used = rng, None, False
 
     @property
     def array(self) -> Any:
         """As the kernels take it."""
         if self._array is None:
-            low, high = (int(n) for n in self._draw(2))
-            self._array = device.load().asarray(np.array([low | high << 32, 0], np.uint64))
+            self._array = device.load().asarray(self._anew())
         return self._array
 
     def advance(self) -> None:
         """Behind every call."""
         kernel("random", "next_call", np.dtype(np.float32))((1,), (1,), (self.array,))
+
+    def to_bytes(self) -> bytes:
+        """The host's place, behind it key and counter if there are any; waits for the device."""
+        mine = b"" if self._array is None else device.load().asnumpy(self._array).astype("<u8").tobytes()
+        return self._rng.to_bytes() + mine
+
+    def from_bytes(self, place: bytes) -> bool:
+        """Go on from a place that ``to_bytes`` gave, here or on the host. Returns whether the numbers are the same."""
+        self._rng.from_bytes(place)
+        saved = np.frombuffer(place[Stream.N_BYTES :], "<u8").astype(np.uint64)
+        if saved.size and self.is_used and self._array is None:
+            self._array = device.load().asarray(saved)
+        elif self._array is not None:  # the same memory, which graphs know
+            self._array[...] = device.load().asarray(saved if saved.size else self._anew())
+        return bool(saved.size) or not self.is_used
+
+    def _anew(self) -> np.ndarray:
+        low, high = (int(n) for n in self._rng.draw(2))
+        return np.array([low | high << 32, 0], np.uint64)
 
 
 class Dropout:
@@ -45,22 +67,22 @@ class Dropout:
     Args:
         shape, channels_last: of the arrays; draws have no order here.
         ratio: what share is dropped, inside (0, 1).
-        draw: gives the host's raw draws.
+        draws: the net's.
         dtype: of the arrays.
     """
 
-    def __init__(self, shape: Shape, channels_last: bool, ratio: float, draw: Draw,
+    def __init__(self, shape: Shape, channels_last: bool, ratio: float, draws: Draws,
                  dtype: np.dtype | type = np.float32) -> None:
-        self._state = State(draw)
+        self._draws, draws.is_used = draws, True
         self._limit = np.uint32(min(int((1 - ratio) * (2**32 - 1)), 2**32 - 1))
         self._scale = wide(dtype).type(1 / (1 - ratio))
         self._mask = device.load().zeros(prod(shape), np.uint8)
 
     def forward(self, x: Any, y: Any) -> None:
         """Draw, and write y = x / (1 - ratio) where kept, else 0. y may be x."""
-        run_flat("random", "dropout", x.dtype, x.size, (x, y, self._mask, self._state.array, self._limit, self._scale),
+        run_flat("random", "dropout", x.dtype, x.size, (x, y, self._mask, self._draws.array, self._limit, self._scale),
                  per_thread=4)
-        self._state.advance()
+        self._draws.advance()
 
     def backward(self, gy: Any, gx: Any) -> None:
         """The same elements are kept. gx may be gy."""
@@ -71,16 +93,17 @@ class Uniform:
     """float32 numbers in [0, 1), one an element.
 
     Args:
-        shape, channels_last, draw, dtype: as for Dropout.
+        shape, channels_last, draws, dtype: as for Dropout.
     """
 
-    def __init__(self, shape: Shape, channels_last: bool, draw: Draw, dtype: np.dtype | type = np.float32) -> None:
-        self._state = State(draw)
+    def __init__(self, shape: Shape, channels_last: bool, draws: Draws,
+                 dtype: np.dtype | type = np.float32) -> None:
+        self._draws, draws.is_used = draws, True
         self._numbers = device.load().zeros(prod(shape), np.float32)
 
     def next(self) -> Any:
         """As one row; good until the next call."""
-        run_flat("random", "uniform", np.dtype(np.float32), self._numbers.size, (self._numbers, self._state.array),
+        run_flat("random", "uniform", np.dtype(np.float32), self._numbers.size, (self._numbers, self._draws.array),
                  per_thread=4)
-        self._state.advance()
+        self._draws.advance()
         return self._numbers

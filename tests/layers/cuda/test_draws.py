@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from layers.kernels import cuda
-from layers.kernels.cuda.draws_plan import State
+from layers.kernels.cuda.draws_plan import Draws
 from layers.kernels.cuda.launch import run_flat
 from layers.random import Stream
 from tests.layers.cuda.rig import double, every_dtype, numbers
@@ -24,20 +24,52 @@ def test_the_published_numbers(cp: Any) -> None:
         assert [f"{n:08x}" for n in draws.get()[-4:]] == expected.split()
 
 
-def test_two_host_draws_seed_a_layer(cp: Any) -> None:
-    taken = []
-    state = State(lambda n: taken.append(n) or Stream(3).draw(n))
-    low, high = Stream(3).draw(2).tolist()
-    assert state.array.get().tolist() == [low | high << 32, 0]
-    state.advance()
-    assert state.array.get()[1] == 1
-    assert taken == [2]
+def test_two_host_draws_seed_a_net(cp: Any) -> None:
+    rng, follower = Stream(3), Stream(3)
+    draws = Draws(rng)
+    low, high = follower.draw(2).tolist()
+    assert draws.array.get().tolist() == [low | high << 32, 0]
+    draws.advance()
+    assert draws.array.get()[1] == 1
+    assert rng.to_bytes() == follower.to_bytes()
+
+
+@pytest.mark.parametrize("used_before", [False, True], ids=["fresh", "in_use"])
+def test_numbers_go_on_from_a_saved_place(cp: Any, used_before: bool) -> None:
+    def plan_of(seed: int) -> tuple[Any, Any]:
+        draws = cuda.draws(Stream(seed))
+        return draws, cuda.uniform((10,), False, draws)
+
+    draws, plan = plan_of(1)
+    plan.next()
+    place, expected = draws.to_bytes(), plan.next().get().tolist()
+    other, again = plan_of(2)
+    if used_before:
+        again.next()
+        address = other.array.data.ptr
+    assert other.from_bytes(place)
+    assert other.to_bytes() == place
+    assert again.next().get().tolist() == expected
+    assert not used_before or other.array.data.ptr == address  # recorded graphs read there
+
+
+def test_numbers_start_anew_from_a_cpus_place(cp: Any) -> None:
+    draws, on_cpu = cuda.draws(Stream(1)), Stream(5)
+    assert draws.from_bytes(on_cpu.to_bytes())  # nothing draws
+    plan = cuda.uniform((10,), False, draws)
+    assert not draws.from_bytes(on_cpu.to_bytes())
+    first = plan.next().get().tolist()
+    assert not draws.from_bytes(on_cpu.to_bytes())
+    assert plan.next().get().tolist() == first
+    assert not on_cpu.from_bytes(draws.to_bytes())
+    low, high = Stream(5).draw(2).tolist()
+    assert draws.array.get().tolist() == [low | high << 32, 1]
 
 
 @every_dtype
 @pytest.mark.parametrize("ratio", [0.2, 0.5, 0.9])
 def test_dropout(cp: Any, ratio: float, dtype: np.dtype) -> None:
-    plan = cuda.dropout(SHAPE, True, ratio, Stream(1).draw, dtype)
+    plan = cuda.dropout(SHAPE, True, ratio, cuda.draws(Stream(1)), dtype)
     x, gy = numbers(int(np.prod(SHAPE)), dtype, 0, 0.5, 1), numbers(int(np.prod(SHAPE)), dtype, 1, 0.5, 1)
     masks = []
     for _ in range(2):
@@ -54,7 +86,7 @@ def test_dropout(cp: Any, ratio: float, dtype: np.dtype) -> None:
 
 
 def test_a_graph_draws_anew_at_each_launch(cp: Any) -> None:
-    plan, x = cuda.dropout((64,), False, 0.5, Stream(1).draw), cp.ones(64, np.float32)
+    plan, x = cuda.dropout((64,), False, 0.5, cuda.draws(Stream(1))), cp.ones(64, np.float32)
     y, stream = cp.empty(64, np.float32), cp.cuda.Stream(non_blocking=True)
     plan.forward(x, y)  # compiles, and takes its seed
     cp.cuda.Device().synchronize()
@@ -70,7 +102,7 @@ def test_a_graph_draws_anew_at_each_launch(cp: Any) -> None:
 
 
 def test_uniform_numbers(cp: Any) -> None:
-    plan = cuda.uniform((10, 1000), False, Stream(1).draw)
+    plan = cuda.uniform((10, 1000), False, cuda.draws(Stream(1)))
     values = plan.next().get()
     assert values.min() >= 0
     assert values.max() < 1

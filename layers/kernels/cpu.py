@@ -87,9 +87,10 @@ def convolution(spec: ConvSpec) -> Any:
 
 def deconvolution(spec: ConvSpec) -> Any:
     """A plan of the convolution whose bottom and top are exchanged: ``spec`` is that convolution's geometry."""
+    from layers.kernels.bias import add_bias, add_gradients
     from layers.kernels.deconvolution import Deconvolution
 
-    return Deconvolution(convolution(spec))
+    return Deconvolution(convolution(spec), add_bias, add_gradients)
 
 
 def inner_product(m: int, n: int, k: int, transpose: bool = False, dtype: np.dtype | type = np.float32) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from layers.kernels.bias import add_bias, add_gradients
+
 
 class InnerProduct:
     """y = x wᵀ + b for M rows of K inputs and N outputs.
@@ -24,12 +26,7 @@ class InnerProduct:
         """y = x wᵀ + b, with ReLU of that slope where one is given."""
         x, w, y = x.reshape(self._x), w.reshape(self._w), y.reshape(self._y)
         np.dot(x, w if self._transpose else w.T, out=y)
-        if b is not None:
-            y += b
-        if relu_slope is not None:
-            from layers.kernels.elementwise import relu_forward
-
-            relu_forward(y.reshape(-1), y.reshape(-1), relu_slope)
+        add_bias(y, b, relu_slope)
 
     def backward_data(self, gy: np.ndarray, w: np.ndarray, gx: np.ndarray) -> None:
         """Write the bottom's gradient."""
@@ -48,4 +45,4 @@ class InnerProduct:
                 self._product = np.empty(self._w, gw.dtype)
             gw += np.dot(a, b, out=self._product)
         if gb is not None:
-            gb[...] = gy.sum(0) if overwrite else gb + gy.sum(0)
+            add_gradients(gy, gb, overwrite)

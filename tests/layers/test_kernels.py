@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from layers.kernels import cpu
+from layers.kernels.bias import add_bias, add_gradients
 from layers.kernels.deconvolution import Deconvolution
 from layers.kernels.dense import InnerProduct
 from layers.kernels.onednn.library import library, reason
@@ -136,7 +137,7 @@ def test_convolution_backward_by_the_weights(case: tuple, which: int) -> None:
 @pytest.mark.parametrize("portable", [False, True])
 def test_deconvolution_is_the_convolution_backwards(portable: bool) -> None:
     spec = ConvSpec((2, 4, 7, 5), 6, (3, 2), (2, 1), (1, 0), ONE, 2, False)
-    plan = Deconvolution(Convolution(spec)) if portable else cpu.deconvolution(spec)
+    plan = Deconvolution(Convolution(spec), add_bias, add_gradients) if portable else cpu.deconvolution(spec)
     x, w, b = numbers(spec.out_shape, 0), numbers(spec.weight_shape, 1), numbers((4,), 2)
     y = np.full(spec.in_shape, np.nan, REAL)
     plan.forward(stored(x), w, b, y)

@@ -17,7 +17,6 @@ FUNCTIONS += [("channels", n) for n in ("moments", "normalize", "normalize_back"
 PLANS = {"pooling": "portable_pooling.Pooling pooling_plan.Pooling", "lrn": "lrn.Lrn lrn_plan.Lrn",
          "convolution": "portable_convolution.Convolution products.Convolution",
          "cudnn": "portable_convolution.Convolution cudnn_convolution.Convolution",
-         "deconvolution": "deconvolution.Deconvolution deconvolution_plan.Deconvolution",
          "inner_product": "dense.InnerProduct inner_product_plan.InnerProduct",
          "softmax_loss": "softmax_loss.SoftmaxLoss softmax_loss_plan.SoftmaxLoss",
          "batch_norm": "batch_norm.BatchNorm batch_norm_plan.BatchNorm",

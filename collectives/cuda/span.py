@@ -29,3 +29,11 @@ class Span:
     def __getitem__(self, part: slice) -> Span:
         start, stop, _ = part.indices(self.size)
         return Span(self.address + start * self.dtype.itemsize, stop - start, self.dtype, self.is_pinned)
+
+    def overlaps(self, other: Span) -> bool:
+        """Whether some bytes are in both."""
+        return self.address < other.address + other.nbytes and other.address < self.address + self.nbytes
+
+    def holds(self, other: Span) -> bool:
+        """Whether all bytes of `other` are in this one."""
+        return self.address <= other.address and other.address + other.nbytes <= self.address + self.nbytes

@@ -10,14 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collectives import CommError, Communicator, device
+from collectives import CommError, Communicator, device, planners
+from collectives.call import Call
 from collectives.cuda import aware, nccl
 from collectives.cuda.choice import choose
 from collectives.cuda.lane import Lane
 from collectives.cuda.lineup import Lineup, wait_until
-from collectives.cuda.messages import Lineups, Slot, StagedSend
+from collectives.cuda.messages import Lineups
 from collectives.cuda.node import gathered, share, workers
 from collectives.cuda.span import Span
+from collectives.cuda.staging import Landing, PassedOn, Slot, StagedReceive, StagedSend
+from collectives.cuda.transport import StagedTransport
+from collectives.executor import Execution
 from collectives.planners import COLLECTIVES
 from collectives.selection import Choice, Entry, Key, Table
 from collectives.shared.schedule import segments
@@ -333,3 +337,55 @@ def test_the_next_chunk_is_copied_to_the_host_while_the_one_before_leaves(cp, mo
             for send in sends:
                 send.Wait()
             lane.leave()
+
+
+@pretend.needs_compiler
+def test_what_passes_through_leaves_before_the_device_has_it_and_its_buffer_waits_for_it(cp, monkeypatch):
+    monkeypatch.setattr(pretend.settings, "looks", 0)  # the device comes where it is asked for
+    lane, n_bytes = Lane(), 1024
+    lineups, memory = Lineups(lane, patient=False), cp.zeros(n_bytes, np.uint8)
+    cp.cuda.Device().synchronize()
+    pinned = device.pinned(n_bytes)
+    landing = Landing(Span(pinned.ctypes.data, n_bytes, pinned.dtype, is_pinned=True))
+    came, left, later = Sent(), Sent(), Sent()
+    receive, onward, next_receive = (
+        StagedReceive(lineups, 0, came, Span(memory.data.ptr, n_bytes, memory.dtype), landing),
+        PassedOn(lineups, 2, left, landing),
+        StagedReceive(lineups, 0, later, Span(memory.data.ptr, n_bytes, memory.dtype), landing))
+    with pretend.deferring():
+        lane.begin(None)
+        receive.Start()
+        assert came.n_started == 1
+        monkeypatch.setattr(pretend.settings, "looks", 1 << 30)  # and from now on nowhere
+        pinned[:], came.has_left = 7, True
+        receive.Wait()
+        onward.Start()
+        assert left.n_started == 1
+        assert memory._host[0] == 0  # not copied there yet
+        next_receive.Start()
+        monkeypatch.setattr(pretend.settings, "looks", 0)
+        lineups.progress()
+        assert later.n_started == 0
+        left.has_left = True
+        lineups.progress()
+        assert later.n_started == 1
+        assert memory._host[0] == 7
+        lane.leave()
+
+
+@pytest.mark.parametrize(("collective", "name", "n_passed_on", "n_sends"), [
+    ("bcast", "C", 18, 18), ("allgather", "R", 6, 12), ("allreduce", "R", 6, 24), ("reduce", "C", 0, 18)])
+@pretend.needs_compiler
+def test_a_rank_in_the_middle_passes_on_what_it_only_receives(cp, collective, name, n_passed_on, n_sends):
+    class Comm:
+        def Send_init(self, *arguments):
+            return Sent()
+
+        Recv_init = Send_init
+
+    call = Call(Topology([0] * 3), 18 * 96, 96, 0)
+    transport = StagedTransport(Comm(), Lane(), patient=False)
+    plan = planners.plan(collective, name, 1, call)
+    execution = Execution(plan, cp.zeros(call.n_elems, np.float32), "sum", transport)
+    kinds = [type(message) for message, _ in execution._messages]
+    assert (kinds.count(PassedOn), kinds.count(PassedOn) + kinds.count(StagedSend)) == (n_passed_on, n_sends)

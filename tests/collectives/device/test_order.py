@@ -8,8 +8,8 @@ import reference
 from conftest import IS_REAL
 
 from collectives.cuda.lane import Lane
-from collectives.cuda.messages import Slot
 from collectives.cuda.signals import EventSignals, HostSignals
+from collectives.cuda.staging import Slot
 from collectives.device import Point
 from collectives.request import Request
 from collectives.shared.node import NodeGroup

@@ -46,10 +46,13 @@ test-slurm: venv
 	tests/slurm/run.sh $(PY) -m pytest -rs tests/slurm
 
 # With a GPU: CuPy and cuDNN come with the extra cuda12, or cuda13 (make CUDA=13 test-gpu). PEER is a Python with PyTorch.
+# An environment that is there already, and no network: make PY=python3 test-gpu (docs/gpu.md); nothing is installed then.
 CUDA ?= 12
-gpu: venv
+OWN := $(filter file,$(origin PY))
+GPU_PACKAGES := '.[mpi,dev,cuda$(CUDA)]'
+gpu: $(if $(OWN),venv)
 	$(PY) -m scaffe device_query -gpu 0
-	$(PY) -c 'import cupy, cudnn' || $(PY) -m pip install --quiet --editable '.[mpi,dev,cuda$(CUDA)]'
+	$(PY) -c 'import cupy, cudnn' $(if $(OWN),|| $(PY) -m pip install --quiet --editable $(GPU_PACKAGES))
 
 test-gpu: gpu
 	SCAFFE_TEST_GPU=1 SCAFFE_TEST_DEVICE=cuda MPIRUN='$(MPIRUN)' $(PY) -m pytest tests/gpu \

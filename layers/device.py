@@ -29,6 +29,11 @@ def load() -> ModuleType:
         raise LayerError(f"CUDA finds no device: {first_line(error)}") from None
     if n_devices < 1:
         raise LayerError("CUDA finds no device")
+    try:
+        # Ahead of cuDNN, which loads it too: CUDA 13's wheel finds its second library only where CuPy has loaded that.
+        cupy.cuda.nvrtc.getVersion()
+    except Exception as error:
+        raise LayerError(f"CUDA's run-time compiler cannot be loaded: {first_line(error)}: {INSTALL}") from None
     _checked[:] = [cupy]
     return cupy
 

@@ -239,7 +239,9 @@ def cuda_module(runtime: ModuleType, cublas: ModuleType) -> ModuleType:
     device = ModuleType("cupy.cuda.device")
     device.__dict__.update({"get_cublas_handle": lambda: 1, "Device": Device,
                             "get_compute_capability": lambda: Device.compute_capability})
-    module.__dict__["device"] = device
+    nvrtc = ModuleType("cupy.cuda.nvrtc")
+    nvrtc.__dict__["getVersion"] = lambda: (13, 0)
+    module.__dict__.update({"device": device, "nvrtc": nvrtc})
     return module
 
 

@@ -16,6 +16,8 @@ def library() -> ctypes.CDLL | None:
     """libnvrtc of a wheel (extra ``gpu-check``) or of a CUDA toolkit; None where there is none."""
     for path in _candidates():
         try:
+            for builtins in Path(path).parent.glob("libnvrtc-builtins.so.*[0-9]"):
+                ctypes.CDLL(str(builtins))  # CUDA 13's wheel does not find them by itself
             found = ctypes.CDLL(path)
         except OSError:
             continue

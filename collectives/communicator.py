@@ -12,7 +12,7 @@ import numpy as np
 
 from . import failure, partition, places
 from .cuda.choice import BANDWIDTH_BYTES
-from .datatypes import NAMES
+from .datatypes import NAMES, dtype_name
 from .engine import Job
 from .errors import CommError
 from .launch import launched, load_mpi
@@ -291,7 +291,8 @@ class Communicator:
 
     def _on_device(self, flat: Any, collective: str, algorithm: str, chunk_bytes: int, how: dict) -> Job:
         """As `_on_host`; the first such call sets devices up, together with all ranks."""
-        job = Job(collective, algorithm, flat.size, flat.dtype.name, chunk_bytes=chunk_bytes, place="device", **how)
+        dtype = dtype_name(flat.dtype)
+        job = Job(collective, algorithm, flat.size, dtype, chunk_bytes=chunk_bytes, place="device", **how)
         return job if self._ranks is None else self._ranks.device(job).chosen(job, flat, self._selector.table)
 
     def _run(self, *call: Any, **how: Any) -> None:

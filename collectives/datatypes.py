@@ -18,6 +18,12 @@ MPI_TYPES = {"float32": "FLOAT", "float64": "DOUBLE", "int32": "INT32_T", "int64
 MPI_OPS = {"sum": "SUM", "max": "MAX", "min": "MIN", "prod": "PROD"}
 
 
+@cache
+def dtype_name(dtype: np.dtype) -> str:
+    """The name of any dtype."""
+    return dtype.name
+
+
 def check(array: np.ndarray, op: str = "sum") -> None:
     """Raise CommError unless `array` is a contiguous host array of a known dtype and `op` a known operation."""
     if op not in OPS:
@@ -29,19 +35,19 @@ def check(array: np.ndarray, op: str = "sum") -> None:
 
 
 @cache
-def mpi_type(dtype_name: str):
+def mpi_type(type_name: str):
     """MPI's datatype for a numpy dtype name; float16 travels as 16-bit words (MPI has no half type)."""
     from mpi4py import MPI
 
-    return getattr(MPI, MPI_TYPES[dtype_name])
+    return getattr(MPI, MPI_TYPES[type_name])
 
 
 @cache
-def mpi_op(op: str, dtype_name: str):
+def mpi_op(op: str, type_name: str):
     """MPI's operation; for float16 one of our own that adds half-precision words with numpy."""
     from mpi4py import MPI
 
-    if dtype_name != "float16":
+    if type_name != "float16":
         return getattr(MPI, MPI_OPS[op])
     ufunc = NUMPY_OPS[op]
 

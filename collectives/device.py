@@ -92,6 +92,10 @@ def use_by_rank(node_rank: int) -> int:
     return number
 
 
+_spare_events: dict[tuple[int, int], list[Any]] = {}
+"""By CuPy's module and device: events of points that are gone, to be recorded again instead of making new ones."""
+
+
 class Point:
     """A point in a stream's work, which other streams can be made to follow. It blocks no host thread."""
 
@@ -99,13 +103,20 @@ class Point:
         """`event`: recorded already; CuPy's, PyTorch's or numba's."""
         self._runtime = load().cuda.runtime
         self.event, self._handle = event, handle(event)
+        self._spare: list[Any] = []
 
     @classmethod
     def now(cls, stream: Any = None) -> Point:
         """The end of what has been queued on `stream` (default: CuPy's current one) so far."""
-        point = cls(load().cuda.Event(disable_timing=True))
-        point.mark(load().cuda.get_current_stream() if stream is None else stream)
+        cuda = load().cuda
+        spare = _spare_events.setdefault((id(cuda), cuda.runtime.getDevice()), [])
+        point = cls(spare.pop() if spare else cuda.Event(disable_timing=True))
+        point._spare = spare
+        point.mark(cuda.get_current_stream() if stream is None else stream)
         return point
+
+    def __del__(self) -> None:
+        self._spare.append(self.event)  # who waits for it holds what was recorded, not the event
 
     @classmethod
     def of(cls, after: Any) -> Point:

@@ -68,8 +68,8 @@ class DevicePlace:
         own = device.flat(array)
         if op not in datatypes.OPS:
             raise CommError(f"op must be one of {', '.join(datatypes.OPS)}, not {op!r}")
-        if own.dtype.name not in datatypes.DEVICE_DTYPES:
-            raise CommError(f"dtype must be one of {', '.join(datatypes.DEVICE_DTYPES)}, not {own.dtype.name}")
+        if (name := datatypes.dtype_name(own.dtype)) not in datatypes.DEVICE_DTYPES:
+            raise CommError(f"dtype must be one of {', '.join(datatypes.DEVICE_DTYPES)}, not {name}")
         return own
 
     def copy(self, target: Any, source: Any) -> None:

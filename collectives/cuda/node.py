@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import partition
+from ..datatypes import dtype_name
 from ..shared.node import NodeGroup
 from ..shared.schedule import Segment, segments, within
 from .kernels import Gathered, kernels
@@ -34,6 +35,7 @@ class DeviceNode:
     def __init__(self, group: NodeGroup, windows: DeviceWindows, signals: Signals, cards: Sequence[str]) -> None:
         """All ranks of the node call it. `group`: where their host threads meet; `cards`: which GPU each rank has."""
         self._group, self._windows, self._signals, self._cards = group, windows, signals, cards
+        self._working = [workers(cards, root) for root in range(group.n_ranks)]
         self._everyone = range(group.n_ranks)
         self._stage = windows.allocate(STAGE_BYTES, np.uint8)
         self._passes: dict[tuple, list[Callable[[], None]]] = {}
@@ -53,7 +55,7 @@ class DeviceNode:
             return
         place = self._windows.find(array)
         lies = (place.serial, place.offset) if place else None
-        wanted = (collective, array.size, array.dtype.name, op, root, lies)
+        wanted = (collective, array.size, dtype_name(array.dtype), op, root, lies)
         if place is not None:
             self._pass(wanted, place, array.dtype, (0, array.size), 0)
         else:
@@ -74,7 +76,7 @@ class DeviceNode:
 
     def _pass(self, wanted: tuple, place: Any, dtype: np.dtype, interval: tuple[int, int], origin: int) -> None:
         """Elements of `interval`; element `origin` is the first at `place`."""
-        working = workers(self._cards, wanted[4])
+        working = self._working[wanted[4]]
         works = self._group.rank in working
         self._signals.announce(READY)
         self._group.meet(wanted)

@@ -106,7 +106,7 @@ class Device:
         self.windows = DeviceWindows(node_comm, self._settle, f"rank {comm.rank}")
         self.no_ipc = self._agreed(self._refusal()) or self._agreed(self._try_ipc())
         self.is_aware = aware.is_cuda_aware()
-        self._choose = lru_cache(maxsize=4096)(choose)
+        self._complete = lru_cache(maxsize=4096)(self._completed)
         if not self.no_ipc:
             atexit.register(self._finish)
 
@@ -154,13 +154,16 @@ class Device:
 
     def chosen(self, job: Job, array: Any, table: Table) -> Job:
         """The job, on a CuPy array, with what the caller leaves to us. Raises CommError unless it lies on this GPU."""
+        self._check(array)
+        return self._complete(job, array.nbytes, table)
+
+    def _completed(self, job: Job, n_bytes: int, table: Table) -> Job:
         name, half = wire.split(job.algorithm)
-        found = self._choose(job.collective, array.nbytes, self._topology, table, not self.no_ipc)
+        found = choose(job.collective, n_bytes, self._topology, table, not self.no_ipc)
         chunk_bytes = job.chunk_bytes or found.chunk_bytes
         name = found.algorithm if name == "auto" else name
         if name == "mpi" and job.dtype == "bfloat16":
             raise CommError(f"{job.collective}: MPI has no bfloat16, use auto or an algorithm of ours", everywhere=True)
-        self._check(array)
         return replace(job, algorithm=wire.join(name, half), chunk_bytes=chunk_bytes)
 
     def _check(self, array: Any) -> None:

@@ -12,6 +12,7 @@ from data.errors import DataError
 RECORDS_PER_COMMIT = 1000  # as Caffe's converters
 BYTES_PER_COMMIT = 1 << 26  # they are held in memory until the commit
 FIRST_MAP_BYTES = 1 << 24
+PROBE_BYTES = 1 << 20
 
 
 def write_lmdb(path: str | Path, records: Iterable[tuple[bytes, bytes]], force: bool = False) -> int:
@@ -43,9 +44,19 @@ def _fill(folder: Path, records: Iterable[tuple[bytes, bytes]]) -> int:
             n_records += _commit(env, pending)
             env.sync(True)
     except lmdb.Error as error:
-        raise DataError(f"{folder}: {error}") from None
+        raise _reason(folder, error) from None
     (folder / "lock.mdb").touch()  # Caffe's own reader opens with locks
     return n_records
+
+
+def _reason(folder: Path, error: Exception) -> OSError:
+    """Why LMDB could not write. A write that the disk cuts short it calls an input/output error: one more tells."""
+    try:
+        with (folder / "data.mdb").open("ab") as file:
+            file.write(bytes(PROBE_BYTES))
+    except OSError as found:
+        return found
+    return OSError(str(error).rpartition(": ")[2])
 
 
 def _commit(env: Any, pending: list[tuple[bytes, bytes]]) -> int:

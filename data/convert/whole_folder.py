@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from data.errors import DataError
+from data.errors import DataError, cannot_write
 
 
 def make_folder(path: str | Path, fill: Callable[[Path], int], force: bool) -> int:
@@ -31,7 +31,7 @@ def make_folder(path: str | Path, fill: Callable[[Path], int], force: bool) -> i
             shutil.rmtree(path)
         beside.rename(path)
     except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error.strerror or error}") from None
+        raise cannot_write(path, error) from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return made

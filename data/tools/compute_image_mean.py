@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data.errors import DataError
+from data.errors import cannot_write
 from data.mean import mean_image
 from data.sources.database import open_database
 from data.tools.flags import Flags
@@ -45,4 +45,4 @@ def write_mean(path: str | Path, mean: np.ndarray) -> None:
         beside.replace(path)
     except OSError as error:
         beside.unlink(missing_ok=True)
-        raise DataError(f"{path}: cannot be written: {error.strerror or error}") from None
+        raise cannot_write(path, error) from None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from layers.blob import Blob
 from layers.errors import LayerError
+from layers.hdf5_file import PatientFile
 from layers.layer import layer_types
 from layers.neuron import NoGradient
 
@@ -29,11 +30,12 @@ class Hdf5Output(NoGradient):
         try:
             import h5py
 
-            self._file = h5py.File(name, "w")
+            self._out = PatientFile(name)
+            self._file = h5py.File(self._out, "w")
         except ImportError as error:
             raise LayerError("needs the package h5py: pip install h5py") from error
         except OSError as error:
-            raise LayerError(f"cannot write hdf5_output_param.file_name {name!r}: {error}") from error
+            raise self._refusal(error) from error
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Raises LayerError for bottoms of different batch sizes or more than 4 axes."""
@@ -42,7 +44,7 @@ class Hdf5Output(NoGradient):
             raise LayerError(f"wants two bottoms of one batch size and 1 to 4 axes, got {shapes[0]}, {shapes[1]}")
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Append. Raises LayerError where items changed their shape."""
+        """Append. Raises LayerError where items changed their shape, or the file cannot grow."""
         for name, blob in zip(DATASETS, bottom):
             items = blob.data.reshape(blob.shape + (1,) * (4 - blob.ndim))
             if name not in self._file:
@@ -54,7 +56,15 @@ class Hdf5Output(NoGradient):
             kept.resize(len(kept) + len(items), axis=0)
             kept[-len(items) :] = items
         self._file.flush()
+        if self._out.error:
+            self.close()
+            raise self._refusal(self._out.error)
+
+    def _refusal(self, error: OSError) -> LayerError:
+        name = self.param.hdf5_output_param.file_name
+        return LayerError(f"hdf5_output_param.file_name {name!r} cannot be written: {(error.strerror or '').lower()}")
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+        self._out.close()

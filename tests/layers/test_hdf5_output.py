@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +30,24 @@ def test_batches_are_appended_in_caffes_order(tmp_path: Path) -> None:
         np.testing.assert_array_equal(file["label"][:], np.reshape([4, 7, 4], (3, 1, 1, 1)))
 
 
+@pytest.mark.parametrize("limit", [0, 50, 800, 3000, 5000, 20000])
+def test_a_file_that_cannot_grow(tmp_path: Path, limit: int) -> None:
+    """HDF5's library crashes where writes fail, at the latest when it closes the file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        layer = rig(tmp_path / "out.h5", np.zeros((2, 3000)), np.zeros(2))
+        with pytest.raises(LayerError, match="out.h5' cannot be written: file too large"):
+            for _ in range(3):
+                layer.forward()
+        layer.layer.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (tmp_path / "out.h5").stat().st_size <= limit
+
+
 def test_errors(tmp_path: Path) -> None:
-    with pytest.raises(LayerError, match="cannot write"):
+    with pytest.raises(LayerError, match="cannot be written: no such file"):
         rig(tmp_path / "no" / "out.h5", np.zeros((2, 3)), np.zeros(2))
     with pytest.raises(LayerError, match="batch size"):
         rig(tmp_path / "out.h5", np.zeros((2, 3)), np.zeros(3))

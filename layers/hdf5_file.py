@@ -19,7 +19,7 @@ class PatientFile:
 
     def __init__(self, path: str | Path) -> None:
         self.error: OSError | None = None
-        self._file = Path(path).open("w+b", buffering=0)
+        self._file = Path(path).open("w+b", buffering=0)  # noqa: SIM115 - open as long as this lives
         self._at = self._end = 0
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:

@@ -6,7 +6,7 @@ import threading
 import time
 from pathlib import Path
 
-import scaffe as caffe
+from passing import Passing
 
 DIES_AT_PASS, OTHERS_SLEEP_SECONDS = 5, 60
 
@@ -22,22 +22,17 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Mortal(caffe.Layer):
-    """Hands its bottom through. ``param_str``: the rank to kill, and ``computing`` (in a forward pass, while the others
-    go on into their messages) or ``communicating`` (once it waits for the others, who sleep in a forward pass)."""
+class Mortal(Passing):
+    """``param_str``: the rank to kill, and ``computing`` (in a forward pass, while the others go on into their
+    messages) or ``communicating`` (once it waits for the others, who sleep in a forward pass)."""
 
     def setup(self, bottom, top):
+        super().setup(bottom, top)
         victim, self._where = self.param_str.split()
         self._is_victim = rank() == int(victim)
-        self._n_passes = 0
 
-    def reshape(self, bottom, top):
-        top[0].reshape(*bottom[0].data.shape)
-
-    def forward(self, bottom, top):
-        top[0].data[...] = bottom[0].data
-        self._n_passes += 1
-        if self._n_passes == DIES_AT_PASS:
+    def passed(self, n_passes):
+        if n_passes == DIES_AT_PASS:
             getattr(self, self._where)()
 
     def computing(self):
@@ -49,6 +44,3 @@ class Mortal(caffe.Layer):
             threading.Timer(0.5, die).start()
         else:
             time.sleep(OTHERS_SLEEP_SECONDS)
-
-    def backward(self, top, propagate_down, bottom):
-        bottom[0].diff[...] = top[0].diff

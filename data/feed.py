@@ -96,11 +96,6 @@ class Feed:
         """
         return self._prefetcher.next().arrays
 
-    def next_into(self, outs: Sequence[np.ndarray]) -> None:
-        """The next batch copied into given storage-order arrays; the last tops may be left out."""
-        for out, made in zip(outs, self.next()):
-            out[...] = made
-
     def close(self) -> None:
         """End the reader threads. May be called twice."""
         self._prefetcher.close()

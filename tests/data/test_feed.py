@@ -88,15 +88,6 @@ def test_no_memory_is_taken_after_the_start(database):
     assert len(seen) <= 5
 
 
-def test_copies_where_asked(database):
-    feed = open_feed(database, train_visits(6, 0, 1), 6)
-    out = [np.empty((6, 3, 3, 1), np.float32), np.empty(6, np.float32)]
-    feed.next_into(out)
-    feed.close()
-    for a, b in zip(out, alone(database, 1)[0]):
-        np.testing.assert_array_equal(a, b)
-
-
 def test_memory_comes_from_the_given_place(database):
     taken = []
 

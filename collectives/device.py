@@ -93,7 +93,7 @@ def use_by_rank(node_rank: int) -> int:
 
 
 _spare_events: dict[tuple[int, int], list[Any]] = {}
-"""By CuPy's module and device: events of points that are gone, to be recorded again instead of making new ones."""
+"""By CuPy's module and device: events of points that have ended, to be recorded again instead of making new ones."""
 
 
 class Point:
@@ -103,20 +103,27 @@ class Point:
         """`event`: recorded already; CuPy's, PyTorch's or numba's."""
         self._runtime = load().cuda.runtime
         self.event, self._handle = event, handle(event)
-        self._spare: list[Any] = []
+        self._spare: list[Any] | None = None
 
     @classmethod
     def now(cls, stream: Any = None) -> Point:
         """The end of what has been queued on `stream` (default: CuPy's current one) so far."""
         cuda = load().cuda
         spare = _spare_events.setdefault((id(cuda), cuda.runtime.getDevice()), [])
-        point = cls(spare.pop() if spare else cuda.Event(disable_timing=True))
+        try:
+            point = cls(spare.pop())
+        except IndexError:
+            point = cls(cuda.Event(disable_timing=True))
         point._spare = spare
         point.mark(cuda.get_current_stream() if stream is None else stream)
         return point
 
-    def __del__(self) -> None:
-        self._spare.append(self.event)  # who waits for it holds what was recorded, not the event
+    def hold_and_end(self, stream: Any = None) -> None:
+        """`hold`, for the last time: a point made by `now` leaves its event to another one."""
+        self.hold(stream)
+        if self._spare is not None:
+            self._spare.append(self.event)  # who waits for it holds what was recorded, not the event
+            self._spare = None
 
     @classmethod
     def of(cls, after: Any) -> Point:

@@ -99,7 +99,7 @@ class Engine:
             means.begin(means.point(None))
             execution.run(self.watch)
             if (point := means.end()) is not None:
-                point.hold()
+                point.hold_and_end()
         return there_and_back
 
     def _run_plan(self, job: Job, algorithm: str, array: Any, group: Group) -> None:

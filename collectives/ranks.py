@@ -59,7 +59,7 @@ class Ranks:
         after = self.engine.means[job.place].point(None)
         point = checked(lambda: self.engine.run(job, array, source, after), self._disputes)
         if point is not None:
-            point.hold()
+            point.hold_and_end()
 
     def submit(self, label: str, job: Job, array: Any, source: Any, after: Any = None) -> Request:
         """Run `job` on the helper thread, or at once where MPI does not let two threads call it.

@@ -25,11 +25,11 @@ class Lane:
         self._scope = ExitStack()
 
     def begin(self, after: Point | None) -> None:
-        """A collective begins, which follows `after` on the device."""
+        """A collective begins, which follows `after` on the device; no one else will."""
         self._scope.enter_context(self._cuda.Device(self.number))
         self._scope.enter_context(self.stream)
         if after is not None:
-            after.hold(self.stream)
+            after.hold_and_end(self.stream)
 
     def end(self) -> Point:
         """The collective has queued all it does on the device; what it gives is there when this point is reached."""

@@ -138,19 +138,23 @@ class Device:
         lengths = self._comm.allgather(n_elems * dtype.itemsize)
         if len(set(lengths)) > 1:
             raise CommError(f"alloc: ranks ask for different lengths: {lengths} bytes", everywhere=True)
-        return self._private(n_elems, dtype) if self.no_ipc else self.windows.allocate(n_elems, dtype)
-
-    def _private(self, n_elems: int, dtype: np.dtype) -> Any:
         array, fault = None, ""
         try:
+            array = self._private(n_elems, dtype) if self.no_ipc else self.windows.allocate(n_elems, dtype)
+        except CommError as error:  # of this rank, or of its node
+            fault = str(error)
+        if fault := self._agreed(fault):
+            raise CommError(fault, everywhere=True)
+        return array
+
+    def _private(self, n_elems: int, dtype: np.dtype) -> Any:
+        try:
             with device.load().cuda.Device(self.number):
-                array = device.load().zeros(n_elems, dtype)
+                return device.load().zeros(n_elems, dtype)
         except Exception as error:  # CuPy's OutOfMemoryError: not known by name without CuPy
             n_bytes = n_elems * dtype.itemsize
-            fault = f"rank {self._comm.rank} cannot have {n_bytes} bytes of device memory: {error}"
-        if fault := self._agreed(fault):
-            raise CommError(f"alloc: {fault}", everywhere=True)
-        return array
+            raise CommError(f"alloc: rank {self._comm.rank} cannot have {n_bytes} bytes of device memory: {error}"
+                            ) from None
 
     def chosen(self, job: Job, array: Any, table: Table) -> Job:
         """The job, on a CuPy array, with what the caller leaves to us. Raises CommError unless it lies on this GPU."""

@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+import time
 from itertools import product
 from pathlib import Path
 
@@ -252,6 +254,33 @@ def test_bench_prints_a_row_for_each_length_of_device_buffers(tmp_path):
     assert ("by CUDA IPC (2 ranks on 1 GPU; streams follow one another's events); messages through pinned host memory"
             in found["transport"])
     assert len(found["rows"]) == 12
+
+
+PRELUDE = """
+import os, signal, sys, time
+from collectives import Communicator
+c = Communicator.world()
+c.install_excepthook()
+x = c.alloc(1000, place="device")
+c.allreduce(x), c.iallreduce(x).wait()
+assert "by CUDA IPC" in c.describe_device()
+"""
+
+
+@pytest.mark.parametrize(("body", "line"), [
+    ("if c.rank == 1: time.sleep(60)\nc.allreduce(x)", r"rank 0:? .*waited \d+ s for rank 1"),
+    ("if c.rank == 1: time.sleep(60)\nc.iallreduce(x).wait()", r"rank 0:? .*waited \d+ s for rank 1"),
+    ("if c.rank == 1: os.kill(os.getpid(), signal.SIGKILL)\nc.allreduce(x)\ntime.sleep(60)", ""),
+])
+@pytest.mark.skipif(needs_mpirun.args[0], reason="no mpirun")
+@pretend.needs_compiler
+def test_a_rank_that_does_not_come_ends_the_job(body, line):
+    started = time.monotonic()
+    result = command(2, "-c", PRELUDE + body, SCAFFE_DEADLINE="2")
+    assert result.returncode != 0
+    assert time.monotonic() - started < 40
+    assert "Traceback" not in result.stderr
+    assert not line or len([text for text in result.stderr.splitlines() if re.match(line, text)]) == 1
 
 
 @pytest.mark.parametrize("arguments", [["bench", "bcast", "-d", "cuda"], ["tune", "--places", "cuda"]])

@@ -50,6 +50,64 @@ def test_alloc_of_different_lengths(communicator, last):
     assert "alloc" in text
 
 
+def out_of_memory(*arguments):
+    raise RuntimeError("cudaErrorMemoryAllocation: out of memory")
+
+
+@pytest.mark.parametrize("communicator", ["ipc", "staged"], indirect=True)
+def test_a_full_gpu_is_named_with_the_bytes(communicator, last, cp, monkeypatch):
+    if last:
+        monkeypatch.setattr(cp.cuda.runtime, "malloc", out_of_memory)
+        monkeypatch.setattr(cp, "zeros", out_of_memory)
+    with pytest.raises(CommError) as caught:
+        communicator.alloc(1 << 20, place="device")
+    monkeypatch.undo()
+    who, n_bytes = f"rank {communicator.n_ranks - 1}", 4 << 20  # whole driver blocks in a window
+    assert str(caught.value) == (f"alloc: {who} cannot have {n_bytes} bytes of device memory: "
+                                 "cudaErrorMemoryAllocation: out of memory")
+    assert caught.value.everywhere
+    array = communicator.alloc(5, place="device")
+    communicator.allreduce(array)
+    assert not array.get().any()
+
+
+def test_cupys_pool_gives_back_what_is_free_before_memory_is_short(communicator, last, cp, monkeypatch):
+    pool, malloc, freed = cp.get_default_memory_pool(), cp.cuda.runtime.malloc, []
+    monkeypatch.setattr(type(pool), "free_all_blocks", lambda self: freed.append(self), raising=False)
+    monkeypatch.setattr(cp.cuda.runtime, "malloc", lambda n: malloc(n) if freed else out_of_memory())
+    assert not communicator.alloc(77, place="device").get().any()
+    assert len(freed) == 1
+
+
+def refused(*arguments):
+    raise RuntimeError("cudaErrorInvalidResourceHandle: invalid resource handle")
+
+
+@pytest.mark.parametrize(("name", "why"), [
+    ("ipcGetMemHandle", "cannot share"), ("ipcOpenMemHandle", "cannot open the device memory of the node's rank 0"),
+    ("opens something else", "finds other values in shared device memory")])
+def test_without_ipc_all_ranks_send_messages_and_say_why(communicator, last, cp, monkeypatch, name, why):
+    if communicator.topology.n_nodes > 1:
+        pytest.skip("one node will do")
+    runtime = cp.cuda.runtime
+    if last and why.startswith("finds"):
+        monkeypatch.setattr(runtime, "ipcOpenMemHandle", lambda handle: runtime.malloc(2 << 20))
+        monkeypatch.setattr(runtime, "ipcCloseMemHandle", lambda address: None)
+    elif last:
+        monkeypatch.setattr(runtime, name, refused)
+    fresh = Communicator.world(deadline=60)
+    said = communicator.allgather_objects(fresh.describe_device())
+    monkeypatch.undo()
+    assert len(set(said)) == 1
+    assert "within a node by messages (" in said[0]
+    assert f"rank {communicator.n_ranks - 1} {why}" in said[0]
+    assert "\n" not in said[0]
+    array = fresh.alloc(1000, place="device")
+    array += fresh.rank + 1
+    fresh.allreduce(array)
+    assert (array.get() == sum(range(fresh.n_ranks + 1))).all()
+
+
 @pytest.mark.parametrize(("communicator", "call", "text"), [
     ("ipc", lambda c, x: c.ireduce(x, algorithm="mpi"), "cannot be the MPI library's own"),
     ("ipc", lambda c, x: c.reduce(x, algorithm="Q"), "no algorithm is called 'Q'"),

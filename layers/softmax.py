@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from layers.blob import Blob
 from layers.errors import LayerError
+from layers.kernels.specs import LossSpec
 from layers.labels import BATCH_SIZE, VALID, check_axis, check_label_count, normalizer
 from layers.layer import Layer, layer_types
 from layers.loss import LossLayer
@@ -71,8 +72,8 @@ class SoftmaxWithLoss(LossLayer):
         self._rows = Rows(bottom[0], self._axis)
         outer, inner = bottom[0].count(0, self._axis), bottom[0].count(self._axis + 1)
         divisor = None if self._mode == VALID else normalizer(self._mode, outer, inner, 0)
-        self._plan = self.context.kernels.softmax_loss(self._rows.n_rows, self._rows.n_columns, self._ignored, divisor,
-                                                       self.context.dtype)
+        self._plan = self.context.kernels.softmax_loss(LossSpec(
+            self._rows.n_rows, self._rows.n_columns, self._ignored, divisor, self.context.dtype))
         probabilities = top[1] if len(top) > 1 else self._probabilities
         probabilities.reshape(bottom[0].shape)
         self._output = probabilities

@@ -5,24 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from layers.kernels.softmax import softmax_rows
+from layers.kernels.specs import LossSpec
 from layers.labels import read_labels
 
 FLOAT32_MIN = np.finfo(np.float32).tiny  # Caffe's FLT_MIN: a saturated wrong answer costs 87.33655
 
 
 class SoftmaxLoss:
-    """Mean of -log of the softmax of each row's label, over rows that count.
+    """A plan for one case."""
 
-    Args:
-        n_rows, n_classes: of the scores.
-        ignored: a label whose rows do not count; None is none.
-        divisor: what the sum is divided by; None: by the rows that count, at least 1.
-        dtype: of scores, probabilities and gradients.
-    """
-
-    def __init__(self, n_rows: int, n_classes: int, ignored: int | None, divisor: float | None,
-                 dtype: np.dtype | type = np.float32) -> None:
-        self._n_classes, self._ignored, self._fixed = n_classes, ignored, divisor
+    def __init__(self, spec: LossSpec) -> None:
+        self._spec = spec
 
     def forward(self, x: np.ndarray, labels: np.ndarray, prob: np.ndarray, loss: np.ndarray) -> None:
         """Write the probabilities (rows, classes) and the loss (1,) of scores x and labels (rows,).
@@ -30,8 +23,9 @@ class SoftmaxLoss:
         Raises LayerError for a label that is no class.
         """
         softmax_rows(x, prob)
-        self._labels, self._counts = read_labels(labels, self._n_classes, self._ignored)
-        self._divisor = max(int(self._counts.sum()), 1) if self._fixed is None else self._fixed
+        self._labels, self._counts = read_labels(labels, self._spec.n_classes, self._spec.ignored)
+        fixed = self._spec.divisor
+        self._divisor = max(int(self._counts.sum()), 1) if fixed is None else fixed
         right = np.maximum(prob[np.arange(len(self._labels)), self._labels], FLOAT32_MIN)
         loss[...] = -np.log(right, dtype=prob.dtype)[self._counts].sum(dtype=np.float64) / self._divisor
 

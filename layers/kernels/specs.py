@@ -143,6 +143,24 @@ class LrnSpec:
     dtype: np.dtype = field(default_factory=lambda: np.dtype(np.float32))
 
 
+@dataclass(frozen=True)
+class LossSpec:
+    """The logistic loss of softmax: the mean of -log of the softmax of each row's label, over rows that count.
+
+    Attributes:
+        n_rows, n_classes: of the scores.
+        ignored: a label whose rows do not count; None is none.
+        divisor: what the sum is divided by; None: by the rows that count, at least 1.
+        dtype: of scores, probabilities and gradients.
+    """
+
+    n_rows: int
+    n_classes: int
+    ignored: int | None = None
+    divisor: float | None = None
+    dtype: np.dtype = field(default_factory=lambda: np.dtype(np.float32))
+
+
 def storage_strides(shape: Ints) -> Ints:
     """Element strides, in logical order, of a blob stored channels-last."""
     n_channels, spatial = shape[1], shape[2:]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
+from layers.kernels.specs import ConvSpec, LossSpec, LrnSpec, PoolSpec
 from layers.random import Stream
 
 __all__ = ["CHECK_EVERY", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "batch_norm", "clip_factor", "configure",
@@ -156,12 +156,11 @@ def uniform(shape: tuple[int, ...], channels_last: bool, draws: Any, dtype: np.d
     return Uniform(shape, channels_last, draws, dtype)
 
 
-def softmax_loss(n_rows: int, n_classes: int, ignored: int | None, divisor: float | None,
-                 dtype: np.dtype | type = np.float32) -> Any:
+def softmax_loss(spec: LossSpec) -> Any:
     """A plan of the logistic loss: forward(x, labels, prob, loss), backward(prob, labels, weight, gx), check()."""
     from layers.kernels.cuda.softmax_loss_plan import SoftmaxLoss
 
-    return SoftmaxLoss(n_rows, n_classes, ignored, divisor, dtype)
+    return SoftmaxLoss(spec)
 
 
 def to_host(array: Any) -> np.ndarray:

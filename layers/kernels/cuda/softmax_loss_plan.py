@@ -10,28 +10,19 @@ from layers import device
 from layers.errors import LayerError
 from layers.kernels.cuda.launch import THREADS, blocks_for, kernel, wide
 from layers.kernels.cuda.softmax import rows_grid
+from layers.kernels.specs import LossSpec
 
 
 class SoftmaxLoss:
-    """Mean of -log of the softmax of each row's label, over rows that count.
+    """A plan for one case. A label that is no class makes the loss no number; ``check`` says which label it was."""
 
-    A label that is no class makes the loss no number; ``check`` says which label it was.
-
-    Args:
-        n_rows, n_classes: of the scores.
-        ignored: a label whose rows do not count; None is none.
-        divisor: what the sum is divided by; None: by the rows that count, at least 1.
-        dtype: of scores, probabilities and gradients.
-    """
-
-    def __init__(self, n_rows: int, n_classes: int, ignored: int | None, divisor: float | None,
-                 dtype: np.dtype | type = np.float32) -> None:
-        cupy, real = device.load(), wide(dtype)
-        self._n_classes, self._fixed = n_classes, real.type(divisor or 0)
-        self._ignores = (np.int32(ignored is not None), np.int32(ignored or 0))
-        self._counts_of = (np.int64(n_rows), np.int32(n_classes))
-        self._losses, self._divisor = cupy.zeros(n_rows, real), cupy.ones(1, real)
-        self._counts, self._wrong = cupy.zeros(n_rows, np.int32), cupy.zeros(1, np.int32)
+    def __init__(self, spec: LossSpec) -> None:
+        cupy, real = device.load(), wide(spec.dtype)
+        self._n_classes, self._fixed = spec.n_classes, real.type(spec.divisor or 0)
+        self._ignores = (np.int32(spec.ignored is not None), np.int32(spec.ignored or 0))
+        self._counts_of = (np.int64(spec.n_rows), np.int32(spec.n_classes))
+        self._losses, self._divisor = cupy.zeros(spec.n_rows, real), cupy.ones(1, real)
+        self._counts, self._wrong = cupy.zeros(spec.n_rows, np.int32), cupy.zeros(1, np.int32)
 
     def forward(self, x: Any, labels: Any, prob: Any, loss: Any) -> None:
         """Write the probabilities (rows, classes) and the loss (1,) of scores x and labels (rows,)."""

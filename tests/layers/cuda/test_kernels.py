@@ -11,7 +11,7 @@ from layers.errors import LayerError
 from layers.kernels import cuda
 from layers.kernels.cuda.elementwise import add_scaled, convert
 from layers.kernels.cuda.reductions import check_finite, sum_of_squares
-from layers.kernels.specs import LrnSpec, PoolSpec
+from layers.kernels.specs import LossSpec, LrnSpec, PoolSpec
 from tests.layers.cuda.rig import DTYPES, close, double, every_dtype, numbers, shifted, stored, wide
 from tests.reference import kernels as reference
 
@@ -122,7 +122,7 @@ def test_softmax(cp: Any, shape: tuple, dtype: np.dtype) -> None:
 @pytest.mark.parametrize("shape", [(11, 5), (3, 2100)])
 def test_softmax_loss(cp: Any, shape: tuple, ignored: int | None, divisor: float | None, dtype: np.dtype) -> None:
     x, labels = numbers(shape, dtype, 0, -4, 4), np.arange(shape[0]) % 4
-    plan = cuda.softmax_loss(*shape, ignored, divisor, dtype)
+    plan = cuda.softmax_loss(LossSpec(*shape, ignored, divisor, dtype))
     prob, loss, gx = cp.empty(shape, dtype), cp.empty(1, wide(dtype)), cp.empty(shape, dtype)
     on_labels = cp.asarray(labels.astype(np.float32))
     plan.forward(cp.asarray(x), on_labels, prob, loss)
@@ -140,7 +140,7 @@ def test_softmax_loss(cp: Any, shape: tuple, ignored: int | None, divisor: float
 
 @pytest.mark.parametrize(("label", "said"), [(5, "label 5 is not one of the 5 classes"), (-1, "below 0")])
 def test_a_wrong_label_makes_the_loss_no_number_and_is_named(cp: Any, label: int, said: str) -> None:
-    plan = cuda.softmax_loss(3, 5, None, None)
+    plan = cuda.softmax_loss(LossSpec(3, 5))
     x, loss = cp.zeros((3, 5), np.float32), cp.empty(1, np.float32)
     plan.forward(x, cp.asarray(np.array([0, label, 4], np.float32)), cp.empty_like(x), loss)
     assert np.isnan(float(loss[0]))

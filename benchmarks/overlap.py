@@ -53,6 +53,7 @@ class Clock:
             node.layer.forward = self._timed(node.layer.forward, self.forward, index)
             node.layer.forward_absorbed = self._timed(node.layer.forward_absorbed, self.forward, index)
             node.layer.backward = self._timed(node.layer.backward, self.backward, index)
+            node.layer.backward_absorbed = self._timed(node.layer.backward_absorbed, self.backward, index)
 
     def clear(self) -> None:
         """Forget what was counted."""
@@ -72,7 +73,7 @@ def sleep_instead(net: Net, seconds: float) -> None:
     """Let every layer take its part of the seconds by sleeping."""
     work = [line.n_multiply_adds for line in summarize(net)]
     for node, share in zip(net.nodes, (n / sum(work) for n in work)):
-        node.follower = None
+        node.n_behind = node.n_ahead = 0
         node.layer.forward = lambda bottom, top, nap=seconds * share / 3: time.sleep(nap)
         node.layer.backward = lambda top, propagate_down, bottom, nap=seconds * share * 2 / 3: time.sleep(nap)
 

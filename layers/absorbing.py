@@ -15,8 +15,11 @@ class TakesRelu(Layer):
 
     def absorb(self, follower: Layer) -> bool:
         """ReLU is computed in the same pass."""
-        self._slope = getattr(follower, "relu_slope", None)
-        return self._slope is not None
+        slope = getattr(follower, "relu_slope", None)
+        if slope is None or self._slope is not None:
+            return False
+        self._slope = slope
+        return True
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Without the follower."""

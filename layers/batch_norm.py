@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from layers.blob import Blob
 from layers.errors import LayerError
+from layers.kernels.norms import NOBODY, NOTHING, Behind, Learned, NormSpec
 from layers.layer import TEST, Layer, layer_types
 from layers.rows import Rows
+from layers.scale import Affine
 
 
 @layer_types.register("BatchNorm")
@@ -20,11 +23,18 @@ class BatchNorm(Layer):
     are divided by. All three decay by moving_average_fraction at each forward and never learn by gradients.
     use_global_stats overrides the phase. Behaviour: Caffe 1.0.
 
+    A Scale or Bias of one number a channel behind it, and a ReLU, are computed in the same passes, forward and
+    backward: of all activations backward then needs the bottom alone.
+
     Raises:
         LayerError: a learning rate given for the statistics, or a bottom of other channels than at first.
     """
 
     recordable = True
+    absorbs_backward = True
+    keeps_bottom = True
+    _affine: Affine | None = None
+    _slope: float | None = None
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Declare the statistics, which no learning rate touches."""
@@ -39,6 +49,19 @@ class BatchNorm(Layer):
             elif self.param.param[i].lr_mult != 0:
                 raise LayerError(f"statistics do not learn: param {i} must have lr_mult 0")
 
+    def absorb(self, follower: Layer) -> bool:
+        """A Scale or Bias of one number a channel, then a ReLU."""
+        slope = getattr(follower, "relu_slope", None)
+        if self._slope is not None:
+            return False
+        if slope is not None:
+            self._slope = slope
+            return True
+        if self._affine is None and isinstance(follower, Affine) and follower.learns_per_channel:
+            self._affine = follower
+            return True
+        return False
+
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Top as the bottom."""
         x = bottom[0]
@@ -46,32 +69,59 @@ class BatchNorm(Layer):
             raise LayerError(f"has statistics of {self._n_channels} channels, the bottom is {x.shape}")
         if top[0] is not x:
             top[0].reshape(x.shape)
+        p, shape = self.param.batch_norm_param, x.shape if x.ndim > 1 else (*x.shape, 1)
         self._rows = Rows(x, 1) if x.ndim > 1 else None
-        shape = (x.n_elems // max(self._n_channels, 1), self._n_channels)
-        self._kept = self.context.xp.empty(shape, x.dtype) if top[0] is x else None
-        p = self.param.batch_norm_param
-        self._plan = self.context.kernels.batch_norm(*shape, p.eps, p.moving_average_fraction, self.context.dtype)
+        spec = NormSpec(shape, p.eps, p.moving_average_fraction, self.context.dtype)
+        keeps = top[0] is x and not self.forward_only
+        self._kept = self.context.xp.empty((spec.n_rows, spec.n_channels), x.dtype) if keeps else None
+        self._plan = self.context.kernels.batch_norm(spec)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Normalise; in training bring the statistics up to date."""
-        x = self._data(bottom[0])
-        y, sums = self._data(top[0]), [blob.data_flat for blob in self.blobs]
-        if self._uses_sums:
-            self._plan.forward_fixed(x, y, *sums, self._kept)
-        else:
-            self._plan.forward_train(x, y, *sums, self._kept)
-        if self._rows is not None:
-            self._rows.put_data(y, top[0])
+        self._forward(bottom[0], top[0], NOTHING)
+
+    def forward_absorbed(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """With what is behind."""
+        self._forward(bottom[0], top[0], self._behind())
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """gx = (gy - mean(gy) - y mean(gy y)) / sqrt(variance + eps); with fixed statistics gy / sqrt alone."""
-        if not propagate_down[0]:
+        if propagate_down[0]:
+            self._backward(top[0], bottom[0], NOTHING)
+
+    def backward_absorbed(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """With the gradients of what is behind."""
+        learned = NOBODY if self._affine is None else self._affine.claim()
+        self._backward(top[0], bottom[0], self._behind(), learned, propagate_down[0])
+
+    def part(self) -> None:
+        """Write the input that the layer behind would have kept."""
+        kept = None if self._affine is None else self._affine.kept
+        if kept is None:
             return
-        gy, gx = self._diff(top[0]), self._diff(bottom[0])
-        x = self._data(bottom[0]) if self._kept is None else self._kept
-        self._plan.backward(x, gy, gx)
+        xn = self._data(kept)
+        self._plan.normalized(self._data(self._bottom) if self._kept is None else self._kept, xn)
         if self._rows is not None:
-            self._rows.put_diff(gx, bottom[0])
+            self._rows.put_data(xn, kept)
+
+    def _behind(self) -> Behind:
+        return replace(NOTHING if self._affine is None else self._affine.behind(), slope=self._slope)
+
+    def _forward(self, bottom: Blob, top: Blob, behind: Behind) -> None:
+        x, self._bottom = self._data(bottom), bottom
+        y, sums = self._data(top), [blob.data_flat for blob in self.blobs]
+        forward = self._plan.forward_fixed if self._uses_sums else self._plan.forward_train
+        forward(x, y, sums, behind, self._kept)
+        if self._rows is not None:
+            self._rows.put_data(y, top)
+
+    def _backward(self, top: Blob, bottom: Blob, behind: Behind, learned: Learned = NOBODY,
+                  wanted: bool = True) -> None:
+        x = self._data(bottom) if self._kept is None else self._kept
+        gx = self._diff(bottom) if wanted else None
+        self._plan.backward(x, self._diff(top), gx, behind, learned)
+        if self._rows is not None and gx is not None:
+            self._rows.put_diff(gx, bottom)
 
     def _data(self, blob: Blob) -> np.ndarray:
         return blob.data_flat.reshape(-1, 1) if self._rows is None else self._rows.data(blob)

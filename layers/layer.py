@@ -81,6 +81,9 @@ class Layer:
     shares_data: bool = False  # tops' data may live in bottom 0's memory
     shares_diff: bool = False  # tops' diffs may live in bottom 0's memory
     recordable: ClassVar[bool] = False  # every pass queues the same work, and the host decides nothing by values
+    absorbs_backward: ClassVar[bool] = False  # absorbed followers' backward runs inside this layer's too
+    keeps_bottom: ClassVar[bool] = False  # backward needs the bottom's data, so that in place it keeps a copy
+    forward_only: bool = False  # set by who never runs backward: nothing need be kept for it
     exact_bottoms: ClassVar[tuple[int, ...]] = ()  # bottoms of whole numbers: float32 in half precision too
     host_only: ClassVar[bool] = False  # beside a net on a device it runs on the host (user code, files, rare layers)
 
@@ -110,12 +113,19 @@ class Layer:
         return True
 
     def absorb(self, follower: Layer) -> bool:
-        """Offer to compute an in-place follower (ReLU) inside ``forward_absorbed``. True if this layer can."""
+        """Offer to compute the in-place layer behind this one and all absorbed so far inside ``forward_absorbed``."""
         return False
 
     def forward_absorbed(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Forward of this layer and the absorbed follower in one."""
+        """Forward of this layer and the absorbed followers in one."""
         raise NotImplementedError
+
+    def backward_absorbed(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Backward of the absorbed followers and of this layer in one, where ``absorbs_backward`` holds."""
+        raise NotImplementedError
+
+    def part(self) -> None:
+        """Give followers that ``absorbs_backward`` took in what their own backward needs of the last forward."""
 
     # -- for all -------------------------------------------------------------------------------------------
     def add_blob(self, shape: Sequence[int], filler: Any) -> Blob:

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from layers.blob import Blob
+from layers.absorbing import TakesRelu
+from layers.blob import Blob, claim_together
 from layers.broadcast import covered_shape, spread_shape, summed_axes
 from layers.errors import LayerError
-from layers.layer import Layer, layer_types
+from layers.kernels.norms import Behind, Learned
+from layers.layer import layer_types
 from layers.rows import Rows
 
 
-class _Affine(Layer):
+class Affine(TakesRelu):
     """y = x · scale + bias; each of the two learned, given as a second bottom, or absent. In place or not."""
 
     recordable = True
@@ -21,7 +23,6 @@ class _Affine(Layer):
     _axis: int  # set by setup: the first axis that scale and bias cover
     _scale: Blob | None = None
     _bias: Blob | None = None
-    _slope: float | None = None
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Top as the bottom. Raises LayerError where scale or bias does not fit."""
@@ -34,10 +35,10 @@ class _Affine(Layer):
         self._summed = summed_axes(self._spread, x.shape)
         if top[0] is not x:
             top[0].reshape(x.shape)
-        keeps = top[0] is x and self._scale is not None
+        keeps = top[0] is x and self._scale is not None and not self.forward_only
         self._kept = self.context.blob(x.shape, x.channels_last) if keeps else None
-        per_channel = x.ndim > 1 and self._spread == (1, x.shape[1], *(1,) * (x.ndim - 2))
-        self._rows = Rows(x, 1) if per_channel and Rows(x, 1).is_view else None
+        self._per_channel = x.ndim > 1 and self._spread == (1, x.shape[1], *(1,) * (x.ndim - 2))
+        self._rows = Rows(x, 1) if self._per_channel and Rows(x, 1).is_view else None
         ones = self.context.xp.ones(factor.n_elems, factor.dtype)
         self._ones, self._zeros = ones, 0 * ones
 
@@ -45,20 +46,30 @@ class _Affine(Layer):
         """Set ``_scale`` and ``_bias``."""
         raise NotImplementedError
 
-    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Write the top."""
-        self._run(bottom, top, None)
+    @property
+    def learns_per_channel(self) -> bool:
+        """Whether this is one learned scale, one bias or both a channel: what a layer ahead can compute with."""
+        return self._per_channel and all(blob is None or blob in self.blobs for blob in (self._scale, self._bias))
 
-    def forward_absorbed(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """With the follower's ReLU."""
-        self._run(bottom, top, self._slope)
+    def behind(self) -> Behind:
+        """The numbers, for a layer ahead that computes with them."""
+        scale, bias = (None if blob is None else blob.data_flat for blob in (self._scale, self._bias))
+        return Behind(scale, bias)
 
-    def absorb(self, follower: Layer) -> bool:
-        """ReLU is computed in the same pass."""
-        self._slope = getattr(follower, "relu_slope", None)
-        return self._slope is not None
+    def claim(self) -> Learned:
+        """Where that layer leaves their gradients."""
+        wanted = [blob for blob, w in zip(self.blobs, self.param_propagate_down) if w]
+        diffs, overwrite = claim_together(wanted)
+        found = {id(blob): diff for blob, diff in zip(wanted, diffs)}
+        return Learned(found.get(id(self._scale)), found.get(id(self._bias)), overwrite)
 
-    def _run(self, bottom: Sequence[Blob], top: Sequence[Blob], slope: float | None) -> None:
+    @property
+    def kept(self) -> Blob | None:
+        """Where the input is kept for backward in place; a layer ahead that computed this one's top fills it."""
+        return self._kept
+
+    def run(self, bottom: Sequence[Blob], top: Sequence[Blob], slope: float | None) -> None:
+        """Write the top, with ReLU of that slope where one is given."""
         x, y = bottom[0], top[0]
         self._bind(bottom)
         if self._rows is not None:
@@ -117,7 +128,7 @@ class _Affine(Layer):
 
 
 @layer_types.register("Scale")
-class Scale(_Affine):
+class Scale(Affine):
     """y = x · scale (+ bias): the scale is learned (1 unless filled) or the second bottom; it covers ``num_axes`` axes
 
     from ``axis`` on. bias_term adds a learned bias of the same shape (Caffe 1.0).
@@ -141,7 +152,7 @@ class Scale(_Affine):
 
 
 @layer_types.register("Bias")
-class Bias(_Affine):
+class Bias(Affine):
     """y = x + bias: learned, or the second bottom; it covers ``num_axes`` axes from ``axis`` on (Caffe 1.0)."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from layers.blob import Blob
 from scaffe.arena import Lifetime, aligned, place
+from scaffe.joining import join_layers
 from scaffe.layer_memory import kept_bytes
 from scaffe.net import Net, Node
 
@@ -43,6 +44,7 @@ def reuse_activations(net: Net, backward: bool) -> int:
     Returns:
         the arena's length in bytes.
     """
+    join_layers(net, backward)
     data, diffs = data_parts(net, backward), diff_parts(net) if backward else []
     lifetimes = [part.lifetime for part in (*data, *diffs)]
     offsets, n_bytes = place(lifetimes)
@@ -59,7 +61,7 @@ def reuse_activations(net: Net, backward: bool) -> int:
 
 
 def arena_bytes(net: Net, backward: bool) -> int:
-    """What ``reuse_activations`` takes."""
+    """What ``reuse_activations`` takes, of a net as ``join_layers`` makes it."""
     found = [*data_parts(net, backward), *(diff_parts(net) if backward else ())]
     return place([part.lifetime for part in found])[1]
 
@@ -68,7 +70,7 @@ def training_bytes(net: Net, n_histories: int) -> int:
     """Bytes that training takes on a device, beside plans' scratch, which the device's libraries choose.
 
     Parameters, gradients, histories; activations in their arena, and what layers keep beside them; batches, and two
-    more of them on their way.
+    more of them on their way. The net is one as ``join_layers`` makes it.
     """
     params = net.params.n_elems * net.params.dtype.itemsize * (2 + n_histories)
     own = sum(aligned(blob.n_elems * blob.dtype.itemsize) for blob in _kept(net).values())
@@ -78,10 +80,10 @@ def training_bytes(net: Net, n_histories: int) -> int:
 
 def data_parts(net: Net, backward: bool) -> list[Part]:
     """The data that an arena may hold: read by backward too, as far as layers run it."""
-    owner, kept, n = _owners(net, "shares_data"), _kept(net), len(net.nodes)
+    owner, kept = _owners(net, "shares_data"), _kept(net)
     parts: dict[int, Part] = {}
     for index, node in enumerate(net.nodes):
-        steps = [index, 2 * n - 1 - index] if backward and node.needs_backward else [index]
+        steps = _forward_steps(net, index) + (_backward_steps(net, index) if backward and node.needs_backward else [])
         for blob in (*node.bottoms, *node.tops):
             root = owner[id(blob)]
             parts.setdefault(id(root), Part(root)).steps.extend(steps)
@@ -91,15 +93,28 @@ def data_parts(net: Net, backward: bool) -> list[Part]:
 
 def diff_parts(net: Net) -> list[Part]:
     """The diffs that an arena may hold: those that some layer's backward writes. Others stay zero where they are."""
-    owner, kept, n = _owners(net, "shares_diff"), _kept(net), len(net.nodes)
+    owner, kept = _owners(net, "shares_diff"), _kept(net)
     parts: dict[int, Part] = {}
     for index, node in enumerate(net.nodes):
         if node.needs_backward:
             for blob in (*node.bottoms, *node.tops):
                 root = owner[id(blob)]
-                parts.setdefault(id(root), Part(root)).steps.append(2 * n - 1 - index)
+                parts.setdefault(id(root), Part(root)).steps.extend(_backward_steps(net, index))
     written = {id(owner[id(blob)]) for blob in _written(net.nodes)}
     return [part for key, part in parts.items() if key in written - kept.keys() and part.blob.n_elems]
+
+
+def _forward_steps(net: Net, index: int) -> list[int]:
+    """Its own, and that of the layer whose pass computes it."""
+    return [index, index - net.nodes[index].n_ahead]
+
+
+def _backward_steps(net: Net, index: int) -> list[int]:
+    """Its own, and that of the last layer behind the one whose pass computes it, where backward of all runs then."""
+    n, first = len(net.nodes), index - net.nodes[index].n_ahead
+    leader = net.nodes[first]
+    last = first + leader.n_behind if leader.layer.absorbs_backward else index
+    return [2 * n - 1 - index, 2 * n - 1 - last]
 
 
 def _written(nodes: Iterable[Node]) -> list[Blob]:

@@ -12,6 +12,7 @@ from layers.layer import Context, Layer, layer_types
 from scaffe import graph
 from scaffe.errors import UserError
 from scaffe.flat_params import FlatParams, Param
+from scaffe.joining import find_followers
 from scaffe.net import Net, Node
 from scaffe.pycaffe.alias import install_as_caffe
 
@@ -35,7 +36,7 @@ def build_net(message: Any, context: Context, trained: Net | None = None) -> Net
     nodes = [_make_node(param, context, blobs, exact) for param in message.layer]
     params = _find_params(nodes)
     _plan_backward(nodes, params, message.force_backward)
-    _find_followers(nodes)
+    find_followers(nodes)
     flat = FlatParams([] if trained else params, context.param_dtype, context.kernels.zeros)
     net = Net(message.name, context, nodes, blobs, flat)
     if trained:
@@ -176,12 +177,3 @@ def _plan_backward(nodes: list[Node], params: list[Param], force: bool) -> None:
             allows_force=tuple(node.layer.allow_force_backward(i) for i in range(len(node.bottoms)))))
     for node, plan in zip(nodes, graph.plan_backward(specs, force)):
         node.needs_backward, node.propagate_down = plan.needs_backward, list(plan.propagate_down)
-
-
-def _find_followers(nodes: list[Node]) -> None:
-    """Pair a layer with the in-place layer right behind it where it offers to compute both in one pass."""
-    for index, (node, behind) in enumerate(zip(nodes, nodes[1:])):
-        alone = len(node.tops) == len(behind.tops) == len(behind.bottoms) == 1 and not any(node.loss_weights)
-        if alone and behind.tops[0] is behind.bottoms[0] is node.tops[0] and node.layer.absorb(behind.layer):
-            node.follower = index + 1
-

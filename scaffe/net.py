@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +29,9 @@ class Node:
         propagate_down: per bottom, whether backward computes its gradient.
         loss_weights: per top.
         needs_backward: whether backward visits the layer.
-        follower: index of the in-place layer (ReLU) that this one can compute in the same pass.
+        n_behind: how many in-place layers right behind (Scale, ReLU) this one computes in the same pass.
+        n_ahead: how many places ahead the layer lies that computes this one in its pass; 0 where none does.
+        together: whether the last forward computed those behind too, and backward shall.
         loss_scale: factor on the loss weights in backward (half precision).
         shared: indices of the layer's blobs that another layer owns (Caffe's ``param { name }``).
     """
@@ -43,7 +46,9 @@ class Node:
     propagate_down: list[bool] = field(default_factory=list)
     loss_weights: list[float] = field(default_factory=list)
     needs_backward: bool = False
-    follower: int | None = None
+    n_behind: int = 0
+    n_ahead: int = 0
+    together: bool = False
     loss_scale: float = 1.0
     shared: set[int] = field(default_factory=set)
     seen_shapes: tuple[Shape, ...] | None = None
@@ -83,6 +88,7 @@ class Net:
         blobs: name → blob, in order of appearance.
         params: the flat buffers of all learnable parameters.
         before_forward, after_forward, before_backward, after_backward: hooks called with the layer's index.
+        apart: every layer runs by itself, since somebody looks at blobs between them.
         data_seconds: time spent so far in layers that bring data in.
     """
 
@@ -93,7 +99,7 @@ class Net:
         self.after_forward: list[Hook] = []
         self.before_backward: list[Hook] = []
         self.after_backward: list[Hook] = []
-        self.data_seconds = 0.0
+        self.apart, self.data_seconds = False, 0.0
         self.input_names = [t for n in nodes if n.param.type == "Input" for t in n.top_names]
         self.output_names = sorted(_unused(nodes))
 
@@ -104,57 +110,72 @@ class Net:
         Returns their loss: a float, or on a device a number that ``float`` waits for.
         """
         last = len(self.nodes) - 1 if end is None else end
-        loss, absorbed = 0.0, -1
-        for index in range(start, last + 1):
-            node = self.nodes[index]
-            for hook in self.before_forward:
-                hook(index)
-            try:
-                node.reshape()
-                if index != absorbed:
-                    absorbed = self._forward_one(node, last)
-            except LayerError as error:
-                raise UserError(f"layer {node.name!r} ({node.param.type}): {error}") from error
-            if any(node.loss_weights):
-                loss += node.loss()
-            for hook in self.after_forward:
-                hook(index)
+        loss, index = 0.0, start
+        while index <= last:
+            group = self._group(index, last)
+            ahead = [i for i in group if i == index or self.nodes[i].layer.blobs]  # the pass reads their parameters
+            for i in ahead:
+                _call(self.before_forward, i)
+            self._forward_group([self.nodes[i] for i in group])
+            for i in group:
+                if i not in ahead:
+                    _call(self.before_forward, i)
+                if any(self.nodes[i].loss_weights):
+                    loss += self.nodes[i].loss()
+                _call(self.after_forward, i)
+            index = group.stop
         return self.context.kernels.scalar(loss)
 
     def check_values(self) -> None:
         """Raise UserError for a mistake in values that a layer on a device could not see at once, as a wrong label."""
         for node in self.nodes:
-            try:
+            with _named(node):
                 node.layer.check_values()
-            except LayerError as error:
-                raise UserError(f"layer {node.name!r} ({node.param.type}): {error}") from error
 
-    def _forward_one(self, node: Node, last: int) -> int:
-        """Forward one layer, with its follower where nobody looks in between. Returns the follower run, or -1."""
+    def _group(self, index: int, last: int) -> range:
+        """The layers that the pass of layer ``index`` computes: those behind it too where nobody looks in between."""
+        stop = index + 1 + self.nodes[index].n_behind
+        return range(index, index + 1 if self.apart or self.after_forward or stop > last + 1 else stop)
+
+    def _forward_group(self, nodes: list[Node]) -> None:
+        """Forward a layer, and those behind it if there are some, in one pass."""
+        node, layer = nodes[0], nodes[0].layer
+        for each in nodes:
+            with _named(each):
+                each.reshape()
+        node.together = len(nodes) > 1 and layer.absorbs_backward
+        started = time.perf_counter()
+        with _named(node):
+            (layer.forward_absorbed if len(nodes) > 1 else layer.forward)(node.bottoms, node.tops)
         if node.is_source:
-            started = time.perf_counter()
-            node.layer.forward(node.bottoms, node.tops)
             self.data_seconds += time.perf_counter() - started
-        elif node.follower is not None and node.follower <= last and not self.after_forward:
-            self.nodes[node.follower].reshape()
-            node.layer.forward_absorbed(node.bottoms, node.tops)
-            return node.follower
-        else:
-            node.layer.forward(node.bottoms, node.tops)
-        return -1
 
     def backward(self, start: int | None = None, end: int = 0) -> None:
         """Run backward from layer start (None is the last) down to end, inclusive."""
         first = len(self.nodes) - 1 if start is None else start
+        done = range(0)
         for index in range(first, end - 1, -1):
-            node = self.nodes[index]
-            for hook in self.before_backward:
-                hook(index)
-            if node.needs_backward:
-                node.layer.backward(node.tops, node.propagate_down, node.bottoms)
+            _call(self.before_backward, index)
+            if index not in done:
+                done = self._backward_group(index, end)
             self.params.settle(index)
-            for hook in self.after_backward:
-                hook(index)
+            _call(self.after_backward, index)
+
+    def _backward_group(self, index: int, end: int) -> range:
+        """Backward a layer, with those ahead of it whose pass computed it. Returns the layers that this did."""
+        node, leader = self.nodes[index], self.nodes[index - self.nodes[index].n_ahead]
+        group = range(index - node.n_ahead, index + 1)
+        if leader.together and node.n_ahead == leader.n_behind and group.start >= end and all(
+                self.nodes[i].needs_backward for i in group[1:]):
+            wanted = leader.propagate_down if leader.needs_backward else [False]
+            leader.layer.backward_absorbed(leader.tops, wanted, leader.bottoms)
+            return group
+        if leader.together:
+            leader.layer.part()
+            leader.together = False
+        if node.needs_backward:
+            node.layer.backward(node.tops, node.propagate_down, node.bottoms)
+        return range(index, index + 1)
 
     def forward_backward(self) -> Any:
         """One forward and one backward over the whole net. Returns the loss."""
@@ -210,6 +231,20 @@ class Net:
             close = getattr(node.layer, "close", None)
             if close:
                 close()
+
+
+def _call(hooks: list[Hook], index: int) -> None:
+    for hook in hooks:
+        hook(index)
+
+
+@contextmanager
+def _named(node: Node) -> Iterator[None]:
+    """Errors of a layer name it."""
+    try:
+        yield
+    except LayerError as error:
+        raise UserError(f"layer {node.name!r} ({node.param.type}): {error}") from error
 
 
 def _unused(nodes: list[Node]) -> set[str]:

@@ -35,7 +35,8 @@ class Recorded:
 
     def __init__(self, net: Net, seams: Collection[int], several_passes: bool = False) -> None:
         self._net, self._several = net, several_passes
-        self._runs = stretches([can_record(node.layer) for node in net.nodes], seams)
+        heads = {index - net.nodes[index].n_ahead for index in seams}  # no cut within what one pass computes
+        self._runs = stretches([can_record(node.layer) for node in net.nodes], heads)
         self._start()
 
     def _start(self) -> None:

@@ -4,58 +4,77 @@ from __future__ import annotations
 
 import numpy as np
 
-from layers.kernels.channels import moments, normalize, normalize_back
+from layers.kernels.channels import moments
+from layers.kernels.normalize import Transform
+from layers.kernels.norms import NOBODY, NOTHING, Behind, Learned, NormSpec
+
+Sums = tuple[np.ndarray, np.ndarray, np.ndarray]  # of means (C,), of corrected variances (C,), and their factor (1,)
 
 
 class BatchNorm:
-    """y = (x - mean) / sqrt(variance + eps) per channel.
+    """xn = (x - mean) / sqrt(variance + eps) per channel, and y = relu(xn · scale + bias) as far as that is behind it.
 
     Args:
-        n_rows, n_channels: of x.
-        eps: see above.
-        fraction: what is left of the running sums at each step.
-        dtype: of x and y.
+        spec: the geometry.
     """
 
-    def __init__(self, n_rows: int, n_channels: int, eps: float, fraction: float,
-                 dtype: np.dtype | type = np.float32) -> None:
-        self._eps, self._fraction, self._dtype = eps, fraction, np.dtype(dtype)
-        self._correction = n_rows / (n_rows - 1) if n_rows > 1 else 1.0
+    def __init__(self, spec: NormSpec) -> None:
+        self.spec = spec
+        self._mean, self._inverse = np.zeros(spec.n_channels, spec.dtype), np.ones(spec.n_channels, spec.dtype)
         self._fixed = False
 
-    def forward_train(self, x: np.ndarray, y: np.ndarray, means: np.ndarray, variances: np.ndarray,
-                      factor: np.ndarray, kept: np.ndarray | None = None) -> None:
-        """By the mean and variance of x; the running sums (C,), (C,), (1,) are brought up to date.
+    def forward_train(self, x: np.ndarray, y: np.ndarray, sums: Sums, behind: Behind = NOTHING,
+                      kept: np.ndarray | None = None) -> None:
+        """By the mean and variance of x; the running sums are brought up to date.
 
-        y may be x; ``kept`` takes a copy of x first.
+        y may be x; ``kept`` takes a copy of x.
         """
         mean, variance = moments(x)
-        for sums, news in ((means, mean), (variances, variance * self._correction), (factor, 1.0)):
-            sums[...] = sums * self._fraction + news
+        for total, news in zip(sums, (mean, variance * self.spec.correction, 1.0)):
+            total[...] = total * self.spec.fraction + news
         self._fixed = False
-        self._normalize(x, y, mean, variance, kept)
+        self._normalize(mean, variance)
+        self._transform(behind).forward(x, y, kept)
 
-    def forward_fixed(self, x: np.ndarray, y: np.ndarray, means: np.ndarray, variances: np.ndarray,
-                      factor: np.ndarray, kept: np.ndarray | None = None) -> None:
-        """By the running sums. y may be x; ``kept`` takes a copy of x first."""
-        mean, variance, total = (sums.astype(np.float64) for sums in (means, variances, factor))
+    def forward_fixed(self, x: np.ndarray, y: np.ndarray, sums: Sums, behind: Behind = NOTHING,
+                      kept: np.ndarray | None = None) -> None:
+        """By the running sums. y may be x; ``kept`` takes a copy of x."""
+        mean, variance, total = (s.astype(np.float64) for s in sums)
         scale = 0 if total[0] == 0 else 1 / total[0]
         self._fixed = True
-        self._normalize(x, y, mean * scale, variance * scale, kept)
+        self._normalize(mean * scale, variance * scale)
+        self._transform(behind).forward(x, y, kept)
 
-    def _normalize(self, x: np.ndarray, y: np.ndarray, mean: np.ndarray, variance: np.ndarray,
-                   kept: np.ndarray | None) -> None:
-        self._mean = mean.astype(self._dtype)
-        self._inverse = (1 / np.sqrt(variance + self._eps)).astype(self._dtype)
-        normalize(x, self._mean, self._inverse, y, kept)
+    def _normalize(self, mean: np.ndarray, variance: np.ndarray) -> None:
+        self._mean = mean.astype(self.spec.dtype)
+        self._inverse = (1 / np.sqrt(variance + self.spec.eps)).astype(self.spec.dtype)
 
-    def backward(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
-        """gx = (gy - mean(gy) - y mean(gy y)) / sqrt(variance + eps); with running sums gy / sqrt alone. gx may be gy.
+    def _transform(self, behind: Behind) -> Transform:
+        return Transform(self._mean, self._inverse, behind)
+
+    def normalized(self, x: np.ndarray, xn: np.ndarray) -> None:
+        """Write xn of the last forward, without what is behind it."""
+        self._transform(NOTHING).forward(x, xn)
+
+    def backward(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray | None, behind: Behind = NOTHING,
+                 learned: Learned = NOBODY) -> None:
+        """gx = (g - mean(g) - xn mean(g xn)) · scale / sqrt(variance + eps), g being gy ahead of ReLU; with running
+        sums g · scale / sqrt alone. gx may be gy, or None where nobody wants it.
 
         Args:
             x: what the last forward got.
+            learned: where to leave sum(g xn) and sum(g), the gradients of scale and bias.
         """
+        transform = self._transform(behind)
+        wanted = learned.scale is not None or learned.bias is not None
+        if wanted or not self._fixed:
+            products, sums = transform.sums(x, gy)
+            for target, gradient in ((learned.scale, products * self._inverse), (learned.bias, sums)):
+                if target is not None:
+                    target[...] = gradient if learned.overwrite else target + gradient
+        if gx is None:
+            return
         if self._fixed:
-            np.multiply(gy, self._inverse, out=gx)
+            transform.backward_fixed(x, gy, gx)
         else:
-            normalize_back(x, gy, gx, self._mean, self._inverse)
+            transform.backward(x, gy, gx, products, sums)

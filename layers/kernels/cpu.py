@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from layers.kernels.norms import NormSpec
 from layers.kernels.onednn.library import OnednnError, library, reason
 from layers.kernels.specs import ConvSpec, LossSpec, LrnSpec, PoolSpec
 from layers.kernels.updates import UpdatePlan, clip_factor
@@ -121,12 +122,11 @@ def pooling(spec: PoolSpec, wants_mask: bool = False) -> Any:
     return made
 
 
-def batch_norm(n_rows: int, n_channels: int, eps: float, fraction: float,
-               dtype: np.dtype | type = np.float32) -> Any:
-    """A plan: forward_train(x, y, means, variances, factor), forward_fixed with the same, backward(x, gy, gx)."""
+def batch_norm(spec: NormSpec) -> Any:
+    """A plan: forward_train and forward_fixed(x, y, sums, behind, kept), backward(x, gy, gx, behind, learned)."""
     from layers.kernels.batch_norm import BatchNorm
 
-    return BatchNorm(n_rows, n_channels, eps, fraction, dtype)
+    return BatchNorm(spec)
 
 
 def draws(rng: Stream) -> Stream:

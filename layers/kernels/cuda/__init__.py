@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from layers.kernels.norms import NormSpec
 from layers.kernels.specs import ConvSpec, LossSpec, LrnSpec, PoolSpec
 from layers.random import Stream
 
@@ -126,12 +127,11 @@ def synchronize() -> None:
     device.load().cuda.get_current_stream().synchronize()
 
 
-def batch_norm(n_rows: int, n_channels: int, eps: float, fraction: float,
-               dtype: np.dtype | type = np.float32) -> Any:
-    """A plan: forward_train(x, y, means, variances, factor), forward_fixed with the same, backward(x, gy, gx)."""
-    from layers.kernels.cuda.batch_norm_plan import BatchNorm
+def batch_norm(spec: NormSpec) -> Any:
+    """A plan: forward_train and forward_fixed(x, y, sums, behind, kept), backward(x, gy, gx, behind, learned)."""
+    from layers.kernels.cuda import batch_norm_plan, cudnn_batch_norm
 
-    return BatchNorm(n_rows, n_channels, eps, fraction, dtype)
+    return cudnn_batch_norm.batch_norm(spec) or batch_norm_plan.BatchNorm(spec)
 
 
 def draws(rng: Stream) -> Any:

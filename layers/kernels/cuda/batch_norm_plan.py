@@ -1,4 +1,4 @@
-"""Batch normalisation of (rows, channels) with Caffe's running sums on the device."""
+"""Batch normalisation of (rows, channels) by our own kernels, with Caffe's running sums on the device."""
 
 from __future__ import annotations
 
@@ -7,65 +7,94 @@ from typing import Any
 import numpy as np
 
 from layers import device
-from layers.kernels.cuda.arena import arena
-from layers.kernels.cuda.channels import (
-    I,
-    normalize,
-    normalize_back,
-    parts_of,
-    per_channel,
-    scale_rows,
-    sum_parts,
-)
+from layers.kernels.cuda.arena import Part, arena
+from layers.kernels.cuda.channels import I, by_rows, parts_of, per_channel, sum_parts
 from layers.kernels.cuda.launch import wide
+from layers.kernels.norms import NOBODY, NOTHING, Behind, Learned, NormSpec
+
+FAMILY = "batch_norm"
 
 
 class BatchNorm:
-    """y = (x - mean) / sqrt(variance + eps) per channel.
+    """xn = (x - mean) / sqrt(variance + eps) per channel, and y = relu(xn · scale + bias) as far as that is behind it.
 
     Args:
-        n_rows, n_channels: of x.
-        eps: see above.
-        fraction: what is left of the running sums at each step.
-        dtype: of x and y; the sums are float32 beside half types.
+        spec: the geometry.
+
+    Attributes:
+        mean, inverse: (C,), what the last forward normalised with; float32 beside half types.
+        fixed: whether these were the running sums'.
     """
 
-    def __init__(self, n_rows: int, n_channels: int, eps: float, fraction: float,
-                 dtype: np.dtype | type = np.float32) -> None:
-        cupy, real = device.load(), wide(dtype)
-        self._n_channels, self._dtype = n_channels, np.dtype(dtype)
-        self._eps, self._fraction = np.float64(eps), np.float64(fraction)
-        self._mean, self._inverse = cupy.zeros(n_channels, real), cupy.ones(n_channels, real)
-        self._fixed = False
-        arena.reserve(parts_of(n_rows, n_channels, dtype), (n_channels, real), (n_channels, real))
+    def __init__(self, spec: NormSpec) -> None:
+        cupy, self._real = device.load(), wide(spec.dtype)
+        self.spec = spec
+        self.mean, self.inverse = cupy.zeros(spec.n_channels, self._real), cupy.ones(spec.n_channels, self._real)
+        self.fixed = False
+        self._parts: tuple[Part, ...] = (parts_of(spec.n_rows, spec.n_channels, spec.dtype),
+                                         (spec.n_channels, self._real), (spec.n_channels, self._real))
+        arena.reserve(*self._parts)
 
-    def forward_train(self, x: Any, y: Any, means: Any, variances: Any, factor: Any, kept: Any = None) -> None:
-        """By the mean and variance of x; the running sums (C,), (C,), (1,) are brought up to date.
+    def forward_train(self, x: Any, y: Any, sums: Any, behind: Behind = NOTHING, kept: Any = None) -> None:
+        """By the mean and variance of x; the running sums are brought up to date.
 
-        y may be x; ``kept`` takes a copy of x first.
+        y may be x; ``kept`` takes a copy of x.
         """
-        (parts,) = arena.take(parts_of(x.shape[0], x.shape[1], x.dtype))
+        (parts,) = arena.take(self._parts[0])
         sum_parts("sum_squares", x, (x,), parts)
-        per_channel("finish_training", self._dtype, self._n_channels,
-                    (x, parts, self._mean, self._inverse, means, variances, factor, self._eps, self._fraction,
-                     I(x.shape[0]), I(parts.shape[1]), I(self._n_channels)))
-        self._fixed = False
-        normalize(x, self._mean, self._inverse, y, kept)
+        self._per_channel("finish_training", x, parts, self.mean, self.inverse, *sums, *self.numbers(),
+                          I(x.shape[0]), I(parts.shape[1]))
+        self.fixed = False
+        self._normalize(x, y, behind, kept)
 
-    def forward_fixed(self, x: Any, y: Any, means: Any, variances: Any, factor: Any, kept: Any = None) -> None:
-        """By the running sums. y may be x; ``kept`` takes a copy of x first."""
-        per_channel("finish_fixed", self._dtype, self._n_channels,
-                    (means, variances, factor, self._mean, self._inverse, self._eps, I(self._n_channels)))
-        self._fixed = True
-        normalize(x, self._mean, self._inverse, y, kept)
+    def forward_fixed(self, x: Any, y: Any, sums: Any, behind: Behind = NOTHING, kept: Any = None) -> None:
+        """By the running sums. y may be x; ``kept`` takes a copy of x."""
+        self._per_channel("finish_fixed", *sums, self.mean, self.inverse, np.float64(self.spec.eps))
+        self.fixed = True
+        self._normalize(x, y, behind, kept)
 
-    def backward(self, x: Any, gy: Any, gx: Any) -> None:
-        """gx = (gy - mean(gy) - y mean(gy y)) / sqrt(variance + eps); with running sums gy / sqrt alone. gx may be gy.
+    def add_to_sums(self, sums: Any) -> None:
+        """Bring the running sums up to date by the mean and inverse that somebody has found for a batch."""
+        self._per_channel("add_to_sums", self.mean, self.inverse, *sums, *self.numbers())
+        self.fixed = False
+
+    def normalized(self, x: Any, xn: Any) -> None:
+        """Write xn of the last forward, without what is behind it."""
+        self._normalize(x, xn, NOTHING, None)
+
+    def backward(self, x: Any, gy: Any, gx: Any, behind: Behind = NOTHING, learned: Learned = NOBODY) -> None:
+        """gx = (g - mean(g) - xn mean(g xn)) · scale / sqrt(variance + eps), g being gy ahead of ReLU; with running
+        sums g · scale / sqrt alone. gx may be gy, or None where nobody wants it.
 
         Args:
             x: what the last forward got.
+            learned: where to leave sum(g xn) and sum(g), the gradients of scale and bias.
         """
-        if self._fixed:
-            scale_rows(gy, self._inverse, None, gx)
-        else:
-            normalize_back(x, gy, gx, self._mean, self._inverse)
+        parts, level, tilt = arena.take(*self._parts)
+        affine = self._affine(behind)
+        if learned.scale is not None or learned.bias is not None or not self.fixed:
+            sum_parts("sum_back", x, (x, gy, *affine), parts, FAMILY)
+            self._per_channel("finish_back", parts, self.inverse, level, tilt, learned.scale, learned.bias,
+                              I(not learned.overwrite), I(x.shape[0]), I(parts.shape[1]))
+        if gx is not None:
+            shares = (None, None) if self.fixed else (level, tilt)
+            by_rows("normalize_back", x, (x, gy, *affine, gx, *shares), FAMILY)
+
+    def leave(self, of_scale: Any, of_bias: Any, learned: Learned) -> None:
+        """Leave gradients of scale and bias that somebody has found where they are wanted."""
+        self._per_channel("leave_both", of_scale, of_bias, learned.scale, learned.bias, I(not learned.overwrite))
+
+    def numbers(self) -> tuple[np.float64, ...]:
+        """eps, fraction and correction, as the kernels take them."""
+        return np.float64(self.spec.eps), np.float64(self.spec.fraction), np.float64(self.spec.correction)
+
+    def _normalize(self, x: Any, y: Any, behind: Behind, kept: Any) -> None:
+        by_rows("normalize", x, (x, *self._affine(behind), y, kept), FAMILY)
+
+    def _affine(self, behind: Behind) -> tuple[Any, ...]:
+        slope = self._real.type(1 if behind.slope is None else behind.slope)
+        return self.mean, self.inverse, behind.scale, behind.bias, slope
+
+    def _per_channel(self, name: str, *arguments: Any) -> None:
+        n_channels = self.spec.n_channels
+        per_channel(name, self.spec.dtype, n_channels, (*arguments, I(n_channels)), FAMILY)

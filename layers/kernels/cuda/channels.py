@@ -1,4 +1,4 @@
-"""Kernels with numbers per channel, on (rows, channels) matrices of the device: bias, batch norm, learned scales.
+"""Kernels with numbers per channel, on (rows, channels) matrices of the device: biases, moments, learned scales.
 
 Sums over rows are made in two steps: blocks' parts, in the arena, then their totals. They are
 always added in one order, so the same arrays give the same bits.
@@ -16,7 +16,7 @@ from layers.kernels.cuda.launch import THREADS, columns_grid, kernel, pack, wide
 
 Pair = tuple[Any, Any]
 I = np.int32  # noqa: E741 - the kernels' int
-PARTS_AT_ONCE = 16  # MOST_DOWN of channels.cu
+PARTS_AT_ONCE = 16  # MOST_DOWN of rows.cuh
 
 
 def parts_of(n_rows: int, n_channels: int, dtype: Any) -> Part:
@@ -24,23 +24,23 @@ def parts_of(n_rows: int, n_channels: int, dtype: Any) -> Part:
     return (2, columns_grid(n_rows, n_channels, dtype)[0][1], n_channels), wide(dtype)
 
 
-def sum_parts(name: str, x: Any, arrays: tuple[Any, ...], parts: Any) -> None:
-    """The first step: that kernel of ``channels.cu`` over (rows, channels)."""
+def sum_parts(name: str, x: Any, arrays: tuple[Any, ...], parts: Any, family: str = "channels") -> None:
+    """The first step: that kernel of a family over (rows, channels)."""
     grid, block = columns_grid(x.shape[0], x.shape[1], x.dtype)
     shared = 2 * pack(x.dtype) * THREADS * wide(x.dtype).itemsize
-    kernel("channels", name, x.dtype)(grid, block, (*arrays, parts, *map(I, x.shape)), shared_mem=shared)
+    kernel(family, name, x.dtype)(grid, block, (*arrays, parts, *map(I, x.shape)), shared_mem=shared)
 
 
-def per_channel(name: str, dtype: Any, n_channels: int, arguments: tuple[Any, ...]) -> None:
-    """A kernel of ``channels.cu`` that adds up the parts of 32 channels a block."""
-    kernel("channels", name, np.dtype(dtype))((-(-n_channels // 32),), (32, PARTS_AT_ONCE), arguments)
+def per_channel(name: str, dtype: Any, n_channels: int, arguments: tuple[Any, ...], family: str = "channels") -> None:
+    """A kernel of a family that adds up the parts of 32 channels a block."""
+    kernel(family, name, np.dtype(dtype))((-(-n_channels // 32),), (32, PARTS_AT_ONCE), arguments)
 
 
-def by_rows(name: str, x: Any, arguments: tuple[Any, ...]) -> None:
-    """A kernel of ``channels.cu`` over all elements of (rows, channels)."""
+def by_rows(name: str, x: Any, arguments: tuple[Any, ...], family: str = "channels") -> None:
+    """A kernel of a family over all elements of (rows, channels)."""
     if x.size:
         grid, block = columns_grid(x.shape[0], x.shape[1], x.dtype)
-        kernel("channels", name, x.dtype)(grid, block, (*arguments, *map(I, x.shape)))
+        kernel(family, name, x.dtype)(grid, block, (*arguments, *map(I, x.shape)))
 
 
 def numbers(values: Any, dtype: Any) -> Any:
@@ -71,23 +71,6 @@ def moments(x: Any) -> Pair:
     return found
 
 
-def normalize(x: Any, mean: Any, inverse: Any, y: Any, kept: Any = None) -> None:
-    """y = (x - mean) · inverse. y may be x; ``kept`` takes a copy of x first."""
-    by_rows("normalize", x, (x, numbers(mean, x.dtype), numbers(inverse, x.dtype), y, kept))
-
-
-def normalize_back(x: Any, gy: Any, gx: Any, mean: Any, inverse: Any) -> None:
-    """gx = (gy - mean(gy) - xn mean(gy xn)) · inverse with xn = (x - mean) · inverse. gx may be gy."""
-    n_rows, n_channels = x.shape
-    real = wide(x.dtype)
-    parts, level, slope = arena.take(parts_of(x.shape[0], x.shape[1], x.dtype), (n_channels, real), (n_channels, real))
-    mean, inverse = numbers(mean, x.dtype), numbers(inverse, x.dtype)
-    sum_parts("sum_products", x, (x, gy, mean), parts)
-    per_channel("finish_normalize_back", x.dtype, n_channels,
-                (parts, inverse, level, slope, I(n_rows), I(parts.shape[1]), I(n_channels)))
-    by_rows("normalize_back", x, (x, gy, gx, mean, inverse, level, slope))
-
-
 def scale_rows(x: Any, scale: Any, bias: Any, y: Any, kept: Any = None, relu_slope: float | None = None) -> None:
     """y = x · scale + bias, and ReLU of that slope if one is given. y may be x; ``kept`` takes a copy of x first."""
     slope = wide(x.dtype).type(1 if relu_slope is None else relu_slope)
@@ -97,7 +80,7 @@ def scale_rows(x: Any, scale: Any, bias: Any, y: Any, kept: Any = None, relu_slo
 def scale_sums(x: Any, gy: Any) -> Pair:
     """Sums over rows of gy x and of gy, for the gradients of scale and bias, float64."""
     (parts,), (products, sums) = arena.take(parts_of(x.shape[0], x.shape[1], x.dtype)), _doubles(x.shape[1])
-    sum_parts("sum_products", x, (x, gy, None), parts)
+    sum_parts("sum_products", x, (x, gy), parts)
     per_channel("finish_products", x.dtype, x.shape[1], (parts, sums, products, I(parts.shape[1]), I(x.shape[1])))
     return products, sums
 

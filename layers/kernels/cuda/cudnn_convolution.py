@@ -11,7 +11,7 @@ import numpy as np
 from layers.kernels.cuda import cudnn_graphs as graphs
 from layers.kernels.cuda.arena import Part, arena
 from layers.kernels.cuda.channels import add_bias, add_gradients, parts_of
-from layers.kernels.cuda.cudnn_graphs import BIAS, BY_DATA, BY_WEIGHTS, FORWARD, W, X, Y
+from layers.kernels.cuda.cudnn_conv_graphs import BIAS, BY_DATA, BY_WEIGHTS, FORWARD, W, X, Y, key_of
 from layers.kernels.cuda.products import Convolution as Products
 from layers.kernels.cuda.weights import Weights
 from layers.kernels.specs import ConvSpec
@@ -36,7 +36,7 @@ class Convolution:
         self._forwards: dict[tuple[bool, float | None], Any] = {}
 
     def _build(self, kind: str, bias: bool = False, slope: float | None = None) -> Any:
-        built = graphs.build(graphs.key_of(kind, self.spec, bias, slope))
+        built = graphs.build(key_of(kind, self.spec, bias, slope))
         if built is not None:
             arena.reserve((built.n_workspace_bytes, np.uint8), self._gradient if kind == BY_WEIGHTS
                           else self._weights.part)

@@ -1,49 +1,75 @@
-"""Convolutions as graphs of cuDNN's Frontend: built for one geometry, the fastest plan taken, run on addresses.
+"""Graphs of cuDNN's Frontend: planned for one geometry, the fastest plan taken, run on addresses.
 
-Channels-last tensors throughout; one spatial axis is taken as two. Only engines that give the same bits every time are
-allowed, and sums are float32's; products are TF32's only where that was asked for.
+Channels-last tensors throughout. Only engines that give the same bits every time are allowed, and sums are float32's;
+products are TF32's only where that was asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
-from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from layers import device
 from layers.kernels.cuda import choices
-from layers.kernels.cuda.precision import precision
-from layers.kernels.specs import ConvSpec, Ints, storage_strides
+from layers.kernels.specs import Ints, storage_strides
 
-X, W, Y, BIAS = 1, 2, 3, 4  # the tensors' numbers in every graph; gradients have their values' numbers
-FORWARD, BY_DATA, BY_WEIGHTS = "conv_fprop", "conv_dgrad", "conv_wgrad"
 TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BFLOAT16"}
 MOST_TRIED = 6  # plans that are timed
 N_TIMED = 3
 MOST_WORKSPACE_BYTES = 1 << 30
 
 
-@dataclass(frozen=True)
-class Key:
-    """What a plan depends on.
+class Key(Protocol):
+    """What a plan depends on; hashable."""
 
-    Attributes:
-        kind: FORWARD, BY_DATA or BY_WEIGHTS.
-        spec: the geometry, of two or three spatial axes.
-        tf32: whether float32 products may be TF32's.
-        bias: a bias is added.
-        slope: ReLU of that slope follows; None is none.
-    """
+    @property
+    def dtype(self) -> np.dtype:
+        """Element type of the large tensors."""
 
-    kind: str
-    spec: ConvSpec
-    tf32: bool
-    bias: bool = False
-    slope: float | None = None
+    @property
+    def tf32(self) -> bool:
+        """Whether float32 products may be TF32's."""
+
+    @property
+    def tensors(self) -> Mapping[int, tuple[Ints, np.dtype]]:
+        """Shapes and types of the tensors on the device, by their numbers."""
+
+    @property
+    def constants(self) -> Mapping[int, np.ndarray]:
+        """Numbers that the graph takes from the host, by their tensors' numbers."""
+
+    def draw(self, sheet: Sheet) -> None:
+        """Add the operations."""
+
+
+@dataclass
+class Sheet:
+    """A graph in the making: tensors by number."""
+
+    graph: Any
+    key: Key
+
+    def tensor(self, number: int) -> Any:
+        """One that the caller gives."""
+        shape, dtype = self.key.tensors[number]
+        return self.graph.tensor(dim=list(shape), stride=list(storage_strides(shape)),
+                                 data_type=data_type(dtype)).set_uid(number)
+
+    def constant(self, number: int, n_axes: int) -> Any:
+        """A number that the host gives at each run."""
+        one, dtype = [1] * n_axes, self.key.constants[number].dtype
+        return self.graph.tensor(dim=one, stride=one, data_type=data_type(dtype),
+                                 is_pass_by_value=True).set_uid(number)
+
+    def give(self, result: Any, number: int) -> None:
+        """Make an operation's result the tensor of that number, which the caller gets."""
+        shape, dtype = self.key.tensors[number]
+        result.set_output(True).set_dim(list(shape)).set_stride(list(storage_strides(shape))).set_uid(number)
+        result.set_data_type(data_type(dtype))
 
 
 @dataclass
@@ -53,10 +79,12 @@ class Built:
     graph: Any
     index: int
     n_workspace_bytes: int
+    constants: Mapping[int, np.ndarray]
 
     def run(self, addresses: dict[int, int], workspace: int) -> None:
         """Queue it on the current stream."""
-        self.graph.execute_plan_at_index(addresses, workspace, self.index, handle=on_current_stream())
+        hosts = {number: value.ctypes.data for number, value in self.constants.items()}
+        self.graph.execute_plan_at_index({**addresses, **hosts}, workspace, self.index, handle=on_current_stream())
 
 
 @cache
@@ -79,6 +107,11 @@ def reason() -> str:
     return f"cuDNN {found.backend_version_string()}"
 
 
+def data_type(dtype: np.dtype) -> Any:
+    """The Frontend's name of a type."""
+    return getattr(frontend().data_type, TYPES[np.dtype(dtype).name])
+
+
 class _Handle:
     """The process's handle and the stream that it was given last."""
 
@@ -97,40 +130,13 @@ def on_current_stream() -> Any:
     return _Handle.handle
 
 
-def widened(spec: ConvSpec) -> ConvSpec:
-    """A geometry of one spatial axis as one of two; others as they are."""
-    if len(spec.kernel) != 1:
-        return spec
-    n, c, length = spec.in_shape
-    return replace(spec, in_shape=(n, c, 1, length), kernel=(1, *spec.kernel), stride=(1, *spec.stride),
-                   pad=(0, *spec.pad), dilation=(1, *spec.dilation))
-
-
 def make_graph(key: Key, **place: Any) -> Any:
     """The graph of a key, not yet planned. ``place`` says for which device: a handle, or properties of one."""
     cudnn = frontend()
-    real, narrow = cudnn.data_type.FLOAT, getattr(cudnn.data_type, TYPES[np.dtype(key.spec.dtype).name])
-    graph = cudnn.pygraph(io_data_type=narrow, intermediate_data_type=real, compute_data_type=real, **place)
-
-    def tensor(number: int, shape: Ints, dtype: Any = narrow) -> Any:
-        return graph.tensor(dim=list(shape), stride=list(storage_strides(shape)), data_type=dtype).set_uid(number)
-
-    spec = key.spec
-    shapes = {X: spec.in_shape, W: spec.weight_shape, Y: spec.out_shape}
-    window = {"padding": list(spec.pad), "stride": list(spec.stride), "dilation": list(spec.dilation)}
-    if key.kind == FORWARD:
-        result, number = graph.conv_fprop(tensor(X, shapes[X]), tensor(W, shapes[W]), **window), Y
-    elif key.kind == BY_DATA:
-        result, number = graph.conv_dgrad(tensor(Y, shapes[Y]), tensor(W, shapes[W]), **window), X
-    else:
-        result, number = graph.conv_wgrad(tensor(X, shapes[X]), tensor(Y, shapes[Y]), **window), W
-    if key.bias:
-        result = graph.bias(result, tensor(BIAS, (1, spec.n_output, *(1,) * len(spec.kernel)), real))
-    if key.slope is not None:
-        result = graph.relu(result, negative_slope=key.slope) if key.slope else graph.relu(result)
-    shape = shapes[number]
-    result.set_output(True).set_dim(list(shape)).set_stride(list(storage_strides(shape))).set_uid(number)
-    result.set_data_type(narrow)  # cuDNN 9 sums half types' products in float, but gives them back narrow only
+    real = cudnn.data_type.FLOAT
+    graph = cudnn.pygraph(io_data_type=data_type(key.dtype), intermediate_data_type=real, compute_data_type=real,
+                          **place)
+    key.draw(Sheet(graph, key))
     return graph
 
 
@@ -140,7 +146,7 @@ def plan_graph(graph: Any, key: Key) -> None:
     graph.validate()
     graph.build_operation_graph()
     unwanted = ["NONDETERMINISTIC", "REDUCED_PRECISION_REDUCTION"]
-    if np.dtype(key.spec.dtype) == np.float32 and not key.tf32:
+    if key.dtype == np.float32 and not key.tf32:
         unwanted += ["TENSOR_CORE", "DOWN_CONVERT_INPUTS"]
     graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     graph.deselect_numeric_notes([getattr(cudnn.numerical_note, note) for note in unwanted])
@@ -182,7 +188,7 @@ def build(key: Key) -> Built | None:
     best = candidates[0] if len(candidates) == 1 else _fastest(key, graph, candidates)
     if known is None:
         choices.remember(name, graph.get_plan_name_at_index(best))
-    return Built(graph, best, graph.get_workspace_size_plan_at_index(best))
+    return Built(graph, best, graph.get_workspace_size_plan_at_index(best), key.constants)
 
 
 def _name(key: Key) -> str:
@@ -193,14 +199,12 @@ def _name(key: Key) -> str:
 
 def _fastest(key: Key, graph: Any, candidates: list[int]) -> int:
     """The place of the plan that takes least time on arrays of its own."""
-    cupy, spec = device.load(), key.spec
-    shapes = {X: spec.in_shape, W: spec.weight_shape, Y: spec.out_shape, BIAS: (spec.n_output,)}
-    n_bytes = {number: 4 * prod(shape) for number, shape in shapes.items()}
-    arrays = {number: cupy.zeros(n, np.uint8) for number, n in n_bytes.items()}
-    addresses = {number: a.data.ptr for number, a in arrays.items() if number != BIAS or key.bias}
+    cupy = device.load()
+    arrays = {number: cupy.zeros(shape, dtype) for number, (shape, dtype) in key.tensors.items()}
+    addresses = {number: a.data.ptr for number, a in arrays.items()}
     workspace = cupy.empty(max(max(map(graph.get_workspace_size_plan_at_index, candidates)), 1), np.uint8)
     return min(candidates, key=lambda index: _seconds(
-        lambda: Built(graph, index, 0).run(addresses, workspace.data.ptr)))
+        lambda: Built(graph, index, 0, key.constants).run(addresses, workspace.data.ptr)))
 
 
 def _seconds(work: Callable[[], Any]) -> float:
@@ -216,8 +220,3 @@ def _seconds(work: Callable[[], Any]) -> float:
         end.synchronize()
         times.append(cuda.get_elapsed_time(start, end) / 1e3)
     return min(times)
-
-
-def key_of(kind: str, spec: ConvSpec, bias: bool = False, slope: float | None = None) -> Key:
-    """The key of a pass, by the precision that is set."""
-    return Key(kind, widened(replace(spec, bias=False)), precision.tf32, bias, slope)

@@ -15,6 +15,7 @@ from layers import device
 from layers.errors import LayerError
 
 SOURCES = Path(__file__).with_name("sources")
+HEADERS = {"batch_norm": ("rows.cuh",), "channels": ("rows.cuh",)}  # beside numbers.cuh
 OPTIONS = ("-std=c++17",)  # CuPy adds that unmarked functions, as lambdas are, are the device's
 THREADS = 256
 BLOCKS_PER_MULTIPROCESSOR = 8  # 2048 threads: as many as it holds
@@ -36,7 +37,8 @@ def wide(dtype: Any) -> np.dtype:
 
 def source(family: str) -> str:
     """The whole text of a family of kernels."""
-    return "\n".join((SOURCES / name).read_text() for name in ("numbers.cuh", f"{family}.cu"))
+    parts = ("numbers.cuh", *HEADERS.get(family, ()), f"{family}.cu")
+    return "\n".join((SOURCES / name).read_text() for name in parts)
 
 
 def options(dtype: Any, other: Any = None, place: str = "unsigned char") -> tuple[str, ...]:

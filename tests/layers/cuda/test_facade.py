@@ -13,7 +13,7 @@ from layers.kernels import cpu
 
 FUNCTIONS = [("elementwise", n) for n in ("relu_forward", "relu_backward", "mask_scale")]
 FUNCTIONS += [("softmax", n) for n in ("softmax_rows", "softmax_rows_back")]
-FUNCTIONS += [("channels", n) for n in ("moments", "normalize", "normalize_back", "scale_rows", "scale_sums")]
+FUNCTIONS += [("channels", n) for n in ("moments", "scale_rows", "scale_sums")]
 PLANS = {"pooling": "portable_pooling.Pooling pooling_plan.Pooling", "lrn": "lrn.Lrn lrn_plan.Lrn",
          "convolution": "portable_convolution.Convolution products.Convolution",
          "cudnn": "portable_convolution.Convolution cudnn_convolution.Convolution",

@@ -1,0 +1,97 @@
+"""Loops of batch normalisation on (rows, channels) matrices, with the scale, bias and ReLU behind it in the same pass.
+
+Backward computes the sign that ReLU saw again from x: of all activations x alone must be kept.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from layers.kernels.channels import WIDE
+from layers.kernels.norms import Behind
+from machine_code import compiled
+
+
+class Transform:
+    """y = (x - mean) · factor + bias, and ReLU of that slope: ``Behind`` and the statistics as the loops take them."""
+
+    def __init__(self, mean: np.ndarray, inverse: np.ndarray, behind: Behind) -> None:
+        self.mean, self.inverse = mean, inverse
+        self.factor = inverse if behind.scale is None else inverse * behind.scale
+        self.slope = None if behind.slope is None else mean.dtype.type(behind.slope)
+        no_bias = None if self.slope is None else np.zeros_like(mean)  # fewer kinds of loops to compile
+        self.bias = no_bias if behind.bias is None else behind.bias
+
+    def forward(self, x: np.ndarray, y: np.ndarray, kept: np.ndarray | None = None) -> None:
+        """Write y, which may be x; ``kept`` takes a copy of x in the same pass."""
+        if kept is None:
+            _forward(x, y, self.mean, self.factor, self.bias, self.slope)
+        else:
+            _forward_keeping(x, y, kept, self.mean, self.factor, self.bias, self.slope)
+
+    def sums(self, x: np.ndarray, gy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Sums over rows of g (x - mean) and of g, float64, where g is the gradient ahead of ReLU."""
+        products, sums = np.zeros(x.shape[1], WIDE), np.zeros(x.shape[1], WIDE)
+        _sums(x, gy, self.mean, self.factor, self.bias, self.slope, products, sums)
+        return products, sums
+
+    def backward(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray, products: np.ndarray, sums: np.ndarray) -> None:
+        """gx = (g - mean(g) - xn mean(g xn)) · factor with xn = (x - mean) · inverse. gx may be gy."""
+        level = (sums / len(x)).astype(x.dtype)
+        tilt = (products / len(x) * self.inverse * self.inverse).astype(x.dtype)
+        _backward(x, gy, gx, self.mean, self.factor, self.bias, self.slope, level, tilt)
+
+    def backward_fixed(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
+        """gx = g · factor, where the statistics are no function of x. gx may be gy."""
+        if self.slope is None:
+            np.multiply(gy, self.factor, out=gx)
+        else:
+            level = np.zeros_like(self.mean)
+            _backward(x, gy, gx, self.mean, self.factor, self.bias, self.slope, level, level)
+
+
+@compiled
+def _forward(x, y, mean, factor, bias, slope):
+    for r in range(x.shape[0]):
+        for c in range(x.shape[1]):
+            value = (x[r, c] - mean[c]) * factor[c]
+            if bias is not None:
+                value += bias[c]
+            if slope is not None:
+                value = value if value > 0 else slope * value
+            y[r, c] = value
+
+
+@compiled
+def _forward_keeping(x, y, kept, mean, factor, bias, slope):
+    for r in range(x.shape[0]):
+        for c in range(x.shape[1]):
+            value = x[r, c]
+            kept[r, c] = value
+            value = (value - mean[c]) * factor[c]
+            if bias is not None:
+                value += bias[c]
+            if slope is not None:
+                value = value if value > 0 else slope * value
+            y[r, c] = value
+
+
+@compiled
+def _sums(x, gy, mean, factor, bias, slope, products, sums):
+    for r in range(x.shape[0]):
+        for c in range(x.shape[1]):
+            g, away = gy[r, c], x[r, c] - mean[c]
+            if slope is not None:
+                g = g if away * factor[c] + bias[c] > 0 else slope * g
+            sums[c] += g
+            products[c] += g * away
+
+
+@compiled
+def _backward(x, gy, gx, mean, factor, bias, slope, level, tilt):
+    for r in range(x.shape[0]):
+        for c in range(x.shape[1]):
+            g, away = gy[r, c], x[r, c] - mean[c]
+            if slope is not None:
+                g = g if away * factor[c] + bias[c] > 0 else slope * g
+            gx[r, c] = (g - level[c] - away * tilt[c]) * factor[c]

@@ -25,13 +25,13 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
-from gpu_collectives import environment  # noqa: E402
+from gpu_collectives import environment, limited  # noqa: E402
 
 from layers import device  # noqa: E402
 
 WAYS = ("sc-b:auto", "sc-ob:auto", "sc-obr:auto", "sc-rs:auto")
 LAST_WORDS = 400  # characters of what a failed command said
-LIMITS = {"update": 60, "ours": 120, "peer": 150, "ranks": 120, "collectives": 120}  # seconds
+LIMITS = {"update": 60, "ours": 150, "peer": 180, "ranks": 120, "collectives": 120}  # seconds
 
 
 class Run:
@@ -63,11 +63,9 @@ class Run:
         if seconds < 1:
             return [{"what": what, "error": "no time was left"}]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False,
-                                  env=environment(), cwd=HERE.parent)
+            done = limited(command, seconds, environment(), HERE.parent)
         except subprocess.TimeoutExpired as error:
-            said = error.stdout.decode() if isinstance(error.stdout, bytes) else error.stdout or ""
-            return [*_parse(said), {"what": what, "error": f"took more than {seconds:.0f} s"}]
+            return [*_parse(str(error.stdout or "")), {"what": what, "error": f"took more than {seconds:.0f} s"}]
         except OSError as error:
             return [{"what": what, "error": str(error)}]
         found = _parse(done.stdout)
@@ -103,30 +101,61 @@ def update(run: Run) -> None:
 
 
 def nets(run: Run) -> None:
-    """Ours, then PyTorch from the same weights on the same batch."""
-    for precision in run.options.precisions.split(","):
-        for name in run.options.nets.split(","):
-            with tempfile.TemporaryDirectory() as folder:
-                _race(run, name, precision, Path(folder, "net.npz"))
+    """Ours, then PyTorch from the same weights on the same batch; what PyTorch takes long to compile comes last."""
+    with tempfile.TemporaryDirectory() as folder:
+        races = [Race(run, name, precision, Path(folder, f"{name}.npz"))
+                 for precision in run.options.precisions.split(",") for name in run.options.nets.split(",")]
+        for race in races:
+            race.ours()
+            race.torch("eager")
+        for race in races:
+            race.torch("compile")
 
 
-def _race(run: Run, name: str, precision: str, file: Path) -> None:
-    options, what = run.options, f"{name} {precision}"
-    command = python(HERE / "gpu_parts" / "ours.py", name, "--batch", options.batch, "--precision", precision,
-                     "--seconds", options.round_seconds, *(["--save", file] if options.peer else []))
-    rows = [row | {"side": "ours"} for row in run.rows(f"{what} ours", "ours", command)]
-    if options.peer and file.exists():
-        peer = [options.peer, str(HERE / "peers" / "torch_gpu.py"), name, str(file), precision,
-                str(options.round_seconds)]
-        rows += [row | {"side": "torch"} for row in run.rows(f"{what} torch", "peer", peer)]
-    mine = next((row["images_per_second"] for row in rows if row["side"] == "ours" and "error" not in row), None)
-    for row in rows:
-        rate = row.get("images_per_second")
-        ratio = f", ours is {mine / rate:.2f}x" if mine and rate and row["side"] == "torch" else ""
-        label = " ".join(filter(None, (row["side"], row.get("way"))))
-        run.keep("nets", row | {"net": name, "precision": precision, "batch": options.batch, "what": f"{what} {label}"},
-                 f"{what:16s} {label:14s} {rate or 0:9.1f} images/s, loss {row.get('loss', 0):.4f}, "
-                 f"{row.get('memory_bytes', 0) / 2**30:.1f} GiB{ratio}")
+class Race:
+    """One net in one precision.
+
+    Args:
+        run: where the rows go.
+        name, precision: the net and what its products are made in.
+        file: for batch and weights, which PyTorch takes from ours.
+    """
+
+    def __init__(self, run: Run, name: str, precision: str, file: Path) -> None:
+        self._run, self._name, self._precision, self._file = run, name, precision, file
+        self._rate = 0.0  # ours
+
+    def ours(self) -> None:
+        """Measure ours, and write the file."""
+        options = self._run.options
+        command = python(HERE / "gpu_parts" / "ours.py", self._name, "--batch", options.batch, "--precision",
+                         self._precision, "--seconds", options.round_seconds,
+                         *(["--save", self._file] if options.peer else []))
+        for row in self._rows("ours", command):
+            self._rate = row.get("images_per_second", 0.0)
+            self._keep(row, "ours", "")
+
+    def torch(self, way: str) -> None:
+        """Measure PyTorch."""
+        options = self._run.options
+        if not options.peer or not self._file.exists():
+            return
+        command = [options.peer, str(HERE / "peers" / "torch_gpu.py"), self._name, str(self._file), self._precision,
+                   str(options.round_seconds), way]
+        for row in self._rows(f"torch {way}", command):
+            rate = row.get("images_per_second")
+            self._keep(row, f"torch {way}", f", ours is {self._rate / rate:.2f}x" if rate and self._rate else "")
+
+    def _rows(self, label: str, command: list[str]) -> list[dict[str, Any]]:
+        what = f"{self._name} {self._precision} {label}"
+        return self._run.rows(what, "ours" if label == "ours" else "peer", command)
+
+    def _keep(self, row: dict[str, Any], label: str, ratio: str) -> None:
+        about = {"net": self._name, "precision": self._precision, "batch": self._run.options.batch,
+                 "side": label.split()[0], "what": f"{self._name} {self._precision} {label}"}
+        self._run.keep("nets", row | about,
+                       f"{self._name} {self._precision:6s} {label:14s} {row.get('images_per_second', 0):9.1f} images/s, "
+                       f"loss {row.get('loss', 0):.4f}, {row.get('memory_bytes', 0) / 2**30:.1f} GiB{ratio}")
 
 
 def ranks(run: Run) -> None:

@@ -305,14 +305,16 @@ def test_the_gpu_benchmark_runs(tmp_path):
     file = tmp_path / "figures.json"
     done = subprocess.run(
         [sys.executable, "benchmarks/gpu_collectives.py", "--json", str(file), "--ranks", "2", "-m", "4096:8192",
-         "--copy-bytes", "65536", "--ways", "ipc,nccl"],
+         "--copy-bytes", "65536", "--ways", "kernel,ipc,aware,nccl"],
         cwd=HERE.parents[1], capture_output=True, text=True, timeout=150, check=False,
         env=os.environ | {"PYTHONPATH": f"{HERE.parents[1]}:{AS_CUPY}"})
     assert done.returncode == 0, done.stderr
     figures = json.loads(file.read_text())
     assert [(row["way"], row["bytes"]) for row in figures["rows"]] == [
-        ("ipc", 4096), ("ipc", 8192)]
-    assert "NCCL cannot be loaded" in done.stdout
+        ("kernel", 4096), ("kernel", 8192), ("ipc", 4096), ("ipc", 8192)]
+    assert "by CUDA IPC (2 ranks on 1 GPU" in figures["transport"]["2 ipc"]
+    assert "the MPI does not take device memory" in done.stdout
+    assert "NCCL cannot be loaded" in figures["missing"]["2 nccl"]
 
 
 # -- staged messages, without MPI

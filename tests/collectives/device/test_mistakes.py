@@ -72,8 +72,12 @@ def test_a_full_gpu_is_named_with_the_bytes(communicator, last, cp, monkeypatch)
 
 
 def test_cupys_pool_gives_back_what_is_free_before_memory_is_short(communicator, last, cp, monkeypatch):
-    pool, malloc, freed = cp.get_default_memory_pool(), cp.cuda.runtime.malloc, []
-    monkeypatch.setattr(type(pool), "free_all_blocks", lambda self: freed.append(self), raising=False)
+    class Pool:
+        def free_all_blocks(self):
+            freed.append(self)
+
+    malloc, freed = cp.cuda.runtime.malloc, []
+    monkeypatch.setattr(cp, "get_default_memory_pool", Pool)
     monkeypatch.setattr(cp.cuda.runtime, "malloc", lambda n: malloc(n) if freed else out_of_memory())
     assert not communicator.alloc(77, place="device").get().any()
     assert len(freed) == 1

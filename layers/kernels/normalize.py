@@ -24,10 +24,10 @@ class Transform:
 
     def forward(self, x: np.ndarray, y: np.ndarray, kept: np.ndarray | None = None) -> None:
         """Write y, which may be x; ``kept`` takes a copy of x in the same pass."""
-        if kept is None:
-            _forward(x, y, self.mean, self.factor, self.bias, self.slope)
-        else:
+        if kept is not None:
             _forward_keeping(x, y, kept, self.mean, self.factor, self.bias, self.slope)
+        else:
+            _forward(None if _are_one(x, y) else x, y, self.mean, self.factor, self.bias, self.slope)
 
     def sums(self, x: np.ndarray, gy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sums over rows of g (x - mean) and of g, float64, where g is the gradient ahead of ReLU."""
@@ -39,7 +39,7 @@ class Transform:
         """gx = (g - mean(g) - xn mean(g xn)) · factor with xn = (x - mean) · inverse. gx may be gy."""
         level = (sums / len(x)).astype(x.dtype)
         tilt = (products / len(x) * self.inverse * self.inverse).astype(x.dtype)
-        _backward(x, gy, gx, self.mean, self.factor, self.bias, self.slope, level, tilt)
+        self._backward(x, gy, gx, level, tilt)
 
     def backward_fixed(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
         """gx = g · factor, where the statistics are no function of x. gx may be gy."""
@@ -47,14 +47,23 @@ class Transform:
             np.multiply(gy, self.factor, out=gx)
         else:
             level = np.zeros_like(self.mean)
-            _backward(x, gy, gx, self.mean, self.factor, self.bias, self.slope, level, level)
+            self._backward(x, gy, gx, level, level)
+
+    def _backward(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray, level: np.ndarray, tilt: np.ndarray) -> None:
+        _backward(x, None if _are_one(gy, gx) else gy, gx, self.mean, self.factor, self.bias, self.slope, level, tilt)
+
+
+def _are_one(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether both are the same memory: loops that know it become vectors, as they do for memory apart."""
+    return a.ctypes.data == b.ctypes.data
 
 
 @compiled
 def _forward(x, y, mean, factor, bias, slope):
-    for r in range(x.shape[0]):
-        for c in range(x.shape[1]):
-            value = (x[r, c] - mean[c]) * factor[c]
+    for r in range(y.shape[0]):
+        for c in range(y.shape[1]):
+            value = y[r, c] if x is None else x[r, c]
+            value = (value - mean[c]) * factor[c]
             if bias is not None:
                 value += bias[c]
             if slope is not None:
@@ -66,9 +75,9 @@ def _forward(x, y, mean, factor, bias, slope):
 def _forward_keeping(x, y, kept, mean, factor, bias, slope):
     for r in range(x.shape[0]):
         for c in range(x.shape[1]):
-            value = x[r, c]
-            kept[r, c] = value
-            value = (value - mean[c]) * factor[c]
+            kept[r, c] = x[r, c]
+        for c in range(x.shape[1]):  # the row is still near
+            value = (kept[r, c] - mean[c]) * factor[c]
             if bias is not None:
                 value += bias[c]
             if slope is not None:
@@ -91,7 +100,8 @@ def _sums(x, gy, mean, factor, bias, slope, products, sums):
 def _backward(x, gy, gx, mean, factor, bias, slope, level, tilt):
     for r in range(x.shape[0]):
         for c in range(x.shape[1]):
-            g, away = gy[r, c], x[r, c] - mean[c]
+            g = gx[r, c] if gy is None else gy[r, c]
+            away = x[r, c] - mean[c]
             if slope is not None:
                 g = g if away * factor[c] + bias[c] > 0 else slope * g
             gx[r, c] = (g - level[c] - away * tilt[c]) * factor[c]

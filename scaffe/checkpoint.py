@@ -36,6 +36,7 @@ def save_checkpoint(solver: Solver) -> None:
     solver.strategy.settle()
     histories = solver.strategy.histories()
     streams = solver.communicator.gather_objects(solver.net.context.draws.to_bytes(), ROOT)
+    kept = {name: number for observer in solver.observers for name, number in observer.kept(solver).items()}
     if solver.communicator.rank != ROOT:
         return
     model, state = checkpoint_paths(solver)
@@ -46,7 +47,7 @@ def save_checkpoint(solver: Solver) -> None:
     write_state(state, SolverState(iteration=solver.iteration, learned_net=str(model),
                                    current_step=current_step(solver.param, solver.iteration),
                                    history=_split(solver, histories), streams=streams or [],
-                                   model_checksum=checksum(model), **_place_in_data(solver)))
+                                   model_checksum=checksum(model), **_place_in_data(solver), **kept))
 
 
 def restore_checkpoint(solver: Solver, path: str | Path) -> None:
@@ -72,6 +73,8 @@ def restore_checkpoint(solver: Solver, path: str | Path) -> None:
     if len(state.streams) == solver.communicator.n_ranks and not solver.net.context.draws.from_bytes(
             state.streams[rank]):
         info("Dropout and stochastic pooling go on with other draws: CPUs and GPUs have numbers of their own")
+    for observer in solver.observers:
+        observer.restore(state)
     for share in solver.shares:
         share.start_at(solver.iteration, state.batches_read, solver.param.iter_size)
         share.first_test = _tests_done(solver.param, solver.iteration)

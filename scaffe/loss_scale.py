@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.files import SolverState
 from scaffe.solver import Observer, Solver
 
 FIRST, LARGEST = 2.0**12, 2.0**20
@@ -27,17 +28,30 @@ def next_scale(scale: float, n_clean: int, overflowed: bool) -> tuple[float, int
 class LossScale(Observer):
     """Scales the training net's losses, unscales in the update, and looks now and then for what overflowed."""
 
+    def __init__(self) -> None:
+        self._scale, self._n_clean, self._since = FIRST, 0, 0
+
     def begin(self, solver: Solver) -> None:
         """See Observer."""
-        self._scale, self._n_clean, self._since = FIRST, 0, 0
         solver.updater.guard()
         self._apply(solver)
 
     def after_iteration(self, solver: Solver) -> None:
         """See Observer; ranks agree on the factor, which costs the host a wait for the device."""
         self._since += 1
-        if self._since < solver.net.context.kernels.CHECK_EVERY:
-            return
+        if self._since >= solver.net.context.kernels.CHECK_EVERY:
+            self._look(solver)
+
+    def kept(self, solver: Solver) -> dict[str, int]:
+        """See Observer; looks first, so that a run that goes on has missed nothing."""
+        self._look(solver)
+        return {"loss_scale": int(self._scale), "clean_iterations": self._n_clean}
+
+    def restore(self, state: SolverState) -> None:
+        """See Observer."""
+        self._scale, self._n_clean = float(state.loss_scale or FIRST), state.clean_iterations or 0
+
+    def _look(self, solver: Solver) -> None:
         overflowed = np.array([solver.updater.take_overflows()], np.float64)
         if solver.communicator.n_ranks > 1:
             solver.communicator.allreduce(overflowed, "max", "mpi")

@@ -13,6 +13,7 @@ import numpy as np
 from collectives.communicator import Communicator
 from data.layer_feed import Share
 from scaffe.errors import UserError
+from scaffe.files import SolverState
 from scaffe.log import info
 from scaffe.lr_policies import learning_rate
 from scaffe.net import Net
@@ -56,6 +57,13 @@ class Observer:
 
     def finish(self, solver: Solver) -> None:
         """Once, when ``solve`` is through; not after an error."""
+
+    def kept(self, solver: Solver) -> dict[str, int]:
+        """What a snapshot keeps of this observer, fields of a SolverState. Called by all ranks."""
+        return {}
+
+    def restore(self, state: SolverState) -> None:
+        """Go on from a snapshot, before ``begin``."""
 
 
 class Solver:

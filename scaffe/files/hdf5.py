@@ -17,7 +17,7 @@ from scaffe.errors import UserError
 from scaffe.files.atomic import replacing
 from scaffe.files.stored import StoredLayer
 
-OURS = ("model_checksum", "seed", "batches_read")  # numbers of ours that a state may hold
+OURS = ("model_checksum", "seed", "batches_read", "loss_scale", "clean_iterations")  # numbers that a state may hold
 UNREADABLE = (OSError, RuntimeError, LookupError, TypeError, ValueError, AttributeError, MemoryError)
 
 

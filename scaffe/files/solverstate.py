@@ -34,6 +34,7 @@ class SolverState:
         model_checksum: ``checksum`` of the trained net's file (ours); None where the writer kept none.
         seed: of the data's order (ours); None where the writer kept none.
         batches_read: training batches, of the net's batch size, that all ranks have read together (ours); or None.
+        loss_scale, clean_iterations: fp16's factor on the loss, and iterations without an overflow (ours); or None.
     """
 
     iteration: int
@@ -44,6 +45,8 @@ class SolverState:
     model_checksum: int | None = None
     seed: int | None = None
     batches_read: int | None = None
+    loss_scale: int | None = None
+    clean_iterations: int | None = None
 
 
 def write_state(path: str | Path, state: SolverState) -> None:
@@ -53,8 +56,7 @@ def write_state(path: str | Path, state: SolverState) -> None:
         return
     message = caffe_pb2.SolverState(iter=state.iteration, learned_net=state.learned_net,
                                     current_step=state.current_step, streams=state.streams,
-                                    model_checksum=state.model_checksum, seed=state.seed,
-                                    batches_read=state.batches_read)
+                                    **{name: getattr(state, name) for name in hdf5.OURS})
     head, tail = fields_around(message, HISTORY)
     crc = 0
     with replacing(path) as file:

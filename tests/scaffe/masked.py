@@ -29,13 +29,14 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "
 SOLVER = 'base_lr: 0.1 momentum: 0.9 lr_policy: "fixed" max_iter: 8 random_seed: 5'
 
 
-def build(folder, gpu="0", form="BINARYPROTO"):
+def build(folder, gpu="0", form="BINARYPROTO", precision="fp32"):
     """A solver of the net above whose snapshots go to the folder."""
     param = text_format.Parse(f'{SOLVER} snapshot_prefix: "{folder}/run" snapshot_format: {form}',
                               caffe_pb2.SolverParameter())
     text_format.Parse(NET, param.net_param)
     options = Namespace(strategy="auto", reduce="auto", wire="", bucket="auto", scal="strong", threads=1, readers=1,
-                        level=0, stage="", gpu=gpu, tf32="off", allow_nan=False, skip_bad_records=0)
+                        level=0, stage="", gpu=gpu, precision=precision, tf32="off", allow_nan=False,
+                        skip_bad_records=0)
     return build_solver(Communicator.world(), param, options)
 
 
@@ -49,6 +50,7 @@ def state(solver):
 
 def saved(solver):
     """Train to ``SAVED_AT`` and write a snapshot. Returns the state's file."""
+    _begin(solver)
     solver.step(SAVED_AT)
     save_checkpoint(solver)
     return checkpoint_paths(solver)[1]
@@ -62,5 +64,11 @@ def train_on(solver):
 def went_on(solver, path):
     """What a run that goes on from the file ends with."""
     restore_checkpoint(solver, path)
+    _begin(solver)
     train_on(solver)
     return state(solver)
+
+
+def _begin(solver):
+    for observer in solver.observers:
+        observer.begin(solver)

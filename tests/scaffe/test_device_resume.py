@@ -7,6 +7,8 @@ import pytest
 
 from layers import device
 from layers.kernels import cuda
+from scaffe import loss_scale
+from scaffe.files import read_state
 from tests import pretend
 from tests.scaffe.masked import build, saved, state, train_on, went_on
 
@@ -38,6 +40,22 @@ def test_masks_go_on_behind_a_snapshot(tmp_path, on_device, monkeypatch, records
     twice = went_on(resumed, path)  # into numbers that are in use, and in recordings
     for want, got, more in zip(expected, again, twice, strict=True):
         assert want.tobytes() == got.tobytes() == more.tobytes()
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # what overflowed goes on through the net
+@pytest.mark.parametrize("form", ["BINARYPROTO", "HDF5"])
+def test_the_factor_on_the_loss_goes_on_behind_a_snapshot(tmp_path, on_device, monkeypatch, form):
+    monkeypatch.setattr(cuda, "CHECK_EVERY", 1)
+    monkeypatch.setattr(loss_scale, "FIRST", 2.0**19)  # too large: halved until gradients fit
+    through = build(tmp_path, form=form, precision="fp16")
+    path = saved(through)
+    found = read_state(path).loss_scale
+    assert found == through.net.nodes[-1].loss_scale < 2**19
+    weights = state(through)[0]
+    train_on(through)
+    assert (state(through)[0] != weights).any()
+    for want, got in zip(state(through), went_on(build(tmp_path, form=form, precision="fp16"), path), strict=True):
+        assert want.tobytes() == got.tobytes()
 
 
 @pytest.mark.parametrize(("first", "second"), [("0", ""), ("", "0")], ids=["to_the_cpu", "to_the_device"])

@@ -39,7 +39,7 @@ class HostPlace:
     def flat(self, array: np.ndarray, op: str) -> np.ndarray:
         """See Place."""
         datatypes.check(array, op)
-        return array.reshape(-1)
+        return array if array.ndim == 1 else array.reshape(-1)
 
     def copy(self, target: np.ndarray, source: np.ndarray) -> None:
         """See Place."""

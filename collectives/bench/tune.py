@@ -19,7 +19,7 @@ from .payload import Payload
 HOPELESS, HOPELESS_FROM_BYTES = 3.0, 1 << 20
 """A candidate this many times slower than the fastest, for two lengths running of at least so many bytes, drops out:
 what loses on short messages may win on long ones, but not the other way."""
-SAME = 1.08
+SAME = 1.05
 """Candidates within this factor of the fastest are as good: the one is chosen that stays so for most lengths."""
 ROUNDS = 5
 """Candidates take turns this often; of each the least disturbed round counts."""

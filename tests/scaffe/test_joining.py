@@ -18,6 +18,7 @@ from scaffe.joining import join_layers
 from scaffe.layer_memory import kept_bytes
 from scaffe.proto import caffe_pb2
 from scaffe.proto.text import parse_text
+from scaffe.recorded import Recorded
 from tests.reference import common
 
 SHAPE = (3, 4, 3, 2)
@@ -202,6 +203,29 @@ def test_a_blob_from_outside_stays_the_inputs() -> None:
     for each in (plain, net):
         each.forward()
     close([net.blobs["x"].data], [plain.blobs["x"].data])
+
+
+def test_hooks_find_parameters_and_gradients_in_time() -> None:
+    """A strategy waits for scale's parameters ahead of batch norm's pass, and finds scale's gradients behind it."""
+    net = build(chain("scale", "relu", True))
+    bn, scale, relu = (net.nodes.index(net.node(name)) for name in ("bn", "scale", "relu"))
+    seen, blob, run = [], net.node("scale").layer.blobs[0], net.node("bn").layer.forward_absorbed
+    net.before_forward.append(seen.append)
+    net.node("bn").layer.forward_absorbed = lambda *blobs: seen.append("run") or run(*blobs)
+    net.after_backward.append(lambda index: found.update({index: blob.diff.copy()}))
+    found: dict[int, np.ndarray] = {}
+    net.clear_param_diffs()
+    net.forward_backward()
+    assert seen.index(bn) < seen.index(scale) < seen.index("run") < seen.index(relu)
+    assert found[scale].any()
+    np.testing.assert_array_equal(found[scale], blob.diff)
+
+
+def test_recordings_are_not_cut_within_one_pass() -> None:
+    net = build(chain("scale", "relu", True))
+    bn, scale, relu = (net.nodes.index(net.node(name)) for name in ("bn", "scale", "relu"))
+    starts = {first for first, _, _ in Recorded(net, {scale})._runs}
+    assert bn in starts and not starts & {scale, relu}
 
 
 def test_gradients_of_the_whole_chain_are_differences() -> None:

@@ -151,11 +151,11 @@ class Race:
         return self._run.rows(what, "ours" if label == "ours" else "peer", command)
 
     def _keep(self, row: dict[str, Any], label: str, ratio: str) -> None:
+        what, rate = f"{self._name} {self._precision} {label}", row.get("images_per_second", 0)
         about = {"net": self._name, "precision": self._precision, "batch": self._run.options.batch,
-                 "side": label.split()[0], "what": f"{self._name} {self._precision} {label}"}
-        self._run.keep("nets", row | about,
-                       f"{self._name} {self._precision:6s} {label:14s} {row.get('images_per_second', 0):9.1f} images/s, "
-                       f"loss {row.get('loss', 0):.4f}, {row.get('memory_bytes', 0) / 2**30:.1f} GiB{ratio}")
+                 "side": label.split()[0], "what": what}
+        self._run.keep("nets", row | about, f"{what:30s} {rate:9.1f} images/s, loss {row.get('loss', 0):.4f}, "
+                                            f"{row.get('memory_bytes', 0) / 2**30:.1f} GiB{ratio}")
 
 
 def ranks(run: Run) -> None:

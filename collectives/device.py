@@ -81,7 +81,7 @@ def flat(array: Any) -> Any:
     own = array if isinstance(array, load().ndarray) else _adopted(array)
     if not own.flags.c_contiguous:
         raise CommError(f"expected a contiguous array, got shape {own.shape} with strides {own.strides}")
-    return own.reshape(-1)
+    return own if own.ndim == 1 else own.reshape(-1)
 
 
 def use_by_rank(node_rank: int) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-
 from .. import device
 from ..device import Point
 
@@ -22,14 +20,14 @@ class Lane:
         self.number = self._cuda.Device().id
         self.stream = self._cuda.Stream(non_blocking=True, priority=BEFORE_COMPUTE)
         self.copies = self._cuda.Stream(non_blocking=True, priority=BEFORE_COMPUTE)
-        self._scope = ExitStack()
+        self._device = self._cuda.Device(self.number)
 
     def begin(self, after: Point | None) -> None:
         """A collective begins, which follows `after` on the device; no one else will."""
-        self._scope.enter_context(self._cuda.Device(self.number))
-        self._scope.enter_context(self.stream)
         if after is not None:
             after.hold_and_end(self.stream)
+        self._device.__enter__()
+        self.stream.__enter__()
 
     def end(self) -> Point:
         """The collective has queued all it does on the device; what it gives is there when this point is reached."""
@@ -39,7 +37,8 @@ class Lane:
 
     def leave(self) -> None:
         """The thread's device and stream become what they were."""
-        self._scope.close()
+        self.stream.__exit__(None, None, None)
+        self._device.__exit__(None, None, None)
 
     def event(self) -> Point:
         """A point that `mark` sets, again and again."""

@@ -18,7 +18,7 @@ PROCESS = uuid.uuid4().hex
 """Memory is opened by handle in other processes only; process numbers may be alike in two containers of a node."""
 GRAIN_BYTES = 2 << 20
 """Allocations of whole driver blocks: sharing a part of one would share what else lies in it."""
-DEVICE_TO_HOST = 2  # cudaMemcpyKind
+HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2  # cudaMemcpyKind
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ class DeviceWindows:
 
         All ranks of the node call it. Raises CommError on every rank where one cannot, or finds anything else.
         """
-        own = self.allocate(1, np.int64)
-        own.fill(self._comm.rank + 1)
-        device.load().cuda.get_current_stream().synchronize()
+        own, written = self.allocate(1, np.int64), np.array([self._comm.rank + 1])
+        self._runtime.memcpy(own.data.ptr, written.ctypes.data, written.nbytes, HOST_TO_DEVICE)
+        self._runtime.streamSynchronize(0)  # a copy from pageable memory may return before it has arrived
         self._comm.Barrier()
         addresses, found = self._windows[own.data.ptr].addresses, np.zeros(self._comm.size, np.int64)
         fault = ""

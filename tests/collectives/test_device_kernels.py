@@ -1,9 +1,18 @@
 """The kernels of collectives: compiled for real cards with NVRTC, and run on odd addresses and lengths."""
 
+import re
+
 import numpy as np
 import pytest
 
-from collectives.cuda.kernels import DEFINITIONS, SOURCE, kernels
+from collectives.cuda.kernels import (
+    BLOCKS_PER_MULTIPROCESSOR,
+    DEFINITIONS,
+    MOST_RANKS,
+    SOURCE,
+    THREADS_PER_BLOCK,
+    kernels,
+)
 from collectives.cuda.span import Span
 from tests import pretend
 from tests.layers.cuda import nvrtc
@@ -19,6 +28,13 @@ def test_compiles(architecture, kind):
     if int(architecture.split("_")[1]) not in nvrtc.architectures():
         pytest.skip(f"this NVRTC does not know {architecture}")
     assert not nvrtc.errors(SOURCE.read_text(), ("-std=c++17", *DEFINITIONS[kind], f"-arch={architecture}"))
+
+
+def test_the_source_and_its_launches_have_the_same_constants():
+    defined = dict(re.findall(r"^#define (\w+) (\d+)", SOURCE.read_text(), re.MULTILINE))
+    assert defined["MOST_RANKS"] == str(MOST_RANKS)
+    assert defined["THREADS"] == str(THREADS_PER_BLOCK)
+    assert defined["BLOCKS"] == str(BLOCKS_PER_MULTIPROCESSOR)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from layers import device
+from layers.kernels import cpu
 from tests import pretend
 from tests.layers.gradient_check import Case, all_cases, load_cases
 
@@ -36,7 +37,7 @@ COMPARED = {name: case for name, case in EVERY.items() if not any(word in name +
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("case", COMPARED.values(), ids=COMPARED.keys())
 def test_the_device_agrees_with_the_cpu(case: Case, dtype: type, kernels) -> None:
-    here, there = case.rig(dtype), case.rig(dtype, kernels)
+    here, there = case.rig(dtype, cpu), case.rig(dtype, kernels)
     for mine, theirs in zip(here.layer.blobs, there.layer.blobs, strict=True):
         np.testing.assert_array_equal(there.copies([theirs.data])[0], mine.data)
     for got, expected in zip(there.forward(), here.forward(), strict=True):

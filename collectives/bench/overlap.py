@@ -24,13 +24,14 @@ def _work(values, n_rounds):
 class Compute:
     """A fixed amount of work on this rank's core: counted in rounds, so that a stolen core shows as time."""
 
-    def __init__(self, communicator: Communicator, seconds: float) -> None:
-        """As much work as takes `seconds` where all ranks work and nothing else does; all ranks call it."""
+    def __init__(self) -> None:
+        """Work for some milliseconds; `last` sets how long."""
         self._values = np.ones(1024, np.float32)
         self._n_rounds = 20_000
-        for _ in range(2):
-            took = float(np.median(time_call(communicator, self.run, 1, 3)))
-            self._n_rounds = max(int(self._n_rounds * seconds / took), 1)
+
+    def last(self, seconds: float, took: float) -> None:
+        """From now on work for `seconds`, when what is done now takes `took`; the same on all ranks."""
+        self._n_rounds = max(int(self._n_rounds * seconds / took), 1)
 
     def run(self) -> None:
         """Do the work."""
@@ -40,12 +41,13 @@ class Compute:
 def measure_overlap(communicator: Communicator, start: Callable[[], Request | None], n_warm: int,
                     n_timed: int) -> dict[str, float]:
     """Seconds: the collective alone (`pure`), as much compute alone (`compute`), both together (`both`); and the
-    percentage hidden, 100 (1 - (both - compute) / pure), between 0 and 100.
+    percentage hidden, 100 (pure + compute - both) / min(pure, compute), between 0 and 100: osu_ireduce's where compute
+    lasts as long as the collective. What is short of that would count as not hidden, so the work is fitted every round.
 
     The three take turns; all figures are medians over the rounds, so that a change in the machine's speed, which meets
     all three of a round, does not pass for overlap or for the lack of it.
     """
-    compute = Compute(communicator, float(np.median(time_call(communicator, lambda: _wait(start()), n_warm, 3))))
+    compute = Compute()
 
     def together() -> None:
         request = start()
@@ -53,8 +55,13 @@ def measure_overlap(communicator: Communicator, start: Callable[[], Request | No
         _wait(request)
 
     calls = (lambda: _wait(start()), compute.run, together)
-    rounds = np.array([[time_call(communicator, call, 0, 1)[0] for call in calls] for _ in range(n_timed)])
-    hidden = float(np.median(100 * (1 - (rounds[:, 2] - rounds[:, 1]) / rounds[:, 0])))
+    warm = [np.median(time_call(communicator, call, n_warm, 3)) for call in calls[:2]]
+    rounds = np.empty((0, 3))
+    for _ in range(n_timed):
+        pure, took = rounds[-1, :2] if len(rounds) else warm
+        compute.last(float(pure), float(took))
+        rounds = np.vstack([rounds, [time_call(communicator, call, 0, 1)[0] for call in calls]])
+    hidden = float(np.median(100 * (rounds[:, 0] + rounds[:, 1] - rounds[:, 2]) / rounds[:, :2].min(axis=1)))
     alone, computing, both = map(float, np.median(rounds, axis=0))
     return {"pure": alone, "compute": computing, "both": both, "overlap": min(max(hidden, 0.0), 100.0)}
 

@@ -29,6 +29,10 @@ class heur_mode(Enum):
     A, B, FALLBACK = range(3)
 
 
+class behavior_note(Enum):
+    RUNTIME_COMPILATION, SUPPORTS_CUDA_GRAPH_NATIVE_API = range(2)
+
+
 class numerical_note(Enum):
     TENSOR_CORE, DOWN_CONVERT_INPUTS, REDUCED_PRECISION_REDUCTION, NONDETERMINISTIC = range(4)
 
@@ -94,6 +98,7 @@ class pygraph:
         self._tensors: list[Tensor] = []
         self._nodes: list[Node] = []
         self._notes: list[Any] = []
+        self._compiles = True
 
     def tensor(self, dim: list[int], stride: list[int], data_type: Any, is_pass_by_value: bool = False) -> Tensor:
         if len(dim) < 4:
@@ -156,6 +161,11 @@ class pygraph:
         self._step("deselect_numeric_notes")
         self._notes = notes
 
+    def deselect_behavior_notes(self, notes: list[Any]) -> None:
+        if self._done[-1] != "deselect_numeric_notes":
+            raise RuntimeError(f"deselect_behavior_notes behind {self._done}")
+        self._compiles = behavior_note.RUNTIME_COMPILATION not in notes
+
     def deselect_workspace_greater_than(self, n_bytes: int) -> None:
         self._limit = n_bytes
 
@@ -163,6 +173,8 @@ class pygraph:
         self._step("check_support")
         is_float = self._tensors[0].dtype is data_type.FLOAT
         first = self._nodes[0]
+        if not self._compiles and (first.name in NORMS or (len(self._nodes) > 1 and not is_float)):
+            raise cudnnGraphNotSupportedError("No valid engine configs")
         if first.name in NORMS:
             return
         if len(self._nodes) > 1 and is_float and numerical_note.TENSOR_CORE in self._notes:
@@ -240,6 +252,7 @@ def module() -> ModuleType:
     made = ModuleType("cudnn")
     made.__dict__.update({
         "pygraph": pygraph, "data_type": data_type, "heur_mode": heur_mode, "numerical_note": numerical_note,
+        "behavior_note": behavior_note,
         "cudnnGraphNotSupportedError": cudnnGraphNotSupportedError, "create_handle": _create_handle,
         "set_stream": _set_stream, "backend_version": lambda: 92800, "backend_version_string": lambda: "9.28.0"})
     return made

@@ -41,6 +41,11 @@ class ConvKey:
         return np.dtype(self.spec.dtype)
 
     @property
+    def compiles(self) -> bool:
+        """See Key. Bias and ReLU on half types have no other engines; plain convolutions have many."""
+        return self.bias or self.slope is not None
+
+    @property
     def constants(self) -> Mapping[int, np.ndarray]:
         """See Key."""
         return CONSTANTS

@@ -6,6 +6,7 @@ products are TF32's only where that was asked for.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +20,7 @@ from layers.kernels.specs import Ints, storage_strides
 
 TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BFLOAT16"}
 MOST_TRIED = 6  # plans that are timed
+MOST_SECONDS = 0.5  # of building plans for one graph, once there is one: those compiled on the spot take that long each
 N_TIMED = 3
 MOST_WORKSPACE_BYTES = 1 << 30
 
@@ -33,6 +35,10 @@ class Key(Protocol):
     @property
     def tf32(self) -> bool:
         """Whether float32 products may be TF32's."""
+
+    @property
+    def compiles(self) -> bool:
+        """Whether engines may be used that compile their kernels when a plan is built, which takes up to a minute."""
 
     @property
     def tensors(self) -> Mapping[int, tuple[Ints, np.dtype]]:
@@ -150,6 +156,8 @@ def plan_graph(graph: Any, key: Key) -> None:
         unwanted += ["TENSOR_CORE", "DOWN_CONVERT_INPUTS"]
     graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     graph.deselect_numeric_notes([getattr(cudnn.numerical_note, note) for note in unwanted])
+    if not key.compiles:
+        graph.deselect_behavior_notes([cudnn.behavior_note.RUNTIME_COMPILATION])
     graph.deselect_workspace_greater_than(MOST_WORKSPACE_BYTES)
     graph.check_support()
 
@@ -157,8 +165,9 @@ def plan_graph(graph: Any, key: Key) -> None:
 def build_plans(graph: Any, wanted: str | None = None) -> list[int]:
     """Build the plan of that name, or the first few that can be built; their places."""
     built: list[int] = []
+    until = time.perf_counter() + MOST_SECONDS
     for index in range(graph.get_execution_plan_count()):
-        if len(built) == (1 if wanted else MOST_TRIED):
+        if len(built) == (1 if wanted else MOST_TRIED) or (built and time.perf_counter() > until):
             break
         if wanted and graph.get_plan_name_at_index(index) != wanted:
             continue

@@ -42,6 +42,11 @@ class NormKey:
     tf32: bool = False
 
     @property
+    def compiles(self) -> bool:
+        """See Key. There is no other engine."""
+        return True
+
+    @property
     def tensors(self) -> Mapping[int, tuple[Ints, np.dtype]]:
         """See Key."""
         a_channel = (1, self.shape[1], *(1,) * (len(self.shape) - 2)), np.dtype(np.float32)

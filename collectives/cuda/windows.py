@@ -75,7 +75,9 @@ class DeviceWindows:
             return self._array(base, n_elems, dtype)
 
     def find(self, array: Any) -> Place | None:
-        """Where a CuPy array lies, or None when it is not wholly inside one window."""
+        """Where a CuPy array lies, or None when it is not wholly inside one window, or empty and so nowhere."""
+        if array.nbytes == 0:
+            return None
         address, bases = array.data.ptr, self._bases  # which another thread's last view may replace meanwhile
         index = bisect_right(bases, address) - 1
         window = self._windows.get(bases[index]) if index >= 0 else None

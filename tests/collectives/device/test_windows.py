@@ -19,6 +19,7 @@ def test_any_slice_is_found(communicator, cp):
     place, part = windows(communicator).find(buffer), windows(communicator).find(buffer[10:20])
     assert (part.serial, part.offset) == (place.serial, 40)
     assert windows(communicator).find(cp.zeros(10, np.float32)) is None
+    assert windows(communicator).find(buffer[1000:]) is None  # where it ends another window may begin, on some ranks
 
 
 def test_buckets_of_device_buffers_have_a_length(communicator):

@@ -67,15 +67,17 @@ def arena_bytes(net: Net, backward: bool) -> int:
 
 
 def training_bytes(net: Net, n_histories: int) -> int:
-    """Bytes that training takes on a device, beside plans' scratch, which the device's libraries choose.
+    """Bytes that training takes on a device, beside the scratch of convolutions' and batch norm's plans.
 
     Parameters, gradients, histories; activations in their arena, and what layers keep beside them; batches, and two
-    more of them on their way. The net is one as ``join_layers`` makes it.
+    more of them on their way; what matrix products work in. The net is one as ``join_layers`` makes it.
     """
+    from layers.kernels.cuda.cublas import WORKSPACE_BYTES
+
     params = net.params.n_elems * net.params.dtype.itemsize * (2 + n_histories)
     own = sum(aligned(blob.n_elems * blob.dtype.itemsize) for blob in _kept(net).values())
     batches = sum(top.n_elems * top.dtype.itemsize for node in net.nodes if node.is_source for top in node.tops)
-    return params + own + 2 * batches + arena_bytes(net, True) + kept_bytes(net)
+    return params + own + 2 * batches + arena_bytes(net, True) + kept_bytes(net) + WORKSPACE_BYTES
 
 
 def data_parts(net: Net, backward: bool) -> list[Part]:

@@ -85,8 +85,9 @@ begin, hold = Lane.begin, Point.hold
 MUTATIONS = [
     *((kind, Lane, "begin", begin_without_order) for kind in KINDS),
     *((kind, Request, "wait", wait_without_order) for kind in ("ipc", "staged", "aware")),
-    *((kind, EventSignals, name, nothing) for kind in ("ipc", "cards") for name in ("follow", "announce")),
+    *((kind, EventSignals, "follow", nothing) for kind in ("ipc", "cards")),
     *((kind, NodeGroup, "meet", nothing) for kind in ("ipc", "cards")),
+    ("ipc", EventSignals, "announce", nothing),
     ("flags", HostSignals, "announce", nothing), ("flags", NodeGroup, "meet", nothing),
     ("aware", Point, "is_reached", at_once),
     ("staged", Point, "is_reached", at_once), ("staged", Point, "hold", hold_on_other_streams),

@@ -57,7 +57,8 @@ gpu: $(if $(OWN),venv)
 test-gpu: gpu
 	SCAFFE_TEST_GPU=1 SCAFFE_TEST_DEVICE=cuda MPIRUN='$(MPIRUN)' $(PY) -m pytest tests/gpu \
 		tests/layers/test_contract.py tests/layers/test_device.py tests/layers/cuda \
-		tests/scaffe/test_device_training.py tests/scaffe/test_device_strategies.py tests/scaffe/test_pycaffe_device.py
+		tests/scaffe/test_device_training.py tests/scaffe/test_device_strategies.py \
+		tests/scaffe/test_device_batch_norm.py tests/scaffe/test_pycaffe_device.py
 
 bench-gpu: gpu
 	MPIRUN='$(MPIRUN)' $(PY) benchmarks/gpu.py --json gpu.json $(if $(PEER),--peer $(PEER))

@@ -19,8 +19,7 @@ class Transform:
         self.mean, self.inverse = mean, inverse
         self.factor = inverse if behind.scale is None else inverse * behind.scale
         self.slope = None if behind.slope is None else mean.dtype.type(behind.slope)
-        no_bias = None if self.slope is None else np.zeros_like(mean)  # fewer kinds of loops to compile
-        self.bias = no_bias if behind.bias is None else behind.bias
+        self.bias = np.zeros_like(mean) if behind.bias is None else behind.bias  # fewer kinds of loops to compile
 
     def forward(self, x: np.ndarray, y: np.ndarray, kept: np.ndarray | None = None) -> None:
         """Write y, which may be x; ``kept`` takes a copy of x in the same pass."""
@@ -63,9 +62,7 @@ def _forward(x, y, mean, factor, bias, slope):
     for r in range(y.shape[0]):
         for c in range(y.shape[1]):
             value = y[r, c] if x is None else x[r, c]
-            value = (value - mean[c]) * factor[c]
-            if bias is not None:
-                value += bias[c]
+            value = (value - mean[c]) * factor[c] + bias[c]
             if slope is not None:
                 value = value if value > 0 else slope * value
             y[r, c] = value
@@ -77,9 +74,7 @@ def _forward_keeping(x, y, kept, mean, factor, bias, slope):
         for c in range(x.shape[1]):
             kept[r, c] = x[r, c]
         for c in range(x.shape[1]):  # the row is still near
-            value = (kept[r, c] - mean[c]) * factor[c]
-            if bias is not None:
-                value += bias[c]
+            value = (kept[r, c] - mean[c]) * factor[c] + bias[c]
             if slope is not None:
                 value = value if value > 0 else slope * value
             y[r, c] = value

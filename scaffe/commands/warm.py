@@ -22,6 +22,8 @@ layer {{ name: "s" type: "Scale" bottom: "c" top: "c" scale_param {{ bias_term: 
 layer {{ name: "r" type: "ReLU" bottom: "c" top: "c" }}
 layer {{ name: "n" type: "LRN" bottom: "c" top: "n" lrn_param {{ local_size: 3 }} }}
 layer {{ name: "p" type: "Pooling" bottom: "n" top: "p" pooling_param {{ pool: AVE kernel_size: 3 stride: 2 pad: 1 }} }}
+layer {{ name: "b2" type: "BatchNorm" bottom: "p" top: "p" }}
+layer {{ name: "s2" type: "Scale" bottom: "p" top: "p" scale_param {{ bias_term: true }} }}
 layer {{ name: "i" type: "InnerProduct" bottom: "p" top: "i" inner_product_param {{ num_output: 10
         weight_filler {{ type: "xavier" }} }} }}
 layer {{ name: "r2" type: "ReLU" bottom: "i" top: "i" relu_param {{ negative_slope: 0.1 }} }}

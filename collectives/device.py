@@ -61,7 +61,7 @@ def load_nccl() -> ModuleType:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # CuPy's warning of several lines is our one-line error below
             from cupy.cuda import nccl
-    except ImportError as error:
+    except Exception as error:  # what finds libraries for CuPy has errors of its own
         raise CommError(f"NCCL cannot be loaded: {_first_line(error)}") from None
     if not nccl.available:
         raise CommError("NCCL cannot be loaded: CuPy does not find libnccl (package nvidia-nccl-cu12 or -cu13)")
@@ -82,6 +82,11 @@ def flat(array: Any) -> Any:
     if not own.flags.c_contiguous:
         raise CommError(f"expected a contiguous array, got shape {own.shape} with strides {own.strides}")
     return own if own.ndim == 1 else own.reshape(-1)
+
+
+def card(number: int) -> str:
+    """Where GPU `number` of this process sits in its machine; the same for all processes that share it."""
+    return load().cuda.runtime.deviceGetPCIBusId(number)
 
 
 def use_by_rank(node_rank: int) -> int:

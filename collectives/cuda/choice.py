@@ -12,12 +12,11 @@ GB/s through host memory); a chain of P takes (n/c + P - 2)(o + c/B), least at c
 0.4 MB of 1 MB, 1.8 of 16 MB, 7 of 256 MB. An eighth of the buffer within bounds is close, and short to begin with."""
 SHORT_BYTES = 64 << 10
 """Assumed, not measured: below it latencies count, so trees of log2 P levels; above it bytes, so chains and rings."""
-
-SHORT = {"reduce": "B", "bcast": "B", "allreduce": "B", "reduce_scatter": "H", "allgather": "D"}
 BANDWIDTH_BYTES = 2 << 20
 """From which length on bytes count, where no table says it. Assumed, not measured: in the some 50 us that a call over
 CUDA IPC costs, NVLink carries 20 MB and a PCIe link 2; a bucket also waits for all its layers."""
 
+SHORT = {"reduce": "B", "bcast": "B", "allreduce": "B", "reduce_scatter": "H", "allgather": "D"}
 LONG = {"reduce": "C", "bcast": "C", "allreduce": "R", "reduce_scatter": "R", "allgather": "R"}
 
 

@@ -21,7 +21,7 @@ class NcclCalls:
         self._comm, self._lane = comm, lane
         self._nccl: Any = None
         self._communicator: Any = None
-        self.fault = _fault(comm.allgather(whereabouts(lane.number)))
+        self.fault = _fault(comm.allgather(_whereabouts(lane.number)))
 
     def run(self, collective: str, source: Any, array: Any, op: str, root: int) -> None:
         """See MpiCalls. `source` and `array`: flat CuPy arrays."""
@@ -58,14 +58,14 @@ class NcclCalls:
         self._communicator = self._nccl.NcclCommunicator(self._comm.size, identity, self._comm.rank)
 
 
-def whereabouts(number: int) -> tuple[str, str, str]:
+def _whereabouts(number: int) -> tuple[str, str, str]:
     """This rank's machine, its GPU's place there, and why NCCL cannot be had (empty where it can)."""
     try:
         device.load_nccl()
         missing = ""
     except CommError as error:
         missing = str(error)
-    return platform.node(), device.load().cuda.runtime.deviceGetPCIBusId(number), missing
+    return platform.node(), device.card(number), missing
 
 
 def _fault(everyone: list[tuple[str, str, str]]) -> str:

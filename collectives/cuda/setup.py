@@ -28,7 +28,7 @@ from .kernels import MOST_RANKS
 from .lane import Lane
 from .library import AwareCalls, StagedCalls
 from .lineup import wait_until
-from .nccl import NcclCalls, whereabouts
+from .nccl import NcclCalls
 from .node import DeviceNode
 from .signals import signals
 from .transport import AwareTransport, StagedTransport
@@ -102,7 +102,7 @@ class Device:
         self.number = device.load().cuda.Device().id
         self._lanes: list[Lane] = []
         self._how: list[str] = []
-        self._cards = [card for _, card, _ in node_comm.allgather(whereabouts(self.number))]
+        self._cards = node_comm.allgather(device.card(self.number))
         self.windows = DeviceWindows(node_comm, self._settle, f"rank {comm.rank}")
         self.no_ipc = self._agreed(self._refusal()) or self._agreed(self._try_ipc())
         self.is_aware = aware.is_cuda_aware()

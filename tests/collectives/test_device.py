@@ -273,6 +273,8 @@ c.install_excepthook()
 x = c.alloc(1000, place="device")
 c.allreduce(x), c.iallreduce(x).wait()
 assert "by CUDA IPC" in c.describe_device()
+for _, group, _ in c._ranks._engines:
+    group._deadline = 2  # now that all is set up, however slow the machine
 """
 
 
@@ -284,9 +286,9 @@ assert "by CUDA IPC" in c.describe_device()
 @pretend.needs_compiler
 def test_a_rank_that_does_not_come_ends_the_job(body, line):
     started = time.monotonic()
-    result = command(2, "-c", PRELUDE + body, SCAFFE_DEADLINE="2")
+    result = command(2, "-c", PRELUDE + body)
     assert result.returncode != 0
-    assert time.monotonic() - started < 40
+    assert time.monotonic() - started < 50
     assert "Traceback" not in result.stderr
     assert not line or len([text for text in result.stderr.splitlines() if re.match(line, text)]) == 1
 

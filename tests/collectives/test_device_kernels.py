@@ -81,6 +81,17 @@ def test_gathers_from_and_to_the_ranks_that_are_asked_for(cp, skip):
 
 
 @pretend.needs_compiler
+@pytest.mark.parametrize(("n_ranks", "ranks"), [(2, (1, 1, 0, 1, -1)), (9, (0, 9, 8, 1, -1))])
+def test_gathers_more_packs_than_threads_and_more_ranks_than_loads(cp, n_ranks, ranks):
+    n_elems = 30_003  # each thread copies five packs, the last one only some of it
+    rows = np.random.default_rng(6).integers(0, 1000, (n_ranks, n_elems)).astype(np.float32)
+    windows = [cp.asarray(row) for row in rows]
+    kernels().gathering([window.data.ptr for window in windows], 0, n_elems, rows.dtype, "sum", ranks)()
+    first, n_sources, target, *_ = ranks
+    assert np.array_equal(windows[target].get(), rows[first : first + n_sources].sum(0))
+
+
+@pretend.needs_compiler
 def test_halves_are_summed_in_float_and_rounded_once(cp):
     rows = np.array([[2048.0, 1.0, 1.0, 0.5]] * 2, np.float16).T.reshape(4, 2).copy()
     windows = [cp.asarray(row) for row in rows]

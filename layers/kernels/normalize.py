@@ -9,6 +9,7 @@ import numpy as np
 
 from layers.kernels.channels import WIDE
 from layers.kernels.norms import Behind
+from layers.kernels.parts import in_parts
 from machine_code import compiled
 
 
@@ -20,18 +21,21 @@ class Transform:
         self.factor = inverse if behind.scale is None else inverse * behind.scale
         self.slope = None if behind.slope is None else mean.dtype.type(behind.slope)
         self.bias = np.zeros_like(mean) if behind.bias is None else behind.bias  # fewer kinds of loops to compile
+        self._numbers = mean, self.factor, self.bias, self.slope
 
     def forward(self, x: np.ndarray, y: np.ndarray, kept: np.ndarray | None = None) -> None:
         """Write y, which may be x; ``kept`` takes a copy of x in the same pass."""
         if kept is not None:
-            _forward_keeping(x, y, kept, self.mean, self.factor, self.bias, self.slope)
+            in_parts(_forward_keeping, (x, y, kept), *self._numbers)
+        elif _are_one(x, y):
+            in_parts(_forward, (y,), None, *self._numbers)
         else:
-            _forward(None if _are_one(x, y) else x, y, self.mean, self.factor, self.bias, self.slope)
+            in_parts(_forward, (y, x), *self._numbers)
 
     def sums(self, x: np.ndarray, gy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sums over rows of g (x - mean) and of g, float64, where g is the gradient ahead of ReLU."""
         products, sums = np.zeros(x.shape[1], WIDE), np.zeros(x.shape[1], WIDE)
-        _sums(x, gy, self.mean, self.factor, self.bias, self.slope, products, sums)
+        _sums(x, gy, *self._numbers, products, sums)
         return products, sums
 
     def backward(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray, products: np.ndarray, sums: np.ndarray) -> None:
@@ -49,7 +53,10 @@ class Transform:
             self._backward(x, gy, gx, level, level)
 
     def _backward(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray, level: np.ndarray, tilt: np.ndarray) -> None:
-        _backward(x, None if _are_one(gy, gx) else gy, gx, self.mean, self.factor, self.bias, self.slope, level, tilt)
+        if _are_one(gy, gx):
+            in_parts(_backward, (x, gx), None, *self._numbers, level, tilt)
+        else:
+            in_parts(_backward, (x, gx, gy), *self._numbers, level, tilt)
 
 
 def _are_one(a: np.ndarray, b: np.ndarray) -> bool:
@@ -58,7 +65,7 @@ def _are_one(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 @compiled
-def _forward(x, y, mean, factor, bias, slope):
+def _forward(y, x, mean, factor, bias, slope):
     for r in range(y.shape[0]):
         for c in range(y.shape[1]):
             value = y[r, c] if x is None else x[r, c]
@@ -92,7 +99,7 @@ def _sums(x, gy, mean, factor, bias, slope, products, sums):
 
 
 @compiled
-def _backward(x, gy, gx, mean, factor, bias, slope, level, tilt):
+def _backward(x, gx, gy, mean, factor, bias, slope, level, tilt):
     for r in range(x.shape[0]):
         for c in range(x.shape[1]):
             g = gx[r, c] if gy is None else gy[r, c]

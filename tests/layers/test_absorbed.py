@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from layers.kernels import cpu
+from layers.kernels.norms import Behind, NormSpec
+from layers.kernels.parts import LEAST_ELEMS, set_parts
 from tests.layers.rig import Rig, spread
 
 IMAGE = (2, 5, 3, 4)
@@ -41,3 +44,26 @@ def test_relu_in_the_same_pass(name: str, in_place: bool, slope: float) -> None:
     np.testing.assert_allclose(rig.bottom[0].diff, gradients[0][0], rtol=1e-12, atol=1e-14)
     for blob, wanted in zip(rig.layer.blobs, gradients[1]):
         np.testing.assert_allclose(blob.diff, wanted, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("slope", [None, 0.0])
+def test_batch_norm_on_two_threads_gives_the_bits_of_one(slope: float | None) -> None:
+    """In place and not, forward and backward; rows enough for two threads."""
+    rng, shape = np.random.default_rng(0), (2 * LEAST_ELEMS // 8 + 3, 8)
+    x, gy = (rng.standard_normal(shape, np.float32) for _ in range(2))
+    behind, found = Behind(np.full(8, 2, np.float32), None, slope), []
+    for n_threads in (1, 2):
+        set_parts(n_threads)
+        plan, sums = cpu.batch_norm(NormSpec(shape, 1e-5, 0.9)), [np.ones(n, np.float32) for n in (8, 8, 1)]
+        value, kept, gradient, y, gx, fixed = x.copy(), np.empty_like(x), gy.copy(), *(np.empty_like(x) for _ in "abc")
+        plan.forward_train(value, value, sums, behind, kept)
+        plan.backward(kept, gradient, gradient, behind)
+        plan.forward_train(x, y, sums, behind)
+        plan.backward(x, gy, gx, behind)
+        plan.forward_fixed(x, fixed, sums, behind)
+        np.testing.assert_array_equal(value, y)
+        np.testing.assert_array_equal(gradient, gx)
+        found.append((value, gradient, fixed))
+    set_parts(1)
+    for one, two in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, two)

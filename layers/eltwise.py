@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from layers.absorbing import TakesRelu
 from layers.blob import Blob
 from layers.errors import LayerError
 from layers.layer import Layer, layer_types
@@ -15,7 +16,7 @@ PROD, SUM, MAX = 0, 1, 2
 
 
 @layer_types.register("Eltwise")
-class Eltwise(Layer):
+class Eltwise(TakesRelu):
     """y = x0 x1 ..., or coeff0 x0 + coeff1 x1 + ..., or max(x0, x1, ...); bottoms of one shape.
 
     The gradient of PROD multiplies the other bottoms (stable), or divides y by the bottom where stable_prod_grad is
@@ -50,10 +51,16 @@ class Eltwise(Layer):
         if self._operation == MAX:
             self._winners = self.context.kernels.zeros(bottom[0].n_elems, np.int32)
 
-    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Write the top."""
+    def absorb(self, follower: Layer) -> bool:
+        """ReLU behind the plain sum of two bottoms."""
+        return self._operation == SUM and self._coeffs == [1, 1] and super().absorb(follower)
+
+    def run(self, bottom: Sequence[Blob], top: Sequence[Blob], slope: float | None) -> None:
+        """Write the top, with ReLU of that slope where one is given."""
         xs, y = [blob.data_flat for blob in bottom], top[0].data_flat
-        if self._operation == SUM:
+        if slope is not None:
+            self.context.kernels.add_relu(*xs, y, slope)
+        elif self._operation == SUM:
             self._add(xs, y)
         elif self._operation == PROD:
             np.multiply(xs[0], xs[1], out=y)

@@ -167,7 +167,7 @@ class Net:
         group = range(index - node.n_ahead, index + 1)
         if leader.together and node.n_ahead == leader.n_behind and group.start >= end and all(
                 self.nodes[i].needs_backward for i in group[1:]):
-            wanted = leader.propagate_down if leader.needs_backward else [False]
+            wanted = leader.propagate_down if leader.needs_backward else [False] * len(leader.bottoms)
             leader.layer.backward_absorbed(leader.tops, wanted, leader.bottoms)
             return group
         if leader.together:

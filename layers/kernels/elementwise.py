@@ -21,6 +21,11 @@ def relu_backward(y: np.ndarray, gy: np.ndarray, gx: np.ndarray, slope: float) -
     in_parts(_leaky_back, (y, gy, gx), gy.dtype.type(slope))
 
 
+def add_relu(a: np.ndarray, b: np.ndarray, y: np.ndarray, slope: float) -> None:
+    """y = a + b where that is above 0, slope · (a + b) elsewhere. y may be a."""
+    in_parts(_add_relu, (a, b, y), y.dtype.type(slope))
+
+
 def mask_scale(x: np.ndarray, mask: np.ndarray, scale: float, y: np.ndarray) -> None:
     """y = x · scale where mask, 0 elsewhere. y may be x."""
     in_parts(_mask_scale, (x, mask, y), x.dtype.type(scale))
@@ -40,6 +45,13 @@ def _leaky(x, y, slope):
 def _leaky_back(y, gy, gx, slope):
     for i in range(y.size):
         gx[i] = gy[i] if y[i] > 0 else slope * gy[i]
+
+
+@compiled
+def _add_relu(a, b, y, slope):
+    for i in range(y.size):
+        value = a[i] + b[i]
+        y[i] = value if value > 0 else slope * value
 
 
 @compiled

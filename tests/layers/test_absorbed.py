@@ -46,6 +46,24 @@ def test_relu_in_the_same_pass(name: str, in_place: bool, slope: float) -> None:
         np.testing.assert_allclose(blob.diff, wanted, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("slope", [0.0, 0.25])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_relu_behind_a_sum_of_two(in_place: bool, slope: float) -> None:
+    relu = Rig(f'type: "ReLU" relu_param {{ negative_slope: {slope} }}', [np.ones((1, 1))], in_place=True).layer
+    a, b = spread(IMAGE), spread(IMAGE, seed=1)
+    rig = Rig('type: "Eltwise" eltwise_param { operation: SUM }', [a, b], in_place=in_place)
+    assert rig.layer.absorb(relu) and not rig.layer.absorb(relu)
+    rig.load()
+    rig.layer.forward_absorbed(rig.bottom, rig.top)
+    np.testing.assert_allclose(rig.top[0].data, np.where(a + b > 0, a + b, slope * (a + b)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("what", ["operation: PROD", "operation: MAX", "coeff: 1 coeff: 2"])
+def test_other_sums_take_no_relu_in(what: str) -> None:
+    relu = Rig('type: "ReLU"', [np.ones((1, 1))], in_place=True).layer
+    assert not Rig(f'type: "Eltwise" eltwise_param {{ {what} }}', [spread(IMAGE)] * 2).layer.absorb(relu)
+
+
 @pytest.mark.parametrize("slope", [None, 0.0])
 def test_batch_norm_on_two_threads_gives_the_bits_of_one(slope: float | None) -> None:
     """In place and not, forward and backward; rows enough for two threads."""

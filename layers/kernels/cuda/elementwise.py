@@ -19,6 +19,11 @@ def relu_backward(y: Any, gy: Any, gx: Any, slope: float) -> None:
     run_flat("elementwise", "relu_backward", gy.dtype, gy.size, (y, gy, gx, wide(gy.dtype).type(slope)))
 
 
+def add_relu(a: Any, b: Any, y: Any, slope: float) -> None:
+    """y = a + b where that is above 0, slope · (a + b) elsewhere. y may be a."""
+    run_flat("elementwise", "add_relu", y.dtype, y.size, (a, b, y, wide(y.dtype).type(slope)))
+
+
 def mask_scale(x: Any, mask: Any, scale: float, y: Any) -> None:
     """y = x · scale where mask, 0 elsewhere. y may be x."""
     run_flat("elementwise", "mask_scale", x.dtype, x.size, (x, mask, y, wide(x.dtype).type(scale)))

@@ -11,7 +11,7 @@ import pytest
 
 from layers.kernels import cpu
 
-FUNCTIONS = [("elementwise", n) for n in ("relu_forward", "relu_backward", "mask_scale")]
+FUNCTIONS = [("elementwise", n) for n in ("relu_forward", "relu_backward", "add_relu", "mask_scale")]
 FUNCTIONS += [("softmax", n) for n in ("softmax_rows", "softmax_rows_back")]
 FUNCTIONS += [("channels", n) for n in ("moments", "scale_rows", "scale_sums")]
 PLANS = {"pooling": "portable_pooling.Pooling pooling_plan.Pooling", "lrn": "lrn.Lrn lrn_plan.Lrn",

@@ -12,6 +12,18 @@ extern "C" __global__ void relu_forward(const T* x, T* y, A slope, long long n_e
     });
 }
 
+// y = a + b where that is above 0, slope (a + b) elsewhere.
+extern "C" __global__ void add_relu(const T* a, const T* b, T* y, A slope, long long n_elems) {
+    for_elements(n_elems, lie_whole(a, b, y), [&](auto width, long long i) {
+        auto values = load<width.value>(a + i), others = load<width.value>(b + i);
+        for (int k = 0; k < width.value; k++) {
+            A value = widen(values.at[k]) + widen(others.at[k]);
+            values.at[k] = narrow(value > 0 ? value : slope * value);
+        }
+        store<width.value>(y + i, values);
+    });
+}
+
 // gx = gy where y > 0, slope gy elsewhere.
 extern "C" __global__ void relu_backward(const T* y, const T* gy, T* gx, A slope, long long n_elems) {
     for_elements(n_elems, lie_whole(y, gy, gx), [&](auto width, long long i) {

@@ -179,9 +179,12 @@ def collectives(run: Run) -> None:
                          "-m", run.options.message_size)
         for row in run.rows("gpu_collectives.py", "collectives", command):
             run.keep("collectives", row, "")
-        for row in json.loads(file.read_text())["rows"] if file.exists() else []:
+        found = json.loads(file.read_text()) if file.exists() else {"rows": []}
+        for row in found["rows"]:
             run.keep("collectives", row, f"{row['ranks']} ranks {row['way']:7s} {row['bytes']:10d} bytes "
                                          f"{row['median_us'] / 1e3:8.3f} ms, {row['share_of_copying']:.2f} of copying")
+        for what, why in found.get("missing", {}).items():
+            run.keep("collectives", {"what": what, "missing": why}, f"{what}: {why}")
 
 
 PARTS: dict[str, Callable[[Run], None]] = {"update": update, "nets": nets, "ranks": ranks, "collectives": collectives}

@@ -24,9 +24,15 @@ from numba.core.serialize import dumps
 
 
 def compiled(function: Callable | None = None, **options) -> Any:
-    """numba.njit(nogil=True, **options) of `function`, compiled once a machine for each signature: a decorator."""
+    """numba.njit(nogil=True, **options) of `function`, compiled once a machine for each signature: a decorator.
+
+    Raises TypeError for a function made inside another: those have one name, by which numba links code from its cache, so
+    that a caller may be given its sister's.
+    """
     if function is None:
         return partial(compiled, **options)
+    if "<locals>" in function.__qualname__:
+        raise TypeError(f"expected a module's function to compile, got {function.__qualname__}")
     dispatcher = numba.njit(nogil=True, **options)(function)
     dispatcher._cache = _Cache(function)
     return dispatcher

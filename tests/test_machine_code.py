@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from machine_code import compiled
+
 ROOT = Path(__file__).resolve().parent.parent
 HEAD = "from machine_code import compiled\n\n@compiled\n"
 CALLEE = HEAD + "def grown(x):\n    return x + {}\n"
@@ -14,17 +16,19 @@ CALLER = "from callee import grown\n" + HEAD + "def twice(x):\n    return grown(
 MANY = """
 from machine_code import compiled
 
-def adder(number):
-    @compiled
-    def add(x):
-        return x + number
-    return add
+@compiled
+def added(x, y):
+    return x + y
+
+@compiled
+def both(x, y):
+    return added(x, y) * added(y, x)
 
 import random
-adders = [adder(number) for number in range(6)]
-calls = [(n, x) for n in range(6) for x in (1, 1.5, 1j)]
+values = [1, 2.5, 3j, True]
+calls = [(x, y) for x in values for y in values]
 random.shuffle(calls)
-wrong = [(n, x) for n, x in calls if adders[n](x) != x + n]
+wrong = [(x, y) for x, y in calls if both(x, y) != (x + y) * (x + y)]
 raise SystemExit(f"wrong: {wrong}" if wrong else 0)
 """
 
@@ -62,8 +66,16 @@ def test_processes_that_compile_variants_of_one_name_at_once_get_their_own(tmp_p
         for process in processes:
             _, errors = process.communicate(timeout=100)
             assert process.returncode == 0, errors
-    assert len(list((tmp_path / "cache").rglob("*.nbc"))) == 18
+    assert len(list((tmp_path / "cache").rglob("*.nbc"))) == 32
     assert not list((tmp_path / "cache").rglob("*.part"))
+
+
+def test_a_function_made_in_a_function_is_refused():
+    def inner(x):
+        return x
+
+    with pytest.raises(TypeError, match=r"got test_a_function.*<locals>.inner"):
+        compiled(inner)
 
 
 @pytest.mark.parametrize("package", ["collectives", "layers", "data", "scaffe"])

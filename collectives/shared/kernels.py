@@ -4,27 +4,20 @@ import numpy as np
 
 from machine_code import compiled
 
-from ..datatypes import OPS
 from .atomics import libc_memcpy
 from .lanes import LANES, fold
 
 BLOCK_BYTES = 16384  # of the accumulator: in the first-level cache together with one input
 
 
-def _folder(op):
-    @compiled
-    def combine(addresses, target, n_elems, like):
-        item = like.itemsize
-        whole = n_elems // LANES * LANES
-        for offset in range(0, whole * item, LANES * item):
-            fold(op, LANES, addresses, offset, target, like)
-        for offset in range(whole * item, n_elems * item, item):
-            fold(op, 1, addresses, offset, target, like)
-
-    return combine
-
-
-_sum, _max, _min, _prod = map(_folder, range(len(OPS)))
+@compiled(inline="always")
+def _fold_all(op, addresses, target, n_elems, like):
+    item = like.itemsize
+    whole = n_elems // LANES * LANES
+    for offset in range(0, whole * item, LANES * item):
+        fold(op, LANES, addresses, offset, target, like)
+    for offset in range(whole * item, n_elems * item, item):
+        fold(op, 1, addresses, offset, target, like)
 
 
 @compiled
@@ -34,13 +27,13 @@ def combine(addresses, target, n_elems, like, op):
     Reading four streams at once is what reaches memory speed. like: an array of their dtype.
     """
     if op == 0:
-        _sum(addresses, target, n_elems, like)
+        _fold_all(0, addresses, target, n_elems, like)
     elif op == 1:
-        _max(addresses, target, n_elems, like)
+        _fold_all(1, addresses, target, n_elems, like)
     elif op == 2:
-        _min(addresses, target, n_elems, like)
+        _fold_all(2, addresses, target, n_elems, like)
     else:
-        _prod(addresses, target, n_elems, like)
+        _fold_all(3, addresses, target, n_elems, like)
 
 
 @compiled

@@ -11,7 +11,8 @@ from layers.blob import Blob
 from scaffe.arena import Lifetime, aligned, place
 from scaffe.joining import join_layers
 from scaffe.layer_memory import kept_bytes
-from scaffe.net import Net, Node
+from scaffe.net import Net
+from scaffe.node import Node
 
 
 @dataclass

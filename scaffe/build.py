@@ -13,7 +13,8 @@ from scaffe import graph
 from scaffe.errors import UserError
 from scaffe.flat_params import FlatParams, Param
 from scaffe.joining import find_followers
-from scaffe.net import Net, Node
+from scaffe.net import Net
+from scaffe.node import Node
 from scaffe.pycaffe.alias import install_as_caffe
 
 MULTIPLIERS = ("lr_mult", "decay_mult")

@@ -10,7 +10,8 @@ import numpy as np
 
 from layers.blob import Blob
 from scaffe.log import error, info
-from scaffe.net import Net, Node
+from scaffe.net import Net
+from scaffe.node import Node
 
 
 def log_values(net: Net, wanted: Callable[[], bool] = lambda: True) -> None:

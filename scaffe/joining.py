@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from layers.blob import Blob
-from scaffe.net import Net, Node
+from scaffe.net import Net
+from scaffe.node import Node
 
 
 def find_followers(nodes: Sequence[Node]) -> None:

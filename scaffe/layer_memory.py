@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from layers.blob import Blob
-from scaffe.net import Net, Node
+from scaffe.net import Net
+from scaffe.node import Node
 
 MOST_UNFOLDED_BYTES = 256 << 20  # of images that one convolution without cuDNN unfolds at once
 MOST_SMALL_TAPS = 256  # places in a window that fit into a byte

@@ -3,80 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from layers.blob import Blob, Shape
-from layers.errors import LayerError
-from layers.layer import Context, Layer
-from scaffe.errors import UserError
+from layers.blob import Blob
+from layers.layer import Context
 from scaffe.flat_params import FlatParams, Param
+from scaffe.node import Node
 
 Hook = Callable[[int], None]
-
-
-@dataclass
-class Node:
-    """One layer in its place in the net.
-
-    Attributes:
-        layer, param, name: the layer, its LayerParameter message and its name.
-        bottoms, tops: its blobs; ``bottom_names`` and ``top_names`` theirs.
-        propagate_down: per bottom, whether backward computes its gradient.
-        loss_weights: per top.
-        needs_backward: whether backward visits the layer.
-        n_behind: how many in-place layers right behind (Scale, ReLU) this one computes in the same pass.
-        n_ahead: how many places ahead the layer lies that computes this one in its pass; 0 where none does.
-        together: whether the last forward computed those behind too, and backward shall.
-        loss_scale: factor on the loss weights in backward (half precision).
-        shared: indices of the layer's blobs that another layer owns (Caffe's ``param { name }``).
-    """
-
-    layer: Layer
-    param: Any
-    name: str
-    bottoms: list[Blob]
-    tops: list[Blob]
-    bottom_names: list[str]
-    top_names: list[str]
-    propagate_down: list[bool] = field(default_factory=list)
-    loss_weights: list[float] = field(default_factory=list)
-    needs_backward: bool = False
-    n_behind: int = 0
-    n_ahead: int = 0
-    together: bool = False
-    loss_scale: float = 1.0
-    shared: set[int] = field(default_factory=set)
-    seen_shapes: tuple[Shape, ...] | None = None
-
-    @property
-    def is_source(self) -> bool:
-        """Whether the layer only brings data in."""
-        return not self.bottoms
-
-    def reshape(self) -> None:
-        """Reshape the layer if a bottom's shape changed since last time (or the layer always wants it)."""
-        shapes = tuple([b.shape for b in self.bottoms])
-        if shapes == self.seen_shapes and not self.layer.reshape_always and self.bottoms:
-            return
-        self.layer.reshape(self.bottoms, self.tops)
-        self.seen_shapes = shapes
-        self.set_weights()
-
-    def set_weights(self) -> None:
-        """Write the loss weights into the tops' diffs, where backward starts from them."""
-        for top, weight in zip(self.tops, self.loss_weights):
-            if weight:
-                top.diff_flat[:] = weight * self.loss_scale
-
-    def loss(self) -> Any:
-        """This layer's share of the net's loss, from its tops as they are; on a device a number that is still there."""
-        return sum(weight * top.data_flat.sum(dtype=np.float64)
-                   for top, weight in zip(self.tops, self.loss_weights) if weight)
 
 
 class Net:
@@ -113,6 +48,7 @@ class Net:
         loss, index = 0.0, start
         while index <= last:
             group = self._group(index, last)
+            self._part_from_leader(index)
             ahead = [i for i in group if i == index or self.nodes[i].layer.blobs]  # the pass reads their parameters
             for i in ahead:
                 _call(self.before_forward, i)
@@ -129,7 +65,7 @@ class Net:
     def check_values(self) -> None:
         """Raise UserError for a mistake in values that a layer on a device could not see at once, as a wrong label."""
         for node in self.nodes:
-            with _named(node):
+            with node.named():
                 node.layer.check_values()
 
     def _group(self, index: int, last: int) -> range:
@@ -137,15 +73,23 @@ class Net:
         stop = index + 1 + self.nodes[index].n_behind
         return range(index, index + 1 if self.apart or self.after_forward or stop > last + 1 else stop)
 
+    def _part_from_leader(self, index: int) -> None:
+        """A layer that another one's pass computed runs by itself: what that pass did not keep is made up for."""
+        node = self.nodes[index]
+        leader = self.nodes[index - node.n_ahead]
+        if node.n_ahead and leader.together:
+            leader.layer.part()
+            leader.together = False
+
     def _forward_group(self, nodes: list[Node]) -> None:
         """Forward a layer, and those behind it if there are some, in one pass."""
         node, layer = nodes[0], nodes[0].layer
         for each in nodes:
-            with _named(each):
+            with each.named():
                 each.reshape()
         node.together = len(nodes) > 1 and layer.absorbs_backward
         started = time.perf_counter()
-        with _named(node):
+        with node.named():
             (layer.forward_absorbed if len(nodes) > 1 else layer.forward)(node.bottoms, node.tops)
         if node.is_source:
             self.data_seconds += time.perf_counter() - started
@@ -170,9 +114,7 @@ class Net:
             wanted = leader.propagate_down if leader.needs_backward else [False] * len(leader.bottoms)
             leader.layer.backward_absorbed(leader.tops, wanted, leader.bottoms)
             return group
-        if leader.together:
-            leader.layer.part()
-            leader.together = False
+        self._part_from_leader(index)
         if node.needs_backward:
             node.layer.backward(node.tops, node.propagate_down, node.bottoms)
         return range(index, index + 1)
@@ -236,15 +178,6 @@ class Net:
 def _call(hooks: list[Hook], index: int) -> None:
     for hook in hooks:
         hook(index)
-
-
-@contextmanager
-def _named(node: Node) -> Iterator[None]:
-    """Errors of a layer name it."""
-    try:
-        yield
-    except LayerError as error:
-        raise UserError(f"layer {node.name!r} ({node.param.type}): {error}") from error
 
 
 def _unused(nodes: list[Node]) -> set[str]:

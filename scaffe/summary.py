@@ -8,7 +8,8 @@ from typing import Any
 
 from layers.blob import Shape
 from scaffe.errors import UserError
-from scaffe.net import Net, Node
+from scaffe.net import Net
+from scaffe.node import Node
 
 MARKS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 DATA_TYPES = ("Data", "ImageData", "HDF5Data", "MemoryData", "WindowData", "DummyData")

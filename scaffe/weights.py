@@ -8,7 +8,8 @@ from typing import Any
 from scaffe.errors import UserError
 from scaffe.files import StoredLayer, hdf5, read_model, write_model
 from scaffe.log import info
-from scaffe.net import Net, Node
+from scaffe.net import Net
+from scaffe.node import Node
 
 
 def initial_weights(given: str, param: Any) -> list[str]:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from scaffe.errors import UserError
-from scaffe.net import Net, Node
+from scaffe.net import Net
+from scaffe.node import Node
 
 OPSET, IR_VERSION = 13, 8  # old enough for any runtime of today
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from scaffe.export.converters import converts, top_of
 from scaffe.export.graph import Graph
-from scaffe.net import Node
+from scaffe.node import Node
 
 SUM_OPERATORS = {"SUM": "ReduceSum", "ASUM": "ReduceL1", "SUMSQ": "ReduceSumSquare", "MEAN": "ReduceMean"}
 

@@ -17,6 +17,7 @@ from layers.python import Python, UserBlob
 from scaffe import net
 from scaffe.errors import UserError
 from scaffe.log import warning
+from scaffe.node import Node
 from scaffe.pycaffe import process, whole_sets
 from scaffe.pycaffe.batches import Arrays, batches
 from scaffe.pycaffe.mirror import MirroredBlob, show
@@ -32,7 +33,7 @@ class LayerView:
         blobs: its parameters.
     """
 
-    def __init__(self, node: net.Node, kernels: Any) -> None:
+    def __init__(self, node: Node, kernels: Any) -> None:
         self.type: str = node.param.type
         self.blobs = [show(blob, kernels) for blob in node.layer.blobs]
 
@@ -274,7 +275,7 @@ class Net:
         self._net.apart = True
 
 
-def _layer_view(node: net.Node, kernels: Any) -> Any:
+def _layer_view(node: Node, kernels: Any) -> Any:
     """A user's own layer as itself, another as a view."""
     layer = getattr(node.layer, "inner", node.layer)
     return layer.user if isinstance(layer, Python) else LayerView(node, kernels)

@@ -150,6 +150,21 @@ def test_ranges_may_cut_between_the_layers(cut: int, in_place: bool) -> None:
         close([net.params.diff], expected[1:2])
 
 
+def test_a_layer_that_runs_again_by_itself_is_what_backward_sees() -> None:
+    """Forward as a whole, then scale and what follows once more from a blob that the user wrote."""
+    plain, net = build(chain("scale", "relu", True)), build(chain("scale", "relu", True))
+    plain.apart = True
+    index = net.nodes.index(net.node("scale"))
+    for each in (plain, net):
+        each.clear_param_diffs()
+        each.forward()
+        each.blobs["c"].data = np.random.default_rng(5).standard_normal(each.blobs["c"].shape)
+        each.forward(index)
+        each.backward()
+        each.params.settle_all()
+    close([net.params.diff, net.blobs["x"].diff], [plain.params.diff, plain.blobs["x"].diff])
+
+
 @pytest.mark.parametrize("frozen", ["conv", "scale", "both"])
 def test_frozen_layers(frozen: str) -> None:
     text = chain("scale", "relu", True)

@@ -26,8 +26,8 @@ from numba.core.serialize import dumps
 def compiled(function: Callable | None = None, **options) -> Any:
     """numba.njit(nogil=True, **options) of `function`, compiled once a machine for each signature: a decorator.
 
-    Raises TypeError for a function made inside another: those have one name, by which numba links code from its cache, so
-    that a caller may be given its sister's.
+    Raises TypeError for a function made inside another: its sisters have the same name, by which numba links code from
+    its cache, so that a caller may be given theirs.
     """
     if function is None:
         return partial(compiled, **options)

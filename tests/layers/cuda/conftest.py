@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from layers import device
+from layers.kernels.cuda import cudnn_graphs
 from tests import pretend
 
 REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
@@ -23,3 +24,23 @@ def cp(monkeypatch: pytest.MonkeyPatch) -> Any:
     if pretend.compiler.compiler() is None:
         pytest.skip("no C++ compiler to emulate kernels with")
     return pretend.install(monkeypatch)
+
+
+@pytest.fixture(params=["ours", "cudnn"])
+def kind(request: Any, cp: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Any:
+    """With and without cuDNN: whose kernels compute."""
+    monkeypatch.setenv("SCAFFE_CACHE", str(tmp_path))
+    with_cudnn = request.param == "cudnn"
+    if REAL:
+        if with_cudnn and cudnn_graphs.frontend() is None:
+            pytest.skip(cudnn_graphs.reason())
+        if not with_cudnn:
+            monkeypatch.setattr(cudnn_graphs, "frontend", lambda: None)
+        yield request.param
+        return
+    pretend.install(monkeypatch, with_cudnn=with_cudnn)
+    cudnn_graphs.frontend.cache_clear()
+    cudnn_graphs.build.cache_clear()
+    yield request.param
+    cudnn_graphs.frontend.cache_clear()
+    cudnn_graphs.build.cache_clear()

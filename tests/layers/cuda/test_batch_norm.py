@@ -10,7 +10,6 @@ import pytest
 from layers.kernels import cuda
 from layers.kernels.cuda import batch_norm_plan, cudnn_batch_norm, cudnn_graphs
 from layers.kernels.norms import Behind, Learned, NormSpec
-from tests import pretend
 from tests.layers.cuda.conftest import REAL
 from tests.layers.cuda.rig import DTYPES, EPS, close, double, every_dtype, numbers, shifted, wide
 from tests.reference import batch_norm as reference
@@ -20,26 +19,6 @@ SHAPES = [(2, 8, 3, 5), (5, 16), (3, 3, 4), (1, 8, 1, 1), (2, 5, 3, 2, 2), (40, 
 # What is behind: whether scale and bias are there, and ReLU's slope.
 BEHIND = {"nothing": (False, False, None), "relu": (False, False, 0.0), "scale": (True, False, None),
           "both": (True, True, None), "both, relu": (True, True, 0.0), "bias, leaky": (False, True, 0.25)}
-
-
-@pytest.fixture(params=["ours", "cudnn"])
-def kind(request: Any, cp: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Any:
-    """With and without cuDNN."""
-    monkeypatch.setenv("SCAFFE_CACHE", str(tmp_path))
-    with_cudnn = request.param == "cudnn"
-    if REAL:
-        if with_cudnn and cudnn_graphs.frontend() is None:
-            pytest.skip(cudnn_graphs.reason())
-        if not with_cudnn:
-            monkeypatch.setattr(cudnn_graphs, "frontend", lambda: None)
-        yield request.param
-        return
-    pretend.install(monkeypatch, with_cudnn=with_cudnn)
-    cudnn_graphs.frontend.cache_clear()
-    cudnn_graphs.build.cache_clear()
-    yield request.param
-    cudnn_graphs.frontend.cache_clear()
-    cudnn_graphs.build.cache_clear()
 
 
 class Bench:

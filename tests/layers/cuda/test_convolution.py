@@ -12,7 +12,6 @@ from layers.kernels import cuda
 from layers.kernels.cuda import cudnn_graphs, products
 from layers.kernels.cuda.cudnn_convolution import Convolution as OnCudnn
 from layers.kernels.specs import ConvSpec
-from tests import pretend
 from tests.layers.cuda.conftest import REAL
 from tests.layers.cuda.rig import DTYPES, close, double, every_dtype, numbers, stored, wide
 from tests.reference import kernels as reference
@@ -26,26 +25,6 @@ CASES = [  # in_shape, n_output, kernel, stride, pad, dilation, group
     ((1, 2, 4, 5, 4), 3, (2, 3, 2), (1, 2, 1), (1, 1, 0), (1, 1, 2), 1),
     ((1, 2, 2, 3, 2, 3), 2, (2, 2, 1, 2), (1, 1, 1, 2), (1, 0, 0, 1), (1, 2, 1, 1), 1),
 ]
-
-
-@pytest.fixture(params=["products", "cudnn"])
-def kind(request: Any, cp: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Any:
-    """With and without cuDNN."""
-    monkeypatch.setenv("SCAFFE_CACHE", str(tmp_path))
-    with_cudnn = request.param == "cudnn"
-    if REAL:
-        if with_cudnn and cudnn_graphs.frontend() is None:
-            pytest.skip(cudnn_graphs.reason())
-        if not with_cudnn:
-            monkeypatch.setattr(cudnn_graphs, "frontend", lambda: None)
-        yield request.param
-        return
-    pretend.install(monkeypatch, with_cudnn=with_cudnn)
-    cudnn_graphs.frontend.cache_clear()
-    cudnn_graphs.build.cache_clear()
-    yield request.param
-    cudnn_graphs.frontend.cache_clear()
-    cudnn_graphs.build.cache_clear()
 
 
 def spec_of(case: tuple, dtype: np.dtype) -> ConvSpec:
@@ -118,7 +97,7 @@ def test_deconvolution_is_the_convolution_backwards(cp: Any, kind: str, dtype: n
 def test_bias_and_relu_are_fused_where_tensor_cores_may_be_used(cp: Any, kind: str, monkeypatch: Any) -> None:
     from tests.pretend.cudnn import pygraph
 
-    if kind == "products":
+    if kind == "ours":
         return
     spec = spec_of(CASES[0], np.dtype(np.float32))
     x, w, b = (cp.asarray(numbers(s, spec.dtype, 0)) for s in (spec.in_shape, spec.weight_shape, (spec.n_output,)))
@@ -137,7 +116,7 @@ def test_bias_and_relu_are_fused_where_tensor_cores_may_be_used(cp: Any, kind: s
 def test_the_fastest_plan_is_found_once_and_remembered(cp: Any, kind: str, tmp_path: Any) -> None:
     from tests.pretend.cudnn import pygraph
 
-    if kind == "products":
+    if kind == "ours":
         return
     spec = spec_of(CASES[0], np.dtype(np.float32))
     pygraph.log.clear()

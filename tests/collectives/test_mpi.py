@@ -18,7 +18,7 @@ PYTHON = os.environ.get("MPI_PYTHON", sys.executable)
 MPIRUN = os.environ.get("MPIRUN") or str(Path(sys.executable).parent / "mpirun")
 ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_osc": "^ucx",
                "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMPI_MCA_mpi_yield_when_idle": "1",
-               "PYTHONPATH": str(HERE.parents[1])}
+               "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE.parents[1]), os.environ.get("PYTHONPATH")]))}
 
 pytestmark = pytest.mark.skipif(shutil.which(MPIRUN) is None, reason=f"no {MPIRUN}")
 

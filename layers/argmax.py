@@ -38,7 +38,7 @@ class ArgMax(NoGradient):
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Find them."""
         p = self.param.argmax_param
-        x = bottom[0].data
+        x = bottom[0].data.astype(self.context.param_dtype, copy=False)  # CuPy sorts no bfloat16
         x = x.reshape(x.shape[0], -1) if self.axis is None else np.moveaxis(x, self.axis, -1)
         places = np.argsort(x, axis=-1, kind="stable")[..., ::-1][..., : p.top_k]
         values = np.take_along_axis(x, places, axis=-1)

@@ -28,7 +28,8 @@ class Interp(Layer):
         wanted = [output_length(p, n, i, like) for i, n in enumerate(seen)]
         if min(*seen, *wanted) < 1:
             raise LayerError(f"cannot resize {tuple(seen)} to {tuple(wanted)}")
-        self.weights = [self.context.kernels.to_device(interpolation(n, -p.pad_beg, length, out, self.context.dtype))
+        dtype = self.context.param_dtype
+        self.weights = [self.context.kernels.to_device(interpolation(n, -p.pad_beg, length, out, dtype))
                         for n, length, out in zip(shape[2:], seen, wanted)]
         top[0].reshape((*shape[:2], *wanted))
 
@@ -39,15 +40,19 @@ class Interp(Layer):
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Resize rows, then columns."""
         rows, columns = self.weights
-        np.copyto(top[0].data, rows @ bottom[0].data @ columns.T)
+        top[0].data[...] = rows @ self._wide(bottom[0].data) @ columns.T
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """The transpose; 0 for bottom 1."""
         rows, columns = self.weights
         if propagate_down[0]:
-            np.copyto(bottom[0].diff, rows.T @ top[0].diff @ columns)
+            bottom[0].diff[...] = rows.T @ self._wide(top[0].diff) @ columns
         if len(bottom) > 1 and propagate_down[1]:
             bottom[1].diff_flat[...] = 0
+
+    def _wide(self, x: Any) -> Any:
+        """CuPy multiplies no stacks of bfloat16."""
+        return x.astype(self.context.param_dtype, copy=False)
 
 
 def output_length(p: Any, n: int, index: int, like: Sequence[int] | None) -> int:

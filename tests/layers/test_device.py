@@ -53,3 +53,11 @@ def test_the_device_agrees_with_the_cpu(case: Case, dtype: type, kernels) -> Non
                              here.backward(diffs, case.propagate_down()), strict=True):
         for g, e in zip(got, expected, strict=True):
             np.testing.assert_allclose(g, e, **CLOSE[dtype])
+
+
+@pytest.mark.parametrize("case", [c for name, c in EVERY.items() if name.startswith(("ArgMax", "Interp"))])
+def test_layers_of_numpys_functions_that_cupy_lacks_for_bfloat16(case: Case, kernels) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    here, there = case.rig(np.float32, cpu), case.rig(ml_dtypes.bfloat16, kernels)
+    for got, expected in zip(there.forward(), here.forward(), strict=True):
+        np.testing.assert_allclose(got.astype(np.float32), expected, rtol=0.02, atol=0.02)

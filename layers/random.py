@@ -10,6 +10,9 @@ class Stream:
 
     Args:
         seed: Caffe's random_seed (plus the solver's rank).
+
+    Attributes:
+        n_restarts: how often ``restart`` was called: who took a key from here takes another when it has changed.
     """
 
     N_BYTES = 4 * 625  # of a place: 624 words of state and the position
@@ -17,6 +20,12 @@ class Stream:
     def __init__(self, seed: int) -> None:
         self._generator = np.random.MT19937()
         self._generator._legacy_seeding(seed % 2**32)
+        self.n_restarts = 0
+
+    def restart(self, seed: int) -> None:
+        """Begin anew as ``Stream(seed)`` does, for all who draw from here."""
+        self._generator._legacy_seeding(seed % 2**32)
+        self.n_restarts += 1
 
     def draw(self, n_elems: int) -> np.ndarray:
         """The next n_elems raw draws, uint32."""

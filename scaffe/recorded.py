@@ -70,6 +70,7 @@ class Recorded:
     def _run(self, way: str, first: int, can: bool, run: Callable[[], Any]) -> Any:
         if not can or self._n_passes < WARM_UP:
             return run()
+        self._net.context.draws.catch_up()
         key = way, first
         if key not in self._recordings:
             self._recordings[key] = self._record(way, first, run)

@@ -47,8 +47,10 @@ def seed() -> int:
 
 def set_random_seed(seed: int) -> None:
     """Start the process's stream of random draws anew, for the nets that there are too."""
-    anew = Stream(seed)
-    _state.setdefault("stream", anew).from_bytes(anew.to_bytes())
+    if "stream" in _state:
+        _state["stream"].restart(seed)
+    else:
+        _state["stream"] = Stream(seed)
     _state["seed"] = seed
 
 

@@ -101,3 +101,83 @@ def test_a_solver_steps(monkeypatch, tmp_path):
     caffe.set_mode_cpu()
     for mine, theirs in zip(*found):
         np.testing.assert_allclose(theirs, mine, rtol=1e-3, atol=1e-5)
+
+
+DROPOUT = """force_backward: true
+layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 dim: 300 } } }
+layer { name: "d" type: "Dropout" bottom: "x" top: "d" }"""
+
+
+def test_a_seed_holds_for_device_nets_that_have_drawn(monkeypatch, tmp_path):
+    if not REAL:
+        pretend.install(monkeypatch)
+    (tmp_path / "net.prototxt").write_text(DROPOUT)
+    caffe.set_mode_gpu()
+    nets = [caffe.Net(str(tmp_path / "net.prototxt"), caffe.TRAIN) for _ in range(2)]
+    caffe.set_mode_cpu()
+
+    def masks(order):
+        found = {}
+        for index in order:
+            nets[index].blobs["x"].data[...] = 1
+            found.setdefault(index, []).append(np.array(nets[index].forward()["d"]) > 0)
+        return found
+
+    caffe.set_random_seed(5)
+    fresh = masks([0, 1, 0])
+    onward = masks([0, 1])
+    caffe.set_random_seed(5)
+    again = masks([0, 1, 0])
+    caffe.set_random_seed(6)
+    other = masks([0, 1])
+    for index in (0, 1):
+        np.testing.assert_array_equal(again[index], fresh[index])
+        assert not np.array_equal(onward[index][0], fresh[index][0])
+        assert not np.array_equal(other[index][0], fresh[index][0])
+    assert not np.array_equal(fresh[0][0], fresh[1][0])
+    assert not np.array_equal(fresh[0][0], fresh[0][1])
+
+
+def test_a_seed_draws_nothing_from_the_stream_for_nets_that_do_not_run(monkeypatch, tmp_path):
+    """So that the fillers of the next net draw what Caffe's draw."""
+    if not REAL:
+        pretend.install(monkeypatch)
+    for name, text in (("dropout", DROPOUT), ("net", NET)):
+        (tmp_path / name).write_text(text)
+    caffe.set_mode_gpu()
+    net = caffe.Net(str(tmp_path / "dropout"), caffe.TRAIN)
+    caffe.set_mode_cpu()
+    net.forward()
+    weights = []
+    for _ in range(2):
+        caffe.set_random_seed(8)
+        weights.append(np.array(caffe.Net(str(tmp_path / "net"), caffe.TEST).params["c"][0].data))
+        net.forward()
+    np.testing.assert_array_equal(*weights)
+
+
+def test_a_seed_holds_for_recorded_passes(monkeypatch, tmp_path):
+    if not REAL:
+        pretend.install(monkeypatch)
+    data = 'layer { name: "in" type: "DummyData" top: "x" top: "y" dummy_data_param { shape { dim: 2 dim: 300 } ' \
+           'shape { dim: 2 dim: 300 } data_filler { type: "constant" value: 1 } data_filler { type: "constant" } } }\n'
+    loss = '\nlayer { name: "loss" type: "EuclideanLoss" bottom: "d" bottom: "y" top: "loss" }'
+    (tmp_path / "net.prototxt").write_text(data + DROPOUT.splitlines()[-1] + loss)
+    (tmp_path / "solver.prototxt").write_text(f'net: "{tmp_path}/net.prototxt" base_lr: 0 lr_policy: "fixed" '
+                                              'max_iter: 99 random_seed: 4 snapshot_prefix: "none"')
+    caffe.set_mode_gpu()
+    solver = caffe.SGDSolver(str(tmp_path / "solver.prototxt"))
+    caffe.set_mode_cpu()
+
+    def masks():
+        found = []
+        for _ in range(4):
+            solver.step(1)
+            found.append(np.array(solver.net.blobs["d"].data) > 0)
+        return found
+
+    first = masks()
+    assert ("forward", 1) in solver._built.strategy.passes._recordings
+    caffe.set_random_seed(4)
+    np.testing.assert_array_equal(masks(), first)
+    assert not np.array_equal(masks(), first)

@@ -21,7 +21,8 @@ class Draws:
     """Key and counter of the numbers of a net's layers: uint64 (2,) on the device.
 
     Args:
-        rng: the host's stream; two of its draws are the key, taken at the first use, behind all fillers'.
+        rng: the host's stream; two of its draws are the key, taken at the first use, behind all fillers', and at the
+            first one after the stream was restarted.
 
     Attributes:
         is_used: whether a layer draws from here.
@@ -29,13 +30,20 @@ class Draws:
 
     def __init__(self, rng: Stream) -> None:
         self._rng, self._array, self.is_used = rng, None, False
+        self._n_restarts = rng.n_restarts
 
     @property
     def array(self) -> Any:
         """As the kernels take it."""
         if self._array is None:
             self._array = device.load().asarray(self._anew())
+        self.catch_up()
         return self._array
+
+    def catch_up(self) -> None:
+        """Take a new key if there was one and the stream has been restarted; ahead of graphs, which cannot look."""
+        if self._array is not None and self._n_restarts != self._rng.n_restarts:
+            self._array[...] = device.load().asarray(self._anew())  # the same memory, which graphs know
 
     def advance(self) -> None:
         """Behind every call."""
@@ -43,20 +51,22 @@ class Draws:
 
     def to_bytes(self) -> bytes:
         """The host's place, behind it key and counter if there are any; waits for the device."""
-        mine = b"" if self._array is None else device.load().asnumpy(self._array).astype("<u8").tobytes()
+        mine = b"" if self._array is None else device.load().asnumpy(self.array).astype("<u8").tobytes()
         return self._rng.to_bytes() + mine
 
     def from_bytes(self, place: bytes) -> bool:
         """Go on from a place that ``to_bytes`` gave, here or on the host. Returns whether the numbers are the same."""
         self._rng.from_bytes(place)
+        self._n_restarts = self._rng.n_restarts
         saved = np.frombuffer(place[Stream.N_BYTES :], "<u8").astype(np.uint64)
         if saved.size and self.is_used and self._array is None:
             self._array = device.load().asarray(saved)
-        elif self._array is not None:  # the same memory, which graphs know
+        elif self._array is not None:
             self._array[...] = device.load().asarray(saved if saved.size else self._anew())
         return bool(saved.size) or not self.is_used
 
     def _anew(self) -> np.ndarray:
+        self._n_restarts = self._rng.n_restarts
         low, high = (int(n) for n in self._rng.draw(2))
         return np.array([low | high << 32, 0], np.uint64)
 

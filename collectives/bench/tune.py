@@ -27,7 +27,8 @@ FAMILIAR = ("mpi", "M")
 """Chosen among equals, in this order."""
 Candidate = tuple[str, int]
 """An algorithm and its chunk in bytes."""
-DEFAULT_CHUNKS = "61440,262144,1048576"
+DEFAULT_CHUNKS = {"shared": "61440,262144,1048576", "host": "61440,262144,1048576", "cuda": "262144,1048576,4194304"}
+"""By place: a chunk in a GPU's memory also costs launches and events, so it starts and ends longer."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -38,7 +39,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("-c", "--collectives", default=",".join(COLLECTIVES))
     made.add_argument("-m", "--message-size", default="4:67108864", metavar="[MIN:]MAX")
     made.add_argument("--step", type=int, default=4, help="from one message size to the next")
-    made.add_argument("--chunks", default=DEFAULT_CHUNKS, help="bytes, with commas between")
+    made.add_argument("--chunks", default="", help="bytes, with commas between; by default "
+                      f"{DEFAULT_CHUNKS['host']}, and for cuda {DEFAULT_CHUNKS['cuda']}")
     made.add_argument("--places", default="shared,host", help="shared windows, private memory, cuda (GPUs' memory)")
     made.add_argument("-a", "--algorithms", default="", help="candidates; default: all that make sense on these nodes")
     made.add_argument("-x", "--warmup", type=int, default=2)
@@ -49,7 +51,11 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str]) -> int:
     """Measure, print and write the table on rank 0. Returns the exit code."""
-    options = parser().parse_args(argv)
+    flags = parser()
+    options = flags.parse_args(argv)
+    for place in options.places.split(","):
+        if place not in DEFAULT_CHUNKS:
+            flags.error(f"--places takes {', '.join(DEFAULT_CHUNKS)}, not {place!r}")
     communicator = Communicator.world()
     communicator.install_excepthook()
     entries = [
@@ -68,7 +74,7 @@ def _tune(communicator: Communicator, options: argparse.Namespace, collective: s
     topology = communicator.topology
     names = options.algorithms.split(",") if options.algorithms else candidates(collective, topology)
     names = [name for name in names if place != "cuda" or name != "mpi"]  # which may crash there, non-blocking
-    race = _Race(names, [int(chunk) for chunk in options.chunks.split(",")])
+    race = _Race(names, [int(chunk) for chunk in (options.chunks or DEFAULT_CHUNKS[place]).split(",")])
     lengths = sizes(options.message_size, 4, options.step)
     figures: list[dict[Candidate, float]] = []
     for n_bytes in lengths:

@@ -12,6 +12,7 @@ from collectives.bench.measure import Column, Runner
 from collectives.bench.options import algorithms, sizes
 from collectives.bench.payload import Payload
 from collectives.bench.tune import choices, fewest_changes
+from collectives.bench.tune import main as tune
 from collectives.launch import launched
 from collectives.memory import private_empty
 
@@ -97,6 +98,13 @@ def test_flags():
     for wrong in ("x", "8:4", ":", "4:"):
         with pytest.raises(CommError, match="-m"):
             sizes(wrong, 4)
+
+
+def test_tune_refuses_a_place_that_is_not_there(capsys):
+    with pytest.raises(SystemExit) as ended:
+        tune(["--places", "host,disk"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "scaffe tune: --places takes shared, host, cuda, not 'disk'; see -h\n"
 
 
 def test_tune_puts_borders_between_the_lengths_it_measured():

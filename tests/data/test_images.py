@@ -137,7 +137,7 @@ def test_the_shape_that_most_records_have_counts(tmp_path, odd):
     feed = image_feed(source, plan, Transform(TransformOptions()),
                       options=ReaderOptions(1, n_bad_allowed=2, on_bad=told.append))
     assert feed.shapes[0] == (2, 1, 3, 2)
-    labels = np.concatenate([feed.next()[1] for _ in range(4)]).tolist()
+    labels = np.concatenate([feed.next()[1].copy() for _ in range(4)]).tolist()  # each is valid until the next call
     feed.close()
     assert not set(labels) & set(odd) and set(labels) >= set(range(8)) - set(odd)
     assert len(told) == len(odd)

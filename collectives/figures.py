@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from .cost import Setting, fastest, predict
+from .files import cannot_write, write_whole
 from .machine import GPU_CLUSTER_2016, Machine
 from .parser import Parser
 from .svg import Chart, Line, bytes_text
@@ -78,7 +79,7 @@ def charts(table: Sequence[Row], place: str) -> tuple[Chart, Chart]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table and write figure11.svg, figure12.svg and figures.json into --out; 0.
 
-    Raises CommError on constants, ranks or sizes that cannot be.
+    Raises CommError on constants, ranks or sizes that cannot be, and on a file that cannot be written.
     """
     options = _parser().parse_args(argv)
     machine = replace(GPU_CLUSTER_2016, **{name: getattr(options, name) for name in _constants()})
@@ -93,13 +94,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _write(options: argparse.Namespace, machine: Machine, table: Sequence[Row], place: str) -> None:
-    options.out.mkdir(parents=True, exist_ok=True)
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(options.out, error) from None
     for number, chart in zip((11, 12), charts(table, place)):
-        (options.out / f"figure{number}.svg").write_text(chart.svg())
+        write_whole(options.out / f"figure{number}.svg", chart.svg())
     content = {"modelled": True, "collective": "reduce", "ranks": options.ranks,
                "ranks_per_node": options.ranks_per_node, "machine": asdict(machine),
                "rows": [asdict(row) for row in table]}
-    (options.out / "figures.json").write_text(json.dumps(content, indent=1) + "\n")
+    write_whole(options.out / "figures.json", json.dumps(content, indent=1) + "\n")
 
 
 def _constants() -> list[str]:

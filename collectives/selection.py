@@ -17,6 +17,7 @@ from typing import Any
 
 from . import names
 from .errors import CommError
+from .files import write_whole
 from .planners import COLLECTIVES, can
 from .shared_levels import spans_nodes
 from .topology import Topology
@@ -131,11 +132,11 @@ class Table:
         return None if entry is None else entry.choose(n_bytes)
 
     def write(self, path: Path) -> None:
-        """Write the table as JSON."""
+        """Write the table as JSON. Raises CommError where it cannot be written."""
         content = {"version": 1, "entries": [
             {**asdict(entry.key), "source": entry.source, "choices": [asdict(choice) for choice in entry.choices]}
             for entry in self.entries]}
-        path.write_text(json.dumps(content, indent=1) + "\n")
+        write_whole(path, json.dumps(content, indent=1) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> Table:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from data.errors import DataError
+from data.whole_file import write_whole
 
 GZIP_MAGIC = b"\x1f\x8b"
 
@@ -39,12 +40,15 @@ def read_idx(path: str | Path, n_axes: int) -> np.ndarray:
 
 
 def write_idx(path: str | Path, array: np.ndarray) -> None:
-    """Write a uint8 array as IDX; gzipped, without a time stamp, where the name ends in ``.gz``."""
+    """Write a uint8 array as IDX; gzipped, without a time stamp, where the name ends in ``.gz``.
+
+    Raises DataError: another dtype, or it cannot be written.
+    """
     if array.dtype != np.uint8:
         raise DataError(f"{path}: IDX is written from uint8, got {array.dtype}")
     content = struct.pack(f">{1 + array.ndim}I", 0x0800 + array.ndim, *array.shape) + array.tobytes()
     path = Path(path)
-    path.write_bytes(gzip.compress(content, 9, mtime=0) if path.suffix == ".gz" else content)
+    write_whole(path, gzip.compress(content, 9, mtime=0) if path.suffix == ".gz" else content)
 
 
 def _content(path: Path) -> bytes:

@@ -67,9 +67,15 @@ def clear_line() -> str:
 
 
 def _put(text: str) -> None:
+    global _folder
     write(text)
     if _folder:
-        _log_file().write(text)
+        try:
+            _log_file().write(text)
+        except OSError as error:  # a log is no reason to stop
+            write(f"{_folder}: the log cannot be written there ({(error.strerror or str(error)).lower()}); "
+                  "it goes on here alone\n")
+            _folder = ""
 
 
 def _log_file() -> TextIO:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
+
+from ..files import write_whole
 
 WIDTH = 18
 
@@ -34,5 +35,5 @@ def row(n_bytes: int, column: str, seconds: np.ndarray) -> dict[str, object]:
 
 
 def write_json(path: str, about: dict[str, object], rows: list[dict[str, object]]) -> None:
-    """Write the rows and what they were measured on."""
-    Path(path).write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
+    """Write the rows and what they were measured on. Raises CommError where they cannot be written."""
+    write_whole(path, json.dumps({**about, "rows": rows}, indent=1) + "\n")

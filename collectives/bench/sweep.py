@@ -12,6 +12,7 @@ import numpy as np
 from ..communicator import Communicator
 from ..errors import CommError
 from ..failure import describe, report_and_abort
+from ..files import check_writable
 from . import buffers as where
 from . import options as flags
 from . import report
@@ -21,6 +22,7 @@ from .latency import measure_latency
 from .measure import Column, Runner, time_in_turns, undisturbed
 from .overlap import measure_overlap
 from .payload import Payload
+from .root import on_root
 
 ROUNDS = 4
 """Columns take turns this often, so that a change in the machine's speed meets all of them."""
@@ -32,6 +34,8 @@ def main(argv: Sequence[str]) -> int:
     communicator = Communicator.world()
     communicator.install_excepthook()
     try:
+        if options.json:
+            on_root(communicator, lambda: check_writable(options.json))
         buffers = where.of(options.device, communicator, f"-d {options.device}")
         rows = run(communicator, options, buffers)
         transport = buffers.about(communicator)
@@ -41,10 +45,10 @@ def main(argv: Sequence[str]) -> int:
         if communicator.rank == 0:
             sys.stderr.write(f"bench: {describe(error)}\n")
         return 1
-    if options.json and communicator.rank == 0:
+    if options.json:
         about = {"case": options.case, "ranks": communicator.n_ranks, "nodes": communicator.topology.shape,
                  "dtype": options.dtype, "memory": options.memory, "device": options.device} | transport
-        report.write_json(options.json, about, rows)
+        on_root(communicator, lambda: report.write_json(options.json, about, rows))
     return 0
 
 

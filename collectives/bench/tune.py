@@ -8,6 +8,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from ..communicator import Communicator
+from ..files import check_writable
 from ..parser import Parser
 from ..planners import COLLECTIVES
 from ..selection import Choice, Entry, Key, Table, candidates
@@ -15,6 +16,7 @@ from . import buffers as where
 from .measure import Column, Runner, time_in_turns, undisturbed
 from .options import iterations, sizes
 from .payload import Payload
+from .root import on_root
 
 HOPELESS, HOPELESS_FROM_BYTES = 3.0, 1 << 20
 """A candidate this many times slower than the fastest, for two lengths running of at least so many bytes, drops out:
@@ -58,16 +60,21 @@ def main(argv: Sequence[str]) -> int:
             flags.error(f"--places takes {', '.join(DEFAULT_CHUNKS)}, not {place!r}")
     communicator = Communicator.world()
     communicator.install_excepthook()
+    path = Path(options.output)
+    on_root(communicator, lambda: _found(path))  # a mistake shows before the measuring
     entries = [
         _tune(communicator, options, collective, place)
         for collective in options.collectives.split(",") for place in options.places.split(",")
     ]
+    on_root(communicator, lambda: _found(path).merged(Table(entries)).write(path))
     if communicator.rank == 0:
-        path = Path(options.output)
-        table = Table.read(path) if path.exists() else Table([])
-        table.merged(Table(entries)).write(path)
         print(f"wrote {path}: SCAFFE_TABLE={path} makes `auto` use it")
     return 0
+
+
+def _found(path: Path) -> Table:
+    check_writable(path)
+    return Table.read(path) if path.exists() else Table([])
 
 
 def _tune(communicator: Communicator, options: argparse.Namespace, collective: str, place: str) -> Entry:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from data.errors import cannot_write
 from data.mean import mean_image
 from data.sources.database import open_database
 from data.tools.flags import Flags
+from data.whole_file import write_whole
 
 
 def main(argv: Sequence[str]) -> int:
@@ -39,10 +38,4 @@ def write_mean(path: str | Path, mean: np.ndarray) -> None:
 
     blob = caffe_pb2.BlobProto(num=1, channels=mean.shape[0], height=mean.shape[1], width=mean.shape[2])
     blob.data.extend(mean.reshape(-1))
-    beside = Path(f"{path}.{os.getpid()}.part")
-    try:
-        beside.write_bytes(blob.SerializeToString())
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise cannot_write(path, error) from None
+    write_whole(path, blob.SerializeToString())

@@ -10,7 +10,7 @@ def main(argv: list[str]) -> int:
     from data.layer_feed import Share
     from scaffe.devices import load_kernels
     from scaffe.export.onnx_model import onnx_model
-    from scaffe.files.atomic import replacing
+    from scaffe.files.atomic import write_whole
     from scaffe.setup import PHASES, Selection, net_from_file
     from scaffe.weights import load_weights
 
@@ -25,7 +25,6 @@ def main(argv: list[str]) -> int:
     net = net_from_file(options.net, selection, load_kernels(1), Share())
     load_weights(net, options.weights)
     content = onnx_model(net).SerializeToString()
-    with replacing(options.model) as file:
-        file.write(content)
+    write_whole(options.model, content)
     print(f"Wrote {options.model}, {len(content):,} bytes")
     return 0

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from scaffe.errors import UserError
+from scaffe.files.atomic import write_whole
 from scaffe.flags import Flags
 
 PROGRAMS = {  # in Caffe's build tree: the command
@@ -30,8 +31,11 @@ def main(argv: list[str]) -> int:
     if others:
         raise UserError(f"{others[0]}: exists and is not ours; give another folder, or move it away")
     for path, command in paths.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_launcher(command))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{path.parent} cannot be written: {(error.strerror or str(error)).lower()}") from error
+        write_whole(path, _launcher(command).encode())
         path.chmod(0o755)
     print(f"{folder}: {len(PROGRAMS)} programs, each with and without .bin")
     return 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import re
 from datetime import datetime
 from pathlib import Path
 
 from scaffe.errors import UserError
+from scaffe.files.atomic import write_whole
 from scaffe.flags import Flags
 
 STAMP = re.compile(r"^[IWEF](?P<year>\d{4})?(?P<day>\d{4}) (?P<time>\d\d:\d\d:\d\d\.\d{1,6})")
@@ -71,14 +73,15 @@ def parse_log(path: str) -> dict[str, list[Row]]:
 
 
 def write_csv(path: Path, rows: list[Row], delimiter: str = ",") -> None:
-    """Write rows under a header of all their columns. Raises OSError, or TypeError for a long delimiter."""
+    """Write rows under a header of all their columns. Raises UserError: it cannot be written, or a long delimiter."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     if len(delimiter) != 1:
         raise UserError(f"-delimiter must be one character, got {delimiter!r}")
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns, delimiter=delimiter)
-        writer.writeheader()
-        writer.writerows(rows)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(rows)
+    write_whole(path, text.getvalue().encode())
 
 
 class _Table:

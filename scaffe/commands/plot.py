@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from scaffe.errors import UserError
+from scaffe.files.atomic import write_whole
 from scaffe.flags import Flags
 from scaffe.timeline_picture import lay_out
 from scaffe.timeline_png import to_png
@@ -29,6 +30,6 @@ def main(argv: list[str]) -> int:
         events = json.loads(Path(options.trace).read_text())["traceEvents"]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{options.trace}: not a trace that train -timeline wrote") from error
-    output.write_bytes(WRITERS[output.suffix.lower()](lay_out(events, options.start, options.end or None)))
+    write_whole(output, WRITERS[output.suffix.lower()](lay_out(events, options.start, options.end or None)))
     print(output)
     return 0

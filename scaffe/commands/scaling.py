@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
+from scaffe.files.atomic import write_whole
 from scaffe.flags import Flags
 from scaffe.scaling import as_json, as_text, chart, read_run, rows_of
 
@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
     rows = rows_of([read_run(path, kind) for kind, paths in logs.items() for path in paths])
     print(as_text(rows))
     if options.json:
-        Path(options.json).write_text(json.dumps(as_json(rows), indent=1) + "\n")
+        write_whole(options.json, f"{json.dumps(as_json(rows), indent=1)}\n".encode())
     if options.plot:
-        Path(options.plot).write_text(chart(rows).svg())
+        write_whole(options.plot, chart(rows).svg().encode())
     return 0

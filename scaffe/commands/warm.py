@@ -10,6 +10,7 @@ import numpy as np
 from data.convert.mnist import convert_mnist
 from data.idx import write_idx
 from scaffe import cli, log
+from scaffe.files.atomic import write_whole
 from scaffe.flags import Flags
 
 NET = """
@@ -53,8 +54,8 @@ def _train_both() -> int:
     with tempfile.TemporaryDirectory() as folder:
         _make_data(Path(folder))
         for mirror, mean, decay in RUNS:
-            Path(folder, "net.prototxt").write_text(NET.format(folder=folder, mirror=mirror, mean=mean))
-            Path(folder, "solver.prototxt").write_text(SOLVER.format(folder=folder, decay=decay))
+            write_whole(f"{folder}/net.prototxt", NET.format(folder=folder, mirror=mirror, mean=mean).encode())
+            write_whole(f"{folder}/solver.prototxt", SOLVER.format(folder=folder, decay=decay).encode())
             code = cli.main(["train", "-solver", f"{folder}/solver.prototxt"])
             if code:
                 return code

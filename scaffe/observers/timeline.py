@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 from typing import Any
 
+from scaffe.files.atomic import check_writable, write_whole
+from scaffe.job import together
 from scaffe.net import Net
 from scaffe.solver import Observer, Solver
 from scaffe.timers import HELPER, MAIN
@@ -34,19 +35,23 @@ class Timeline(Observer):
         self._spans: list[Span] = []
 
     def begin(self, solver: Solver) -> None:
-        """From here on spans are kept."""
+        """From here on spans are kept. Raises UserError on all ranks where the file cannot be written."""
+        together(solver.communicator, lambda: None if solver.communicator.rank else check_writable(self._path))
         solver.communicator.barrier()
         self._zero = time.perf_counter()
         solver.timers.record = self._keep
         _LayerSpans(solver.net, self._keep)
 
     def finish(self, solver: Solver) -> None:
-        """Bring the ranks' spans together and write the file. Raises OSError."""
+        """Bring the ranks' spans together and write the file. Raises UserError on all ranks."""
         solver.timers.record = None
         spans = [(thread, name, start - self._zero, end - self._zero) for thread, name, start, end in self._spans]
         everyone = solver.communicator.gather_objects(spans)
+        together(solver.communicator, lambda: self._write(everyone))
+
+    def _write(self, everyone: list[list[Span]] | None) -> None:
         if everyone is not None:
-            Path(self._path).write_text(trace_text(everyone))
+            write_whole(self._path, trace_text(everyone).encode())
 
     def _keep(self, thread: str, name: str, started: float, ended: float) -> None:
         if len(self._spans) < MOST_SPANS:

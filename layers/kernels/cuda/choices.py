@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -39,5 +40,7 @@ def remember(name: str, plan: str) -> None:
         fresh.write_text(json.dumps(found, indent=0, sort_keys=True))
         fresh.rename(path)
     except OSError:
+        with suppress(OSError):
+            fresh.unlink()
         return
     _read.cache_clear()

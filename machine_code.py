@@ -34,7 +34,8 @@ def compiled(function: Callable | None = None, **options) -> Any:
     if "<locals>" in function.__qualname__:
         raise TypeError(f"expected a module's function to compile, got {function.__qualname__}")
     dispatcher = numba.njit(nogil=True, **options)(function)
-    dispatcher._cache = _Cache(function)
+    with suppress(RuntimeError):  # a folder that cannot be written, and no home: every process compiles for itself
+        dispatcher._cache = _Cache(function)
     return dispatcher
 
 

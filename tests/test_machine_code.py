@@ -81,3 +81,13 @@ def test_a_function_made_in_a_function_is_refused():
 @pytest.mark.parametrize("package", ["collectives", "layers", "data", "scaffe"])
 def test_nobody_uses_numbas_own_cache(package):
     assert not [path for path in (ROOT / package).rglob("*.py") if "cache=True" in path.read_text()]
+
+
+def test_without_a_place_for_the_cache_functions_compile_and_run(tmp_path):
+    (tmp_path / "callee.py").write_text(CALLEE.format(1))
+    (tmp_path / "__pycache__").write_text("a file where numba wants a folder: root may write anywhere")
+    nowhere = {"HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null", "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"} | nowhere
+    run = subprocess.run([sys.executable, "-c", "import callee; print(callee.grown(5))"], env=environment, text=True,
+                         cwd=tmp_path, capture_output=True, timeout=100)
+    assert (run.returncode, run.stdout.strip()) == (0, "6"), run.stderr

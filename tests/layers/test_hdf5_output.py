@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import resource
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from layers.errors import LayerError
+from tests.full_disk import full_disk
 from tests.layers.rig import Rig, spread
 
 h5py = pytest.importorskip("h5py")
@@ -33,16 +33,12 @@ def test_batches_are_appended_in_caffes_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize("limit", [0, 50, 800, 3000, 5000, 20000])
 def test_a_file_that_cannot_grow(tmp_path: Path, limit: int) -> None:
     """HDF5's library crashes where writes fail, at the latest when it closes the file."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-    try:
+    with full_disk(limit):
         layer = rig(tmp_path / "out.h5", np.zeros((2, 3000)), np.zeros(2))
         with pytest.raises(LayerError, match="out.h5' cannot be written: file too large"):
             for _ in range(3):
                 layer.forward()
         layer.layer.close()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert (tmp_path / "out.h5").stat().st_size <= limit
 
 

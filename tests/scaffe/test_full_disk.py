@@ -1,6 +1,5 @@
 """Where files may not grow, tools say so in one line that names their target once, and leave nothing behind."""
 
-import resource
 from importlib.util import find_spec
 
 import numpy as np
@@ -10,6 +9,7 @@ from data.convert.leveldb_writer import write_leveldb
 from data.idx import write_idx
 from scaffe import cli
 from tests.data.databases import datum, unlike_images, write
+from tests.full_disk import full_disk
 
 LIMIT = 1 << 15
 
@@ -34,15 +34,6 @@ def sources(tmp_path):
     return folder
 
 
-@pytest.fixture
-def limited(sources):
-    """No file grows beyond ``LIMIT`` bytes any more: writes end with EFBIG, cut short before as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 MNIST = ("{0}/train-images-idx3-ubyte", "{0}/train-labels-idx1-ubyte")
 TOOLS = {
     "mnist": ("convert_mnist", "{0}", "train", "{1}"),
@@ -57,19 +48,21 @@ WHERE = {"cifar": "cifar10_train_lmdb"}  # in the folder that it is given
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_a_tool_that_cannot_write_says_so_in_one_line(tmp_path, sources, limited, capfd, tool):
+def test_a_tool_that_cannot_write_says_so_in_one_line(tmp_path, sources, capfd, tool):
     target = tmp_path / "out" / WHERE.get(tool, "made")
     target.parent.mkdir()
     given = target.parent if tool in WHERE else target
-    assert cli.main([word.format(sources, given) for word in TOOLS[tool]]) == 1
+    with full_disk(LIMIT):
+        assert cli.main([word.format(sources, given) for word in TOOLS[tool]]) == 1
     assert capfd.readouterr().err == f"scaffe: {target} cannot be written: file too large\n"
     assert list(target.parent.iterdir()) == []
 
 
-def test_a_database_that_was_there_stays(tmp_path, sources, limited, capfd):
+def test_a_database_that_was_there_stays(tmp_path, sources, capfd):
     before = (sources / "db" / "data.mdb").read_bytes()
     arguments = [word.format(sources) for word in MNIST]
-    assert cli.main(["convert_mnist_data", "-force", *arguments, str(sources / "db")]) == 1
+    with full_disk(LIMIT):
+        assert cli.main(["convert_mnist_data", "-force", *arguments, str(sources / "db")]) == 1
     assert "db cannot be written: file too large" in capfd.readouterr().err
     assert (sources / "db" / "data.mdb").read_bytes() == before
     assert not list(sources.glob(".*"))

@@ -1,7 +1,6 @@
 """Where a file cannot be written, commands name it in one line, and what was there before stays."""
 
 import json
-import resource
 from importlib.util import find_spec
 
 import numpy as np
@@ -17,6 +16,7 @@ from scaffe import cli, log
 from scaffe.commands.install_tools import MARK
 from scaffe.errors import UserError
 from scaffe.files import atomic
+from tests.full_disk import full_disk
 from tests.scaffe.test_every_command import LEARN, NET
 from tests.scaffe.test_scaling import write_log
 
@@ -59,14 +59,6 @@ def sources(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def limited():
-    """No file grows beyond ``LIMIT`` bytes any more, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, hard))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 def fails(command, sources, folder, capsys):
     """The one line about the file that a command ends with."""
     assert cli.main(command.format(sources, folder).split()) == 1
@@ -76,22 +68,24 @@ def fails(command, sources, folder, capsys):
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, *MAKE_FOLDERS])
-def test_a_full_disk(name, tmp_path, sources, limited, capsys):
+def test_a_full_disk(name, tmp_path, sources, capsys):
     command, made = (COMMANDS | MAKE_FOLDERS)[name]
     target = tmp_path / made
-    limited()
-    assert fails(command, sources, tmp_path, capsys) == f"{target} cannot be written: file too large"
+    with full_disk(LIMIT):
+        line = fails(command, sources, tmp_path, capsys)
+    assert line == f"{target} cannot be written: file too large"
     assert not [path for path in tmp_path.rglob("*") if not path.is_dir()]
 
 
 @pytest.mark.parametrize("name", [*(COMMANDS.keys() - {"tune"}), *MAKE_FOLDERS])
-def test_what_was_there_stays(name, tmp_path, sources, limited, capsys):
+def test_what_was_there_stays(name, tmp_path, sources, capsys):
     command, made = (COMMANDS | MAKE_FOLDERS)[name]
     target = tmp_path / made
     target.parent.mkdir(exist_ok=True)
     target.write_text(WAS_THERE)
-    limited()
-    assert fails(command, sources, tmp_path, capsys) == f"{target} cannot be written: file too large"
+    with full_disk(LIMIT):
+        line = fails(command, sources, tmp_path, capsys)
+    assert line == f"{target} cannot be written: file too large"
     assert target.read_text() == WAS_THERE
     assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == [target]
 
@@ -129,28 +123,27 @@ def test_links_lead_on_and_pipes_are_written(write, tmp_path):
         write(tmp_path, b"")
 
 
-def test_a_log_whose_folder_fills_goes_on_without_it(tmp_path, limited, monkeypatch, capsys):
+def test_a_log_whose_folder_fills_goes_on_without_it(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(log, "_file", None)
     monkeypatch.setattr(log, "_folder", str(tmp_path))
-    limited()
-    for word in ("one", "two"):
-        log.info(word)
+    with full_disk(LIMIT):
+        for word in ("one", "two"):
+            log.info(word)
     said = capsys.readouterr().err.splitlines()
     assert [line.rpartition(" ")[2] for line in said] == ["one", "alone", "two"]
     assert said[1] == f"{tmp_path}: the log cannot be written there (file too large); it goes on here alone"
 
 
-def test_an_idx_file_is_whole_or_absent(tmp_path, limited):
-    limited()
-    with pytest.raises(DataError, match="images cannot be written: file too large"):
+def test_an_idx_file_is_whole_or_absent(tmp_path):
+    with full_disk(LIMIT), pytest.raises(DataError, match="images cannot be written: file too large"):
         write_idx(tmp_path / "images", np.zeros((9, 9), np.uint8))
     assert not list(tmp_path.iterdir())
 
 
-def test_choices_that_cannot_be_kept_leave_nothing(tmp_path, limited, monkeypatch):
+def test_choices_that_cannot_be_kept_leave_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv(choices.VARIABLE, str(tmp_path))
     choices.remember("a", "1")
-    limited()
-    choices.remember("b", "a plan with a long name")
+    with full_disk(LIMIT):
+        choices.remember("b", "a plan with a long name")
     assert [path.name for path in tmp_path.iterdir()] == ["cudnn_plans.json"]
     assert (choices.chosen("a"), choices.chosen("b")) == ("1", None)

@@ -61,11 +61,11 @@ class Variants:
     def save(self, key: tuple, data: object) -> None:
         """Write a variant, whole or not at all, and drop those of other sources under the same key."""
         path = self._path(key)
-        with suppress(OSError):  # a full disk is no reason to stop: the next run compiles again
+        with suppress(OSError):  # a full disk, another's folder: no reason to stop, the next run compiles again
             _write(path, dumps(data))
-        for other in self._folder.glob(f"{self._prefix}.{_digest(repr(key))}.*.nbc"):
-            if other != path:
-                other.unlink(missing_ok=True)
+            for other in self._folder.glob(f"{self._prefix}.{_digest(repr(key))}.*.nbc"):
+                if other != path:
+                    other.unlink(missing_ok=True)
 
     def flush(self) -> None:
         """Forget all variants."""

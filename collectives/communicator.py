@@ -101,6 +101,10 @@ class Communicator:
         """Whether `algorithm` (a name, or "auto") can do `collective` on these ranks."""
         return self._selector.can(collective, algorithm)
 
+    def check(self, algorithm: str) -> None:
+        """Raise CommError, the same on every rank, where no algorithm is called that."""
+        self._selector.check(algorithm)
+
     def bandwidth_bytes(self, collective: str, array: np.ndarray) -> int:
         """How long a part of `array` must be for bytes, not start-ups, to make the time of `collective` on it, by the
         tuned table; 0 on one rank."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from . import wire
+from . import names, wire
 from .errors import CommError
 from .selection import DEFAULT_TABLE, Choice, Key, Table
 from .shared_levels import above, require, spans_nodes
@@ -46,6 +46,7 @@ class Selector:
                 is_shared: bool) -> tuple[str, int]:
         """The algorithm's name and the chunk in bytes, for a buffer of n_bytes that lies in a window or not."""
         name, half = wire.split(algorithm)
+        self.check(algorithm)
         if self._topology.n_ranks == 1:
             return "mpi" if name in (AUTO, OWN) else name, chunk_bytes or self.default_chunk_bytes(collective)
         if name not in (AUTO, OWN):
@@ -82,6 +83,15 @@ class Selector:
         if across is None or across.algorithm == "mpi" or above(across.algorithm) is not None:
             return across
         return replace(across, algorithm=f"M{across.algorithm}")
+
+    def check(self, algorithm: str) -> None:
+        """Raise CommError, the same on every rank, where no algorithm is called that."""
+        name, _ = wire.split(algorithm)
+        try:
+            if name not in (AUTO, OWN):
+                names.check(name)
+        except CommError as error:
+            raise CommError(str(error), everywhere=True) from None
 
     def default_chunk_bytes(self, collective: str) -> int:
         """The chunk of algorithms that are asked for by name."""

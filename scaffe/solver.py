@@ -98,6 +98,7 @@ class Solver:
         self.strategy = self._make_strategy(self.method)
 
     def _make_strategy(self, method: Method) -> Strategy:
+        self.communicator.check(method.algorithm)
         name = method.strategy
         if name == "auto":
             can_scatter = self.communicator.can("reduce_scatter", method.algorithm)

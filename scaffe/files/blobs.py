@@ -79,7 +79,7 @@ def read_with_blobs(path: str | Path, kind: Any) -> tuple[Any, list[memoryview]]
     except ProtoError as error:
         raise UserError(str(error)) from error
     except WireError as error:
-        raise UserError(f"{path}: truncated, or not a binary {kind.DESCRIPTOR.name} of {len(raw)} bytes: it {error}"
+        raise UserError(f"{path}: truncated, or not a binary {kind.DESCRIPTOR.name} of {len(raw)} bytes: {error}"
                         ) from error
 
 

@@ -1,19 +1,17 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all; what goes wrong is a UserError."""
 
 from __future__ import annotations
 
-import errno
-import os
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+import whole_files
 from scaffe.errors import UserError
 
 CHUNK_BYTES = 1 << 20
-DEVICES = Path("/dev")
 
 
 @contextmanager
@@ -25,24 +23,8 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
     Raises:
         UserError: it cannot be written (no space, no folder); what was at ``path`` before is left as it was.
     """
-    path = Path(path)
-    with _saying(path):
-        if path.exists() and (not path.is_file() or path.parent == DEVICES):
-            with path.open("wb") as file:
-                yield file
-            return
-        target = path.resolve()
-        beside = _beside(target)
-        try:
-            with beside.open("w+b") as file:  # HDF5 reads what it wrote
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(target)
-            _sync_folder(target.parent)
-        finally:
-            with suppress(OSError):
-                beside.unlink()
+    with _saying(path), whole_files.replacing(path) as file:
+        yield file
 
 
 def write_whole(path: str | Path, content: bytes) -> None:
@@ -53,14 +35,8 @@ def write_whole(path: str | Path, content: bytes) -> None:
 
 def check_writable(path: str | Path) -> None:
     """Ahead of long work whose result goes to ``path``. Raises UserError as ``replacing`` would."""
-    path = Path(path)
     with _saying(path):
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if not path.exists():
-            beside = _beside(path.resolve())
-            beside.touch()
-            beside.unlink()
+        whole_files.check_writable(path)
 
 
 def checksum(path: str | Path) -> int:
@@ -75,25 +51,11 @@ def checksum(path: str | Path) -> int:
     return crc
 
 
-def _beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}")
-
-
 @contextmanager
-def _saying(path: Path) -> Iterator[None]:
+def _saying(path: str | Path) -> Iterator[None]:
     """Turns the system's error into one that names the file."""
     try:
         yield
     except OSError as error:
         raise UserError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}; "
                         "what was there before is unchanged") from error
-
-
-def _sync_folder(folder: Path) -> None:
-    """So that the new name outlives a crash of the machine, where the file system can do that."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -17,12 +17,11 @@ from .engine import Job
 from .errors import CommError
 from .launch import launched, load_mpi
 from .request import Request
-from .select import AUTO, OWN, Selector
+from .select import AUTO, LIBRARIES, OWN, Selector
 from .shared_levels import above
 from .topology import Topology
 
 DEADLINE_VARIABLE = "SCAFFE_DEADLINE"
-LIBRARIES = ("mpi", "nccl")
 LAST_WORDS_SECONDS = 0.2  # for the launcher to pass on what this rank printed: Open MPI's drops it otherwise
 
 

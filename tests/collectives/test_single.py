@@ -137,3 +137,5 @@ def test_auto_is_compared_with_the_best_other_column_at_its_least_disturbed():
 def test_an_unknown_algorithm_is_refused_by_one_rank_too():
     with pytest.raises(CommError, match="no algorithm is called 'XY-3': known are B"):
         Communicator.world().reduce(np.zeros(3, np.float32), algorithm="XY-3")
+    for known in ("auto", "mpi", "nccl", "C:bf16", "MR", "CB-4"):
+        Communicator.world().check(known)

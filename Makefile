@@ -56,9 +56,9 @@ gpu: $(if $(OWN),venv)
 
 test-gpu: gpu
 	SCAFFE_TEST_GPU=1 SCAFFE_TEST_DEVICE=cuda MPIRUN='$(MPIRUN)' $(PY) -m pytest tests/layers/cuda \
-		tests/layers/test_device.py tests/layers/test_contract.py tests/scaffe/test_device_training.py \
-		tests/scaffe/test_device_batch_norm.py tests/scaffe/test_device_resume.py tests/scaffe/test_pycaffe_device.py \
-		tests/scaffe/test_device_strategies.py tests/gpu
+		tests/layers/test_device.py tests/layers/test_contract.py tests/scaffe/device/test_training.py \
+		tests/scaffe/device/test_batch_norm.py tests/scaffe/device/test_resume.py tests/scaffe/device/test_pycaffe.py \
+		tests/scaffe/device/test_strategies.py tests/gpu
 
 bench-gpu: gpu
 	MPIRUN='$(MPIRUN)' $(PY) benchmarks/gpu.py --json gpu.json $(if $(PEER),--peer $(PEER))

@@ -26,16 +26,16 @@ sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).
 from nets.architectures import ARCHITECTURES, BATCHES  # noqa: E402
 from nets.prototxt import prototxt  # noqa: E402
 
-from collectives.communicator import Communicator  # noqa: E402
-from layers.layer import TEST, TRAIN, Context  # noqa: E402
-from layers.random import Stream  # noqa: E402
-from scaffe import graph  # noqa: E402
-from scaffe.build import build_net  # noqa: E402
-from scaffe.devices import load_kernels  # noqa: E402
-from scaffe.net import Net  # noqa: E402
+from scaffe.collectives.communicator import Communicator  # noqa: E402
+from scaffe.layers.base.layer import TEST, TRAIN, Context  # noqa: E402
+from scaffe.layers.base.random import Stream  # noqa: E402
+from scaffe.nets import graph  # noqa: E402
+from scaffe.nets.build import build_net  # noqa: E402
+from scaffe.nets.devices import load_kernels  # noqa: E402
+from scaffe.nets.net import Net  # noqa: E402
 from scaffe.proto import caffe_pb2  # noqa: E402
 from scaffe.proto.text import parse_text  # noqa: E402
-from scaffe.solver import Solver  # noqa: E402
+from scaffe.training.solver import Solver  # noqa: E402
 
 ENVIRONMENT = dict(os.environ)  # as it was given: our kernels set OpenMP's waiting to their liking, peers keep theirs
 PEER = Path(__file__).parent / "peers" / "torch_nets.py"

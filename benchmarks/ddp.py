@@ -26,7 +26,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).
 from compute import Ours  # noqa: E402
 from nets.architectures import BATCHES  # noqa: E402
 
-from scaffe.devices import load_kernels  # noqa: E402
+from scaffe.nets.devices import load_kernels  # noqa: E402
 
 PEERS = Path(__file__).parent / "peers"
 OURS = "sc-b:auto,sc-ob:auto,sc-obr:auto,sc-rs:auto,sc-b:mpi"

@@ -27,7 +27,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE)]
 
 from gpu_collectives import environment, limited  # noqa: E402
 
-from layers import device  # noqa: E402
+from scaffe.layers.kernels import device  # noqa: E402
 
 WAYS = ("sc-b:auto", "sc-ob:auto", "sc-obr:auto", "sc-rs:auto")
 LAST_WORDS = 400  # characters of what a failed command said

@@ -31,10 +31,10 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 
-from collectives import device  # noqa: E402
-from collectives.bench.options import sizes  # noqa: E402
-from collectives.cuda.kernels import kernels  # noqa: E402
-from collectives.describe import describe_mpi  # noqa: E402
+from scaffe.collectives.bench.options import sizes  # noqa: E402
+from scaffe.collectives.cuda import device  # noqa: E402
+from scaffe.collectives.cuda.kernels import kernels  # noqa: E402
+from scaffe.collectives.describe import describe_mpi  # noqa: E402
 
 WAYS = {
     "ipc": ("M", {}),

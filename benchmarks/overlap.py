@@ -4,7 +4,7 @@
 
 Columns: seconds an iteration of the slowest rank; the root's seconds of messages and of waiting for them; of computing;
 `hidden`, the share of the hideable seconds that did not show. Hideable is what the best schedule hides with the same
-buckets, layers and messages (scaffe/schedule.py): layers are timed without messages beside them, each bucket's messages
+buckets, layers and messages (schedule.py): layers are timed without messages beside them, each bucket's messages
 alone. The ways run one after another, each with two iterations to set up first; DummyData feeds them.
 
 With `--device S` the layers compute nothing and take S seconds by sleeping, shared out by their multiply-adds, a third
@@ -24,19 +24,20 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
 
 from nets.prototxt import prototxt  # noqa: E402
+from schedule import Traffic, hideable  # noqa: E402
 
-from collectives.communicator import Communicator  # noqa: E402
-from layers.layer import TRAIN, Context  # noqa: E402
-from layers.random import Stream  # noqa: E402
-from scaffe import graph, log  # noqa: E402
-from scaffe.build import build_net  # noqa: E402
-from scaffe.devices import load_kernels  # noqa: E402
-from scaffe.net import Net  # noqa: E402
+from scaffe import log  # noqa: E402
+from scaffe.collectives.communicator import Communicator  # noqa: E402
+from scaffe.layers.base.layer import TRAIN, Context  # noqa: E402
+from scaffe.layers.base.random import Stream  # noqa: E402
+from scaffe.nets import graph  # noqa: E402
+from scaffe.nets.build import build_net  # noqa: E402
+from scaffe.nets.devices import load_kernels  # noqa: E402
+from scaffe.nets.net import Net  # noqa: E402
+from scaffe.nets.summary import summarize  # noqa: E402
 from scaffe.proto import caffe_pb2  # noqa: E402
 from scaffe.proto.text import parse_text  # noqa: E402
-from scaffe.schedule import Traffic, hideable  # noqa: E402
-from scaffe.solver import Method, Solver  # noqa: E402
-from scaffe.summary import summarize  # noqa: E402
+from scaffe.training.solver import Method, Solver  # noqa: E402
 
 WAYS = ("sc-b:mpi", "sc-b:auto", "sc-ob-naive:auto", "sc-ob:auto", "sc-obr:mpi", "sc-obr:CB-2", "sc-obr:auto",
         "sc-obr:auto:bf16", "sc-rs:auto", "sc-rs:auto:bf16")

@@ -22,15 +22,15 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from data.convert.lmdb_writer import write_lmdb  # noqa: E402
-from data.datum import encode_image  # noqa: E402
-from data.decode import opencv  # noqa: E402
-from data.feed import Feed, Plan, ReaderOptions  # noqa: E402
-from data.image_feed import image_feed  # noqa: E402
-from data.shard import InOrder, train_visits  # noqa: E402
-from data.sources.image_list import ImageListSource  # noqa: E402
-from data.sources.lmdb import LmdbSource  # noqa: E402
-from data.transform import Transform, TransformOptions  # noqa: E402
+from scaffe.data.convert.lmdb_writer import write_lmdb  # noqa: E402
+from scaffe.data.feeds.feed import Feed, Plan, ReaderOptions  # noqa: E402
+from scaffe.data.feeds.image_feed import image_feed  # noqa: E402
+from scaffe.data.order.shard import InOrder, train_visits  # noqa: E402
+from scaffe.data.records.datum import encode_image  # noqa: E402
+from scaffe.data.records.decode import opencv  # noqa: E402
+from scaffe.data.records.transform import Transform, TransformOptions  # noqa: E402
+from scaffe.data.sources.image_list import ImageListSource  # noqa: E402
+from scaffe.data.sources.lmdb import LmdbSource  # noqa: E402
 
 BATCH, CROP, MEAN, SCALE, SIDE = 64, 227, 104.0, 1 / 128, 256
 PEER = Path(__file__).parent / "peers" / "torch_readers.py"

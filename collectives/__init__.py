@@ -1,7 +1,7 @@
 """Collectives on very large buffers over MPI: planned by pure functions, run in pipelined chunks."""
 
-from .communicator import Communicator
-from .errors import CommError
-from .request import Request
+from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.request import Request
 
 __all__ = ["CommError", "Communicator", "Request"]

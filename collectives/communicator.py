@@ -10,16 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from . import failure, partition, places
-from .cuda.choice import BANDWIDTH_BYTES
-from .datatypes import NAMES, dtype_name
-from .engine import Job
-from .errors import CommError
-from .launch import launched, load_mpi
-from .request import Request
-from .select import AUTO, LIBRARIES, OWN, Selector
-from .shared_levels import above
-from .topology import Topology
+from scaffe.collectives import failure
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.launch import launched, load_mpi
+from scaffe.collectives.planning import partition
+from scaffe.collectives.planning.datatypes import NAMES, dtype_name
+from scaffe.collectives.request import Request
+from scaffe.collectives.runtime import places
+from scaffe.collectives.runtime.engine import Job
+from scaffe.collectives.runtime.shared_levels import above
+from scaffe.collectives.topology import Topology
+from scaffe.collectives.tuning.device_choice import BANDWIDTH_BYTES
+from scaffe.collectives.tuning.selector import AUTO, LIBRARIES, OWN, Selector
 
 DEADLINE_VARIABLE = "SCAFFE_DEADLINE"
 LAST_WORDS_SECONDS = 0.2  # for the launcher to pass on what this rank printed: Open MPI's drops it otherwise
@@ -52,7 +54,7 @@ class Communicator:
         self.deadline = float(os.environ.get(DEADLINE_VARIABLE, 900)) if deadline is None else deadline
         self._comm = self._ranks = None
         if comm is not None:
-            from .ranks import Ranks
+            from scaffe.collectives.runtime.ranks import Ranks
 
             self._comm = comm.Dup()
             self._ranks = Ranks(self._comm, self.deadline, self._give_up, node_of_rank)

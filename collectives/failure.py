@@ -9,10 +9,10 @@ import time
 import traceback
 from typing import TYPE_CHECKING
 
-from .errors import CommError
+from scaffe.collectives.errors import CommError
 
 if TYPE_CHECKING:
-    from .communicator import Communicator
+    from scaffe.collectives.communicator import Communicator
 
 TRACEBACK_VARIABLE = "SCAFFE_TRACEBACK"
 ROOT_SPEAKS_FIRST_SECONDS = 0.3

@@ -2,7 +2,7 @@
 
 import os
 
-from .errors import CommError
+from scaffe.collectives.errors import CommError
 
 # Open MPI; MPICH, Intel MPI and `srun --mpi=pmi2`; `srun --mpi=pmix` (its rank, and SLURM's own count of tasks).
 COUNT_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")

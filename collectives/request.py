@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .errors import CommError
+from scaffe.collectives.errors import CommError
 
 
 class Request:

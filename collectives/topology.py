@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from itertools import chain, groupby
 
-from .errors import CommError
+from scaffe.collectives.errors import CommError
 
 
 class Topology:

@@ -66,7 +66,7 @@ ranks_meet_under_srun() {
     command -v srun >/dev/null || return 1
     use_srun "$RANKS"
     timeout 120 "${LAUNCH[@]}" "$PYTHON" -c 'import os, sys
-from collectives import Communicator
+from scaffe.collectives import Communicator
 sys.exit(Communicator.world().n_ranks != int(os.environ["SLURM_STEP_NUM_TASKS"]))' </dev/null >/dev/null 2>&1
 }
 

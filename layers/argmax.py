@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from layers.blob import Blob
-from layers.errors import LayerError
-from layers.labels import check_axis
-from layers.layer import layer_types
-from layers.neuron import NoGradient
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.labels import check_axis
+from scaffe.layers.base.layer import layer_types
+from scaffe.layers.base.neuron import NoGradient
 
 
 @layer_types.register("ArgMax")

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from layers.blob import Blob
-from layers.errors import LayerError
-from layers.layer import Layer, layer_types
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.layer import Layer, layer_types
 
 
 @layer_types.register("Axpy")

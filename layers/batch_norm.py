@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from layers.blob import Blob
-from layers.errors import LayerError
-from layers.kernels.norms import NOBODY, NOTHING, Behind, Learned, NormSpec
-from layers.layer import TEST, Layer, layer_types
-from layers.rows import Rows
-from layers.scale import Affine
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.layer import TEST, Layer, layer_types
+from scaffe.layers.base.rows import Rows
+from scaffe.layers.kernels.norms import NOBODY, NOTHING, Behind, Learned, NormSpec
+from scaffe.layers.scale import Affine
 
 
 @layer_types.register("BatchNorm")

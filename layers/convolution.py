@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from layers.absorbing import TakesRelu
-from layers.blob import Blob, claim_together
-from layers.errors import LayerError
-from layers.kernels.specs import ConvSpec
-from layers.labels import check_axis
-from layers.layer import layer_types
-from layers.layout import channels_last, lies_channels_last, put_channels_last
-from layers.windows import conv_window
+from scaffe.layers.base.absorbing import TakesRelu
+from scaffe.layers.base.blob import Blob, claim_together
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.labels import check_axis
+from scaffe.layers.base.layer import layer_types
+from scaffe.layers.base.layout import channels_last, lies_channels_last, put_channels_last
+from scaffe.layers.base.windows import conv_window
+from scaffe.layers.kernels.specs import ConvSpec
 
 
 class _Windowed(TakesRelu):

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from layers.blob import Blob
-from layers.errors import LayerError
-from layers.labels import check_axis
-from layers.layer import Layer, layer_types
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.labels import check_axis
+from scaffe.layers.base.layer import Layer, layer_types
 
 
 @layer_types.register("Crop")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from layers.activations import sigmoid
-from layers.blob import Blob
-from layers.errors import LayerError
-from layers.labels import (
+from scaffe.layers.activations import sigmoid
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.labels import (
     BATCH_SIZE,
     VALID,
     by_position,
@@ -19,10 +19,10 @@ from layers.labels import (
     put_by_position,
     read_labels,
 )
-from layers.layer import layer_types
-from layers.loss import LossLayer
-from layers.losses import LEAST_PROBABILITY
-from layers.neuron import refuse_gradient
+from scaffe.layers.base.layer import layer_types
+from scaffe.layers.base.loss import LossLayer
+from scaffe.layers.base.neuron import refuse_gradient
+from scaffe.layers.losses import LEAST_PROBABILITY
 
 
 @layer_types.register("SigmoidCrossEntropyLoss")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from layers.blob import Blob
-from layers.convolution import Convolution
-from layers.errors import LayerError
-from layers.layer import layer_types
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.layer import layer_types
+from scaffe.layers.convolution import Convolution
 
 
 @layer_types.register("DepthwiseConvolution", "ConvolutionDepthwise")

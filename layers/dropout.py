@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from layers.blob import Blob
-from layers.errors import LayerError
-from layers.layer import TRAIN, layer_types
-from layers.layout import is_plain, same_memory
-from layers.neuron import Neuron
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.layer import TRAIN, layer_types
+from scaffe.layers.base.layout import is_plain, same_memory
+from scaffe.layers.base.neuron import Neuron
 
 
 @layer_types.register("Dropout")

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from layers.absorbing import TakesRelu
-from layers.blob import Blob
-from layers.errors import LayerError
-from layers.layer import Layer, layer_types
-from layers.layout import same_memory
+from scaffe.layers.base.absorbing import TakesRelu
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.layer import Layer, layer_types
+from scaffe.layers.base.layout import same_memory
 
 PROD, SUM, MAX = 0, 1, 2
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from layers.blob import Blob
-from layers.errors import LayerError
-from layers.labels import check_axis
-from layers.layer import Layer, layer_types
-from layers.layout import pass_data, pass_diff_back, share_diff
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.labels import check_axis
+from scaffe.layers.base.layer import Layer, layer_types
+from scaffe.layers.base.layout import pass_data, pass_diff_back, share_diff
 
 
 @layer_types.register("Flatten")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from layers.blob import Blob
-from layers.errors import LayerError
-from layers.hdf5_file import PatientFile
-from layers.layer import layer_types
-from layers.neuron import NoGradient
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.hdf5_file import PatientFile
+from scaffe.layers.base.layer import layer_types
+from scaffe.layers.base.neuron import NoGradient
 
 DATASETS = ("data", "label")
 

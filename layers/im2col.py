@@ -8,11 +8,11 @@ from math import prod
 
 import numpy as np
 
-from layers.blob import Blob
-from layers.errors import LayerError
-from layers.labels import check_axis
-from layers.layer import Layer, layer_types
-from layers.windows import conv_window
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.labels import check_axis
+from scaffe.layers.base.layer import Layer, layer_types
+from scaffe.layers.base.windows import conv_window
 
 
 @layer_types.register("Im2col")

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from layers.absorbing import TakesRelu
-from layers.blob import Blob, claim_together
-from layers.errors import LayerError
-from layers.labels import check_axis
-from layers.layer import layer_types
-from layers.layout import is_plain
+from scaffe.layers.base.absorbing import TakesRelu
+from scaffe.layers.base.blob import Blob, claim_together
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.labels import check_axis
+from scaffe.layers.base.layer import layer_types
+from scaffe.layers.base.layout import is_plain
 
 
 @layer_types.register("InnerProduct")

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from layers.blob import Blob
-from layers.errors import LayerError
-from layers.labels import read_labels
-from layers.layer import layer_types
-from layers.loss import LossLayer
-from layers.neuron import refuse_gradient
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.labels import read_labels
+from scaffe.layers.base.layer import layer_types
+from scaffe.layers.base.loss import LossLayer
+from scaffe.layers.base.neuron import refuse_gradient
 
 LEAST_PROBABILITY = 1e-20  # Caffe's clamp before a logarithm
 NEAR_ZERO = 1e-4  # keeps the contrastive gradient finite for equal pairs

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from layers.blob import Blob
-from layers.errors import LayerError
-from layers.kernels.specs import LrnSpec
-from layers.layer import Layer, layer_types
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.layer import Layer, layer_types
+from scaffe.layers.kernels.specs import LrnSpec
 
 WITHIN_CHANNEL = 1
 

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from layers.activations import sigmoid
-from layers.blob import Blob, Shape
-from layers.errors import LayerError
-from layers.layer import Layer, layer_types
-from layers.neuron import refuse_gradient
-from layers.recurrent import Arrays, Recurrent
+from scaffe.layers.activations import sigmoid
+from scaffe.layers.base.blob import Blob, Shape
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.layer import Layer, layer_types
+from scaffe.layers.base.neuron import refuse_gradient
+from scaffe.layers.base.recurrent import Arrays, Recurrent
 
 
 class Step(NamedTuple):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from layers.blob import Blob
-from layers.errors import LayerError
-from layers.kernels.specs import PoolSpec
-from layers.layer import TRAIN, Layer, layer_types
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.layer import TRAIN, Layer, layer_types
+from scaffe.layers.kernels.specs import PoolSpec
 
 METHODS = ("MAX", "AVE", "STOCHASTIC")
 

@@ -7,10 +7,10 @@ from math import exp, isfinite, log
 
 import numpy as np
 
-from layers.blob import Blob
-from layers.errors import LayerError
-from layers.layer import layer_types
-from layers.neuron import Neuron
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.layer import layer_types
+from scaffe.layers.base.neuron import Neuron
 
 NATURAL = -1.0  # base -1 stands for e
 

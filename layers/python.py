@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from layers.blob import Blob, Shape
-from layers.errors import LayerError
-from layers.layer import Layer, layer_types
+from scaffe.layers.base.blob import Blob, Shape
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.layer import Layer, layer_types
 
 
 class UserBlob:

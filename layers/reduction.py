@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from layers.blob import Blob
-from layers.labels import check_axis
-from layers.layer import Layer, layer_types
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.labels import check_axis
+from scaffe.layers.base.layer import Layer, layer_types
 
 SUM, ASUM, SUMSQ, MEAN = 1, 2, 3, 4  # ReductionParameter.ReductionOp
 

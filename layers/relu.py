@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from layers.blob import Blob
-from layers.layer import layer_types
-from layers.neuron import Neuron
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.layer import layer_types
+from scaffe.layers.base.neuron import Neuron
 
 
 @layer_types.register("ReLU")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from layers.blob import Blob, Shape
-from layers.errors import LayerError
-from layers.layer import Layer, layer_types
-from layers.layout import pass_data, pass_diff_back, share_diff
+from scaffe.layers.base.blob import Blob, Shape
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.layer import Layer, layer_types
+from scaffe.layers.base.layout import pass_data, pass_diff_back, share_diff
 
 COPY, INFER = 0, -1  # meanings of the dimensions 0 and -1
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from layers.blob import Shape
-from layers.layer import layer_types
-from layers.recurrent import Arrays, Recurrent
+from scaffe.layers.base.blob import Shape
+from scaffe.layers.base.layer import layer_types
+from scaffe.layers.base.recurrent import Arrays, Recurrent
 
 
 @layer_types.register("RNN")

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from layers.absorbing import TakesRelu
-from layers.blob import Blob, claim_together
-from layers.broadcast import covered_shape, spread_shape, summed_axes
-from layers.errors import LayerError
-from layers.kernels.norms import Behind, Learned
-from layers.layer import layer_types
-from layers.rows import Rows
+from scaffe.layers.base.absorbing import TakesRelu
+from scaffe.layers.base.blob import Blob, claim_together
+from scaffe.layers.base.broadcast import covered_shape, spread_shape, summed_axes
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.layer import layer_types
+from scaffe.layers.base.rows import Rows
+from scaffe.layers.kernels.norms import Behind, Learned
 
 
 class Affine(TakesRelu):

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from layers.blob import Blob
-from layers.errors import LayerError
-from layers.layer import Layer, layer_types
-from layers.neuron import refuse_gradient
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.layer import Layer, layer_types
+from scaffe.layers.base.neuron import refuse_gradient
 
 
 @layer_types.register("BatchReindex")

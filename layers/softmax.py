@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from layers.blob import Blob
-from layers.errors import LayerError
-from layers.kernels.specs import LossSpec
-from layers.labels import BATCH_SIZE, VALID, check_axis, check_label_count, normalizer
-from layers.layer import Layer, layer_types
-from layers.loss import LossLayer
-from layers.rows import Rows
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.labels import BATCH_SIZE, VALID, check_axis, check_label_count, normalizer
+from scaffe.layers.base.layer import Layer, layer_types
+from scaffe.layers.base.loss import LossLayer
+from scaffe.layers.base.rows import Rows
+from scaffe.layers.kernels.specs import LossSpec
 
 
 @layer_types.register("Softmax")

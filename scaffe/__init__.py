@@ -8,11 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from scaffe import siblings
-
 __version__ = "0.1.0"
-
-siblings.prefer()
 
 _HOMES = {  # where Caffe's names live; looked up on first use, so that importing this package stays light
     "scaffe.pycaffe.net": ("Net",),
@@ -23,12 +19,12 @@ _HOMES = {  # where Caffe's names live; looked up on first use, so that importin
         "set_mode_gpu", "set_multiprocess", "set_random_seed", "set_solver_count", "set_solver_rank", "solver_count",
         "solver_rank"),
     "scaffe.pycaffe.alias": ("install_as_caffe",),
-    "scaffe.net_spec": ("NetSpec", "layers", "params", "to_proto"),
+    "scaffe.proto.net_spec": ("NetSpec", "params", "to_proto"),
     "scaffe.classifier": ("Classifier",),
     "scaffe.detector": ("Detector",),
 }
-_MODULES = ("classifier", "coord_map", "detector", "draw", "io", "log", "net_spec", "proto", "pycaffe")
-_PLACES = {name: home for home, names in _HOMES.items() for name in names} | {"Layer": "layers.python"}
+_MODULES = ("classifier", "coord_map", "detector", "draw", "io", "layers", "log", "net_spec", "proto", "pycaffe")
+_PLACES = {name: home for home, names in _HOMES.items() for name in names} | {"Layer": "scaffe.layers.python"}
 _THERE = {"Layer": "UserLayer"}  # called otherwise where they live
 
 

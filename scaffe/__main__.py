@@ -2,7 +2,7 @@
 
 import sys
 
-from scaffe.cli import main
+from scaffe.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

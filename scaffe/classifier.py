@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from layers.layer import TEST
 from scaffe import io
+from scaffe.layers.base.layer import TEST
 from scaffe.pycaffe.net import Net
 
 

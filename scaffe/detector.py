@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from layers.layer import TEST
 from scaffe import io
 from scaffe.classifier import image_transformer
 from scaffe.errors import UserError
+from scaffe.layers.base.layer import TEST
 from scaffe.pycaffe.net import Net
 
 Window = Sequence[int]  # ymin, xmin, ymax, xmax

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from scaffe.drawing.picture import net_picture
-from scaffe.drawing.png import to_png
-from scaffe.drawing.svg import to_svg
+from scaffe.atomic_files import write_whole
 from scaffe.errors import UserError
-from scaffe.files.atomic import write_whole
-from scaffe.graph.upgrade import upgrade_net
+from scaffe.nets.graph.upgrade import upgrade_net
+from scaffe.pictures.drawing.picture import net_picture
+from scaffe.pictures.drawing.png import to_png
+from scaffe.pictures.drawing.svg import to_svg
 
 WRITERS = {"svg": to_svg, "png": to_png}
 
@@ -38,4 +38,4 @@ def draw_net_to_file(caffe_net: Any, filename: str, rankdir: str = "LR", phase: 
                      display_lrm: bool = False) -> None:
     """Write a net's picture to a ``.svg`` or ``.png`` file; see ``draw_net``. Raises ValueError."""
     content = draw_net(caffe_net, rankdir, Path(filename).suffix[1:].lower(), phase, display_lrm)
-    write_whole(filename, content)
+    write_whole(filename, content, UserError)

@@ -23,19 +23,19 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).res
 from nets.architectures import ARCHITECTURES  # noqa: E402
 from nets.prototxt import prototxt  # noqa: E402
 
-from collectives.communicator import Communicator  # noqa: E402
-from layers import device  # noqa: E402
-from layers.layer import TEST, TRAIN, Context  # noqa: E402
-from layers.random import Stream  # noqa: E402
-from scaffe import graph  # noqa: E402
-from scaffe.activations import reuse_activations  # noqa: E402
-from scaffe.build import build_net  # noqa: E402
-from scaffe.devices import Compute, load_kernels  # noqa: E402
-from scaffe.loss_scale import LossScale, needs_scale  # noqa: E402
-from scaffe.net import Net  # noqa: E402
+from scaffe.collectives.communicator import Communicator  # noqa: E402
+from scaffe.layers.base.layer import TEST, TRAIN, Context  # noqa: E402
+from scaffe.layers.base.random import Stream  # noqa: E402
+from scaffe.layers.kernels import device  # noqa: E402
+from scaffe.nets import graph  # noqa: E402
+from scaffe.nets.activation_memory import reuse_activations  # noqa: E402
+from scaffe.nets.build import build_net  # noqa: E402
+from scaffe.nets.devices import Compute, load_kernels  # noqa: E402
+from scaffe.nets.net import Net  # noqa: E402
 from scaffe.proto import caffe_pb2  # noqa: E402
 from scaffe.proto.text import parse_text  # noqa: E402
-from scaffe.solver import Method, Solver  # noqa: E402
+from scaffe.training.loss_scale import LossScale, needs_scale  # noqa: E402
+from scaffe.training.solver import Method, Solver  # noqa: E402
 
 SOLVER = 'base_lr: 1e-4 momentum: 0.9 weight_decay: 5e-4 lr_policy: "fixed"'
 ROUNDS = 5

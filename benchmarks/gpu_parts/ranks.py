@@ -17,10 +17,10 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).res
 
 from gpu_parts.ours import batch_for, build, compute_for, make_solver  # noqa: E402
 
-from collectives.communicator import Communicator  # noqa: E402
 from scaffe import log  # noqa: E402
-from scaffe.devices import load_kernels  # noqa: E402
-from scaffe.solver import Method  # noqa: E402
+from scaffe.collectives.communicator import Communicator  # noqa: E402
+from scaffe.nets.devices import load_kernels  # noqa: E402
+from scaffe.training.solver import Method  # noqa: E402
 
 WARM_STEPS = 3
 

@@ -19,11 +19,13 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from layers import device  # noqa: E402
-from layers.kernels import cuda  # noqa: E402
-from layers.kernels.updates import Segment  # noqa: E402
+from scaffe.layers.kernels import (
+    cuda,  # noqa: E402
+    device,  # noqa: E402
+)
+from scaffe.layers.kernels.cpu.updates import Segment  # noqa: E402
 from scaffe.proto import caffe_pb2  # noqa: E402
-from scaffe.update_rules import Hyper, update_rules  # noqa: E402
+from scaffe.training.update_rules import Hyper, update_rules  # noqa: E402
 
 MOMENTUM = {"momentum": 0.9}
 RULES = {"SGD": MOMENTUM, "Nesterov": MOMENTUM, "AdaGrad": {}, "RMSProp": {"rms_decay": 0.9},

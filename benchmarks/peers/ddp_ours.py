@@ -13,15 +13,16 @@ sys.path[:0] = [str(Path(__file__).resolve().parent.parent.parent), str(Path(__f
 from nets.architectures import BATCHES  # noqa: E402
 from nets.prototxt import prototxt  # noqa: E402
 
-from collectives.communicator import Communicator  # noqa: E402
-from layers.layer import TRAIN, Context  # noqa: E402
-from layers.random import Stream  # noqa: E402
-from scaffe import graph, log  # noqa: E402
-from scaffe.build import build_net  # noqa: E402
-from scaffe.devices import load_kernels  # noqa: E402
+from scaffe import log  # noqa: E402
+from scaffe.collectives.communicator import Communicator  # noqa: E402
+from scaffe.layers.base.layer import TRAIN, Context  # noqa: E402
+from scaffe.layers.base.random import Stream  # noqa: E402
+from scaffe.nets import graph  # noqa: E402
+from scaffe.nets.build import build_net  # noqa: E402
+from scaffe.nets.devices import load_kernels  # noqa: E402
 from scaffe.proto import caffe_pb2  # noqa: E402
 from scaffe.proto.text import parse_text  # noqa: E402
-from scaffe.solver import Method, Observer, Solver  # noqa: E402
+from scaffe.training.solver import Method, Observer, Solver  # noqa: E402
 
 SOLVER = 'base_lr: 1e-4 momentum: 0.9 weight_decay: 5e-4 lr_policy: "fixed"'
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import device
-from ..communicator import Communicator
-from ..errors import CommError
+from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.cuda import device
+from scaffe.collectives.errors import CommError
 
 
 class HostBuffers:

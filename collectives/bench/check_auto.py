@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..errors import CommError
+from scaffe.collectives.errors import CommError
 
 MOST = 1.1
 TRIES = 4

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..communicator import Communicator
-from ..errors import CommError
-from .payload import Payload
+from scaffe.collectives.bench.payload import Payload
+from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.errors import CommError
 
 
 def measure_latency(communicator: Communicator, buffer: Any, n_warm: int, n_timed: int,

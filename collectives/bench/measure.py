@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ..communicator import Communicator
-from ..errors import CommError
-from ..request import Request
-from .payload import Payload
+from scaffe.collectives.bench.payload import Payload
+from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.request import Request
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from ..datatypes import DTYPES
-from ..errors import CommError
-from ..parser import Parser
+from scaffe.collectives.bench.parser import Parser
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.planning.datatypes import DTYPES
 
 CASES = ("reduce", "allreduce", "bcast", "reduce_scatter", "allgather", "latency")
 PLACES = ("host", "cuda")

@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from machine_code import compiled
-
-from ..communicator import Communicator
-from ..request import Request
-from .measure import time_call
+from scaffe.collectives.bench.measure import time_call
+from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.request import Request
+from scaffe.jit import compiled
 
 
 @compiled

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from machine_code import compiled
-
-from .buffers import HostBuffers
+from scaffe.collectives.bench.buffers import HostBuffers
+from scaffe.jit import compiled
 
 EXACT_BITS = {"float16": 11, "float32": 24, "float64": 52, "int32": 31, "int64": 62}
 BLOCK_ELEMS = 1 << 18

@@ -6,7 +6,8 @@ import json
 
 import numpy as np
 
-from ..files import write_whole
+from scaffe.atomic_files import write_whole
+from scaffe.collectives.errors import CommError
 
 WIDTH = 18
 
@@ -36,4 +37,4 @@ def row(n_bytes: int, column: str, seconds: np.ndarray) -> dict[str, object]:
 
 def write_json(path: str, about: dict[str, object], rows: list[dict[str, object]]) -> None:
     """Write the rows and what they were measured on. Raises CommError where they cannot be written."""
-    write_whole(path, json.dumps({**about, "rows": rows}, indent=1) + "\n")
+    write_whole(path, (json.dumps({**about, "rows": rows}, indent=1) + "\n").encode(), CommError)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..communicator import Communicator
-from ..errors import CommError
+from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.errors import CommError
 
 T = TypeVar("T")
 

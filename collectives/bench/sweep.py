@@ -9,20 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from ..communicator import Communicator
-from ..errors import CommError
-from ..failure import describe, report_and_abort
-from ..files import check_writable
-from . import buffers as where
-from . import options as flags
-from . import report
-from .buffers import HostBuffers
-from .check_auto import MOST, check
-from .latency import measure_latency
-from .measure import Column, Runner, time_in_turns, undisturbed
-from .overlap import measure_overlap
-from .payload import Payload
-from .root import on_root
+from scaffe.atomic_files import check_writable
+from scaffe.collectives.bench import buffers as where
+from scaffe.collectives.bench import options as flags
+from scaffe.collectives.bench import report
+from scaffe.collectives.bench.buffers import HostBuffers
+from scaffe.collectives.bench.check_auto import MOST, check
+from scaffe.collectives.bench.latency import measure_latency
+from scaffe.collectives.bench.measure import Column, Runner, time_in_turns, undisturbed
+from scaffe.collectives.bench.overlap import measure_overlap
+from scaffe.collectives.bench.payload import Payload
+from scaffe.collectives.bench.root import on_root
+from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.failure import describe, report_and_abort
 
 ROUNDS = 4
 """Columns take turns this often, so that a change in the machine's speed meets all of them."""
@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
     communicator.install_excepthook()
     try:
         if options.json:
-            on_root(communicator, lambda: check_writable(options.json))
+            on_root(communicator, lambda: check_writable(options.json, CommError))
         buffers = where.of(options.device, communicator, f"-d {options.device}")
         rows = run(communicator, options, buffers)
         transport = buffers.about(communicator)

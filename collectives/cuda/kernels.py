@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import device
-from .span import Span
+from scaffe.collectives.cuda import device
+from scaffe.collectives.cuda.span import Span
 
 SOURCE = Path(__file__).with_name("kernels.cu")
 ELEMENTS = {"float32": "float", "float64": "double", "float16": "Half", "bfloat16": "Brain", "int32": "int",

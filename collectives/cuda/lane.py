@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .. import device
-from ..device import Point
+from scaffe.collectives.cuda import device
+from scaffe.collectives.cuda.device import Point
 
 BEFORE_COMPUTE = -1  # a sum's blocks go before those of a long kernel of the caller's that wait for room
 

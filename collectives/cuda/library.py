@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import device
-from ..device import Point
-from ..mpi_calls import MpiCalls
-from .lane import Lane
-from .lineup import wait_until
+from scaffe.collectives.cuda import device
+from scaffe.collectives.cuda.device import Point
+from scaffe.collectives.cuda.lane import Lane
+from scaffe.collectives.cuda.lineup import wait_until
+from scaffe.collectives.runtime.mpi_calls import MpiCalls
 
 
 class AwareCalls(MpiCalls):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from .lane import Lane
-from .lineup import Lineup, wait_until
+from scaffe.collectives.cuda.lane import Lane
+from scaffe.collectives.cuda.lineup import Lineup, wait_until
 
 
 class Lineups:

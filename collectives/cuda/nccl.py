@@ -5,9 +5,10 @@ from __future__ import annotations
 import platform
 from typing import Any
 
-from .. import device, partition
-from ..errors import CommError
-from .lane import Lane
+from scaffe.collectives.cuda import device
+from scaffe.collectives.cuda.lane import Lane
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.planning import partition
 
 TYPES = {"float32": "FLOAT32", "float64": "FLOAT64", "float16": "FLOAT16", "bfloat16": "BFLOAT16", "int32": "INT32",
          "int64": "INT64"}

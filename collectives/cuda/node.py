@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import partition
-from ..datatypes import dtype_name
-from ..shared.node import NodeGroup
-from ..shared.schedule import Segment, segments, within
-from .kernels import Gathered, kernels
-from .signals import DONE, READY, Signals
-from .windows import DeviceWindows, Place
+from scaffe.collectives.cuda.kernels import Gathered, kernels
+from scaffe.collectives.cuda.signals import DONE, READY, Signals
+from scaffe.collectives.cuda.windows import DeviceWindows, Place
+from scaffe.collectives.planning import partition
+from scaffe.collectives.planning.datatypes import dtype_name
+from scaffe.collectives.shared.node import NodeGroup
+from scaffe.collectives.shared.schedule import Segment, segments, within
 
 STAGE_BYTES = 32 << 20
 """A rank's staging window for buffers that are not in one. Assumed, not measured: a copy of it takes some 15 us at 4

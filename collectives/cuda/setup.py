@@ -13,26 +13,26 @@ from typing import Any
 
 import numpy as np
 
-from .. import device, wire
-from ..device import Point
-from ..engine import Job
-from ..errors import CommError
-from ..means import Means
-from ..selection import Table
-from ..shared.node import NodeGroup
-from ..shared_levels import SharedLevels, above
-from ..topology import Topology
-from . import aware
-from .choice import choose
-from .kernels import MOST_RANKS
-from .lane import Lane
-from .library import AwareCalls, StagedCalls
-from .lineup import wait_until
-from .nccl import NcclCalls
-from .node import DeviceNode
-from .signals import signals
-from .transport import AwareTransport, StagedTransport
-from .windows import DeviceWindows
+from scaffe.collectives.cuda import aware, device
+from scaffe.collectives.cuda.device import Point
+from scaffe.collectives.cuda.kernels import MOST_RANKS
+from scaffe.collectives.cuda.lane import Lane
+from scaffe.collectives.cuda.library import AwareCalls, StagedCalls
+from scaffe.collectives.cuda.lineup import wait_until
+from scaffe.collectives.cuda.nccl import NcclCalls
+from scaffe.collectives.cuda.node import DeviceNode
+from scaffe.collectives.cuda.signals import signals
+from scaffe.collectives.cuda.transport import AwareTransport, StagedTransport
+from scaffe.collectives.cuda.windows import DeviceWindows
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.runtime.backend import Means
+from scaffe.collectives.runtime.engine import Job
+from scaffe.collectives.runtime.shared_levels import SharedLevels, above
+from scaffe.collectives.shared.node import NodeGroup
+from scaffe.collectives.topology import Topology
+from scaffe.collectives.transport import wire
+from scaffe.collectives.tuning.device_choice import choose
+from scaffe.collectives.tuning.table import Table
 
 REDUCTIONS = ("reduce", "allreduce", "reduce_scatter")
 IPC_VARIABLE = "SCAFFE_CUDA_IPC"

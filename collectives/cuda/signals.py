@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from .. import device
-from ..device import Point
-from ..errors import CommError
-from .lane import Lane
-from .lineup import wait_until
-from .windows import PROCESS
+from scaffe.collectives.cuda import device
+from scaffe.collectives.cuda.device import Point
+from scaffe.collectives.cuda.lane import Lane
+from scaffe.collectives.cuda.lineup import wait_until
+from scaffe.collectives.cuda.windows import PROCESS
+from scaffe.collectives.errors import CommError
 
 READY, DONE = 0, 1
 """This rank's buffer may be read and written by the others; this rank has done with the others' buffers."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import device
-from .messages import Lineups, Message
-from .span import Span
+from scaffe.collectives.cuda import device
+from scaffe.collectives.cuda.messages import Lineups, Message
+from scaffe.collectives.cuda.span import Span
 
 DEVICE_TO_HOST, HOST_TO_DEVICE = 2, 1  # cudaMemcpyKind
 

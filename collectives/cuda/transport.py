@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from .. import device
-from ..executor import RECEIVES_AHEAD
-from ..transport import TAG, Transport
-from .kernels import kernels
-from .lane import Lane
-from .messages import Lineups, Message
-from .span import Span
-from .staging import Landing, PassedOn, Slot, StagedReceive, StagedSend
-from .wire import DeviceWire
+from scaffe.collectives.cuda import device
+from scaffe.collectives.cuda.kernels import kernels
+from scaffe.collectives.cuda.lane import Lane
+from scaffe.collectives.cuda.messages import Lineups, Message
+from scaffe.collectives.cuda.span import Span
+from scaffe.collectives.cuda.staging import Landing, PassedOn, Slot, StagedReceive, StagedSend
+from scaffe.collectives.cuda.wire import DeviceWire
+from scaffe.collectives.runtime.executor import RECEIVES_AHEAD
+from scaffe.collectives.transport.transport import TAG, Transport
 
 STAGED_SENDS, STAGED_RECEIVES = 2, 16
 """Pinned buffers: two for each peer that is sent to, so that one is filled while the other leaves; and for receives

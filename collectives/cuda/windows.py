@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import device
-from ..errors import CommError
+from scaffe.collectives.cuda import device
+from scaffe.collectives.errors import CommError
 
 PROCESS = uuid.uuid4().hex
 """Memory is opened by handle in other processes only; process numbers may be alike in two containers of a node."""

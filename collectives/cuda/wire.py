@@ -1,4 +1,4 @@
-"""Half precision on the wire for float32 buffers on a device: packed and summed by kernels (see collectives.wire)."""
+"""Half precision on the wire for float32 buffers on a device: packed and summed by kernels (see transport.wire)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import device
-from ..transport import Message, Transport
-from ..wire import PackedMessage, UnpackedMessage
-from .kernels import kernels
-from .span import Span
+from scaffe.collectives.cuda import device
+from scaffe.collectives.cuda.kernels import kernels
+from scaffe.collectives.cuda.span import Span
+from scaffe.collectives.transport.transport import Message, Transport
+from scaffe.collectives.transport.wire import PackedMessage, UnpackedMessage
 
 WORD = np.dtype(np.uint16)
 

@@ -1,8 +1,7 @@
 """Waiting for a shared word without burning the core: ranks may well outnumber cores."""
 
-from machine_code import compiled
-
-from .atomics import FUTEX_CALL, libc_sched_yield, libc_syscall, load_word
+from scaffe.collectives.shared.atomics import FUTEX_CALL, libc_sched_yield, libc_syscall, load_word
+from scaffe.jit import compiled
 
 FUTEX_WAIT, FUTEX_WAKE, ALL_WAITERS = 0, 1, 0x7FFFFFFF
 

@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from machine_code import compiled
-
-from .atomics import libc_memcpy
-from .lanes import LANES, fold
+from scaffe.collectives.shared.atomics import libc_memcpy
+from scaffe.collectives.shared.lanes import LANES, fold
+from scaffe.jit import compiled
 
 BLOCK_BYTES = 16384  # of the accumulator: in the first-level cache together with one input
 

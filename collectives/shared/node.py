@@ -10,10 +10,10 @@ from hashlib import blake2b
 
 import numpy as np
 
-from ..datatypes import NAMES, OPS
-from ..errors import CommError
-from . import kernels, passes, schedule
-from .window import Windows
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.planning.datatypes import NAMES, OPS
+from scaffe.collectives.shared import kernels, passes, schedule
+from scaffe.collectives.shared.window import Windows
 
 LOOK_AROUND = np.array([0, 200_000_000], np.int64)  # seconds, nanoseconds: how often a waiting rank looks for the dead
 SPINS = 100  # looks at a word, giving way in between, before sleeping: measured with more ranks than cores

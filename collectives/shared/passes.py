@@ -9,11 +9,10 @@ Passes are counted modulo 2**32. The last rank to come starts the pass, so nobod
 import numpy as np
 from numba import carray
 
-from machine_code import compiled
-
-from .atomics import add_word, as_pointer, load_word, store_word
-from .futex import reached, wait_for, wake
-from .kernels import combine_ranks, copy_range
+from scaffe.collectives.shared.atomics import add_word, as_pointer, load_word, store_word
+from scaffe.collectives.shared.futex import reached, wait_for, wake
+from scaffe.collectives.shared.kernels import combine_ranks, copy_range
+from scaffe.jit import compiled
 
 LINE_BYTES = 64
 ARRIVED, GO, TAKEN, FINISHED, DONE, MISMATCH, PEERS = (LINE_BYTES * line for line in range(7))

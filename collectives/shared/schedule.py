@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..partition import bounds
+from scaffe.collectives.planning.partition import bounds
 
 PIECE_BYTES = 512 << 10
 PIECES_PER_RANK = 4

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CommError
-from ..memory import HUGE_PAGE_BYTES
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.transport.memory import HUGE_PAGE_BYTES
 
 PLACES_KEPT = 4096
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from data.convert.writers import writer_of
-from data.datum import encode_image
-from data.errors import DataError
+from scaffe.data.convert.writers import writer_of
+from scaffe.data.errors import DataError
+from scaffe.data.records.datum import encode_image
 
 SHAPE = (3, 32, 32)
 RECORD_BYTES = 1 + 3 * 32 * 32  # the label, then the planes

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from data.convert.writers import writer_of
-from data.datum import encode_file, encode_image
-from data.decode import Colour, opencv, read_image
-from data.errors import DataError
-from data.shuffle import shuffled
-from data.sources.image_list import read_list
+from scaffe.data.convert.writers import writer_of
+from scaffe.data.errors import DataError
+from scaffe.data.order.shuffle import shuffled
+from scaffe.data.records.datum import encode_file, encode_image
+from scaffe.data.records.decode import Colour, opencv, read_image
+from scaffe.data.sources.image_list import read_list
 
 Made = tuple[bytes, bytes, tuple[int, ...]]  # key, value, the image's shape
 LOOK_AHEAD = 64  # images decoded side by side

@@ -9,9 +9,9 @@ from typing import BinaryIO
 
 import numpy as np
 
-from data.convert.whole_folder import make_folder
-from data.errors import DataError
-from data.sources.leveldb_format import COMPARATOR, FOOTER, FULL, MAGIC, VALUE
+from scaffe.data.convert.whole_folder import make_folder
+from scaffe.data.errors import DataError
+from scaffe.data.sources.leveldb_format import COMPARATOR, FOOTER, FULL, MAGIC, VALUE
 
 Handle = tuple[int, int]  # offset and length of a block
 BLOCK_BYTES = 4096
@@ -125,7 +125,7 @@ class _Block:
 
 def _checksum(content: bytes) -> bytes:
     """The checksum as files hold it: turned, and with a number added."""
-    from data.kernels.crc32c import crc32c
+    from scaffe.data.kernels.crc32c import crc32c
 
     crc = int(crc32c(np.frombuffer(content, np.uint8)))
     return struct.pack("<I", ((crc >> 15 | crc << 17) + CRC_MASK) & 0xFFFFFFFF)

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from data.convert.whole_folder import make_folder
-from data.errors import DataError
+from scaffe.data.convert.whole_folder import make_folder
+from scaffe.data.errors import DataError
 
 RECORDS_PER_COMMIT = 1000  # as Caffe's converters
 BYTES_PER_COMMIT = 1 << 26  # they are held in memory until the commit

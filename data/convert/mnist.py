@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from data.convert.writers import writer_of
-from data.datum import encode_image
-from data.errors import DataError
-from data.idx import read_idx
+from scaffe.data.convert.writers import writer_of
+from scaffe.data.errors import DataError
+from scaffe.data.records.datum import encode_image
+from scaffe.data.records.idx import read_idx
 
 
 def convert_mnist(images_path: str | Path, labels_path: str | Path, db_path: str | Path, force: bool = False,

@@ -7,7 +7,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from data.errors import DataError, cannot_write
+from scaffe.atomic_files import cannot_write
+from scaffe.data.errors import DataError
 
 
 def make_folder(path: str | Path, fill: Callable[[Path], int], force: bool) -> int:
@@ -31,7 +32,7 @@ def make_folder(path: str | Path, fill: Callable[[Path], int], force: bool) -> i
             shutil.rmtree(path)
         beside.rename(path)
     except OSError as error:
-        raise cannot_write(path, error) from None
+        raise DataError(cannot_write(path, error)) from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return made

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from data.convert.leveldb_writer import write_leveldb
-from data.convert.lmdb_writer import write_lmdb
-from data.errors import DataError
+from scaffe.data.convert.leveldb_writer import write_leveldb
+from scaffe.data.convert.lmdb_writer import write_lmdb
+from scaffe.data.errors import DataError
 
 Writer = Callable[[str | Path, Iterable[tuple[bytes, bytes]], bool], int]
 WRITERS: dict[str, Writer] = {"lmdb": write_lmdb, "leveldb": write_leveldb}

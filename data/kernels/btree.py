@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from machine_code import compiled
+from scaffe.jit import compiled
 
 HEADER, NODE = 16, 8
 BRANCH, LEAF, OVERFLOW = 1, 2, 4  # page flags

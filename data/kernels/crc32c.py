@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from machine_code import compiled
+from scaffe.jit import compiled
 
 POLYNOMIAL = 0x82F63B78  # its bits from low to high
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from machine_code import compiled
+from scaffe.jit import compiled
 
 
 @compiled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from machine_code import compiled
+from scaffe.jit import compiled
 
 CORRUPT = -2
 # columns of the table that find_fields writes

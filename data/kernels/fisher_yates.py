@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from machine_code import compiled
+from scaffe.jit import compiled
 
 LARGEST = np.uint64(0xFFFFFFFF)
 LAG, NEAR, WARM = 31, 3, 310  # of the C library's additive feedback generator

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from data.kernels.datum_fields import varint
-from machine_code import compiled
+from scaffe.data.kernels.datum_fields import varint
+from scaffe.jit import compiled
 
 LITERAL, NEAR_COPY, COPY = 0, 1, 2  # the low two bits of a tag; 3 is a copy from afar
 CORRUPT = -2

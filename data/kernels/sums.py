@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from machine_code import compiled
+from scaffe.jit import compiled
 
 
 @compiled

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from data.decode import Colour
-from data.errors import DataError
-from data.run import Source
+from scaffe.data.errors import DataError
+from scaffe.data.records.decode import Colour
+from scaffe.data.sources.source import Source
 
 
 def open_database(path: str, colour: Colour = Colour.AS_STORED) -> Source:
@@ -19,12 +19,12 @@ def open_database(path: str, colour: Colour = Colour.AS_STORED) -> Source:
     Raises:
         DataError: there is no database that can be read.
     """
-    from data.sources.lmdb import LmdbSource
+    from scaffe.data.sources.lmdb import LmdbSource
 
     if not path:
         raise DataError("data_param needs a source, the path of a database")
     if (Path(path) / "CURRENT").exists():
-        from data.sources.leveldb import LevelDbSource
+        from scaffe.data.sources.leveldb import LevelDbSource
 
         return LevelDbSource(path, colour)
     return LmdbSource(path, colour)

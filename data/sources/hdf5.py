@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from data.errors import DataError
+from scaffe.data.errors import DataError
 
 FILES_KEPT = 2  # the one being read and the next, which another thread may be at
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from data.decode import Colour, read_image, run_of
-from data.errors import DataError
-from data.run import Run
+from scaffe.data.errors import DataError
+from scaffe.data.records.decode import Colour, read_image, run_of
+from scaffe.data.sources.source import Run
 
 
 def read_list(path: str | Path) -> tuple[list[str], np.ndarray]:

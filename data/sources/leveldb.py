@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from data.datum_runs import datum_runs
-from data.decode import Colour
-from data.errors import DataError
-from data.run import Run
-from data.sources import leveldb_format as form
+from scaffe.data.errors import DataError
+from scaffe.data.records.datum_runs import datum_runs
+from scaffe.data.records.decode import Colour
+from scaffe.data.sources import leveldb_format as form
+from scaffe.data.sources.source import Run
 
 FILES_KEPT = 256  # mapped at a time
 Place = tuple[int, int, int, int, int]  # file, offset and length of the block, start and end of the value in it
@@ -112,7 +112,7 @@ class _Files:
 
     def block(self, number: int, offset: int, n_bytes: int) -> np.ndarray:
         """An uncompressed block, uint8. Raises FormatError."""
-        from data.kernels.snappy import uncompress, uncompressed_bytes
+        from scaffe.data.kernels.snappy import uncompress, uncompressed_bytes
 
         file = self._bytes(number)
         if offset + n_bytes + (0 if number in self._logs else CRC_BYTES) > file.size:

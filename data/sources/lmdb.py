@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from data.datum_runs import datum_runs
-from data.decode import Colour
-from data.run import Run
-from data.sources.lmdb_file import LmdbFile
+from scaffe.data.records.datum_runs import datum_runs
+from scaffe.data.records.decode import Colour
+from scaffe.data.sources.lmdb_file import LmdbFile
+from scaffe.data.sources.source import Run
 
 
 class LmdbSource:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data.errors import DataError
+from scaffe.data.errors import DataError
 
 MAGIC, FORMAT = 0xBEEFC0DE, 1
 # after a page header: magic, format, address, map bytes; two trees (free list, records); last page, transaction
@@ -67,7 +67,7 @@ class LmdbFile:
         Raises:
             DataError: the file is damaged where a value should be; names the key.
         """
-        from data.kernels.btree import value_spans
+        from scaffe.data.kernels.btree import value_spans
 
         spans = np.empty((len(places), 2), np.int64)
         bad = value_spans(self.bytes, self.page_bytes, self.nodes[places], spans)
@@ -102,7 +102,7 @@ class LmdbFile:
         return META.unpack(self.bytes[page + HEADER:end].tobytes()) if end <= self.bytes.size else None
 
     def _walk(self, root: int, n_records: int) -> np.ndarray:
-        from data.kernels.btree import walk
+        from scaffe.data.kernels.btree import walk
 
         if n_records > self.bytes.size // 8:
             raise DataError(f"{self.path}: {WHY[-2]}: {n_records} records do not fit into {self.bytes.size} bytes")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data.errors import DataError
+from scaffe.data.errors import DataError
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data.idx import read_idx, write_idx
+from scaffe.data.records.idx import read_idx, write_idx
 
 PARTS = {"train": 600, "t10k": 100}  # images of each of the 10 classes
 N_CLASSES = 10

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from layers.kernels.specs import Ints
+from scaffe.layers.kernels.specs import Ints
 
 
 @dataclass(frozen=True)

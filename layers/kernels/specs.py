@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from layers.errors import LayerError
+from scaffe.layers.base.errors import LayerError
 
 Ints = tuple[int, ...]
 

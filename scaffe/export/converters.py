@@ -9,7 +9,7 @@ import numpy as np
 
 from scaffe.errors import UserError
 from scaffe.export.graph import Graph
-from scaffe.node import Node
+from scaffe.nets.net_layer import Node
 
 Converter = Callable[[Graph, Node], None]
 CONVERTERS: dict[str, Converter] = {}

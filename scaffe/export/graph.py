@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from scaffe.errors import UserError
-from scaffe.net import Net
-from scaffe.node import Node
+from scaffe.nets.net import Net
+from scaffe.nets.net_layer import Node
 
 OPSET, IR_VERSION = 13, 8  # old enough for any runtime of today
 

@@ -8,7 +8,7 @@ from scaffe.errors import UserError
 from scaffe.export import rarer_converters  # noqa: F401 - for what it registers
 from scaffe.export.converters import CONVERTERS
 from scaffe.export.graph import Graph
-from scaffe.net import Net
+from scaffe.nets.net import Net
 
 
 def onnx_model(net: Net) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 
 from scaffe.export.converters import converts, top_of
 from scaffe.export.graph import Graph
-from scaffe.node import Node
+from scaffe.nets.net_layer import Node
 
 SUM_OPERATORS = {"SUM": "ReduceSum", "ASUM": "ReduceL1", "SUMSQ": "ReduceSumSquare", "MEAN": "ReduceMean"}
 

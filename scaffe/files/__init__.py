@@ -1,6 +1,6 @@
 """Caffe's files: trained weights, solver states, means, prototxt. Written whole or not at all."""
 
-from scaffe.files.atomic import checksum
+from scaffe.files.checksum import checksum
 from scaffe.files.means import read_mean, write_mean
 from scaffe.files.solverstate import SolverState, read_state, write_state
 from scaffe.files.stored import StoredLayer

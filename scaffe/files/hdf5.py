@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.atomic_files import replacing
 from scaffe.errors import UserError
-from scaffe.files.atomic import replacing
 from scaffe.files.stored import StoredLayer
 
 OURS = ("model_checksum", "seed", "batches_read", "loss_scale", "clean_iterations")  # numbers that a state may hold
@@ -102,7 +102,7 @@ def _put_string(file: Any, name: str, text: str) -> None:
 
 @contextmanager
 def _writing(path: str | Path) -> Iterator[Any]:
-    with replacing(path) as plain, _h5py().File(plain, "w") as file:
+    with replacing(path, UserError) as plain, _h5py().File(plain, "w") as file:
         yield file
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from scaffe.atomic_files import replacing
 from scaffe.errors import UserError
-from scaffe.files.atomic import replacing
 from scaffe.files.blobs import blob_array, blob_parts, read_bytes
 from scaffe.proto import caffe_pb2
 
@@ -26,7 +26,7 @@ def write_mean(path: str | Path, mean: np.ndarray) -> None:
     if mean.ndim != 4:
         raise UserError(f"{path}: a mean image has 4 axes (1, channels, height, width), not shape {mean.shape}")
     head = caffe_pb2.BlobProto(**dict(zip(("num", "channels", "height", "width"), mean.shape)))
-    with replacing(path) as file:
+    with replacing(path, UserError) as file:
         file.write(head.SerializeToString())
         for piece in blob_parts(mean.reshape(-1))[1][:2]:  # the values alone, without the new shape
             file.write(piece)

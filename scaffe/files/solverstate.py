@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.atomic_files import replacing
 from scaffe.errors import UserError
 from scaffe.files import hdf5
-from scaffe.files.atomic import replacing
 from scaffe.files.blobs import blob_array, blob_parts, fields_around, read_bytes, read_with_blobs
 from scaffe.files.wire import FIXED32, delimited, varint
 from scaffe.proto import caffe_pb2
@@ -59,7 +59,7 @@ def write_state(path: str | Path, state: SolverState) -> None:
                                     **{name: getattr(state, name) for name in hdf5.OURS})
     head, tail = fields_around(message, HISTORY)
     crc = 0
-    with replacing(path) as file:
+    with replacing(path, UserError) as file:
         for piece in (head, *_history_parts(state.history), tail):
             crc = zlib.crc32(piece, crc)
             file.write(piece)

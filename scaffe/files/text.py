@@ -7,10 +7,11 @@ from typing import Any
 
 from google.protobuf import text_format
 
-from scaffe.files.atomic import replacing
+from scaffe.atomic_files import replacing
+from scaffe.errors import UserError
 
 
 def write_text(path: str | Path, message: Any) -> None:
     """Write a message as prototxt. Raises UserError: it cannot be written; what was there before is left."""
-    with replacing(path) as file:
+    with replacing(path, UserError) as file:
         file.write(text_format.MessageToString(message, as_utf8=True).encode())

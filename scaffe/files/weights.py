@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.atomic_files import replacing
 from scaffe.errors import UserError
 from scaffe.files import hdf5
-from scaffe.files.atomic import replacing
 from scaffe.files.blobs import blob_array, blob_parts, fields_around, read_with_blobs
 from scaffe.files.stored import StoredLayer
 from scaffe.files.wire import delimited
-from scaffe.graph.upgrade import upgrade_net
+from scaffe.nets.graph.upgrade import upgrade_net
 from scaffe.proto import caffe_pb2
 
 LAYER_TAG, BLOBS_TAG = b"\xa2\x06", b"\x3a"  # field 100 of NetParameter, field 7 of LayerParameter
@@ -36,7 +36,7 @@ def write_model(path: str | Path, net_name: str, layers: Iterable[StoredLayer]) 
     if str(path).endswith(".h5"):
         hdf5.write_model(path, layers)
         return
-    with replacing(path) as file:
+    with replacing(path, UserError) as file:
         file.write(caffe_pb2.NetParameter(name=net_name).SerializeToString())
         for layer in layers:
             pairs = zip_longest(layer.blobs, layer.diffs)
@@ -67,7 +67,7 @@ def upgrade_model(source: str | Path, target: str | Path) -> bool:
         net = upgrade_net(message)
     except UserError as error:
         raise UserError(f"{source}: {error}") from error
-    with replacing(target) as file:
+    with replacing(target, UserError) as file:
         file.write(fields_around(net, LAYER)[0])
         for layer in net.layer:
             parts = [blobs[blob.num] for blob in layer.blobs]

@@ -7,10 +7,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import Full, Queue
 
-from data.convert.writers import writer_of
-from layers.blob import Blob
+from scaffe.data.convert.writers import writer_of
 from scaffe.errors import UserError
-from scaffe.net import Net
+from scaffe.layers.base.blob import Blob
+from scaffe.nets.net import Net
 from scaffe.proto import caffe_pb2
 
 Record = tuple[bytes, bytes]

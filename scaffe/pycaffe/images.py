@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from data.decode import file_bytes, opencv
-from data.errors import DataError
+from scaffe.data.errors import DataError
+from scaffe.data.records.decode import file_bytes, opencv
 from scaffe.errors import MissingFile, UserError
 
 LUMINANCE = np.array([0.2125, 0.7154, 0.0721])  # of R, G, B (scikit-image's rgb2gray)

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from layers.blob import Blob
-from layers.python import UserBlob
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.python import UserBlob
 
 
 class MirroredBlob(UserBlob):

@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from data.layer_feed import Share
-from layers.errors import LayerError
-from layers.memory_data import MemoryData
-from layers.python import Python, UserBlob
-from scaffe import net
+from scaffe.data.feeds.layer_feed import Share
 from scaffe.errors import UserError
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.memory_data import MemoryData
+from scaffe.layers.python import Python, UserBlob
 from scaffe.log import warning
-from scaffe.node import Node
+from scaffe.nets import net
+from scaffe.nets.net_layer import Node
+from scaffe.nets.setup import Selection, make_context, net_by_itself
+from scaffe.nets.weights import load_hdf5, load_weights, save_hdf5, save_weights
 from scaffe.pycaffe import process, whole_sets
 from scaffe.pycaffe.batches import Arrays, batches
 from scaffe.pycaffe.mirror import MirroredBlob, show
-from scaffe.setup import Selection, make_context, net_by_itself
-from scaffe.weights import load_hdf5, load_weights, save_hdf5, save_weights
 
 
 class LayerView:

@@ -6,9 +6,9 @@ import os
 import time
 from typing import Any
 
-from layers.layer import TEST, TRAIN
-from layers.random import Stream
 from scaffe.errors import UserError
+from scaffe.layers.base.layer import TEST, TRAIN
+from scaffe.layers.base.random import Stream
 
 __all__ = ["NCCL", "TEST", "TRAIN", "Timer", "has_nccl", "init_log", "kernels", "layer_type_list", "seed",
            "set_device", "set_mode_cpu", "set_mode_gpu", "set_multiprocess", "set_random_seed", "set_solver_count",
@@ -23,7 +23,7 @@ def kernels(n_threads: int = 0) -> Any:
     Args:
         n_threads: of the CPU; 0: as before, at first all cores that this process may use.
     """
-    from scaffe.devices import Compute, load_kernels
+    from scaffe.nets.devices import Compute, load_kernels
 
     if _state.get("on_gpu"):
         return load_kernels(n_threads, Compute(gpus=str(_state.get("device", 0))))
@@ -61,7 +61,7 @@ def set_mode_cpu() -> None:
 
 def set_mode_gpu() -> None:
     """Nets that are made from now on compute on a GPU; where there is none, a warning, and on with the CPU."""
-    from layers import device
+    from scaffe.layers.kernels import device
     from scaffe.log import warning
 
     missing = device.missing()
@@ -119,7 +119,7 @@ class NCCL:
 
 def layer_type_list() -> list[str]:
     """All layer types that a prototxt may name, sorted."""
-    from layers.layer import layer_types
+    from scaffe.layers.base.layer import layer_types
 
     return layer_types.names()
 

@@ -6,19 +6,21 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from collectives.communicator import Communicator
-from scaffe import graph, log, solver
-from scaffe.checkpoint import restore_checkpoint, save_checkpoint
-from scaffe.job import threads_per_rank, together
-from scaffe.lr_policies import learning_rate
-from scaffe.observers.debug_info import DebugInfo
-from scaffe.observers.display import Display
-from scaffe.observers.snapshots import Snapshots
-from scaffe.observers.test import Test
+from scaffe import log
+from scaffe.collectives.communicator import Communicator
+from scaffe.nets import graph
+from scaffe.nets.weights import initial_weights, load_weights
 from scaffe.pycaffe import process
 from scaffe.pycaffe.net import Net
-from scaffe.training import NetMaker
-from scaffe.weights import initial_weights, load_weights
+from scaffe.training import solver
+from scaffe.training.assembly import NetMaker
+from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
+from scaffe.training.job import threads_per_rank, together
+from scaffe.training.lr_policies import learning_rate
+from scaffe.training.observers.debug_info import DebugInfo
+from scaffe.training.observers.display import Display
+from scaffe.training.observers.snapshots import Snapshots
+from scaffe.training.observers.test import Test
 
 OPTIONS = {"level": 0, "stage": "", "scal": "strong", "readers": 1}
 

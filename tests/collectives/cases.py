@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from collectives.call import Call
-from collectives.planners import plans
-from collectives.simulator import Simulation
-from collectives.topology import Topology
+from scaffe.collectives.model.simulator import Simulation
+from scaffe.collectives.planning.call import Call
+from scaffe.collectives.planning.planners import plans
+from scaffe.collectives.topology import Topology
 
 RANKS = (1, 2, 3, 4, 5, 7, 8)
 ALL_RANKS = range(1, 34)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives import CommError
+from scaffe.collectives import CommError
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -7,12 +7,12 @@ import importlib
 import numpy as np
 import pytest
 
-from collectives import planners, tree
-from collectives.call import Call
-from collectives.counter import count, measured_cost
-from collectives.errors import CommError
-from collectives.names import parse
-from collectives.topology import Topology
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.model.counter import count, measured_cost
+from scaffe.collectives.planning import planners, tree
+from scaffe.collectives.planning.call import Call
+from scaffe.collectives.planning.names import parse
+from scaffe.collectives.topology import Topology
 from tests.collectives.cases import (
     ALL_RANKS,
     EVERY_NAME,
@@ -121,7 +121,7 @@ def test_messages_are_no_longer_than_a_chunk(collective, name):
 
 @every_name
 def test_cost_is_as_stated(collective, name):
-    module = importlib.import_module(f"collectives.algorithms.{collective}_{parse(name).shape}")
+    module = importlib.import_module(f"scaffe.collectives.planning.algorithms.{collective}_{parse(name).shape}")
     n_chunks = 2 if name == "T" else 1
     for n_ranks in range(2, 34):
         topology = Topology.from_ranks_per_node(n_ranks, 3)

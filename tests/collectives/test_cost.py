@@ -8,12 +8,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from collectives import figures
-from collectives.cost import Setting, fastest, predict, simulate
-from collectives.errors import CommError
-from collectives.machine import EMULATED_1_GBIT, GPU_CLUSTER_2016, Machine
-from collectives.svg import Chart, Line, bytes_text, time_text
-from collectives.topology import Topology
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.model import paper_figures as figures
+from scaffe.collectives.model.cost import Setting, fastest, predict, simulate
+from scaffe.collectives.model.machine import EMULATED_1_GBIT, GPU_CLUSTER_2016, Machine
+from scaffe.collectives.topology import Topology
+from scaffe.line_chart import Chart, Line, bytes_text, time_text
 
 SIMPLE = Machine(intra_latency=1, intra_bandwidth=10, inter_latency=5, inter_bandwidth=2, overhead=0.5,
                  sum_overhead=0.25, sum_bandwidth=100)

@@ -13,23 +13,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collectives import CommError, Communicator, device, planners
-from collectives.call import Call
-from collectives.cuda import aware, nccl
-from collectives.cuda.choice import choose
-from collectives.cuda.lane import Lane
-from collectives.cuda.lineup import Lineup, wait_until
-from collectives.cuda.messages import Lineups
-from collectives.cuda.node import gathered, share, workers
-from collectives.cuda.span import Span
-from collectives.cuda.staging import Landing, PassedOn, Slot, StagedReceive, StagedSend
-from collectives.cuda.transport import StagedTransport
-from collectives.executor import Execution
-from collectives.planners import COLLECTIVES
-from collectives.selection import Choice, Entry, Key, Table
-from collectives.shared.schedule import segments
-from collectives.topology import Topology
 from scaffe.__main__ import main as scaffe
+from scaffe.collectives import CommError, Communicator
+from scaffe.collectives.cuda import aware, device, nccl
+from scaffe.collectives.cuda.lane import Lane
+from scaffe.collectives.cuda.lineup import Lineup, wait_until
+from scaffe.collectives.cuda.messages import Lineups
+from scaffe.collectives.cuda.node import gathered, share, workers
+from scaffe.collectives.cuda.span import Span
+from scaffe.collectives.cuda.staging import Landing, PassedOn, Slot, StagedReceive, StagedSend
+from scaffe.collectives.cuda.transport import StagedTransport
+from scaffe.collectives.planning import planners
+from scaffe.collectives.planning.call import Call
+from scaffe.collectives.planning.planners import COLLECTIVES
+from scaffe.collectives.runtime.executor import Execution
+from scaffe.collectives.shared.schedule import segments
+from scaffe.collectives.topology import Topology
+from scaffe.collectives.tuning.device_choice import choose
+from scaffe.collectives.tuning.table import Choice, Entry, Key, Table
 from tests import pretend
 from tests.collectives.test_mpi import HERE, job
 from tests.collectives.test_mpi import pytestmark as needs_mpirun
@@ -66,7 +67,8 @@ def test_without_cupy_there_is_one_line(monkeypatch):
 
 
 def test_the_communicator_loads_no_cupy():
-    code = "import sys; from collectives import Communicator, places; sys.exit('cupy' in sys.modules)"
+    code = ("import sys; from scaffe.collectives import Communicator; from scaffe.collectives.runtime import places; "
+            "sys.exit('cupy' in sys.modules)")
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False).returncode == 0
 
 
@@ -75,7 +77,7 @@ def test_alloc_without_a_gpu_fails_alike_on_all_ranks():
     body = """
 import sys
 sys.modules["cupy"] = None
-from collectives import CommError, Communicator
+from scaffe.collectives import CommError, Communicator
 c = Communicator.world(deadline=20)
 try:
     c.alloc(4, place="device")
@@ -267,7 +269,7 @@ def test_bench_prints_a_row_for_each_length_of_device_buffers(tmp_path):
 
 PRELUDE = """
 import os, signal, sys, time
-from collectives import Communicator
+from scaffe.collectives import Communicator
 c = Communicator.world()
 c.install_excepthook()
 x = c.alloc(1000, place="device")

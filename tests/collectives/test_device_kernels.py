@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from collectives.cuda.kernels import (
+from scaffe.collectives.cuda.kernels import (
     BLOCKS_PER_MULTIPROCESSOR,
     DEFINITIONS,
     MOST_RANKS,
@@ -13,7 +13,7 @@ from collectives.cuda.kernels import (
     THREADS_PER_BLOCK,
     kernels,
 )
-from collectives.cuda.span import Span
+from scaffe.collectives.cuda.span import Span
 from tests import pretend
 from tests.layers.cuda import nvrtc
 

@@ -1,6 +1,6 @@
 """Which call ranks are said to have made differently (the exchange between ranks is in test_mpi)."""
 
-from collectives.dispute import Disputes, difference
+from scaffe.collectives.runtime.mismatch import Disputes, difference
 
 
 def test_the_first_call_that_differs_is_named():

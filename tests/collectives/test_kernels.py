@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from collectives.datatypes import DTYPES, OPS
-from collectives.shared import kernels
+from scaffe.collectives.planning.datatypes import DTYPES, OPS
+from scaffe.collectives.shared import kernels
 
 UFUNCS = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 

@@ -40,7 +40,7 @@ def test_collectives_on(n_ranks, ranks_per_node):
 PRELUDE = """
 import os, signal, sys, threading, time
 import numpy as np
-from collectives import Communicator
+from scaffe.collectives import Communicator
 c = Communicator.world()
 c.install_excepthook()
 x = c.alloc(1000)
@@ -120,7 +120,7 @@ def test_an_error_of_all_ranks_is_said_once():
 
 def test_below_multiple_requests_run_when_called():
     body = """
-from collectives import Communicator
+from scaffe.collectives import Communicator
 import numpy as np
 c = Communicator.world("serialized")
 x = np.full(5, c.rank, np.float32)
@@ -147,5 +147,5 @@ def test_tune_writes_a_table_that_auto_reads(tmp_path):
     quick = ["-m", "4:64", "-i", "1", "-x", "0", "-a", "mpi,C", "-c", "reduce", "--places", "host"]
     result = job(2, ["-m", "scaffe", "tune", "-o", str(table), *quick])
     assert result.returncode == 0, result.stderr
-    body = "from collectives import Communicator; import numpy as np; Communicator.world().reduce(np.ones(9))"
+    body = "from scaffe.collectives import Communicator; import numpy as np; Communicator.world().reduce(np.ones(9))"
     assert job(2, ["-c", body], SCAFFE_TABLE=str(table)).returncode == 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from collectives.errors import CommError
-from collectives.names import BY_NODE, check, parse
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.planning.names import BY_NODE, check, parse
 
 
 @pytest.mark.parametrize(("name", "levels", "group_ranks"), [

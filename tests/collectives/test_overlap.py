@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from collectives.bench import overlap
+from scaffe.collectives.bench import overlap
 
 PURE = 10.0
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from collectives.errors import CommError
-from collectives.plan import Plan, Recv, RecvReduce, Send, chunks
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.planning.plan import Plan, Recv, RecvReduce, Send, chunks
 
 
 @pytest.mark.parametrize("step", [Send(1, 0, 1), Send(3, 0, 1), Recv(-1, 0, 1), Recv(0, 2, 2), Send(0, -1, 2),

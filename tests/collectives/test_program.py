@@ -2,11 +2,11 @@
 
 import pytest
 
-from collectives import planners
-from collectives.call import Call
-from collectives.plan import Plan, Recv, RecvReduce, Send
-from collectives.program import Kind, compile_plan
-from collectives.topology import Topology
+from scaffe.collectives.planning import planners
+from scaffe.collectives.planning.call import Call
+from scaffe.collectives.planning.plan import Plan, Recv, RecvReduce, Send
+from scaffe.collectives.planning.program import Kind, compile_plan
+from scaffe.collectives.topology import Topology
 
 
 def overlap(one, other):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collectives.call import Call
-from collectives.plan import Plan, Recv, RecvReduce, Send
-from collectives.planners import plans
-from collectives.rehearsal import Rehearsal, Timing
-from collectives.simulator import SimulationError
+from scaffe.collectives.model.rehearsal import Rehearsal, Timing
+from scaffe.collectives.model.simulator import SimulationError
+from scaffe.collectives.planning.call import Call
+from scaffe.collectives.planning.plan import Plan, Recv, RecvReduce, Send
+from scaffe.collectives.planning.planners import plans
 from tests.collectives.cases import ALL_RANKS, EVERY_NAME, defined_at_start, expected, topologies, unique_payload
 
 TIMINGS = tuple(Timing)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from collectives.shared import schedule
+from scaffe.collectives.shared import schedule
 
 ALL = "all"
 SOURCES = {"reduce": ALL, "allreduce": ALL, "reduce_scatter": ALL, "bcast": "root", "allgather": "owner"}

@@ -2,10 +2,10 @@
 
 import pytest
 
-from collectives import selection
-from collectives.select import Selector
-from collectives.selection import Choice, Entry, Key, Table
-from collectives.topology import Topology
+from scaffe.collectives.topology import Topology
+from scaffe.collectives.tuning import table as selection
+from scaffe.collectives.tuning.selector import Selector
+from scaffe.collectives.tuning.table import Choice, Entry, Key, Table
 
 NODE, NETWORK = Topology([0] * 4), Topology.flat(4)
 
@@ -19,7 +19,7 @@ def table(tmp_path, monkeypatch):
     path = tmp_path / "table.json"
     Table(entries).write(path)
     monkeypatch.setenv("SCAFFE_TABLE", str(path))
-    monkeypatch.setattr("collectives.select.DEFAULT_TABLE", tmp_path / "none.json")
+    monkeypatch.setattr("scaffe.collectives.tuning.selector.DEFAULT_TABLE", tmp_path / "none.json")
 
 
 @pytest.mark.parametrize(("topology", "n_bytes", "is_shared", "right"), [

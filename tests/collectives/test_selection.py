@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from collectives import names
-from collectives.errors import CommError
-from collectives.planners import COLLECTIVES, can
-from collectives.selection import DEFAULT_TABLE, PLACES, Choice, Entry, Key, Table, candidates
-from collectives.topology import Topology
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.planning import names
+from scaffe.collectives.planning.planners import COLLECTIVES, can
+from scaffe.collectives.topology import Topology
+from scaffe.collectives.tuning.table import DEFAULT_TABLE, PLACES, Choice, Entry, Key, Table, candidates
 
 BY_SIZE = (Choice(1000, "B", 64), Choice(50000, "CB-4", 4096), Choice(None, "C", 65536))
 

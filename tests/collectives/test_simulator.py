@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collectives.plan import Plan, Recv, RecvReduce, Send
-from collectives.simulator import Simulation, SimulationError
+from scaffe.collectives.model.simulator import Simulation, SimulationError
+from scaffe.collectives.planning.plan import Plan, Recv, RecvReduce, Send
 
 
 def simulation(*steps, **options) -> Simulation:

@@ -6,15 +6,15 @@ import sys
 import numpy as np
 import pytest
 
-from collectives import CommError, Communicator
-from collectives.bench.check_auto import TRIES, best_other, check
-from collectives.bench.measure import Column, Runner
-from collectives.bench.options import algorithms, sizes
-from collectives.bench.payload import Payload
-from collectives.bench.tune import choices, fewest_changes
-from collectives.bench.tune import main as tune
-from collectives.launch import launched
-from collectives.memory import private_empty
+from scaffe.collectives import CommError, Communicator
+from scaffe.collectives.bench.check_auto import TRIES, best_other, check
+from scaffe.collectives.bench.measure import Column, Runner
+from scaffe.collectives.bench.options import algorithms, sizes
+from scaffe.collectives.bench.payload import Payload
+from scaffe.collectives.launch import launched
+from scaffe.collectives.transport.memory import private_empty
+from scaffe.collectives.tuning.tune import choices, fewest_changes
+from scaffe.collectives.tuning.tune import main as tune
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_launchers_are_known_by_their_environment(monkeypatch, name, value, is_l
 
 
 def test_one_rank_loads_neither_mpi_nor_a_compiler():
-    code = ("import sys; from collectives import Communicator; c = Communicator.world(); c.alloc(9); "
+    code = ("import sys; from scaffe.collectives import Communicator; c = Communicator.world(); c.alloc(9); "
             "sys.exit('mpi4py' in sys.modules or 'numba' in sys.modules)")
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

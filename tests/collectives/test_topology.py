@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from collectives.errors import CommError
-from collectives.topology import Topology, cut
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.topology import Topology, cut
 
 UNEVEN = Topology(["b", "a", "b", "c", "a", "b"])
 

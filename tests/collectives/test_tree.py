@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from collectives import tree, twotree
-from collectives.errors import CommError
-from collectives.topology import Topology
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.planning import tree, twotree
+from scaffe.collectives.topology import Topology
 from tests.collectives.cases import ALL_RANKS, TREES, topologies
 
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from collectives import wire_kernels
-from collectives.call import Call
-from collectives.executor import Execution
-from collectives.planners import plan
-from collectives.select import Selector
-from collectives.topology import Topology
-from collectives.wire import WireTransport, split
+from scaffe.collectives.planning.call import Call
+from scaffe.collectives.planning.planners import plan
+from scaffe.collectives.runtime.executor import Execution
+from scaffe.collectives.topology import Topology
+from scaffe.collectives.transport import wire_kernels
+from scaffe.collectives.transport.wire import WireTransport, split
+from scaffe.collectives.tuning.selector import Selector
 from tests.collectives.halves import ROUND
 
 AWKWARD = np.array([0.0, -0.0, np.inf, -np.inf, 65504.0, 65519.9, 65520.0, 6e-8, 2.9e-8, 1e-40, 3.4e38, -3.4e38,

@@ -4,9 +4,9 @@ import lmdb
 import numpy as np
 import pytest
 
-from data.errors import DataError
-from data.idx import write_idx
-from data.tools.convert_mnist_data import main
+from scaffe.cli.commands.convert_mnist_data import main
+from scaffe.data.errors import DataError
+from scaffe.data.records.idx import write_idx
 from tests.data.databases import datum, unlike_images
 
 IMAGES, LABELS = unlike_images(1203, (7, 5)), (np.arange(1203) * 7 % 256).astype(np.uint8)

@@ -5,12 +5,12 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from data.errors import DataError
-from data.feed import Plan, ReaderOptions
-from data.image_feed import image_feed
-from data.shard import InOrder, batch_elems, test_visits, train_visits
-from data.sources.lmdb import LmdbSource
-from data.transform import Transform, TransformOptions
+from scaffe.data.errors import DataError
+from scaffe.data.feeds.feed import Plan, ReaderOptions
+from scaffe.data.feeds.image_feed import image_feed
+from scaffe.data.order.shard import InOrder, batch_elems, test_visits, train_visits
+from scaffe.data.records.transform import Transform, TransformOptions
+from scaffe.data.sources.lmdb import LmdbSource
 from tests.data.databases import datum, unlike_images, write
 
 RANDOM = TransformOptions(0.5, mirror=True, crop_size=3, random_crop=True)

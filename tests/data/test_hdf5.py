@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from data.errors import DataError
-from data.feed import ReaderOptions
-from data.hdf5_feed import hdf5_feed
-from data.shard import batch_elems, train_visits
+from scaffe.data.errors import DataError
+from scaffe.data.feeds.feed import ReaderOptions
+from scaffe.data.feeds.hdf5_feed import hdf5_feed
+from scaffe.data.order.shard import batch_elems, train_visits
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 N_ROWS = (5, 1, 8)

@@ -5,15 +5,15 @@ import itertools
 import numpy as np
 import pytest
 
-from data.datum import encode_file
-from data.decode import Colour
-from data.errors import DataError
-from data.feed import Plan, ReaderOptions
-from data.image_feed import image_feed
-from data.shard import InOrder, train_visits
-from data.sources.image_list import ImageListSource, read_list
-from data.sources.lmdb import LmdbSource
-from data.transform import Transform, TransformOptions
+from scaffe.data.errors import DataError
+from scaffe.data.feeds.feed import Plan, ReaderOptions
+from scaffe.data.feeds.image_feed import image_feed
+from scaffe.data.order.shard import InOrder, train_visits
+from scaffe.data.records.datum import encode_file
+from scaffe.data.records.decode import Colour
+from scaffe.data.records.transform import Transform, TransformOptions
+from scaffe.data.sources.image_list import ImageListSource, read_list
+from scaffe.data.sources.lmdb import LmdbSource
 from tests.data.databases import datum, unlike_images, write
 
 cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")

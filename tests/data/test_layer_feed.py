@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
-from data.errors import DataError
-from data.layer_feed import TEST, TRAIN, ReaderOptions, Share, layer_batch_size, open_layer_feed
-from data.parameters import read_mean
-from data.shuffle import shuffled
+from scaffe.data.errors import DataError
+from scaffe.data.feeds.layer_feed import TEST, TRAIN, ReaderOptions, Share, layer_batch_size, open_layer_feed
+from scaffe.data.feeds.parameters import read_mean
+from scaffe.data.order.shuffle import shuffled
 from scaffe.proto import caffe_pb2
 from tests.data.databases import unlike_images
 from tests.reference.transform import transform_one

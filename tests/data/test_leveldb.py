@@ -7,10 +7,10 @@ import lmdb
 import numpy as np
 import pytest
 
-from data.errors import DataError
-from data.sources.database import open_database
-from data.sources.leveldb import LevelDbSource
-from data.tools import convert_leveldb
+from scaffe.cli.commands import convert_leveldb
+from scaffe.data.errors import DataError
+from scaffe.data.sources.database import open_database
+from scaffe.data.sources.leveldb import LevelDbSource
 from tests.data.databases import datum, unlike_images, varint
 
 plyvel = pytest.importorskip("plyvel", reason="plyvel is not installed")
@@ -133,7 +133,7 @@ def test_noise_never_faults(images_db):
 ])
 def test_snappy_element_by_element(packed, expected):
     """Literals short and long, copies near and far that overlap themselves; and streams that cannot be."""
-    from data.kernels.snappy import uncompress, uncompressed_bytes
+    from scaffe.data.kernels.snappy import uncompress, uncompressed_bytes
 
     content = np.frombuffer(packed, np.uint8)
     n_bytes = uncompressed_bytes(content, 0, content.size)

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from data.convert.leveldb_writer import write_leveldb
-from data.errors import DataError
-from data.kernels.crc32c import crc32c
-from data.sources.leveldb import LevelDbSource
-from data.tools import compute_image_mean, convert_cifar_data, convert_imageset, convert_mnist_data
+from scaffe.cli.commands import compute_image_mean, convert_cifar_data, convert_imageset, convert_mnist_data
+from scaffe.data.convert.leveldb_writer import write_leveldb
+from scaffe.data.errors import DataError
+from scaffe.data.kernels.crc32c import crc32c
+from scaffe.data.sources.leveldb import LevelDbSource
 from tests.data.databases import datum, unlike_images
 
 plyvel = pytest.importorskip("plyvel", reason="plyvel is not installed")
@@ -62,7 +62,7 @@ def test_an_old_one_is_replaced_only_by_force(tmp_path):
 
 def test_tools_write_both_kinds_alike(tmp_path, capsys):
     cv2 = pytest.importorskip("cv2")
-    from data.idx import write_idx
+    from scaffe.data.records.idx import write_idx
 
     write_idx(tmp_path / "images", unlike_images(5, (4, 3)))
     write_idx(tmp_path / "labels", np.arange(5, dtype=np.uint8))

@@ -4,10 +4,10 @@ import lmdb
 import numpy as np
 import pytest
 
-from data.datum import encode_file, encode_floats, encode_image
-from data.errors import DataError
-from data.sources.lmdb import LmdbSource
-from data.sources.lmdb_file import LmdbFile
+from scaffe.data.errors import DataError
+from scaffe.data.records.datum import encode_file, encode_floats, encode_image
+from scaffe.data.sources.lmdb import LmdbSource
+from scaffe.data.sources.lmdb_file import LmdbFile
 from tests.data.databases import datum, unlike_images, write
 
 

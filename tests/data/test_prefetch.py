@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from data.prefetch import Prefetcher
+from scaffe.data.feeds.prefetch import Prefetcher
 
 
 def readers():
@@ -105,7 +105,7 @@ def test_forgetting_it_ends_the_threads():
 
 @pytest.mark.parametrize("ending", ["", "raise SystemExit(3)", "1 / 0"])
 def test_the_interpreter_exits_with_readers_at_work(ending):
-    script = ("import itertools, time\nfrom data.prefetch import Prefetcher\n"
+    script = ("import itertools, time\nfrom scaffe.data.feeds.prefetch import Prefetcher\n"
               "p = Prefetcher(itertools.count(), lambda j, s: time.sleep(0.01), [0] * 4, 3)\np.next()\n" + ending)
     done = subprocess.run([sys.executable, "-c", script], timeout=20, capture_output=True, text=True, check=False)
     assert done.returncode == {"": 0, "raise SystemExit(3)": 3}.get(ending, 1)

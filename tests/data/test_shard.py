@@ -5,7 +5,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from data.shard import Draws, InOrder, batch_elems, test_visits, train_visits
+from scaffe.data.order.shard import Draws, InOrder, batch_elems, test_visits, train_visits
 
 RANKS = range(1, 9)
 

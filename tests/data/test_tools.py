@@ -4,9 +4,9 @@ import lmdb
 import numpy as np
 import pytest
 
-from data.errors import DataError
-from data.sources.lmdb import LmdbSource
-from data.tools import compute_image_mean, convert_cifar_data, convert_imageset
+from scaffe.cli.commands import compute_image_mean, convert_cifar_data, convert_imageset
+from scaffe.data.errors import DataError
+from scaffe.data.sources.lmdb import LmdbSource
 from scaffe.proto import caffe_pb2
 from tests.data.databases import datum, unlike_images, write
 

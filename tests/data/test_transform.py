@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from data.errors import DataError
-from data.run import Run
-from data.shard import Draws
-from data.transform import Transform, TransformOptions
+from scaffe.data.errors import DataError
+from scaffe.data.order.shard import Draws
+from scaffe.data.records.transform import Transform, TransformOptions
+from scaffe.data.sources.source import Run
 from tests.data.databases import unlike_images
 from tests.reference.transform import transform_one
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.errors import DataError
-from data.feed import Plan, ReaderOptions
-from data.shard import InOrder, batch_elems, train_visits
-from data.sources.windows import read_windows
-from data.transform import TransformOptions
-from data.window_feed import WindowOptions, window_feed
+from scaffe.data.errors import DataError
+from scaffe.data.feeds.feed import Plan, ReaderOptions
+from scaffe.data.feeds.window_feed import WindowOptions, window_feed
+from scaffe.data.order.shard import InOrder, batch_elems, train_visits
+from scaffe.data.records.transform import TransformOptions
+from scaffe.data.sources.windows import read_windows
 from tests.data.databases import unlike_images
 
 cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")

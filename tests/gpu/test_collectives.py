@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from collectives import device
-from collectives.bench.options import CASES
+from scaffe.collectives.bench.options import CASES
+from scaffe.collectives.cuda import device
 from tests.collectives.test_mpi import HERE, job
 from tests.collectives.test_mpi import pytestmark as needs_mpirun
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from layers.layer import TEST
+from scaffe.layers.base.layer import TEST
 from tests.layers.gradient_check import Case, spread
 
 IMAGE = (2, 3, 4, 5)

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import numpy as np
 
-from layers.layer import TRAIN
+from scaffe.layers.base.layer import TRAIN
 from tests.layers.rig import Rig, spread
 
 STEP = 1e-5

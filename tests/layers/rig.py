@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from google.protobuf import text_format
 
-from layers.layer import TRAIN, Context, Layer, layer_types
-from layers.random import Stream
+from scaffe.layers.base.layer import TRAIN, Context, Layer, layer_types
+from scaffe.layers.base.random import Stream
 from scaffe.proto import caffe_pb2
 
 SEED = 1701
@@ -45,7 +45,7 @@ class Rig:
 
     def __init__(self, prototxt: str, inputs: Sequence[np.ndarray], n_tops: int | None = None, in_place: bool = False,
                  phase: int = TRAIN, dtype: type = np.float64, kernels: ModuleType | None = None) -> None:
-        self.kernels: Any = kernels or importlib.import_module(f"layers.kernels.{DEVICE}")
+        self.kernels: Any = kernels or importlib.import_module(f"scaffe.layers.kernels.{DEVICE}")
         self.context = Context(phase, self.kernels, np.dtype(dtype), Stream(SEED))
         param = layer_parameter(prototxt)
         layer_type = layer_types.get(param.type)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from layers.kernels import cpu
-from layers.kernels.norms import Behind, NormSpec
-from layers.kernels.parts import LEAST_ELEMS, set_parts
+from scaffe.layers.kernels import cpu
+from scaffe.layers.kernels.cpu.parts import LEAST_ELEMS, set_parts
+from scaffe.layers.kernels.norms import Behind, NormSpec
 from tests.layers.rig import Rig, spread
 
 IMAGE = (2, 5, 3, 4)

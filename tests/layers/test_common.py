@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from layers.errors import LayerError
-from layers.layer import TEST
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.layer import TEST
 from tests.layers.rig import SEED, Rig, spread
 from tests.reference import common as reference
 from tests.reference.fillers import draws

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from layers.layer import layer_types
-from layers.layout import same_memory
+from scaffe.layers.base.layer import layer_types
+from scaffe.layers.base.layout import same_memory
 from tests.layers.gradient_check import Case, all_cases, check_exhaustive, load_cases
 
 CASES, NO_GRADIENT = load_cases()

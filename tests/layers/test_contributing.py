@@ -7,7 +7,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECK = """
-import sys, numpy as np, layers
+import sys, numpy as np
+from scaffe import layers
 layers.__path__.append(sys.argv[1])  # as if the file lay among the others
 import scaffe as caffe
 from tests.layers.gradient_check import Case, check_exhaustive

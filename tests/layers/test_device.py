@@ -8,8 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from layers import device
-from layers.kernels import cpu
+from scaffe.layers.kernels import cpu, device
 from tests import pretend
 from tests.layers.gradient_check import Case, all_cases, load_cases
 
@@ -26,7 +25,7 @@ def kernels(monkeypatch):
     """The device's backend."""
     if not REAL:
         pretend.install(monkeypatch)
-    return importlib.import_module("layers.kernels.cuda")
+    return importlib.import_module("scaffe.layers.kernels.cuda")
 
 
 

@@ -7,10 +7,10 @@ import zlib
 import numpy as np
 import pytest
 
-from layers.errors import LayerError
-from layers.fillers import fill
-from layers.kernels.normal import Layers, exponential_layers, normal_layers
-from layers.random import Stream
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.fillers import fill
+from scaffe.layers.base.random import Stream
+from scaffe.layers.kernels.cpu.normal import Layers, exponential_layers, normal_layers
 from scaffe.proto import caffe_pb2
 from tests.reference import fillers as reference
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layers.errors import LayerError
-from layers.kernels import cpu
-from layers.kernels.onednn.library import library
-from layers.kernels.onednn.pooling import can_pool
-from layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.kernels import cpu
+from scaffe.layers.kernels.cpu.onednn.library import library
+from scaffe.layers.kernels.cpu.onednn.pooling import can_pool
+from scaffe.layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
 from tests.layers.rig import spread
 from tests.reference import kernels as naive
 
@@ -58,9 +58,9 @@ def plan_of(spec: Any, backend: str, **options: Any) -> Any:
             pytest.skip("oneDNN has no kernel for this case")
         return made
     if isinstance(spec, ConvSpec):
-        from layers.kernels.portable_convolution import Convolution as Portable
+        from scaffe.layers.kernels.cpu.portable_convolution import Convolution as Portable
     else:
-        from layers.kernels.portable_pooling import Pooling as Portable  # type: ignore[assignment]
+        from scaffe.layers.kernels.cpu.portable_pooling import Pooling as Portable  # type: ignore[assignment]
     return Portable(spec)  # type: ignore[arg-type]
 
 
@@ -217,7 +217,7 @@ def test_lrn(shape: tuple, window: int, beta: float, k: float, within: bool, dty
 
 @pytest.mark.skipif(library() is None, reason=cpu.describe())
 def test_plans_give_their_handles_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    from layers.kernels.onednn import library as module
+    from scaffe.layers.kernels.cpu.onednn import library as module
 
     alive: list[str] = []
     make, drop = module.Library.make, module._Handle.__del__

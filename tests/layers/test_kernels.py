@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from layers.kernels import cpu
-from layers.kernels.bias import add_bias, add_gradients
-from layers.kernels.deconvolution import Deconvolution
-from layers.kernels.dense import InnerProduct
-from layers.kernels.onednn.library import library, reason
-from layers.kernels.parts import in_parts, set_parts
-from layers.kernels.portable_convolution import Convolution
-from layers.kernels.portable_pooling import Pooling
-from layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
+from scaffe.layers.kernels import cpu
+from scaffe.layers.kernels.cpu.bias import add_bias, add_gradients
+from scaffe.layers.kernels.cpu.deconvolution_plan import Deconvolution
+from scaffe.layers.kernels.cpu.inner_product_plan import InnerProduct
+from scaffe.layers.kernels.cpu.onednn.library import library, reason
+from scaffe.layers.kernels.cpu.parts import in_parts, set_parts
+from scaffe.layers.kernels.cpu.portable_convolution import Convolution
+from scaffe.layers.kernels.cpu.portable_pooling import Pooling
+from scaffe.layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
 from tests.reference import common as reference
 
 REAL = np.float32

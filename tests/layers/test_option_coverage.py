@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from layers.layer import Layer, layer_types
+from scaffe.layers.base.layer import Layer, layer_types
 from scaffe.proto import caffe_pb2
 from tests.layers.gradient_check import load_cases
 from tests.layers.rig import layer_parameter

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from layers.errors import LayerError
-from layers.layer import TEST
-from layers.python import UserBlob
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.layer import TEST
+from scaffe.layers.python import UserBlob
 from tests.layers.gradient_check import Case, check_exhaustive
 from tests.layers.rig import Rig, spread
 

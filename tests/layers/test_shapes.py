@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from layers.errors import LayerError
-from layers.reshape import reshaped
-from layers.slice import cut_points
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.reshape import reshaped
+from scaffe.layers.slice import cut_points
 from tests.layers.rig import Rig, spread
 from tests.reference import shapes as reference
 

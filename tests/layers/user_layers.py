@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from layers.python import UserLayer
+from scaffe.layers.python import UserLayer
 
 
 class Half(UserLayer):

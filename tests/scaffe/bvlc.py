@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scaffe import graph
+from scaffe.nets import graph
 
 READERS = ("Data", "ImageData", "HDF5Data", "WindowData", "MemoryData")
 BATCH = 2

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data.idx import read_idx, write_idx
+from scaffe.data.records.idx import read_idx, write_idx
 from tests.scaffe.runs import EXAMPLE, ROOT
 
 N_IMAGES = 200

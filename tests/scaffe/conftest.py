@@ -2,8 +2,8 @@
 
 import pytest
 
-from data.convert.mnist import convert_mnist
-from data.idx import read_idx, write_idx
+from scaffe.data.convert.mnist import convert_mnist
+from scaffe.data.records.idx import read_idx, write_idx
 from tests.scaffe.runs import EXAMPLE, NET
 
 N_TRAIN, N_TEST = 3200, 300  # 50 batches of 64

@@ -5,10 +5,10 @@ from argparse import Namespace
 import numpy as np
 from google.protobuf import text_format
 
-from collectives.communicator import Communicator
-from scaffe.checkpoint import checkpoint_paths, restore_checkpoint, save_checkpoint
+from scaffe.collectives.communicator import Communicator
 from scaffe.proto import caffe_pb2
-from scaffe.training import build_solver
+from scaffe.training.assembly import build_solver
+from scaffe.training.checkpoint import checkpoint_paths, restore_checkpoint, save_checkpoint
 
 SAVED_AT, END = 4, 8  # passes are recorded from the third on
 NET = """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...communicator import Communicator
+from scaffe.collectives.communicator import Communicator
 
 TAKES_ROOT, REDUCES = False, False
 

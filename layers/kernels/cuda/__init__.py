@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from layers.kernels.norms import NormSpec
-from layers.kernels.specs import ConvSpec, LossSpec, LrnSpec, PoolSpec
-from layers.random import Stream
+from scaffe.layers.base.random import Stream
+from scaffe.layers.kernels.norms import NormSpec
+from scaffe.layers.kernels.specs import ConvSpec, LossSpec, LrnSpec, PoolSpec
 
 __all__ = ["CHECK_EVERY", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "batch_norm", "clip_factor", "configure",
            "convolution", "deconvolution", "describe", "draws", "dropout", "inner_product", "lrn", "on_host", "pooling",
@@ -29,7 +29,7 @@ CHECK_EVERY = 20  # iterations between two looks at the loss: a look makes the h
 
 def configure(tf32: bool) -> None:
     """Whether float32 products may use TF32; for plans that are built from now on."""
-    from layers.kernels.cuda.precision import precision
+    from scaffe.layers.kernels.cuda.precision import precision
 
     precision.tf32 = tf32
 
@@ -40,8 +40,8 @@ def set_threads(n_threads: int) -> None:
 
 def describe() -> str:
     """One line: the device, and what computes convolutions."""
-    from layers import device
-    from layers.kernels.cuda.cudnn_graphs import reason
+    from scaffe.layers.kernels import device
+    from scaffe.layers.kernels.cuda.cudnn.graphs import reason
 
     properties = device.describe(device.load().cuda.runtime.getDevice())
     return f"{properties['Name']}, compute capability {properties['Compute capability']}; {reason()}"
@@ -49,7 +49,8 @@ def describe() -> str:
 
 def convolution(spec: ConvSpec) -> Any:
     """A plan for one geometry: forward, backward_data, backward_weights."""
-    from layers.kernels.cuda import cudnn_convolution, products
+    from scaffe.layers.kernels.cuda import products
+    from scaffe.layers.kernels.cuda.cudnn import convolution as cudnn_convolution
 
     spec.check()
     return cudnn_convolution.convolution(spec) or products.Convolution(spec)
@@ -57,22 +58,22 @@ def convolution(spec: ConvSpec) -> Any:
 
 def deconvolution(spec: ConvSpec) -> Any:
     """A plan of the convolution whose bottom and top are exchanged: ``spec`` is that convolution's geometry."""
-    from layers.kernels.cuda.channels import add_bias, add_gradients
-    from layers.kernels.deconvolution import Deconvolution
+    from scaffe.layers.kernels.cpu.deconvolution_plan import Deconvolution
+    from scaffe.layers.kernels.cuda.channels import add_bias, add_gradients
 
     return Deconvolution(convolution(spec), add_bias, add_gradients)
 
 
 def inner_product(m: int, n: int, k: int, transpose: bool = False, dtype: np.dtype | type = np.float32) -> Any:
     """A plan for y (m, n) = x (m, k) wᵀ + b, w (n, k) or with transpose (k, n)."""
-    from layers.kernels.cuda.inner_product_plan import InnerProduct
+    from scaffe.layers.kernels.cuda.inner_product_plan import InnerProduct
 
     return InnerProduct(m, n, k, transpose, dtype)
 
 
 def pooling(spec: PoolSpec, wants_mask: bool = False) -> Any:
     """A plan for one geometry: forward, backward; with forward's mask where it is wanted."""
-    from layers.kernels.cuda.pooling_plan import Pooling
+    from scaffe.layers.kernels.cuda.pooling_plan import Pooling
 
     spec.check()
     return Pooling(spec)
@@ -80,14 +81,14 @@ def pooling(spec: PoolSpec, wants_mask: bool = False) -> Any:
 
 def lrn(spec: LrnSpec) -> Any:
     """A plan for one geometry: forward(x, y), backward(x, y, gy, gx)."""
-    from layers.kernels.cuda.lrn_plan import Lrn
+    from scaffe.layers.kernels.cuda.lrn_plan import Lrn
 
     return Lrn(spec)
 
 
 def update_plan(rule: Any, segments: Sequence[Any]) -> Any:
     """A plan of an update rule over segments of the flat buffers: run(w, g, histories, hyper, factor)."""
-    from layers.kernels.cuda.updates import UpdatePlan
+    from scaffe.layers.kernels.cuda.updates import UpdatePlan
 
     return UpdatePlan(rule, segments)
 
@@ -96,21 +97,21 @@ def on_host(layer_type: Any) -> Any:
     """What makes a layer that runs on the host, its blobs copied there and back."""
     from functools import partial
 
-    from layers.on_host import OnHost
+    from scaffe.layers.base.on_host import OnHost
 
     return partial(OnHost, layer_type)
 
 
 def staging(next_batch: Any) -> Any:
     """Batches on their way from the readers to the net: ``next()`` gives one on the device, the next one follows."""
-    from layers.kernels.cuda.batches import Staging
+    from scaffe.layers.kernels.cuda.batches import Staging
 
     return Staging(next_batch)
 
 
 def record(run: Any) -> Any:
     """What ``run`` queues, as a CUDA graph: call it to launch that again. Raises what cannot be captured."""
-    from layers.kernels.cuda.recording import Recording
+    from scaffe.layers.kernels.cuda.recording import Recording
 
     return Recording(run)
 
@@ -122,21 +123,22 @@ def scalar(number: Any) -> Any:
 
 def synchronize() -> None:
     """Wait for everything that was queued on the current stream."""
-    from layers import device
+    from scaffe.layers.kernels import device
 
     device.load().cuda.get_current_stream().synchronize()
 
 
 def batch_norm(spec: NormSpec) -> Any:
     """A plan: forward_train and forward_fixed(x, y, sums, behind, kept), backward(x, gy, gx, behind, learned)."""
-    from layers.kernels.cuda import batch_norm_plan, cudnn_batch_norm
+    from scaffe.layers.kernels.cuda import batch_norm_plan
+    from scaffe.layers.kernels.cuda.cudnn import batch_norm as cudnn_batch_norm
 
     return cudnn_batch_norm.batch_norm(spec) or batch_norm_plan.BatchNorm(spec)
 
 
 def draws(rng: Stream) -> Any:
     """Where a net's layers draw from: numbers of the device's own, seeded by the stream."""
-    from layers.kernels.cuda.draws_plan import Draws
+    from scaffe.layers.kernels.cuda.draws_plan import Draws
 
     return Draws(rng)
 
@@ -144,42 +146,42 @@ def draws(rng: Stream) -> Any:
 def dropout(shape: tuple[int, ...], channels_last: bool, ratio: float, draws: Any,
             dtype: np.dtype | type = np.float32) -> Any:
     """A plan of Dropout: forward(x, y) draws a mask from what ``draws`` gave, backward(gy, gx) uses it."""
-    from layers.kernels.cuda.draws_plan import Dropout
+    from scaffe.layers.kernels.cuda.draws_plan import Dropout
 
     return Dropout(shape, channels_last, ratio, draws, dtype)
 
 
 def uniform(shape: tuple[int, ...], channels_last: bool, draws: Any, dtype: np.dtype | type = np.float32) -> Any:
     """A plan that draws: ``next()`` gives numbers in [0, 1), one an element, as a row in storage order."""
-    from layers.kernels.cuda.draws_plan import Uniform
+    from scaffe.layers.kernels.cuda.draws_plan import Uniform
 
     return Uniform(shape, channels_last, draws, dtype)
 
 
 def softmax_loss(spec: LossSpec) -> Any:
     """A plan of the logistic loss: forward(x, labels, prob, loss), backward(prob, labels, weight, gx), check()."""
-    from layers.kernels.cuda.softmax_loss_plan import SoftmaxLoss
+    from scaffe.layers.kernels.cuda.softmax_loss_plan import SoftmaxLoss
 
     return SoftmaxLoss(spec)
 
 
 def to_host(array: Any) -> np.ndarray:
     """A copy on the host, which waits for it; a host's array itself."""
-    from layers import device
+    from scaffe.layers.kernels import device
 
     return device.load().asnumpy(array)
 
 
 def to_device(array: Any, dtype: Any = None) -> Any:
     """The array on the device, a copy where it is a host's or of another type."""
-    from layers import device
+    from scaffe.layers.kernels import device
 
     return device.load().asarray(array, dtype)
 
 
 def zeros(n_elems: int, dtype: Any) -> Any:
     """A flat array of zeros."""
-    from layers import device
+    from scaffe.layers.kernels import device
 
     return device.load().zeros(n_elems, dtype)
 
@@ -189,12 +191,12 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     if name == "xp":
-        from layers import device
+        from scaffe.layers.kernels import device
 
         return device.load()
     for module in ("elementwise", "softmax", "channels", "updates", "reductions", "copies",
                    "guard"):
-        found = getattr(import_module(f"layers.kernels.cuda.{module}"), name, None)
+        found = getattr(import_module(f"scaffe.layers.kernels.cuda.{module}"), name, None)
         if found is not None:
             return found
     raise AttributeError(name)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from layers import device
+from scaffe.layers.kernels import device
 
 ALIGN_BYTES = 256
 Part = tuple[int | tuple[int, ...], Any]  # shape and type

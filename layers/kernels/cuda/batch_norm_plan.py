@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from layers import device
-from layers.kernels.cuda.arena import Part, arena
-from layers.kernels.cuda.channels import I, by_rows, parts_of, per_channel, sum_parts
-from layers.kernels.cuda.launch import wide
-from layers.kernels.norms import NOBODY, NOTHING, Behind, Learned, NormSpec
+from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cuda.arena import Part, arena
+from scaffe.layers.kernels.cuda.channels import I, by_rows, parts_of, per_channel, sum_parts
+from scaffe.layers.kernels.cuda.launch import wide
+from scaffe.layers.kernels.norms import NOBODY, NOTHING, Behind, Learned, NormSpec
 
 FAMILY = "batch_norm"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from layers import device
+from scaffe.layers.kernels import device
 
 
 class _Slot:

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from layers import device
-from layers.kernels.cuda.arena import Part, arena
-from layers.kernels.cuda.launch import THREADS, columns_grid, kernel, pack, wide
+from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cuda.arena import Part, arena
+from scaffe.layers.kernels.cuda.launch import THREADS, columns_grid, kernel, pack, wide
 
 Pair = tuple[Any, Any]
 I = np.int32  # noqa: E741 - the kernels' int

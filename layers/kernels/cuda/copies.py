@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from layers.kernels.cuda.launch import NAMES, THREADS, blocks_for, columns_grid, kernel, pack
+from scaffe.layers.kernels.cuda.launch import NAMES, THREADS, blocks_for, columns_grid, kernel, pack
 
 Ints = tuple[int, ...]
 FEW_ROWS = 8  # then a block is one row's

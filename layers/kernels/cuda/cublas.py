@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from layers import device
-from layers.errors import LayerError
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.kernels import device
 
 WORKSPACE_BYTES = 32 << 20  # what NVIDIA advises for Hopper; older cards need less
 _SIZES = (c_void_p, c_int, c_int, c_int, c_int, c_int)  # handle, both operations, m, n, k

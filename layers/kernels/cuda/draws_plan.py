@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from layers import device
-from layers.kernels.cuda.elementwise import mask_scale
-from layers.kernels.cuda.launch import kernel, run_flat, wide
-from layers.kernels.draws import Shape
-from layers.random import Stream
+from scaffe.layers.base.random import Stream
+from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cpu.draws_plan import Shape
+from scaffe.layers.kernels.cuda.elementwise import mask_scale
+from scaffe.layers.kernels.cuda.launch import kernel, run_flat, wide
 
 
 class Draws:

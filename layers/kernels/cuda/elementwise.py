@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from layers.kernels.cuda.launch import element, run_flat, wide
+from scaffe.layers.kernels.cuda.launch import element, run_flat, wide
 
 
 def relu_forward(x: Any, y: Any, slope: float) -> None:

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from layers.kernels.cuda.cublas import cublas
-from layers.kernels.cuda.launch import wide
-from layers.kernels.cuda.precision import precision
+from scaffe.layers.kernels.cuda.cublas import cublas
+from scaffe.layers.kernels.cuda.launch import wide
+from scaffe.layers.kernels.cuda.precision import precision
 
 CUDA_TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # cudaDataType_t
 COMPUTE_32F, COMPUTE_64F, COMPUTE_32F_TF32 = 68, 70, 77  # cublasComputeType_t

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from layers import device
-from layers.kernels.cuda.reductions import check_finite
+from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cuda.reductions import check_finite
 
 
 class Guard:

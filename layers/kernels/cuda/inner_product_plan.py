@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from layers.kernels.cuda.arena import arena
-from layers.kernels.cuda.channels import add_bias, add_gradients, parts_of
-from layers.kernels.cuda.elementwise import convert
-from layers.kernels.cuda.gemm import matrix, multiply
+from scaffe.layers.kernels.cuda.arena import arena
+from scaffe.layers.kernels.cuda.channels import add_bias, add_gradients, parts_of
+from scaffe.layers.kernels.cuda.elementwise import convert
+from scaffe.layers.kernels.cuda.gemm import matrix, multiply
 
 
 class InnerProduct:

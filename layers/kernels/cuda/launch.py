@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from layers import device
-from layers.errors import LayerError
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.kernels import device
 
 SOURCES = Path(__file__).with_name("sources")
 HEADERS = {"batch_norm": ("rows.cuh",), "channels": ("rows.cuh",)}  # beside numbers.cuh

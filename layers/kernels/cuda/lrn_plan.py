@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from layers import device
-from layers.kernels.cuda.launch import columns_grid, kernel, wide
-from layers.kernels.specs import LrnSpec
+from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cuda.launch import columns_grid, kernel, wide
+from scaffe.layers.kernels.specs import LrnSpec
 
 
 class Lrn:

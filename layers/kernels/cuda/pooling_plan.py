@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from layers import device
-from layers.kernels.cuda.launch import columns_grid, kernel
-from layers.kernels.specs import PoolSpec
+from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cuda.launch import columns_grid, kernel
+from scaffe.layers.kernels.specs import PoolSpec
 
 MOST_SMALL = 256  # places of a window that a byte can tell apart
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from layers import device
-from layers.errors import LayerError
-from layers.kernels.cuda.arena import arena
-from layers.kernels.cuda.channels import add_bias, add_gradients, parts_of
-from layers.kernels.cuda.gemm import Matrix, multiply
-from layers.kernels.cuda.launch import THREADS, blocks_for, kernel, wide
-from layers.kernels.cuda.weights import Weights
-from layers.kernels.specs import ConvSpec
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cuda.arena import arena
+from scaffe.layers.kernels.cuda.channels import add_bias, add_gradients, parts_of
+from scaffe.layers.kernels.cuda.gemm import Matrix, multiply
+from scaffe.layers.kernels.cuda.launch import THREADS, blocks_for, kernel, wide
+from scaffe.layers.kernels.cuda.weights import Weights
+from scaffe.layers.kernels.specs import ConvSpec
 
 MOST_COLUMN_BYTES = 256 << 20  # of unfolded images at once
 MOST_AXES = 8  # as im2col.cu has it

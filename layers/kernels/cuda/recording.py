@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from layers import device
-from layers.kernels.cuda.arena import arena
+from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cuda.arena import arena
 
 
 class Recording:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from layers import device
-from layers.kernels.cuda.arena import arena
-from layers.kernels.cuda.launch import THREADS, blocks_for, kernel, pack
+from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cuda.arena import arena
+from scaffe.layers.kernels.cuda.launch import THREADS, blocks_for, kernel, pack
 
 
 def sum_of_squares(x: Any, out: Any = None) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from layers.kernels.cuda.launch import kernel, most_blocks
+from scaffe.layers.kernels.cuda.launch import kernel, most_blocks
 
 WARP, WARPS = 32, 8
 WIDE_ROW = 2048  # classes from which a row is a block's work instead of a warp's

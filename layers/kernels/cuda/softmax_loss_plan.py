@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from layers import device
-from layers.errors import LayerError
-from layers.kernels.cuda.launch import THREADS, blocks_for, kernel, wide
-from layers.kernels.cuda.softmax import rows_grid
-from layers.kernels.specs import LossSpec
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cuda.launch import THREADS, blocks_for, kernel, wide
+from scaffe.layers.kernels.cuda.softmax import rows_grid
+from scaffe.layers.kernels.specs import LossSpec
 
 
 class SoftmaxLoss:

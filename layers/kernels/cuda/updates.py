@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from layers import device
-from layers.errors import LayerError
-from layers.kernels.cuda.launch import THREADS, kernel, most_blocks, wide
-from layers.kernels.cuda.reductions import sum_of_squares
-from layers.kernels.updates import Segment
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cpu.updates import Segment
+from scaffe.layers.kernels.cuda.launch import THREADS, kernel, most_blocks, wide
+from scaffe.layers.kernels.cuda.reductions import sum_of_squares
 
 CHUNK_ELEMS = 1 << 13  # of one parameter, for one block at a time
 CHUNK = np.dtype([("start", np.int64), ("n_elems", np.int64), ("rate", np.float64), ("decay", np.float64)])

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from layers.kernels.cuda.arena import Part
-from layers.kernels.cuda.launch import run_flat
+from scaffe.layers.kernels.cuda.arena import Part
+from scaffe.layers.kernels.cuda.launch import run_flat
 
 
 class Weights:

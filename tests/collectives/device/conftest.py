@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from collectives.launch import launched
+from scaffe.collectives.launch import launched
 from tests.collectives.everywhere import last, pytest_runtest_makereport  # noqa: F401
 
 collect_ignore_glob = [] if launched() else ["test_*.py"]
@@ -27,7 +27,7 @@ if launched() and not IS_REAL:
     pretend.settings.deferred = True
     pretend.device.Settings.n_devices = 2
 
-    from collectives.cuda import node, windows
+    from scaffe.collectives.cuda import node, windows
 
     node.STAGE_BYTES, windows.GRAIN_BYTES = 1 << 20, 4096  # here every page of them is written with poison
 
@@ -43,7 +43,9 @@ PLACES = {"cards": "{rank}"} if IS_REAL else {"ipc": "0", "flags": "0", "nccl": 
 """Where kinds' GPUs seem to be: on one card (where one rank works for all), or on one each. The two pretend ones of
 `cards` are given out in turn."""
 if IS_REAL and launched():
-    from collectives.cuda.aware import is_cuda_aware  # a library that is not would read device memory as the host's
+    from scaffe.collectives.cuda.aware import (
+        is_cuda_aware,
+    )  # a library that is not would read device memory as the host's
 
     KINDS = KINDS if is_cuda_aware() else {kind: KINDS[kind] for kind in ("ipc", "cards", "flags", "nccl", "staged")}
 _made = {}
@@ -51,7 +53,8 @@ _made = {}
 
 def make(kind):
     """A communicator whose device buffers travel by `kind`; a peer that is missing for 60 s ends the job."""
-    from collectives import Communicator, device
+    from scaffe.collectives import Communicator
+    from scaffe.collectives.cuda import device
 
     communicator = Communicator.world(deadline=60)
     communicator.install_excepthook()

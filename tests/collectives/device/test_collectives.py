@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import reference
 
-from collectives import CommError, planners
-from collectives.shared_levels import require
+from scaffe.collectives import CommError
+from scaffe.collectives.planning import planners
+from scaffe.collectives.runtime.shared_levels import require
 
 CHUNK_BYTES = 512
 LENGTHS = (0, 1, 13, CHUNK_BYTES // 8 + 1, 1009)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from collectives import CommError, Communicator, device
+from scaffe.collectives import CommError, Communicator
+from scaffe.collectives.cuda import device
 from tests.collectives.everywhere import one_message
 
 

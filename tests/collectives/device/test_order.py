@@ -7,12 +7,12 @@ import pytest
 import reference
 from conftest import IS_REAL
 
-from collectives.cuda.lane import Lane
-from collectives.cuda.signals import EventSignals, HostSignals
-from collectives.cuda.staging import Slot
-from collectives.device import Point
-from collectives.request import Request
-from collectives.shared.node import NodeGroup
+from scaffe.collectives.cuda.device import Point
+from scaffe.collectives.cuda.lane import Lane
+from scaffe.collectives.cuda.signals import EventSignals, HostSignals
+from scaffe.collectives.cuda.staging import Slot
+from scaffe.collectives.request import Request
+from scaffe.collectives.shared.node import NodeGroup
 
 KINDS = ("ipc", "cards", "flags", "staged", "aware")
 N_ELEMS = 2003

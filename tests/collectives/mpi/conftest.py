@@ -5,7 +5,7 @@ Without a launcher nothing here is collected; tests/collectives/test_mpi.py star
 
 import pytest
 
-from collectives.launch import launched
+from scaffe.collectives.launch import launched
 from tests.collectives.everywhere import last, pytest_runtest_makereport  # noqa: F401
 
 collect_ignore_glob = [] if launched() else ["test_*.py"]
@@ -14,7 +14,7 @@ collect_ignore_glob = [] if launched() else ["test_*.py"]
 @pytest.fixture(scope="session")
 def communicator():
     """One communicator for the whole job; a peer that is missing for 30 s ends it."""
-    from collectives import Communicator
+    from scaffe.collectives import Communicator
 
     made = Communicator.world(deadline=30)
     made.install_excepthook()

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import reference
 
-from collectives import CommError, planners
-from collectives.shared_levels import require
+from scaffe.collectives import CommError
+from scaffe.collectives.planning import planners
+from scaffe.collectives.runtime.shared_levels import require
 
 NAMES = ("auto", "mpi", "M", "MC", "MB", "MR", "B", "C", "R", "H", "D", "P", "CB-2", "CC-2", "CCB-2-2", "CB-node")
 CHUNK_BYTES = 512

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from collectives import CommError
+from scaffe.collectives import CommError
 from tests.collectives.everywhere import one_message
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import reference
 
-from collectives import CommError, Communicator
+from scaffe.collectives import CommError, Communicator
 
 
 @pytest.fixture(params=["ab", "aab", "abc"])

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collectives import CommError
+from scaffe.collectives import CommError
 
 
 def test_many_under_way_while_the_caller_makes_blocking_calls(communicator):

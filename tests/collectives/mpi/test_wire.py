@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import reference
 
-from collectives import CommError
-from collectives.shared_levels import require
+from scaffe.collectives import CommError
+from scaffe.collectives.runtime.shared_levels import require
 from tests.collectives.halves import ROUND
 
 N_ELEMS = 1009

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from layers import device
-from layers.kernels.cuda import cudnn_graphs
+from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cuda.cudnn import graphs as cudnn_graphs
 from tests import pretend
 
 REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))

@@ -14,10 +14,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from layers.kernels.cuda import cudnn_conv_graphs as convolutions
-from layers.kernels.cuda import cudnn_graphs as graphs
-from layers.kernels.cuda import cudnn_norm_graphs as norms
-from layers.kernels.specs import ConvSpec
+from scaffe.layers.kernels.cuda.cudnn import conv_graphs as convolutions
+from scaffe.layers.kernels.cuda.cudnn import graphs
+from scaffe.layers.kernels.cuda.cudnn import norm_graphs as norms
+from scaffe.layers.kernels.specs import ConvSpec
 
 H200 = {
     "maxGridSize": [2**31 - 1, 65535, 65535], "maxBlockSize": [1024, 1024, 64], "regsPerBlock": 65536,

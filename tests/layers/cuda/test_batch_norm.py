@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layers.kernels import cuda
-from layers.kernels.cuda import batch_norm_plan, cudnn_batch_norm, cudnn_graphs
-from layers.kernels.norms import Behind, Learned, NormSpec
+from scaffe.layers.kernels import cuda
+from scaffe.layers.kernels.cuda import batch_norm_plan
+from scaffe.layers.kernels.cuda.cudnn import batch_norm as cudnn_batch_norm
+from scaffe.layers.kernels.cuda.cudnn import graphs as cudnn_graphs
+from scaffe.layers.kernels.norms import Behind, Learned, NormSpec
 from tests.layers.cuda.conftest import REAL
 from tests.layers.cuda.rig import DTYPES, EPS, close, double, every_dtype, numbers, shifted, wide
 from tests.reference import batch_norm as reference

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from layers.kernels.cuda.launch import SOURCES, options, source
+from scaffe.layers.kernels.cuda.launch import SOURCES, options, source
 from tests.layers.cuda import nvrtc
 
 FAMILIES = sorted(path.stem for path in SOURCES.glob("*.cu"))

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layers.errors import LayerError
-from layers.kernels import cuda
-from layers.kernels.cuda import cudnn_graphs, products
-from layers.kernels.cuda.cudnn_convolution import Convolution as OnCudnn
-from layers.kernels.specs import ConvSpec
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.kernels import cuda
+from scaffe.layers.kernels.cuda import products
+from scaffe.layers.kernels.cuda.cudnn import graphs as cudnn_graphs
+from scaffe.layers.kernels.cuda.cudnn.convolution import Convolution as OnCudnn
+from scaffe.layers.kernels.specs import ConvSpec
 from tests.layers.cuda.conftest import REAL
 from tests.layers.cuda.rig import DTYPES, close, double, every_dtype, numbers, stored, wide
 from tests.reference import kernels as reference

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layers.kernels.cuda.copies import as_rows, copy_part
+from scaffe.layers.kernels.cuda.copies import as_rows, copy_part
 from tests.layers.cuda.rig import double, every_dtype, numbers
 
 CASES = {  # whole shape in storage order, the part, and the rows that it makes

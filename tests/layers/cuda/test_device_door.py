@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from layers import device
-from layers.errors import LayerError
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.kernels import device
 from tests import pretend
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layers.kernels import cuda
-from layers.kernels.cuda.draws_plan import Draws
-from layers.kernels.cuda.launch import run_flat
-from layers.random import Stream
+from scaffe.layers.base.random import Stream
+from scaffe.layers.kernels import cuda
+from scaffe.layers.kernels.cuda.draws_plan import Draws
+from scaffe.layers.kernels.cuda.launch import run_flat
 from tests.layers.cuda.rig import double, every_dtype, numbers
 
 SHAPE = (8, 5, 6, 7)

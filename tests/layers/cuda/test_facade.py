@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from layers.kernels import cpu
+from scaffe.layers.kernels import cpu
 
 FUNCTIONS = [("elementwise", n) for n in ("relu_forward", "relu_backward", "add_relu", "mask_scale")]
 FUNCTIONS += [("softmax", n) for n in ("softmax_rows", "softmax_rows_back")]
 FUNCTIONS += [("channels", n) for n in ("moments", "scale_rows", "scale_sums")]
-PLANS = {"pooling": "portable_pooling.Pooling pooling_plan.Pooling", "lrn": "lrn.Lrn lrn_plan.Lrn",
+PLANS = {"pooling": "portable_pooling.Pooling pooling_plan.Pooling", "lrn": "lrn_plan.Lrn lrn_plan.Lrn",
          "convolution": "portable_convolution.Convolution products.Convolution",
-         "cudnn": "portable_convolution.Convolution cudnn_convolution.Convolution",
-         "inner_product": "dense.InnerProduct inner_product_plan.InnerProduct",
-         "softmax_loss": "softmax_loss.SoftmaxLoss softmax_loss_plan.SoftmaxLoss",
-         "batch_norm": "batch_norm.BatchNorm batch_norm_plan.BatchNorm",
-         "dropout": "draws.Dropout draws_plan.Dropout", "uniform": "draws.Uniform draws_plan.Uniform"}
+         "cudnn": "portable_convolution.Convolution cudnn.convolution.Convolution",
+         "inner_product": "inner_product_plan.InnerProduct inner_product_plan.InnerProduct",
+         "softmax_loss": "softmax_loss_plan.SoftmaxLoss softmax_loss_plan.SoftmaxLoss",
+         "batch_norm": "batch_norm_plan.BatchNorm batch_norm_plan.BatchNorm",
+         "dropout": "draws_plan.Dropout draws_plan.Dropout", "uniform": "draws_plan.Uniform draws_plan.Uniform"}
 
 
 def parameters(function: Any) -> list[tuple[str, Any]]:
@@ -30,7 +30,7 @@ def parameters(function: Any) -> list[tuple[str, Any]]:
 
 
 def test_every_name_of_the_cpu(cp: Any) -> None:
-    from layers.kernels import cuda
+    from scaffe.layers.kernels import cuda
 
     for name in cpu.__all__:
         mine, theirs = getattr(cpu, name), getattr(cuda, name)
@@ -41,17 +41,17 @@ def test_every_name_of_the_cpu(cp: Any) -> None:
 
 @pytest.mark.parametrize(("family", "name"), FUNCTIONS)
 def test_functions_have_the_cpus_signatures(cp: Any, family: str, name: str) -> None:
-    from layers.kernels import cuda
+    from scaffe.layers.kernels import cuda
 
-    assert getattr(cuda, name) is getattr(importlib.import_module(f"layers.kernels.cuda.{family}"), name)
+    assert getattr(cuda, name) is getattr(importlib.import_module(f"scaffe.layers.kernels.cuda.{family}"), name)
     assert parameters(getattr(cuda, name)) == parameters(getattr(cpu, name))
 
 
 @pytest.mark.parametrize("pair", PLANS.values(), ids=PLANS)
 def test_plans_have_the_cpus_methods(pair: str) -> None:
     classes = []
-    for path, place in zip(pair.split(), ("layers.kernels", "layers.kernels.cuda")):
-        module, name = path.split(".")
+    for path, place in zip(pair.split(), ("scaffe.layers.kernels.cpu", "scaffe.layers.kernels.cuda")):
+        module, _, name = path.rpartition(".")
         classes.append(getattr(importlib.import_module(f"{place}.{module}"), name))
     mine, theirs = classes
     for name, method in vars(mine).items():
@@ -61,7 +61,8 @@ def test_plans_have_the_cpus_methods(pair: str) -> None:
 
 def test_no_file_has_the_name_of_something_in_the_facade():
     """An import of the file would put the module in its place."""
-    from layers.kernels import cuda
+    from scaffe.layers.kernels import cuda
 
-    files = {path.stem for path in Path(cuda.__path__[0]).glob("*.py")}
-    assert not files & {*cuda.__all__, *cpu.__all__}
+    for backend in (cpu, cuda):
+        files = {path.stem for path in Path(backend.__path__[0]).glob("*.py")}
+        assert not files & {*cuda.__all__, *cpu.__all__}

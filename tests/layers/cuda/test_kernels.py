@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layers.errors import LayerError
-from layers.kernels import cuda
-from layers.kernels.cuda.elementwise import add_scaled, convert
-from layers.kernels.cuda.reductions import check_finite, sum_of_squares
-from layers.kernels.specs import LossSpec, LrnSpec, PoolSpec
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.kernels import cuda
+from scaffe.layers.kernels.cuda.elementwise import add_scaled, convert
+from scaffe.layers.kernels.cuda.reductions import check_finite, sum_of_squares
+from scaffe.layers.kernels.specs import LossSpec, LrnSpec, PoolSpec
 from tests.layers.cuda.rig import DTYPES, close, double, every_dtype, numbers, shifted, stored, wide
 from tests.reference import kernels as reference
 

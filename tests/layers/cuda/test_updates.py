@@ -10,9 +10,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from layers.errors import LayerError
-from layers.kernels import cuda
-from layers.kernels.updates import Segment
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.kernels import cuda
+from scaffe.layers.kernels.cpu.updates import Segment
 from tests.layers.cuda.rig import close, double, numbers
 
 N_ELEMS = 9000  # more than a chunk

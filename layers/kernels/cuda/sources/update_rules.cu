@@ -1,5 +1,5 @@
 // Update rules of Caffe 1.0, each one pass over the flat buffers of weights, gradients and histories. S is the type
-// of an optional copy of the new weights. scaffe/update_rules gives the formulas' sources.
+// of an optional copy of the new weights. scaffe/training/update_rules gives the formulas' sources.
 //
 // The buffers come in chunks, one a block at a time, each of one parameter: where it begins, how long it is, and its
 // factors on rate and decay. control, where given: a factor on the gradients, and not 0 to leave everything as it is.

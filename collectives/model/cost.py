@@ -1,0 +1,91 @@
+"""Predicts how long a collective takes on a machine, up to thousands of ranks.
+
+The event simulation of `events` is exact for what it models but costs a step for every message. Trees repeat the same
+steps for every chunk, so once the pipeline is full each further chunk adds the same time: a long message is simulated
+for some chunks and extended from there (within 2 % of the whole simulation, all-reduce within 5 %). Everything else is
+simulated in full.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.model.events import StepArrays, compile_plans, finish_times, repeat
+from scaffe.collectives.model.machine import Machine
+from scaffe.collectives.planning import planners, tree
+from scaffe.collectives.planning.call import Call
+from scaffe.collectives.planning.names import parse
+from scaffe.collectives.topology import Topology
+
+MAX_STEPS = 1 << 21
+"""Steps of one event simulation; beyond it, only trees can be predicted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is predicted: a collective by an algorithm on ranks in their places, on a machine."""
+
+    collective: str
+    algorithm: str
+    topology: Topology
+    machine: Machine
+
+
+def predict(setting: Setting, n_bytes: int, chunk_bytes: int) -> float:
+    """Seconds from a common start until the last rank is done, root 0.
+
+    Raises CommError on an unknown collective or algorithm, or one that is no tree and sends too many messages.
+    """
+    if n_bytes == 0 or setting.topology.n_ranks == 1:
+        return 0.0
+    n_full = _full_chunks(setting)
+    if n_full is None or n_bytes <= 2 * n_full * chunk_bytes:
+        return simulate(setting, n_bytes, chunk_bytes)
+    first, second = (_even_time(setting, chunk_bytes, n_chunks) for n_chunks in (n_full, 2 * n_full))
+    return second + (n_bytes / chunk_bytes - 2 * n_full) * (second - first) / n_full
+
+
+def fastest(setting: Setting, n_bytes: int, chunk_choices: tuple[int, ...]) -> tuple[float, int]:
+    """The least predicted time over chunk lengths, and the chunk length that gives it."""
+    return min((predict(setting, n_bytes, chunk_bytes), chunk_bytes) for chunk_bytes in chunk_choices)
+
+
+def _full_chunks(setting: Setting) -> int | None:
+    """Chunks after which a tree's pipeline runs evenly; None for what is no tree."""
+    if parse(setting.algorithm).shape != "tree":
+        return None
+    shape = tree.build(setting.algorithm, setting.topology)
+    if setting.collective == "allreduce":
+        return 2 * shape.heights[shape.root] + 8
+    return 48
+
+
+def simulate(setting: Setting, n_bytes: int, chunk_bytes: int) -> float:
+    """As `predict`, by events alone."""
+    if setting.collective in ("reduce", "bcast") and parse(setting.algorithm).shape == "tree":
+        return _time(setting, _repeated(setting, n_bytes, min(chunk_bytes, n_bytes)))
+    call = Call(setting.topology, n_bytes, chunk_bytes)
+    n_steps = call.n_ranks * len(planners.plan(setting.collective, setting.algorithm, call.n_ranks // 2, call))
+    if n_steps > MAX_STEPS:
+        raise CommError(f"{setting.collective} by {setting.algorithm} on {call.n_ranks} ranks takes some {n_steps} "
+                        f"steps, more than the {MAX_STEPS} that are simulated")
+    return _time(setting, compile_plans(planners.plans(setting.collective, setting.algorithm, call)))
+
+
+@lru_cache(maxsize=4096)
+def _even_time(setting: Setting, chunk_bytes: int, n_chunks: int) -> float:
+    return simulate(setting, chunk_bytes * n_chunks, chunk_bytes)
+
+
+def _repeated(setting: Setting, n_bytes: int, chunk_bytes: int) -> StepArrays:
+    """Trees up or down repeat one chunk's steps, so that only one chunk needs to be planned."""
+    call = Call(setting.topology, chunk_bytes, chunk_bytes)
+    n_chunks = -(-n_bytes // chunk_bytes)
+    one_chunk = compile_plans(planners.plans(setting.collective, setting.algorithm, call))
+    return repeat(one_chunk, n_chunks, n_bytes - (n_chunks - 1) * chunk_bytes)
+
+
+def _time(setting: Setting, steps: StepArrays) -> float:
+    return float(finish_times(steps, setting.topology, 1, setting.machine).max())

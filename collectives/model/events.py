@@ -1,0 +1,78 @@
+"""Discrete-event simulation of plans on a machine: when does the last rank finish?
+
+Every rank runs its steps in order. A message leaves through the sender's port and arrives through the receiver's,
+each serving one message after another as they come (ranks that share a port take turns); the receiver then spends its
+overhead and the sum. Buffers for messages on their way are unlimited, and waiting for one's own sends is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from scaffe.collectives.model.machine import Machine
+from scaffe.collectives.planning.plan import Plan, Recv, RecvReduce, Send
+from scaffe.collectives.topology import Topology
+
+_KINDS = {Send: 0, Recv: 1, RecvReduce: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class StepArrays:
+    """The steps of all ranks, one after another: rank r's are [offsets[r], offsets[r + 1]).
+
+    kinds: int8, 0 Send, 1 Recv, 2 RecvReduce. peers: int32. n_elems: int64. matches: int64, the index of the step at
+    the other end of the message.
+    """
+
+    offsets: np.ndarray
+    kinds: np.ndarray
+    peers: np.ndarray
+    n_elems: np.ndarray
+    matches: np.ndarray
+
+
+def compile_plans(plans: Sequence[Plan]) -> StepArrays:
+    """The arrays of all ranks' plans."""
+    rows = [(_KINDS[type(step)], step.peer, step.stop - step.start) for plan in plans for step in plan]
+    kinds, peers, n_elems = np.array(rows, np.int64).reshape(-1, 3).T
+    offsets = np.cumsum([0, *map(len, plans)])
+    ranks = np.repeat(np.arange(len(plans)), np.diff(offsets))
+    matches = _match(kinds == 0, ranks, peers, len(plans))
+    return StepArrays(offsets, kinds.astype(np.int8), peers.astype(np.int32), n_elems.copy(), matches)
+
+
+def repeat(steps: StepArrays, n_repeats: int, last_elems: int) -> StepArrays:
+    """Every rank's steps `n_repeats` times, as trees do chunk after chunk; messages of the last have `last_elems`."""
+    n_steps = np.diff(steps.offsets)
+    offsets = steps.offsets * n_repeats
+    ranks = np.repeat(np.arange(len(n_steps)), n_steps * n_repeats)
+    repetition, place = np.divmod(np.arange(offsets[-1]) - offsets[ranks], n_steps[ranks])
+    source = steps.offsets[ranks] + place
+    match, peers = steps.matches[source], steps.peers[source]
+    matches = offsets[peers] + repetition * n_steps[peers] + match - steps.offsets[peers]
+    n_elems = np.where(repetition == n_repeats - 1, last_elems, steps.n_elems[source])
+    return StepArrays(offsets, steps.kinds[source], peers, n_elems, matches)
+
+
+def _match(is_send: np.ndarray, ranks: np.ndarray, peers: np.ndarray, n_ranks: int) -> np.ndarray:
+    """Pairs the sends and receives of every (source, destination), each in their order."""
+    sends, receives = np.flatnonzero(is_send), np.flatnonzero(~is_send)
+    by_send = sends[np.argsort(ranks[sends] * n_ranks + peers[sends], kind="stable")]
+    by_receive = receives[np.argsort(peers[receives] * n_ranks + ranks[receives], kind="stable")]
+    matches = np.empty(len(ranks), np.int64)
+    matches[by_send], matches[by_receive] = by_receive, by_send
+    return matches
+
+
+def finish_times(steps: StepArrays, topology: Topology, elem_bytes: int, machine: Machine) -> np.ndarray:
+    """Seconds (float64, one a rank) from a common start until each rank has run all its steps."""
+    from scaffe.collectives.model.events_kernel import run
+
+    links = np.array([[machine.intra_latency, machine.intra_bandwidth],
+                      [machine.inter_latency, machine.inter_bandwidth]])
+    rates = np.array([machine.overhead, machine.sum_overhead, machine.sum_bandwidth])
+    return run(steps.offsets, steps.kinds, steps.peers, steps.n_elems * elem_bytes, steps.matches,
+               (np.array(topology.node_of_rank), links, rates))

@@ -1,0 +1,109 @@
+"""The event loop of `events`, compiled.
+
+Events are (time, code). With P ranks and S steps, code below P: that rank goes on; below P + S: the message of send
+step code - P has come to the front of its queue for the outgoing port; beyond: it has come to the incoming port. A
+rank has one queue for messages within its node and one for others, and at most one message of a queue waits at a port,
+so that ranks which share a port take turns.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import namedtuple
+
+import numpy as np
+
+from scaffe.jit import compiled
+
+Steps = namedtuple("Steps", "offsets kinds peers n_bytes matches owners follows far")
+State = namedtuple("State", "now next_step waiting issued arrived out_free in_free queue_busy")
+
+
+@compiled
+def run(offsets, kinds, peers, n_bytes, matches, constants):
+    """Finish time of every rank, in seconds. Arguments as in `events.finish_times`."""
+    nodes, links, rates = constants
+    n_ranks, n_steps = len(nodes), len(kinds)
+    owners, follows, far = _queues(offsets, kinds, peers, nodes)
+    steps = Steps(offsets, kinds, peers, n_bytes, matches, owners, follows, far)
+    state = State(now=np.zeros(n_ranks), next_step=offsets[:-1].copy(), waiting=np.zeros(n_ranks, np.bool_),
+                  issued=np.zeros(n_steps, np.bool_), arrived=np.full(n_steps, np.inf), out_free=np.zeros(2 * n_ranks),
+                  in_free=np.zeros(2 * n_ranks), queue_busy=np.zeros((n_ranks, 2), np.bool_))
+    events = [(0.0, np.int64(rank)) for rank in range(n_ranks)]
+    while len(events):
+        time, code = heapq.heappop(events)
+        if code < n_ranks:
+            _advance(code, steps, state, rates, events)
+        elif code < n_ranks + n_steps:
+            _leave(time, code - n_ranks, steps, state, nodes, links, events)
+        else:
+            _arrive(time, code - n_ranks - n_steps, steps, state, nodes, links, events)
+    return state.now
+
+
+@compiled
+def _queues(offsets, kinds, peers, nodes):
+    """Of every step its rank, the send that follows a send in its queue (-1: none), and whether it leaves its node."""
+    owners = np.empty(len(kinds), np.int64)
+    follows = np.full(len(kinds), -1)
+    far = np.empty(len(kinds), np.int64)
+    for rank in range(len(nodes)):
+        last = np.full(2, -1)
+        for step in range(offsets[rank], offsets[rank + 1]):
+            owners[step] = rank
+            far[step] = nodes[rank] != nodes[peers[step]]
+            if kinds[step] == 0:
+                if last[far[step]] >= 0:
+                    follows[last[far[step]]] = step
+                last[far[step]] = step
+    return owners, follows, far
+
+
+@compiled
+def _advance(rank, steps, state, rates, events):
+    """The rank's next step, if it can run."""
+    step = state.next_step[rank]
+    if step == steps.offsets[rank + 1]:
+        return
+    kind = steps.kinds[step]
+    if kind != 0 and state.arrived[steps.matches[step]] == np.inf:
+        state.waiting[rank] = True
+        return
+    state.next_step[rank] += 1
+    if kind == 0:
+        state.now[rank] += rates[0]
+        state.issued[step] = True
+        if not state.queue_busy[rank, steps.far[step]]:
+            state.queue_busy[rank, steps.far[step]] = True
+            heapq.heappush(events, (state.now[rank], len(state.now) + step))
+    else:
+        state.now[rank] = max(state.now[rank], state.arrived[steps.matches[step]]) + rates[0]
+        if kind == 2:
+            state.now[rank] += rates[1] + steps.n_bytes[step] / rates[2]
+    heapq.heappush(events, (state.now[rank], rank))
+
+
+@compiled
+def _leave(time, step, steps, state, nodes, links, events):
+    """The message takes its turn at the outgoing port: the rank's own, or after all ranks' the node's."""
+    rank, far, n_ranks = steps.owners[step], steps.far[step], len(nodes)
+    port = n_ranks + nodes[rank] if far else rank
+    start = max(time, state.out_free[port])
+    state.out_free[port] = start + steps.n_bytes[step] / links[far, 1]
+    heapq.heappush(events, (start + links[far, 0], n_ranks + len(steps.kinds) + step))
+    following = steps.follows[step]
+    state.queue_busy[rank, far] = following >= 0 and state.issued[following]
+    if state.queue_busy[rank, far]:
+        heapq.heappush(events, (state.out_free[port], n_ranks + following))
+
+
+@compiled
+def _arrive(time, step, steps, state, nodes, links, events):
+    """The message takes its turn at the incoming port; whoever waits for it goes on."""
+    peer, far = steps.peers[step], steps.far[step]
+    port = len(nodes) + nodes[peer] if far else peer
+    state.in_free[port] = max(time, state.in_free[port]) + steps.n_bytes[step] / links[far, 1]
+    state.arrived[step] = state.in_free[port]
+    if state.waiting[peer] and state.next_step[peer] == steps.matches[step]:
+        state.waiting[peer] = False
+        heapq.heappush(events, (max(state.now[peer], state.arrived[step]), np.int64(peer)))

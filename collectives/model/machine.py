@@ -1,0 +1,44 @@
+"""What a machine's time depends on, for the cost model: links, sums and overheads, as plain numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from scaffe.collectives.errors import CommError
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Constants of the cost model, in seconds and bytes a second.
+
+    A message between ranks of one node passes the ports of both ranks, one between nodes the network ports of both
+    nodes, which all ranks of a node share; each port works in both directions at once. `overhead` is what a rank
+    spends on sending or receiving one message, `sum_overhead` and `sum_bandwidth` what one sum of received bytes adds.
+    """
+
+    intra_latency: float
+    intra_bandwidth: float
+    inter_latency: float
+    inter_bandwidth: float
+    overhead: float
+    sum_overhead: float
+    sum_bandwidth: float
+
+    def __post_init__(self) -> None:
+        """Raises CommError on a negative time or a bandwidth that is not above 0."""
+        for constant in fields(self):
+            value = getattr(self, constant.name)
+            if value < 0 or (value == 0 and constant.name.endswith("bandwidth")):
+                raise CommError(f"machine: {constant.name} must be {'above 0' if value == 0 else '0 or more'}, "
+                                f"not {value:g}")
+
+
+GPU_CLUSTER_2016 = Machine(intra_latency=15e-6, intra_bandwidth=9e9, inter_latency=8e-6, inter_bandwidth=6e9,
+                           overhead=3e-6, sum_overhead=12e-6, sum_bandwidth=60e9)
+"""Assumed, not measured: nodes of NVIDIA K80 GPUs on PCI Express 3.0 x16 (15.75 GB/s raw, about 9 between GPUs of a
+node), one FDR InfiniBand port (56 Gbit/s signalled, 54.5 data, 6.8 GB/s raw, about 6 to GPU memory); about 12 us to
+launch and await a kernel; sums at a quarter of a K80 GPU's 240 GB/s (two reads and a write an element)."""
+
+EMULATED_1_GBIT = Machine(intra_latency=2e-6, intra_bandwidth=4e9, inter_latency=15e-6, inter_bandwidth=0.1195e9,
+                          overhead=20e-6, sum_overhead=1e-6, sum_bandwidth=8e9)
+"""Nodes emulated on one machine, links shaped to 1 Gbit/s (less 4.4 % of Ethernet, IP and TCP headers)."""

@@ -1,0 +1,165 @@
+"""Runs the plans of all ranks in one process, to prove planners right under any order of events.
+
+Messages may leave as late as a plan's semantics (see `plan`) allow: with `eager=False` a message is a view of the
+sender's buffer until the receiver takes it, as in a rendezvous over shared memory or RDMA, so that a plan which
+overwrites what it still sends, or counts on MPI's buffering, shows wrong values or a deadlock.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.planning.plan import Plan, Recv, Send
+
+Operation = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+class SimulationError(CommError):
+    """Plans that do not fit together: the rank, the step, and what is wrong."""
+
+
+@dataclass(slots=True)
+class _Message:
+    start: int
+    stop: int
+    values: np.ndarray
+
+
+@dataclass(slots=True)
+class _Rank:
+    """Where a simulated rank stands: its next step, its unfinished sends, and a message that waits to be added."""
+
+    plan: Plan
+    buffer: np.ndarray
+    defined: np.ndarray
+    next_step: int = 0
+    sending: list[_Message] = field(default_factory=list)
+    scratch: np.ndarray | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.next_step == len(self.plan.steps)
+
+    def busy(self, start: int, stop: int) -> bool:
+        """Whether an unfinished send overlaps [start, stop)."""
+        return any(message.start < stop and start < message.stop for message in self.sending)
+
+
+class Simulation:
+    """All ranks of one collective. Build it, `run` it, then read `buffers`."""
+
+    def __init__(self, plans: Sequence[Plan], buffers: Sequence[np.ndarray], operation: Operation = np.add,
+                 defined: Sequence[np.ndarray] | None = None, eager: bool = False, wait_for_sends: bool = True) -> None:
+        """Args:
+            plans: one a rank, in rank order.
+            buffers: one flat array of n_elems a rank, changed in place.
+            operation: op(own, received) of RecvReduce.
+            defined: boolean arrays: which elements hold a value at the start (default all). Reading another one is
+                an error.
+            eager: messages are copied when sent, as small MPI messages are; otherwise they stay views.
+            wait_for_sends: False simulates a broken executor that writes into what it is still sending.
+        """
+        if defined is None:
+            defined = [np.ones(plan.n_elems, bool) for plan in plans]
+        self.buffers = buffers
+        self._ranks = [_Rank(*state) for state in zip(plans, buffers, defined)]
+        self._operation, self._eager, self._wait_for_sends = operation, eager, wait_for_sends
+        self._channels: dict[tuple[int, int], deque[_Message]] = defaultdict(deque)
+
+    def run(self, seed: int | None = None) -> None:
+        """Run to the end, in a random order of ranks where `seed` is given.
+
+        Raises SimulationError on a deadlock, messages of unequal length or never received, a read before a write.
+        """
+        for state in self._ranks:
+            state.plan.validate()
+        pick = (lambda n_awake: -1) if seed is None else random.Random(seed).randrange
+        awake = list(range(len(self._ranks)))
+        while awake:
+            place = pick(len(awake))
+            rank = awake[place]
+            woken = self._advance(rank)
+            if woken is None:
+                awake[place] = awake[-1]
+                awake.pop()
+            elif woken not in awake:
+                awake.append(woken)
+        self._check_end()
+
+    def _advance(self, rank: int) -> int | None:
+        """Run one step of `rank`; the rank that may now be able to go on (perhaps itself), None where it is stuck."""
+        state = self._ranks[rank]
+        if state.done:
+            return None
+        step = state.plan.steps[state.next_step]
+        if isinstance(step, Send):
+            return self._send(rank, step)
+        if isinstance(step, Recv):
+            return self._recv(rank, step)
+        return self._recv_reduce(rank, step)
+
+    def _send(self, rank: int, step: Send) -> int:
+        state = self._ranks[rank]
+        if not state.defined[step.start:step.stop].all():
+            raise SimulationError(f"rank {rank}, step {state.next_step}: {step} reads elements not yet written")
+        values = state.buffer[step.start:step.stop]
+        message = _Message(step.start, step.stop, values.copy() if self._eager else values)
+        if not self._eager:
+            state.sending.append(message)
+        self._channels[rank, step.peer].append(message)
+        state.next_step += 1
+        return step.peer
+
+    def _recv(self, rank: int, step) -> int | None:
+        state = self._ranks[rank]
+        if self._must_wait(state, step) or not self._channels[step.peer, rank]:
+            return None
+        state.buffer[step.start:step.stop] = self._take(rank, step)
+        state.defined[step.start:step.stop] = True
+        state.next_step += 1
+        return step.peer
+
+    def _recv_reduce(self, rank: int, step) -> int | None:
+        state = self._ranks[rank]
+        if state.scratch is None:
+            if not self._channels[step.peer, rank]:
+                return None
+            state.scratch = self._take(rank, step).copy()
+            return step.peer
+        if self._must_wait(state, step):
+            return None
+        if not state.defined[step.start:step.stop].all():
+            raise SimulationError(f"rank {rank}, step {state.next_step}: {step} adds to elements not yet written")
+        own = state.buffer[step.start:step.stop]
+        own[...] = self._operation(own, state.scratch)
+        state.scratch = None
+        state.next_step += 1
+        return rank
+
+    def _must_wait(self, state: _Rank, step) -> bool:
+        return self._wait_for_sends and state.busy(step.start, step.stop)
+
+    def _take(self, rank: int, step) -> np.ndarray:
+        message = self._channels[step.peer, rank].popleft()
+        if message.stop - message.start != step.stop - step.start:
+            raise SimulationError(f"rank {rank}, step {self._ranks[rank].next_step}: {step} meets a message of "
+                                  f"{message.stop - message.start} elements")
+        sending = self._ranks[step.peer].sending
+        if not self._eager:
+            del sending[next(index for index, sent in enumerate(sending) if sent is message)]
+        return message.values
+
+    def _check_end(self) -> None:
+        stuck = [f"rank {rank} at step {state.next_step} {state.plan.steps[state.next_step]}"
+                 for rank, state in enumerate(self._ranks) if not state.done]
+        if stuck:
+            raise SimulationError("deadlock: " + "; ".join(stuck))
+        lost = [f"{source} to {peer}" for (source, peer), channel in self._channels.items() if channel]
+        if lost:
+            raise SimulationError("messages never received: from rank " + ", ".join(lost))

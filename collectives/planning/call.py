@@ -1,0 +1,54 @@
+"""One collective call as planners see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.planning import partition
+from scaffe.collectives.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A flat buffer of `n_elems` on every rank of `topology`, to be moved in messages of at most `chunk_elems`.
+
+    root: where reduce ends and bcast starts. counts: elements of every rank's part, in rank order, for reduce_scatter
+    and allgather; None for parts as equal as can be.
+    """
+
+    topology: Topology
+    n_elems: int
+    chunk_elems: int
+    root: int = 0
+    counts: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Raises CommError on lengths, a root or counts that cannot be."""
+        if self.n_elems < 0 or self.chunk_elems < 1:
+            raise CommError(f"a call needs n_elems >= 0 and chunk_elems >= 1, not {self.n_elems} and "
+                            f"{self.chunk_elems}")
+        if not 0 <= self.root < self.n_ranks:
+            raise CommError(f"root must be a rank below {self.n_ranks}, not {self.root}")
+        counts = self.counts
+        if counts is not None and (len(counts) != self.n_ranks or min(counts) < 0 or sum(counts) != self.n_elems):
+            raise CommError(f"counts must be {self.n_ranks} numbers that sum to {self.n_elems}, not {counts}")
+
+    @property
+    def n_ranks(self) -> int:
+        """How many ranks take part."""
+        return self.topology.n_ranks
+
+    def bounds(self) -> list[int]:
+        """n_ranks + 1 ascending offsets: part r is [bounds[r], bounds[r + 1])."""
+        if self.counts is not None:
+            return [0, *accumulate(self.counts)]
+        return partition.all_bounds(self.n_ranks, self.n_elems)
+
+    def part(self, rank: int) -> tuple[int, int]:
+        """The interval that `rank` owns."""
+        if self.counts is None:
+            return partition.bounds(rank, self.n_ranks, self.n_elems)
+        start = sum(self.counts[:rank])
+        return start, start + self.counts[rank]

@@ -1,0 +1,86 @@
+"""Trees over ranks: a parent and children for each. Chain, binomial tree and every composition are such trees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.planning.names import BY_NODE, Algorithm, parse
+from scaffe.collectives.topology import Topology, cut
+
+Edge = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A rooted tree over ranks 0 .. n_ranks-1, each described by its rank's entry.
+
+    parents: the rank above, -1 at the root. children: the ranks below, in the order in which their values are added
+    (lower levels first, then small subtrees first: those are ready earliest). depths: edges to the root.
+    heights: edges to the farthest leaf below.
+    """
+
+    root: int
+    parents: tuple[int, ...]
+    children: tuple[tuple[int, ...], ...]
+    depths: tuple[int, ...]
+    heights: tuple[int, ...]
+
+
+def chain_edges(ranks: Sequence[int]) -> list[Edge]:
+    """(parent, child) pairs of a chain with ranks[0] at its end."""
+    return list(zip(ranks, ranks[1:]))
+
+
+def binomial_edges(ranks: Sequence[int]) -> list[Edge]:
+    """(parent, child) pairs of a binomial tree rooted at ranks[0]: place i hangs under i without its lowest set bit."""
+    return [(ranks[place & (place - 1)], ranks[place]) for place in range(1, len(ranks))]
+
+
+EDGES = {"C": chain_edges, "B": binomial_edges}
+
+
+def composed_edges(algorithm: Algorithm, topology: Topology, root: int) -> list[Edge]:
+    """Edges of the levels from the lowest up: groups of one level, then the same over their leaders."""
+    ranks: Sequence[int] = topology.order(root)
+    edges: list[Edge] = []
+    for level, letter in enumerate(algorithm.levels[:-1]):
+        groups = _groups(ranks, algorithm.group_ranks[level:], topology)
+        for group in groups:
+            edges += EDGES[letter](group)
+        ranks = [group[0] for group in groups]
+    return edges + EDGES[algorithm.levels[-1]](ranks)
+
+
+def _groups(ranks: Sequence[int], sizes: tuple[int, ...], topology: Topology) -> list[tuple[int, ...]]:
+    """Groups of sizes[0] ranks. They may span nodes, unless this level or a later one groups by node."""
+    within = topology.cut_by_node(ranks) if BY_NODE in sizes else [tuple(ranks)]
+    return [group for part in within for group in cut(part, sizes[0] or len(part))]
+
+
+def from_edges(root: int, n_ranks: int, edges: Sequence[Edge]) -> Tree:
+    """The tree of (parent, child) pairs; children keep the order of their pairs."""
+    parents, depths, heights = [-1] * n_ranks, [0] * n_ranks, [0] * n_ranks
+    children: list[list[int]] = [[] for _ in range(n_ranks)]
+    for parent, child in edges:
+        parents[child] = parent
+        children[parent].append(child)
+    downward = [root]
+    for rank in downward:
+        for child in children[rank]:
+            depths[child] = depths[rank] + 1
+            downward.append(child)
+    for rank in reversed(downward[1:]):
+        heights[parents[rank]] = max(heights[parents[rank]], heights[rank] + 1)
+    return Tree(root, tuple(parents), tuple(map(tuple, children)), tuple(depths), tuple(heights))
+
+
+@lru_cache(maxsize=256)
+def build(name: str, topology: Topology, root: int = 0) -> Tree:
+    """The tree of algorithm `name` (`C`, `B`, `CB-8`, ...) with its root at `root`. Raises CommError on a bad name."""
+    algorithm = parse(name)
+    if algorithm.shape != "tree":
+        raise CommError(f"algorithm {name!r} is no tree: trees are B, C and compositions such as CB-8")
+    return from_edges(root, topology.n_ranks, composed_edges(algorithm, topology, root))

@@ -1,0 +1,53 @@
+"""Two binary trees over the same ranks in which every rank is a leaf of at least one.
+
+Numbering the ranks but the root 1 .. n, the first tree is ordered from left to right with even numbers inside and odd
+ones as leaves; the second is its mirror image (n even) or the first moved on by one (n odd), which turns odd numbers
+into even ones. Each carries every other chunk, so that a rank sends about as much as it receives. Source: Sanders,
+Speck, Träff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, Parallel Computing 2009.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from scaffe.collectives.planning.call import Call
+from scaffe.collectives.planning.plan import Step, chunks
+from scaffe.collectives.planning.tree import Edge, Tree, from_edges
+from scaffe.collectives.topology import Topology
+
+CHUNKS_A_LEVEL = 3
+"""How many chunks later a rank's step is due for each level between it and the step that it waits for: two messages of
+a parent to its children, and a share of the other tree's."""
+
+
+@lru_cache(maxsize=64)
+def build(topology: Topology, root: int) -> tuple[Tree, Tree]:
+    """Both trees, rooted at `root`, over at least 2 ranks."""
+    order = topology.order(root)
+    n_below = len(order) - 1
+    edges = _in_order(1, n_below, 0)
+    other = {0: 0} | {number: n_below + 1 - number if n_below % 2 == 0 else number % n_below + 1
+                      for number in range(1, n_below + 1)}
+    moved = [(other[parent], other[child]) for parent, child in edges]
+    first, second = (from_edges(root, len(order), [(order[parent], order[child]) for parent, child in pairs])
+                     for pairs in (edges, moved))
+    return first, second
+
+
+def interleaved(call: Call, levels: Sequence[int], steps_of_chunk) -> list[Step]:
+    """The steps of all chunks, those of chunk i being due in slot i + CHUNKS_A_LEVEL * levels[i % 2].
+
+    A message must be received on a higher level than it is sent on: then the order can never deadlock.
+    """
+    due = sorted((number + CHUNKS_A_LEVEL * levels[number % 2], number, interval)
+                 for number, interval in enumerate(chunks(0, call.n_elems, call.chunk_elems)))
+    return [step for _, number, interval in due for step in steps_of_chunk(number % 2, *interval)]
+
+
+def _in_order(first: int, last: int, parent: int) -> list[Edge]:
+    """Edges of the tree over numbers first .. last under `parent`; inside are those that most powers of 2 divide."""
+    if first > last:
+        return []
+    top = max(range(first, last + 1), key=lambda number: number & -number)
+    return [(parent, top), *_in_order(first, top - 1, top), *_in_order(top + 1, last, top)]

@@ -1,0 +1,48 @@
+"""The helper thread that carries non-blocking collectives forward while the caller computes."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+from scaffe.collectives.request import Request
+
+Job = Callable[[], object]
+"""What it gives, if anything, is the point at which the result is there (see Request.finish)."""
+
+
+class ProgressThread:
+    """Runs submitted jobs one after another, in the order of submission (which must be the same on every rank)."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[tuple[Request, Job] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, label: str, job: Job, waiting_for: Callable[[], str] = lambda: "") -> Request:
+        """Queue `job`; what it raises is raised again by the request's `wait` and `test`."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="collectives-progress", daemon=True)
+            self._thread.start()
+        request = Request(label, waiting_for)
+        self._jobs.put((request, job))
+        return request
+
+    def stop(self) -> None:
+        """End the thread after the jobs queued so far."""
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        while (item := self._jobs.get()) is not None:
+            request, job = item
+            request.started = time.perf_counter()
+            try:
+                point = job()
+            except Exception as error:
+                request.finish(error)
+            else:
+                request.finish(point=point)

@@ -1,0 +1,1 @@
+"""How slices of a buffer become messages: host memory, half precision on the wire, polling."""

@@ -1,0 +1,126 @@
+"""Half precision on the wire: sums stay float32, messages carry 16 bits a number.
+
+Written as a suffix of an algorithm's name: `C:bf16`, `auto:fp16`. Every hop rounds its partial sum once, to nearest
+even, and the next one adds what it receives to its own float32 values, so P ranks in a chain round P - 1 times. The
+rounding of an element depends on nothing but its value: what an algorithm promises of its bits (same for any chunk, for
+a part or the whole, blocking or not) holds for it with a wire too. fp16 turns sums beyond 65504 into infinities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.planning.datatypes import OPS
+from scaffe.collectives.transport.memory import private_empty
+from scaffe.collectives.transport.transport import Message, Transport
+
+WIRES = ("fp16", "bf16")
+COLLECTIVES = ("reduce", "reduce_scatter")
+ITEM_BYTES = 2
+
+
+def split(algorithm: str) -> tuple[str, str]:
+    """An algorithm's name without its wire, and the wire; '' without one. Raises CommError on an unknown wire."""
+    name, colon, wire = algorithm.partition(":")
+    if colon and wire not in WIRES:
+        raise CommError(f"algorithm {algorithm!r}: a wire is {' or '.join(WIRES)}, not {wire!r}")
+    return name, wire
+
+
+def join(name: str, wire: str) -> str:
+    """The opposite of `split`."""
+    return f"{name}:{wire}" if wire else name
+
+
+def require(collective: str, algorithm: str, dtype: str = "float32") -> None:
+    """Raise CommError where the algorithm's name has a wire that `collective` on `dtype` cannot have."""
+    name, wire = split(algorithm)
+    if wire and collective not in COLLECTIVES:
+        raise CommError(f"algorithm {algorithm!r}: {collective} has no wire, {' and '.join(COLLECTIVES)} have")
+    if wire and (name == "mpi" or dtype != "float32"):
+        raise CommError(f"algorithm {algorithm!r} needs float32 and an algorithm of ours, MPI cannot sum so: "
+                        f"got {dtype} and {name}")
+
+
+class WireTransport:
+    """Messages of half-precision numbers from and into one float32 buffer in host memory, over another transport."""
+
+    def __init__(self, inner: Transport, wire: str) -> None:
+        """`inner` carries the packed words; the object serves one plan."""
+        from scaffe.collectives.transport import wire_kernels
+
+        self._inner, self._kernels, self.tag = inner, wire_kernels, inner.tag
+        self._is_brain = wire == "bf16"
+        self._flat = np.empty(0, np.float32)
+        self._packed = np.empty(0, np.uint16)
+
+    def view(self, array: np.ndarray) -> np.ndarray:
+        """See Transport. Memory of the packed form is touched only where messages are made from it."""
+        self._flat = self._inner.view(array)
+        self._packed = private_empty(array.size, np.uint16)
+        return self._flat
+
+    def address(self, array: np.ndarray) -> int:
+        """See Transport."""
+        return self._inner.address(array)
+
+    def wired(self, wire: str) -> Transport:
+        """See Transport; one wire is all that a message has."""
+        return self._inner.wired(wire)
+
+    def scratch(self, slot: int, n_elems: int, like: np.ndarray) -> Any:
+        """See Transport."""
+        return self._inner.scratch(slot, n_elems, self._packed)
+
+    def sender(self, part: np.ndarray, peer: int) -> Message:
+        """See Transport. The part is packed when the message starts."""
+        packed = self._pack_of(part)
+        pack = partial(self._kernels.pack, part, packed, self._is_brain)
+        return PackedMessage(self._inner.sender(packed, peer), pack)
+
+    def receiver(self, part: np.ndarray, peer: int) -> Message:
+        """See Transport. What comes into scratch stays packed, what comes into the buffer is unpacked."""
+        if part.dtype == np.uint16:
+            return self._inner.receiver(part, peer)
+        packed = self._pack_of(part)
+        return UnpackedMessage(self._inner.receiver(packed, peer),
+                         partial(self._kernels.unpack, packed, part, self._is_brain))
+
+    def combiner(self, own: np.ndarray, received: np.ndarray, op: str) -> Callable[[], object]:
+        """See Transport: `own` is float32, `received` packed."""
+        return partial(self._kernels.combine, own, received, OPS.index(op), self._is_brain)
+
+    def _pack_of(self, part: np.ndarray) -> np.ndarray:
+        start = (part.ctypes.data - self._flat.ctypes.data) // part.itemsize
+        return self._packed[start : start + part.size]
+
+
+class PackedMessage:
+    """A message that is packed before it leaves."""
+
+    def __init__(self, message: Message, pack: Callable[[], object]) -> None:
+        self._start, self._pack = message.Start, pack
+        self.Wait, self.Free = message.Wait, message.Free
+
+    def Start(self) -> None:
+        """See Message."""
+        self._pack()
+        self._start()
+
+
+class UnpackedMessage:
+    """A message that is unpacked when it has come."""
+
+    def __init__(self, message: Message, unpack: Callable[[], object]) -> None:
+        self._wait, self._unpack = message.Wait, unpack
+        self.Start, self.Free = message.Start, message.Free
+
+    def Wait(self) -> None:
+        """See Message."""
+        self._wait()
+        self._unpack()

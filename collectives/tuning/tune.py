@@ -1,0 +1,165 @@
+"""Measures every candidate algorithm and chunk on these ranks and writes what was fastest where, for `auto`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
+from pathlib import Path
+
+from scaffe.atomic_files import check_writable
+from scaffe.collectives.bench import buffers as where
+from scaffe.collectives.bench.measure import Column, Runner, time_in_turns, undisturbed
+from scaffe.collectives.bench.options import iterations, sizes
+from scaffe.collectives.bench.parser import Parser
+from scaffe.collectives.bench.payload import Payload
+from scaffe.collectives.bench.root import on_root
+from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.planning.planners import COLLECTIVES
+from scaffe.collectives.tuning.table import Choice, Entry, Key, Table, candidates
+
+HOPELESS, HOPELESS_FROM_BYTES = 3.0, 1 << 20
+"""A candidate this many times slower than the fastest, for two lengths running of at least so many bytes, drops out:
+what loses on short messages may win on long ones, but not the other way."""
+SAME = 1.05
+"""Candidates within this factor of the fastest are as good: the one is chosen that stays so for most lengths."""
+ROUNDS = 5
+"""Candidates take turns this often; of each the least disturbed round counts."""
+FAMILIAR = ("mpi", "M")
+"""Chosen among equals, in this order."""
+Candidate = tuple[str, int]
+"""An algorithm and its chunk in bytes."""
+DEFAULT_CHUNKS = {"shared": "61440,262144,1048576", "host": "61440,262144,1048576", "cuda": "262144,1048576,4194304"}
+"""By place: a chunk in a GPU's memory also costs launches and events, so it starts and ends longer."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The argument parser of `tune`."""
+    made = Parser("scaffe tune", description=__doc__, allow_abbrev=False)
+    made.add_argument("-o", "--output", default="scaffe-table.json", metavar="FILE",
+                      help="JSON table to write, over what is in it; SCAFFE_TABLE=FILE makes `auto` read it")
+    made.add_argument("-c", "--collectives", default=",".join(COLLECTIVES))
+    made.add_argument("-m", "--message-size", default="4:67108864", metavar="[MIN:]MAX")
+    made.add_argument("--step", type=int, default=4, help="from one message size to the next")
+    made.add_argument("--chunks", default="", help="bytes, with commas between; by default "
+                      f"{DEFAULT_CHUNKS['host']}, and for cuda {DEFAULT_CHUNKS['cuda']}")
+    made.add_argument("--places", default="shared,host", help="shared windows, private memory, cuda (GPUs' memory)")
+    made.add_argument("-a", "--algorithms", default="", help="candidates; default: all that make sense on these nodes")
+    made.add_argument("-x", "--warmup", type=int, default=2)
+    made.add_argument("-i", "--iterations", type=int, default=None)
+    made.add_argument("--source", default="measured by tune", help="a note on where the figures come from")
+    return made
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure, print and write the table on rank 0. Returns the exit code."""
+    flags = parser()
+    options = flags.parse_args(argv)
+    for place in options.places.split(","):
+        if place not in DEFAULT_CHUNKS:
+            flags.error(f"--places takes {', '.join(DEFAULT_CHUNKS)}, not {place!r}")
+    communicator = Communicator.world()
+    communicator.install_excepthook()
+    path = Path(options.output)
+    on_root(communicator, lambda: _found(path))  # a mistake shows before the measuring
+    entries = [
+        _tune(communicator, options, collective, place)
+        for collective in options.collectives.split(",") for place in options.places.split(",")
+    ]
+    on_root(communicator, lambda: _found(path).merged(Table(entries)).write(path))
+    if communicator.rank == 0:
+        print(f"wrote {path}: SCAFFE_TABLE={path} makes `auto` use it")
+    return 0
+
+
+def _found(path: Path) -> Table:
+    check_writable(path, CommError)
+    return Table.read(path) if path.exists() else Table([])
+
+
+def _tune(communicator: Communicator, options: argparse.Namespace, collective: str, place: str) -> Entry:
+    topology = communicator.topology
+    names = options.algorithms.split(",") if options.algorithms else candidates(collective, topology)
+    names = [name for name in names if place != "cuda" or name != "mpi"]  # which may crash there, non-blocking
+    race = _Race(names, [int(chunk) for chunk in (options.chunks or DEFAULT_CHUNKS[place]).split(",")])
+    lengths = sizes(options.message_size, 4, options.step)
+    figures: list[dict[Candidate, float]] = []
+    for n_bytes in lengths:
+        figures.append(_measure(communicator, options, collective, place, n_bytes, race.starters(n_bytes)))
+        race.judge(figures[-1], n_bytes >= HOPELESS_FROM_BYTES)
+        if communicator.rank == 0:
+            best = "  ".join(f"{name}@{chunk}:{seconds * 1e6:.0f}"
+                             for (name, chunk), seconds in sorted(figures[-1].items(), key=lambda item: item[1])[:5])
+            print(f"{collective:15}{place:7}{n_bytes:>10}   {best}", flush=True)
+    winners = [(n_bytes, *winner) for n_bytes, winner in zip(lengths, fewest_changes(figures))]
+    return Entry(Key.of(collective, place, topology), tuple(choices(winners)), options.source)
+
+
+def fewest_changes(figures: Sequence[Mapping[Candidate, float]]) -> list[Candidate]:
+    """For every length a candidate as good as the fastest, such that it changes least often from length to length."""
+    good = [[pair for pair in row if row[pair] <= SAME * min(row.values())] for row in figures]
+    chosen: list[Candidate] = []
+
+    def lasts(pair: Candidate) -> int:
+        return sum(1 for _ in takewhile(lambda row: pair in row, good[len(chosen):]))
+
+    def rank(pair: Candidate) -> tuple[int, int, float]:
+        familiar = FAMILIAR.index(pair[0]) if pair[0] in FAMILIAR else len(FAMILIAR)
+        return -lasts(pair), familiar, figures[len(chosen)][pair]
+
+    while len(chosen) < len(figures):
+        pair = min(good[len(chosen)], key=rank)
+        chosen += [pair] * lasts(pair)
+    return chosen
+
+
+class _Race:
+    """Which candidates still run; the chunk matters only to messages longer than it."""
+
+    def __init__(self, names: Iterable[str], chunks: list[int]) -> None:
+        self._candidates = [(name, chunk) for name in names for chunk in (chunks if name not in ("mpi", "M")
+                                                                          else chunks[:1])]
+        self._n_lost = dict.fromkeys(self._candidates, 0)
+        self._smallest = min(chunks)
+
+    def starters(self, n_bytes: int) -> list[Candidate]:
+        """Candidates for messages of n_bytes."""
+        return [pair for pair in self._candidates
+                if self._n_lost[pair] < 2 and (pair[1] == self._smallest or pair[1] < n_bytes)]
+
+    def judge(self, figures: Mapping[Candidate, float], is_long: bool) -> None:
+        """Note who is hopeless."""
+        best = min(figures.values())
+        for pair, seconds in figures.items():
+            self._n_lost[pair] = self._n_lost[pair] + 1 if is_long and seconds > HOPELESS * best else 0
+
+
+def _measure(communicator: Communicator, options: argparse.Namespace, collective: str, place: str, n_bytes: int,
+             starters: list[Candidate]) -> dict[Candidate, float]:
+    n_elems = n_bytes // 4
+    buffers = where.of(place, communicator, "--places cuda")
+    is_window = place != "host"
+    buffer = buffers.window(communicator, n_elems, "float32") if is_window else buffers.private(n_elems, "float32")
+    other = buffers.private(n_elems, "float32")
+    payload = Payload("float32", communicator.n_ranks, buffers)
+    n_warm, n_timed = iterations(options, n_bytes)
+    columns = [Column(collective, name, name, chunk, 0, is_in_place=True) for name, chunk in starters]
+    runners = [Runner(communicator, column, buffer, other, buffers.settle) for column in columns]
+    for runner in runners:
+        runner.verify(payload, is_blocking=True)
+    buffer[...] = other[...] = 0
+    calls = [runner.start(is_blocking=True) for runner in runners]
+    measured = time_in_turns(communicator, calls, n_warm, n_timed, ROUNDS)
+    return {pair: undisturbed(rounds) for pair, rounds in zip(starters, measured)}
+
+
+def choices(winners: list[tuple[int, str, int]]) -> list[Choice]:
+    """Winners at ascending lengths as choices, each up to half way (geometrically) to the next change's length."""
+    found: list[Choice] = []
+    for index, (n_bytes, name, chunk) in enumerate(winners):
+        is_last = index + 1 == len(winners)
+        if is_last or winners[index + 1][1:] != (name, chunk):
+            limit = None if is_last else int((n_bytes * winners[index + 1][0]) ** 0.5)
+            found.append(Choice(limit, name, chunk))
+    return found

@@ -1,0 +1,1 @@
+"""Feeds: batches of one data layer on one rank, made ahead by reader threads."""

@@ -1,0 +1,170 @@
+"""Feeds of images and labels, as Caffe's Data and ImageData layers give them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from scaffe.data.errors import DataError
+from scaffe.data.feeds.feed import Allocate, Feed, Plan, ReaderOptions, plain_memory
+from scaffe.data.feeds.prefetch import Prefetcher
+from scaffe.data.feeds.tolerance import Tolerance
+from scaffe.data.order.shard import Draws
+from scaffe.data.records.transform import Transform
+from scaffe.data.sources.source import Shape, Source
+
+FIRST_LOOKS = 9  # records that a net's shape is taken from where the first may be a bad one
+Job = tuple[np.ndarray, np.ndarray]  # record numbers and their draws
+
+
+def image_feed(source: Source, plan: Plan, transform: Transform, depth: int = 4,
+               options: ReaderOptions = ReaderOptions()) -> Feed:  # noqa: B008 - frozen
+    """A feed of (n, channels, height, width) images and (n,) labels.
+
+    A batch takes its shape from its first record, as in Caffe; shapes may differ from batch to batch if each is of one.
+
+    Args:
+        source: samples by record number.
+        plan: which batches.
+        transform: what becomes of each sample.
+        depth: batches made ahead.
+        options: how to read.
+
+    Raises:
+        DataError: the first record cannot be read, or does not fit the transformation.
+    """
+    reader = _Reader(source, transform, options)
+    n_looked_at = min(FIRST_LOOKS, source.n_records) if options.n_bad_allowed else 1
+    shape = reader.shape = reader.usual_shape(plan.order.records(np.arange(n_looked_at)))
+    n, allocate = plan.batch_elems, options.allocate or plain_memory
+    slots = [ImageBatch(n, shape, allocate) for _ in range(depth + 1 if options.n_threads else 1)]
+    draws, order = Draws(plan.seed, transform.draws_per_visit), plan.order
+    jobs = ((order.records(visits), draws.take(visits)) for visits in plan.visits)
+    prefetcher = Prefetcher(jobs, reader.fill, slots, options.n_threads)
+    return Feed([(n, *shape), (n,)], prefetcher, source.close)
+
+
+class ImageBatch:
+    """One buffer of the ring.
+
+    Attributes:
+        images: float32 (n, height, width, channels).
+        labels: float32 (n,).
+    """
+
+    def __init__(self, n: int, shape: Shape, allocate: Allocate) -> None:
+        self._allocate = allocate
+        self._memory = allocate(n * prod(shape))
+        self.labels = allocate(n)
+        self.take_shape(_storage(n, shape))
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """Images and labels."""
+        return self.images, self.labels
+
+    def take_shape(self, storage_shape: tuple[int, ...]) -> None:
+        """Shape the images anew; memory is kept where it suffices."""
+        n_elems = prod(storage_shape)
+        if n_elems > self._memory.size:
+            self._memory = self._allocate(n_elems)
+        self.images = self._memory[:n_elems].reshape(storage_shape)
+
+
+class _Reader:
+    """Makes batches: reads runs and transforms each into its place. Threads share it.
+
+    Attributes:
+        shape: of the feed.
+    """
+
+    def __init__(self, source: Source, transform: Transform, options: ReaderOptions) -> None:
+        self._source, self._transform = source, transform
+        self._tolerance = Tolerance(options.n_bad_allowed, source.n_records, options.on_bad)
+        self.shape: Shape = (0, 0, 0)
+
+    def usual_shape(self, records: np.ndarray) -> Shape:
+        """The shape that most of these records have after the transformation; the feed's own where as many have it.
+
+        Raises:
+            DataError: none can be read; or one cannot, and that is not allowed.
+        """
+        shapes: Counter[Shape] = Counter()
+        for record in records.tolist():
+            try:
+                shapes[self._shape_of(record)] += 1
+            except DataError as error:
+                self._tolerance.pass_over(record, error)
+        if not shapes:
+            return self.usual_shape((records[-1:] + 1) % self._source.n_records)
+        return max(shapes, key=lambda shape: (shapes[shape], shape == self.shape))
+
+    def _shape_of(self, record: int) -> Shape:
+        return self._out_shape(next(iter(self._source.read(np.array([record])))).shape, record)
+
+    def fill(self, job: Job, batch: ImageBatch) -> None:
+        """Make one batch; one by one where a record is bad and that is allowed."""
+        records, draws = job
+        try:
+            self._fill_from(records, draws, batch, 0, takes_shape=True)
+        except DataError:
+            if not self._tolerance.n_allowed:
+                raise
+            self._fill_one_by_one(records, draws, batch)
+
+    def _fill_one_by_one(self, records: np.ndarray, draws: np.ndarray, batch: ImageBatch) -> None:
+        usual = self.usual_shape(records) if len(records) > 1 else None
+        if usual:
+            batch.take_shape(_storage(len(records), usual))
+        for i, wanted in enumerate(records):
+            record = int(wanted)
+            while True:
+                try:
+                    self._fill_from(np.array([record]), draws[i:i + 1], batch, i, takes_shape=not usual and i == 0)
+                    break
+                except DataError as error:
+                    record = self._next_after_bad(record, error)
+
+    def _fill_from(self, records: np.ndarray, draws: np.ndarray, batch: ImageBatch, place: int,
+                   takes_shape: bool) -> None:
+        """Write the samples of these records from ``place`` on; the batch may take its shape from the first."""
+        done = 0
+        for run in self._source.read(records):
+            n, at = len(run.starts), place + done
+            shape = self._out_shape(run.shape, int(records[done]))
+            if takes_shape and done == 0:
+                batch.take_shape(_storage(len(batch.labels), shape))
+            self._check(batch, shape, int(records[done]))
+            self._transform.apply(run, draws[done:done + n], batch.images[at:at + n])
+            batch.labels[at:at + n] = run.labels
+            done += n
+
+    def _check(self, batch: ImageBatch, shape: Shape, record: int) -> None:
+        if batch.images.shape != _storage(len(batch.labels), shape):
+            others = _by([batch.images.shape[axis] for axis in (3, 1, 2)])
+            raise DataError(f"{self._source.name_of(record)} is {_by(shape)}, the batch's first image is {others}; "
+                            "give crop_size, or one image a batch")
+
+    def _out_shape(self, shape: Shape, record: int) -> Shape:
+        try:
+            return self._transform.out_shape(shape)
+        except DataError as error:
+            raise DataError(f"{self._source.name_of(record)}: {error}") from None
+
+    def _next_after_bad(self, record: int, error: DataError) -> int:
+        """Note a bad record and give the one to take instead; raises DataError where too many are bad."""
+        self._tolerance.pass_over(record, error)
+        return (record + 1) % self._source.n_records
+
+
+def _storage(n: int, shape: Shape) -> tuple[int, ...]:
+    """(n, height, width, channels) of images of a logical shape."""
+    channels, height, width = shape
+    return n, height, width, channels
+
+
+def _by(shape: Sequence[int]) -> str:
+    return " x ".join(str(n) for n in shape)

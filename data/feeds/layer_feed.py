@@ -1,0 +1,125 @@
+"""From a data layer's message to its feed: what the trainer calls for layers of type Data and their kin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from scaffe.data.errors import DataError
+from scaffe.data.feeds.feed import Feed, Plan, ReaderOptions
+from scaffe.data.feeds.image_feed import image_feed
+from scaffe.data.feeds.parameters import batch_size_of, colour_of, transform_options
+from scaffe.data.order.shard import InOrder
+from scaffe.data.order.share import TEST, TRAIN, Share
+from scaffe.data.order.shuffle import shuffled
+from scaffe.data.records.transform import Transform
+
+__all__ = ["TEST", "TRAIN", "ReaderOptions", "Share", "layer_batch_size", "open_layer_feed"]
+
+Draw = Callable[[], int]
+
+
+def open_layer_feed(param: Any, phase: int, share: Share, draw: Draw,
+                    options: ReaderOptions = ReaderOptions()) -> Feed:  # noqa: B008 - frozen
+    """The feed of a data layer: Data, ImageData, HDF5Data or WindowData.
+
+    Args:
+        param: the LayerParameter message.
+        phase: TRAIN or TEST.
+        share: this rank's part.
+        draw: gives the next raw number of the net's random stream. As many are taken as Caffe 1.0 takes at this point
+            (Data: the thread's seed, and two more where the transformer crops or mirrors at random). All ranks must
+            give the same numbers.
+        options: how to read.
+
+    Raises:
+        DataError: the source cannot be read, or the layer's parameters do not fit it.
+    """
+    if param.type not in _OPENERS:
+        raise DataError(f"no feed for layers of type {param.type!r}; known: {', '.join(_OPENERS)}")
+    return _OPENERS[param.type](param, phase, share, draw, options)
+
+
+def layer_batch_size(param: Any) -> int:
+    """The batch_size of a data layer's message, wherever its type keeps it. Raises DataError."""
+    if param.type not in _PARAMETERS:
+        raise DataError(f"no feed for layers of type {param.type!r}; known: {', '.join(_PARAMETERS)}")
+    return batch_size_of(getattr(param, _PARAMETERS[param.type]))
+
+
+def _open_data(param: Any, phase: int, share: Share, draw: Draw, options: ReaderOptions) -> Feed:
+    from scaffe.data.sources.database import open_database
+
+    data, transform = param.data_param, Transform(transform_options(param.transform_param, phase))
+    n = layer_batch_size(param)
+    source = open_database(data.source, colour_of(param.transform_param))
+    order = InOrder(source.n_records)
+    plan = Plan(share.visits(phase, n), share.batch_elems(phase, n), order, _transform_seed(transform, draw))
+    return image_feed(source, plan, transform, max(1, data.prefetch), options)
+
+
+def _open_image_data(param: Any, phase: int, share: Share, draw: Draw, options: ReaderOptions) -> Feed:
+    from scaffe.data.sources.image_list import ImageListSource
+
+    data, transform = param.image_data_param, Transform(transform_options(param.transform_param, phase))
+    n = layer_batch_size(param)
+    source = ImageListSource(data.source, data.root_folder, data.new_height, data.new_width, data.is_color)
+    seeds = _ImageDataSeeds(data, transform, draw)
+    if seeds.skip >= source.n_records:
+        raise DataError(f"{data.source}: rand_skip leaves out {seeds.skip} of {source.n_records} images")
+    order = (shuffled(source.n_records, seeds.shuffle, seeds.skip) if data.shuffle
+             else InOrder(source.n_records, seeds.skip))
+    plan = Plan(share.visits(phase, n), share.batch_elems(phase, n), order, seeds.transform)
+    return image_feed(source, plan, transform, max(1, param.data_param.prefetch), options)
+
+
+def _open_hdf5_data(param: Any, phase: int, share: Share, draw: Draw, options: ReaderOptions) -> Feed:
+    from scaffe.data.feeds.hdf5_feed import hdf5_feed
+
+    if param.HasField("transform_param"):
+        raise DataError("HDF5Data does not transform data; transform_param must not be given")
+    data, tops = param.hdf5_data_param, list(param.top)
+    n = layer_batch_size(param)
+    return hdf5_feed(data.source, tops, share.visits(phase, n), share.batch_elems(phase, n), data.shuffle, options)
+
+
+def _open_window_data(param: Any, phase: int, share: Share, draw: Draw, options: ReaderOptions) -> Feed:
+    from scaffe.data.feeds.window_feed import WindowOptions, window_feed
+
+    data, transform = param.window_data_param, transform_options(param.transform_param, phase)
+    n = layer_batch_size(param)
+    window = WindowOptions(transform.crop_size, data.context_pad, data.crop_mode == "square", data.scale,
+                           data.fg_threshold, data.bg_threshold, data.fg_fraction, data.cache_images, data.root_folder)
+    if Transform(transform).draws_per_visit:
+        draw()  # the transformer is seeded before and after, and not used
+    plan = Plan(share.visits(phase, n), share.batch_elems(phase, n), InOrder(share.global_batch(phase, n)), draw())
+    _transform_seed(Transform(transform), draw, n_before=0)
+    return window_feed(data.source, plan, transform, window, options)
+
+
+def _transform_seed(transform: Transform, draw: Draw, n_before: int = 1) -> int:
+    """Take the draws that Caffe takes: the transformer is seeded twice, the second one counts, then the thread's."""
+    seed = 0
+    if transform.draws_per_visit:
+        for _ in range(n_before):
+            draw()
+        seed = int(draw())
+    draw()
+    return seed
+
+
+class _ImageDataSeeds:
+    """The draws that an ImageData layer of Caffe takes as it starts, in its order."""
+
+    def __init__(self, data: Any, transform: Transform, draw: Draw) -> None:
+        if transform.draws_per_visit:
+            draw()
+        self.shuffle = int(draw()) if data.shuffle else 0
+        self.skip = int(draw()) % data.rand_skip if data.rand_skip else 0
+        self.transform = _transform_seed(transform, draw, n_before=0)
+
+
+_PARAMETERS = {"Data": "data_param", "ImageData": "image_data_param", "HDF5Data": "hdf5_data_param",
+               "WindowData": "window_data_param"}
+_OPENERS: dict[str, Callable[..., Feed]] = {"Data": _open_data, "ImageData": _open_image_data,
+                                            "HDF5Data": _open_hdf5_data, "WindowData": _open_window_data}

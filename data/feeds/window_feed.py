@@ -1,0 +1,160 @@
+"""Feeds of windows cut out of images, foreground and background in a set proportion (Caffe 1.0, WindowDataLayer)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scaffe.data.errors import DataError
+from scaffe.data.feeds.feed import Feed, Plan, ReaderOptions, plain_memory
+from scaffe.data.feeds.image_feed import ImageBatch
+from scaffe.data.feeds.prefetch import Prefetcher
+from scaffe.data.feeds.tolerance import Tolerance
+from scaffe.data.feeds.window_geometry import Box, place
+from scaffe.data.order.shard import Draws
+from scaffe.data.records.decode import Colour, decode, file_bytes, opencv, read_image
+from scaffe.data.records.transform import TransformOptions
+from scaffe.data.sources.windows import Windows, read_windows
+
+DEPTH = 4  # batches made ahead
+
+
+@dataclass(frozen=True)
+class WindowOptions:
+    """A WindowDataParameter message's wishes.
+
+    Attributes:
+        crop_size: side of the result.
+        context_pad: pixels of context around a window in the result.
+        square: take the tightest square around a window, else warp it.
+        scale: factor, after the mean is subtracted.
+        fg_threshold, bg_threshold: overlaps that make a window foreground or background.
+        fg_fraction: part of a batch that is foreground.
+        cache_images: hold all image files in memory.
+        root: put before every image's path.
+    """
+
+    crop_size: int
+    context_pad: int
+    square: bool
+    scale: float
+    fg_threshold: float
+    bg_threshold: float
+    fg_fraction: float
+    cache_images: bool
+    root: str
+
+
+def window_feed(path: str, plan: Plan, transform: TransformOptions, window: WindowOptions,
+                options: ReaderOptions) -> Feed:
+    """A feed of (n, channels, crop_size, crop_size) windows and (n,) labels.
+
+    Args:
+        path: the window file.
+        plan: which batches; its order maps a visit to the place in the batch of all ranks, background first.
+        transform: mean and mirroring.
+        window: the rest.
+        options: how to read.
+
+    Raises:
+        DataError: the file cannot be read, or the parameters do not fit.
+    """
+    if window.crop_size < 1:
+        raise DataError("WindowData needs a crop_size above 0")
+    if 2 * window.context_pad >= window.crop_size:
+        raise DataError(f"context_pad {window.context_pad} leaves nothing of crop_size {window.crop_size}")
+    windows = read_windows(path, window.root, window.fg_threshold, window.bg_threshold)
+    n, shape = plan.batch_elems, (windows.n_channels, window.crop_size, window.crop_size)
+    allocate = options.allocate or plain_memory
+    slots = [ImageBatch(n, shape, allocate) for _ in range(DEPTH + 1 if options.n_threads else 1)]
+    draws = Draws(plan.seed, 1 + int(transform.mirror))
+    jobs = ((plan.order.records(visits), draws.take(visits)) for visits in plan.visits)
+    tolerance = Tolerance(options.n_bad_allowed, len(windows.paths), options.on_bad)
+    cutter = _Cutter(windows, plan.order.n_records, transform, window, tolerance)
+    prefetcher = Prefetcher(jobs, cutter.fill, slots, options.n_threads)
+    return Feed([(n, *shape), (n,)], prefetcher, lambda: None)
+
+
+class _Cutter:
+    """Makes batches of windows. Threads share it."""
+
+    def __init__(self, windows: Windows, batch: int, transform: TransformOptions, window: WindowOptions,
+                 tolerance: Tolerance) -> None:
+        self._windows, self._window, self._tolerance = windows, window, tolerance
+        self._n_background = batch - int(np.float32(batch) * np.float32(window.fg_fraction))
+        self._mean = _mean(transform, windows.n_channels, window.crop_size)
+        self._scale = np.float32(window.scale)
+        self._files: list[np.ndarray | None] = [None] * len(windows.paths)
+        if window.cache_images:
+            self._files = [self._content(image) for image in range(len(windows.paths))]
+
+    def fill(self, job: tuple[np.ndarray, np.ndarray], batch: ImageBatch) -> None:
+        """Draw and cut a window for each place of the batch."""
+        places, draws = job
+        batch.images[...] = 0
+        for i, at in enumerate(places):
+            kind = self._windows.background if at < self._n_background else self._windows.foreground
+            mirrored = draws.shape[1] > 1 and bool(draws[i, 1] % 2)
+            batch.labels[i] = self._cut_one_of(kind, int(draws[i, 0]), mirrored, batch.images[i])
+
+    def _cut_one_of(self, kind: np.ndarray, first: int, mirrored: bool, out: np.ndarray) -> int:
+        """Cut the window drawn, or the next one whose image is good. Returns its label."""
+        for k in range(first, first + len(kind)):
+            image, label, x1, y1, x2, y2 = (int(x) for x in kind[k % len(kind)])
+            try:
+                self._cut(image, (x1, y1, x2, y2), mirrored, out)
+                return label
+            except DataError as error:
+                self._tolerance.pass_over(image, error)
+        raise DataError(f"none of the {len(kind)} windows of one kind lies in a good image")
+
+    def _content(self, image: int) -> np.ndarray | None:
+        """An image's file, None for one that is missing and may be."""
+        try:
+            return file_bytes(self._windows.paths[image])
+        except DataError as error:
+            self._tolerance.pass_over(image, error)
+            return None
+
+    def _cut(self, image: int, box: Box, mirrored: bool, out: np.ndarray) -> None:
+        """Write one window into (side, side, channels) zeros."""
+        pixels = self._decode(image)
+        options = self._window
+        n_rows, n_columns, _ = pixels.shape
+        at = place(box, (n_rows, n_columns), options.crop_size, options.context_pad, options.square, mirrored)
+        part = pixels[at.rows[0]:at.rows[1], at.columns[0]:at.columns[1]]
+        whole = at.rows[1] - at.rows[0], at.columns[1] - at.columns[0]
+        if min(at.rows[0], at.columns[0]) < 0 or part.shape[:2] != whole or part.size == 0:
+            raise DataError(f"{self._windows.paths[image]}: the window {box} lies outside the image of "
+                            f"{pixels.shape[0]} x {pixels.shape[1]}")
+        part = opencv().resize(part, (at.width, at.height))
+        if mirrored:
+            part = part[:, ::-1]
+        land = np.s_[at.top:at.top + at.height, at.left:at.left + at.width]
+        out[land] = (part.astype(np.float32) - self._mean[land]) * self._scale
+
+    def _decode(self, image: int) -> np.ndarray:
+        path = self._windows.paths[image]
+        content = self._files[image]
+        pixels = read_image(path, Colour.BGR) if content is None else decode(content, Colour.BGR)
+        if pixels is None:
+            raise DataError(f"{path}: not an image of 8 bits that OpenCV reads")
+        if pixels.shape[2] != self._windows.n_channels:
+            raise DataError(f"{path}: expected {self._windows.n_channels} channels, found {pixels.shape[2]}")
+        return pixels
+
+
+def _mean(transform: TransformOptions, channels: int, side: int) -> np.ndarray:
+    """The mean under the result, float32 (side, side, channels): the middle of a mean image, or values."""
+    if transform.mean_image is not None:
+        image = np.moveaxis(transform.mean_image, 0, -1)
+        off = (image.shape[1] - side) // 2
+        if image.shape[2] != channels or off < 0 or off + side > image.shape[0]:
+            raise DataError(f"the mean file's shape {transform.mean_image.shape} does not cover crop_size {side} "
+                            f"with {channels} channel(s)")
+        return np.ascontiguousarray(image[off:off + side, off:off + side], np.float32)
+    if len(transform.mean_values) not in (0, 1, channels):
+        n_values = len(transform.mean_values)
+        raise DataError(f"expected 1 mean_value or one for each of {channels} channels, got {n_values}")
+    return np.broadcast_to(np.array(transform.mean_values or (0.0,), np.float32), (side, side, channels))

@@ -1,0 +1,1 @@
+"""Which rank reads which record when: sharding and shuffling, pure."""

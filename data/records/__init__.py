@@ -1,0 +1,1 @@
+"""Records: how samples are encoded, decoded and transformed."""

@@ -1,1 +1,0 @@
-"""Caffe's data tools as ``main(argv)`` functions, one module a tool, with Caffe's names and argument order."""

@@ -1,0 +1,1 @@
+"""What all layers share: blobs, the contract of a layer, the registry, and base classes."""

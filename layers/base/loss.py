@@ -1,0 +1,33 @@
+"""The base of loss layers: a scalar top that counts with weight 1 unless the net says otherwise (Caffe 1.0)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.layer import Layer
+
+
+class LossLayer(Layer):
+    """Predictions and targets in, one number out. ``top[0].diff`` holds the loss weight when backward runs."""
+
+    n_bottoms = (2, 2)
+    default_loss_weight = 1.0
+    exact_bottoms = (1, 2)
+    auto_tops = True
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """A scalar. Raises LayerError where predictions and targets differ in their first dimension."""
+        if bottom[0].shape[:1] != bottom[1].shape[:1]:
+            raise LayerError(f"wants one first dimension, got shapes {bottom[0].shape} and {bottom[1].shape}")
+        top[0].reshape(())
+
+    def allow_force_backward(self, bottom_index: int) -> bool:
+        """All but the targets."""
+        return bottom_index != 1
+
+    @staticmethod
+    def weight(top: Sequence[Blob]) -> float:
+        """The loss weight, from the top's diff."""
+        return float(top[0].diff)

@@ -1,0 +1,121 @@
+"""Layers that run on the host beside a net on a device: their blobs are copied there and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.layer import Context, Layer
+from scaffe.layers.kernels import cpu
+
+
+class OnHost(Layer):
+    """A layer of the CPU's among a device's: user code, files, and what is too rare for kernels of its own.
+
+    Every pass waits for the device. The parameters live on the device with all others; the host's copies are
+    brought up to date before each forward, and the host's gradients are added to the device's.
+
+    Args:
+        inner_type: the layer's type.
+        param, context: as for every layer.
+    """
+
+    def __init__(self, inner_type: type[Layer], param: Any, context: Context) -> None:
+        super().__init__(param, context)
+        # The stream of draws and the way to the data are shared: only the memory differs.
+        self.inner = inner_type(param, replace(context, kernels=cpu, dtype=context.param_dtype))
+        for name in ("n_bottoms", "n_tops", "equal_counts", "default_loss_weight", "auto_tops", "reshape_always"):
+            setattr(self, name, getattr(self.inner, name))
+        self._mirrors: dict[int, Blob] = {}
+
+    def check_counts(self, n_bottoms: int, n_tops: int) -> None:
+        """The inner layer's."""
+        self.inner.check_counts(n_bottoms, n_tops)
+
+    def allow_force_backward(self, bottom_index: int) -> bool:
+        """The inner layer's."""
+        return self.inner.allow_force_backward(bottom_index)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """The inner layer's, and its parameters moved to the device."""
+        hosts = self._shaped(bottom), self._shaped(top)
+        self._pull(bottom)
+        self.inner.setup(*hosts)
+        for mine in self.inner.blobs:
+            blob = self.context.blob(mine.shape, channels_last=False, dtype=mine.dtype)
+            blob.data_flat[...] = self.context.kernels.to_device(mine.data_flat)
+            self.blobs.append(blob)
+        self.param_propagate_down = list(self.inner.param_propagate_down)
+        self._show_shapes(top)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """The inner layer's; it may look at values."""
+        self._shaped(bottom)
+        if self.inner.reshape_always:
+            self._pull(bottom)
+        self.inner.reshape(self._hosts(bottom), self._hosts(top))
+        self._show_shapes(top)
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Bottoms and parameters there, the inner layer, tops back."""
+        self._pull(bottom)
+        for mine, blob in zip(self.inner.blobs, self.blobs):
+            mine.data_flat[...] = self._to_host(blob.data_flat)
+        self.inner.forward(self._hosts(bottom), self._hosts(top))
+        self._show_shapes(top)
+        for blob in top:
+            blob.data_flat[...] = self._to_device(self._mirrors[id(blob)].data_flat, blob)
+        for mine, blob in zip(self.inner.blobs, self.blobs):
+            blob.data_flat[...] = self._to_device(mine.data_flat, blob)  # statistics change in forward
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Tops' diffs there, the inner layer, bottoms' diffs and parameters' gradients back."""
+        for blob in top:
+            self._mirrors[id(blob)].diff_flat[...] = self._to_host(blob.diff_flat)
+        for mine in self.inner.blobs:
+            mine.clear_diff()
+        self.inner.param_propagate_down = self.param_propagate_down
+        self.inner.backward(self._hosts(top), propagate_down, self._hosts(bottom))
+        for blob, wanted in zip(bottom, propagate_down):
+            if wanted:
+                blob.diff_flat[...] = self._to_device(self._mirrors[id(blob)].diff_flat, blob)
+        for mine, blob, wanted in zip(self.inner.blobs, self.blobs, self.param_propagate_down):
+            if wanted:
+                blob.diff_flat[...] += self._to_device(mine.diff_flat, blob)
+
+    def close(self) -> None:
+        """The inner layer's."""
+        close = getattr(self.inner, "close", None)
+        if close:
+            close()
+
+    # -- copies ---------------------------------------------------------------------------------------------
+    def _hosts(self, blobs: Sequence[Blob]) -> list[Blob]:
+        for blob in blobs:
+            if id(blob) not in self._mirrors:
+                self._mirrors[id(blob)] = self.inner.context.blob(blob.shape)
+        return [self._mirrors[id(blob)] for blob in blobs]
+
+    def _shaped(self, blobs: Sequence[Blob]) -> list[Blob]:
+        hosts = self._hosts(blobs)
+        for blob, host in zip(blobs, hosts):
+            if host.shape != blob.shape:
+                host.reshape(blob.shape)
+        return hosts
+
+    def _pull(self, blobs: Sequence[Blob]) -> None:
+        for blob, host in zip(blobs, self._hosts(blobs)):
+            host.data_flat[...] = self._to_host(blob.data_flat)
+
+    def _show_shapes(self, top: Sequence[Blob]) -> None:
+        for blob, host in zip(top, self._hosts(top)):
+            if blob.shape != host.shape:
+                blob.reshape(host.shape)
+
+    def _to_host(self, array: Any) -> Any:
+        return self.context.kernels.to_host(array)
+
+    def _to_device(self, array: Any, blob: Blob) -> Any:
+        return self.context.kernels.to_device(array, blob.dtype)

@@ -1,0 +1,45 @@
+"""Reading the kernel, stride, pad and dilation of convolution and pooling parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scaffe.layers.base.errors import LayerError
+
+Ints = tuple[int, ...]
+
+
+def conv_window(p: Any, n_axes: int) -> tuple[Ints, Ints, Ints, Ints]:
+    """Kernel, stride, pad and dilation of a ConvolutionParameter, one number per spatial axis.
+
+    Raises:
+        LayerError: numbers missing, too many, or given in both of Caffe's ways (kernel_size and kernel_h/kernel_w).
+    """
+    kernel = _pair(p, "kernel_size", "kernel", n_axes) or _spread("kernel_size", p.kernel_size, n_axes, None)
+    stride = _pair(p, "stride", "stride", n_axes) or _spread("stride", p.stride, n_axes, 1)
+    pad = _pair(p, "pad", "pad", n_axes) or _spread("pad", p.pad, n_axes, 0)
+    dilation = _spread("dilation", p.dilation, n_axes, 1)
+    if min(kernel, default=1) < 1 or min(stride, default=1) < 1 or min(dilation, default=1) < 1:
+        raise LayerError(f"kernel_size {kernel}, stride {stride} and dilation {dilation} must be above 0")
+    return kernel, stride, pad, dilation
+
+
+def _pair(p: Any, name: str, short: str, n_axes: int) -> Ints | None:
+    """The (h, w) given as two fields; None if neither is."""
+    fields = (f"{short}_h", f"{short}_w")
+    if not any(p.HasField(f) for f in fields):
+        return None
+    if len(getattr(p, name)):
+        raise LayerError(f"give {name} or {fields[0]} and {fields[1]}, not both")
+    if n_axes != 2:
+        raise LayerError(f"{fields[0]} and {fields[1]} are for two spatial axes, the bottom has {n_axes}")
+    return tuple(int(getattr(p, f)) for f in fields)
+
+
+def _spread(name: str, given: Any, n_axes: int, default: int | None) -> Ints:
+    values = tuple(int(v) for v in given) or ((default,) if default is not None else ())
+    if len(values) == 1:
+        return values * n_axes
+    if len(values) != n_axes:
+        raise LayerError(f"{name} is given {len(values)} times for {n_axes} spatial axes; give it once or once an axis")
+    return values

@@ -1,0 +1,197 @@
+"""The CPU's kernels: oneDNN where it is there and has one for the case, else numba and BLAS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from scaffe.layers.base.random import Stream
+from scaffe.layers.kernels.cpu.onednn.library import OnednnError, library, reason
+from scaffe.layers.kernels.cpu.updates import UpdatePlan, clip_factor
+from scaffe.layers.kernels.norms import NormSpec
+from scaffe.layers.kernels.specs import ConvSpec, LossSpec, LrnSpec, PoolSpec
+
+__all__ = ["CHECK_EVERY", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "batch_norm", "clip_factor", "convolution",
+           "copy_part", "deconvolution", "describe", "draws", "dropout", "inner_product", "lrn", "on_host",
+           "pooling", "scalar", "set_threads", "softmax_loss", "staging", "synchronize", "to_device",
+           "to_host", "uniform", "update_plan", "xp", "zeros"]
+
+describe = reason
+xp = np
+copy_part = np.copyto  # (target, source): views of one shape
+zeros = np.zeros
+scalar = float
+update_plan = UpdatePlan
+PLACE = "host"  # where buffers that ranks share are taken from
+REUSES_ACTIVATIONS = False  # memory is plenty, and people look at blobs
+RECORDS = False  # passes run layer by layer: a call costs little here
+CHECK_EVERY = 1  # iterations between two looks at the loss: a look costs nothing here
+_limits: list[Any] = []  # keeps the thread limits in force
+
+
+def set_threads(n_threads: int) -> None:
+    """Compute with that many threads: oneDNN's, the BLAS's and our own kernels'."""
+    from threadpoolctl import threadpool_limits
+
+    from scaffe.layers.kernels.cpu.parts import set_parts
+
+    library()
+    _limits[:] = [threadpool_limits(n_threads)]
+    set_parts(n_threads)
+
+
+def to_host(array: np.ndarray) -> np.ndarray:
+    """The array where NumPy can read it: itself."""
+    return array
+
+
+def to_device(array: Any, dtype: np.dtype | type | None = None) -> np.ndarray:
+    """The array where the kernels can read it: itself, of that dtype if one is given."""
+    return np.asarray(array, dtype)
+
+
+def synchronize() -> None:
+    """Wait for the kernels: they have ended when they return."""
+
+
+def on_host(layer_type: Any) -> Any:
+    """What makes a layer that runs on the host only: its type, as for every layer here."""
+    return layer_type
+
+
+class Staging:
+    """Batches on their way from the readers to the net: on the CPU they are there already.
+
+    Args:
+        next_batch: gives the arrays of the next batch.
+    """
+
+    def __init__(self, next_batch: Callable[[], Sequence[np.ndarray]]) -> None:
+        self.next = next_batch
+
+
+staging = Staging
+
+
+def convolution(spec: ConvSpec) -> Any:
+    """A plan for one geometry: forward, backward_data, backward_weights."""
+    spec.check()
+    made = _onednn("convolution", spec) if 1 <= len(spec.kernel) <= 3 else None
+    if made is None:
+        from scaffe.layers.kernels.cpu.portable_convolution import Convolution
+
+        made = Convolution(spec)
+    return made
+
+
+def deconvolution(spec: ConvSpec) -> Any:
+    """A plan of the convolution whose bottom and top are exchanged: ``spec`` is that convolution's geometry."""
+    from scaffe.layers.kernels.cpu.bias import add_bias, add_gradients
+    from scaffe.layers.kernels.cpu.deconvolution_plan import Deconvolution
+
+    return Deconvolution(convolution(spec), add_bias, add_gradients)
+
+
+def inner_product(m: int, n: int, k: int, transpose: bool = False, dtype: np.dtype | type = np.float32) -> Any:
+    """A plan for y (m, n) = x (m, k) wᵀ + b, w (n, k) or with transpose (k, n).
+
+    oneDNN is faster on large weights, and it rounds alike on every machine, where BLAS libraries choose kernels by
+    processor and by the number of rows: the losses of 1, 2 and 4 ranks then stay within 1e-5 (LeNet, 50 iterations).
+    """
+    if dtype == np.float32 and min(m, n, k) > 0:
+        from scaffe.layers.kernels.cpu.onednn.inner_product import InnerProduct as OnednnInnerProduct
+
+        made = _try(OnednnInnerProduct, m, n, k, transpose)
+        if made is not None:
+            return made
+    from scaffe.layers.kernels.cpu.inner_product_plan import InnerProduct
+
+    return InnerProduct(m, n, k, transpose)
+
+
+def pooling(spec: PoolSpec, wants_mask: bool = False) -> Any:
+    """A plan for one geometry: forward, backward; with forward's mask where it is wanted."""
+    spec.check()
+    made = None if wants_mask else _onednn("pooling", spec)
+    if made is None:
+        from scaffe.layers.kernels.cpu.portable_pooling import Pooling
+
+        made = Pooling(spec)
+    return made
+
+
+def batch_norm(spec: NormSpec) -> Any:
+    """A plan: forward_train and forward_fixed(x, y, sums, behind, kept), backward(x, gy, gx, behind, learned)."""
+    from scaffe.layers.kernels.cpu.batch_norm_plan import BatchNorm
+
+    return BatchNorm(spec)
+
+
+def draws(rng: Stream) -> Stream:
+    """Where a net's layers draw from: the stream itself."""
+    return rng
+
+
+def dropout(shape: tuple[int, ...], channels_last: bool, ratio: float, draws: Any,
+            dtype: np.dtype | type = np.float32) -> Any:
+    """A plan of Dropout: forward(x, y) draws a mask from what ``draws`` gave, backward(gy, gx) uses it."""
+    from scaffe.layers.kernels.cpu.draws_plan import Dropout
+
+    return Dropout(shape, channels_last, ratio, draws, dtype)
+
+
+def uniform(shape: tuple[int, ...], channels_last: bool, draws: Any, dtype: np.dtype | type = np.float32) -> Any:
+    """A plan that draws: ``next()`` gives numbers in [0, 1), one an element, as a row in storage order."""
+    from scaffe.layers.kernels.cpu.draws_plan import Uniform
+
+    return Uniform(shape, channels_last, draws, dtype)
+
+
+def softmax_loss(spec: LossSpec) -> Any:
+    """A plan of the logistic loss: forward(x, labels, prob, loss), backward(prob, labels, weight, gx), check()."""
+    from scaffe.layers.kernels.cpu.softmax_loss_plan import SoftmaxLoss
+
+    return SoftmaxLoss(spec)
+
+
+def lrn(spec: LrnSpec) -> Any:
+    """A plan for one geometry: forward(x, y), backward(x, y, gy, gx)."""
+    from scaffe.layers.kernels.cpu.lrn_plan import Lrn
+
+    return Lrn(spec)
+
+
+def _onednn(kind: str, spec: Any) -> Any:
+    """oneDNN's plan, or None where it is missing or has no kernel for the case."""
+    if spec.dtype != np.float32 or 0 in spec.in_shape:
+        return None
+    from scaffe.layers.kernels.cpu.onednn.convolution import Convolution
+    from scaffe.layers.kernels.cpu.onednn.pooling import Pooling, can_pool
+
+    if kind == "pooling":
+        return _try(Pooling, spec) if can_pool(spec) else None
+    return _try(Convolution, spec)
+
+
+def _try(plan: Any, *arguments: Any) -> Any:
+    """That plan on oneDNN; None where oneDNN is missing or has no kernel for it."""
+    lib = library()
+    try:
+        return None if lib is None else plan(lib, *arguments)
+    except OnednnError as error:
+        if error.unimplemented:
+            return None
+        raise
+
+
+def __getattr__(name: str) -> Any:
+    """Elementwise kernels, imported (with numba) when first asked for."""
+    from importlib import import_module
+
+    for module in ("elementwise", "softmax", "channels"):
+        found = getattr(import_module(f"scaffe.layers.kernels.cpu.{module}"), name, None)
+        if found is not None:
+            return found
+    raise AttributeError(name)

@@ -1,0 +1,55 @@
+"""Kernels of layers with numbers per channel, on (rows, channels) matrices: means, variances, learned scales."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scaffe.jit import compiled
+from scaffe.layers.kernels.cpu.elementwise import relu_forward
+
+WIDE = np.float64  # sums over many rows lose digits in float32
+
+
+@compiled
+def moments(x):
+    """Mean and variance (divided by the number of rows) of each column, float64."""
+    n_rows, n_channels = x.shape
+    mean, variance = np.zeros(n_channels, WIDE), np.zeros(n_channels, WIDE)
+    for r in range(n_rows):
+        for c in range(n_channels):
+            mean[c] += x[r, c]
+    mean /= n_rows
+    for r in range(n_rows):
+        for c in range(n_channels):
+            away = x[r, c] - mean[c]
+            variance[c] += away * away
+    variance /= n_rows
+    return mean, variance
+
+
+def scale_rows(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, y: np.ndarray, kept: np.ndarray | None = None,
+               relu_slope: float | None = None) -> None:
+    """y = x · scale + bias, and ReLU of that slope if one is given. y may be x; ``kept`` takes a copy of x first."""
+    if kept is not None:
+        np.copyto(kept, x)
+    _scale_rows(x, scale, bias, y)
+    if relu_slope is not None:
+        relu_forward(y.reshape(-1), y.reshape(-1), relu_slope)
+
+
+@compiled
+def _scale_rows(x, scale, bias, y):
+    for r in range(x.shape[0]):
+        for c in range(x.shape[1]):
+            y[r, c] = x[r, c] * scale[c] + bias[c]
+
+
+@compiled
+def scale_sums(x, gy):
+    """Sums over rows of gy x and of gy, for the gradients of scale and bias, float64."""
+    products, sums = np.zeros(x.shape[1], WIDE), np.zeros(x.shape[1], WIDE)
+    for r in range(x.shape[0]):
+        for c in range(x.shape[1]):
+            products[c] += gy[r, c] * x[r, c]
+            sums[c] += gy[r, c]
+    return products, sums

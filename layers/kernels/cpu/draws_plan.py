@@ -1,0 +1,62 @@
+"""Random numbers of layers, in Caffe's order of draws: Dropout's masks, STOCHASTIC pooling's places."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scaffe.layers.base.random import Stream
+from scaffe.layers.kernels.cpu.elementwise import mask_scale
+
+LARGEST_DRAW = np.float32(2**32 - 1)
+Shape = tuple[int, ...]
+
+
+class Dropout:
+    """Masks and scales: an element is kept where its draw is at most (1 - ratio) (2^32 - 1), in float32 as Caffe 1.0.
+
+    Args:
+        shape: in Caffe's order, in which elements are drawn for.
+        channels_last: how the arrays lie.
+        ratio: what share is dropped, inside (0, 1).
+        draws: where raw draws come from.
+        dtype: of the arrays.
+    """
+
+    def __init__(self, shape: Shape, channels_last: bool, ratio: float, draws: Stream,
+                 dtype: np.dtype | type = np.float32) -> None:
+        self._shape, self._channels_last, self._draws = shape, channels_last, draws
+        self._limit = np.float32(1 - ratio) * LARGEST_DRAW
+        self._scale = np.dtype(dtype).type(1 / (1 - ratio))
+        self._mask = np.ones(int(np.prod(shape)), np.bool_)
+
+    def forward(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Draw, and write y = x / (1 - ratio) where kept, else 0. y may be x."""
+        kept = self._draws.draw(x.size).astype(np.float32) <= self._limit
+        self._mask = as_stored(kept, self._shape, self._channels_last)
+        mask_scale(x, self._mask, self._scale, y)
+
+    def backward(self, gy: np.ndarray, gx: np.ndarray) -> None:
+        """The same elements are kept. gx may be gy."""
+        mask_scale(gy, self._mask, self._scale, gx)
+
+
+class Uniform:
+    """Numbers in [0, 1), one an element, drawn in Caffe's order.
+
+    Args:
+        shape, channels_last, draws, dtype: as for Dropout.
+    """
+
+    def __init__(self, shape: Shape, channels_last: bool, draws: Stream,
+                 dtype: np.dtype | type = np.float32) -> None:
+        self._shape, self._channels_last, self._draws, self._dtype = shape, channels_last, draws, dtype
+
+    def next(self) -> np.ndarray:
+        """As one row, in storage order."""
+        numbers = self._draws.draw(int(np.prod(self._shape))).astype(self._dtype) / 2**32
+        return as_stored(numbers, self._shape, self._channels_last)
+
+
+def as_stored(values: np.ndarray, shape: Shape, channels_last: bool) -> np.ndarray:
+    """A row in Caffe's order as a row in storage order."""
+    return np.moveaxis(values.reshape(shape), 1, -1).ravel() if channels_last else values

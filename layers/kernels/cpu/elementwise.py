@@ -1,0 +1,60 @@
+"""Elementwise kernels on flat arrays, one pass each, without the interpreter's lock."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scaffe.jit import compiled
+from scaffe.layers.kernels.cpu.parts import in_parts
+
+
+def relu_forward(x: np.ndarray, y: np.ndarray, slope: float) -> None:
+    """y = x where x > 0, slope · x elsewhere. y may be x."""
+    if slope == 0:
+        in_parts(_rectify, (x, y))
+    else:
+        in_parts(_leaky, (x, y), x.dtype.type(slope))
+
+
+def relu_backward(y: np.ndarray, gy: np.ndarray, gx: np.ndarray, slope: float) -> None:
+    """gx = gy where y > 0, slope · gy elsewhere. gx may be gy; y is the layer's input or output, signs are alike."""
+    in_parts(_leaky_back, (y, gy, gx), gy.dtype.type(slope))
+
+
+def add_relu(a: np.ndarray, b: np.ndarray, y: np.ndarray, slope: float) -> None:
+    """y = a + b where that is above 0, slope · (a + b) elsewhere. y may be a."""
+    in_parts(_add_relu, (a, b, y), y.dtype.type(slope))
+
+
+def mask_scale(x: np.ndarray, mask: np.ndarray, scale: float, y: np.ndarray) -> None:
+    """y = x · scale where mask, 0 elsewhere. y may be x."""
+    in_parts(_mask_scale, (x, mask, y), x.dtype.type(scale))
+
+
+def _rectify(x: np.ndarray, y: np.ndarray) -> None:
+    np.maximum(x, 0, out=y)
+
+
+@compiled
+def _leaky(x, y, slope):
+    for i in range(x.size):
+        y[i] = x[i] if x[i] > 0 else slope * x[i]
+
+
+@compiled
+def _leaky_back(y, gy, gx, slope):
+    for i in range(y.size):
+        gx[i] = gy[i] if y[i] > 0 else slope * gy[i]
+
+
+@compiled
+def _add_relu(a, b, y, slope):
+    for i in range(y.size):
+        value = a[i] + b[i]
+        y[i] = value if value > 0 else slope * value
+
+
+@compiled
+def _mask_scale(x, mask, y, scale):
+    for i in range(x.size):
+        y[i] = x[i] * scale if mask[i] else x.dtype.type(0)

@@ -1,0 +1,48 @@
+"""Matrix products of inner product layers, by the BLAS under NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scaffe.layers.kernels.cpu.bias import add_bias, add_gradients
+
+
+class InnerProduct:
+    """y = x wᵀ + b for M rows of K inputs and N outputs.
+
+    Args:
+        m, n, k: the sizes.
+        transpose: w is (K, N) instead of (N, K).
+    """
+
+    def __init__(self, m: int, n: int, k: int, transpose: bool = False) -> None:
+        self._x, self._y = (m, k), (m, n)
+        self._transpose = transpose
+        self._w = (k, n) if transpose else (n, k)
+        self._product: np.ndarray | None = None  # for a gradient that is added, not written
+
+    def forward(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
+                relu_slope: float | None = None) -> None:
+        """y = x wᵀ + b, with ReLU of that slope where one is given."""
+        x, w, y = x.reshape(self._x), w.reshape(self._w), y.reshape(self._y)
+        np.dot(x, w if self._transpose else w.T, out=y)
+        add_bias(y, b, relu_slope)
+
+    def backward_data(self, gy: np.ndarray, w: np.ndarray, gx: np.ndarray) -> None:
+        """Write the bottom's gradient."""
+        w = w.reshape(self._w)
+        np.dot(gy.reshape(self._y), w.T if self._transpose else w, out=gx.reshape(self._x))
+
+    def backward_weights(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None,
+                         overwrite: bool = False) -> None:
+        """Add the weights' and the bias's gradients to gw and gb, or write them."""
+        x, gy, gw = x.reshape(self._x), gy.reshape(self._y), gw.reshape(self._w)
+        a, b = (x.T, gy) if self._transpose else (gy.T, x)
+        if overwrite:
+            np.dot(a, b, out=gw)
+        else:
+            if self._product is None:
+                self._product = np.empty(self._w, gw.dtype)
+            gw += np.dot(a, b, out=self._product)
+        if gb is not None:
+            add_gradients(gy, gb, overwrite)

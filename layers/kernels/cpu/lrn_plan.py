@@ -1,0 +1,129 @@
+"""Local response normalisation of channels-last images, in numba: oneDNN's backward has only a slow reference here."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from scaffe.jit import compiled
+from scaffe.layers.kernels.cpu.parts import in_parts
+from scaffe.layers.kernels.specs import LrnSpec
+
+
+class Lrn:
+    """y = x s^-beta, s = k + alpha / n · sum of squares in the window, which is centred and cut at the borders.
+
+    Args:
+        spec: the geometry; n is local_size across channels, local_size squared within one.
+    """
+
+    def __init__(self, spec: LrnSpec) -> None:
+        self.spec = spec
+        n, c, *spatial = spec.in_shape
+        real = spec.dtype.type
+        self._shape = (n, *spatial, c) if spec.within else (n * prod(spatial), c)
+        self._scale = np.ones(self._shape, spec.dtype)  # s, kept for backward
+        self._half = (spec.local_size - 1) // 2
+        n_window = spec.local_size ** (2 if spec.within else 1)
+        self._k, self._beta = real(spec.k), real(spec.beta)
+        self._rate, self._back_rate = real(spec.alpha / n_window), real(2 * spec.alpha * spec.beta / n_window)
+
+    def forward(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Write y; keep s."""
+        x, y = x.reshape(self._shape), y.reshape(self._shape)
+        if self.spec.within:
+            _box_sum(x * x, self._scale, self._half)
+            self._scale *= self._rate
+            self._scale += self._k
+            np.multiply(x, self._scale ** -self._beta, out=y)
+        else:
+            in_parts(_across, (x, y, self._scale), self._half, (self._k, self._rate, self._beta))
+
+    def backward(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
+        """Write gx = gy s^-beta - 2 alpha beta / n · x · sum over the window of gy y / s."""
+        x, y, gy, gx = (a.reshape(self._shape) for a in (x, y, gy, gx))
+        if self.spec.within:
+            sums = np.empty_like(self._scale)
+            _box_sum(gy * y / self._scale, sums, self._half)
+            np.subtract(gy * self._scale ** -self._beta, self._back_rate * x * sums, out=gx)
+        else:
+            in_parts(_across_back, (x, y, gy, gx, self._scale), self._half, (self._back_rate, self._beta))
+
+
+@compiled(error_model="numpy")
+def _across(x, y, scale, half, numbers):
+    """Channels are columns. A padded row of squares lets every window be summed alike, many channels at a time."""
+    k, rate, beta = numbers
+    n_channels = x.shape[1]
+    squares = np.zeros(n_channels + 2 * half, x.dtype)
+    is_usual = beta == x.dtype.type(0.75)
+    for r in range(x.shape[0]):
+        row, out, s = x[r], y[r], scale[r]
+        for c in range(n_channels):
+            squares[half + c] = row[c] * row[c]
+        _window_sums(squares, s, half)
+        if is_usual:  # s^-3/4 by square roots, which processors have
+            for c in range(n_channels):
+                s[c] = k + rate * s[c]
+                root = np.sqrt(s[c])
+                out[c] = row[c] / (root * np.sqrt(root))
+        else:
+            for c in range(n_channels):
+                s[c] = k + rate * s[c]
+                out[c] = row[c] * s[c] ** -beta
+
+
+@compiled(error_model="numpy")
+def _across_back(x, y, gy, gx, scale, half, numbers):
+    rate, beta = numbers
+    n_channels = x.shape[1]
+    ratios = np.zeros(n_channels + 2 * half, x.dtype)
+    sums = np.zeros(n_channels, x.dtype)
+    is_usual = beta == x.dtype.type(0.75)
+    for r in range(x.shape[0]):
+        row, out, grad, grow, s = x[r], y[r], gy[r], gx[r], scale[r]
+        for c in range(n_channels):
+            ratios[half + c] = grad[c] * out[c] / s[c]
+        _window_sums(ratios, sums, half)
+        if is_usual:
+            for c in range(n_channels):
+                root = np.sqrt(s[c])
+                grow[c] = grad[c] / (root * np.sqrt(root)) - rate * row[c] * sums[c]
+        else:
+            for c in range(n_channels):
+                grow[c] = grad[c] * s[c] ** -beta - rate * row[c] * sums[c]
+
+
+@compiled(inline="always")
+def _window_sums(padded, sums, half):
+    """sums[c] = padded[c] + ... + padded[c + 2 half]."""
+    if half == 2:  # the usual one, in one pass
+        for c in range(sums.size):
+            sums[c] = padded[c] + padded[c + 1] + padded[c + 2] + padded[c + 3] + padded[c + 4]
+        return
+    for c in range(sums.size):
+        sums[c] = padded[c]
+    for i in range(1, 2 * half + 1):
+        for c in range(sums.size):
+            sums[c] += padded[c + i]
+
+
+@compiled
+def _box_sum(x, out, half):
+    """Sums over square windows of (N, H, W, C), cut at the borders."""
+    n_images, n_rows, n_columns, n_channels = x.shape
+    across = np.empty((n_rows, n_columns, n_channels), x.dtype)
+    for n in range(n_images):
+        across[:] = 0
+        for h in range(n_rows):
+            for w in range(n_columns):
+                for v in range(max(w - half, 0), min(w + half + 1, n_columns)):
+                    for c in range(n_channels):
+                        across[h, w, c] += x[n, h, v, c]
+        out[n] = 0
+        for h in range(n_rows):
+            for u in range(max(h - half, 0), min(h + half + 1, n_rows)):
+                for w in range(n_columns):
+                    for c in range(n_channels):
+                        out[n, h, w, c] += across[u, w, c]

@@ -1,0 +1,109 @@
+"""Loops of batch normalisation on (rows, channels) matrices, with the scale, bias and ReLU behind it in the same pass.
+
+Backward computes the sign that ReLU saw again from x: of all activations x alone must be kept.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scaffe.jit import compiled
+from scaffe.layers.kernels.cpu.channels import WIDE
+from scaffe.layers.kernels.cpu.parts import in_parts
+from scaffe.layers.kernels.norms import Behind
+
+
+class Transform:
+    """y = (x - mean) · factor + bias, and ReLU of that slope: ``Behind`` and the statistics as the loops take them."""
+
+    def __init__(self, mean: np.ndarray, inverse: np.ndarray, behind: Behind) -> None:
+        self.mean, self.inverse = mean, inverse
+        self.factor = inverse if behind.scale is None else inverse * behind.scale
+        self.slope = None if behind.slope is None else mean.dtype.type(behind.slope)
+        self.bias = np.zeros_like(mean) if behind.bias is None else behind.bias  # fewer kinds of loops to compile
+        self._numbers = mean, self.factor, self.bias, self.slope
+
+    def forward(self, x: np.ndarray, y: np.ndarray, kept: np.ndarray | None = None) -> None:
+        """Write y, which may be x; ``kept`` takes a copy of x in the same pass."""
+        if kept is not None:
+            in_parts(_forward_keeping, (x, y, kept), *self._numbers)
+        elif _are_one(x, y):
+            in_parts(_forward, (y,), None, *self._numbers)
+        else:
+            in_parts(_forward, (y, x), *self._numbers)
+
+    def sums(self, x: np.ndarray, gy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Sums over rows of g (x - mean) and of g, float64, where g is the gradient ahead of ReLU."""
+        products, sums = np.zeros(x.shape[1], WIDE), np.zeros(x.shape[1], WIDE)
+        _sums(x, gy, *self._numbers, products, sums)
+        return products, sums
+
+    def backward(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray, products: np.ndarray, sums: np.ndarray) -> None:
+        """gx = (g - mean(g) - xn mean(g xn)) · factor with xn = (x - mean) · inverse. gx may be gy."""
+        level = (sums / len(x)).astype(x.dtype)
+        tilt = (products / len(x) * self.inverse * self.inverse).astype(x.dtype)
+        self._backward(x, gy, gx, level, tilt)
+
+    def backward_fixed(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
+        """gx = g · factor, where the statistics are no function of x. gx may be gy."""
+        if self.slope is None:
+            np.multiply(gy, self.factor, out=gx)
+        else:
+            level = np.zeros_like(self.mean)
+            self._backward(x, gy, gx, level, level)
+
+    def _backward(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray, level: np.ndarray, tilt: np.ndarray) -> None:
+        if _are_one(gy, gx):
+            in_parts(_backward, (x, gx), None, *self._numbers, level, tilt)
+        else:
+            in_parts(_backward, (x, gx, gy), *self._numbers, level, tilt)
+
+
+def _are_one(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether both are the same memory: loops that know it become vectors, as they do for memory apart."""
+    return a.ctypes.data == b.ctypes.data
+
+
+@compiled
+def _forward(y, x, mean, factor, bias, slope):
+    for r in range(y.shape[0]):
+        for c in range(y.shape[1]):
+            value = y[r, c] if x is None else x[r, c]
+            value = (value - mean[c]) * factor[c] + bias[c]
+            if slope is not None:
+                value = value if value > 0 else slope * value
+            y[r, c] = value
+
+
+@compiled
+def _forward_keeping(x, y, kept, mean, factor, bias, slope):
+    for r in range(x.shape[0]):
+        for c in range(x.shape[1]):
+            kept[r, c] = x[r, c]
+        for c in range(x.shape[1]):  # the row is still near
+            value = (kept[r, c] - mean[c]) * factor[c] + bias[c]
+            if slope is not None:
+                value = value if value > 0 else slope * value
+            y[r, c] = value
+
+
+@compiled
+def _sums(x, gy, mean, factor, bias, slope, products, sums):
+    for r in range(x.shape[0]):
+        for c in range(x.shape[1]):
+            g, away = gy[r, c], x[r, c] - mean[c]
+            if slope is not None:
+                g = g if away * factor[c] + bias[c] > 0 else slope * g
+            sums[c] += g
+            products[c] += g * away
+
+
+@compiled
+def _backward(x, gx, gy, mean, factor, bias, slope, level, tilt):
+    for r in range(x.shape[0]):
+        for c in range(x.shape[1]):
+            g = gx[r, c] if gy is None else gy[r, c]
+            away = x[r, c] - mean[c]
+            if slope is not None:
+                g = g if away * factor[c] + bias[c] > 0 else slope * g
+            gx[r, c] = (g - level[c] - away * tilt[c]) * factor[c]

@@ -1,0 +1,141 @@
+"""Convolutions: activations channels-last, weights in Caffe's order outside and in the primitive's own inside."""
+
+from __future__ import annotations
+
+from ctypes import c_void_p
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from scaffe.layers.kernels.cpu.onednn.library import Library, dims
+from scaffe.layers.kernels.cpu.onednn.primitive import (
+    BIAS,
+    DIFF_BIAS,
+    DIFF_DST,
+    DIFF_SRC,
+    DIFF_WEIGHTS,
+    DST,
+    QUERY_DIFF_WEIGHTS,
+    QUERY_WEIGHTS,
+    SRC,
+    WEIGHTS,
+    Primitive,
+    Reorder,
+    any_layout,
+    relu_attribute,
+    scratch,
+    strided,
+)
+from scaffe.layers.kernels.specs import ConvSpec, plain_strides, storage_strides
+
+TRAINING, DIRECT = 64, 1
+
+
+class Convolution:
+    """The three passes of one geometry, each built when first used.
+
+    Args:
+        lib: the library.
+        spec: the geometry, float32, one to three spatial axes.
+
+    Raises:
+        OnednnError: oneDNN has no kernel for it (from the constructor, which builds forward).
+    """
+
+    def __init__(self, lib: Library, spec: ConvSpec) -> None:
+        self._lib, self.spec = lib, spec
+        split = (spec.group,) if spec.group > 1 else ()
+        out, inp, *kernel = spec.weight_shape
+        self._weight_shape = (*split, out // spec.group, inp, *kernel)
+        self._x = strided(lib, spec.in_shape, storage_strides(spec.in_shape))
+        self._y = strided(lib, spec.out_shape, storage_strides(spec.out_shape))
+        self._w = strided(lib, self._weight_shape, plain_strides(self._weight_shape))
+        self._any = any_layout(lib, self._weight_shape)
+        self._b = strided(lib, (spec.n_output,), (1,)) if spec.bias else None
+        padding = dims(spec.pad)
+        self._geometry = (dims(spec.stride), dims(tuple(d - 1 for d in spec.dilation)), padding, padding)
+        self._forwards: dict[float | None, _Weighted] = {None: self._build_forward(None)}
+
+    def forward(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
+                relu_slope: float | None = None) -> None:
+        """y = x * w + b, with ReLU of that slope where one is given. All arrays contiguous."""
+        if relu_slope not in self._forwards:
+            self._forwards[relu_slope] = self._build_forward(relu_slope)
+        self._forwards[relu_slope].run(w, x, *((b,) if self.spec.bias else ()), y)
+
+    def backward_data(self, gy: np.ndarray, w: np.ndarray, gx: np.ndarray) -> None:
+        """Write the bottom's gradient."""
+        self._backward_data.run(w, gy, gx)
+
+    def backward_weights(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None,
+                         overwrite: bool = False) -> None:
+        """Add the weights' and the bias's gradients to gw and gb, or write them."""
+        self._backward_weights.run(x, gy, gw, gb, overwrite)
+
+    # -- building ------------------------------------------------------------------------------------------
+    def _forward_desc(self, attribute: c_void_p | None) -> c_void_p:
+        return self._lib.make("convolution_forward_primitive_desc_create", self._lib.engine, TRAINING, DIRECT, self._x,
+                              self._any, self._b, self._y, *self._geometry, attribute)
+
+    @cached_property
+    def _hint(self) -> c_void_p:
+        return self._forward_desc(None)
+
+    def _build_forward(self, slope: float | None) -> _Weighted:
+        lib = self._lib
+        desc = self._hint if slope is None else self._forward_desc(relu_attribute(lib, slope))
+        bias = [(BIAS, self._b)] if self._b is not None else []
+        return _Weighted(lib, desc, self._w, [(SRC, self._x), *bias, (DST, self._y)])
+
+    @cached_property
+    def _backward_data(self) -> _Weighted:
+        desc = self._lib.make("convolution_backward_data_primitive_desc_create", self._lib.engine, DIRECT, self._x,
+                              self._any, self._y, *self._geometry, self._hint, None)
+        return _Weighted(self._lib, desc, self._w, [(DIFF_DST, self._y), (DIFF_SRC, self._x)])
+
+    @cached_property
+    def _backward_weights(self) -> _WeightGradient:
+        desc = self._lib.make("convolution_backward_weights_primitive_desc_create", self._lib.engine, DIRECT, self._x,
+                              self._any, self._b, self._y, *self._geometry, self._hint, None)
+        return _WeightGradient(self._lib, desc, self._x, self._y, self._w, self._b)
+
+
+class _Weighted:
+    """A primitive that reads weights, turned into its layout first where that is another."""
+
+    def __init__(self, lib: Library, desc: c_void_p, plain: Any, others: list[tuple[int, Any]]) -> None:
+        wanted = lib.query_md(desc, QUERY_WEIGHTS, 0)
+        self._primitive = Primitive(lib, desc, [(WEIGHTS, wanted), *others])
+        self._reorder = None if lib.memory_desc_equal(wanted, plain) else Reorder(lib, plain, wanted)
+        self._turned = None if self._reorder is None else scratch(lib, wanted)
+
+    def run(self, w: np.ndarray, *arrays: np.ndarray) -> None:
+        """Run on plain weights and the others in order."""
+        if self._reorder is not None and self._turned is not None:
+            self._reorder.run(w, self._turned)
+            w = self._turned
+        self._primitive.run(w, *arrays)
+
+
+class _WeightGradient:
+    """The gradients of weights and bias, computed in the primitive's layout, then written or added in Caffe's."""
+
+    def __init__(self, lib: Library, desc: c_void_p, x: Any, y: Any, plain: Any, bias: Any) -> None:
+        wanted = lib.query_md(desc, QUERY_DIFF_WEIGHTS, 0)
+        self._is_plain = bool(lib.memory_desc_equal(wanted, plain))
+        extra = [(DIFF_BIAS, bias)] if bias is not None else []
+        self._primitive = Primitive(lib, desc, [(SRC, x), (DIFF_DST, y), (DIFF_WEIGHTS, wanted), *extra])
+        self._write, self._add = Reorder(lib, wanted, plain), Reorder(lib, wanted, plain, adds=True)
+        self._gw = scratch(lib, wanted)
+        self._gb = scratch(lib, bias).view(np.float32) if bias is not None else None
+
+    def run(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None, overwrite: bool) -> None:
+        """See Convolution.backward_weights."""
+        direct = overwrite and self._is_plain
+        bias = () if self._gb is None else (gb if overwrite and gb is not None else self._gb,)
+        self._primitive.run(x, gy, gw if direct else self._gw, *bias)
+        if not direct:
+            (self._write if overwrite else self._add).run(self._gw, gw)
+        if not overwrite and gb is not None:
+            gb += self._gb

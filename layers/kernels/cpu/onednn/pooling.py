@@ -1,0 +1,64 @@
+"""Poolings of channels-last images."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scaffe.layers.kernels.cpu.onednn.library import Library, dims
+from scaffe.layers.kernels.cpu.onednn.primitive import (
+    DIFF_DST,
+    DIFF_SRC,
+    DST,
+    QUERY_WORKSPACE,
+    SRC,
+    WORKSPACE,
+    Primitive,
+    scratch,
+    strided,
+)
+from scaffe.layers.kernels.specs import PoolSpec, storage_strides
+
+TRAINING = 64
+MAX, AVERAGE_OF_KERNEL, AVERAGE_OF_VALID = 0x1FF, 0x2FF, 0x3FF
+
+
+def can_pool(spec: PoolSpec) -> bool:
+    """Whether oneDNN's windows give Caffe's numbers: MAX always; AVE where all of Caffe's windows count alike."""
+    if spec.method == "MAX":
+        return True
+    return spec.method == "AVE" and (spec.windows_stay_inside or not any(spec.pad))
+
+
+class Pooling:
+    """MAX or AVE of one geometry.
+
+    Args:
+        lib: the library.
+        spec: the geometry, float32; ``can_pool`` holds.
+
+    Raises:
+        OnednnError: oneDNN has no kernel for it.
+    """
+
+    def __init__(self, lib: Library, spec: PoolSpec) -> None:
+        average = AVERAGE_OF_KERNEL if any(spec.pad) else AVERAGE_OF_VALID
+        method = MAX if spec.method == "MAX" else average
+        x = strided(lib, spec.in_shape, storage_strides(spec.in_shape))
+        y = strided(lib, spec.out_shape, storage_strides(spec.out_shape))
+        geometry = [dims(v) for v in (spec.stride, spec.kernel, (0, 0), spec.pad, spec.pad_end)]
+        forward = lib.make("pooling_forward_primitive_desc_create", lib.engine, TRAINING, method, x, y, *geometry, None)
+        backward = lib.make("pooling_backward_primitive_desc_create", lib.engine, method, x, y, *geometry, forward,
+                            None)
+        kept = lib.query_md(forward, QUERY_WORKSPACE, 0) if method == MAX else None
+        self._kept = [] if kept is None else [scratch(lib, kept)]
+        workspace = [] if kept is None else [(WORKSPACE, kept)]
+        self._forward = Primitive(lib, forward, [(SRC, x), (DST, y), *workspace])
+        self._backward = Primitive(lib, backward, [(DIFF_DST, y), (DIFF_SRC, x), *workspace])
+
+    def forward(self, x: np.ndarray, y: np.ndarray, mask: None = None) -> None:
+        """Pool x into y; the places of maxima are kept for backward."""
+        self._forward.run(x, y, *self._kept)
+
+    def backward(self, gy: np.ndarray, gx: np.ndarray) -> None:
+        """Write the bottom's gradient."""
+        self._backward.run(gy, gx, *self._kept)

@@ -1,0 +1,106 @@
+"""Memory descriptors, and primitives that run on NumPy arrays."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import c_int, c_void_p
+from typing import Any
+
+import numpy as np
+
+from scaffe.layers.kernels.cpu.onednn.library import ANY_TAG, FLOAT32, Library, OnednnError, dims
+
+SRC, DST, WEIGHTS, BIAS, WORKSPACE = 1, 17, 33, 41, 64
+DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS = 129, 145, 161, 169
+QUERY_WEIGHTS, QUERY_DIFF_WEIGHTS, QUERY_WORKSPACE = 131, 132, 135
+RELU = 0x20
+
+
+class _Argument(ctypes.Structure):
+    _fields_ = (("arg", c_int), ("memory", c_void_p))
+
+
+def strided(lib: Library, shape: Sequence[int], strides: Sequence[int]) -> c_void_p:
+    """The descriptor of float32 memory with element strides."""
+    return lib.make("memory_desc_create_with_strides", len(shape), dims(tuple(shape)), FLOAT32, dims(tuple(strides)))
+
+
+def any_layout(lib: Library, shape: Sequence[int]) -> c_void_p:
+    """The descriptor that leaves the layout to the primitive."""
+    return lib.make("memory_desc_create_with_tag", len(shape), dims(tuple(shape)), FLOAT32, ANY_TAG)
+
+
+def relu_attribute(lib: Library, slope: float) -> c_void_p:
+    """The attribute that applies ReLU to a primitive's result."""
+    post_ops = lib.make("post_ops_create")
+    lib.call("post_ops_append_eltwise", post_ops, RELU, slope, 0.0)
+    return _attribute(lib, post_ops)
+
+
+def sum_attribute(lib: Library) -> c_void_p:
+    """The attribute that adds a primitive's result to what is there."""
+    post_ops = lib.make("post_ops_create")
+    lib.call("post_ops_append_sum", post_ops, 1.0, 0, 0)
+    return _attribute(lib, post_ops)
+
+
+def _attribute(lib: Library, post_ops: c_void_p) -> c_void_p:
+    attribute = lib.make("primitive_attr_create")
+    lib.call("primitive_attr_set_post_ops", attribute, post_ops)
+    return attribute
+
+
+class Primitive:
+    """A built primitive and the memories it runs on; arrays are handed over as pointers at each run.
+
+    Args:
+        lib: the library.
+        desc: the primitive descriptor.
+        memories: (argument number, memory descriptor) in the order that ``run`` takes the arrays.
+    """
+
+    def __init__(self, lib: Library, desc: c_void_p, memories: Sequence[tuple[int, Any]]) -> None:
+        self._lib, self.desc = lib, desc
+        self._primitive = lib.make("primitive_create", desc)
+        self._memories = [lib.make("memory_create", md, lib.engine, None) for _, md in memories]
+        self._places = [0] * len(memories)
+        self._arguments = (_Argument * len(memories))(
+            *[_Argument(number, memory.value) for (number, _), memory in zip(memories, self._memories)])
+        self._execute = (self._primitive, lib.stream, len(memories), ctypes.addressof(self._arguments))
+
+    def run(self, *arrays: np.ndarray) -> None:
+        """Run on these arrays. Raises OnednnError."""
+        lib, places = self._lib, self._places
+        for i, array in enumerate(arrays):
+            place = place_of(array)
+            if place != places[i]:
+                lib.set_data_handle(self._memories[i], place)
+                places[i] = place
+        status = lib.execute(*self._execute)
+        if status:
+            raise OnednnError("primitive_execute", status)
+
+
+class Reorder:
+    """Copies (or adds) memory of one layout into another.
+
+    Args:
+        lib, source, target: the library and the two layouts.
+        adds: add to the target instead.
+    """
+
+    def __init__(self, lib: Library, source: Any, target: Any, adds: bool = False) -> None:
+        attribute = sum_attribute(lib) if adds else None
+        desc = lib.make("reorder_primitive_desc_create", source, lib.engine, target, lib.engine, attribute)
+        self.run = Primitive(lib, desc, [(SRC, source), (DST, target)]).run
+
+
+def place_of(array: np.ndarray) -> int:
+    """The address of an array's memory."""
+    return array.__array_interface__["data"][0]
+
+
+def scratch(lib: Library, desc: Any) -> np.ndarray:
+    """Memory for a descriptor."""
+    return np.zeros(max(lib.memory_desc_get_size(desc), 1), np.uint8)

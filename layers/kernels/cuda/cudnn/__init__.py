@@ -1,0 +1,1 @@
+"""Kernels by NVIDIA's cuDNN, through its Frontend."""

@@ -1,0 +1,121 @@
+"""Batch normalisation by cuDNN where it has a plan; the rest by our own kernels."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cuda.arena import Part, arena
+from scaffe.layers.kernels.cuda.batch_norm_plan import BatchNorm as Own
+from scaffe.layers.kernels.cuda.cudnn import graphs
+from scaffe.layers.kernels.cuda.cudnn.graphs import Built
+from scaffe.layers.kernels.cuda.cudnn.norm_graphs import (
+    BACKWARD,
+    BIAS,
+    FORWARD,
+    GX,
+    GY,
+    INVERSE,
+    MEAN,
+    OF_BIAS,
+    OF_SCALE,
+    SCALE,
+    NormKey,
+    X,
+    Y,
+    four_axes,
+)
+from scaffe.layers.kernels.norms import NOBODY, NOTHING, Behind, Learned, NormSpec
+
+
+class BatchNorm:
+    """See ``batch_norm_plan.BatchNorm``. Ours run in place, by the running sums, and where ReLU has a slope.
+
+    Args:
+        spec: the geometry; float32 or a half type.
+    """
+
+    def __init__(self, spec: NormSpec) -> None:
+        self.spec, self._own = spec, Own(spec)
+        self._numbers: Part = (spec.n_channels, np.float32)
+        self._ones = device.load().ones(spec.n_channels, np.float32)
+        self._zeros = device.load().zeros(spec.n_channels, np.float32)
+        self._build = cache(self._build_now)  # what follows is not known before the first pass
+
+    def _build_now(self, kind: str, slope: float | None) -> Built | None:
+        if slope:
+            return None
+        key = NormKey(kind, four_axes(self.spec.in_shape), np.dtype(self.spec.dtype), self.spec.eps, slope is not None)
+        built = graphs.build(key)
+        if built is not None:
+            arena.reserve((built.n_workspace_bytes, np.uint8), self._numbers, self._numbers)
+        return built
+
+    def forward_train(self, x: Any, y: Any, sums: Any, behind: Behind = NOTHING, kept: Any = None) -> None:
+        """By the mean and variance of x; the running sums are brought up to date.
+
+        y may be x; ``kept`` takes a copy of x.
+        """
+        built = None if _lie_together(x, y) else self._build(FORWARD, behind.slope)
+        if built is None:
+            self._own.forward_train(x, y, sums, behind, kept)
+            return
+        if kept is not None:
+            kept[...] = x
+        (workspace,) = arena.take((built.n_workspace_bytes, np.uint8))
+        built.run({**self._statistics(), SCALE: self._scale(behind), BIAS: self._bias(behind),
+                   X: x.data.ptr, Y: y.data.ptr}, workspace.data.ptr)
+        self._own.add_to_sums(sums)
+
+    def forward_fixed(self, x: Any, y: Any, sums: Any, behind: Behind = NOTHING, kept: Any = None) -> None:
+        """By the running sums. y may be x; ``kept`` takes a copy of x."""
+        self._own.forward_fixed(x, y, sums, behind, kept)
+
+    def normalized(self, x: Any, xn: Any) -> None:
+        """Write xn of the last forward, without what is behind it."""
+        self._own.normalized(x, xn)
+
+    def backward(self, x: Any, gy: Any, gx: Any, behind: Behind = NOTHING, learned: Learned = NOBODY) -> None:
+        """gx = (g - mean(g) - xn mean(g xn)) · scale / sqrt(variance + eps), g being gy ahead of ReLU; with running
+        sums g · scale / sqrt alone. gx may be gy, or None where nobody wants it.
+
+        Args:
+            x: what the last forward got.
+            learned: where to leave sum(g xn) and sum(g), the gradients of scale and bias.
+        """
+        ours = self._own.fixed or gx is None or _lie_together(gy, gx)
+        built = None if ours else self._build(BACKWARD, behind.slope)
+        if built is None:
+            self._own.backward(x, gy, gx, behind, learned)
+            return
+        workspace, of_scale, of_bias = arena.take((built.n_workspace_bytes, np.uint8), self._numbers, self._numbers)
+        places = {**self._statistics(), SCALE: self._scale(behind), X: x.data.ptr, GY: gy.data.ptr, GX: gx.data.ptr,
+                  OF_SCALE: of_scale.data.ptr, OF_BIAS: of_bias.data.ptr}
+        if behind.slope is not None:
+            places[BIAS] = self._bias(behind)
+        built.run(places, workspace.data.ptr)
+        if learned.scale is not None or learned.bias is not None:
+            self._own.leave(of_scale, of_bias, learned)
+
+    def _statistics(self) -> dict[int, int]:
+        return {MEAN: self._own.mean.data.ptr, INVERSE: self._own.inverse.data.ptr}
+
+    def _scale(self, behind: Behind) -> int:
+        return (self._ones if behind.scale is None else behind.scale).data.ptr
+
+    def _bias(self, behind: Behind) -> int:
+        return (self._zeros if behind.bias is None else behind.bias).data.ptr
+
+
+def _lie_together(a: Any, b: Any) -> bool:
+    """Whether one is written over the other: cuDNN says nothing of that."""
+    return a.data.ptr == b.data.ptr
+
+
+def batch_norm(spec: NormSpec) -> BatchNorm | None:
+    """cuDNN's plan, or None where it is missing or takes no such arrays."""
+    known = np.dtype(spec.dtype).name in graphs.TYPES and 0 not in spec.in_shape
+    return BatchNorm(spec) if known and graphs.frontend() is not None else None

@@ -1,0 +1,107 @@
+"""Convolution by cuDNN, pass by pass; passes that cuDNN has no plan for run by products."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from scaffe.layers.kernels.cuda.arena import Part, arena
+from scaffe.layers.kernels.cuda.channels import add_bias, add_gradients, parts_of
+from scaffe.layers.kernels.cuda.cudnn import graphs
+from scaffe.layers.kernels.cuda.cudnn.conv_graphs import BIAS, BY_DATA, BY_WEIGHTS, FORWARD, W, X, Y, key_of
+from scaffe.layers.kernels.cuda.products import Convolution as Products
+from scaffe.layers.kernels.cuda.weights import Weights
+from scaffe.layers.kernels.specs import ConvSpec
+
+
+class Convolution:
+    """The three passes of one geometry on channels-last arrays and weights in Caffe's order.
+
+    Args:
+        spec: the geometry; float32 or a half type, one to three spatial axes.
+    """
+
+    def __init__(self, spec: ConvSpec) -> None:
+        self.spec, self._dtype = spec, np.dtype(spec.dtype)
+        self._weights = Weights(spec.weight_shape, self._dtype)
+        self._turns = prod(spec.kernel) > 1 and spec.in_shape[1] // spec.group > 1
+        self._gradient: Part = (spec.weight_shape, self._dtype)
+        n_rows = spec.out_shape[0] * prod(spec.out_spatial)
+        arena.reserve(parts_of(n_rows, spec.n_output, self._dtype))
+        self._data = self._build(BY_DATA)
+        self._by_weights = self._build(BY_WEIGHTS)
+        self._forwards: dict[tuple[bool, float | None], Any] = {}
+
+    def _build(self, kind: str, bias: bool = False, slope: float | None = None) -> Any:
+        built = graphs.build(key_of(kind, self.spec, bias, slope))
+        if built is not None:
+            arena.reserve((built.n_workspace_bytes, np.uint8), self._gradient if kind == BY_WEIGHTS
+                          else self._weights.part)
+        return built
+
+    def prepare(self, bias: bool, relu_slope: float | None) -> tuple[Any, bool]:
+        """The forward graph for a call with or without bias and ReLU, and whether it has them in it.
+
+        Fused graphs run on tensor cores alone; where there is none, bias and ReLU are a kernel of their own.
+        """
+        wanted = (bias, relu_slope)
+        if wanted not in self._forwards:
+            fused = self._build(FORWARD, bias, relu_slope)
+            self._forwards[wanted] = (fused, True) if fused else (self._build(FORWARD), not bias and relu_slope is None)
+        return self._forwards[wanted]
+
+    @cached_property
+    def _products(self) -> Products:
+        return Products(self.spec)
+
+    def forward(self, x: Any, w: Any, b: Any, y: Any, relu_slope: float | None = None) -> None:
+        """y = x * w + b, with ReLU of that slope where one is given."""
+        built, is_whole = self.prepare(b is not None, relu_slope)
+        if built is None:
+            self._products.forward(x, w, b, y, relu_slope)
+            return
+        kernels, workspace = arena.take(self._weights.part, (built.n_workspace_bytes, np.uint8))
+        addresses = {X: x.data.ptr, W: self._laid_out(w, kernels), Y: y.data.ptr}
+        if is_whole and b is not None:
+            addresses[BIAS] = b.data.ptr
+        built.run(addresses, workspace.data.ptr)
+        if not is_whole:
+            add_bias(y.reshape(-1, self.spec.n_output), b, relu_slope)
+
+    def backward_data(self, gy: Any, w: Any, gx: Any) -> None:
+        """Write the bottom's gradient."""
+        if self._data is None:
+            self._products.backward_data(gy, w, gx)
+            return
+        kernels, workspace = arena.take(self._weights.part, (self._data.n_workspace_bytes, np.uint8))
+        self._data.run({Y: gy.data.ptr, W: self._laid_out(w, kernels), X: gx.data.ptr}, workspace.data.ptr)
+
+    def backward_weights(self, x: Any, gy: Any, gw: Any, gb: Any, overwrite: bool = False) -> None:
+        """Add the weights' and the bias's gradients to gw and gb, or write them."""
+        if self._by_weights is None:
+            self._products.backward_weights(x, gy, gw, gb, overwrite)
+            return
+        gradient, workspace = arena.take(self._gradient, (self._by_weights.n_workspace_bytes, np.uint8))
+        direct = overwrite and not self._turns and gw.dtype == self._dtype
+        target = gw if direct else gradient
+        self._by_weights.run({X: x.data.ptr, Y: gy.data.ptr, W: target.data.ptr}, workspace.data.ptr)
+        if not direct:
+            self._weights.bring_back(gradient, gw, overwrite)
+        if gb is not None:
+            add_gradients(gy.reshape(-1, self.spec.n_output), gb, overwrite)
+
+    def _laid_out(self, w: Any, kernels: Any) -> int:
+        """The address of the weights as cuDNN reads them: where they lie, if that is the same."""
+        if not self._turns and w.dtype == self._dtype:
+            return w.data.ptr
+        self._weights.lay_out(w, kernels)
+        return kernels.data.ptr
+
+
+def convolution(spec: ConvSpec) -> Convolution | None:
+    """cuDNN's plan, or None where it is missing or takes no such arrays."""
+    known = np.dtype(spec.dtype).name in graphs.TYPES and 1 <= len(spec.kernel) <= 3 and 0 not in spec.in_shape
+    return Convolution(spec) if known and graphs.frontend() is not None else None

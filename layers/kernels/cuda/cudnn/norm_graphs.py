@@ -1,0 +1,90 @@
+"""Batch normalisation with scale, bias and ReLU as graphs of cuDNN's.
+
+cuDNN 9 has one engine for them. It takes channels in whole 16 bytes and a ReLU without slope; backward finds the sign
+that ReLU saw again from x. It has none for normalisation by given statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from scaffe.layers.kernels.cuda.cudnn.graphs import Sheet, data_type
+from scaffe.layers.kernels.specs import Ints
+
+X, SCALE, BIAS, MEAN, INVERSE, EPS, Y, GY, GX, OF_SCALE, OF_BIAS = range(1, 12)  # the tensors' numbers
+FORWARD, BACKWARD = "batchnorm", "batchnorm_backward"
+LARGE = {FORWARD: (X, Y), BACKWARD: (X, GY, GX)}
+SMALL = {FORWARD: (SCALE, BIAS, MEAN, INVERSE), BACKWARD: (SCALE, MEAN, INVERSE, OF_SCALE, OF_BIAS)}
+
+
+@dataclass(frozen=True)
+class NormKey:
+    """What a plan of a normalisation depends on.
+
+    Attributes:
+        kind: FORWARD, by the batch's statistics, or BACKWARD.
+        shape: logical (N, C, spatial...), as ``four_axes`` makes it.
+        dtype: of x and y; all numbers per channel are float32.
+        eps: added to the variance.
+        relu: ReLU follows.
+        tf32: there are no products.
+    """
+
+    kind: str
+    shape: Ints
+    dtype: np.dtype
+    eps: float
+    relu: bool
+    tf32: bool = False
+
+    @property
+    def compiles(self) -> bool:
+        """See Key. There is no other engine."""
+        return True
+
+    @property
+    def tensors(self) -> Mapping[int, tuple[Ints, np.dtype]]:
+        """See Key."""
+        a_channel = (1, self.shape[1], *(1,) * (len(self.shape) - 2)), np.dtype(np.float32)
+        found = dict.fromkeys(LARGE[self.kind], (self.shape, self.dtype))
+        found |= dict.fromkeys(SMALL[self.kind], a_channel)
+        return found | ({BIAS: a_channel} if self.relu else {})
+
+    @property
+    def constants(self) -> Mapping[int, np.ndarray]:
+        """See Key."""
+        return {EPS: np.array(self.eps, np.float32)} if self.kind == FORWARD else {}
+
+    def draw(self, sheet: Sheet) -> None:
+        """See Key."""
+        (self._draw_forward if self.kind == FORWARD else self._draw_backward)(sheet)
+
+    def _draw_forward(self, sheet: Sheet) -> None:
+        graph, eps = sheet.graph, sheet.constant(EPS, len(self.shape))
+        y, mean, inverse, *_ = graph.batchnorm(
+            input=sheet.tensor(X), scale=sheet.tensor(SCALE), bias=sheet.tensor(BIAS), in_running_mean=None,
+            in_running_var=None, epsilon=eps, momentum=None)  # the running sums are Caffe's, not cuDNN's means
+        sheet.give(graph.relu(y) if self.relu else y, Y)
+        sheet.give(mean, MEAN)
+        sheet.give(inverse, INVERSE)
+
+    def _draw_backward(self, sheet: Sheet) -> None:
+        graph = sheet.graph
+        x, gradient, scale, mean, inverse = map(sheet.tensor, (X, GY, SCALE, MEAN, INVERSE))
+        if self.relu:
+            y = graph.batchnorm_inference(input=x, mean=mean, inv_variance=inverse, scale=scale,
+                                          bias=sheet.tensor(BIAS))
+            gradient = graph.relu_backward(loss=gradient, input=y)
+            gradient.set_data_type(data_type(self.dtype))  # the engine takes no wider one, though nobody sees it
+        found = graph.batchnorm_backward(grad=gradient, input=x, scale=scale, mean=mean, inv_variance=inverse)
+        for result, number in zip(found, (GX, OF_SCALE, OF_BIAS)):
+            sheet.give(result, number)
+
+
+def four_axes(shape: Ints) -> Ints:
+    """A shape of two, three or more than five axes as one of four; others as they are."""
+    return shape if len(shape) in (4, 5) else (*shape[:2], prod(shape[2:]), 1)

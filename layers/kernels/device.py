@@ -1,0 +1,106 @@
+"""The one door of this package (and the trainer) to CuPy: the module, its devices, streams and pinned memory."""
+
+from __future__ import annotations
+
+from math import prod
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from scaffe.layers.base.errors import LayerError
+
+INSTALL = "pip install 'scaffe[cuda12]' or 'scaffe[cuda13]', as the driver has it"
+_checked: list[ModuleType] = []  # the module that has a device: kernels ask for it at every launch
+
+
+def load() -> ModuleType:
+    """The module ``cupy``. Raises LayerError, one line, where the package, the driver or a device is missing."""
+    try:
+        import cupy
+
+        if cupy in _checked:
+            return cupy
+    except ImportError as error:
+        raise LayerError(f"a GPU needs CuPy, which cannot be imported ({first_line(error)}): {INSTALL}") from None
+    try:
+        n_devices = cupy.cuda.runtime.getDeviceCount()
+    except Exception as error:  # CuPy's own classes have no name where CuPy is not there
+        raise LayerError(f"CUDA finds no device: {first_line(error)}") from None
+    if n_devices < 1:
+        raise LayerError("CUDA finds no device")
+    try:
+        # Ahead of cuDNN, which loads it too: CUDA 13's wheel finds its second library only where CuPy has loaded that.
+        cupy.cuda.nvrtc.getVersion()
+    except Exception as error:
+        raise LayerError(f"CUDA's run-time compiler cannot be loaded: {first_line(error)}: {INSTALL}") from None
+    _checked[:] = [cupy]
+    return cupy
+
+
+def missing() -> str:
+    """Why no GPU can be used here, one line; empty where one can."""
+    try:
+        load()
+    except LayerError as error:
+        return str(error)
+    return ""
+
+
+def count() -> int:
+    """How many devices there are; 0 where none can be used."""
+    return 0 if missing() else load().cuda.runtime.getDeviceCount()
+
+
+def use(number: int) -> None:
+    """Make a device the current one. Raises LayerError for a number that no device has."""
+    cupy = load()
+    n_devices = cupy.cuda.runtime.getDeviceCount()
+    if not 0 <= number < n_devices:
+        raise LayerError(f"there is no GPU {number}: CUDA finds {n_devices}, counted from 0")
+    cupy.cuda.Device(number).use()
+
+
+def describe(number: int = 0) -> dict[str, str]:
+    """A device's properties in words, in the order in which ``device_query`` prints them."""
+    runtime = load().cuda.runtime
+    p = runtime.getDeviceProperties(number)
+    bandwidth = 2 * p["memoryClockRate"] * 1e3 * p["memoryBusWidth"] / 8 / 1e9
+    return {
+        "Device id": str(number),
+        "Name": p["name"].decode(),
+        "Compute capability": f"{p['major']}.{p['minor']}",
+        "Total global memory": f"{p['totalGlobalMem']:,} bytes",
+        "Memory bandwidth (by clock and width)": f"{bandwidth:,.0f} GB/s",
+        "Multiprocessors": str(p["multiProcessorCount"]),
+        "Clock rate": f"{p['clockRate'] / 1e6:.2f} GHz",
+        "L2 cache": f"{p['l2CacheSize']:,} bytes",
+        "Shared memory per block": f"{p['sharedMemPerBlock']:,} bytes",
+        "Registers per block": f"{p['regsPerBlock']:,}",
+        "Warp size": str(p["warpSize"]),
+        "Maximum threads per block": f"{p['maxThreadsPerBlock']:,}",
+        "Maximum dimension of block": " x ".join(f"{n:,}" for n in p["maxThreadsDim"]),
+        "Maximum dimension of grid": " x ".join(f"{n:,}" for n in p["maxGridSize"]),
+        "CUDA driver and runtime": f"{_version(runtime.driverGetVersion())}, {_version(runtime.runtimeGetVersion())}",
+    }
+
+
+def _version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def stream() -> Any:
+    """A new stream that the default stream does not wait for, nor it for that."""
+    return load().cuda.Stream(non_blocking=True)
+
+
+def pinned(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Host memory that devices read and write by themselves, so that copies run beside the host; not yet written."""
+    n_elems = prod(shape) if isinstance(shape, tuple) else shape
+    memory = load().cuda.alloc_pinned_memory(max(n_elems * np.dtype(dtype).itemsize, 1))
+    return np.frombuffer(memory, dtype, n_elems).reshape(shape)
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

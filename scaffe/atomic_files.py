@@ -1,0 +1,90 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+DEVICES = Path("/dev")
+MakeError = Callable[[str], Exception]
+
+
+@contextmanager
+def replacing(path: str | Path, error: MakeError) -> Iterator[BinaryIO]:
+    """A file to write to beside ``path``, or what it links to, that takes its name once it is on the disk.
+
+    What is no file (``/dev/stdout``, a pipe) is written itself.
+
+    Args:
+        path: the file's name.
+        error: makes the exception from its one line, where the file cannot be written (no space, no folder); what was
+            at ``path`` before is left as it was.
+    """
+    path = Path(path)
+    with _telling(path, error):
+        if path.exists() and (not path.is_file() or path.parent == DEVICES):
+            with path.open("wb") as file:
+                yield file
+            return
+        target = path.resolve()
+        beside = _beside(target)
+        try:
+            with beside.open("w+b") as file:  # HDF5 reads what it wrote
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(target)
+            _sync_folder(target.parent)
+        finally:
+            with suppress(OSError):
+                beside.unlink()
+
+
+def write_whole(path: str | Path, content: bytes, error: MakeError) -> None:
+    """Write a file, whole or not at all; ``error`` as in ``replacing``."""
+    with replacing(path, error) as file:
+        file.write(content)
+
+
+def check_writable(path: str | Path, error: MakeError) -> None:
+    """Ahead of long work whose result goes to ``path``: raises what ``replacing`` would."""
+    path = Path(path)
+    with _telling(path, error):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not path.exists():
+            beside = _beside(path.resolve())
+            beside.touch()
+            beside.unlink()
+
+
+def cannot_write(path: object, cause: OSError) -> str:
+    """The line for a file or folder that cannot be written: the target, and what the system says."""
+    return f"{path} cannot be written: {(cause.strerror or str(cause)).lower()}"
+
+
+@contextmanager
+def _telling(path: Path, error: MakeError) -> Iterator[None]:
+    """Turns the system's error into the caller's, which names the file."""
+    try:
+        yield
+    except OSError as cause:
+        raise error(f"{cannot_write(path, cause)}; what was there before is unchanged") from cause
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}")
+
+
+def _sync_folder(folder: Path) -> None:
+    """So that the new name outlives a crash of the machine, where the file system can do that."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

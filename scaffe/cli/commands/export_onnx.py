@@ -1,0 +1,31 @@
+"""Write a deploy net and its weights as an ONNX model."""
+
+from __future__ import annotations
+
+from scaffe.cli.flags import Flags
+
+
+def main(argv: list[str]) -> int:
+    """``export-onnx NET WEIGHTS MODEL``. Returns the exit code."""
+    from scaffe.atomic_files import write_whole
+    from scaffe.data.feeds.layer_feed import Share
+    from scaffe.errors import UserError
+    from scaffe.export.onnx_model import onnx_model
+    from scaffe.nets.devices import load_kernels
+    from scaffe.nets.setup import PHASES, Selection, net_from_file
+    from scaffe.nets.weights import load_weights
+
+    flags = Flags("export_onnx", __doc__ or "")
+    flags.add_argument("net", help="the deploy net's prototxt")
+    flags.add_argument("weights", help="trained weights, a .caffemodel")
+    flags.add_argument("model", help="the .onnx file to write")
+    flags.flag("level", 0, "the net state's level")
+    flags.flag("stage", "", "the net state's stages, with commas between")
+    options = flags.parse_args(argv)
+    selection = Selection(PHASES["TEST"], options.level, tuple(filter(None, options.stage.split(","))))
+    net = net_from_file(options.net, selection, load_kernels(1), Share())
+    load_weights(net, options.weights)
+    content = onnx_model(net).SerializeToString()
+    write_whole(options.model, content, UserError)
+    print(f"Wrote {options.model}, {len(content):,} bytes")
+    return 0

@@ -1,0 +1,129 @@
+"""Turn a training log into two CSV files, LOG.train and LOG.test, with Caffe's columns and arguments."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from datetime import datetime
+from pathlib import Path
+
+from scaffe.atomic_files import write_whole
+from scaffe.cli.flags import Flags
+from scaffe.errors import UserError
+
+STAMP = re.compile(r"^[IWEF](?P<year>\d{4})?(?P<day>\d{4}) (?P<time>\d\d:\d\d:\d\d\.\d{1,6})")
+ITERATION = re.compile(r"Iteration (\d+)")
+RATE = re.compile(r"lr = (\S+)")
+OUTPUT = re.compile(r"(Train|Test) net output #\d+: (\S+) = (\S+)")
+Row = dict[str, float]
+
+
+def main(argv: list[str]) -> int:
+    """``parse_log LOG FOLDER [--verbose] [--delimiter ,]``. Returns the exit code."""
+    flags = Flags("parse_log", __doc__ or "")
+    flags.add_argument("log", help="the log file")
+    flags.add_argument("folder", help="where to write the CSV files")
+    flags.flag("verbose", False, "say what is written")
+    flags.flag("delimiter", ",", "between columns")
+    options = flags.parse_args(argv)
+    tables = parse_log(options.log)
+    for kind, rows in tables.items():
+        path = Path(options.folder) / f"{Path(options.log).name}.{kind.lower()}"
+        if rows:
+            write_csv(path, rows, options.delimiter)
+        if options.verbose:
+            print(f"Wrote {path}" if rows else f"Not writing {path}; no lines to write")
+    return 0
+
+
+def parse_log(path: str) -> dict[str, list[Row]]:
+    """"Train" and "Test" to their rows: NumIters, Seconds since the solver started, LearningRate, the outputs.
+
+    Raises:
+        UserError: no such file, or no log of a solver.
+    """
+    try:
+        lines = Path(path).read_text(errors="replace").splitlines()
+        year = datetime.fromtimestamp(Path(path).stat().st_ctime).year
+    except OSError as error:
+        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    tables = {"Train": _Table(), "Test": _Table()}
+    start = next((_time(line, year) for line in lines if "Solving" in line and STAMP.match(line)), None)
+    if start is None:
+        raise UserError(f"{path}: has no line 'Solving ...'; a solver's log was expected")
+    iteration, rate, latest = -1, math.nan, start
+    for line in lines:
+        found = ITERATION.search(line)
+        iteration = int(found[1]) if found else iteration
+        if iteration < 0 or not STAMP.match(line):
+            continue
+        now = _time(line, year)
+        if now.month < latest.month:
+            year += 1
+            now = _time(line, year)
+        latest = now
+        if found := RATE.search(line):
+            rate = _number(found[1])
+        if found := OUTPUT.search(line):
+            head = {"NumIters": float(iteration), "Seconds": (now - start).total_seconds(), "LearningRate": rate}
+            tables[found[1]].add(head, found[2], _number(found[3]))
+    return {kind: table.finish() for kind, table in tables.items()}
+
+
+def write_csv(path: Path, rows: list[Row], delimiter: str = ",") -> None:
+    """Write rows under a header of all their columns. Raises UserError: it cannot be written, or a long delimiter."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    if len(delimiter) != 1:
+        raise UserError(f"-delimiter must be one character, got {delimiter!r}")
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(rows)
+    write_whole(path, text.getvalue().encode(), UserError)
+
+
+class _Table:
+    """Rows in the making, begun and ended as Caffe 1.0's parse_log does it: the first row lasts until another
+    iteration's output comes, a later one until it has as many columns as the first."""
+
+    def __init__(self) -> None:
+        self._rows: list[Row] = []
+        self._open: Row = {}
+
+    def add(self, head: Row, name: str, value: float) -> None:
+        """Enter one output of one iteration."""
+        if self._open.get("NumIters") != head["NumIters"]:
+            self._end()
+            self._open = dict(head)
+        self._open[name] = value
+        if self._rows and len(self._open) == len(self._rows[0]):
+            self._end()
+
+    def finish(self) -> list[Row]:
+        """All rows. A last one that breaks off is left out, unless it is the only one."""
+        if not self._rows:
+            self._end()
+        if len(self._rows) > 1:
+            self._rows[0]["LearningRate"] = self._rows[1]["LearningRate"]  # the first come before any rate is shown
+        return self._rows
+
+    def _end(self) -> None:
+        if self._open:
+            self._rows.append(self._open)
+        self._open = {}
+
+
+def _time(line: str, year: int) -> datetime:
+    found = STAMP.match(line)
+    if found is None:
+        raise UserError(f"expected a log line with its time, got {line!r}")
+    return datetime.strptime(f"{found['year'] or year}{found['day']} {found['time']}", "%Y%m%d %H:%M:%S.%f")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

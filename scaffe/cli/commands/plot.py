@@ -1,0 +1,35 @@
+"""Draw a timeline that train -timeline wrote: plot trace.json [-output trace.svg or .png]."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from scaffe.atomic_files import write_whole
+from scaffe.cli.flags import Flags
+from scaffe.errors import UserError
+from scaffe.pictures.timeline_picture import lay_out
+from scaffe.pictures.timeline_png import to_png
+from scaffe.pictures.timeline_svg import to_svg
+
+WRITERS = {".svg": to_svg, ".png": to_png}
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; returns the exit code."""
+    flags = Flags("plot", __doc__ or "")
+    flags.add_argument("trace", help="the trace's JSON")
+    flags.flag("output", "", "the .svg or .png to write; by default the trace's name with .svg")
+    flags.flag("start", 0.0, "milliseconds from which to draw")
+    flags.flag("end", 0.0, "milliseconds up to which to draw; 0: the end")
+    options = flags.parse_args(argv)
+    output = Path(options.output or Path(options.trace).with_suffix(".svg"))
+    if output.suffix.lower() not in WRITERS:
+        raise UserError(f"{output}: cannot draw {output.suffix or 'a file without an ending'}; expected .svg or .png")
+    try:
+        events = json.loads(Path(options.trace).read_text())["traceEvents"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{options.trace}: not a trace that train -timeline wrote") from error
+    write_whole(output, WRITERS[output.suffix.lower()](lay_out(events, options.start, options.end or None)), UserError)
+    print(output)
+    return 0

@@ -1,0 +1,69 @@
+"""Score a trained net on its test data, as `caffe test` does; ranks share the batches out."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any
+
+from scaffe.cli.flags import Flags
+from scaffe.collectives.communicator import Communicator
+from scaffe.data.feeds.layer_feed import Share
+from scaffe.log import info
+from scaffe.nets.devices import Compute, add_flags, load_kernels
+from scaffe.nets.net import Net
+from scaffe.nets.setup import PHASES, Selection, net_from_file
+from scaffe.nets.weights import load_weights
+from scaffe.training.bad_records import BadRecords
+from scaffe.training.job import run_job, threads_per_rank, together
+from scaffe.training.observers.outputs import output_lines, values_of
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; returns the exit code."""
+    flags = Flags("test", __doc__ or "")
+    flags.flag("model", "", "the net's prototxt")
+    flags.flag("weights", "", "trained weights, .caffemodel files with commas between")
+    flags.flag("iterations", 50, "batches to run, over all ranks")
+    flags.flag("level", 0, "the net state's level")
+    flags.flag("stage", "", "the net state's stages, with commas between")
+    flags.flag("threads", 0, "compute threads a rank; 0 shares the node's cores out")
+    add_flags(flags)
+    flags.count("skip_bad_records", "unreadable records to pass over; the next good one stands in")
+    flags.pass_over("solver", "phase", "snapshot", "sigint_effect", "sighup_effect")
+    options = flags.parse_args(argv)
+    for name in ("model", "weights"):
+        if not getattr(options, name):
+            flags.error(f"needs -{name}")
+    return run_job(lambda communicator: _test(communicator, options))
+
+
+def _test(communicator: Communicator, options: Namespace) -> int:
+    compute = Compute.of(options, communicator.node_rank)
+    kernels = together(communicator, lambda: load_kernels(threads_per_rank(communicator, options.threads), compute))
+    selection = Selection(PHASES["TEST"], options.level, tuple(filter(None, options.stage.split(","))))
+    bad = BadRecords(options.skip_bad_records)
+    net = together(communicator, lambda: _load(communicator, options, selection, kernels, bad))
+    info(f"Running for {options.iterations} iterations.")
+    mine = [(batch, float(net.forward()), values_of(net)) for batch in range(communicator.rank, options.iterations,
+                                                                      communicator.n_ranks)]
+    net.close()
+    bad.exchange(communicator)
+    results = sorted(r for part in communicator.allgather_objects(mine) for r in part)
+    names = [name for name, blob, _ in net.outputs() for _ in range(blob.n_elems)]
+    for batch, _, values in results:
+        for name, value in zip(names, values):
+            info(f"Batch {batch}, {name} = {value:g}")
+    info(f"Loss: {sum(loss for _, loss, _ in results) / options.iterations:g}")
+    means = [sum(column) / options.iterations for column in zip(*(values for _, _, values in results))]
+    for line in output_lines(net, means):
+        info(line)
+    return 0
+
+
+def _load(communicator: Communicator, options: Namespace, selection: Selection, kernels: Any, bad: BadRecords) -> Net:
+    share = Share(communicator.rank, communicator.n_ranks, n_test_iterations=options.iterations)
+    net = net_from_file(options.model, selection, kernels, share, bad.reader_options(1),
+                        Compute.of(options).dtype)
+    for path in options.weights.split(","):
+        load_weights(net, path)
+    return net

@@ -1,0 +1,89 @@
+"""Time a net's layers, forward and backward, as `caffe time` does."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections import defaultdict
+
+from scaffe.cli.flags import Flags
+from scaffe.collectives.communicator import Communicator
+from scaffe.data.feeds.layer_feed import Share
+from scaffe.log import info
+from scaffe.nets.devices import Compute, add_flags, load_kernels
+from scaffe.nets.net import Net
+from scaffe.nets.setup import PHASES, Selection, net_from_file
+from scaffe.training.job import run_job, threads_per_rank, together
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; returns the exit code."""
+    flags = Flags("time", __doc__ or "")
+    flags.flag("model", "", "the net's prototxt")
+    flags.flag("weights", "", "trained weights, .caffemodel files with commas between")
+    flags.flag("iterations", 50, "passes to time")
+    flags.flag("phase", "TRAIN", "TRAIN or TEST", choices=tuple(PHASES))
+    flags.flag("level", 0, "the net state's level")
+    flags.flag("stage", "", "the net state's stages, with commas between")
+    flags.flag("threads", 0, "compute threads a rank; 0 shares the node's cores out")
+    add_flags(flags)
+    flags.pass_over("solver", "snapshot", "sigint_effect", "sighup_effect")
+    options = flags.parse_args(argv)
+    if not options.model:
+        flags.error("needs -model")
+    return run_job(lambda communicator: _time(communicator, options))
+
+
+def _time(communicator: Communicator, options: Namespace) -> int:
+    compute = Compute.of(options, communicator.node_rank)
+    kernels = together(communicator, lambda: load_kernels(threads_per_rank(communicator, options.threads), compute))
+    selection = Selection(PHASES[options.phase], options.level, tuple(filter(None, options.stage.split(","))))
+    net = together(communicator, lambda: net_from_file(options.model, selection, kernels, Share(), dtype=compute.dtype))
+    info("Performing Forward")
+    info(f"Initial loss: {float(net.forward()):g}")
+    info("Performing Backward")
+    net.backward()
+    info("*** Benchmark begins ***")
+    info(f"Testing for {options.iterations} iterations.")
+    forward, backward, passes = _measure(net, options.iterations)
+    _report(net, forward, backward, passes, options.iterations)
+    net.close()
+    return 0
+
+
+def _measure(net: Net, n_iterations: int) -> tuple[dict[int, float], dict[int, float], list[tuple[float, float]]]:
+    forward: dict[int, float] = defaultdict(float)
+    backward: dict[int, float] = defaultdict(float)
+    passes, synchronize = [], net.context.kernels.synchronize
+    for iteration in range(n_iterations):
+        started = time.perf_counter()
+        net.clear_param_diffs()
+        for index in range(len(net.nodes)):
+            layer_started = time.perf_counter()
+            net.forward(index, index)
+            synchronize()
+            forward[index] += time.perf_counter() - layer_started
+        middle = time.perf_counter()
+        for index in reversed(range(len(net.nodes))):
+            layer_started = time.perf_counter()
+            net.backward(index, index)
+            synchronize()
+            backward[index] += time.perf_counter() - layer_started
+        ended = time.perf_counter()
+        passes.append((middle - started, ended - middle))
+        info(f"Iteration: {iteration + 1} forward-backward time: {(ended - started) * 1e3:g} ms.")
+    return forward, backward, passes
+
+
+def _report(net: Net, forward: dict[int, float], backward: dict[int, float], passes: list[tuple[float, float]],
+            n_iterations: int) -> None:
+    info("Average time per layer: ")
+    for index, node in enumerate(net.nodes):
+        info(f"{node.name:>10}\tforward: {forward[index] * 1e3 / n_iterations:g} ms.")
+        info(f"{node.name:>10}\tbackward: {backward[index] * 1e3 / n_iterations:g} ms.")
+    total_forward, total_backward = (sum(part) * 1e3 for part in zip(*passes))
+    info(f"Average Forward pass: {total_forward / n_iterations:g} ms.")
+    info(f"Average Backward pass: {total_backward / n_iterations:g} ms.")
+    info(f"Average Forward-Backward: {(total_forward + total_backward) / n_iterations:g} ms.")
+    info(f"Total Time: {total_forward + total_backward:g} ms.")
+    info("*** Benchmark ends ***")

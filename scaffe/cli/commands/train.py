@@ -1,0 +1,101 @@
+"""Train a net from a solver prototxt, on one rank or, under mpirun, on many."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from scaffe.cli.flags import Flags
+from scaffe.collectives.communicator import Communicator
+from scaffe.errors import UserError
+from scaffe.log import info
+from scaffe.nets import graph
+from scaffe.nets.devices import add_flags
+from scaffe.nets.weights import initial_weights, load_weights
+from scaffe.training.assembly import build_solver, images_per_pass
+from scaffe.training.checkpoint import newest_state, restore_checkpoint, saved_seed
+from scaffe.training.job import run_job, together
+from scaffe.training.observers.display import Display
+from scaffe.training.observers.progress import Progress
+from scaffe.training.observers.signals import EFFECTS, Signals
+from scaffe.training.observers.snapshots import Snapshots
+from scaffe.training.observers.test import Test
+from scaffe.training.observers.timeline import Timeline
+from scaffe.training.solver import Solver
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; returns the exit code."""
+    flags = Flags("train", __doc__ or "")
+    flags.flag("solver", "", "the solver's prototxt")
+    flags.flag("weights", "", "weights to start from, .caffemodel files with commas between")
+    flags.flag("snapshot", "", "a .solverstate to go on from")
+    flags.flag("resume", "", "auto: go on from the newest snapshot under the solver's prefix, if there is one",
+               choices=("auto",))
+    flags.flag("level", 0, "the net state's level")
+    flags.flag("stage", "", "the net state's stages, with commas between")
+    flags.flag("strategy", "auto", "what is sent when")
+    flags.flag("reduce", "auto", "how gradients are reduced and parameters broadcast")
+    flags.flag("wire", "", "what gradients are rounded to on their way; sums stay float32", choices=("fp16", "bf16"))
+    flags.flag("bucket", "auto", "bytes of layers that travel as one message; 0 sends every layer by itself")
+    flags.flag("scal", "strong", "strong: the prototxt's batch is shared out; weak: every rank has one",
+               choices=("strong", "weak"))
+    flags.flag("threads", 0, "compute threads a rank; 0 shares the node's cores out")
+    flags.flag("readers", 1, "reader threads a rank")
+    flags.count("skip_bad_records", "unreadable records to pass over; the next good one stands in")
+    flags.flag("sigint_effect", "stop", "what Ctrl-C does", choices=EFFECTS)
+    flags.flag("sighup_effect", "snapshot", "what a hang-up does", choices=EFFECTS)
+    flags.flag("allow_nan", False, "go on when the loss is not finite")
+    flags.flag("timeline", "", "a file for a trace of what every rank does when (Chrome, Perfetto, plot)")
+    add_flags(flags)
+    flags.pass_over("model", "phase", "iterations")
+    options = flags.parse_args(argv)
+    if not options.solver:
+        flags.error("needs -solver")
+    if options.snapshot and options.weights:
+        flags.error("-snapshot goes on from a state that names its weights; -weights does not go with it")
+    return run_job(lambda communicator: _train(communicator, options))
+
+
+def _train(communicator: Communicator, options: Namespace) -> int:
+    param = together(communicator, lambda: _read_solver(options))
+    solver = build_solver(communicator, param, options)
+    together(communicator, lambda: _start_from(solver, param, options))
+    snapshots = Snapshots()
+    passes = images_per_pass(solver.net) * param.iter_size * communicator.n_ranks
+    solver.observers += [snapshots, Display(), Test(),  # at the end in Caffe's order: snapshot, last loss, last test
+                         Signals(snapshots, options.sigint_effect, options.sighup_effect), Progress(passes)]
+    if options.timeline:
+        solver.observers.append(Timeline(options.timeline))
+    try:
+        solver.solve()
+    finally:
+        for net in (solver.net, *solver.test_nets):
+            net.close()
+    return 0
+
+
+def _read_solver(options: Namespace) -> Any:
+    param = graph.read_solver(options.solver)
+    if not param.snapshot_prefix:
+        param.snapshot_prefix = str(Path(options.solver).with_suffix(""))
+    folder = Path(param.snapshot_prefix).parent
+    if not folder.is_dir():
+        raise UserError(f"{options.solver}: snapshot_prefix {param.snapshot_prefix!r}: there is no folder {folder}")
+    if param.random_seed < 0 and (state := _state(param, options)):
+        param.random_seed = saved_seed(state)  # so that the data go on in the order that they had
+    return param
+
+
+def _state(param: Any, options: Namespace) -> str | Path | None:
+    return options.snapshot or (newest_state(param.snapshot_prefix) if options.resume else None)
+
+
+def _start_from(solver: Solver, param: Any, options: Namespace) -> None:
+    if state := _state(param, options):
+        restore_checkpoint(solver, state)
+        return
+    for path in initial_weights(options.weights, param):
+        info(f"Finetuning from {path}")
+        load_weights(solver.net, path)

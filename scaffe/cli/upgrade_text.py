@@ -1,0 +1,38 @@
+"""What the commands that upgrade prototxt files have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from scaffe.cli.flags import Flags
+from scaffe.files import write_text
+from scaffe.nets import graph
+
+
+def upgrade_text(command: str, purpose: str, read: Callable[[str], Any], argv: Sequence[str]) -> int:
+    """Read a message from the file OLD and write it in today's form to NEW, as Caffe's tool of that name.
+
+    Args:
+        command: the command's name.
+        purpose: its first line of help.
+        read: gives the message of a file, as written.
+        argv: OLD and NEW.
+
+    Returns:
+        the exit code.
+
+    Raises:
+        UserError: OLD cannot be read or upgraded, or NEW cannot be written.
+    """
+    flags = Flags(command, purpose)
+    flags.add_argument("old", help="the prototxt")
+    flags.add_argument("new", help="the file to write")
+    options = flags.parse_args(argv)
+    message = read(options.old)
+    new = graph.upgraded(message, options.old)
+    if new == message:
+        print(f"{options.old} is in today's form already")
+    write_text(options.new, new)
+    print(f"Wrote upgraded {message.DESCRIPTOR.name} text proto to {options.new}")
+    return 0

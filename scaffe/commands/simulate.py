@@ -1,5 +1,0 @@
-"""Model reductions on many GPUs: S-Caffe's Figures 11 and 12, up to 4,096 ranks."""
-
-from collectives.figures import main
-
-__all__ = ["main"]

@@ -1,8 +1,0 @@
-"""Pure passes over nets' messages: upgrade, filter, splits, backward plan. And the reading of prototxt files."""
-
-from scaffe.graph.backward import BackwardPlan, BackwardSpec, plan_backward
-from scaffe.graph.exact import exact_blobs
-from scaffe.graph.prepare import prepare, read_net, read_solver, read_solver_as_written, upgraded
-
-__all__ = ["BackwardPlan", "BackwardSpec", "exact_blobs", "plan_backward", "prepare", "read_net",
-           "read_solver", "read_solver_as_written", "upgraded"]

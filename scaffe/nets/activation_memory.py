@@ -1,0 +1,142 @@
+"""A net's activations and their gradients in one piece of memory that is used again as soon as contents have served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scaffe.layers.base.blob import Blob
+from scaffe.nets.arena import Lifetime, aligned, place
+from scaffe.nets.fusion import join_layers
+from scaffe.nets.layer_memory import kept_bytes
+from scaffe.nets.net import Net
+from scaffe.nets.net_layer import Node
+
+
+@dataclass
+class Part:
+    """The data or the diff of blobs that share memory.
+
+    Attributes:
+        blob: the one that the others take their memory from.
+        steps: in which somebody writes or reads it: forward of layer i of n is i, its backward 2n - 1 - i.
+    """
+
+    blob: Blob
+    steps: list[int] = field(default_factory=list)
+
+    @property
+    def lifetime(self) -> Lifetime:
+        """From the first use to the last."""
+        return Lifetime(self.blob.n_elems * self.blob.dtype.itemsize, min(self.steps), max(self.steps))
+
+
+def reuse_activations(net: Net, backward: bool) -> int:
+    """Let the net's blobs live in one arena from now on; whoever wants to look at them later must not call this.
+
+    Tops of sources, losses and outputs keep their own memory: somebody fills or reads them outside of the passes.
+
+    Args:
+        net: a built net.
+        backward: whether it will run backward too.
+
+    Returns:
+        the arena's length in bytes.
+    """
+    join_layers(net, backward)
+    data, diffs = data_parts(net, backward), diff_parts(net) if backward else []
+    lifetimes = [part.lifetime for part in (*data, *diffs)]
+    offsets, n_bytes = place(lifetimes)
+    memory = net.context.kernels.zeros(n_bytes, np.dtype(np.uint8))
+    views = [memory[start : start + x.n_bytes] for start, x in zip(offsets, lifetimes)]
+    for part, view in zip(data, views):
+        part.blob.bind_data(view.view(part.blob.dtype))
+    for part, view in zip(diffs, views[len(data):]):
+        part.blob.bind_diff(view.view(part.blob.dtype))
+    for node in net.nodes:
+        node.seen_shapes = None  # layers that share memory do so anew
+    net.reshape()
+    return n_bytes
+
+
+def arena_bytes(net: Net, backward: bool) -> int:
+    """What ``reuse_activations`` takes, of a net as ``join_layers`` makes it."""
+    found = [*data_parts(net, backward), *(diff_parts(net) if backward else ())]
+    return place([part.lifetime for part in found])[1]
+
+
+def training_bytes(net: Net, n_histories: int) -> int:
+    """Bytes that training takes on a device, beside the scratch of convolutions' and batch norm's plans.
+
+    Parameters, gradients, histories; activations in their arena, and what layers keep beside them; batches, and two
+    more of them on their way; what matrix products work in. The net is one as ``join_layers`` makes it.
+    """
+    from scaffe.layers.kernels.cuda.cublas import WORKSPACE_BYTES
+
+    params = net.params.n_elems * net.params.dtype.itemsize * (2 + n_histories)
+    own = sum(aligned(blob.n_elems * blob.dtype.itemsize) for blob in _kept(net).values())
+    batches = sum(top.n_elems * top.dtype.itemsize for node in net.nodes if node.is_source for top in node.tops)
+    return params + own + 2 * batches + arena_bytes(net, True) + kept_bytes(net) + WORKSPACE_BYTES
+
+
+def data_parts(net: Net, backward: bool) -> list[Part]:
+    """The data that an arena may hold: read by backward too, as far as layers run it."""
+    owner, kept = _owners(net, "shares_data"), _kept(net)
+    parts: dict[int, Part] = {}
+    for index, node in enumerate(net.nodes):
+        steps = _forward_steps(net, index) + (_backward_steps(net, index) if backward and node.needs_backward else [])
+        for blob in (*node.bottoms, *node.tops):
+            root = owner[id(blob)]
+            parts.setdefault(id(root), Part(root)).steps.extend(steps)
+    kept_roots = {id(owner[key]) for key in kept}
+    return [part for key, part in parts.items() if key not in kept_roots and part.blob.n_elems]
+
+
+def diff_parts(net: Net) -> list[Part]:
+    """The diffs that an arena may hold: those that some layer's backward writes. Others stay zero where they are."""
+    owner, kept = _owners(net, "shares_diff"), _kept(net)
+    parts: dict[int, Part] = {}
+    for index, node in enumerate(net.nodes):
+        if node.needs_backward:
+            for blob in (*node.bottoms, *node.tops):
+                root = owner[id(blob)]
+                parts.setdefault(id(root), Part(root)).steps.extend(_backward_steps(net, index))
+    written = {id(owner[id(blob)]) for blob in _written(net.nodes)}
+    return [part for key, part in parts.items() if key in written - kept.keys() and part.blob.n_elems]
+
+
+def _forward_steps(net: Net, index: int) -> list[int]:
+    """Its own, and that of the layer whose pass computes it."""
+    return [index, index - net.nodes[index].n_ahead]
+
+
+def _backward_steps(net: Net, index: int) -> list[int]:
+    """Its own, and that of the last layer behind the one whose pass computes it, where backward of all runs then."""
+    n, first = len(net.nodes), index - net.nodes[index].n_ahead
+    leader = net.nodes[first]
+    last = first + leader.n_behind if leader.layer.absorbs_backward else index
+    return [2 * n - 1 - index, 2 * n - 1 - last]
+
+
+def _written(nodes: Iterable[Node]) -> list[Blob]:
+    """Blobs whose diff is written by a layer that takes them."""
+    return [blob for node in nodes if node.needs_backward and not node.layer.shares_diff
+            for blob, wanted in zip(node.bottoms, node.propagate_down) if wanted]
+
+
+def _owners(net: Net, shares: str) -> dict[int, Blob]:
+    """Blob → the blob whose memory it may share, through layers like Split that pass their bottom's on."""
+    owner: dict[int, Blob] = {}
+    for node in net.nodes:
+        for top in node.tops:
+            passed_on = getattr(node.layer, shares) and node.bottoms
+            owner.setdefault(id(top), owner[id(node.bottoms[0])] if passed_on else top)
+    return owner
+
+
+def _kept(net: Net) -> dict[int, Blob]:
+    """Blobs that keep memory of their own."""
+    tops = [top for node in net.nodes for top, weight in zip(node.tops, node.loss_weights) if weight or node.is_source]
+    return {id(blob): blob for blob in (*tops, *(net.blobs[name] for name in net.output_names))}

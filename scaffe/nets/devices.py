@@ -1,0 +1,104 @@
+"""What a rank computes on: the CPU, or one of the node's GPUs; and how precisely."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scaffe.cli.flags import Flags
+from scaffe.errors import UserError
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.kernels import device
+from scaffe.log import warning
+
+_streams: list[Any] = []  # kept: a stream ends with its object
+PRECISIONS = ("fp32", "bf16", "fp16")
+ON_OFF = ("on", "off")
+
+
+@dataclass(frozen=True)
+class Compute:
+    """The choice that a command's flags and the solver make.
+
+    Attributes:
+        gpus: GPUs to share out among the node's ranks, "0,2" or "all"; empty where no flag asks for one.
+        wants_gpu: whether the solver says ``solver_mode: GPU``: one is used where there is one.
+        precision: of activations, one of ``PRECISIONS``; parameters and their gradients are float32.
+        tf32: whether products of float32 numbers may round them to TF32.
+        node_rank: this rank's number on its node.
+    """
+
+    gpus: str = ""
+    wants_gpu: bool = False
+    precision: str = "fp32"
+    tf32: bool = True
+    node_rank: int = 0
+
+    @classmethod
+    def of(cls, options: Namespace, node_rank: int = 0, wants_gpu: bool = False) -> Compute:
+        """From the flags that ``add_flags`` added, as far as they are there."""
+        given = vars(options)
+        return cls(given.get("gpu", ""), wants_gpu, given.get("precision", "fp32"), given.get("tf32", "on") == "on",
+                   node_rank)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Element type of activations. Raises UserError where bfloat16's package is missing."""
+        if self.precision != "bf16":
+            return np.dtype({"fp32": np.float32, "fp16": np.float16}[self.precision])
+        try:
+            import ml_dtypes
+        except ImportError as error:
+            raise UserError("-precision bf16 needs the package ml_dtypes: pip install ml_dtypes") from error
+        return np.dtype(ml_dtypes.bfloat16)
+
+
+def add_flags(flags: Flags) -> None:
+    """Add -gpu, -precision and -tf32 to a command's flags."""
+    flags.flag("gpu", "", "GPUs to use, with commas between, or all; the node's ranks take them in turn")
+    flags.flag("precision", "fp32", "of activations on a GPU; parameters are float32", choices=PRECISIONS)
+    flags.flag("tf32", "on", "whether a GPU's float32 products may use TF32", choices=ON_OFF)
+
+
+def load_kernels(n_threads: int, compute: Compute = Compute()) -> Any:  # noqa: B008 - frozen
+    """The backend: this rank's GPU where one is asked for, else the CPU set to that many threads.
+
+    Raises:
+        UserError: a GPU that is asked for by flag and cannot be had, or half precision without one.
+    """
+    missing = device.missing() if compute.gpus or compute.wants_gpu else ""
+    if compute.gpus and missing:
+        raise UserError(f"-gpu {compute.gpus}: {missing}")
+    if compute.gpus or (compute.wants_gpu and not missing):
+        return _gpu(compute)
+    if compute.wants_gpu:
+        warning(f"solver_mode GPU: {missing}; running on the CPU")
+    if compute.precision != "fp32":
+        raise UserError(f"-precision {compute.precision} is for GPUs; the CPU computes in fp32")
+    from scaffe.layers.kernels import cpu
+
+    cpu.set_threads(n_threads)
+    return cpu
+
+
+def _gpu(compute: Compute) -> Any:
+    from scaffe.layers.kernels import cuda
+
+    try:
+        device.use(number_for(compute.gpus or "all", compute.node_rank, device.count()))
+    except LayerError as error:
+        raise UserError(f"-gpu {compute.gpus}: {error}") from error
+    cuda.configure(compute.tf32)
+    _streams.append(device.stream().use())  # a stream of its own can be recorded
+    return cuda
+
+
+def number_for(gpus: str, node_rank: int, n_devices: int) -> int:
+    """The GPU of a rank: the list's, or all the node's, in turn. Raises UserError for what is no list of numbers."""
+    words = [str(n) for n in range(n_devices)] if gpus == "all" else gpus.split(",")
+    if not words or not all(word.strip().isdecimal() for word in words):
+        raise UserError(f"-gpu takes numbers with commas between, or all; got {gpus!r}")
+    return int(words[node_rank % len(words)])

@@ -1,0 +1,40 @@
+"""What the trainer lends to data layers: feeds of this rank's share, with the same random numbers on every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from scaffe.data.feeds.feed import Feed
+from scaffe.data.feeds.layer_feed import ReaderOptions, Share, open_layer_feed
+from scaffe.errors import UserError
+from scaffe.layers.base.layer import TRAIN, Context
+from scaffe.layers.base.random import Stream
+
+OPTIONS = {"Data": "data_param", "ImageData": "image_data_param", "HDF5Data": "hdf5_data_param",
+           "WindowData": "window_data_param"}
+
+
+def feed_opener(share: Share, seed: int, options: ReaderOptions) -> Callable[[Any, Context], Feed]:
+    """``Context.open_feed`` for one net.
+
+    Args:
+        share: this rank's share; its place may be moved until the first batch is asked for.
+        seed: the run's, the same on every rank: crops and mirrorings then do not depend on the rank.
+        options: how to read.
+    """
+    common = Stream(seed)
+
+    def open_feed(param: Any, context: Context) -> Feed:
+        batch_size = getattr(param, OPTIONS[param.type]).batch_size
+        if context.phase == TRAIN and not share.weak and batch_size % share.ranks:
+            raise UserError(f"batch_size {batch_size} is not divisible by {share.ranks} ranks; "
+                            "change it, or train with -scal weak")
+
+        def draw() -> int:
+            context.rng.skip(1)
+            return int(common.draw(1)[0])
+
+        return open_layer_feed(param, context.phase, share, draw, options)
+
+    return open_feed

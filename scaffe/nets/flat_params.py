@@ -1,0 +1,89 @@
+"""All learnable parameters of a net in one flat buffer, all their gradients in another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from scaffe.layers.base.blob import Blob
+
+ALIGN_ELEMS = 16  # every parameter starts on a cache line of float32; the gaps stay zero
+Allocate = Callable[[int, np.dtype], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Param:
+    """One learnable blob: the layer that owns it, its place in the flat buffers and its multipliers.
+
+    Attributes:
+        layer_index: the owning layer's index in the net.
+        blob: the owner's blob.
+        lr_mult, decay_mult: factors on the solver's learning rate and weight decay.
+        sharers: blobs of other layers that live in the same memory (Caffe's ``param { name }``).
+    """
+
+    layer_index: int
+    blob: Blob
+    lr_mult: float = 1.0
+    decay_mult: float = 1.0
+    sharers: tuple[Blob, ...] = ()
+
+
+def offsets(lengths: list[int], align_elems: int = ALIGN_ELEMS) -> tuple[list[int], int]:
+    """Start of each interval when intervals of those lengths follow one another aligned; and the end of the last."""
+    starts, end = [], 0
+    for n_elems in lengths:
+        starts.append(end)
+        end += -(-n_elems // align_elems) * align_elems
+    return starts, end
+
+
+class FlatParams:
+    """The two flat buffers of a net; every learnable blob becomes a view of them.
+
+    Args:
+        params: the learnable blobs in layer order.
+        dtype: their element type.
+        zeros: gives memory, the backend's.
+    """
+
+    def __init__(self, params: list[Param], dtype: np.dtype, zeros: Allocate = np.zeros) -> None:
+        self.params, self.zeros = params, zeros
+        starts, self.n_elems = offsets([p.blob.n_elems for p in params])
+        self.slices = [slice(s, s + p.blob.n_elems) for s, p in zip(starts, params)]
+        self.dtype = np.dtype(dtype)
+        self._layers: dict[int, list[Param]] = {}
+        for param in params:
+            self._layers.setdefault(param.layer_index, []).append(param)
+        self.move(zeros)
+
+    def move(self, allocate: Allocate) -> None:
+        """Take new flat buffers from ``allocate`` (n_elems, dtype → zeroed flat array) and move the values there.
+
+        The trainer passes the communicator's ``alloc``, so that ranks of one node can sum each other's gradients.
+        """
+        self.data, self.diff = allocate(self.n_elems, self.dtype), allocate(self.n_elems, self.dtype)
+        for param, place in zip(self.params, self.slices):
+            self.data[place] = param.blob.data_flat
+            for blob in (param.blob, *param.sharers):
+                blob.bind(self.data[place], self.diff[place])
+
+    def clear_diffs(self) -> None:
+        """Every gradient counts as zero from here; memory shared by several layers is written at once."""
+        for param, place in zip(self.params, self.slices):
+            if param.sharers:
+                self.diff[place] = 0
+            else:
+                param.blob.clear_diff()
+
+    def settle(self, layer_index: int) -> None:
+        """Write the zeros of gradients of that layer which its backward left untouched."""
+        for param in self._layers.get(layer_index, ()):
+            param.blob.settle_diff()
+
+    def settle_all(self) -> None:
+        """Write the zeros of every gradient that nothing has touched since ``clear_diffs``."""
+        for param in self.params:
+            param.blob.settle_diff()

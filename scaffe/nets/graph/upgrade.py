@@ -1,0 +1,90 @@
+"""Old nets and solvers into today's form. Facts: BVLC Caffe 1.0, util/upgrade_proto."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scaffe.errors import UserError
+from scaffe.nets.graph.upgrade_v0 import upgrade_v0
+from scaffe.nets.graph.upgrade_v1 import upgrade_v1
+from scaffe.proto import caffe_pb2
+
+READERS = {"Data": "data_param", "ImageData": "image_data_param", "WindowData": "window_data_param"}
+TRANSFORM_FIELDS = ("scale", "mean_file", "crop_size", "mirror")
+SOLVER_TYPES = {"SGD": "SGD", "NESTEROV": "Nesterov", "ADAGRAD": "AdaGrad", "RMSPROP": "RMSProp",
+                "ADADELTA": "AdaDelta", "ADAM": "Adam"}
+
+
+def upgrade_net(net: Any) -> Any:
+    """A new NetParameter in today's form.
+
+    Raises:
+        UserError: old ``layers`` beside new ``layer``, an old layer of unknown type, inputs without shapes.
+    """
+    new = type(net)()
+    new.CopyFrom(net)
+    if new.layers and new.layer:
+        raise UserError(f"net {net.name!r} mixes old 'layers' with new 'layer'; use one kind")
+    if any(layer.HasField("layer") for layer in new.layers):
+        new = upgrade_v0(new)
+    if new.layers:
+        new = upgrade_v1(new)
+        for layer in new.layer:  # in today's nets these fields say nothing, but for WindowData's scale
+            _move_transform(layer)
+    for layer in new.layer:
+        if layer.type == "BatchNorm" and len(layer.param) == 3:
+            for spec in layer.param:  # statistics, not weights: old files said so by hand, some wrongly
+                spec.lr_mult = spec.decay_mult = 0
+    _inputs_to_layer(new)
+    return new
+
+
+def _move_transform(layer: Any) -> None:
+    """What readers' own messages once said about transformations."""
+    field = READERS.get(layer.type)
+    if field is None or not layer.HasField(field):
+        return
+    reader = getattr(layer, field)
+    for name in TRANSFORM_FIELDS:
+        if reader.HasField(name):
+            setattr(layer.transform_param, name, getattr(reader, name))
+            reader.ClearField(name)
+
+
+def _inputs_to_layer(net: Any) -> None:
+    """``input`` with ``input_shape`` or ``input_dim`` becomes one Input layer in front; without, it is an old
+    trained net's and goes."""
+    if net.input and (net.input_shape or net.input_dim):
+        layer = caffe_pb2.LayerParameter(name="input", type="Input", top=list(net.input))
+        for dims in _input_shapes(net):
+            layer.input_param.shape.add().dim.extend(dims)
+        rest = list(net.layer)
+        del net.layer[:]
+        net.layer.extend([layer, *rest])
+    for field in ("input", "input_shape", "input_dim"):
+        net.ClearField(field)
+
+
+def _input_shapes(net: Any) -> list[list[int]]:
+    wanted = len(net.input)
+    if net.input_shape:
+        shapes, said = [list(shape.dim) for shape in net.input_shape], f"{len(net.input_shape)} input_shape"
+    else:
+        shapes = [list(net.input_dim[at:at + 4]) for at in range(0, len(net.input_dim), 4)]
+        said = f"{len(net.input_dim)} input_dim (4 an input)"
+    if len(shapes) < wanted or len(shapes[wanted - 1]) != len(shapes[0]) and not net.input_shape:
+        raise UserError(f"net {net.name!r} has {wanted} input but {said}")
+    return shapes[:wanted]
+
+
+def upgrade_solver(solver: Any) -> Any:
+    """A new SolverParameter whose type is a name, not the old number. Raises UserError where both are given."""
+    new = type(solver)()
+    new.CopyFrom(solver)
+    if new.HasField("solver_type"):
+        if new.HasField("type"):
+            raise UserError("the solver gives both type and the old solver_type; keep type")
+        old = new.DESCRIPTOR.fields_by_name["solver_type"].enum_type.values_by_number[new.solver_type].name
+        new.type = SOLVER_TYPES[old]
+        new.ClearField("solver_type")
+    return new

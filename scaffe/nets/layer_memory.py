@@ -1,0 +1,65 @@
+"""What layers take on a device beside their tops: copies, places and draws kept for backward, and what they work in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from scaffe.layers.base.blob import Blob
+from scaffe.nets.net import Net
+from scaffe.nets.net_layer import Node
+
+MOST_UNFOLDED_BYTES = 256 << 20  # of images that one convolution without cuDNN unfolds at once
+MOST_SMALL_TAPS = 256  # places in a window that fit into a byte
+
+
+def _pooling(node: Node) -> int:
+    p, n_elems = node.param.pooling_param, node.tops[0].n_elems
+    taps = node.bottoms[0].count(2) if p.global_pooling else max(p.kernel_size, p.kernel_h) * max(
+        p.kernel_size, p.kernel_w)
+    places = n_elems * (1 if taps <= MOST_SMALL_TAPS else 4)
+    return {p.MAX: places, p.AVE: 0, p.STOCHASTIC: places + 4 * n_elems}[p.pool]
+
+
+def _unless_float64(node: Node) -> int:
+    return node.tops[0].n_elems * max(node.tops[0].dtype.itemsize, 4)
+
+
+KEPT: dict[str, Callable[[Node], int]] = {
+    "Pooling": _pooling, "Dropout": lambda node: node.tops[0].n_elems, "LRN": _unless_float64}
+
+
+def kept_bytes(net: Net) -> int:
+    """Bytes that layers keep from forward to backward, all layers together."""
+    return sum(_held(node) + KEPT.get(node.param.type, lambda _: 0)(node) for node in net.nodes)
+
+
+def _held(node: Node) -> int:
+    """Of arrays and blobs that are the layer's own attributes; in the pass of another layer it needs none."""
+    if node.n_ahead:
+        return 0
+    shown = {id(blob) for blob in (*node.bottoms, *node.tops, *node.layer.blobs)}
+    held = {id(value): _n_bytes(value) for value in vars(node.layer).values() if id(value) not in shown}
+    return sum(held.values())
+
+
+def _n_bytes(value: Any) -> int:
+    if isinstance(value, Blob):
+        return value.n_elems * value.dtype.itemsize
+    return getattr(value, "nbytes", 0)
+
+
+def unfolded_bytes(net: Net) -> int:
+    """Bytes that convolutions work in where cuDNN is missing: images unfolded, weights laid out and their gradient."""
+    return max((_unfolded(node) for node in net.nodes if node.param.type in ("Convolution", "Deconvolution")),
+               default=0)
+
+
+def _unfolded(node: Node) -> int:
+    (x, y), weights = (node.bottoms[0], node.tops[0]), node.layer.blobs[0]
+    if node.param.type == "Deconvolution":
+        x, y = y, x
+    itemsize = x.dtype.itemsize
+    an_image = y.count(2) * x.shape[1] * weights.count(2) * itemsize
+    n_at_once = max(1, min(x.shape[0], MOST_UNFOLDED_BYTES // max(an_image, 1)))
+    return n_at_once * an_image + weights.n_elems * (itemsize + weights.dtype.itemsize)

@@ -1,0 +1,189 @@
+"""A net at work: forward and backward over any range of layers, with hooks at every layer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.layer import Context
+from scaffe.nets.flat_params import FlatParams, Param
+from scaffe.nets.net_layer import Node
+
+Hook = Callable[[int], None]
+
+
+class Net:
+    """A built net. ``scaffe.nets.build.build_net`` makes one from a NetParameter.
+
+    Attributes:
+        name, context: the net's name; what it lends to its layers.
+        nodes: the layers in order.
+        blobs: name → blob, in order of appearance.
+        params: the flat buffers of all learnable parameters.
+        before_forward, after_forward, before_backward, after_backward: hooks called with the layer's index.
+        apart: every layer runs by itself, since somebody looks at blobs between them.
+        data_seconds: time spent so far in layers that bring data in.
+    """
+
+    def __init__(self, name: str, context: Context, nodes: list[Node], blobs: dict[str, Blob],
+                 params: FlatParams) -> None:
+        self.name, self.context, self.nodes, self.blobs, self.params = name, context, nodes, blobs, params
+        self.before_forward: list[Hook] = []
+        self.after_forward: list[Hook] = []
+        self.before_backward: list[Hook] = []
+        self.after_backward: list[Hook] = []
+        self.apart, self.data_seconds = False, 0.0
+        self.input_names = [t for n in nodes if n.param.type == "Input" for t in n.top_names]
+        self.output_names = sorted(_unused(nodes))
+
+    # -- running -------------------------------------------------------------------------------------------
+    def forward(self, start: int = 0, end: int | None = None) -> Any:
+        """Run layers start..end (inclusive; None is the last).
+
+        Returns their loss: a float, or on a device a number that ``float`` waits for.
+        """
+        last = len(self.nodes) - 1 if end is None else end
+        loss, index = 0.0, start
+        while index <= last:
+            group = self._group(index, last)
+            self._part_from_leader(index)
+            ahead = [i for i in group if i == index or self.nodes[i].layer.blobs]  # the pass reads their parameters
+            for i in ahead:
+                _call(self.before_forward, i)
+            self._forward_group([self.nodes[i] for i in group])
+            for i in group:
+                if i not in ahead:
+                    _call(self.before_forward, i)
+                if any(self.nodes[i].loss_weights):
+                    loss += self.nodes[i].loss()
+                _call(self.after_forward, i)
+            index = group.stop
+        return self.context.kernels.scalar(loss)
+
+    def check_values(self) -> None:
+        """Raise UserError for a mistake in values that a layer on a device could not see at once, as a wrong label."""
+        for node in self.nodes:
+            with node.named():
+                node.layer.check_values()
+
+    def _group(self, index: int, last: int) -> range:
+        """The layers that the pass of layer ``index`` computes: those behind it too where nobody looks in between."""
+        stop = index + 1 + self.nodes[index].n_behind
+        return range(index, index + 1 if self.apart or self.after_forward or stop > last + 1 else stop)
+
+    def _part_from_leader(self, index: int) -> None:
+        """A layer that another one's pass computed runs by itself: what that pass did not keep is made up for."""
+        node = self.nodes[index]
+        leader = self.nodes[index - node.n_ahead]
+        if node.n_ahead and leader.together:
+            leader.layer.part()
+            leader.together = False
+
+    def _forward_group(self, nodes: list[Node]) -> None:
+        """Forward a layer, and those behind it if there are some, in one pass."""
+        node, layer = nodes[0], nodes[0].layer
+        for each in nodes:
+            with each.named():
+                each.reshape()
+        node.together = len(nodes) > 1 and layer.absorbs_backward
+        started = time.perf_counter()
+        with node.named():
+            (layer.forward_absorbed if len(nodes) > 1 else layer.forward)(node.bottoms, node.tops)
+        if node.is_source:
+            self.data_seconds += time.perf_counter() - started
+
+    def backward(self, start: int | None = None, end: int = 0) -> None:
+        """Run backward from layer start (None is the last) down to end, inclusive."""
+        first = len(self.nodes) - 1 if start is None else start
+        done = range(0)
+        for index in range(first, end - 1, -1):
+            _call(self.before_backward, index)
+            if index not in done:
+                done = self._backward_group(index, end)
+            self.params.settle(index)
+            _call(self.after_backward, index)
+
+    def _backward_group(self, index: int, end: int) -> range:
+        """Backward a layer, with those ahead of it whose pass computed it. Returns the layers that this did."""
+        node, leader = self.nodes[index], self.nodes[index - self.nodes[index].n_ahead]
+        group = range(index - node.n_ahead, index + 1)
+        if leader.together and node.n_ahead == leader.n_behind and group.start >= end and all(
+                self.nodes[i].needs_backward for i in group[1:]):
+            wanted = leader.propagate_down if leader.needs_backward else [False] * len(leader.bottoms)
+            leader.layer.backward_absorbed(leader.tops, wanted, leader.bottoms)
+            return group
+        self._part_from_leader(index)
+        if node.needs_backward:
+            node.layer.backward(node.tops, node.propagate_down, node.bottoms)
+        return range(index, index + 1)
+
+    def forward_backward(self) -> Any:
+        """One forward and one backward over the whole net. Returns the loss."""
+        loss = self.forward()
+        self.backward()
+        return loss
+
+    def reshape(self) -> None:
+        """Carry changed input shapes through the whole net."""
+        for node in self.nodes:
+            node.reshape()
+
+    def scale_loss(self, factor: float) -> None:
+        """Multiply the gradients of all that follows; the losses that ``forward`` returns stay as they are."""
+        for node in self.nodes:
+            node.loss_scale = factor
+            node.set_weights()
+
+    def clear_param_diffs(self) -> None:
+        """Make every parameter's gradient zero."""
+        self.params.clear_diffs()
+
+    def outputs(self) -> list[tuple[str, Blob, float]]:
+        """The net's outputs by name, with each one's loss weight."""
+        weights = {t: w for n in self.nodes for t, w in zip(n.top_names, n.loss_weights)}
+        return [(name, self.blobs[name], weights.get(name, 0.0)) for name in self.output_names]
+
+    # -- parameters ----------------------------------------------------------------------------------------
+    def node(self, name: str) -> Node:
+        """The layer of that name. Raises KeyError."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise KeyError(name)
+
+    def share_trained_layers(self, other: Net) -> None:
+        """Use the parameters of the other net's layers of the same names (a test net the training net's)."""
+        theirs = {n.name: n for n in other.nodes}
+        for node in self.nodes:
+            source = theirs.get(node.name)
+            for mine, blob in zip(node.layer.blobs, source.layer.blobs if source else ()):
+                if mine.shape != blob.shape:
+                    raise ValueError(f"layer {node.name!r}: shape {mine.shape} in one net, {blob.shape} in the other")
+                mine.share_data(blob)
+
+    def learnable(self) -> Sequence[Param]:
+        """The learnable parameters in layer order, each once however many layers share it."""
+        return self.params.params
+
+    def close(self) -> None:
+        """Stop the readers of data layers."""
+        for node in self.nodes:
+            close = getattr(node.layer, "close", None)
+            if close:
+                close()
+
+
+def _call(hooks: list[Hook], index: int) -> None:
+    for hook in hooks:
+        hook(index)
+
+
+def _unused(nodes: list[Node]) -> set[str]:
+    """Names of blobs that no layer takes after they were last made; only of tops that the prototxt names."""
+    open_tops: set[str] = set()
+    for node in nodes:
+        open_tops -= set(node.bottom_names)
+        open_tops |= set(node.param.top)
+    return open_tops

@@ -1,0 +1,112 @@
+"""What a net costs: shapes, parameters, multiply-adds and memory, layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scaffe.errors import UserError
+from scaffe.layers.base.blob import Shape
+from scaffe.nets.net import Net
+from scaffe.nets.net_layer import Node
+
+MARKS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+DATA_TYPES = ("Data", "ImageData", "HDF5Data", "MemoryData", "WindowData", "DummyData")
+
+
+def _convolution(node: Node) -> int:
+    return node.tops[0].n_elems * node.layer.blobs[0].count(1) * len(node.tops)
+
+
+def _deconvolution(node: Node) -> int:
+    return node.bottoms[0].n_elems * node.layer.blobs[0].count(1) * len(node.tops)
+
+
+def _inner_product(node: Node) -> int:
+    n_output = node.param.inner_product_param.num_output
+    return node.bottoms[0].n_elems * n_output
+
+
+def _recurrent(node: Node) -> int:
+    n_steps = node.bottoms[0].shape[0] * node.bottoms[0].shape[1]
+    return n_steps * sum(blob.n_elems for blob in node.layer.blobs if blob.ndim > 1)
+
+
+MULTIPLY_ADDS: dict[str, Callable[[Node], int]] = {
+    "Convolution": _convolution, "ConvolutionDepthwise": _convolution, "DepthwiseConvolution": _convolution,
+    "Deconvolution": _deconvolution, "InnerProduct": _inner_product, "LSTM": _recurrent, "RNN": _recurrent}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One layer's cost for one batch.
+
+    Attributes:
+        name, type, shapes: the layer and its tops' shapes.
+        n_parameters: its own learnable values.
+        n_multiply_adds: of the layer types whose arithmetic is products of matrices; 0 for the others.
+        n_bytes: of its tops' data (those that it does not share with a bottom).
+    """
+
+    name: str
+    type: str
+    shapes: tuple[Shape, ...]
+    n_parameters: int
+    n_multiply_adds: int
+    n_bytes: int
+
+
+def summarize(net: Net) -> list[Line]:
+    """One line a layer, in order; parameters shared by name count where they come first."""
+    owned = {id(param.blob) for param in net.learnable()}
+    lines = []
+    for node in net.nodes:
+        new_tops = [top for top in node.tops if not any(top is bottom for bottom in node.bottoms)]
+        n_bytes = sum(top.n_elems * top.dtype.itemsize for top in new_tops) if node.param.type != "Split" else 0
+        count = MULTIPLY_ADDS.get(node.param.type)
+        lines.append(Line(node.name, node.param.type, tuple(top.shape for top in node.tops),
+                          sum(blob.n_elems for blob in node.layer.blobs if id(blob) in owned),
+                          count(node) if count else 0, n_bytes))
+    return lines
+
+
+def table(lines: Sequence[Line]) -> list[str]:
+    """The summary as text, with the sums below."""
+    rows = [("layer", "type", "top", "parameters", "multiply-adds", "bytes")]
+    rows += [(line.name, line.type, " ".join("x".join(map(str, shape)) or "1" for shape in line.shapes),
+              f"{line.n_parameters:,}", _short(line.n_multiply_adds), _short(line.n_bytes)) for line in lines]
+    totals = [sum(getattr(line, name) for line in lines) for name in ("n_parameters", "n_multiply_adds", "n_bytes")]
+    rows.append(("total", "", "", f"{totals[0]:,}", _short(totals[1]), _short(totals[2])))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    align = [str.ljust] * 3 + [str.rjust] * 3
+    text = ["  ".join(put(cell, width) for put, cell, width in zip(align, row, widths)) for row in rows]
+    n_weights = totals[0] * 4
+    return [*text, f"parameters: {_short(n_weights)}B; blobs of one batch: {_short(totals[2])}B, "
+                   f"training: {_short(2 * (n_weights + totals[2]))}B with gradients"]
+
+
+def without_data(message: Any, shape: Sequence[int]) -> Any:
+    """The net with an Input of that shape for every data layer, so that no data are needed; labels get one a record.
+
+    Raises:
+        UserError: a shape with dimensions below 1.
+    """
+    if not shape or min(shape) < 1:
+        raise UserError(f"-shape must be dimensions above 0 with commas between, got {','.join(map(str, shape))}")
+    net = type(message)()
+    net.CopyFrom(message)
+    for layer in net.layer:
+        if layer.type in DATA_TYPES:
+            layer.type = "Input"
+            for i, _ in enumerate(layer.top):
+                layer.input_param.shape.add().dim.extend(shape if i == 0 else shape[:1])
+    return net
+
+
+def _short(n: float) -> str:
+    """1234567 as 1.23M."""
+    for size, mark in MARKS:
+        if n >= size:
+            return f"{n / size:.3g}{mark}"
+    return f"{n:g}"

@@ -1,0 +1,100 @@
+"""Trained weights between nets and files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from scaffe.errors import UserError
+from scaffe.files import StoredLayer, hdf5, read_model, write_model
+from scaffe.log import info
+from scaffe.nets.net import Net
+from scaffe.nets.net_layer import Node
+
+
+def initial_weights(given: str, param: Any) -> list[str]:
+    """Files of weights that a run starts from: those of the command line, else those of the solver's ``weights``.
+
+    Args:
+        given: paths with commas between, or none.
+        param: the SolverParameter.
+    """
+    return [path for paths in ([given] if given else param.weights) for path in paths.split(",") if path]
+
+
+def load_weights(net: Net, path: str | Path) -> None:
+    """Copy the layers of a ``.caffemodel`` (or ``.caffemodel.h5``) that the net has, by name.
+
+    Layers that the net lacks are left out with a line in the log; layers that the file lacks keep their values.
+
+    Raises:
+        UserError: a file that cannot be read, or blobs that do not fit the net's.
+    """
+    _take(net, read_model(path), path)
+
+
+def load_hdf5(net: Net, path: str | Path) -> None:
+    """The same from an HDF5 file, whatever its name."""
+    _take(net, hdf5.read_model(path), path)
+
+
+def save_hdf5(net: Net, path: str | Path) -> None:
+    """Write every layer of the net to an HDF5 file, whatever its name."""
+    hdf5.write_model(path, [_stored(node) for node in net.nodes])
+
+
+def _take(net: Net, layers: list[tuple[str, str, list]], path: str | Path) -> None:
+    nodes = {node.name: node for node in net.nodes}
+    for name, _, arrays in layers:
+        if name not in nodes:
+            if arrays:
+                info(f"Ignoring source layer {name}")
+        elif arrays:
+            _copy(nodes[name], arrays, path)
+
+
+def _copy(node: Node, arrays: list, path: str | Path) -> None:
+    blobs = node.layer.blobs
+    arrays = [*arrays, *[None] * (len(blobs) - len(arrays))]
+    missing = {i for i, array in enumerate(arrays) if array is None}
+    if len(arrays) > len(blobs) or missing - node.shared:
+        raise UserError(f"{path}: layer {node.name!r} has {len(arrays) - len(missing)} blobs in the file, "
+                        f"{len(blobs)} in the net")
+    for index, (blob, array) in enumerate(zip(blobs, arrays)):
+        if index in missing:
+            continue  # its owner has it
+        if _squeezed(array.shape) != _squeezed(blob.shape):
+            raise UserError(f"{path}: layer {node.name!r} blob {index} has shape {_show(array.shape)} in the file, "
+                            f"{_show(blob.shape)} in the net; to train it anew, rename the layer")
+        blob.data[...] = node.layer.context.kernels.to_device(array.reshape(blob.shape), blob.dtype)
+
+
+def save_weights(net: Net, path: str | Path, with_diffs: bool = False) -> None:
+    """Write every layer of the net, those without parameters too, as Caffe does."""
+    write_model(path, net.name, [_stored(node, with_diffs) for node in net.nodes])
+
+
+def _stored(node: Node, with_diffs: bool = False) -> StoredLayer:
+    blobs, to_host = node.layer.blobs, node.layer.context.kernels.to_host
+    return StoredLayer(_as_saved(node), [to_host(blob.data) for blob in blobs],
+                       [to_host(blob.diff) for blob in blobs] if with_diffs else (), frozenset(node.shared))
+
+
+def _as_saved(node: Node) -> Any:
+    """The layer's message as Caffe writes it: a loss layer says its weight even where the prototxt did not."""
+    param = type(node.param)()
+    param.CopyFrom(node.param)
+    if node.layer.default_loss_weight and not param.loss_weight:
+        param.loss_weight.append(node.layer.default_loss_weight)
+    return param
+
+
+def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Without leading ones: old files give every blob four axes."""
+    while len(shape) > 1 and shape[0] == 1:
+        shape = shape[1:]
+    return tuple(shape)
+
+
+def _show(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "scalar"

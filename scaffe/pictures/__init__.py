@@ -1,0 +1,1 @@
+"""Pictures: nets, timelines and scaling curves, as SVG and PNG."""

@@ -1,0 +1,108 @@
+"""Strong and weak scaling, out of the logs of runs on different numbers of ranks: a table, JSON, a picture."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+from scaffe.errors import UserError
+from scaffe.line_chart import Chart, Line, Units
+
+RANKS = re.compile(r"Training on (\d+) rank\(s\), (\d+) images an iteration")
+PACE = re.compile(r"Iteration \d+ \((\S+) iter/s")
+SUMMARY = re.compile(r"Summary: \d+ iterations in \S+ s on \d+ rank\(s\)")
+WARM_UP = 2  # the first display has no pace, the second one the first iteration in it
+HEAD = f"{'# scaling':10}{'ranks':>7}{'images/iter':>13}{'iter/s':>12}{'images/s':>12}{'speedup':>10}{'efficiency':>12}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: its kind of scaling, ranks, images an iteration over all ranks, iterations a second (median)."""
+
+    scaling: str
+    n_ranks: int
+    images_per_iteration: int
+    iterations_per_second: float
+
+    @property
+    def images_per_second(self) -> float:
+        """Over all ranks."""
+        return self.images_per_iteration * self.iterations_per_second
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table: a run beside the run on the fewest ranks of the same kind.
+
+    Attributes:
+        speedup: in images a second, times the fewest ranks: equal to ``n_ranks`` where scaling is perfect.
+        efficiency: speedup by ranks.
+    """
+
+    scaling: str
+    n_ranks: int
+    images_per_iteration: int
+    iterations_per_second: float
+    images_per_second: float
+    speedup: float
+    efficiency: float
+
+
+def read_run(path: str, scaling: str) -> Run:
+    """One train command's log, whose solver displays at least three times.
+
+    Raises:
+        UserError: no such file, or no log of a whole run.
+    """
+    try:
+        text = Path(path).read_text(errors="replace")
+    except OSError as error:
+        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    ranks = RANKS.search(text)
+    paces = [float(pace) for pace in PACE.findall(text)][WARM_UP:]
+    if ranks is None or not SUMMARY.search(text):
+        raise UserError(f"{path}: not the log of a training run that came to its end")
+    if not paces:
+        raise UserError(f"{path}: needs more than {WARM_UP} displays; lower the solver's display or raise max_iter")
+    return Run(scaling, int(ranks[1]), int(ranks[2]), median(paces))
+
+
+def rows_of(runs: Sequence[Run]) -> list[Row]:
+    """The table's lines, by kind and ranks. Raises UserError where a kind has two runs on as many ranks."""
+    rows = []
+    for scaling in sorted({run.scaling for run in runs}):
+        mine = sorted((run for run in runs if run.scaling == scaling), key=lambda run: run.n_ranks)
+        counts = [run.n_ranks for run in mine]
+        if len(set(counts)) < len(counts):
+            raise UserError(f"{scaling} scaling: several logs of runs on as many ranks: {counts}")
+        for run in mine:
+            speedup = run.images_per_second / mine[0].images_per_second * mine[0].n_ranks
+            rows.append(Row(scaling, run.n_ranks, run.images_per_iteration, run.iterations_per_second,
+                            run.images_per_second, speedup, speedup / run.n_ranks))
+    return rows
+
+
+def as_text(rows: Sequence[Row]) -> str:
+    """The table."""
+    lines = [f"{row.scaling:10}{row.n_ranks:7d}{row.images_per_iteration:13d}{row.iterations_per_second:12.4g}"
+             f"{row.images_per_second:12.4g}{row.speedup:10.2f}{row.efficiency:12.1%}" for row in rows]
+    return "\n".join([HEAD, *lines])
+
+
+def as_json(rows: Sequence[Row]) -> list[dict[str, object]]:
+    """The table's lines for JSON."""
+    return [asdict(row) for row in rows]
+
+
+def chart(rows: Sequence[Row]) -> Chart:
+    """Images a second over ranks, each kind beside perfect scaling from its first run."""
+    lines = []
+    for scaling in dict.fromkeys(row.scaling for row in rows):
+        mine = [row for row in rows if row.scaling == scaling]
+        per_rank = mine[0].images_per_second / mine[0].n_ranks
+        lines += [Line(scaling, [(row.n_ranks, row.images_per_second) for row in mine]),
+                  Line(f"{scaling}, perfect", [(row.n_ranks, row.n_ranks * per_rank) for row in mine])]
+    return Chart("Training: images a second", lines, Units("ranks", str, lambda value: f"{value:g}"))

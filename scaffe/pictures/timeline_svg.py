@@ -1,0 +1,22 @@
+"""A laid-out trace as SVG; a viewer shows each span's name and length under the pointer."""
+
+from __future__ import annotations
+
+from html import escape
+
+from scaffe.pictures.timeline_picture import Bar, Picture
+
+
+def to_svg(picture: Picture) -> bytes:
+    """The SVG file's content."""
+    labels = [f'<text x="{x:g}" y="{y:g}"{" text-anchor=" + chr(34) + "end" + chr(34) if ends else ""}>'
+              f"{escape(text)}</text>" for x, y, text, ends in picture.labels]
+    body = "\n".join([*labels, *map(_rectangle, picture.bars)])
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{picture.width}" height="{picture.height}" '
+            f'font-family="sans-serif" font-size="12">\n<rect width="100%" height="100%" fill="white"/>\n{body}\n'
+            "</svg>\n").encode()
+
+
+def _rectangle(bar: Bar) -> str:
+    return (f'<rect x="{bar.x:.2f}" y="{bar.y:g}" width="{bar.width:.2f}" height="{bar.height:g}" '
+            f'fill="{bar.colour}"><title>{escape(bar.title)}</title></rect>')

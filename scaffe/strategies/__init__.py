@@ -1,6 +1,0 @@
-"""Strategies of training on many ranks: what is sent when. One a file, found by its name; the loop knows none."""
-
-from scaffe.strategies.base import Replica, Strategy, strategies
-from scaffe.strategies.choice import choose_strategy
-
-__all__ = ["Replica", "Strategy", "choose_strategy", "strategies"]

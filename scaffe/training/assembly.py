@@ -1,0 +1,119 @@
+"""A solver built from its prototxt: the training net, the test nets, each with its share of the data."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any
+
+from scaffe.collectives.communicator import Communicator
+from scaffe.data.feeds.layer_feed import Share
+from scaffe.errors import UserError
+from scaffe.layers.base.random import Stream
+from scaffe.nets import graph
+from scaffe.nets.activation_memory import reuse_activations
+from scaffe.nets.devices import Compute, load_kernels
+from scaffe.nets.net import Net
+from scaffe.nets.setup import PHASES, Selection, make_context, make_net, seed_of
+from scaffe.training.bad_records import BadRecords
+from scaffe.training.job import threads_per_rank, together
+from scaffe.training.loss_scale import LossScale, needs_scale
+from scaffe.training.observers.bad_records import WatchBadRecords
+from scaffe.training.observers.debug_info import DebugInfo
+from scaffe.training.solver import Method, Solver
+
+
+def build_solver(communicator: Communicator, param: Any, options: Namespace) -> Solver:
+    """Build nets and solver on this rank; what fails on one rank fails on all (UserError)."""
+    wants_gpu = param.HasField("solver_mode") and param.solver_mode == param.GPU
+    compute = Compute.of(options, communicator.node_rank, wants_gpu)
+    kernels = together(communicator, lambda: load_kernels(threads_per_rank(communicator, options.threads), compute))
+    param.random_seed = communicator.bcast_object(seed_of(param.random_seed))
+    rng = Stream(param.random_seed + communicator.rank)
+    maker = NetMaker(param, options, kernels, rng, communicator.rank, communicator.n_ranks)
+    net = together(communicator, maker.train_net)
+    tests = together(communicator, lambda: maker.test_nets(net))
+    if kernels.REUSES_ACTIVATIONS and not param.debug_info:
+        for made in (net, *tests):
+            reuse_activations(made, backward=made is net)
+    method = Method(options.strategy, options.reduce, options.allow_nan, options)
+    solver = Solver(param, net, tests, communicator, method, maker.shares)
+    if needs_scale(compute.dtype):
+        solver.observers.append(LossScale())
+    if param.debug_info:
+        solver.observers.append(DebugInfo())
+    if maker.bad.n_allowed:
+        solver.observers.append(WatchBadRecords(maker.bad))
+    return solver
+
+
+def images_per_pass(net: Net) -> int:
+    """This rank's batch: the first axis of the first blob that comes from outside; 0 where there is none."""
+    tops = [top for node in net.nodes if node.is_source for top in node.tops]
+    return tops[0].shape[0] if tops and tops[0].shape else 0
+
+
+class NetMaker:
+    """Makes the nets of one solver on one rank.
+
+    Attributes:
+        shares: the nets' places in the data, in the order made.
+        bad: what their readers pass over.
+    """
+
+    def __init__(self, param: Any, options: Namespace, kernels: Any, rng: Stream, rank: int, n_ranks: int) -> None:
+        self.param, self.options, self.kernels, self.rng = param, options, kernels, rng
+        self.rank, self.n_ranks = rank, n_ranks
+        self.shares: list[Share] = []
+        self.bad = BadRecords(vars(options).get("skip_bad_records", 0))
+
+    def train_net(self) -> Net:
+        """The training net. Raises UserError."""
+        message, source = _only_one(self.param, ("net", "net_param", "train_net", "train_net_param"))
+        share = Share(self.rank, self.n_ranks, weak=self.options.scal == "weak")
+        return self._make(message, source, _selection(self.param.train_state, "TRAIN", self.options), share)
+
+    def test_nets(self, trained: Net) -> list[Net]:
+        """The test nets, with the training net's parameters. Raises UserError."""
+        states = list(self.param.test_state)
+        nets = []
+        for number, (message, source) in enumerate(_test_sources(self.param)):
+            selection = _selection(states[number] if number < len(states) else None, "TEST", self.options)
+            share = Share(self.rank, self.n_ranks, n_test_iterations=self.param.test_iter[number])
+            nets.append(self._make(message, source, selection, share, trained))
+        return nets
+
+    def _make(self, message: Any, source: str, selection: Selection, share: Share, trained: Net | None = None) -> Net:
+        self.shares.append(share)
+        context = make_context(self.kernels, self.rng, share, self.param.random_seed,
+                               self.bad.reader_options(self.options.readers), Compute.of(self.options).dtype)
+        return make_net(message, selection, context, source, trained)
+
+
+def _test_sources(param: Any) -> list[tuple[Any, str]]:
+    """The test nets' messages and what to call them, in Caffe's order: given ones, files, then the common net."""
+    sources = [(m, "test_net_param") for m in param.test_net_param]
+    sources += [(graph.read_net(path), path) for path in param.test_net]
+    n_tests = len(param.test_iter)
+    if len(sources) < n_tests and (param.net or param.HasField("net_param")):
+        whole = (graph.read_net(param.net), param.net) if param.net else (param.net_param, "net_param")
+        sources += [whole] * (n_tests - len(sources))
+    if len(sources) != n_tests:
+        raise UserError(f"the solver has {n_tests} test_iter for {len(sources)} test nets")
+    if n_tests and param.test_interval <= 0:
+        raise UserError(f"the solver has test nets, and test_interval is {param.test_interval}, not above 0")
+    return sources
+
+
+def _selection(state: Any, phase: str, options: Namespace) -> Selection:
+    stages = (*filter(None, options.stage.split(",")), *(state.stage if state is not None else ()))
+    level = state.level if state is not None and state.HasField("level") else options.level
+    return Selection(PHASES[phase], level, stages)
+
+
+def _only_one(param: Any, fields: tuple[str, ...]) -> tuple[Any, str]:
+    """The one training net that a solver names, read, and what to call it in messages."""
+    given = [f for f in fields if param.HasField(f)]
+    if len(given) != 1:
+        raise UserError(f"the solver must give one of {', '.join(fields)}; it gives {', '.join(given) or 'none'}")
+    value = getattr(param, given[0])
+    return (graph.read_net(value), value) if isinstance(value, str) else (value, given[0])

@@ -1,0 +1,140 @@
+"""A run's state in Caffe's two files, ``_iter_N.caffemodel`` and ``_iter_N.solverstate``, and back."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scaffe.errors import UserError
+from scaffe.files import SolverState, checksum, read_state, write_state
+from scaffe.log import info
+from scaffe.nets.weights import load_weights, save_weights
+from scaffe.training.lr_policies import current_step
+from scaffe.training.solver import Solver
+
+ROOT = 0
+
+
+def checkpoint_paths(solver: Solver) -> tuple[Path, Path]:
+    """The model's and the state's file names for the iteration reached."""
+    param = solver.param
+    ending = ".h5" if param.snapshot_format == param.HDF5 else ""
+    stem = f"{param.snapshot_prefix}_iter_{solver.iteration}"
+    return Path(f"{stem}.caffemodel{ending}"), Path(f"{stem}.solverstate{ending}")
+
+
+def save_checkpoint(solver: Solver) -> None:
+    """Write both files on rank 0; every rank calls. The model comes first: a state always has its model.
+
+    Raises:
+        UserError: the files cannot be written; what was there before is left as it was.
+    """
+    solver.check_losses()
+    solver.strategy.settle()
+    histories = solver.strategy.histories()
+    streams = solver.communicator.gather_objects(solver.net.context.draws.to_bytes(), ROOT)
+    kept = {name: number for observer in solver.observers for name, number in observer.kept(solver).items()}
+    if solver.communicator.rank != ROOT:
+        return
+    model, state = checkpoint_paths(solver)
+    kind = "HDF5" if model.suffix == ".h5" else "binary proto"
+    info(f"Snapshotting to {kind} file {model}")
+    save_weights(solver.net, model, solver.param.snapshot_diff)
+    info(f"Snapshotting solver state to {kind} file {state}")
+    write_state(state, SolverState(iteration=solver.iteration, learned_net=str(model),
+                                   current_step=current_step(solver.param, solver.iteration),
+                                   history=_split(solver, histories), streams=streams or [],
+                                   model_checksum=checksum(model), **_place_in_data(solver), **kept))
+
+
+def restore_checkpoint(solver: Solver, path: str | Path) -> None:
+    """Go on from a ``.solverstate``: iteration, histories, parameters, random streams and the place in the data.
+
+    Any number of ranks goes on from any other's; Caffe's own states are read too. A name whose file ends in ``.h5``
+    may go without it: the script of Caffe's CIFAR-10 example names its HDF5 states so.
+
+    Raises:
+        UserError: a file that cannot be read or does not fit the net.
+    """
+    path = _found(path)
+    state = read_state(path)
+    info(f"Restoring previous solver status from {path}")
+    solver.iteration = state.iteration
+    if state.learned_net:
+        model = _find_model(state.learned_net, Path(path))
+        if state.model_checksum is not None and checksum(model) != state.model_checksum:
+            raise UserError(f"{model}: damaged, or not the file that {path} was saved with: its checksum differs")
+        load_weights(solver.net, model)
+    _join(solver, state.history, path)
+    rank = solver.communicator.rank
+    if len(state.streams) == solver.communicator.n_ranks and not solver.net.context.draws.from_bytes(
+            state.streams[rank]):
+        info("Dropout and stochastic pooling go on with other draws: CPUs and GPUs have numbers of their own")
+    for observer in solver.observers:
+        observer.restore(state)
+    for share in solver.shares:
+        share.start_at(solver.iteration, state.batches_read, solver.param.iter_size)
+        share.first_test = _tests_done(solver.param, solver.iteration)
+
+
+def _place_in_data(solver: Solver) -> dict[str, int]:
+    """The seed of the data's order, and how far the training net has read in it."""
+    if not solver.shares:
+        return {}
+    read = solver.shares[0].batches_read(solver.iteration, solver.param.iter_size)
+    return {"seed": solver.param.random_seed & 0xFFFFFFFF, "batches_read": read}
+
+
+def saved_seed(path: str | Path) -> int:
+    """The seed of the data's order that a state holds; -1 for none (Caffe's, older ones). Raises UserError."""
+    seed = read_state(_found(path)).seed
+    return -1 if seed is None else seed
+
+
+def _found(path: str | Path) -> str | Path:
+    return f"{path}.h5" if not Path(path).exists() and Path(f"{path}.h5").exists() else path
+
+
+def newest_state(prefix: str) -> Path | None:
+    """The state with the highest iteration under a snapshot prefix (``-resume auto``); None if there is none."""
+    folder, stem = Path(prefix).parent, Path(prefix).name
+    found = []
+    for path in folder.glob(f"{stem}_iter_*.solverstate*"):
+        match = re.fullmatch(re.escape(stem) + r"_iter_(\d+)\.solverstate(\.h5)?", path.name)
+        if match:
+            found.append((int(match[1]), path))
+    return max(found)[1] if found else None
+
+
+def _tests_done(param: Any, iteration: int) -> int:
+    if not param.test_interval:
+        return 0
+    first = 0 if param.test_initialization else 1
+    return max(-(-iteration // param.test_interval) - first, 0)
+
+
+def _find_model(learned_net: str, state: Path) -> Path:
+    beside = state.parent / Path(learned_net).name
+    return beside if not Path(learned_net).exists() and beside.exists() else Path(learned_net)
+
+
+def _split(solver: Solver, histories: list[np.ndarray]) -> list[np.ndarray]:
+    """Flat histories as Caffe keeps them: one array a parameter, the histories one after the other."""
+    params, to_host = solver.net.params, solver.net.context.kernels.to_host
+    return [history[place].reshape(param.blob.shape)
+            for history in map(to_host, histories) for param, place in zip(params.params, params.slices)]
+
+
+def _join(solver: Solver, arrays: list[np.ndarray], path: str | Path) -> None:
+    params, histories = solver.net.params, solver.updater.histories
+    wanted = len(histories) * len(params.params)
+    if len(arrays) != wanted:
+        raise UserError(f"{path}: holds {len(arrays)} history blobs, this solver and net need {wanted}")
+    places = [(history, p, s) for history in histories for p, s in zip(params.params, params.slices)]
+    for array, (history, param, place) in zip(arrays, places):
+        if array.size != param.blob.n_elems:
+            raise UserError(f"{path}: a history blob has shape {array.shape}, the net's parameter {param.blob.shape}")
+        history[place] = solver.net.context.kernels.to_device(array.reshape(-1), history.dtype)

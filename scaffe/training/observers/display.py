@@ -1,0 +1,48 @@
+"""Caffe's display lines: loss, net outputs and learning rate every ``display`` iterations."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+from scaffe.log import info
+from scaffe.training.observers.outputs import log_outputs, values_of
+from scaffe.training.solver import Observer, Solver
+
+
+class Display(Observer):
+    """Logs the loss smoothed over ``average_loss`` iterations, as the mean over ranks."""
+
+    def begin(self, solver: Solver) -> None:
+        """See Observer."""
+        self._losses: deque[Any] = deque(maxlen=max(solver.param.average_loss, 1))
+        self._last = (solver.iteration, time.perf_counter())
+
+    def gradients_ready(self, solver: Solver, loss: float, rate: float) -> None:
+        """See Observer."""
+        self._losses.append(loss)
+        display, iteration = solver.param.display, solver.iteration
+        if not display or iteration % display:
+            return
+        mine = [float(sum(self._losses)) / len(self._losses), *values_of(solver.net)]
+        smoothed, *outputs = solver.mean_over_ranks(mine)
+        info(f"Iteration {iteration} ({self._pace(iteration, display)}), loss = {smoothed:g}")
+        log_outputs(solver.net, outputs, "Train")
+        info(f"Iteration {iteration}, lr = {rate:g}")
+
+    def _pace(self, iteration: int, display: int) -> str:
+        now = time.perf_counter()
+        elapsed = now - self._last[1]
+        n_iters = iteration - self._last[0]
+        self._last = (iteration, now)
+        return f"{n_iters / elapsed if elapsed else 1:g} iter/s, {elapsed:g}s/{display} iters"
+
+    def finish(self, solver: Solver) -> None:
+        """One more forward for the last loss, as Caffe does where the last iteration would be displayed."""
+        display = solver.param.display
+        if display and solver.iteration % display == 0 and not solver.stopping:
+            loss = solver.net.forward()
+            self._losses.append(loss)
+            smoothed, = solver.mean_over_ranks([float(sum(self._losses)) / len(self._losses)])
+            info(f"Iteration {solver.iteration}, loss = {smoothed:g}")

@@ -1,0 +1,62 @@
+"""Signals: snapshot, stop, or both, at the end of the iteration and on all ranks together."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType
+
+import numpy as np
+
+from scaffe.log import info
+from scaffe.training.observers.snapshots import Snapshots
+from scaffe.training.solver import Observer, Solver
+
+EFFECTS = ("none", "snapshot", "stop")  # in order of strength; a stop snapshots first
+
+
+class Signals(Observer):
+    """Turns signals into effects.
+
+    The ranks agree on the strongest effect that any of them saw, so that all stop after the same iteration. SIGTERM
+    and SIGUSR1 (SLURM's warning before the time limit) always stop. SIGALRM and SIGUSR2 stand for SIGINT and SIGHUP
+    under mpirun, which keeps those two for itself (jobs/mpirun.sh).
+
+    Args:
+        snapshots: who writes the snapshot.
+        sigint, sighup: the effects of these two, names from EFFECTS.
+    """
+
+    def __init__(self, snapshots: Snapshots, sigint: str = "stop", sighup: str = "snapshot") -> None:
+        self._snapshots = snapshots
+        self._effects = {signal.SIGINT: sigint, signal.SIGALRM: sigint, signal.SIGHUP: sighup, signal.SIGUSR2: sighup,
+                         signal.SIGTERM: "stop", signal.SIGUSR1: "stop"}
+        self._seen = 0
+        self._agreed = 0
+
+    def begin(self, solver: Solver) -> None:
+        """See Observer."""
+        self._before = {number: signal.signal(number, self._on_signal) for number in self._effects}
+
+    def finish(self, solver: Solver) -> None:
+        """See Observer."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._seen = max(self._seen, EFFECTS.index(self._effects[signal.Signals(number)]))
+
+    def gradients_ready(self, solver: Solver, loss: float, rate: float) -> None:
+        """Agree here, where the reduction has just brought the ranks together."""
+        agreed = np.array([self._seen], np.int32)
+        if solver.communicator.n_ranks > 1:
+            solver.communicator.allreduce(agreed, "max", "mpi")
+        self._agreed = int(agreed[0])
+
+    def after_iteration(self, solver: Solver) -> None:
+        """See Observer."""
+        if self._agreed:
+            self._seen = 0
+            if EFFECTS[self._agreed] == "stop":
+                info(f"Signal received: snapshot and stop after iteration {solver.iteration}")
+                solver.stopping = True
+            self._snapshots.save(solver)

@@ -1,0 +1,35 @@
+"""Snapshots every ``snapshot`` iterations, at the end, and when a signal asks for one."""
+
+from __future__ import annotations
+
+from scaffe.training.checkpoint import save_checkpoint
+from scaffe.training.solver import Observer, Solver
+
+
+class Snapshots(Observer):
+    """Writes Caffe's two files at rank 0: the parameters and the solver's state."""
+
+    def __init__(self) -> None:
+        self._last = -1
+
+    def begin(self, solver: Solver) -> None:
+        """Nothing to save before the first update."""
+        self._last = solver.iteration
+
+    def after_iteration(self, solver: Solver) -> None:
+        """See Observer."""
+        interval = solver.param.snapshot
+        if interval and solver.iteration % interval == 0:
+            self.save(solver)
+
+    def finish(self, solver: Solver) -> None:
+        """See Observer."""
+        if solver.param.snapshot_after_train:
+            self.save(solver)
+
+    def save(self, solver: Solver) -> None:
+        """Write both files unless this iteration has been saved; called by all ranks."""
+        if self._last != solver.iteration:
+            self._last = solver.iteration
+            with solver.timers("snapshot"):
+                save_checkpoint(solver)

@@ -1,0 +1,100 @@
+"""A trace of the run for Chrome's and Perfetto's viewers: what each rank did when."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from scaffe.atomic_files import check_writable, write_whole
+from scaffe.errors import UserError
+from scaffe.nets.net import Net
+from scaffe.training.job import together
+from scaffe.training.solver import Observer, Solver
+from scaffe.training.timers import HELPER, MAIN
+
+LAYERS = "layers"
+THREADS = (MAIN, LAYERS, HELPER)
+MOST_SPANS = 200_000  # a rank: what a viewer can show; a longer run is traced up to there
+
+Span = tuple[str, str, float, float]
+
+
+class Timeline(Observer):
+    """Collects spans on every rank and writes one file at rank 0 at the end; the trace-event format's "X" events.
+
+    A rank is a process of the trace. Its threads: the main thread's activities (forward, waits, update), its layers,
+    and the helper thread's collectives. Ranks' clocks are set to the end of one barrier. A layer that its predecessor
+    computes in the same pass (ReLU) shows no forward of its own.
+
+    Args:
+        path: the file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._spans: list[Span] = []
+
+    def begin(self, solver: Solver) -> None:
+        """From here on spans are kept. Raises UserError on all ranks where the file cannot be written."""
+        is_root = solver.communicator.rank == 0
+        together(solver.communicator, lambda: check_writable(self._path, UserError) if is_root else None)
+        solver.communicator.barrier()
+        self._zero = time.perf_counter()
+        solver.timers.record = self._keep
+        _LayerSpans(solver.net, self._keep)
+
+    def finish(self, solver: Solver) -> None:
+        """Bring the ranks' spans together and write the file. Raises UserError on all ranks."""
+        solver.timers.record = None
+        spans = [(thread, name, start - self._zero, end - self._zero) for thread, name, start, end in self._spans]
+        everyone = solver.communicator.gather_objects(spans)
+        together(solver.communicator, lambda: self._write(everyone))
+
+    def _write(self, everyone: list[list[Span]] | None) -> None:
+        if everyone is not None:
+            write_whole(self._path, trace_text(everyone).encode(), UserError)
+
+    def _keep(self, thread: str, name: str, started: float, ended: float) -> None:
+        if len(self._spans) < MOST_SPANS:
+            self._spans.append((thread, name, started, ended))
+
+
+class _LayerSpans:
+    """Hooks that make a span of every layer's forward and backward, without the strategy's waits at its border."""
+
+    def __init__(self, net: Net, keep: Any) -> None:
+        self._net, self._keep = net, keep
+        self._open: tuple[str, float] | None = None
+        net.before_forward.insert(0, self._close)
+        net.before_forward.append(lambda index: self._start(index, "forward"))
+        net.before_backward.insert(0, self._close)
+        net.before_backward.append(lambda index: self._start(index, "backward"))
+        net.after_backward.insert(0, self._close)
+
+    def _start(self, index: int, direction: str) -> None:
+        node = self._net.nodes[index]
+        kind = "data" if node.is_source and direction == "forward" else direction
+        self._open = (f"{kind} {node.name}", time.perf_counter())
+
+    def _close(self, index: int) -> None:
+        if self._open is not None:
+            self._keep(LAYERS, *self._open, time.perf_counter())
+            self._open = None
+
+
+def trace_text(ranks: list[list[Span]]) -> str:
+    """The trace's JSON.
+
+    Args:
+        ranks: per rank its spans: thread, name, start and end in seconds.
+    """
+    events: list[dict[str, Any]] = []
+    for rank, spans in enumerate(ranks):
+        events.append({"ph": "M", "name": "process_name", "pid": rank, "tid": 0, "args": {"name": f"rank {rank}"}})
+        events += [{"ph": "M", "name": "thread_name", "pid": rank, "tid": i, "args": {"name": thread}}
+                   for i, thread in enumerate(THREADS)]
+        events += [{"ph": "X", "name": name, "cat": name.split()[0], "pid": rank, "tid": THREADS.index(thread),
+                    "ts": round(start * 1e6, 1), "dur": round((end - start) * 1e6, 1)}
+                   for thread, name, start, end in spans]
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, separators=(",", ":"))

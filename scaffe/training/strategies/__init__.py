@@ -1,0 +1,6 @@
+"""Strategies of training on many ranks: what is sent when. One a file, found by its name; the loop knows none."""
+
+from scaffe.training.strategies.base import Replica, Strategy, strategies
+from scaffe.training.strategies.choice import choose_strategy
+
+__all__ = ["Replica", "Strategy", "choose_strategy", "strategies"]

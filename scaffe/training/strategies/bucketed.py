@@ -1,0 +1,115 @@
+"""Parameters and gradients sent bucket by bucket, by a helper thread while the net computes."""
+
+from __future__ import annotations
+
+import time
+
+from scaffe.collectives.request import Request
+from scaffe.training.strategies import whole
+from scaffe.training.strategies.base import Replica
+from scaffe.training.strategies.buckets import Bucket
+from scaffe.training.strategies.parts import ROOT, Buckets
+
+
+class Pending:
+    """Requests under way, by bucket.
+
+    Args:
+        replica: whose timers count the waiting.
+        kind: what a timeline calls them.
+    """
+
+    def __init__(self, replica: Replica, kind: str) -> None:
+        self._replica, self._kind = replica, kind
+        self._requests: dict[int, Request] = {}  # by the bucket's first layer
+
+    def add(self, bucket: Bucket, request: Request) -> None:
+        """Keep the request of a bucket's collective."""
+        self._requests[bucket.first_layer] = request
+
+    def wait(self, bucket: Bucket) -> None:
+        """Wait for the bucket's request, if it has one."""
+        self._wait(bucket.first_layer)
+
+    def wait_all(self) -> None:
+        """Wait for all that are left, in the order added."""
+        for first_layer in list(self._requests):
+            self._wait(first_layer)
+
+    def _wait(self, first_layer: int) -> None:
+        request = self._requests.pop(first_layer, None)
+        if request is None:
+            return
+        timers, waited = self._replica.timers, 0.0
+        label = f"{self._kind} {self._replica.net.nodes[first_layer].name}"
+        if request.test():
+            request.wait()  # costs nothing, and on a device what is queued from here on follows the result
+        else:
+            started = time.perf_counter()
+            with timers("communication", f"wait {label}"):
+                request.wait()
+            waited = time.perf_counter() - started
+        timers.carried(label, request.started or request.ended, request.ended, waited)
+
+
+class Broadcasts(whole.Broadcast):
+    """All buckets' broadcasts are posted at once; each is waited for just before the first layer that needs it
+    (S-Caffe, 4.2)."""
+
+    kind = "broadcast"
+
+    def __init__(self, replica: Replica, buckets: Buckets) -> None:
+        super().__init__(replica, buckets)
+        self._pending = Pending(replica, self.kind)
+        self.seams = buckets.by_first_layer.keys()
+
+    def post(self) -> None:
+        """Post every bucket, in the order that forward needs them, if parameters have changed."""
+        if self.are_stale:
+            for bucket in self.buckets.all:
+                self._start(bucket)
+        self.are_stale = False
+
+    def wait_for(self, layer_index: int) -> None:
+        """Wait for the bucket that a layer begins."""
+        bucket = self.buckets.by_first_layer.get(layer_index)
+        if bucket is not None:
+            self._pending.wait(bucket)
+
+    def settle(self) -> None:
+        """See Parameters."""
+        self.post()
+        self._pending.wait_all()
+        self._send(self.buckets.still)
+
+    def _start(self, bucket: Bucket) -> None:
+        self._pending.add(bucket, self.start_on(bucket.place))
+
+    def start_on(self, place: slice) -> Request:
+        """Post the collective on an interval of the parameters."""
+        replica = self.replica
+        return replica.communicator.ibcast(replica.net.params.data[place], ROOT, replica.algorithm_for("bcast"))
+
+
+class Reductions(whole.Reduction):
+    """Each bucket is reduced to the root once backward has completed it, while backward goes on (S-Caffe, 4.3)."""
+
+    def __init__(self, replica: Replica, buckets: Buckets) -> None:
+        super().__init__(replica, buckets)
+        self._pending = Pending(replica, "reduce")
+        self.seams = buckets.by_first_layer.keys()
+
+    def completed(self, layer_index: int) -> None:
+        """Hand a bucket that is complete to the helper thread."""
+        bucket = self.buckets.by_first_layer.get(layer_index)
+        if bucket is not None:
+            self._pending.add(bucket, self.start_on(bucket.place))
+
+    def finish(self) -> None:
+        """Wait for the last."""
+        self._pending.wait_all()
+
+    def start_on(self, place: slice) -> Request:
+        """Post the collective on an interval of the gradients."""
+        replica = self.replica
+        return replica.communicator.ireduce(replica.net.params.diff[place], ROOT, "sum", replica.sum_algorithm)

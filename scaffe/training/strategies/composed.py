@@ -1,0 +1,69 @@
+"""A strategy put together from its two parts; what differs between strategies is which."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import ClassVar
+
+from scaffe.training.strategies.base import Replica, Strategy
+from scaffe.training.strategies.parts import ROOT, Buckets, Gradients, Parameters
+
+
+class Composed(Strategy):
+    """Fills the loop's seams with a way to send parameters and a way to sum gradients; the root updates.
+
+    Attributes:
+        parameters_kind, gradients_kind: the ways, made with the replica and its buckets; one rank needs neither.
+        collectives: what they run on buckets.
+    """
+
+    parameters_kind: ClassVar[type[Parameters]]
+    gradients_kind: ClassVar[type[Gradients]]
+    collectives: ClassVar[tuple[str, ...]] = ("bcast", "reduce")
+
+    def __init__(self, replica: Replica) -> None:
+        super().__init__(replica)
+        self.buckets = Buckets(replica, self.collectives)
+        self.parameters, self.gradients = Parameters(), Gradients()
+        if replica.communicator.n_ranks > 1:
+            self.parameters = self.parameters_kind(replica, self.buckets)  # type: ignore[call-arg]
+            self.gradients = self.gradients_kind(replica, self.buckets)  # type: ignore[call-arg]
+
+    @property
+    def seams(self) -> Collection[int]:
+        """See Strategy."""
+        return {*self.parameters.seams, *self.gradients.seams}
+
+    def begin(self) -> None:
+        """See Strategy."""
+        self.parameters.begin()
+
+    def before_iteration(self) -> None:
+        """Start to send the parameters."""
+        self.parameters.post()
+
+    def before_forward(self, layer_index: int) -> None:
+        """Wait for what this layer needs."""
+        self.parameters.wait_for(layer_index)
+
+    def after_backward(self, layer_index: int) -> None:
+        """Hand on gradients that are complete."""
+        if self.is_last_pass:
+            self.gradients.completed(layer_index)
+
+    def gradients_ready(self) -> None:
+        """Wait for the sums."""
+        self.gradients.finish()
+
+    def apply(self, rate: float, iteration: int) -> None:
+        """The root updates; everybody else's parameters are stale from here."""
+        replica = self.replica
+        if replica.communicator.rank == ROOT:
+            with replica.timers("update"):
+                replica.updater.check(self.buckets.runs)
+                replica.updater.update(rate, iteration, replica.communicator.n_ranks)
+        self.parameters.are_stale = True
+
+    def settle(self) -> None:
+        """See Strategy."""
+        self.parameters.settle()

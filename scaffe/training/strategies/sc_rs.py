@@ -1,0 +1,92 @@
+"""sc-rs: no root; every rank updates its own part of each bucket."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scaffe.collectives.request import Request
+from scaffe.training.strategies import bucketed
+from scaffe.training.strategies.base import strategies
+from scaffe.training.strategies.buckets import Bucket
+from scaffe.training.strategies.composed import Composed
+from scaffe.training.strategies.parts import ROOT
+
+
+class Gathers(bucketed.Broadcasts):
+    """Every rank's own part of each bucket, on its way to all ranks."""
+
+    kind = "gather"
+
+    def begin(self) -> None:
+        """The root's histories go to all too: each rank keeps on with its parts of them."""
+        super().begin()
+        for history in self.replica.updater.histories:
+            self.replica.communicator.bcast(history, ROOT)
+
+    def settle(self) -> None:
+        """See Parameters; where snapshots hold the last steps too, those as well."""
+        super().settle()
+        replica = self.replica
+        for bucket in self.buckets.all if replica.updater.keeps_step else ():
+            replica.communicator.allgather(replica.net.params.diff[bucket.place])
+
+    def start_on(self, place: slice) -> Request:
+        """See Broadcasts."""
+        replica = self.replica
+        return replica.communicator.iallgather(replica.net.params.data[place], replica.algorithm_for("allgather"))
+
+
+class Scatters(bucketed.Reductions):
+    """Each bucket's sums, on their way to the ranks that own its parts."""
+
+    def start_on(self, place: slice) -> Request:
+        """See Reductions."""
+        replica = self.replica
+        return replica.communicator.ireduce_scatter(replica.net.params.diff[place], "sum", replica.sum_algorithm)
+
+
+@strategies.register("sc-rs")
+class ScRs(Composed):
+    """Buckets are reduce-scattered while backward goes on, each rank updates its part of them, and they are gathered
+    before the forward of the first layer that needs them: 1/P of the update's work and of the histories a rank."""
+
+    parameters_kind, gradients_kind = Gathers, Scatters
+    collectives = ("allgather", "reduce_scatter")
+
+    def apply(self, rate: float, iteration: int) -> None:
+        """Update this rank's parts; the root also what no gradient changes, whose histories some rules change."""
+        replica = self.replica
+        squares = self._sum_of_squares() if replica.updater.param.clip_gradients >= 0 else None
+        found = replica.updater.check([self._own(bucket) for bucket in self.buckets.all])
+        if found is not None and replica.communicator.n_ranks > 1:
+            replica.communicator.allreduce(found)  # every rank leaves its part out, or none does
+        places = [self._own(bucket) for bucket in self.buckets.all]
+        places += self.buckets.still if replica.communicator.rank == ROOT else []
+        with replica.timers("update"):
+            for place in places:
+                replica.updater.update(rate, iteration, replica.communicator.n_ranks, place, squares)
+        self.parameters.are_stale = True
+
+    def histories(self) -> list[np.ndarray]:
+        """Gathered from the ranks."""
+        communicator = self.replica.communicator
+        if communicator.n_ranks == 1:
+            return self.replica.updater.histories
+        whole = [history.copy() for history in self.replica.updater.histories]
+        for history in whole:
+            for bucket in self.buckets.all:
+                communicator.allgather(history[bucket.place])
+        return whole
+
+    def _own(self, bucket: Bucket) -> slice:
+        """This rank's part of a bucket, as an interval of the flat buffers."""
+        part = self.replica.communicator.part(bucket.place.stop - bucket.place.start)
+        return slice(bucket.place.start + part.start, bucket.place.start + part.stop)
+
+    def _sum_of_squares(self) -> float:
+        """Of the whole summed gradient, from every rank's parts."""
+        diff = self.replica.net.params.diff
+        total = np.array([sum(float(np.dot(diff[o], diff[o])) for o in map(self._own, self.buckets.all))])
+        if self.replica.communicator.n_ranks > 1:
+            self.replica.communicator.allreduce(total, "sum", "mpi")
+        return float(total[0])

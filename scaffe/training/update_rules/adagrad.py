@@ -1,0 +1,40 @@
+"""AdaGrad, fused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from scaffe.jit import compiled
+from scaffe.training.update_rules.base import Hyper, UpdateRule, refuse_momentum, regularized, update_rules
+
+
+@update_rules.register("AdaGrad")
+class AdaGrad(UpdateRule):
+    """h ← h + g²;  w ← w - rate · g / (sqrt(h) + delta), with g decayed (Caffe 1.0; Duchi et al., JMLR 2011).
+
+    Raises:
+        UserError: a momentum.
+    """
+
+    def __init__(self, param: Any) -> None:
+        super().__init__(param)
+        refuse_momentum(param, "AdaGrad")
+
+    def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
+        """See UpdateRule; one history, the sum of squares."""
+        one = w.dtype.type
+        _adagrad(w, g, histories[0], one(hyper.rate), one(self.param.delta), one(hyper.decay), hyper.l1,
+                 one(hyper.scale), hyper.keeps_step)
+
+
+@compiled
+def _adagrad(w, g, h, rate, delta, decay, l1, scale, keeps_step):
+    for i in range(w.size):
+        gradient = regularized(w[i], g[i], decay, l1, scale)
+        h[i] += gradient * gradient
+        step = rate * (gradient / (np.sqrt(h[i]) + delta))
+        w[i] -= step
+        if keeps_step:
+            g[i] = step

@@ -1,0 +1,33 @@
+"""Nesterov's accelerated gradient, fused."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scaffe.jit import compiled
+from scaffe.training.update_rules.base import Hyper, UpdateRule, regularized, update_rules
+
+
+@update_rules.register("Nesterov")
+class Nesterov(UpdateRule):
+    """h' = momentum · h + rate · g;  w ← w - ((1 + momentum) · h' - momentum · h), with g decayed (Caffe 1.0; Sutskever
+    et al., "On the importance of initialization and momentum in deep learning", ICML 2013)."""
+
+    learns_frozen = False
+
+    def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
+        """See UpdateRule; one history, the last step."""
+        one = w.dtype.type
+        _nesterov(w, g, histories[0], one(hyper.rate), one(self.param.momentum), one(hyper.decay), hyper.l1,
+                  one(hyper.scale), hyper.keeps_step)
+
+
+@compiled
+def _nesterov(w, g, h, rate, momentum, decay, l1, scale, keeps_step):
+    for i in range(w.size):
+        before = h[i]
+        h[i] = momentum * before + rate * regularized(w[i], g[i], decay, l1, scale)
+        step = (1 + momentum) * h[i] - momentum * before
+        w[i] -= step
+        if keeps_step:
+            g[i] = step

@@ -1,0 +1,48 @@
+"""RMSProp, fused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from scaffe.errors import UserError
+from scaffe.jit import compiled
+from scaffe.training.update_rules.base import Hyper, UpdateRule, refuse_momentum, regularized, update_rules
+
+
+@update_rules.register("RMSProp")
+class RmsProp(UpdateRule):
+    """h ← rms_decay · h + (1 - rms_decay) · g²;  w ← w - rate · g / (sqrt(h) + delta), with g decayed (Caffe 1.0;
+    Tieleman and Hinton, Coursera lecture 6.5, 2012).
+
+    Raises:
+        UserError: a momentum, or an rms_decay outside 0 to 1.
+    """
+
+    def __init__(self, param: Any) -> None:
+        super().__init__(param)
+        refuse_momentum(param, "RMSProp")
+        if not 0 <= param.rms_decay < 1:
+            raise UserError(f"rms_decay must be at least 0 and below 1, got {param.rms_decay:g}")
+
+    def numbers(self, hyper: Hyper) -> dict[str, float]:
+        """See UpdateRule."""
+        return {**super().numbers(hyper), "second": self.param.rms_decay}
+
+    def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
+        """See UpdateRule; one history, the mean square."""
+        one = w.dtype.type
+        _rmsprop(w, g, histories[0], one(hyper.rate), one(self.param.rms_decay), one(self.param.delta),
+                 one(hyper.decay), hyper.l1, one(hyper.scale), hyper.keeps_step)
+
+
+@compiled
+def _rmsprop(w, g, h, rate, keep, delta, decay, l1, scale, keeps_step):
+    for i in range(w.size):
+        gradient = regularized(w[i], g[i], decay, l1, scale)
+        h[i] = keep * h[i] + (1 - keep) * gradient * gradient
+        step = rate * (gradient / (np.sqrt(h[i]) + delta))
+        w[i] -= step
+        if keeps_step:
+            g[i] = step

@@ -1,0 +1,59 @@
+"""docs/compatibility.md names everything, and claims nothing that is not so."""
+
+import pytest
+
+from scaffe.layers.base.layer import layer_types
+from scaffe.proto import caffe_pb2
+from tests.scaffe.cli.compatibility import CAFFE_TYPES, DIFFERS, FILES, LAYER_NOTES, PAGE, ROOT, page, state
+
+REMEDY = "run python -m tests.scaffe.cli.compatibility and commit docs/compatibility.md"
+OPTIONS = [field for field in caffe_pb2.LayerParameter.DESCRIPTOR.fields if field.name.endswith("_param")]
+
+
+def rows(text):
+    """(heading, first cell) -> last cell of every table row."""
+    found, heading = {}, ""
+    for line in text.splitlines():
+        if line.startswith("#"):
+            heading = line.strip("# ")
+        elif line.startswith("| "):
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            found[heading, cells[0]] = cells[-1]
+    return found
+
+
+def test_the_page_has_every_row():
+    assert rows(PAGE.read_text()).keys() == rows(page()).keys(), REMEDY
+
+
+def test_the_page_claims_nothing_untrue():
+    written, true = rows(PAGE.read_text()), rows(page())
+    assert not [key for key, cell in written.items() if cell.startswith("works") and cell != true.get(key)], REMEDY
+
+
+@pytest.mark.parametrize("field", OPTIONS, ids=lambda field: field.name)
+def test_every_option_is_read_or_explained(field):
+    unread = [o.name for o in field.message_type.fields if state(field.name, o.name) == "**not read**"]
+    assert not unread, f"{field.name}: read {unread} or say in DIFFERS what they do"
+
+
+def test_every_solver_field_is_read_or_explained():
+    fields = caffe_pb2.SolverParameter.DESCRIPTOR.fields
+    assert not [f.name for f in fields if state("solver", f.name) == "**not read**"]
+
+
+def test_notes_are_about_something():
+    known = {f"{field.name}.{o.name}" for field in OPTIONS for o in field.message_type.fields}
+    known |= {f"solver.{f.name}" for f in caffe_pb2.SolverParameter.DESCRIPTOR.fields} | {"engine"}
+    assert not set(DIFFERS) - known
+    assert not set(LAYER_NOTES) - set(layer_types.names())
+
+
+def test_files_name_tests_that_exist():
+    assert not [test for *_, test in FILES if not (ROOT / "tests" / test).exists()]
+
+
+def test_caffes_layers():
+    """All of them are there."""
+    assert len(CAFFE_TYPES) == len(set(CAFFE_TYPES))
+    assert not set(CAFFE_TYPES) - set(layer_types.names())

@@ -1,0 +1,145 @@
+"""A user's mistakes: one line that names file and layer, exit code 1 on every rank, nothing half-written."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from scaffe.cli import main as cli
+from scaffe.files import StoredLayer, write_model
+from scaffe.proto import caffe_pb2
+from tests.scaffe.runs import ROOT, run, write_solver
+
+IP = 'layer { name: "ip1" type: "InnerProduct" bottom: "data" top: "ip1" inner_product_param { num_output: 10 } }'
+DATA = ('layer {{ name: "d" type: "Data" top: "data" top: "label" '
+        'data_param {{ source: "{}" batch_size: 50 backend: LMDB }} }}')
+LOSS = 'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip1" bottom: "label" top: "loss" }'
+
+
+def train(folder, net, capfd, *args, **solver):
+    """Train in this process. Returns the exit code and what was said."""
+    write_solver(folder, net, **({"test_iter": None, "test_interval": 0, "max_iter": 2} | solver))
+    code = cli.main(["train", "-solver", str(folder / "solver.prototxt"), "-threads", "1", *args])
+    return code, capfd.readouterr().err
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    (("inner_product_param", "inner_product_parm"), "net.prototxt:2:68: LayerParameter has no field "
+     "'inner_product_parm'; did you mean 'inner_product_param'? (in layer 'ip1')"),
+    (('"InnerProduct"', '"InerProduct"'), "net.prototxt: layer 'ip1' (InerProduct): unknown layer type 'InerProduct'; "
+     "did you mean 'InnerProduct'?"),
+    (('bottom: "data"', 'bottom: "dat"'), "layer 'ip1' (InnerProduct): bottom 'dat' is not the top of any layer"),
+    (("num_output: 10", "num_output: 3"), "layer 'loss' (SoftmaxWithLoss): label 9 is not one of the 3 classes"),
+    (("batch_size: 50", "batch_size: 0"), "layer 'd' (Data): batch_size must be at least 1"),
+    (('bottom: "label"', ''), "layer 'loss' (SoftmaxWithLoss): takes 2 bottom blob(s), got 1"),
+    (('name: "ip1"', 'name: "ip1" include { phase: TRAIN } exclude { phase: TEST }'), "'ip1': give include rules or"),
+    (('"InnerProduct"', '"Convolution" convolution_param { num_output: 2 kernel_size: 40 }'),
+     "layer 'ip1' (Convolution): kernel (40, 40) does not fit"),
+])
+def test_mistakes_in_a_net(tmp_path, capfd, databases, change, said):
+    net = "\n".join([DATA.format(databases / "train"), IP, LOSS])
+    code, err = train(tmp_path, net.replace(*change, 1), capfd)
+    assert code == 1
+    last = err.strip().splitlines()[-1]
+    assert said in last
+    assert "Traceback" not in err
+
+
+def test_missing_and_truncated_lmdb(tmp_path, capfd, databases):
+    code, err = train(tmp_path, "\n".join([DATA.format("nowhere"), IP, LOSS]), capfd)
+    assert (code, "nowhere" in err) == (1, True)
+    shutil.copytree(databases / "train", "cut")
+    os.truncate("cut/data.mdb", (tmp_path / "cut/data.mdb").stat().st_size // 2)
+    code, err = train(tmp_path, "\n".join([DATA.format("cut"), IP, LOSS]), capfd)
+    assert code == 1
+    assert "cut" in err.strip().splitlines()[-1]
+    assert len(err.strip().splitlines()[-1]) < 300
+
+
+def test_weights_that_do_not_fit(tmp_path, capfd, databases):
+    param = caffe_pb2.LayerParameter(name="ip1", type="InnerProduct")
+    write_model("w.caffemodel", "n", [StoredLayer(param, [np.zeros((7, 784), np.float32), np.zeros(7, np.float32)])])
+    net = "\n".join([DATA.format(databases / "train"), IP, LOSS])
+    code, err = train(tmp_path, net, capfd, "-weights", "w.caffemodel")
+    assert code == 1
+    assert "w.caffemodel: layer 'ip1' blob 0 has shape 7x784 in the file, 10x784 in the net" in err
+
+
+@pytest.mark.parametrize(("solver", "said"), [
+    ({"lr_policy": "stairs"}, "lr_policy 'stairs' is unknown; known: exp, fixed, inv"),
+    ({"type": "Sgdd"}, "unknown solver type 'Sgdd'; did you mean 'SGD'?"),
+    ({"snapshot_prefix": "no/such/folder/run"}, "there is no folder no/such/folder"),
+    ({"base_lr": 1e30, "max_iter": 9}, "the loss is nan on rank 0"),
+])
+def test_mistakes_in_a_solver(tmp_path, capfd, databases, solver, said):
+    code, err = train(tmp_path, "\n".join([DATA.format(databases / "train"), IP, LOSS]), capfd, **solver)
+    assert code == 1
+    assert said in err.strip().splitlines()[-1]
+
+
+def test_a_full_disk_keeps_the_snapshot_before(tmp_path, capfd, databases, monkeypatch):
+    net = "\n".join([DATA.format(databases / "train"), IP, LOSS])
+    assert train(tmp_path, net, capfd, snapshot=1, max_iter=1)[0] == 0
+    before = (tmp_path / "run_iter_1.caffemodel").read_bytes()
+
+    def no_space(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", no_space)
+    code, err = train(tmp_path, net, capfd, snapshot=1, max_iter=3)
+    assert code == 1
+    assert "run_iter_1.caffemodel cannot be written: no space left on device" in err
+    assert (tmp_path / "run_iter_1.caffemodel").read_bytes() == before
+    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+
+
+def test_wrong_command_lines(capfd):
+    assert cli.main(["trian"]) == 2
+    assert "did you mean train?" in capfd.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["train", "-solvr", "x"])
+    assert ended.value.code == 2
+    assert "unrecognized arguments: -solvr" in capfd.readouterr().err
+
+
+def test_every_rank_stops_and_one_speaks(tmp_path, lenet):
+    write_solver(tmp_path, lenet)
+    done = run(tmp_path, "train", "-solver", "solver.prototxt", n_ranks=3)
+    said = [line for line in done.stderr.splitlines() if "batch_size" in line]
+    assert done.returncode == 1
+    assert len(said) == 1
+    assert "layer 'mnist' (Data): batch_size 64 is not divisible by 3 ranks" in said[0]
+    assert "Traceback" not in done.stderr
+
+
+def test_one_ranks_own_mistake_ends_all(tmp_path, databases):
+    """A label out of range meets rank 1 first or alone; the job ends with that rank's line."""
+    net = "\n".join([DATA.format(databases / "train"), IP.replace("10", "9"), LOSS])
+    write_solver(tmp_path, net, test_iter=None, test_interval=0)
+    done = run(tmp_path, "train", "-solver", "solver.prototxt", n_ranks=2, timeout=30)
+    assert done.returncode != 0
+    assert re.search(r"rank [01]: .*layer 'loss' \(SoftmaxWithLoss\): label 9 is not one of the 9 classes", done.stderr)
+
+
+def test_a_users_own_layers_and_data_do_not_get_in_the_way(tmp_path, databases):
+    (tmp_path / "layers.py").write_text("raise RuntimeError('the wrong layers')")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/__init__.py").write_text("raise RuntimeError('the wrong data')")
+    write_solver(tmp_path, "\n".join([DATA.format(databases / "train"), IP, LOSS]), test_iter=None, test_interval=0)
+    done = run(tmp_path, "train", "-solver", "solver.prototxt")
+    assert done.returncode == 0, done.stderr
+
+
+def test_importing_is_light():
+    heavy = "import sys, scaffe; print([m for m in ('numba', 'mpi4py', 'cupy', 'lmdb', 'h5py') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", heavy], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,304 @@
+"""Commands around a net: each run once as a user would, and once on bad input (one line, exit code 1)."""
+
+import csv
+import math
+import sys
+
+import numpy as np
+import pytest
+
+import scaffe as caffe
+from scaffe.cli import main as cli
+from scaffe.pictures.drawing.layout import lay_out
+from scaffe.proto import caffe_pb2
+from tests.scaffe.pycaffe.pycaffe_nets import SMALL, pixels
+from tests.scaffe.runs import EXAMPLE
+
+LENET = str(EXAMPLE / "lenet_train_test.prototxt")
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.prototxt").write_text(SMALL)
+
+
+def refused(capfd, *args):
+    """Run a command that must fail with one line; returns the line."""
+    capfd.readouterr()
+    assert cli.main(list(args)) == 1
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("scaffe: ")]
+    assert len(lines) == 1
+    return lines[0]
+
+
+# -- summary -----------------------------------------------------------------------------------------------
+def test_summary(capfd):
+    assert cli.main(["summary", "small.prototxt"]) == 0
+    lines = {line.split()[0]: line.split() for line in capfd.readouterr().out.splitlines()}
+    n_conv, n_ip = 3 * 2 * 9 + 3, 7 * 90 + 7
+    assert lines["conv"][1:] == ["Convolution", "4x3x5x6", str(n_conv), "6.48k", "1.44k"]  # 360 outputs of 18 products
+    assert lines["ip"][1:] == ["InnerProduct", "4x7", str(n_ip), "2.52k", "112"]
+    assert lines["relu"][-1] == "0"
+    assert lines["total"][1:3] == [str(n_conv + n_ip), "9k"]
+
+
+def test_summary_without_the_data(capfd):
+    assert cli.main(["summary", LENET, "-shape", "64,1,28,28", "-phase", "TRAIN"]) == 0
+    out = capfd.readouterr().out
+    assert "64x20x24x24" in out
+    assert "431,080" in out
+
+
+def test_summary_refuses(capfd):
+    assert "no such file" in refused(capfd, "summary", "none.prototxt")
+    assert "whole numbers" in refused(capfd, "summary", LENET, "-shape", "64,x")
+    assert "above 0" in refused(capfd, "summary", LENET, "-shape", "0,1,2,3")
+
+
+# -- draw_net ----------------------------------------------------------------------------------------------
+def test_draw_net_as_svg(tmp_path):
+    assert cli.main(["draw_net", LENET, "net.svg", "--rankdir", "TB", "--display_lrm"]) == 0
+    text = (tmp_path / "net.svg").read_text()
+    for name in ("mnist", "conv1", "Convolution 20", "Pooling MAX", "kernel 2 stride 2", "lr mult 1, 2", "accuracy"):
+        assert f">{name}<" in text
+    assert cli.main(["draw_net", LENET, "net.svg", "--phase", "TRAIN"]) == 0
+    assert ">accuracy<" not in (tmp_path / "net.svg").read_text()
+
+
+def test_draw_net_as_png(tmp_path):
+    cv2 = pytest.importorskip("cv2")
+    assert cli.main(["draw_net", "small.prototxt", "net.png"]) == 0
+    assert (cv2.imread(str(tmp_path / "net.png")) < 250).any()
+
+
+def test_draw_net_refuses(capfd):
+    assert "must end in .svg or .png" in refused(capfd, "draw_net", LENET, "net.pdf")
+    assert "no such file" in refused(capfd, "draw_net", "none.prototxt", "net.svg")
+
+
+@pytest.mark.parametrize("rankdir", ["TB", "BT", "LR", "RL"])
+def test_layout_keeps_boxes_apart_and_arrows_one_way(rankdir):
+    rng = np.random.default_rng(0)
+    n_boxes = 40
+    extents = [(float(w), float(h)) for w, h in rng.uniform(20, 90, (n_boxes, 2))]
+    arrows = sorted({(int(a), int(b)) for a, b in np.sort(rng.integers(0, n_boxes, (70, 2)), axis=1) if a < b})
+    layout = lay_out(extents, arrows, rankdir)
+    for i in range(n_boxes):
+        for j in range(i):
+            gaps = np.abs(np.subtract(layout.centres[i], layout.centres[j])) - np.add(extents[i], extents[j]) / 2
+            assert gaps.max() > 1
+    axis, sign = (0 if rankdir in ("LR", "RL") else 1), (1 if rankdir in ("TB", "LR") else -1)
+    for (start, end), path in zip(arrows, layout.paths):
+        steps = np.diff([point[axis] for point in path])
+        assert (sign * steps > 0).all()
+        assert path[0] == layout.centres[start]
+        assert path[-1] == layout.centres[end]
+    assert all(0 <= x <= layout.width and 0 <= y <= layout.height for x, y in layout.centres)
+
+
+# -- parse_log ---------------------------------------------------------------------------------------------
+LOG = """I1231 23:59:58.000000 7 solver.py:98] Solving LeNet
+I1231 23:59:58.500000 7 test.py:34] Iteration 0, Testing net (#0)
+I1231 23:59:59.000000 7 outputs.py:28]     Test net output #0: accuracy = 0.1
+I1231 23:59:59.000000 7 outputs.py:28]     Test net output #1: loss = 2.5 (* 1 = 2.5 loss)
+I1231 23:59:59.500000 7 display.py:36] Iteration 0 (0 iter/s, 0s/2 iters), loss = 2.4
+I1231 23:59:59.500000 7 outputs.py:28]     Train net output #0: loss = 2.4 (* 1 = 2.4 loss)
+I1231 23:59:59.500000 7 display.py:38] Iteration 0, lr = 0.01
+not a line of the log
+I0101 00:00:03.000000 7 display.py:36] Iteration 2 (1 iter/s, 2s/2 iters), loss = 1e-05
+I0101 00:00:03.000000 7 outputs.py:28]     Train net output #0: loss = 1e-05 (* 1 = 1e-05 loss)
+I0101 00:00:03.000000 7 display.py:38] Iteration 2, lr = 0.005
+I0101 00:00:04.000000 7 test.py:34] Iteration 2, Testing net (#0)
+I0101 00:00:04.000000 7 outputs.py:28]     Test net output #0: accuracy = 0.5
+I0101 00:00:04.000000 7 outputs.py:28]     Test net output #1: loss = 1.5 (* 1 = 1.5 loss)
+"""
+
+
+def test_parse_log(tmp_path):
+    (tmp_path / "run.log").write_text(LOG)
+    assert cli.main(["parse_log", "run.log", "."]) == 0
+    with (tmp_path / "run.log.train").open() as file:
+        train = list(csv.reader(file))
+    with (tmp_path / "run.log.test").open() as file:
+        test = list(csv.reader(file))
+    assert train == [["NumIters", "Seconds", "LearningRate", "loss"], ["0.0", "1.5", "0.01", "2.4"],
+                     ["2.0", "5.0", "0.01", "1e-05"]]
+    assert test == [["NumIters", "Seconds", "LearningRate", "accuracy", "loss"], ["0.0", "1.0", "0.005", "0.1", "2.5"],
+                    ["2.0", "6.0", "0.005", "0.5", "1.5"]]
+
+
+def test_parse_log_of_outputs_of_many_elements_and_of_logs_that_break_off(tmp_path):
+    """As Caffe's: later elements of one name take rows of their own but for the first iteration; no half rows."""
+    head = "I0101 00:00:0{}.000000 7 a.py:1] "
+    lines = [head.format(0) + "Solving n"]
+    for i in range(3):
+        lines.append(head.format(i + 1) + f"Iteration {i}, Testing net (#0)")
+        lines += [head.format(i + 1) + f"    Test net output #{k}: {name} = {10 * i + k}"
+                  for k, name in enumerate(("p", "p", "q"))]
+    (tmp_path / "log").write_text("\n".join(lines[:-1]) + "\n")
+    assert cli.main(["parse_log", "log", "."]) == 0
+    with (tmp_path / "log.test").open() as file:
+        rows = [(row["NumIters"], row["p"], row["q"]) for row in csv.DictReader(file)]
+    assert rows == [("0.0", "1.0", "2.0"), ("1.0", "11.0", "12.0")]
+    (tmp_path / "log").write_text("\n".join(lines[:5]) + "\n")
+    assert cli.main(["parse_log", "log", "."]) == 0
+    assert (tmp_path / "log.test").read_text().splitlines()[1:] == ["0.0,1.0,nan,1.0,2.0"]
+
+
+def test_parse_log_of_a_real_run(tmp_path, capfd):
+    (tmp_path / "net.prototxt").write_text(
+        'layer { name: "d" type: "DummyData" top: "x" dummy_data_param { shape { dim: 2 } } }'
+        'layer { name: "p" type: "Parameter" top: "p" parameter_param { shape { dim: 2 } } }'
+        'layer { name: "loss" type: "EuclideanLoss" bottom: "p" bottom: "x" top: "loss" }')
+    (tmp_path / "solver.prototxt").write_text('net: "net.prototxt" base_lr: 0.5 lr_policy: "fixed" max_iter: 4 '
+                                              'display: 2 snapshot_prefix: "run" snapshot_after_train: false')
+    assert cli.main(["train", "-solver", "solver.prototxt"]) == 0
+    (tmp_path / "log").write_text(capfd.readouterr().err)
+    assert cli.main(["parse_log", "log", ".", "--delimiter", ";"]) == 0
+    rows = (tmp_path / "log.train").read_text().splitlines()
+    assert rows[0] == "NumIters;Seconds;LearningRate;loss"
+    assert [row.split(";")[0] for row in rows[1:]] == ["0.0", "2.0"]
+    assert not math.isnan(float(rows[1].split(";")[2]))
+
+
+def test_parse_log_refuses(capfd, tmp_path):
+    (tmp_path / "other").write_text("hello\n")
+    assert "a solver's log was expected" in refused(capfd, "parse_log", "other", ".")
+    assert "no such file" in refused(capfd, "parse_log", "none", ".")
+
+
+# -- extract_features --------------------------------------------------------------------------------------
+FEATURES = """layer { name: "d" type: "Data" top: "data" top: "label"
+                      data_param { source: "%s" batch_size: 20 backend: LMDB } transform_param { scale: 0.01 } }
+layer { name: "pool" type: "Pooling" bottom: "data" top: "pool" pooling_param { pool: AVE kernel_size: 14 stride: 14 } }
+layer { name: "ip" type: "InnerProduct" bottom: "pool" top: "ip" inner_product_param { num_output: 3 } }
+"""
+
+
+@pytest.fixture
+def features(tmp_path, databases):
+    (tmp_path / "f.prototxt").write_text(FEATURES % (databases / "test"))
+    net = caffe.Net("f.prototxt", caffe.TEST)
+    net.params["ip"][0].data[...] = np.arange(12).reshape(3, 4)
+    net.save("f.caffemodel")
+    return net
+
+
+def test_extract_features(features):
+    import lmdb
+
+    assert cli.main(["extract_features", "f.caffemodel", "f.prototxt", "pool,ip", "pools,ips", "3", "lmdb"]) == 0
+    expected = {"pools": [], "ips": []}
+    for _ in range(3):
+        features.forward()
+        expected["pools"] += list(features.blobs["pool"].data.copy())
+        expected["ips"] += list(features.blobs["ip"].data.reshape(20, 3, 1, 1).copy())
+    for name, values in expected.items():
+        with lmdb.open(name, readonly=True) as env, env.begin() as transaction:
+            records = list(transaction.cursor())
+        assert [key for key, _ in records] == [f"{i:010d}".encode() for i in range(60)]
+        found = [caffe.io.datum_to_array(caffe_pb2.Datum.FromString(value)) for _, value in records]
+        np.testing.assert_allclose(found, values, rtol=1e-6)
+
+
+def test_extract_features_as_leveldb(features):
+    plyvel = pytest.importorskip("plyvel")
+    assert cli.main(["extract_features", "f.caffemodel", "f.prototxt", "ip", "ips", "2", "leveldb", "CPU"]) == 0
+    with plyvel.DB("ips") as database:
+        found = [caffe.io.datum_to_array(caffe_pb2.Datum.FromString(value)) for _, value in database]
+    features.forward()
+    assert len(found) == 40
+    np.testing.assert_allclose(found[:20], features.blobs["ip"].data.reshape(20, 3, 1, 1), rtol=1e-6)
+
+
+def test_extract_features_refuses(features, capfd, tmp_path):
+    start = ["extract_features", "f.caffemodel", "f.prototxt"]
+    assert "no blob 'fc7'; it has: data, label" in refused(capfd, *start, "fc7", "db", "1", "lmdb")
+    assert "as many databases as blobs" in refused(capfd, *start, "ip", "a,b", "1", "lmdb")
+    assert "99" in refused(capfd, *start, "ip", "db", "1", "lmdb", "GPU", "99")
+    assert "lmdb and leveldb, got 'redis'" in refused(capfd, *start, "ip", "db", "1", "redis")
+    (tmp_path / "db").mkdir()
+    assert "exists already" in refused(capfd, *start, "ip", "db", "1", "lmdb")
+    assert not (tmp_path / "a").exists()
+
+
+def test_features_are_whole_or_absent(features, capfd, tmp_path):
+    """One database that cannot be made ends the run; the other is not left half-written."""
+    args = ["extract_features", "f.caffemodel", "f.prototxt", "ip,pool", "whole,no/such/folder", "300", "lmdb"]
+    assert "no/such/folder" in refused(capfd, *args)
+    assert not (tmp_path / "whole").exists()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+# -- device_query ------------------------------------------------------------------------------------------
+def test_device_query(capfd):
+    assert cli.main(["device_query"]) == 0
+    out = capfd.readouterr().out
+    for start in ("cores: ", "oneDNN: ", "MPI: ", "GPUs: ", "h5py: "):
+        assert any(line.startswith(start) or start == "oneDNN: " and "libdnnl" in line for line in out.splitlines())
+
+
+def test_device_query_refuses(capfd):
+    assert "there is no GPU 99" in refused(capfd, "device_query", "-gpu", "99")
+    assert "there is no GPU x" in refused(capfd, "device_query", "-gpu", "x")
+
+
+# -- export-onnx -------------------------------------------------------------------------------------------
+EXPORTED = """input: "data" input_shape { dim: 2 dim: 4 dim: 11 dim: 13 }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv" convolution_param { num_output: 6 kernel_h: 3
+        kernel_w: 2 stride: 2 pad: 1 group: 2 weight_filler { type: "xavier" } bias_filler { type: "uniform" } } }
+layer { name: "bn" type: "BatchNorm" bottom: "conv" top: "bn" }
+layer { name: "scale" type: "Scale" bottom: "bn" top: "bn" scale_param { bias_term: true
+        filler { type: "uniform" min: 0.5 max: 2 } bias_filler { type: "uniform" } } }
+layer { name: "relu" type: "ReLU" bottom: "bn" top: "bn" relu_param { negative_slope: 0.1 } }
+layer { name: "max" type: "Pooling" bottom: "bn" top: "max" pooling_param { pool: MAX kernel_size: 3 stride: 2 } }
+layer { name: "ave" type: "Pooling" bottom: "bn" top: "ave"
+        pooling_param { pool: AVE kernel_size: 3 stride: 2 pad: 1 } }
+layer { name: "crop" type: "Slice" bottom: "ave" top: "ave1" top: "ave2" slice_param { axis: 2 slice_point: 3 } }
+layer { name: "lrn" type: "LRN" bottom: "max" top: "lrn" lrn_param { local_size: 3 alpha: 0.5 beta: 0.75 } }
+layer { name: "prelu" type: "PReLU" bottom: "lrn" top: "lrn" }
+layer { name: "up" type: "Deconvolution" bottom: "lrn" top: "up" convolution_param { num_output: 3 kernel_size: 4
+        stride: 2 pad: 1 weight_filler { type: "xavier" } } }
+layer { name: "sum" type: "Eltwise" bottom: "lrn" bottom: "max" top: "sum" eltwise_param { coeff: 2 coeff: -1 } }
+layer { name: "cat" type: "Concat" bottom: "sum" bottom: "lrn" top: "cat" }
+layer { name: "drop" type: "Dropout" bottom: "cat" top: "cat" }
+layer { name: "ip" type: "InnerProduct" bottom: "cat" top: "ip" inner_product_param { num_output: 5
+        weight_filler { type: "xavier" } bias_filler { type: "uniform" } } }
+layer { name: "power" type: "Power" bottom: "ip" top: "power" power_param { power: 2 scale: 0.5 shift: 1 } }
+layer { name: "prob" type: "Softmax" bottom: "power" top: "prob" }
+"""
+
+
+def test_export_onnx(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    (tmp_path / "net.prototxt").write_text(EXPORTED)
+    caffe.set_random_seed(1)
+    net = caffe.Net("net.prototxt", caffe.TEST)
+    for blob, value in zip(net.params["bn"], (0.2, 3.0, 2.0)):
+        blob.data[...] = value + 0.1 * np.arange(blob.count) * (blob.count > 1)
+    net.save("w.caffemodel")
+    assert cli.main(["export-onnx", "net.prototxt", "w.caffemodel", "net.onnx"]) == 0
+    x = np.random.default_rng(0).standard_normal((2, 4, 11, 13)).astype(np.float32)
+    expected = net.forward(data=x)
+    session = onnxruntime.InferenceSession("net.onnx", providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    assert sorted(names) == sorted(expected) == ["ave1", "ave2", "prob", "up"]
+    for name, found in zip(names, session.run(None, {"data": x})):
+        np.testing.assert_allclose(found, expected[name], rtol=2e-4, atol=1e-5, err_msg=name)
+
+
+def test_export_onnx_refuses(capfd, tmp_path, monkeypatch):
+    pytest.importorskip("onnx")
+    (tmp_path / "n.prototxt").write_text(SMALL + 'layer { name: "o" type: "Im2col" bottom: "data" top: "o" '
+                                           'convolution_param { kernel_size: 3 } }')
+    net = caffe.Net("n.prototxt", caffe.TEST)
+    net.save("w.caffemodel")
+    said = refused(capfd, "export-onnx", "n.prototxt", "w.caffemodel", "x.onnx")
+    assert "layer 'o' (Im2col) has no ONNX form" in said
+    assert "none.caffemodel" in refused(capfd, "export-onnx", "n.prototxt", "none.caffemodel", "x.onnx")
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    assert "pip install onnx" in refused(capfd, "export-onnx", "small.prototxt", "w.caffemodel", "x.onnx")
+    assert not (tmp_path / "x.onnx").exists()
+    assert net.forward(data=pixels())["o"].shape[0] == 4

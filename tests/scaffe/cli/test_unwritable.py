@@ -1,0 +1,149 @@
+"""Where a file cannot be written, commands name it in one line, and what was there before stays."""
+
+import json
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+import scaffe as caffe
+from scaffe import atomic_files, log
+from scaffe.cli import main as cli
+from scaffe.cli.commands.install_tools import MARK
+from scaffe.collectives.errors import CommError
+from scaffe.data.errors import DataError
+from scaffe.data.records.idx import write_idx
+from scaffe.layers.kernels.cuda.cudnn import plan_choices as choices
+from tests.full_disk import full_disk
+from tests.scaffe.cli.test_every_command import LEARN, NET
+from tests.scaffe.cli.test_scaling import write_log
+
+LIMIT = 16
+WAS_THERE = f"#!/bin/sh\n{MARK}\nbefore\n"
+TRAIN_LOG = ("I0101 00:00:00.000000 7 solver.py:98] Solving\n"
+             "I0101 00:00:01.000000 7 display.py:30] Iteration 0, loss = 1\n"
+             "I0101 00:00:01.000000 7 display.py:31]     Train net output #0: loss = 1\n"
+             "I0101 00:00:01.000000 7 display.py:32] Iteration 0, lr = 0.1\n")
+TRACE = {"traceEvents": [{"ph": "X", "name": "forward a", "pid": 0, "tid": 0, "ts": 0.0, "dur": 9.0}]}
+COMMANDS = {  # {0}: the folder with what they read, {1}: where they write; what they write first there
+    "bench": ("bench reduce -m 64 -x 1 -i 2 --json {1}/made", "made"),
+    "draw_net": ("draw_net {0}/net.prototxt {1}/made.svg", "made.svg"),
+    "parse_log": ("parse_log {0}/log {1}", "log.train"),
+    "plot": ("plot {0}/trace.json -output {1}/made.svg", "made.svg"),
+    "scaling": ("scaling -strong {0}/strong -json {1}/made", "made"),
+    "scaling_plot": ("scaling -strong {0}/strong -plot {1}/made.svg", "made.svg"),
+    "timeline": ("train -solver {0}/solver.prototxt -timeline {1}/made", "made"),
+    "tune": ("tune -c reduce -m 64 -x 0 -i 1 --places host -o {1}/made", "made"),
+    "upgrade_net_proto_binary": ("upgrade_net_proto_binary {0}/w.caffemodel {1}/made", "made"),
+    "upgrade_net_proto_text": ("upgrade_net_proto_text {0}/net.prototxt {1}/made", "made"),
+    "upgrade_solver_proto_text": ("upgrade_solver_proto_text {0}/solver.prototxt {1}/made", "made")}
+if find_spec("onnx"):
+    COMMANDS["export_onnx"] = ("export_onnx {0}/net.prototxt {0}/w.caffemodel {1}/made", "made")
+MAKE_FOLDERS = {"install_tools": ("install_tools {1}", "tools/caffe"),
+                "simulate": ("simulate --ranks 4 --ranks-per-node 2 --max-bytes 1024 --out {1}", "figure11.svg")}
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sources")
+    (folder / "net.prototxt").write_text(NET)
+    (folder / "learn.prototxt").write_text(LEARN)
+    (folder / "solver.prototxt").write_text(f'net: "{folder}/learn.prototxt" base_lr: 0.1 lr_policy: "fixed" '
+                                            'max_iter: 1 snapshot_after_train: false')
+    (folder / "log").write_text(TRAIN_LOG)
+    (folder / "trace.json").write_text(json.dumps(TRACE))
+    write_log(folder, "strong", 1, 64, [10, 9, 11])
+    caffe.Net(str(folder / "net.prototxt"), caffe.TEST).save(str(folder / "w.caffemodel"))
+    return folder
+
+
+def fails(command, sources, folder, capsys):
+    """The one line about the file that a command ends with."""
+    assert cli.main(command.format(sources, folder).split()) == 1
+    lines = [line for line in capsys.readouterr().err.splitlines() if "cannot be" in line or str(folder) in line]
+    assert len(lines) == 1
+    return lines[0].partition(": ")[2].replace("; what was there before is unchanged", "")
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, *MAKE_FOLDERS])
+def test_a_full_disk(name, tmp_path, sources, capsys):
+    command, made = (COMMANDS | MAKE_FOLDERS)[name]
+    target = tmp_path / made
+    with full_disk(LIMIT):
+        line = fails(command, sources, tmp_path, capsys)
+    assert line == f"{target} cannot be written: file too large"
+    assert not [path for path in tmp_path.rglob("*") if not path.is_dir()]
+
+
+@pytest.mark.parametrize("name", [*(COMMANDS.keys() - {"tune"}), *MAKE_FOLDERS])
+def test_what_was_there_stays(name, tmp_path, sources, capsys):
+    command, made = (COMMANDS | MAKE_FOLDERS)[name]
+    target = tmp_path / made
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(WAS_THERE)
+    with full_disk(LIMIT):
+        line = fails(command, sources, tmp_path, capsys)
+    assert line == f"{target} cannot be written: file too large"
+    assert target.read_text() == WAS_THERE
+    assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == [target]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_folder(name, tmp_path, sources, capsys):
+    command, made = COMMANDS[name]
+    line = fails(command, sources, tmp_path / "absent", capsys)
+    assert line == f"{tmp_path}/absent/{made} cannot be written: no such file or directory"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name, target", [("install_tools", "log/tools"), ("simulate", "log")])
+def test_a_file_where_the_folder_would_be(name, target, sources, capsys):
+    line = fails(MAKE_FOLDERS[name][0], sources, sources / "log", capsys)
+    assert line.startswith(f"{sources}/{target} cannot be written: ")
+
+
+def test_a_missing_folder_shows_before_the_measuring(tmp_path, capsys):
+    for command in ("tune -o", "bench reduce --json"):
+        assert cli.main([*command.split(), f"{tmp_path}/absent/made"]) == 1
+        assert capsys.readouterr().out == ""
+
+
+def test_links_lead_on_and_pipes_are_written(tmp_path):
+    def write(path, content):
+        atomic_files.write_whole(path, content, CommError)
+
+    (tmp_path / "file").write_text("before")
+    (tmp_path / "link").symlink_to("file")
+    write(tmp_path / "link", b"after")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "after"
+    write("/dev/null", b"lost")
+    assert (atomic_files.DEVICES / "null").is_char_device()
+    with pytest.raises(CommError, match="cannot be written: is a directory"):
+        write(tmp_path, b"")
+
+
+def test_a_log_whose_folder_fills_goes_on_without_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(log, "_file", None)
+    monkeypatch.setattr(log, "_folder", str(tmp_path))
+    with full_disk(LIMIT):
+        for word in ("one", "two"):
+            log.info(word)
+    said = capsys.readouterr().err.splitlines()
+    assert [line.rpartition(" ")[2] for line in said] == ["one", "alone", "two"]
+    assert said[1] == f"{tmp_path}: the log cannot be written there (file too large); it goes on here alone"
+
+
+def test_an_idx_file_is_whole_or_absent(tmp_path):
+    with full_disk(LIMIT), pytest.raises(DataError, match="images cannot be written: file too large"):
+        write_idx(tmp_path / "images", np.zeros((9, 9), np.uint8))
+    assert not list(tmp_path.iterdir())
+
+
+def test_choices_that_cannot_be_kept_leave_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv(choices.VARIABLE, str(tmp_path))
+    choices.remember("a", "1")
+    with full_disk(LIMIT):
+        choices.remember("b", "a plan with a long name")
+    assert [path.name for path in tmp_path.iterdir()] == ["cudnn_plans.json"]
+    assert (choices.chosen("a"), choices.chosen("b")) == ("1", None)

@@ -1,0 +1,88 @@
+"""One rank of the strategies' test on a device: the same trainings on the CPU and on the device; rank 0 prints both.
+
+Then one with masks on the device, gone through and resumed from its snapshot.
+
+    mpirun -np N python tests/scaffe/device/device_worker.py
+
+CuPy is the pretend one, working as late as CUDA's rules allow where SCAFFE_CUDA_IPC is 0; with SCAFFE_TEST_GPU the
+card's.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from argparse import Namespace
+
+import numpy as np
+from google.protobuf import text_format
+
+from scaffe import log
+from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.failure import install_excepthook
+from scaffe.proto import caffe_pb2
+from scaffe.training.assembly import build_solver
+from tests import pretend
+from tests.scaffe import masked
+from tests.scaffe.training.strategies_worker import NET, SOLVER
+
+REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
+WITHOUT_DRAWS = "\n".join(line for line in NET.splitlines() if '"drop"' not in line)  # a device draws its own numbers
+ITERATIONS = 6
+STRATEGIES = [("sc-b", "auto", "auto"), ("sc-ob", "auto", "0"), ("sc-obr", "auto", "500"), ("sc-obr", "CB-2", "0"),
+              ("sc-rs", "auto", "500")]
+RULES = ['type: "Adam" momentum2: 0.99', 'type: "AdaGrad" momentum: 0']
+
+
+def train(strategy: str, reduce: str, bucket: str, gpu: str, rule: str = "") -> dict[str, object]:
+    """What rank 0's snapshot would hold, and whether all ranks have the same weights."""
+    param = text_format.Merge(rule, text_format.Parse(SOLVER, caffe_pb2.SolverParameter()))
+    param.max_iter = ITERATIONS
+    text_format.Parse(WITHOUT_DRAWS, param.net_param)
+    options = Namespace(strategy=strategy, reduce=reduce, wire="", bucket=bucket, scal="strong", threads=1, readers=1,
+                        level=0, stage="", gpu=gpu, tf32="off", allow_nan=False, skip_bad_records=0)
+    communicator = Communicator.world()
+    solver = build_solver(communicator, param, options)
+    solver.solve()
+    to_host = solver.net.context.kernels.to_host
+    weights = np.array(to_host(solver.net.params.data))
+    histories = np.concatenate([to_host(history) for history in solver.strategy.histories()])
+    hashes = communicator.allgather_objects(hashlib.sha256(weights.tobytes()).hexdigest())
+    return {"same": len(set(hashes)) == 1, "weights": weights.tolist(), "histories": histories.tolist()}
+
+
+def resumes(communicator: Communicator, folder: str) -> bool:
+    """Whether all ranks of a run with masks end with the same bits when they go on from its snapshot."""
+    through = masked.build(folder, "all")
+    path = masked.saved(through)
+    masked.train_on(through)
+    again = masked.went_on(masked.build(folder, "all"), path)
+    same = [a.tobytes() == b.tobytes() for a, b in zip(masked.state(through), again, strict=True)]
+    return all(communicator.allgather_objects(all(same)))
+
+
+def main() -> None:
+    """Train in every way, on both."""
+    communicator = Communicator.world()
+    install_excepthook(communicator)
+    log.silence(True)
+    late = pretend.deferring if not REAL and os.environ.get("SCAFFE_CUDA_IPC") == "0" else contextlib.nullcontext
+    rows = []
+    for run in [*((*s, "") for s in STRATEGIES), *(("sc-obr", "auto", "500", rule) for rule in RULES)]:
+        strategy, reduce, bucket, rule = run
+        expected = train(strategy, reduce, bucket, "", rule)
+        with late():
+            rows.append({"run": run, "cpu": expected, "device": train(strategy, reduce, bucket, "all", rule)})
+    with tempfile.TemporaryDirectory() as folder, late():
+        same = resumes(communicator, communicator.bcast_object(folder))
+    if communicator.rank == 0:
+        json.dump({"rows": rows, "resumes": same}, sys.stdout)
+
+
+if __name__ == "__main__":
+    if not REAL:
+        sys.modules.update(pretend.make())
+        pretend.memory.Memory.shared = os.environ.get("SCAFFE_CUDA_IPC") != "0"
+    main()

@@ -1,0 +1,91 @@
+"""A residual net with batch norm in place trained on a device, by cuDNN too: beside the CPU. Pretend or real."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from argparse import Namespace
+
+import numpy as np
+import pytest
+from google.protobuf import text_format
+
+from scaffe.collectives.communicator import Communicator
+from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cuda.cudnn import graphs as cudnn_graphs
+from scaffe.proto import caffe_pb2
+from scaffe.training.assembly import build_solver
+from tests import pretend
+
+REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
+pytestmark = pytest.mark.skipif(bool(device.missing()), reason=device.missing()) if REAL else pretend.needs_compiler
+N_ITERATIONS = 6
+late = contextlib.nullcontext if REAL else pretend.deferring
+
+
+def unit(name: str, bottom: str, relu: bool, kernel: int = 3) -> str:
+    """Convolution, batch norm, scale and ReLU, as ResNet's prototxt has them."""
+    relu_layer = f'layer {{ name: "{name}_relu" type: "ReLU" bottom: "{name}" top: "{name}" }}'
+    return f'''layer {{ name: "{name}" type: "Convolution" bottom: "{bottom}" top: "{name}" convolution_param {{
+        num_output: 8 kernel_size: {kernel} pad: {kernel // 2} bias_term: false weight_filler {{ type: "msra" }} }} }}
+      layer {{ name: "bn_{name}" type: "BatchNorm" bottom: "{name}" top: "{name}" }}
+      layer {{ name: "scale_{name}" type: "Scale" bottom: "{name}" top: "{name}" scale_param {{ bias_term: true }} }}
+      {relu_layer if relu else ""}'''
+
+
+NET = ('''layer { name: "in" type: "DummyData" top: "data" top: "label" dummy_data_param {
+    shape { dim: 6 dim: 3 dim: 5 dim: 5 } shape { dim: 6 } data_filler { type: "gaussian" }
+    data_filler { type: "constant" value: 1 } } }'''
+       + unit("a", "data", True) + unit("b1", "a", False, 1) + unit("b2", "a", True) + unit("b3", "b2", False)
+       + '''layer { name: "sum" type: "Eltwise" bottom: "b1" bottom: "b3" top: "sum" }
+    layer { name: "sum_relu" type: "ReLU" bottom: "sum" top: "sum" }
+    layer { name: "ip" type: "InnerProduct" bottom: "sum" top: "ip" inner_product_param { num_output: 4
+      weight_filler { type: "xavier" } } }
+    layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }''')
+
+
+def train(gpu: str, precision: str = "fp32") -> tuple[list[float], np.ndarray]:
+    """Losses of some iterations, and all parameters behind them, statistics too."""
+    param = text_format.Parse('base_lr: 0.001 lr_policy: "fixed" max_iter: 6 momentum: 0.9 random_seed: 1 '
+                              'snapshot_prefix: "none" snapshot_after_train: false', caffe_pb2.SolverParameter())
+    text_format.Parse(NET, param.net_param)
+    solver = build_solver(Communicator.world(), param, Namespace(
+        strategy="auto", reduce="auto", wire="", bucket="auto", scal="strong", threads=1, readers=1, level=0, stage="",
+        gpu=gpu, precision=precision, tf32="off", allow_nan=False, skip_bad_records=0))
+    losses, iterate = [], solver.strategy.iterate
+    solver.strategy.iterate = lambda: losses.append(iterate()) or losses[-1]
+    with late():
+        solver.step(N_ITERATIONS)
+    return [float(x) for x in losses], np.array(solver.net.context.kernels.to_host(solver.net.params.data))
+
+
+@pytest.fixture(params=[False, True], ids=["ours", "cudnn"])
+def with_cudnn(request, monkeypatch, tmp_path):
+    """Without and with cuDNN."""
+    monkeypatch.setenv("SCAFFE_CACHE", str(tmp_path))
+    for cached in (cudnn_graphs.frontend, cudnn_graphs.build):
+        cached.cache_clear()
+    if not REAL:
+        pretend.install(monkeypatch, with_cudnn=request.param)
+    elif not request.param:
+        monkeypatch.setattr(cudnn_graphs, "frontend", lambda: None)
+    yield request.param
+    for cached in (cudnn_graphs.frontend, cudnn_graphs.build):
+        getattr(cached, "cache_clear", lambda: None)()
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-3), ("bf16", 0.05)])
+def test_a_residual_net_trains_as_on_the_cpu(with_cudnn: bool, precision: str, tolerance: float) -> None:
+    expected, weights = train("")
+    if with_cudnn and not REAL:
+        from tests.pretend.cudnn import pygraph
+
+        pygraph.log.clear()
+    losses, got = train("0", precision)
+    np.testing.assert_allclose(losses, expected, rtol=tolerance)
+    np.testing.assert_allclose(got, weights, rtol=10 * tolerance, atol=10 * tolerance * np.abs(weights).max())
+    if with_cudnn and not REAL:
+        one_pass = {"batchnorm", "batchnorm+relu", "batchnorm_backward",
+                    "batchnorm_inference+relu_backward+batchnorm_backward"}
+        assert one_pass <= set(pygraph.log)
+        assert all(pygraph.log.count(name) >= 2 * 3 for name in one_pass)  # two of each kind, until they are recorded

@@ -1,0 +1,30 @@
+"""Two ranks under every strategy on a device train what they train on the CPU, however late the device works."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from scaffe.layers.kernels import device
+from tests import pretend
+from tests.collectives.test_mpi import HERE, job
+from tests.collectives.test_mpi import pytestmark as needs_mpirun
+
+REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
+needs_device = pytest.mark.skipif(bool(device.missing()), reason=device.missing()) if REAL else pretend.needs_compiler
+pytestmark = [needs_mpirun, needs_device]
+
+
+@pytest.mark.parametrize("ipc", ["0", "1"], ids=["staged", "ipc"])
+def test_two_ranks_on_a_device_train_as_on_the_cpu(ipc):
+    result = job(2, [str(HERE.parent / "scaffe" / "device_worker.py")], SCAFFE_CUDA_IPC=ipc)
+    assert result.returncode == 0, (result.stdout + result.stderr)[-6000:]
+    found = json.loads(result.stdout)
+    assert found["resumes"]
+    assert len(found["rows"]) == 7
+    for row in found["rows"]:
+        assert row["device"]["same"], row["run"]
+        for kind in ("weights", "histories"):
+            np.testing.assert_allclose(row["device"][kind], row["cpu"][kind], rtol=1e-3, atol=1e-5,
+                                       err_msg=str(row["run"]))

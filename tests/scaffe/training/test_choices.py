@@ -1,0 +1,52 @@
+"""What a run decides by itself: its strategy and its buckets."""
+
+from types import SimpleNamespace
+
+import pytest
+
+import scaffe as caffe
+from scaffe.collectives.topology import Topology
+from scaffe.collectives.tuning.table import Choice, Entry, Key
+from scaffe.training.strategies import choose_strategy, strategies
+from scaffe.training.strategies.buckets import auto_bucket_bytes, plan_buckets, travelling
+from tests.scaffe.runs import write_solver
+from tests.scaffe.training.test_timeline import NET
+
+
+@pytest.mark.parametrize("ranks_per_node, n_ranks, expected", [
+    (1, 1, "sc-b"), (2, 2, "sc-b"), (8, 8, "sc-b"), (1, 2, "sc-rs"), (1, 4, "sc-rs"), (2, 4, "sc-rs"), (4, 6, "sc-rs")])
+def test_strategy_follows_the_nodes(ranks_per_node, n_ranks, expected):
+    chosen = choose_strategy(Topology.from_ranks_per_node(n_ranks, ranks_per_node))
+    assert chosen == expected
+    assert chosen in strategies.names()
+    assert choose_strategy(Topology.flat(4), can_scatter=False) == "sc-obr"
+
+
+def test_bucket_follows_the_table():
+    long = Entry(Key("reduce", "host", 4, "4x1"), (Choice(1000, "mpi", 60), Choice(700_000, "B", 60),
+                                                   Choice(None, "C", 60)))
+    flat = Entry(Key("bcast", "host", 4, "4x1"), (Choice(None, "C", 60),))
+    assert (long.bandwidth_bytes, flat.bandwidth_bytes) == (700_000, 0)
+    assert auto_bucket_bytes([long.bandwidth_bytes, flat.bandwidth_bytes]) == 2_800_000
+    assert auto_bucket_bytes([]) == 0
+
+
+def test_buckets_are_runs_of_whole_layers():
+    places = [(0, slice(0, 16)), (2, slice(16, 48)), (3, slice(64, 80)), (5, slice(80, 112)), (7, slice(112, 2000))]
+    found = [(b.first_layer, b.last_layer, b.place.start, b.place.stop) for b in plan_buckets(places, 4, 200)]
+    assert found == [(0, 2, 0, 48), (3, 5, 64, 112), (7, 7, 112, 2000)]
+    assert len(plan_buckets(places, 4, 0)) == 5
+
+
+def test_frozen_layers_do_not_travel():
+    """Layer 1 has no rate at all; layer 2's bias has none, but travels with its weights."""
+    params = [(0, 1.0, 0, 10), (1, 0.0, 16, 20), (1, 0.0, 32, 33), (2, 1.0, 48, 80), (2, 0.0, 80, 81)]
+    flat = SimpleNamespace(params=[SimpleNamespace(layer_index=layer, lr_mult=rate) for layer, rate, _, _ in params],
+                           slices=[slice(start, stop) for _, _, start, stop in params], n_elems=96)
+    assert travelling(flat) == ([(0, slice(0, 16)), (2, slice(48, 96))], [slice(16, 32), slice(32, 48)])
+
+
+def test_one_rank_pays_for_no_seam(tmp_path):
+    solver = caffe.get_solver(str(write_solver(tmp_path, NET, test_iter=None, test_interval=None)))
+    net = solver.net._net  # the net behind pycaffe's
+    assert net.before_forward == net.after_backward == []

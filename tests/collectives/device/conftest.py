@@ -1,4 +1,4 @@
-"""These tests run on every rank of an MPI job, on device buffers: tests/collectives/test_device.py starts the jobs.
+"""These tests run on every rank of an MPI job, on device buffers; tests/collectives/cuda/test_device.py starts it.
 
 CuPy is the pretend one, whose streams work as late as CUDA's rules allow; with SCAFFE_TEST_GPU=1 it is CuPy itself
 (tests/gpu/test_collectives.py). Without a launcher nothing here is collected.

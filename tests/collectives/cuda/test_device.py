@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -69,7 +68,7 @@ def test_without_cupy_there_is_one_line(monkeypatch):
 def test_the_communicator_loads_no_cupy():
     code = ("import sys; from scaffe.collectives import Communicator; from scaffe.collectives.runtime import places; "
             "sys.exit('cupy' in sys.modules)")
-    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], cwd=HERE.parents[1], check=False).returncode == 0
 
 
 @pytest.mark.skipif(needs_mpirun.args[0], reason="no mpirun")

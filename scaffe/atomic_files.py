@@ -73,7 +73,8 @@ def _telling(path: Path, error: MakeError) -> Iterator[None]:
     try:
         yield
     except OSError as cause:
-        raise error(f"{cannot_write(path, cause)}; what was there before is unchanged") from cause
+        kept = "; what was there before is unchanged" if path.exists() else ""
+        raise error(f"{cannot_write(path, cause)}{kept}") from cause
 
 
 def _beside(path: Path) -> Path:

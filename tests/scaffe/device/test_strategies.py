@@ -2,13 +2,14 @@
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from scaffe.layers.kernels import device
 from tests import pretend
-from tests.collectives.test_mpi import HERE, job
+from tests.collectives.test_mpi import job
 from tests.collectives.test_mpi import pytestmark as needs_mpirun
 
 REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
@@ -18,7 +19,7 @@ pytestmark = [needs_mpirun, needs_device]
 
 @pytest.mark.parametrize("ipc", ["0", "1"], ids=["staged", "ipc"])
 def test_two_ranks_on_a_device_train_as_on_the_cpu(ipc):
-    result = job(2, [str(HERE.parent / "scaffe" / "device_worker.py")], SCAFFE_CUDA_IPC=ipc)
+    result = job(2, [str(Path(__file__).with_name("device_worker.py"))], SCAFFE_CUDA_IPC=ipc)
     assert result.returncode == 0, (result.stdout + result.stderr)[-6000:]
     found = json.loads(result.stdout)
     assert found["resumes"]

@@ -79,7 +79,7 @@ def test_each_record_once_an_epoch(folder, tmp_path, kind, ranks, weak):
 
 SCRIPT = """
 import sys, os
-from scaffe import cli
+from scaffe.cli import main as cli
 from scaffe.layers.data import Data
 from scaffe.collectives.communicator import Communicator
 forward = Data.forward

@@ -49,12 +49,13 @@ class Clock:
     """Seconds that a net's layers take, each on its own."""
 
     def __init__(self, net: Net) -> None:
+        self._running = False  # a fused forward may call the layer's own: counted once
         self.forward, self.backward = [0.0] * len(net.nodes), [0.0] * len(net.nodes)
         for index, node in enumerate(net.nodes):
             node.layer.forward = self._timed(node.layer.forward, self.forward, index)
-            node.layer.forward_absorbed = self._timed(node.layer.forward_absorbed, self.forward, index)
+            node.layer.forward_fused = self._timed(node.layer.forward_fused, self.forward, index)
             node.layer.backward = self._timed(node.layer.backward, self.backward, index)
-            node.layer.backward_absorbed = self._timed(node.layer.backward_absorbed, self.backward, index)
+            node.layer.backward_fused = self._timed(node.layer.backward_fused, self.backward, index)
 
     def clear(self) -> None:
         """Forget what was counted."""
@@ -63,8 +64,12 @@ class Clock:
 
     def _timed(self, call: Any, seconds: list[float], index: int) -> Any:
         def timed(*args: Any) -> None:
-            started = time.perf_counter()
+            if self._running:
+                call(*args)
+                return
+            self._running, started = True, time.perf_counter()
             call(*args)
+            self._running = False
             seconds[index] += time.perf_counter() - started
 
         return timed
@@ -74,7 +79,7 @@ def sleep_instead(net: Net, seconds: float) -> None:
     """Let every layer take its part of the seconds by sleeping."""
     work = [line.n_multiply_adds for line in summarize(net)]
     for node, share in zip(net.nodes, (n / sum(work) for n in work)):
-        node.n_behind = node.n_ahead = 0
+        node.n_fused = node.fused_offset = 0
         node.layer.forward = lambda bottom, top, nap=seconds * share / 3: time.sleep(nap)
         node.layer.backward = lambda top, propagate_down, bottom, nap=seconds * share * 2 / 3: time.sleep(nap)
 

@@ -11,7 +11,7 @@ from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import TEST, Layer, layer_types
 from scaffe.layers.base.rows import Rows
-from scaffe.layers.kernels.norms import NOBODY, NOTHING, Behind, Learned, NormSpec
+from scaffe.layers.kernels.norms import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormSpec
 from scaffe.layers.scale import Affine
 
 
@@ -23,15 +23,15 @@ class BatchNorm(Layer):
     are divided by. All three decay by moving_average_fraction at each forward and never learn by gradients.
     use_global_stats overrides the phase. Behaviour: Caffe 1.0.
 
-    A Scale or Bias of one number a channel behind it, and a ReLU, are computed in the same passes, forward and
-    backward: of all activations backward then needs the bottom alone.
+    A Scale or Bias of one number a channel that follows, and a ReLU, are fused, forward and backward: of all
+    activations backward then needs the bottom alone.
 
     Raises:
         LayerError: a learning rate given for the statistics, or a bottom of other channels than at first.
     """
 
     recordable = True
-    absorbs_backward = True
+    fuses_backward = True
     keeps_bottom = True
     _affine: Affine | None = None
     _slope: float | None = None
@@ -49,16 +49,16 @@ class BatchNorm(Layer):
             elif self.param.param[i].lr_mult != 0:
                 raise LayerError(f"statistics do not learn: param {i} must have lr_mult 0")
 
-    def absorb(self, follower: Layer) -> bool:
-        """A Scale or Bias of one number a channel, then a ReLU."""
-        slope = getattr(follower, "relu_slope", None)
+    def fuse(self, following: Layer) -> bool:
+        """Fuse a Scale or Bias of one number a channel, then a ReLU."""
+        slope = getattr(following, "relu_slope", None)
         if self._slope is not None:
             return False
         if slope is not None:
             self._slope = slope
             return True
-        if self._affine is None and isinstance(follower, Affine) and follower.learns_per_channel:
-            self._affine = follower
+        if self._affine is None and isinstance(following, Affine) and following.is_fusable:
+            self._affine = following
             return True
         return False
 
@@ -78,24 +78,24 @@ class BatchNorm(Layer):
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Normalise; in training bring the statistics up to date."""
-        self._forward(bottom[0], top[0], NOTHING)
+        self._forward(bottom[0], top[0], NOT_FUSED)
 
-    def forward_absorbed(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """With what is behind."""
-        self._forward(bottom[0], top[0], self._behind())
+    def forward_fused(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """With what is fused."""
+        self._forward(bottom[0], top[0], self._fused())
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """gx = (gy - mean(gy) - y mean(gy y)) / sqrt(variance + eps); with fixed statistics gy / sqrt alone."""
         if propagate_down[0]:
-            self._backward(top[0], bottom[0], NOTHING)
+            self._backward(top[0], bottom[0], NOT_FUSED)
 
-    def backward_absorbed(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """With the gradients of what is behind."""
-        learned = NOBODY if self._affine is None else self._affine.claim()
-        self._backward(top[0], bottom[0], self._behind(), learned, propagate_down[0])
+    def backward_fused(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """With the gradients of what is fused."""
+        diffs = NO_DIFFS if self._affine is None else self._affine.fused_diffs()
+        self._backward(top[0], bottom[0], self._fused(), diffs, propagate_down[0])
 
-    def part(self) -> None:
-        """Write the input that the layer behind would have kept."""
+    def unfuse(self) -> None:
+        """Write the input that the fused Scale would have kept."""
         kept = None if self._affine is None else self._affine.kept
         if kept is None:
             return
@@ -104,22 +104,22 @@ class BatchNorm(Layer):
         if self._rows is not None:
             self._rows.put_data(xn, kept)
 
-    def _behind(self) -> Behind:
-        return replace(NOTHING if self._affine is None else self._affine.behind(), slope=self._slope)
+    def _fused(self) -> Fused:
+        return replace(NOT_FUSED if self._affine is None else self._affine.fused(), slope=self._slope)
 
-    def _forward(self, bottom: Blob, top: Blob, behind: Behind) -> None:
+    def _forward(self, bottom: Blob, top: Blob, fused: Fused) -> None:
         x, self._bottom = self._data(bottom), bottom
         y, sums = self._data(top), [blob.data_flat for blob in self.blobs]
         forward = self._plan.forward_fixed if self._uses_sums else self._plan.forward_train
-        forward(x, y, sums, behind, self._kept)
+        forward(x, y, sums, fused, self._kept)
         if self._rows is not None:
             self._rows.put_data(y, top)
 
-    def _backward(self, top: Blob, bottom: Blob, behind: Behind, learned: Learned = NOBODY,
+    def _backward(self, top: Blob, bottom: Blob, fused: Fused, diffs: FusedDiffs = NO_DIFFS,
                   wanted: bool = True) -> None:
         x = self._data(bottom) if self._kept is None else self._kept
         gx = self._diff(bottom) if wanted else None
-        self._plan.backward(x, self._diff(top), gx, behind, learned)
+        self._plan.backward(x, self._diff(top), gx, fused, diffs)
         if self._rows is not None and gx is not None:
             self._rows.put_diff(gx, bottom)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.layers.base.absorbing import TakesRelu
 from scaffe.layers.base.blob import Blob, claim_together
 from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.fused_relu import FusesRelu
 from scaffe.layers.base.labels import check_axis
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.base.layout import channels_last, lies_channels_last, put_channels_last
@@ -19,8 +19,8 @@ from scaffe.layers.base.windows import conv_window
 from scaffe.layers.kernels.specs import ConvSpec
 
 
-class _Windowed(TakesRelu):
-    """What both share: parameters, several bottoms with one set of weights, ReLU computed in the same pass."""
+class _Windowed(FusesRelu):
+    """What both share: parameters, several bottoms with one set of weights, a fused ReLU."""
 
     recordable = True
     n_bottoms = (1, None)
@@ -53,12 +53,12 @@ class _Windowed(TakesRelu):
         for blob in top:
             blob.reshape((*bottom[0].shape[: self._axis], *self._top_shape(spec)[1:]))
 
-    def run(self, bottom: Sequence[Blob], top: Sequence[Blob], slope: float | None) -> None:
-        """Top by top."""
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob], relu_slope: float | None = None) -> None:
+        """Top by top, each with a ReLU of that slope where one is given."""
         w, b = self._weights()
         for x, y in zip(bottom, top):
             out = y.data_flat if lies_channels_last(y, self._axis) else np.empty_like(y.data_flat)
-            self._plan.forward(channels_last(x.data, self._axis), w, b, out, slope)
+            self._plan.forward(channels_last(x.data, self._axis), w, b, out, relu_slope)
             put_channels_last(out, y, y.data, self._axis)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:

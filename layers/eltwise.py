@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scaffe.layers.base.absorbing import TakesRelu
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.fused_relu import FusesRelu
 from scaffe.layers.base.layer import Layer, layer_types
 from scaffe.layers.base.layout import same_memory
 
@@ -16,7 +16,7 @@ PROD, SUM, MAX = 0, 1, 2
 
 
 @layer_types.register("Eltwise")
-class Eltwise(TakesRelu):
+class Eltwise(FusesRelu):
     """y = x0 x1 ..., or coeff0 x0 + coeff1 x1 + ..., or max(x0, x1, ...); bottoms of one shape.
 
     The gradient of PROD multiplies the other bottoms (stable), or divides y by the bottom where stable_prod_grad is
@@ -51,15 +51,15 @@ class Eltwise(TakesRelu):
         if self._operation == MAX:
             self._winners = self.context.kernels.zeros(bottom[0].n_elems, np.int32)
 
-    def absorb(self, follower: Layer) -> bool:
-        """ReLU behind the plain sum of two bottoms."""
-        return self._operation == SUM and self._coeffs == [1, 1] and super().absorb(follower)
+    def fuse(self, following: Layer) -> bool:
+        """Only the plain sum of two bottoms fuses a ReLU."""
+        return self._operation == SUM and self._coeffs == [1, 1] and super().fuse(following)
 
-    def run(self, bottom: Sequence[Blob], top: Sequence[Blob], slope: float | None) -> None:
-        """Write the top, with ReLU of that slope where one is given."""
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob], relu_slope: float | None = None) -> None:
+        """Write the top, with a ReLU of that slope where one is given."""
         xs, y = [blob.data_flat for blob in bottom], top[0].data_flat
-        if slope is not None:
-            self.context.kernels.add_relu(*xs, y, slope)
+        if relu_slope is not None:
+            self.context.kernels.add_relu(*xs, y, relu_slope)
         elif self._operation == SUM:
             self._add(xs, y)
         elif self._operation == PROD:

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scaffe.layers.base.absorbing import TakesRelu
 from scaffe.layers.base.blob import Blob, claim_together
 from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.fused_relu import FusesRelu
 from scaffe.layers.base.labels import check_axis
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.base.layout import is_plain
 
 
 @layer_types.register("InnerProduct")
-class InnerProduct(TakesRelu):
+class InnerProduct(FusesRelu):
     """y = x wᵀ + b: everything from ``axis`` on is one vector of K inputs; tops (..., num_output).
 
     Weights are (num_output, K), or (K, num_output) with ``transpose``, in Caffe's order of the K inputs.
@@ -49,11 +49,11 @@ class InnerProduct(TakesRelu):
         self._plain = None if is_plain(bottom[0]) else self.context.xp.empty(bottom[0].shape, self.context.dtype)
         self._plain_top = None if is_plain(top[0]) else self.context.xp.empty(top[0].shape, self.context.dtype)
 
-    def run(self, bottom: Sequence[Blob], top: Sequence[Blob], slope: float | None) -> None:
-        """One matrix product."""
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob], relu_slope: float | None = None) -> None:
+        """One matrix product, with a ReLU of that slope where one is given."""
         y = top[0].data_flat if self._plain_top is None else self._plain_top
         b = self.blobs[1].data if len(self.blobs) > 1 else None
-        self._plan.forward(self._input(bottom[0]), self.blobs[0].data, b, y, slope)
+        self._plan.forward(self._input(bottom[0]), self.blobs[0].data, b, y, relu_slope)
         if self._plain_top is not None:
             top[0].data[...] = self._plain_top
 

@@ -27,7 +27,7 @@ class ReLU(Neuron):
 
     @property
     def relu_slope(self) -> float | None:
-        """The slope, for a layer that computes this one in its own pass; None if it must not."""
+        """The slope, for the layer that this one is to be fused to; None if it must not be."""
         return None if self.keeps_input else self._slope
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:

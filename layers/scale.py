@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scaffe.layers.base.absorbing import TakesRelu
 from scaffe.layers.base.blob import Blob, claim_together
 from scaffe.layers.base.broadcast import covered_shape, spread_shape, summed_axes
 from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.fused_relu import FusesRelu
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.base.rows import Rows
-from scaffe.layers.kernels.norms import Behind, Learned
+from scaffe.layers.kernels.norms import Fused, FusedDiffs
 
 
-class Affine(TakesRelu):
+class Affine(FusesRelu):
     """y = x · scale + bias; each of the two learned, given as a second bottom, or absent. In place or not."""
 
     recordable = True
@@ -47,40 +47,40 @@ class Affine(TakesRelu):
         raise NotImplementedError
 
     @property
-    def learns_per_channel(self) -> bool:
-        """Whether this is one learned scale, one bias or both a channel: what a layer ahead can compute with."""
+    def is_fusable(self) -> bool:
+        """Whether this is one learned scale, one bias or both a channel: what batch norm can fuse."""
         return self._per_channel and all(blob is None or blob in self.blobs for blob in (self._scale, self._bias))
 
-    def behind(self) -> Behind:
-        """The numbers, for a layer ahead that computes with them."""
+    def fused(self) -> Fused:
+        """Scale and bias, for the layer that this one is fused to."""
         scale, bias = (None if blob is None else blob.data_flat for blob in (self._scale, self._bias))
-        return Behind(scale, bias)
+        return Fused(scale, bias)
 
-    def claim(self) -> Learned:
-        """Where that layer leaves their gradients."""
+    def fused_diffs(self) -> FusedDiffs:
+        """Where the layer that this one is fused to leaves their gradients."""
         wanted = [blob for blob, w in zip(self.blobs, self.param_propagate_down) if w]
         diffs, overwrite = claim_together(wanted)
         found = {id(blob): diff for blob, diff in zip(wanted, diffs)}
-        return Learned(found.get(id(self._scale)), found.get(id(self._bias)), overwrite)
+        return FusedDiffs(found.get(id(self._scale)), found.get(id(self._bias)), overwrite)
 
     @property
     def kept(self) -> Blob | None:
-        """Where the input is kept for backward in place; a layer ahead that computed this one's top fills it."""
+        """Where the input is kept for backward in place; the layer that this one is fused to fills it."""
         return self._kept
 
-    def run(self, bottom: Sequence[Blob], top: Sequence[Blob], slope: float | None) -> None:
-        """Write the top, with ReLU of that slope where one is given."""
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob], relu_slope: float | None = None) -> None:
+        """Write the top, with a ReLU of that slope where one is given."""
         x, y = bottom[0], top[0]
         self._bind(bottom)
         if self._rows is not None:
             scale = self._ones if self._scale is None else self._scale.data_flat
             bias = self._zeros if self._bias is None else self._bias.data_flat
             kept = None if self._kept is None else self._rows.data(self._kept)
-            self.context.kernels.scale_rows(self._rows.data(x), scale, bias, self._rows.data(y), kept, slope)
+            self.context.kernels.scale_rows(self._rows.data(x), scale, bias, self._rows.data(y), kept, relu_slope)
             return
         self._spread_out(x, y)
-        if slope is not None:
-            self.context.kernels.relu_forward(y.data_flat, y.data_flat, slope)
+        if relu_slope is not None:
+            self.context.kernels.relu_forward(y.data_flat, y.data_flat, relu_slope)
 
     def _spread_out(self, x: Blob, y: Blob) -> None:
         """Write the top where the numbers are not one a channel."""
@@ -92,7 +92,7 @@ class Affine(TakesRelu):
             np.add(x.data if self._scale is None else y.data, self._bias.data.reshape(self._spread), out=y.data)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Learned numbers' gradients add up; those of a second bottom are written."""
+        """FusedDiffs numbers' gradients add up; those of a second bottom are written."""
         wanted = {id(blob) for blob, w in zip(self.blobs, self.param_propagate_down) if w}
         wanted |= {id(blob) for blob, w in zip(bottom[1:], propagate_down[1:]) if w}
         if wanted:

@@ -81,7 +81,7 @@ class Layer:
     shares_data: bool = False  # tops' data may live in bottom 0's memory
     shares_diff: bool = False  # tops' diffs may live in bottom 0's memory
     recordable: ClassVar[bool] = False  # every pass queues the same work, and the host decides nothing by values
-    absorbs_backward: ClassVar[bool] = False  # absorbed followers' backward runs inside this layer's too
+    fuses_backward: ClassVar[bool] = False  # backward of the layers fused to it runs in one pass too
     keeps_bottom: ClassVar[bool] = False  # backward needs the bottom's data, so that in place it keeps a copy
     forward_only: bool = False  # set by who never runs backward: nothing need be kept for it
     exact_bottoms: ClassVar[tuple[int, ...]] = ()  # bottoms of whole numbers: float32 in half precision too
@@ -112,20 +112,24 @@ class Layer:
         """Whether ``force_backward`` may ask for this bottom's gradient (labels say no)."""
         return True
 
-    def absorb(self, follower: Layer) -> bool:
-        """Offer to compute the in-place layer behind this one and all absorbed so far inside ``forward_absorbed``."""
+    def fuse(self, following: Layer) -> bool:
+        """Fuse the layer that follows this one and those fused so far, if its output can be computed in the same pass.
+
+        Returns:
+            whether it is fused from now on: ``forward_fused`` then computes its top.
+        """
         return False
 
-    def forward_absorbed(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Forward of this layer and the absorbed followers in one."""
+    def forward_fused(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Forward of this layer and those fused to it, in one pass."""
         raise NotImplementedError
 
-    def backward_absorbed(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Backward of the absorbed followers and of this layer in one, where ``absorbs_backward`` holds."""
+    def backward_fused(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Backward of the layers fused to this one and of itself, in one pass; only where ``fuses_backward`` holds."""
         raise NotImplementedError
 
-    def part(self) -> None:
-        """Give followers that ``absorbs_backward`` took in what their own backward needs of the last forward."""
+    def unfuse(self) -> None:
+        """Write what the fused layers' own backward needs of the last fused forward; only where ``fuses_backward``."""
 
     # -- for all -------------------------------------------------------------------------------------------
     def add_blob(self, shape: Sequence[int], filler: Any) -> Blob:

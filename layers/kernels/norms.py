@@ -44,8 +44,8 @@ class NormSpec:
 
 
 @dataclass(frozen=True)
-class Behind:
-    """What follows a normalisation in the same pass: y = relu(xn · scale + bias).
+class Fused:
+    """What is fused to a normalisation: y = relu(xn · scale + bias).
 
     Attributes:
         scale, bias: (C,), of the parameters' type; None is 1, 0.
@@ -58,8 +58,8 @@ class Behind:
 
 
 @dataclass(frozen=True)
-class Learned:
-    """Where the gradients of ``Behind``'s numbers go.
+class FusedDiffs:
+    """Where the gradients of ``Fused``'s scale and bias go.
 
     Attributes:
         scale, bias: (C,), of the parameters' type; None where nobody wants them.
@@ -71,4 +71,4 @@ class Learned:
     overwrite: bool = False
 
 
-NOTHING, NOBODY = Behind(), Learned()
+NOT_FUSED, NO_DIFFS = Fused(), FusedDiffs()

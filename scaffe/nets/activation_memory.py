@@ -9,7 +9,7 @@ import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.nets.arena import Lifetime, aligned, place
-from scaffe.nets.fusion import join_layers
+from scaffe.nets.fusion import fuse_layers
 from scaffe.nets.layer_memory import kept_bytes
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
@@ -45,7 +45,7 @@ def reuse_activations(net: Net, backward: bool) -> int:
     Returns:
         the arena's length in bytes.
     """
-    join_layers(net, backward)
+    fuse_layers(net, backward)
     data, diffs = data_parts(net, backward), diff_parts(net) if backward else []
     lifetimes = [part.lifetime for part in (*data, *diffs)]
     offsets, n_bytes = place(lifetimes)
@@ -62,7 +62,7 @@ def reuse_activations(net: Net, backward: bool) -> int:
 
 
 def arena_bytes(net: Net, backward: bool) -> int:
-    """What ``reuse_activations`` takes, of a net as ``join_layers`` makes it."""
+    """What ``reuse_activations`` takes, of a net as ``fuse_layers`` makes it."""
     found = [*data_parts(net, backward), *(diff_parts(net) if backward else ())]
     return place([part.lifetime for part in found])[1]
 
@@ -71,7 +71,7 @@ def training_bytes(net: Net, n_histories: int) -> int:
     """Bytes that training takes on a device, beside the scratch of convolutions' and batch norm's plans.
 
     Parameters, gradients, histories; activations in their arena, and what layers keep beside them; batches, and two
-    more of them on their way; what matrix products work in. The net is one as ``join_layers`` makes it.
+    more of them on their way; what matrix products work in. The net is one as ``fuse_layers`` makes it.
     """
     from scaffe.layers.kernels.cuda.cublas import WORKSPACE_BYTES
 
@@ -108,15 +108,15 @@ def diff_parts(net: Net) -> list[Part]:
 
 
 def _forward_steps(net: Net, index: int) -> list[int]:
-    """Its own, and that of the layer whose pass computes it."""
-    return [index, index - net.nodes[index].n_ahead]
+    """Its own, and that of the layer that it is fused to."""
+    return [index, index - net.nodes[index].fused_offset]
 
 
 def _backward_steps(net: Net, index: int) -> list[int]:
-    """Its own, and that of the last layer behind the one whose pass computes it, where backward of all runs then."""
-    n, first = len(net.nodes), index - net.nodes[index].n_ahead
-    leader = net.nodes[first]
-    last = first + leader.n_behind if leader.layer.absorbs_backward else index
+    """Its own, and that of the last of the layers fused with it, where backward of all runs then."""
+    n, first = len(net.nodes), index - net.nodes[index].fused_offset
+    head = net.nodes[first]
+    last = first + head.n_fused if head.layer.fuses_backward else index
     return [2 * n - 1 - index, 2 * n - 1 - last]
 
 

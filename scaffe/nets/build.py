@@ -12,7 +12,7 @@ from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Context, Layer, layer_types
 from scaffe.nets import graph
 from scaffe.nets.flat_params import FlatParams, Param
-from scaffe.nets.fusion import find_followers
+from scaffe.nets.fusion import fuse_in_place
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 from scaffe.pycaffe.alias import install_as_caffe
@@ -37,7 +37,7 @@ def build_net(message: Any, context: Context, trained: Net | None = None) -> Net
     nodes = [_make_node(param, context, blobs, exact) for param in message.layer]
     params = _find_params(nodes)
     _plan_backward(nodes, params, message.force_backward)
-    find_followers(nodes)
+    fuse_in_place(nodes)
     flat = FlatParams([] if trained else params, context.param_dtype, context.kernels.zeros)
     net = Net(message.name, context, nodes, blobs, flat)
     if trained:

@@ -35,7 +35,7 @@ class Recorded:
 
     def __init__(self, net: Net, seams: Collection[int], several_passes: bool = False) -> None:
         self._net, self._several = net, several_passes
-        heads = {index - net.nodes[index].n_ahead for index in seams}  # no cut within what one pass computes
+        heads = {index - net.nodes[index].fused_offset for index in seams}  # no cut between fused layers
         self._runs = stretches([can_record(node.layer) for node in net.nodes], heads)
         self._start()
 

@@ -35,8 +35,8 @@ def kept_bytes(net: Net) -> int:
 
 
 def _held(node: Node) -> int:
-    """Of arrays and blobs that are the layer's own attributes; in the pass of another layer it needs none."""
-    if node.n_ahead:
+    """Of arrays and blobs that are the layer's own attributes; a layer fused to another needs none."""
+    if node.fused_offset:
         return 0
     shown = {id(blob) for blob in (*node.bottoms, *node.tops, *node.layer.blobs)}
     held = {id(value): _n_bytes(value) for value in vars(node.layer).values() if id(value) not in shown}

@@ -23,7 +23,7 @@ class Net:
         blobs: name → blob, in order of appearance.
         params: the flat buffers of all learnable parameters.
         before_forward, after_forward, before_backward, after_backward: hooks called with the layer's index.
-        apart: every layer runs by itself, since somebody looks at blobs between them.
+        unfused: every layer runs by itself, since somebody looks at blobs between them.
         data_seconds: time spent so far in layers that bring data in.
     """
 
@@ -34,7 +34,7 @@ class Net:
         self.after_forward: list[Hook] = []
         self.before_backward: list[Hook] = []
         self.after_backward: list[Hook] = []
-        self.apart, self.data_seconds = False, 0.0
+        self.unfused, self.data_seconds = False, 0.0
         self.input_names = [t for n in nodes if n.param.type == "Input" for t in n.top_names]
         self.output_names = sorted(_unused(nodes))
 
@@ -47,19 +47,19 @@ class Net:
         last = len(self.nodes) - 1 if end is None else end
         loss, index = 0.0, start
         while index <= last:
-            group = self._group(index, last)
-            self._part_from_leader(index)
-            ahead = [i for i in group if i == index or self.nodes[i].layer.blobs]  # the pass reads their parameters
-            for i in ahead:
+            fused = self._fused(index, last)
+            self._unfuse(index)
+            read = [i for i in fused if i == index or self.nodes[i].layer.blobs]  # the pass reads their parameters
+            for i in read:
                 _call(self.before_forward, i)
-            self._forward_group([self.nodes[i] for i in group])
-            for i in group:
-                if i not in ahead:
+            self._forward_fused([self.nodes[i] for i in fused])
+            for i in fused:
+                if i not in read:
                     _call(self.before_forward, i)
                 if any(self.nodes[i].loss_weights):
                     loss += self.nodes[i].loss()
                 _call(self.after_forward, i)
-            index = group.stop
+            index = fused.stop
         return self.context.kernels.scalar(loss)
 
     def check_values(self) -> None:
@@ -68,29 +68,29 @@ class Net:
             with node.named():
                 node.layer.check_values()
 
-    def _group(self, index: int, last: int) -> range:
-        """The layers that the pass of layer ``index`` computes: those behind it too where nobody looks in between."""
-        stop = index + 1 + self.nodes[index].n_behind
-        return range(index, index + 1 if self.apart or self.after_forward or stop > last + 1 else stop)
+    def _fused(self, index: int, last: int) -> range:
+        """The layers that the pass of layer ``index`` computes: those fused to it too where nobody looks in between."""
+        stop = index + 1 + self.nodes[index].n_fused
+        return range(index, index + 1 if self.unfused or self.after_forward or stop > last + 1 else stop)
 
-    def _part_from_leader(self, index: int) -> None:
-        """A layer that another one's pass computed runs by itself: what that pass did not keep is made up for."""
+    def _unfuse(self, index: int) -> None:
+        """Let a layer whose last forward ran fused run by itself: what that pass did not keep is written now."""
         node = self.nodes[index]
-        leader = self.nodes[index - node.n_ahead]
-        if node.n_ahead and leader.together:
-            leader.layer.part()
-            leader.together = False
+        first = self.nodes[index - node.fused_offset]
+        if node.fused_offset and first.ran_fused:
+            first.layer.unfuse()
+            first.ran_fused = False
 
-    def _forward_group(self, nodes: list[Node]) -> None:
-        """Forward a layer, and those behind it if there are some, in one pass."""
+    def _forward_fused(self, nodes: list[Node]) -> None:
+        """Forward a layer, and those fused to it if there are some, in one pass."""
         node, layer = nodes[0], nodes[0].layer
         for each in nodes:
             with each.named():
                 each.reshape()
-        node.together = len(nodes) > 1 and layer.absorbs_backward
+        node.ran_fused = len(nodes) > 1 and layer.fuses_backward
         started = time.perf_counter()
         with node.named():
-            (layer.forward_absorbed if len(nodes) > 1 else layer.forward)(node.bottoms, node.tops)
+            (layer.forward_fused if len(nodes) > 1 else layer.forward)(node.bottoms, node.tops)
         if node.is_source:
             self.data_seconds += time.perf_counter() - started
 
@@ -101,20 +101,20 @@ class Net:
         for index in range(first, end - 1, -1):
             _call(self.before_backward, index)
             if index not in done:
-                done = self._backward_group(index, end)
+                done = self._backward_fused(index, end)
             self.params.settle(index)
             _call(self.after_backward, index)
 
-    def _backward_group(self, index: int, end: int) -> range:
-        """Backward a layer, with those ahead of it whose pass computed it. Returns the layers that this did."""
-        node, leader = self.nodes[index], self.nodes[index - self.nodes[index].n_ahead]
-        group = range(index - node.n_ahead, index + 1)
-        if leader.together and node.n_ahead == leader.n_behind and group.start >= end and all(
-                self.nodes[i].needs_backward for i in group[1:]):
-            wanted = leader.propagate_down if leader.needs_backward else [False] * len(leader.bottoms)
-            leader.layer.backward_absorbed(leader.tops, wanted, leader.bottoms)
-            return group
-        self._part_from_leader(index)
+    def _backward_fused(self, index: int, end: int) -> range:
+        """Backward a layer, in one pass with those that it ran fused with. Returns the layers that this did."""
+        node, first = self.nodes[index], self.nodes[index - self.nodes[index].fused_offset]
+        fused = range(index - node.fused_offset, index + 1)
+        if first.ran_fused and node.fused_offset == first.n_fused and fused.start >= end and all(
+                self.nodes[i].needs_backward for i in fused[1:]):
+            wanted = first.propagate_down if first.needs_backward else [False] * len(first.bottoms)
+            first.layer.backward_fused(first.tops, wanted, first.bottoms)
+            return fused
+        self._unfuse(index)
         if node.needs_backward:
             node.layer.backward(node.tops, node.propagate_down, node.bottoms)
         return range(index, index + 1)

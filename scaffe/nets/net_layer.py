@@ -25,9 +25,9 @@ class Node:
         propagate_down: per bottom, whether backward computes its gradient.
         loss_weights: per top.
         needs_backward: whether backward visits the layer.
-        n_behind: how many in-place layers right behind (Scale, ReLU) this one computes in the same pass.
-        n_ahead: how many places ahead the layer lies that computes this one in its pass; 0 where none does.
-        together: whether the last forward computed those behind too, and backward shall.
+        n_fused: how many of the layers right after this one (Scale, ReLU) are fused to it, in one pass.
+        fused_offset: how many places before this one the layer lies that it is fused to; 0 where it is fused to none.
+        ran_fused: whether the last forward ran in one pass with those fused to it, so that backward may too.
         loss_scale: factor on the loss weights in backward (half precision).
         shared: indices of the layer's blobs that another layer owns (Caffe's ``param { name }``).
     """
@@ -42,9 +42,9 @@ class Node:
     propagate_down: list[bool] = field(default_factory=list)
     loss_weights: list[float] = field(default_factory=list)
     needs_backward: bool = False
-    n_behind: int = 0
-    n_ahead: int = 0
-    together: bool = False
+    n_fused: int = 0
+    fused_offset: int = 0
+    ran_fused: bool = False
     loss_scale: float = 1.0
     shared: set[int] = field(default_factory=set)
     seen_shapes: tuple[Shape, ...] | None = None

@@ -257,22 +257,22 @@ class Net:
     def before_forward(self, run: Callable[[int], Any]) -> None:
         """Call ``run(layer's index)`` before each layer's forward."""
         self._net.before_forward.append(run)
-        self._net.apart = True
+        self._net.unfused = True
 
     def after_forward(self, run: Callable[[int], Any]) -> None:
         """Call ``run(layer's index)`` after each layer's forward."""
         self._net.after_forward.append(run)
-        self._net.apart = True
+        self._net.unfused = True
 
     def before_backward(self, run: Callable[[int], Any]) -> None:
         """Call ``run(layer's index)`` before each layer's backward."""
         self._net.before_backward.append(run)
-        self._net.apart = True
+        self._net.unfused = True
 
     def after_backward(self, run: Callable[[int], Any]) -> None:
         """Call ``run(layer's index)`` after each layer's backward."""
         self._net.after_backward.append(run)
-        self._net.apart = True
+        self._net.unfused = True
 
 
 def _layer_view(node: Node, kernels: Any) -> Any:

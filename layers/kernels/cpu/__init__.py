@@ -123,7 +123,7 @@ def pooling(spec: PoolSpec, wants_mask: bool = False) -> Any:
 
 
 def batch_norm(spec: NormSpec) -> Any:
-    """A plan: forward_train and forward_fixed(x, y, sums, behind, kept), backward(x, gy, gx, behind, learned)."""
+    """A plan: forward_train and forward_fixed(x, y, sums, fused, kept), backward(x, gy, gx, fused, diffs)."""
     from scaffe.layers.kernels.cpu.batch_norm_plan import BatchNorm
 
     return BatchNorm(spec)

@@ -6,13 +6,13 @@ import numpy as np
 
 from scaffe.layers.kernels.cpu.channels import moments
 from scaffe.layers.kernels.cpu.normalize import Transform
-from scaffe.layers.kernels.norms import NOBODY, NOTHING, Behind, Learned, NormSpec
+from scaffe.layers.kernels.norms import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormSpec
 
 Sums = tuple[np.ndarray, np.ndarray, np.ndarray]  # of means (C,), of corrected variances (C,), and their factor (1,)
 
 
 class BatchNorm:
-    """xn = (x - mean) / sqrt(variance + eps) per channel, and y = relu(xn · scale + bias) as far as that is behind it.
+    """xn = (x - mean) / sqrt(variance + eps) per channel, and y = relu(xn · scale + bias) as far as that is fused.
 
     Args:
         spec: the geometry.
@@ -23,7 +23,7 @@ class BatchNorm:
         self._mean, self._inverse = np.zeros(spec.n_channels, spec.dtype), np.ones(spec.n_channels, spec.dtype)
         self._fixed = False
 
-    def forward_train(self, x: np.ndarray, y: np.ndarray, sums: Sums, behind: Behind = NOTHING,
+    def forward_train(self, x: np.ndarray, y: np.ndarray, sums: Sums, fused: Fused = NOT_FUSED,
                       kept: np.ndarray | None = None) -> None:
         """By the mean and variance of x; the running sums are brought up to date.
 
@@ -34,44 +34,44 @@ class BatchNorm:
             total[...] = total * self.spec.fraction + news
         self._fixed = False
         self._normalize(mean, variance)
-        self._transform(behind).forward(x, y, kept)
+        self._transform(fused).forward(x, y, kept)
 
-    def forward_fixed(self, x: np.ndarray, y: np.ndarray, sums: Sums, behind: Behind = NOTHING,
+    def forward_fixed(self, x: np.ndarray, y: np.ndarray, sums: Sums, fused: Fused = NOT_FUSED,
                       kept: np.ndarray | None = None) -> None:
         """By the running sums. y may be x; ``kept`` takes a copy of x."""
         mean, variance, total = (s.astype(np.float64) for s in sums)
         scale = 0 if total[0] == 0 else 1 / total[0]
         self._fixed = True
         self._normalize(mean * scale, variance * scale)
-        self._transform(behind).forward(x, y, kept)
+        self._transform(fused).forward(x, y, kept)
 
     def _normalize(self, mean: np.ndarray, variance: np.ndarray) -> None:
         self._mean = mean.astype(self.spec.dtype)
         self._inverse = (1 / np.sqrt(variance + self.spec.eps)).astype(self.spec.dtype)
 
-    def _transform(self, behind: Behind) -> Transform:
-        return Transform(self._mean, self._inverse, behind)
+    def _transform(self, fused: Fused) -> Transform:
+        return Transform(self._mean, self._inverse, fused)
 
     def normalized(self, x: np.ndarray, xn: np.ndarray) -> None:
-        """Write xn of the last forward, without what is behind it."""
-        self._transform(NOTHING).forward(x, xn)
+        """Write xn of the last forward, with nothing fused."""
+        self._transform(NOT_FUSED).forward(x, xn)
 
-    def backward(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray | None, behind: Behind = NOTHING,
-                 learned: Learned = NOBODY) -> None:
+    def backward(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray | None, fused: Fused = NOT_FUSED,
+                 diffs: FusedDiffs = NO_DIFFS) -> None:
         """gx = (g - mean(g) - xn mean(g xn)) · scale / sqrt(variance + eps), g being gy ahead of ReLU; with running
         sums g · scale / sqrt alone. gx may be gy, or None where nobody wants it.
 
         Args:
             x: what the last forward got.
-            learned: where to leave sum(g xn) and sum(g), the gradients of scale and bias.
+            diffs: where to leave sum(g xn) and sum(g), the gradients of scale and bias.
         """
-        transform = self._transform(behind)
-        wanted = learned.scale is not None or learned.bias is not None
+        transform = self._transform(fused)
+        wanted = diffs.scale is not None or diffs.bias is not None
         if wanted or not self._fixed:
             products, sums = transform.sums(x, gy)
-            for target, gradient in ((learned.scale, products * self._inverse), (learned.bias, sums)):
+            for target, gradient in ((diffs.scale, products * self._inverse), (diffs.bias, sums)):
                 if target is not None:
-                    target[...] = gradient if learned.overwrite else target + gradient
+                    target[...] = gradient if diffs.overwrite else target + gradient
         if gx is None:
             return
         if self._fixed:

@@ -1,4 +1,4 @@
-"""Loops of batch normalisation on (rows, channels) matrices, with the scale, bias and ReLU behind it in the same pass.
+"""Loops of batch normalisation on (rows, channels) matrices, with scale, bias and ReLU fused.
 
 Backward computes the sign that ReLU saw again from x: of all activations x alone must be kept.
 """
@@ -10,17 +10,17 @@ import numpy as np
 from scaffe.jit import compiled
 from scaffe.layers.kernels.cpu.channels import WIDE
 from scaffe.layers.kernels.cpu.parts import in_parts
-from scaffe.layers.kernels.norms import Behind
+from scaffe.layers.kernels.norms import Fused
 
 
 class Transform:
-    """y = (x - mean) · factor + bias, and ReLU of that slope: ``Behind`` and the statistics as the loops take them."""
+    """y = (x - mean) · factor + bias, and ReLU of that slope: ``Fused`` and the statistics as the loops take them."""
 
-    def __init__(self, mean: np.ndarray, inverse: np.ndarray, behind: Behind) -> None:
+    def __init__(self, mean: np.ndarray, inverse: np.ndarray, fused: Fused) -> None:
         self.mean, self.inverse = mean, inverse
-        self.factor = inverse if behind.scale is None else inverse * behind.scale
-        self.slope = None if behind.slope is None else mean.dtype.type(behind.slope)
-        self.bias = np.zeros_like(mean) if behind.bias is None else behind.bias  # fewer kinds of loops to compile
+        self.factor = inverse if fused.scale is None else inverse * fused.scale
+        self.slope = None if fused.slope is None else mean.dtype.type(fused.slope)
+        self.bias = np.zeros_like(mean) if fused.bias is None else fused.bias  # fewer kinds of loops to compile
         self._numbers = mean, self.factor, self.bias, self.slope
 
     def forward(self, x: np.ndarray, y: np.ndarray, kept: np.ndarray | None = None) -> None:

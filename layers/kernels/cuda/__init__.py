@@ -129,7 +129,7 @@ def synchronize() -> None:
 
 
 def batch_norm(spec: NormSpec) -> Any:
-    """A plan: forward_train and forward_fixed(x, y, sums, behind, kept), backward(x, gy, gx, behind, learned)."""
+    """A plan: forward_train and forward_fixed(x, y, sums, fused, kept), backward(x, gy, gx, fused, diffs)."""
     from scaffe.layers.kernels.cuda import batch_norm_plan
     from scaffe.layers.kernels.cuda.cudnn import batch_norm as cudnn_batch_norm
 

@@ -10,13 +10,13 @@ from scaffe.layers.kernels import device
 from scaffe.layers.kernels.cuda.arena import Part, arena
 from scaffe.layers.kernels.cuda.channels import I, by_rows, parts_of, per_channel, sum_parts
 from scaffe.layers.kernels.cuda.launch import wide
-from scaffe.layers.kernels.norms import NOBODY, NOTHING, Behind, Learned, NormSpec
+from scaffe.layers.kernels.norms import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormSpec
 
 FAMILY = "batch_norm"
 
 
 class BatchNorm:
-    """xn = (x - mean) / sqrt(variance + eps) per channel, and y = relu(xn · scale + bias) as far as that is behind it.
+    """xn = (x - mean) / sqrt(variance + eps) per channel, and y = relu(xn · scale + bias) as far as that is fused.
 
     Args:
         spec: the geometry.
@@ -35,7 +35,7 @@ class BatchNorm:
                                          (spec.n_channels, self._real), (spec.n_channels, self._real))
         arena.reserve(*self._parts)
 
-    def forward_train(self, x: Any, y: Any, sums: Any, behind: Behind = NOTHING, kept: Any = None) -> None:
+    def forward_train(self, x: Any, y: Any, sums: Any, fused: Fused = NOT_FUSED, kept: Any = None) -> None:
         """By the mean and variance of x; the running sums are brought up to date.
 
         y may be x; ``kept`` takes a copy of x.
@@ -45,13 +45,13 @@ class BatchNorm:
         self._per_channel("finish_training", x, parts, self.mean, self.inverse, *sums, *self.numbers(),
                           I(x.shape[0]), I(parts.shape[1]))
         self.fixed = False
-        self._normalize(x, y, behind, kept)
+        self._normalize(x, y, fused, kept)
 
-    def forward_fixed(self, x: Any, y: Any, sums: Any, behind: Behind = NOTHING, kept: Any = None) -> None:
+    def forward_fixed(self, x: Any, y: Any, sums: Any, fused: Fused = NOT_FUSED, kept: Any = None) -> None:
         """By the running sums. y may be x; ``kept`` takes a copy of x."""
         self._per_channel("finish_fixed", *sums, self.mean, self.inverse, np.float64(self.spec.eps))
         self.fixed = True
-        self._normalize(x, y, behind, kept)
+        self._normalize(x, y, fused, kept)
 
     def add_to_sums(self, sums: Any) -> None:
         """Bring the running sums up to date by the mean and inverse that somebody has found for a batch."""
@@ -59,41 +59,41 @@ class BatchNorm:
         self.fixed = False
 
     def normalized(self, x: Any, xn: Any) -> None:
-        """Write xn of the last forward, without what is behind it."""
-        self._normalize(x, xn, NOTHING, None)
+        """Write xn of the last forward, with nothing fused."""
+        self._normalize(x, xn, NOT_FUSED, None)
 
-    def backward(self, x: Any, gy: Any, gx: Any, behind: Behind = NOTHING, learned: Learned = NOBODY) -> None:
+    def backward(self, x: Any, gy: Any, gx: Any, fused: Fused = NOT_FUSED, diffs: FusedDiffs = NO_DIFFS) -> None:
         """gx = (g - mean(g) - xn mean(g xn)) · scale / sqrt(variance + eps), g being gy ahead of ReLU; with running
         sums g · scale / sqrt alone. gx may be gy, or None where nobody wants it.
 
         Args:
             x: what the last forward got.
-            learned: where to leave sum(g xn) and sum(g), the gradients of scale and bias.
+            diffs: where to leave sum(g xn) and sum(g), the gradients of scale and bias.
         """
         parts, level, tilt = arena.take(*self._parts)
-        affine = self._affine(behind)
-        if learned.scale is not None or learned.bias is not None or not self.fixed:
+        affine = self._affine(fused)
+        if diffs.scale is not None or diffs.bias is not None or not self.fixed:
             sum_parts("sum_back", x, (x, gy, *affine), parts, FAMILY)
-            self._per_channel("finish_back", parts, self.inverse, level, tilt, learned.scale, learned.bias,
-                              I(not learned.overwrite), I(x.shape[0]), I(parts.shape[1]))
+            self._per_channel("finish_back", parts, self.inverse, level, tilt, diffs.scale, diffs.bias,
+                              I(not diffs.overwrite), I(x.shape[0]), I(parts.shape[1]))
         if gx is not None:
             shares = (None, None) if self.fixed else (level, tilt)
             by_rows("normalize_back", x, (x, gy, *affine, gx, *shares), FAMILY)
 
-    def leave(self, of_scale: Any, of_bias: Any, learned: Learned) -> None:
+    def leave(self, of_scale: Any, of_bias: Any, diffs: FusedDiffs) -> None:
         """Leave gradients of scale and bias that somebody has found where they are wanted."""
-        self._per_channel("leave_both", of_scale, of_bias, learned.scale, learned.bias, I(not learned.overwrite))
+        self._per_channel("leave_both", of_scale, of_bias, diffs.scale, diffs.bias, I(not diffs.overwrite))
 
     def numbers(self) -> tuple[np.float64, ...]:
         """eps, fraction and correction, as the kernels take them."""
         return np.float64(self.spec.eps), np.float64(self.spec.fraction), np.float64(self.spec.correction)
 
-    def _normalize(self, x: Any, y: Any, behind: Behind, kept: Any) -> None:
-        by_rows("normalize", x, (x, *self._affine(behind), y, kept), FAMILY)
+    def _normalize(self, x: Any, y: Any, fused: Fused, kept: Any) -> None:
+        by_rows("normalize", x, (x, *self._affine(fused), y, kept), FAMILY)
 
-    def _affine(self, behind: Behind) -> tuple[Any, ...]:
-        slope = self._real.type(1 if behind.slope is None else behind.slope)
-        return self.mean, self.inverse, behind.scale, behind.bias, slope
+    def _affine(self, fused: Fused) -> tuple[Any, ...]:
+        slope = self._real.type(1 if fused.slope is None else fused.slope)
+        return self.mean, self.inverse, fused.scale, fused.bias, slope
 
     def _per_channel(self, name: str, *arguments: Any) -> None:
         n_channels = self.spec.n_channels

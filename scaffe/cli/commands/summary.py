@@ -13,7 +13,7 @@ def main(argv: list[str]) -> int:
     from scaffe.layers.base.random import Stream
     from scaffe.nets.activation_memory import arena_bytes, training_bytes
     from scaffe.nets.devices import load_kernels
-    from scaffe.nets.fusion import join_layers
+    from scaffe.nets.fusion import fuse_layers
     from scaffe.nets.layer_memory import unfolded_bytes
     from scaffe.nets.setup import PHASES, Selection, make_context, make_net
     from scaffe.nets.summary import summarize, table, without_data
@@ -31,9 +31,9 @@ def main(argv: list[str]) -> int:
     selection = Selection(PHASES[options.phase], options.level, tuple(filter(None, options.stage.split(","))))
     net = make_net(message, selection, make_context(load_kernels(1), Stream(0), Share(), 0), options.net)
     print("\n".join(table(summarize(net))))
-    join_layers(net, backward=False)
+    fuse_layers(net, backward=False)
     to_run = arena_bytes(net, False)
-    join_layers(net, backward=True)
+    fuse_layers(net, backward=True)
     print(f"on a GPU: {training_bytes(net, 1):,} bytes to train with one history, {arena_bytes(net, True):,} of them "
           f"activations and their gradients ({to_run:,} to run forward only); without cuDNN "
           f"{unfolded_bytes(net):,} more for its convolutions to work in")

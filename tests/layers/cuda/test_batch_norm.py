@@ -1,4 +1,4 @@
-"""GPU batch norm with what is behind it in the same pass, by our kernels and by cuDNN: against naive references."""
+"""GPU batch norm with the layers fused to it, by our kernels and by cuDNN: against naive references."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from scaffe.layers.kernels import cuda
 from scaffe.layers.kernels.cuda import batch_norm_plan
 from scaffe.layers.kernels.cuda.cudnn import batch_norm as cudnn_batch_norm
 from scaffe.layers.kernels.cuda.cudnn import graphs as cudnn_graphs
-from scaffe.layers.kernels.norms import Behind, Learned, NormSpec
+from scaffe.layers.kernels.norms import Fused, FusedDiffs, NormSpec
 from tests.layers.cuda.conftest import REAL
 from tests.layers.cuda.rig import DTYPES, EPS, close, double, every_dtype, numbers, shifted, wide
 from tests.reference import batch_norm as reference
 
 BN_EPS, FRACTION = 2.0**-9, 0.75
 SHAPES = [(2, 8, 3, 5), (5, 16), (3, 3, 4), (1, 8, 1, 1), (2, 5, 3, 2, 2), (40, 24)]
-# What is behind: whether scale and bias are there, and ReLU's slope.
+# What is fused: whether scale and bias are there, and ReLU's slope.
 BEHIND = {"nothing": (False, False, None), "relu": (False, False, 0.0), "scale": (True, False, None),
           "both": (True, True, None), "both, relu": (True, True, 0.0), "bias, leaky": (False, True, 0.25)}
 
@@ -34,24 +34,24 @@ class Bench:
         self.x, self.gy = numbers(rows, dtype, 0, -3, 5), numbers(rows, dtype, 1)
         has_scale, has_bias, self.slope = BEHIND[what]
         scale, bias = numbers(n, self.real, 2, 0.5, 2), numbers(n, self.real, 3)
-        self.behind = Behind(cp.asarray(scale) if has_scale else None, cp.asarray(bias) if has_bias else None,
+        self.fused = Fused(cp.asarray(scale) if has_scale else None, cp.asarray(bias) if has_bias else None,
                              self.slope)
         self.factors = (double(scale) if has_scale else np.ones(n), double(bias) if has_bias else np.zeros(n),
                         1.0 if self.slope is None else self.slope)
         self.sums = [cp.ones(n, self.real), cp.full(n, 2, self.real), cp.full(1, 3, self.real)]
 
-    def learned(self, overwrite: bool) -> Learned:
+    def diffs(self, overwrite: bool) -> FusedDiffs:
         """Places that hold 1s."""
         n = self.spec.n_channels
-        return Learned(self.cp.ones(n, self.real), self.cp.ones(n, self.real), overwrite)
+        return FusedDiffs(self.cp.ones(n, self.real), self.cp.ones(n, self.real), overwrite)
 
-    def check_back(self, gx: Any, learned: Learned, expected: tuple[np.ndarray, ...]) -> None:
+    def check_back(self, gx: Any, diffs: FusedDiffs, expected: tuple[np.ndarray, ...]) -> None:
         """Gradients to what their sizes leave of the type's digits; near ReLU's kink either side is right."""
         size = np.abs(double(self.gy)).max() / np.sqrt(BN_EPS) * np.abs(self.factors[0]).max()
         if gx is not None:
             np.testing.assert_allclose(double(gx.get()), expected[0], rtol=0, atol=8 * size * EPS[self.dtype.name])
-        kept = 0 if learned.overwrite else 1
-        for got, e in zip((learned.scale, learned.bias), expected[1:]):
+        kept = 0 if diffs.overwrite else 1
+        for got, e in zip((diffs.scale, diffs.bias), expected[1:]):
             np.testing.assert_allclose(double(got.get()), kept + e, rtol=0, atol=2e3 * EPS[self.real.name])
 
 
@@ -64,16 +64,16 @@ def test_all_passes(cp: Any, kind: str, shape: tuple, what: str, dtype: np.dtype
     x, gy, m = double(on.x), double(on.gy), on.spec.n_rows
     on_x, on_gy = cp.asarray(on.x), cp.asarray(on.gy)
     out, back = cp.empty(on.x.shape, dtype), cp.empty(on.x.shape, dtype)
-    on.plan.forward_train(on_x, out, on.sums, on.behind)
+    on.plan.forward_train(on_x, out, on.sums, on.fused)
     close(out, reference.forward(x, x.mean(0), x.var(0), BN_EPS, *on.factors), dtype, 40)
     for got, expected in zip(on.sums, (0.75 + x.mean(0), 1.5 + x.var(0) * m / max(m - 1, 1), np.array([3.25]))):
         close(got, expected, on.real, 40)
     close_to_kink = np.abs(reference.forward(x, x.mean(0), x.var(0), BN_EPS, *on.factors[:2], 1.0)).min()
     assert on.slope is None or m == 1 or close_to_kink > 1e-5
     for overwrite in (True, False):
-        learned = on.learned(overwrite)
-        on.plan.backward(on_x, on_gy, back, on.behind, learned)
-        on.check_back(back, learned, reference.backward(x, gy, BN_EPS, *on.factors))
+        diffs = on.diffs(overwrite)
+        on.plan.backward(on_x, on_gy, back, on.fused, diffs)
+        on.check_back(back, diffs, reference.backward(x, gy, BN_EPS, *on.factors))
     on.plan.normalized(on_x, out)
     close(out, (x - x.mean(0)) / np.sqrt(x.var(0) + BN_EPS), dtype, 40)
 
@@ -85,13 +85,13 @@ def test_by_running_sums(cp: Any, kind: str, what: str, dtype: np.dtype) -> None
     x, gy, (means, variances, factor) = double(on.x), double(on.gy), (double(s.get()) for s in on.sums)
     stats = means / factor, variances / factor
     on_x, on_gy = cp.asarray(on.x), cp.asarray(on.gy)
-    out, back, learned = cp.empty(on.x.shape, dtype), cp.empty(on.x.shape, dtype), on.learned(True)
-    on.plan.forward_fixed(on_x, out, on.sums, on.behind)
+    out, back, diffs = cp.empty(on.x.shape, dtype), cp.empty(on.x.shape, dtype), on.diffs(True)
+    on.plan.forward_fixed(on_x, out, on.sums, on.fused)
     close(out, reference.forward(x, *stats, BN_EPS, *on.factors), dtype, 20)
-    on.plan.backward(on_x, on_gy, back, on.behind, learned)
-    on.check_back(back, learned, reference.backward_fixed(x, gy, *stats, BN_EPS, *on.factors))
+    on.plan.backward(on_x, on_gy, back, on.fused, diffs)
+    on.check_back(back, diffs, reference.backward_fixed(x, gy, *stats, BN_EPS, *on.factors))
     on.sums[2][...] = 0  # Caffe: a factor of 0 makes both 0
-    on.plan.forward_fixed(on_x, out, on.sums, on.behind)
+    on.plan.forward_fixed(on_x, out, on.sums, on.fused)
     close(out, reference.forward(x, 0 * means, 0 * means, BN_EPS, *on.factors), dtype, 20)
 
 
@@ -100,25 +100,25 @@ def test_in_place_and_without_a_gradient_of_x(cp: Any, kind: str, dtype: np.dtyp
     on = Bench(cp, SHAPES[0], dtype, "both, relu")
     x, gy = double(on.x), double(on.gy)
     value, kept, gradient = cp.asarray(on.x), cp.empty(on.x.shape, dtype), cp.asarray(on.gy)
-    on.plan.forward_train(value, value, on.sums, on.behind, kept)
+    on.plan.forward_train(value, value, on.sums, on.fused, kept)
     np.testing.assert_array_equal(double(kept.get()), x)
     close(value, reference.forward(x, x.mean(0), x.var(0), BN_EPS, *on.factors), dtype, 20)
-    expected, learned = reference.backward(x, gy, BN_EPS, *on.factors), on.learned(True)
-    on.plan.backward(kept, gradient, None, on.behind, learned)
-    on.check_back(None, learned, expected)
-    on.plan.backward(kept, gradient, gradient, on.behind)
-    on.check_back(gradient, learned, expected)
+    expected, diffs = reference.backward(x, gy, BN_EPS, *on.factors), on.diffs(True)
+    on.plan.backward(kept, gradient, None, on.fused, diffs)
+    on.check_back(None, diffs, expected)
+    on.plan.backward(kept, gradient, gradient, on.fused)
+    on.check_back(gradient, diffs, expected)
 
 
 def test_arrays_may_lie_anywhere(cp: Any) -> None:
     on = Bench(cp, SHAPES[0], np.dtype(np.float32), "both, relu")
     plan, x, gy = batch_norm_plan.BatchNorm(on.spec), double(on.x), double(on.gy)
-    out, back, learned = (shifted(cp, np.zeros_like(on.x), 1) for _ in range(2)), None, on.learned(True)
+    out, back, diffs = (shifted(cp, np.zeros_like(on.x), 1) for _ in range(2)), None, on.diffs(True)
     out, back = out
-    plan.forward_train(shifted(cp, on.x, 1), out, on.sums, on.behind)
+    plan.forward_train(shifted(cp, on.x, 1), out, on.sums, on.fused)
     close(out, reference.forward(x, x.mean(0), x.var(0), BN_EPS, *on.factors), on.dtype, 20)
-    plan.backward(shifted(cp, on.x, 1), shifted(cp, on.gy, 1), back, on.behind, learned)
-    on.check_back(back, learned, reference.backward(x, gy, BN_EPS, *on.factors))
+    plan.backward(shifted(cp, on.x, 1), shifted(cp, on.gy, 1), back, on.fused, diffs)
+    on.check_back(back, diffs, reference.backward(x, gy, BN_EPS, *on.factors))
 
 
 @pytest.mark.skipif(REAL, reason="looks into the pretend module")
@@ -139,8 +139,8 @@ def test_what_cudnn_runs_and_what_it_has_no_engine_for(cp: Any, kind: str) -> No
         on_x, on_gy, out = cp.asarray(on.x), cp.asarray(on.gy), cp.empty(on.x.shape, dtype)
         for _ in range(2):  # the first time plans are made and timed
             pygraph.log.clear()
-            on.plan.forward_train(on_x, out, on.sums, on.behind)
-            on.plan.backward(on_x, on_gy, out, on.behind)
+            on.plan.forward_train(on_x, out, on.sums, on.fused)
+            on.plan.backward(on_x, on_gy, out, on.fused)
         assert pygraph.log == ran, (dtype, shape, what)
 
 
@@ -153,7 +153,7 @@ def test_plans_are_timed_once_and_remembered(cp: Any, kind: str, tmp_path: Any) 
     for expected in (True, False):
         pygraph.log.clear()
         on = Bench(cp, (2, 12, 3, 5), DTYPES[0], "both, relu")
-        on.plan.forward_train(cp.asarray(on.x), cp.empty(on.x.shape, DTYPES[0]), on.sums, on.behind)
+        on.plan.forward_train(cp.asarray(on.x), cp.empty(on.x.shape, DTYPES[0]), on.sums, on.fused)
         assert (len(pygraph.log) > 1) == expected
         cudnn_graphs.build.cache_clear()  # as a new process would
     assert "batchnorm" in (tmp_path / "cudnn_plans.json").read_text()

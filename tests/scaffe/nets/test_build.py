@@ -86,7 +86,7 @@ def test_ranges_and_hooks():
     net.blobs["a"].data = np.random.RandomState(1).randn(2, 3)
     net.forward(0, 1)
     before = net.blobs["x"].data.copy()
-    assert (before < 0).any()  # the follower is not computed when the range ends before it
+    assert (before < 0).any()  # the fused ReLU is not computed when the range ends before it
     net.forward(2, 2)
     assert np.array_equal(net.blobs["x"].data, np.maximum(before, 0))
     seen = []

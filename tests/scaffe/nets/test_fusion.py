@@ -15,7 +15,7 @@ from scaffe.nets import graph
 from scaffe.nets.activation_memory import data_parts, diff_parts, reuse_activations
 from scaffe.nets.build import build_net
 from scaffe.nets.cuda_graphs import Recorded
-from scaffe.nets.fusion import join_layers
+from scaffe.nets.fusion import fuse_layers
 from scaffe.nets.layer_memory import kept_bytes
 from scaffe.proto import caffe_pb2
 from scaffe.proto.text import parse_text
@@ -79,10 +79,10 @@ def close(got: list[np.ndarray], expected: list[np.ndarray]) -> None:
         np.testing.assert_allclose(g, e, rtol=1e-10, atol=1e-12)
 
 
-def together(net) -> list[str]:
+def fused_names(net) -> list[str]:
     """The layers that batch norm's pass computes."""
     index = net.nodes.index(net.node("bn"))
-    return [node.name for node in net.nodes[index:index + 1 + net.nodes[index].n_behind]]
+    return [node.name for node in net.nodes[index:index + 1 + net.nodes[index].n_fused]]
 
 
 @pytest.mark.parametrize("options", ["", "use_global_stats: true"])
@@ -90,23 +90,23 @@ def together(net) -> list[str]:
 @pytest.mark.parametrize(("scale", "relu"), CHAINS)
 def test_one_pass_gives_what_the_layers_give_one_by_one(scale: str, relu: str, in_place: bool, options: str) -> None:
     text = chain(scale, relu, in_place, options)
-    nets = {name: build(text) for name in ("apart", "open", "joined", "arena")}
-    nets["apart"].apart = True
-    join_layers(nets["joined"], backward=True)
+    nets = {name: build(text) for name in ("unfused", "open", "fused", "arena")}
+    nets["unfused"].unfused = True
+    fuse_layers(nets["fused"], backward=True)
     reuse_activations(nets["arena"], backward=True)
     for net in nets.values():
         net.node("bn").layer.blobs[1].data[...] = 2  # variances; a factor of 0 would make them 0
         net.node("bn").layer.blobs[2].data[...] = 1
     whole = ["bn"] + ["scale"] * (scale != "none") + ["relu"] * (relu != "none")
-    assert together(nets["joined"]) == together(nets["arena"]) == whole
-    assert together(nets["open"]) == (whole if in_place else ["bn"])
-    expected = passes(nets["apart"])
-    for name in ("open", "joined", "arena"):
+    assert fused_names(nets["fused"]) == fused_names(nets["arena"]) == whole
+    assert fused_names(nets["open"]) == (whole if in_place else ["bn"])
+    expected = passes(nets["unfused"])
+    for name in ("open", "fused", "arena"):
         close(passes(nets[name]), expected)
-        assert nets[name].node("bn").together == (len(together(nets[name])) > 1)
+        assert nets[name].node("bn").ran_fused == (len(fused_names(nets[name])) > 1)
     for name in ("c", "ip"):  # what pycaffe shows
         for part in ("data", "diff"):
-            close([getattr(nets["open"].blobs[name], part)], [getattr(nets["apart"].blobs[name], part)])
+            close([getattr(nets["open"].blobs[name], part)], [getattr(nets["unfused"].blobs[name], part)])
 
 
 def test_against_a_naive_reference() -> None:
@@ -127,7 +127,7 @@ def test_against_a_naive_reference() -> None:
 def test_ranges_may_cut_between_the_layers(cut: int, in_place: bool) -> None:
     text = chain("scale", "relu", in_place)
     plain, net = build(text), build(text)
-    plain.apart = True
+    plain.unfused = True
     expected = passes(plain, 1)
     for forward_cut, backward_cut in ((cut, None), (None, cut)):
         net = build(text)
@@ -153,7 +153,7 @@ def test_ranges_may_cut_between_the_layers(cut: int, in_place: bool) -> None:
 def test_a_layer_that_runs_again_by_itself_is_what_backward_sees() -> None:
     """Forward as a whole, then scale and what follows once more from a blob that the user wrote."""
     plain, net = build(chain("scale", "relu", True)), build(chain("scale", "relu", True))
-    plain.apart = True
+    plain.unfused = True
     index = net.nodes.index(net.node("scale"))
     for each in (plain, net):
         each.clear_param_diffs()
@@ -171,18 +171,18 @@ def test_frozen_layers(frozen: str) -> None:
     for name in ("conv", "scale"):
         if frozen in (name, "both"):
             text = text.replace(f'name: "{name}"', f'name: "{name}" param {{ lr_mult: 0 }} param {{ lr_mult: 0 }}')
-    plain, net, joined = (build(text, force=False) for _ in range(3))
-    plain.apart = True
-    join_layers(joined, backward=True)
+    plain, net, fused = (build(text, force=False) for _ in range(3))
+    plain.unfused = True
+    fuse_layers(fused, backward=True)
     expected = passes(plain)
     close(passes(net), expected)
-    close(passes(joined), expected)
+    close(passes(fused), expected)
 
 
 def test_a_scale_that_does_not_let_gradients_through() -> None:
     text = chain("scale", "relu", True).replace('name: "relu"', 'name: "relu" propagate_down: false')
     plain, net = build(text, force=False), build(text, force=False)
-    plain.apart = True
+    plain.unfused = True
     close(passes(net), passes(plain))
 
 
@@ -198,7 +198,7 @@ def test_in_a_test_net_nothing_is_kept() -> None:
 def test_no_layer_keeps_a_copy_and_lifetimes_cover_the_one_pass() -> None:
     net = build(chain("scale", "relu", True))
     before = kept_bytes(net)
-    join_layers(net, backward=True)
+    fuse_layers(net, backward=True)
     assert before - kept_bytes(net) == net.blobs["c"].n_elems * 8  # scale and ReLU kept nothing before
     conv, bn = net.node("conv"), net.node("bn")
     assert conv.tops[0] is bn.bottoms[0] is not bn.tops[0] is net.blobs["c"]
@@ -213,7 +213,7 @@ def test_a_blob_from_outside_stays_the_inputs() -> None:
     text = (DATA + 'layer { name: "bn" type: "BatchNorm" bottom: "x" top: "x" }'
             + TARGET + END.replace('"last"', '"x"'))
     plain, net = build(text), build(text)
-    join_layers(net, backward=True)
+    fuse_layers(net, backward=True)
     assert net.nodes[0].tops[0] is net.blobs["x"]
     for each in (plain, net):
         each.forward()
@@ -224,9 +224,9 @@ def test_hooks_find_parameters_and_gradients_in_time() -> None:
     """A strategy waits for scale's parameters ahead of batch norm's pass, and finds scale's gradients behind it."""
     net = build(chain("scale", "relu", True))
     bn, scale, relu = (net.nodes.index(net.node(name)) for name in ("bn", "scale", "relu"))
-    seen, blob, run = [], net.node("scale").layer.blobs[0], net.node("bn").layer.forward_absorbed
+    seen, blob, run = [], net.node("scale").layer.blobs[0], net.node("bn").layer.forward_fused
     net.before_forward.append(seen.append)
-    net.node("bn").layer.forward_absorbed = lambda *blobs: seen.append("run") or run(*blobs)
+    net.node("bn").layer.forward_fused = lambda *blobs: seen.append("run") or run(*blobs)
     net.after_backward.append(lambda index: found.update({index: blob.diff.copy()}))
     found: dict[int, np.ndarray] = {}
     net.clear_param_diffs()
@@ -246,7 +246,7 @@ def test_recordings_are_not_cut_within_one_pass() -> None:
 def test_gradients_of_the_whole_chain_are_differences() -> None:
     """Two-sided differences of the loss by every learned number and the input, in float64."""
     net = build(chain("scale", "leaky", True))
-    join_layers(net, backward=True)
+    fuse_layers(net, backward=True)
     net.clear_param_diffs()
     net.forward_backward()
     net.params.settle_all()

@@ -28,7 +28,7 @@ from scaffe.layers.kernels.cuda.cudnn.norm_graphs import (
     Y,
     four_axes,
 )
-from scaffe.layers.kernels.norms import NOBODY, NOTHING, Behind, Learned, NormSpec
+from scaffe.layers.kernels.norms import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormSpec
 
 
 class BatchNorm:
@@ -54,60 +54,60 @@ class BatchNorm:
             arena.reserve((built.n_workspace_bytes, np.uint8), self._numbers, self._numbers)
         return built
 
-    def forward_train(self, x: Any, y: Any, sums: Any, behind: Behind = NOTHING, kept: Any = None) -> None:
+    def forward_train(self, x: Any, y: Any, sums: Any, fused: Fused = NOT_FUSED, kept: Any = None) -> None:
         """By the mean and variance of x; the running sums are brought up to date.
 
         y may be x; ``kept`` takes a copy of x.
         """
-        built = None if _lie_together(x, y) else self._build(FORWARD, behind.slope)
+        built = None if _lie_together(x, y) else self._build(FORWARD, fused.slope)
         if built is None:
-            self._own.forward_train(x, y, sums, behind, kept)
+            self._own.forward_train(x, y, sums, fused, kept)
             return
         if kept is not None:
             kept[...] = x
         (workspace,) = arena.take((built.n_workspace_bytes, np.uint8))
-        built.run({**self._statistics(), SCALE: self._scale(behind), BIAS: self._bias(behind),
+        built.run({**self._statistics(), SCALE: self._scale(fused), BIAS: self._bias(fused),
                    X: x.data.ptr, Y: y.data.ptr}, workspace.data.ptr)
         self._own.add_to_sums(sums)
 
-    def forward_fixed(self, x: Any, y: Any, sums: Any, behind: Behind = NOTHING, kept: Any = None) -> None:
+    def forward_fixed(self, x: Any, y: Any, sums: Any, fused: Fused = NOT_FUSED, kept: Any = None) -> None:
         """By the running sums. y may be x; ``kept`` takes a copy of x."""
-        self._own.forward_fixed(x, y, sums, behind, kept)
+        self._own.forward_fixed(x, y, sums, fused, kept)
 
     def normalized(self, x: Any, xn: Any) -> None:
-        """Write xn of the last forward, without what is behind it."""
+        """Write xn of the last forward, with nothing fused."""
         self._own.normalized(x, xn)
 
-    def backward(self, x: Any, gy: Any, gx: Any, behind: Behind = NOTHING, learned: Learned = NOBODY) -> None:
+    def backward(self, x: Any, gy: Any, gx: Any, fused: Fused = NOT_FUSED, diffs: FusedDiffs = NO_DIFFS) -> None:
         """gx = (g - mean(g) - xn mean(g xn)) · scale / sqrt(variance + eps), g being gy ahead of ReLU; with running
         sums g · scale / sqrt alone. gx may be gy, or None where nobody wants it.
 
         Args:
             x: what the last forward got.
-            learned: where to leave sum(g xn) and sum(g), the gradients of scale and bias.
+            diffs: where to leave sum(g xn) and sum(g), the gradients of scale and bias.
         """
         ours = self._own.fixed or gx is None or _lie_together(gy, gx)
-        built = None if ours else self._build(BACKWARD, behind.slope)
+        built = None if ours else self._build(BACKWARD, fused.slope)
         if built is None:
-            self._own.backward(x, gy, gx, behind, learned)
+            self._own.backward(x, gy, gx, fused, diffs)
             return
         workspace, of_scale, of_bias = arena.take((built.n_workspace_bytes, np.uint8), self._numbers, self._numbers)
-        places = {**self._statistics(), SCALE: self._scale(behind), X: x.data.ptr, GY: gy.data.ptr, GX: gx.data.ptr,
+        places = {**self._statistics(), SCALE: self._scale(fused), X: x.data.ptr, GY: gy.data.ptr, GX: gx.data.ptr,
                   OF_SCALE: of_scale.data.ptr, OF_BIAS: of_bias.data.ptr}
-        if behind.slope is not None:
-            places[BIAS] = self._bias(behind)
+        if fused.slope is not None:
+            places[BIAS] = self._bias(fused)
         built.run(places, workspace.data.ptr)
-        if learned.scale is not None or learned.bias is not None:
-            self._own.leave(of_scale, of_bias, learned)
+        if diffs.scale is not None or diffs.bias is not None:
+            self._own.leave(of_scale, of_bias, diffs)
 
     def _statistics(self) -> dict[int, int]:
         return {MEAN: self._own.mean.data.ptr, INVERSE: self._own.inverse.data.ptr}
 
-    def _scale(self, behind: Behind) -> int:
-        return (self._ones if behind.scale is None else behind.scale).data.ptr
+    def _scale(self, fused: Fused) -> int:
+        return (self._ones if fused.scale is None else fused.scale).data.ptr
 
-    def _bias(self, behind: Behind) -> int:
-        return (self._zeros if behind.bias is None else behind.bias).data.ptr
+    def _bias(self, fused: Fused) -> int:
+        return (self._zeros if fused.bias is None else fused.bias).data.ptr
 
 
 def _lie_together(a: Any, b: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Convolutions, with bias and ReLU behind them, as graphs of cuDNN's. One spatial axis is taken as two."""
+"""Convolutions, with bias and ReLU fused, as graphs of cuDNN's. One spatial axis is taken as two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// Batch normalisation with what is behind it in the same pass: y = relu((x - mean) inverse scale + bias). Scale and bias
+// Batch normalisation with the layers fused to it: y = relu((x - mean) inverse scale + bias). Scale and bias
 // may be missing (null); a slope of 1 is no ReLU.
 
 // The numbers of W channels.

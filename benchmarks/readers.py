@@ -25,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from scaffe.data.convert.lmdb_writer import write_lmdb  # noqa: E402
 from scaffe.data.feeds.feed import Feed, Plan, ReaderOptions  # noqa: E402
 from scaffe.data.feeds.image_feed import image_feed  # noqa: E402
-from scaffe.data.order.shard import InOrder, train_visits  # noqa: E402
+from scaffe.data.order.in_order import InOrder  # noqa: E402
+from scaffe.data.order.visits import visits_in_training  # noqa: E402
 from scaffe.data.records.datum import encode_image  # noqa: E402
 from scaffe.data.records.decode import opencv  # noqa: E402
 from scaffe.data.records.transform import Transform, TransformOptions  # noqa: E402
@@ -65,7 +66,7 @@ class Ours:
         path = path_of(kind, folder)
         source = LmdbSource(path) if kind == "lmdb" else ImageListSource(path)
         options = TransformOptions(SCALE, train, CROP, (MEAN,), random_crop=train)
-        plan = Plan(train_visits(BATCH, 0, 1), BATCH, InOrder(source.n_records))
+        plan = Plan(visits_in_training(BATCH, 0, 1), BATCH, InOrder(source.n_records))
         self.feed: Feed = image_feed(source, plan, Transform(options), options=ReaderOptions(n_threads))
         self.feed.next()
 

@@ -1,1 +1,1 @@
-"""Samples in, batches out: sources, sharding, transformations, readers."""
+"""Samples in, batches out: sources, order, transformations, readers."""

@@ -44,7 +44,7 @@ def convert_cifar(input_folder: str | Path, output_folder: str | Path, force: bo
     n_records = {}
     for part, names in PARTS.items():
         loaded = [read_cifar(Path(input_folder) / name) for name in names]
-        images, labels = (np.concatenate(arrays) for arrays in zip(*loaded))
+        images, labels = (np.concatenate(arrays) for arrays in zip(*loaded, strict=True))
         records = ((b"%05d" % i, encode_image(images[i], int(labels[i]))) for i in range(len(images)))
         n_records[part] = writer_of(backend)(Path(output_folder) / f"cifar10_{part}_{backend}", records, force)
     return n_records

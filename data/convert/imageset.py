@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from scaffe.data.records.decode import Colour, opencv, read_image
 from scaffe.data.sources.image_list import read_list
 
 Made = tuple[bytes, bytes, tuple[int, ...]]  # key, value, the image's shape
+T = TypeVar("T")
+U = TypeVar("U")
 LOOK_AHEAD = 64  # images decoded side by side
 
 
@@ -76,7 +79,7 @@ def convert_imageset(root: str, list_path: str | Path, db_path: str | Path, opti
         return write(db_path, _checked(made, list_path, options.check_shape), force)
 
 
-def _map_ahead(pool: ThreadPoolExecutor, function: Callable, items: Iterator) -> Iterator:
+def _map_ahead(pool: ThreadPoolExecutor, function: Callable[[T], U], items: Iterator[T]) -> Iterator[U]:
     """The function's results in order, never more than LOOK_AHEAD of them waiting."""
     while batch := list(islice(items, LOOK_AHEAD)):
         yield from pool.map(function, batch)
@@ -129,4 +132,4 @@ class _RecordMaker:
             _, content = cv2.imencode("." + wanted, image)
         except cv2.error:
             raise DataError(f"{self._root}{name}: OpenCV cannot write images of type {wanted!r}") from None
-        return content.tobytes()
+        return bytes(content)

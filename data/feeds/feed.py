@@ -19,7 +19,7 @@ def plain_memory(n_elems: int) -> np.ndarray:
 
 
 class Order(Protocol):
-    """Turns visits into record numbers (``shard.InOrder``, ``shuffle.Shuffled``)."""
+    """Turns visits into record numbers (``in_order.InOrder``, ``shuffle.Shuffled``)."""
 
     n_records: int
 
@@ -32,7 +32,7 @@ class Plan:
     """Which batches a feed gives.
 
     Attributes:
-        visits: int64 arrays, one a batch, from ``shard.train_visits`` or ``shard.test_visits``.
+        visits: int64 arrays, one a batch, from ``visits.visits_in_training`` or ``visits.visits_in_tests``.
         batch_elems: samples in each of them.
         order: visits to records.
         seed: uint32, of the crops and mirrorings; the same on every rank.
@@ -94,7 +94,8 @@ class Feed:
         Raises:
             DataError: a record cannot be read or does not fit; nothing more can be had from the feed then.
         """
-        return self._prefetcher.next().arrays
+        slot: Slot = self._prefetcher.next()
+        return slot.arrays
 
     def close(self) -> None:
         """End the reader threads. May be called twice."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from scaffe.data.feeds.feed import Allocate, Feed, ReaderOptions, plain_memory
 from scaffe.data.feeds.prefetch import Prefetcher
-from scaffe.data.order.shard import InOrder
+from scaffe.data.order.in_order import InOrder
 from scaffe.data.order.shuffle import shuffled_files
 from scaffe.data.sources.hdf5 import Hdf5Files
 
@@ -46,7 +46,7 @@ class _Batch:
 
     def __init__(self, shapes: Sequence[tuple[int, ...]], allocate: Allocate) -> None:
         flats = [allocate(prod(shape)) for shape in shapes]
-        self.arrays = tuple(flat.reshape(_storage(shape)) for flat, shape in zip(flats, shapes))
+        self.arrays = tuple(flat.reshape(_storage(shape)) for flat, shape in zip(flats, shapes, strict=True))
         self.logical = [np.moveaxis(array, -1, 1) if array.ndim >= 4 else array for array in self.arrays]
 
 

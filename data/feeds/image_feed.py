@@ -12,7 +12,7 @@ from scaffe.data.errors import DataError
 from scaffe.data.feeds.feed import Allocate, Feed, Plan, ReaderOptions, plain_memory
 from scaffe.data.feeds.prefetch import Prefetcher
 from scaffe.data.feeds.tolerance import Tolerance
-from scaffe.data.order.shard import Draws
+from scaffe.data.order.draws import Draws
 from scaffe.data.records.transform import Transform
 from scaffe.data.sources.source import Shape, Source
 

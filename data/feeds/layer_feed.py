@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from scaffe.data.errors import DataError
 from scaffe.data.feeds.feed import Feed, Plan, ReaderOptions
 from scaffe.data.feeds.image_feed import image_feed
 from scaffe.data.feeds.parameters import batch_size_of, colour_of, transform_options
-from scaffe.data.order.shard import InOrder
+from scaffe.data.order.in_order import InOrder
 from scaffe.data.order.share import TEST, TRAIN, Share
 from scaffe.data.order.shuffle import shuffled
 from scaffe.data.records.transform import Transform
@@ -35,16 +36,18 @@ def open_layer_feed(param: Any, phase: int, share: Share, draw: Draw,
     Raises:
         DataError: the source cannot be read, or the layer's parameters do not fit it.
     """
-    if param.type not in _OPENERS:
-        raise DataError(f"no feed for layers of type {param.type!r}; known: {', '.join(_OPENERS)}")
-    return _OPENERS[param.type](param, phase, share, draw, options)
+    return _kind_of(param).opener(param, phase, share, draw, options)
 
 
 def layer_batch_size(param: Any) -> int:
-    """The batch_size of a data layer's message, wherever its type keeps it. Raises DataError."""
-    if param.type not in _PARAMETERS:
-        raise DataError(f"no feed for layers of type {param.type!r}; known: {', '.join(_PARAMETERS)}")
-    return batch_size_of(getattr(param, _PARAMETERS[param.type]))
+    """The batch_size of a data layer's message, wherever its type keeps it; at least 1. Raises DataError."""
+    return batch_size_of(getattr(param, _kind_of(param).field))
+
+
+def _kind_of(param: Any) -> _Kind:
+    if param.type not in _KINDS:
+        raise DataError(f"no feed for layers of type {param.type!r}; known: {', '.join(_KINDS)}")
+    return _KINDS[param.type]
 
 
 def _open_data(param: Any, phase: int, share: Share, draw: Draw, options: ReaderOptions) -> Feed:
@@ -119,7 +122,14 @@ class _ImageDataSeeds:
         self.transform = _transform_seed(transform, draw, n_before=0)
 
 
-_PARAMETERS = {"Data": "data_param", "ImageData": "image_data_param", "HDF5Data": "hdf5_data_param",
-               "WindowData": "window_data_param"}
-_OPENERS: dict[str, Callable[..., Feed]] = {"Data": _open_data, "ImageData": _open_image_data,
-                                            "HDF5Data": _open_hdf5_data, "WindowData": _open_window_data}
+@dataclass(frozen=True)
+class _Kind:
+    """A type of data layer: the field of its own parameters, and how its feed is opened."""
+
+    field: str
+    opener: Callable[[Any, int, Share, Draw, ReaderOptions], Feed]
+
+
+_KINDS = {"Data": _Kind("data_param", _open_data), "ImageData": _Kind("image_data_param", _open_image_data),
+          "HDF5Data": _Kind("hdf5_data_param", _open_hdf5_data),
+          "WindowData": _Kind("window_data_param", _open_window_data)}

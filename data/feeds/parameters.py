@@ -51,4 +51,4 @@ def batch_size_of(param: Any) -> int:
     """The batch_size of a data layer's own parameter message; at least 1."""
     if param.batch_size < 1:
         raise DataError("batch_size must be at least 1, and is not given or 0")
-    return param.batch_size
+    return int(param.batch_size)

@@ -12,7 +12,7 @@ from scaffe.data.feeds.image_feed import ImageBatch
 from scaffe.data.feeds.prefetch import Prefetcher
 from scaffe.data.feeds.tolerance import Tolerance
 from scaffe.data.feeds.window_geometry import Box, place
-from scaffe.data.order.shard import Draws
+from scaffe.data.order.draws import Draws
 from scaffe.data.records.decode import Colour, decode, file_bytes, opencv, read_image
 from scaffe.data.records.transform import TransformOptions
 from scaffe.data.sources.windows import Windows, read_windows

@@ -19,19 +19,19 @@ MAX_DEPTH = 32
 
 
 @compiled(inline="always")
-def u16(file, at):
+def u16(file: np.ndarray, at: int) -> np.int64:
     """The 16-bit number at an offset."""
     return np.int64(file[at]) | np.int64(file[at + 1]) << 8
 
 
 @compiled(inline="always")
-def u32(file, at):
+def u32(file: np.ndarray, at: int) -> np.int64:
     """The 32-bit number at an offset."""
     return u16(file, at) | u16(file, at + 2) << 16
 
 
 @compiled
-def walk(file, page_bytes, root, nodes):
+def walk(file: np.ndarray, page_bytes: int, root: int, nodes: np.ndarray) -> int:
     """Write the offset in the file of every leaf node, in key order, into ``nodes`` (int64).
 
     Returns the number of records, or a code (below zero).
@@ -69,7 +69,7 @@ def walk(file, page_bytes, root, nodes):
 
 
 @compiled
-def value_span(file, page_bytes, node):
+def value_span(file: np.ndarray, page_bytes: int, node: int) -> tuple[int, int]:
     """Offset and length of the value of the leaf node at offset ``node``; length is a code where it cannot be had."""
     flags, start = u16(file, node + 4), node + NODE + u16(file, node + 6)
     n_bytes = u32(file, node)
@@ -90,7 +90,7 @@ def value_span(file, page_bytes, node):
 
 
 @compiled
-def value_spans(file, page_bytes, nodes, spans):
+def value_spans(file: np.ndarray, page_bytes: int, nodes: np.ndarray, spans: np.ndarray) -> int:
     """Write start and length of each leaf node's value into ``spans`` (int64, (n, 2)).
 
     Returns the first record whose value cannot be had, or -1.

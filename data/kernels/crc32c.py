@@ -20,7 +20,7 @@ TABLE = _table()
 
 
 @compiled
-def crc32c(content):
+def crc32c(content: np.ndarray) -> np.uint32:
     """The checksum of bytes, uint8 (n,)."""
     crc = np.uint32(0xFFFFFFFF)
     for byte in content:

@@ -11,14 +11,15 @@ from scaffe.jit import compiled
 
 
 @compiled
-def _row(pixels, mean, scale, out):
+def _row(pixels: np.ndarray, mean: np.ndarray, scale: np.float32, out: np.ndarray) -> None:
     """One row whose elements lie in the same order here and there."""
     for k in range(out.size):
         out[k] = (np.float32(pixels[k]) - mean[k]) * scale
 
 
 @compiled
-def _row_of_three(red, green, blue, mean, scale, out):
+def _row_of_three(red: np.ndarray, green: np.ndarray, blue: np.ndarray, mean: np.ndarray, scale: np.float32,
+                  out: np.ndarray) -> None:
     """One row of three planes into interleaved triples."""
     for w in range(red.size):
         out[3 * w] = (np.float32(red[w]) - mean[3 * w]) * scale
@@ -27,7 +28,8 @@ def _row_of_three(red, green, blue, mean, scale, out):
 
 
 @compiled
-def _row_of_planes(pixels, at, plane, mean, scale, out, n_channels):
+def _row_of_planes(pixels: np.ndarray, at: int, plane: int, mean: np.ndarray, scale: np.float32, out: np.ndarray,
+                   n_channels: int) -> None:
     """One row of any number of planes."""
     width = out.size // n_channels
     for c in range(n_channels):
@@ -37,7 +39,7 @@ def _row_of_planes(pixels, at, plane, mean, scale, out, n_channels):
 
 
 @compiled
-def _turn(row, n_channels):
+def _turn(row: np.ndarray, n_channels: int) -> None:
     """Mirror a row in place, pixel by pixel."""
     width = row.size // n_channels
     for w in range(width // 2):
@@ -47,7 +49,8 @@ def _turn(row, n_channels):
 
 
 @compiled
-def crop_batch(pixels, starts, strides, places, mean, mean_stride, scale, out):
+def crop_batch(pixels: np.ndarray, starts: np.ndarray, strides: tuple[int, int, int], places: np.ndarray,
+               mean: np.ndarray, mean_stride: int, scale: np.float32, out: np.ndarray) -> None:
     """Write ``(pixel - mean) * scale`` of each sample's window into ``out``.
 
     Args:

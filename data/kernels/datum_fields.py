@@ -15,7 +15,7 @@ FLOAT_FIELD = 6
 
 
 @compiled
-def varint(file, at, end):
+def varint(file: np.ndarray, at: int, end: int) -> tuple[np.int64, int]:
     """Value and the offset after it; the offset is beyond ``end`` where the varint does not end in time."""
     value, shift = np.int64(0), 0
     while at < end and shift < 64:
@@ -29,7 +29,7 @@ def varint(file, at, end):
 
 
 @compiled
-def _skip(file, at, end, wire):
+def _skip(file: np.ndarray, at: int, end: int, wire: int) -> tuple[int, int, int]:
     """The start, length and end of a field's content; the end is beyond ``end`` where it does not fit."""
     if wire == BYTES:
         n_bytes, at = varint(file, at, end)
@@ -44,7 +44,7 @@ def _skip(file, at, end, wire):
 
 
 @compiled
-def _fields(file, at, end, row):
+def _fields(file: np.ndarray, at: int, end: int, row: np.ndarray) -> int:
     """Fill one row from the Datum in file[at:end]; returns 0 or CORRUPT. Unknown fields are passed over."""
     while at < end:
         key, at = varint(file, at, end)
@@ -71,7 +71,7 @@ def _fields(file, at, end, row):
 
 
 @compiled
-def find_fields(file, spans, table):
+def find_fields(file: np.ndarray, spans: np.ndarray, table: np.ndarray) -> None:
     """One row a record: where each Datum has its parts.
 
     Args:
@@ -85,7 +85,7 @@ def find_fields(file, spans, table):
 
 
 @compiled
-def read_floats(file, start, n_bytes, out):
+def read_floats(file: np.ndarray, start: int, n_bytes: int, out: np.ndarray) -> None:
     """Copy the float_data, packed or tagged one by one, of the Datum at ``start`` into ``out``, as bytes."""
     at, end, n = start, start + n_bytes, 0
     while at < end:

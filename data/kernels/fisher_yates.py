@@ -11,7 +11,7 @@ LAG, NEAR, WARM = 31, 3, 310  # of the C library's additive feedback generator
 
 
 @compiled
-def shuffle_from_the_end(items, draws):
+def shuffle_from_the_end(items: np.ndarray, draws: np.ndarray) -> int:
     """Fisher-Yates from the last item down, over boost's uniform_int on a 32-bit generator.
 
     A draw is divided by the length of its bucket and thrown away where that leaves the range (boost/random/
@@ -44,7 +44,7 @@ def shuffle_from_the_end(items, draws):
 
 
 @compiled
-def shuffle_from_the_start(items, draws):
+def shuffle_from_the_start(items: np.ndarray, draws: np.ndarray) -> None:
     """std::random_shuffle of the GNU C++ library: item i changes places with item draw % (i + 1).
 
     Args:
@@ -74,7 +74,7 @@ class LibcRand:
 
 
 @compiled
-def _libc_rand(state, out):
+def _libc_rand(state: np.ndarray, out: np.ndarray) -> None:
     """state: the last LAG sums, oldest first; moved on."""
     for i in range(out.size):
         total = np.uint32((np.uint64(state[0]) + np.uint64(state[state.size - NEAR])) & LARGEST)

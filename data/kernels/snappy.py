@@ -12,14 +12,14 @@ CORRUPT = -2
 
 
 @compiled
-def uncompressed_bytes(file, at, end):
+def uncompressed_bytes(file: np.ndarray, at: int, end: int) -> int:
     """Length of what file[at:end] unpacks to, or CORRUPT."""
     n_bytes, at = varint(file, at, end)
     return n_bytes if 0 <= n_bytes < 1 << 32 and at <= end else CORRUPT
 
 
 @compiled
-def _little_endian(file, at, n_bytes):
+def _little_endian(file: np.ndarray, at: int, n_bytes: int) -> np.int64:
     value = np.int64(0)
     for i in range(n_bytes):
         value |= np.int64(file[at + i]) << (8 * i)
@@ -27,19 +27,19 @@ def _little_endian(file, at, n_bytes):
 
 
 @compiled
-def uncompress(file, at, end, out):
+def uncompress(file: np.ndarray, at: int, end: int, out: np.ndarray) -> int:
     """Unpack file[at:end] into ``out``, which has the right length. Returns 0 or CORRUPT."""
     _, at = varint(file, at, end)
     n = 0
     while at < end:
-        tag = np.int64(file[at])
+        tag = int(np.int64(file[at]))
         at += 1
         kind, high = tag & 3, tag >> 2
         if kind == LITERAL:
             n_length = max(0, high - 59)
             if at + n_length > end:
                 return CORRUPT
-            length = (_little_endian(file, at, n_length) if n_length else high) + 1
+            length = int(_little_endian(file, at, n_length) if n_length else high) + 1
             at += n_length
             if length > end - at or length > out.size - n:
                 return CORRUPT
@@ -49,7 +49,7 @@ def uncompress(file, at, end, out):
             n_offset = 1 if kind == NEAR_COPY else 2 if kind == COPY else 4
             if at + n_offset > end:
                 return CORRUPT
-            offset = _little_endian(file, at, n_offset) | (tag >> 5 << 8 if kind == NEAR_COPY else 0)
+            offset = int(_little_endian(file, at, n_offset)) | (tag >> 5 << 8 if kind == NEAR_COPY else 0)
             length = (high & 7) + 4 if kind == NEAR_COPY else high + 1
             at += n_offset
             if offset == 0 or offset > n or length > out.size - n:

@@ -1,1 +1,1 @@
-"""Which rank reads which record when: sharding and shuffling, pure."""
+"""Which rank reads which record when; pure functions of rank, ranks and seed."""

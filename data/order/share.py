@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scaffe.data.order import shard
+from scaffe.data.order.visits import batch_elems, visits_in_tests, visits_in_training
 
 TRAIN, TEST = 0, 1  # Caffe's Phase
 
@@ -36,16 +36,16 @@ class Share:
     def visits(self, phase: int, batch: int) -> Iterator[np.ndarray]:
         """This rank's visits, batch after batch, for a net whose batch size is ``batch``."""
         if phase == TRAIN:
-            yield from shard.train_visits(self.global_batch(phase, batch), self.rank, self.ranks,
+            yield from visits_in_training(self.global_batch(phase, batch), self.rank, self.ranks,
                                           first_visit=self.first_batch * batch)
         elif self.n_test_iterations == 0:
-            yield from shard.train_visits(batch, 0, 1)
+            yield from visits_in_training(batch, 0, 1)
         else:
-            yield from shard.test_visits(batch, self.n_test_iterations, self.rank, self.ranks, self.first_test)
+            yield from visits_in_tests(batch, self.n_test_iterations, self.rank, self.ranks, self.first_test)
 
     def batch_elems(self, phase: int, batch: int) -> int:
         """Samples in each of this rank's batches."""
-        return shard.batch_elems(self.global_batch(phase, batch), self.rank, self.ranks) if phase == TRAIN else batch
+        return batch_elems(self.global_batch(phase, batch), self.rank, self.ranks) if phase == TRAIN else batch
 
     def batches_read(self, iteration: int, iter_size: int) -> int:
         """TRAIN batches, of the net's batch size, that all ranks together have had once this iteration is reached."""

@@ -84,7 +84,7 @@ def _boost_passes(n_records: int, seed: int) -> Iterator[np.ndarray]:
     from scaffe.data.kernels.fisher_yates import shuffle_from_the_end
 
     generator = np.random.MT19937()
-    generator._legacy_seeding(seed)  # type: ignore[attr-defined]
+    generator._legacy_seeding(seed)
     draws, items = _Draws(generator.random_raw), np.arange(n_records)
     while True:
         n_draws = n_records

@@ -15,7 +15,7 @@ def encode_image(image: np.ndarray, label: int) -> bytes:
         image: uint8, (channels, height, width).
         label: any int32.
     """
-    head = b"".join(_field(number, n) for number, n in zip((CHANNELS, HEIGHT, WIDTH), image.shape))
+    head = b"".join(_field(number, n) for number, n in zip((CHANNELS, HEIGHT, WIDTH), image.shape, strict=True))
     return head + _bytes_field(DATA, image.tobytes()) + _field(LABEL, label)
 
 
@@ -26,7 +26,7 @@ def encode_file(content: bytes, label: int) -> bytes:
 
 def encode_floats(array: np.ndarray, label: int) -> bytes:
     """A Datum of floats, (channels, height, width), each with its own tag as Caffe writes them."""
-    head = b"".join(_field(number, n) for number, n in zip((CHANNELS, HEIGHT, WIDTH), array.shape))
+    head = b"".join(_field(number, n) for number, n in zip((CHANNELS, HEIGHT, WIDTH), array.shape, strict=True))
     tagged = np.empty((array.size, 5), np.uint8)
     tagged[:, 0] = FLOAT_DATA << 3 | FLOAT
     tagged[:, 1:] = np.ascontiguousarray(array, "<f4").reshape(-1, 1).view(np.uint8)

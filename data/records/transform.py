@@ -75,7 +75,7 @@ class Transform:
 
         Args:
             run: n samples.
-            draws: uint32 (n, draws_per_visit), from ``shard.Draws``.
+            draws: uint32 (n, draws_per_visit), from ``draws.Draws``.
             out: float32 (n, height, width, channels), contiguous, of ``out_shape``.
         """
         from scaffe.data.kernels.crop import crop_batch

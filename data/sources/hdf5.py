@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import threading
 from collections import OrderedDict
@@ -22,10 +23,9 @@ FILES_KEPT = 2  # the one being read and the next, which another thread may be a
 def h5py() -> ModuleType:
     """The h5py module. Raises DataError where it is not installed."""
     try:
-        import h5py
+        return importlib.import_module("h5py")
     except ImportError:
         raise DataError("HDF5 files need h5py: pip install h5py") from None
-    return h5py
 
 
 class Hdf5Files:
@@ -49,7 +49,7 @@ class Hdf5Files:
         self._names = list(names)
         self._paths = _paths(list_path)
         looks = [self._look(path) for path in self._paths]
-        for path, (_, shapes) in zip(self._paths, looks):
+        for path, (_, shapes) in zip(self._paths, looks, strict=True):
             if shapes != looks[0][1]:
                 raise DataError(f"{path}: rows of shapes {shapes}, but {self._paths[0]} has {looks[0][1]}")
         self.n_rows = [n for n, _ in looks]
@@ -64,7 +64,7 @@ class Hdf5Files:
         for file in np.unique(files):
             chosen = np.flatnonzero(files == file)
             first = int(self._ends[file]) - self.n_rows[file]
-            for out, dataset in zip(outs, self._load(int(file))):
+            for out, dataset in zip(outs, self._load(int(file)), strict=True):
                 out[chosen] = dataset[rows[chosen] - first]
 
     def _load(self, file: int) -> list[np.ndarray]:
@@ -90,8 +90,8 @@ class Hdf5Files:
                                     f"of shape {dataset.shape}")
                 shapes.append(dataset.shape)
         if len({shape[0] for shape in shapes}) != 1 or shapes[0][0] == 0:
-            raise DataError(f"{path}: datasets must have the same number of rows, at least one: "
-                            + ", ".join(f"{name} has {shape[0]}" for name, shape in zip(self._names, shapes)))
+            found = ", ".join(f"{name} has {shape[0]}" for name, shape in zip(self._names, shapes, strict=True))
+            raise DataError(f"{path}: datasets must have the same number of rows, at least one: {found}")
         return shapes[0][0], [shape[1:] for shape in shapes]
 
 

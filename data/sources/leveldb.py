@@ -16,6 +16,7 @@ from scaffe.data.errors import DataError
 from scaffe.data.records.datum_runs import datum_runs
 from scaffe.data.records.decode import Colour
 from scaffe.data.sources import leveldb_format as form
+from scaffe.data.sources.database import database_kind
 from scaffe.data.sources.source import Run
 
 FILES_KEPT = 256  # mapped at a time
@@ -24,6 +25,7 @@ CRC_BYTES = 5  # after a block: its compression and a checksum
 PLAIN, SNAPPY = 0, 1
 
 
+@database_kind("leveldb", lambda path: (path / "CURRENT").exists())
 class LevelDbSource:
     """The Datum records of a LevelDB folder, by their place in key order.
 
@@ -58,7 +60,7 @@ class LevelDbSource:
         spans[1:, 0] = np.cumsum(spans[:-1, 1])
         gathered = np.empty(int(spans[:, 1].sum()), np.uint8)
         last, block = None, np.empty(0, np.uint8)
-        for (file, offset, n_bytes, start, end), (to, n) in zip(places.tolist(), spans.tolist()):
+        for (file, offset, n_bytes, start, end), (to, n) in zip(places.tolist(), spans.tolist(), strict=True):
             if (file, offset) != last:
                 last, block = (file, offset), self._block(file, offset, n_bytes)
             gathered[to:to + n] = block[start:end]
@@ -68,7 +70,7 @@ class LevelDbSource:
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """All keys and values, in key order. Raises DataError where the database is damaged."""
         last, block = None, np.empty(0, np.uint8)
-        for key, (file, offset, n_bytes, start, end) in zip(self._keys, self._places.tolist()):
+        for key, (file, offset, n_bytes, start, end) in zip(self._keys, self._places.tolist(), strict=True):
             if (file, offset) != last:
                 last, block = (file, offset), self._block(file, offset, n_bytes)
             yield key, block[start:end].tobytes()

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from scaffe.data.records.datum_runs import datum_runs
 from scaffe.data.records.decode import Colour
-from scaffe.data.sources.lmdb_file import LmdbFile
+from scaffe.data.sources.database import database_kind
+from scaffe.data.sources.lmdb_file import LmdbFile, is_lmdb
 from scaffe.data.sources.source import Run
 
 
+@database_kind("lmdb", is_lmdb)
 class LmdbSource:
     """The Datum records of an LMDB folder, by their place in key order.
 
@@ -49,7 +52,7 @@ class _Names(Sequence[str]):
     def __init__(self, source: LmdbSource, records: np.ndarray) -> None:
         self._source, self._records = source, records
 
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+    def __getitem__(self, index: Any) -> Any:
         return self._source.name_of(int(self._records[index]))
 
     def __len__(self) -> int:

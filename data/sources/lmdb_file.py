@@ -25,6 +25,20 @@ WHY = {-1: "the file is cut short", -2: "the file is damaged",
        -3: "duplicate keys and named databases are not supported"}
 
 
+def is_lmdb(path: Path) -> bool:
+    """Whether a path is the folder of an LMDB environment, or its data file alone."""
+    try:
+        with data_file(path).open("rb") as file:
+            return file.read(HEADER + 4)[HEADER:] == MAGIC.to_bytes(4, "little")
+    except OSError:
+        return False
+
+
+def data_file(path: Path) -> Path:
+    """The file of an environment that holds its records."""
+    return path / "data.mdb" if path.is_dir() else path
+
+
 class LmdbFile:
     """Keys and values of the main database of an LMDB environment, by their place in key order.
 
@@ -42,7 +56,7 @@ class LmdbFile:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        file = self.path / "data.mdb" if self.path.is_dir() else self.path
+        file = data_file(self.path)
         self.bytes = _map(file, self.path)
         self.page_bytes, root, n_records, last_page = self._meta()
         if n_records == 0:
@@ -97,7 +111,7 @@ class LmdbFile:
             raise DataError(f"{self.path}: {WHY[-3]}")
         return page_bytes, root, 0 if root == NO_PAGE else n_records, last_page
 
-    def _meta_at(self, page: int) -> tuple | None:
+    def _meta_at(self, page: int) -> tuple[int, ...] | None:
         end = page + HEADER + META.size
         return META.unpack(self.bytes[page + HEADER:end].tobytes()) if end <= self.bytes.size else None
 

@@ -47,7 +47,7 @@ def read_windows(path: str, root: str, fg_threshold: float, bg_threshold: float)
     except OSError as error:
         raise DataError(f"{path}: {error.strerror or error}") from None
     paths: list[str] = []
-    kinds: tuple[list, list] = ([], [])
+    kinds: tuple[list[list[int]], list[list[int]]] = ([], [])
     channels = 0
     try:
         while (mark := next(words, None)) is not None:
@@ -71,7 +71,7 @@ def read_windows(path: str, root: str, fg_threshold: float, bg_threshold: float)
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path}: image {len(paths) - 1}: {error}") from None
-    for kind, name in zip(kinds, ("background", "foreground")):
+    for kind, name in zip(kinds, ("background", "foreground"), strict=True):
         if not kind:
             raise DataError(f"{path}: there is no {name} window")
     return Windows(paths, channels, np.array(kinds[1], np.int64), np.array(kinds[0], np.int64))

@@ -25,7 +25,7 @@ def write_mean(path: str | Path, mean: np.ndarray) -> None:
     """Write (1, channels, height, width) in the old four-number form that Caffe's tools write. Raises UserError."""
     if mean.ndim != 4:
         raise UserError(f"{path}: a mean image has 4 axes (1, channels, height, width), not shape {mean.shape}")
-    head = caffe_pb2.BlobProto(**dict(zip(("num", "channels", "height", "width"), mean.shape)))
+    head = caffe_pb2.BlobProto(**dict(zip(("num", "channels", "height", "width"), mean.shape, strict=True)))
     with replacing(path, UserError) as file:
         file.write(head.SerializeToString())
         for piece in blob_parts(mean.reshape(-1))[1][:2]:  # the values alone, without the new shape

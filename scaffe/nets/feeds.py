@@ -6,13 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from scaffe.data.feeds.feed import Feed
-from scaffe.data.feeds.layer_feed import ReaderOptions, Share, open_layer_feed
+from scaffe.data.feeds.layer_feed import ReaderOptions, Share, layer_batch_size, open_layer_feed
 from scaffe.errors import UserError
 from scaffe.layers.base.layer import TRAIN, Context
 from scaffe.layers.base.random import Stream
-
-OPTIONS = {"Data": "data_param", "ImageData": "image_data_param", "HDF5Data": "hdf5_data_param",
-           "WindowData": "window_data_param"}
 
 
 def feed_opener(share: Share, seed: int, options: ReaderOptions) -> Callable[[Any, Context], Feed]:
@@ -26,7 +23,7 @@ def feed_opener(share: Share, seed: int, options: ReaderOptions) -> Callable[[An
     common = Stream(seed)
 
     def open_feed(param: Any, context: Context) -> Feed:
-        batch_size = getattr(param, OPTIONS[param.type]).batch_size
+        batch_size = layer_batch_size(param)
         if context.phase == TRAIN and not share.weak and batch_size % share.ranks:
             raise UserError(f"batch_size {batch_size} is not divisible by {share.ranks} ranks; "
                             "change it, or train with -scal weak")

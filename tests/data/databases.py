@@ -28,5 +28,5 @@ def varint(value):
 def datum(image, label):
     """A Datum message of uint8 pixels, field by field after protobuf's wire format."""
     content = image.tobytes()
-    numbers = b"".join(bytes([8 * field]) + varint(n) for field, n in zip((1, 2, 3), image.shape))
+    numbers = b"".join(bytes([8 * field]) + varint(n) for field, n in zip((1, 2, 3), image.shape, strict=True))
     return numbers + b"\x22" + varint(len(content)) + content + b"\x28" + varint(label)

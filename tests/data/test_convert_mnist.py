@@ -24,7 +24,7 @@ def test_every_record_is_there_under_its_key(tmp_path, archives):
     assert main([*archives, str(tmp_path / "out")]) == 0
     with lmdb.open(str(tmp_path / "out"), readonly=True) as env, env.begin() as transaction:
         found = list(transaction.cursor())
-    expected = [datum(image[None], int(label)) for image, label in zip(IMAGES, LABELS)]
+    expected = [datum(image[None], int(label)) for image, label in zip(IMAGES, LABELS, strict=True)]
     assert found == [(b"%08d" % i, record) for i, record in enumerate(expected)]
 
 

@@ -8,7 +8,8 @@ import pytest
 from scaffe.data.errors import DataError
 from scaffe.data.feeds.feed import Plan, ReaderOptions
 from scaffe.data.feeds.image_feed import image_feed
-from scaffe.data.order.shard import InOrder, batch_elems, test_visits, train_visits
+from scaffe.data.order.in_order import InOrder
+from scaffe.data.order.visits import batch_elems, visits_in_tests, visits_in_training
 from scaffe.data.records.transform import Transform, TransformOptions
 from scaffe.data.sources.lmdb import LmdbSource
 from tests.data.databases import datum, unlike_images, write
@@ -32,11 +33,11 @@ def take(feed, n_batches):
 
 def alone(database, n_batches, batch=6, n_threads=0):
     """What one process reads."""
-    return take(open_feed(database, train_visits(batch, 0, 1), batch, n_threads=n_threads), n_batches)
+    return take(open_feed(database, visits_in_training(batch, 0, 1), batch, n_threads=n_threads), n_batches)
 
 
 def test_shapes_and_contents(database, images):
-    feed = open_feed(database, train_visits(8, 0, 1), 8, TransformOptions())
+    feed = open_feed(database, visits_in_training(8, 0, 1), 8, TransformOptions())
     assert feed.shapes == [(8, 1, 4, 5), (8,)]
     for i, (found, labels) in enumerate(take(feed, 9)):  # beyond the end of the 37 records
         records = np.arange(8 * i, 8 * i + 8) % 37
@@ -47,8 +48,8 @@ def test_shapes_and_contents(database, images):
 
 @pytest.mark.parametrize("n_threads", [1, 2, 4])
 def test_threads_change_nothing(database, n_threads):
-    for expected, found in zip(alone(database, 20), alone(database, 20, n_threads=n_threads)):
-        for a, b in zip(expected, found):
+    for expected, found in zip(alone(database, 20), alone(database, 20, n_threads=n_threads), strict=True):
+        for a, b in zip(expected, found, strict=True):
             np.testing.assert_array_equal(a, b)
 
 
@@ -57,7 +58,7 @@ def test_ranks_change_nothing(database, ranks):
     """Crops and mirrorings included; 8 ranks are more than the batch has samples."""
     parts = []
     for rank in range(ranks):
-        parts.append(take(open_feed(database, train_visits(6, rank, ranks), batch_elems(6, rank, ranks)), 4))
+        parts.append(take(open_feed(database, visits_in_training(6, rank, ranks), batch_elems(6, rank, ranks)), 4))
     for i, (images, labels) in enumerate(alone(database, 4)):
         for rank in range(ranks):
             np.testing.assert_array_equal(parts[rank][i][0], images[rank::ranks])
@@ -67,22 +68,22 @@ def test_ranks_change_nothing(database, ranks):
 @pytest.mark.parametrize("start", [1, 7])
 def test_a_resumed_feed_goes_on_as_if_never_stopped(database, start):
     whole = alone(database, 12)[start:]
-    rest = take(open_feed(database, train_visits(6, 0, 1, start), 6), 12 - start)
-    for expected, found in zip(whole, rest):
-        for a, b in zip(expected, found):
+    rest = take(open_feed(database, visits_in_training(6, 0, 1, start), 6), 12 - start)
+    for expected, found in zip(whole, rest, strict=True):
+        for a, b in zip(expected, found, strict=True):
             np.testing.assert_array_equal(a, b)
 
 
 def test_test_iterations_are_shared_out_whole(database):
-    together = take(open_feed(database, test_visits(4, 5, 0, 1), 4), 10)
+    together = take(open_feed(database, visits_in_tests(4, 5, 0, 1), 4), 10)
     for rank, iterations in ((0, [0, 2, 4, 5, 7, 9]), (1, [1, 3, 6, 8])):
-        part = take(open_feed(database, islice(test_visits(4, 5, rank, 2), len(iterations)), 4), len(iterations))
-        for iteration, (images, _) in zip(iterations, part):
+        part = take(open_feed(database, islice(visits_in_tests(4, 5, rank, 2), len(iterations)), 4), len(iterations))
+        for iteration, (images, _) in zip(iterations, part, strict=True):
             np.testing.assert_array_equal(images, together[iteration][0])
 
 
 def test_no_memory_is_taken_after_the_start(database):
-    feed = open_feed(database, train_visits(6, 0, 1), 6)
+    feed = open_feed(database, visits_in_training(6, 0, 1), 6)
     seen = {feed.next()[0].__array_interface__["data"][0] for _ in range(40)}
     feed.close()
     assert len(seen) <= 5
@@ -96,7 +97,7 @@ def test_memory_comes_from_the_given_place(database):
         return taken[-1]
 
     source = LmdbSource(database)
-    plan = Plan(train_visits(2, 0, 1), 2, InOrder(source.n_records))
+    plan = Plan(visits_in_training(2, 0, 1), 2, InOrder(source.n_records))
     feed = image_feed(source, plan, Transform(TransformOptions()), options=ReaderOptions(allocate=allocate))
     images, labels = feed.next()
     feed.close()
@@ -111,22 +112,22 @@ def unlike(tmp_path):
 
 
 def test_batches_of_one_may_have_any_shape(unlike):
-    feed = open_feed(unlike, train_visits(1, 0, 1), 1, TransformOptions())
+    feed = open_feed(unlike, visits_in_training(1, 0, 1), 1, TransformOptions())
     assert [batch[0].shape for batch in take(feed, 3)] == [(1, 4, 5, 1), (1, 6, 7, 1), (1, 4, 5, 1)]
 
 
 def test_cropped_images_may_have_any_shape(unlike):
-    feed = open_feed(unlike, train_visits(2, 0, 1), 2, TransformOptions(crop_size=4))
+    feed = open_feed(unlike, visits_in_training(2, 0, 1), 2, TransformOptions(crop_size=4))
     assert take(feed, 1)[0][0].shape == (2, 4, 4, 1)
 
 
 @pytest.mark.parametrize("n_threads", [0, 2])
 def test_unlike_images_in_a_batch_are_told(unlike, n_threads):
-    feed = open_feed(unlike, train_visits(2, 0, 1), 2, TransformOptions(), n_threads)
+    feed = open_feed(unlike, visits_in_training(2, 0, 1), 2, TransformOptions(), n_threads)
     with pytest.raises(DataError, match="record 'b' is 1 x 6 x 7, the batch's first image is 1 x 4 x 5"):
         feed.next()
 
 
 def test_a_crop_too_large_is_told_at_the_start(database):
     with pytest.raises(DataError, match="record '00000000': crop_size 5 is larger than the image of 4 x 5"):
-        open_feed(database, train_visits(2, 0, 1), 2, TransformOptions(crop_size=5))
+        open_feed(database, visits_in_training(2, 0, 1), 2, TransformOptions(crop_size=5))

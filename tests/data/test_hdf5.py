@@ -6,7 +6,7 @@ import pytest
 from scaffe.data.errors import DataError
 from scaffe.data.feeds.feed import ReaderOptions
 from scaffe.data.feeds.hdf5_feed import hdf5_feed
-from scaffe.data.order.shard import batch_elems, train_visits
+from scaffe.data.order.visits import batch_elems, visits_in_training
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 N_ROWS = (5, 1, 8)
@@ -19,7 +19,7 @@ LABELS, VECTORS = np.arange(ROWS) * 3, np.arange(ROWS * 4, dtype=np.float64).res
 def listed(tmp_path):
     """A list of three files that share the rows out."""
     ends = np.cumsum(N_ROWS)
-    for i, (first, end) in enumerate(zip(ends - N_ROWS, ends)):
+    for i, (first, end) in enumerate(zip(ends - N_ROWS, ends, strict=True)):
         with h5py.File(tmp_path / f"{i}.h5", "w") as file:
             for name, array in (("data", IMAGES), ("label", LABELS), ("vector", VECTORS)):
                 file[name] = array[first:end]
@@ -30,7 +30,7 @@ def listed(tmp_path):
 def take(listed, names, n_batches, rank=0, ranks=1, shuffle=False, n_threads=2):
     """Copies of the first batches of 4."""
     n = batch_elems(4, rank, ranks)
-    feed = hdf5_feed(listed, names, train_visits(4, rank, ranks), n, shuffle, ReaderOptions(n_threads))
+    feed = hdf5_feed(listed, names, visits_in_training(4, rank, ranks), n, shuffle, ReaderOptions(n_threads))
     batches = [[array.copy() for array in feed.next()] for _ in range(n_batches)]
     feed.close()
     return feed.shapes, batches
@@ -53,7 +53,7 @@ def test_ranks_share_the_batches_out(listed, shuffle):
     _, alone = take(listed, ["label"], 8, shuffle=shuffle)
     for rank in range(3):
         _, part = take(listed, ["label"], 8, rank, 3, shuffle)
-        for mine, (whole,) in zip(part, alone):
+        for mine, (whole,) in zip(part, alone, strict=True):
             np.testing.assert_array_equal(mine[0], whole[rank::3])
 
 

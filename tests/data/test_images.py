@@ -8,7 +8,8 @@ import pytest
 from scaffe.data.errors import DataError
 from scaffe.data.feeds.feed import Plan, ReaderOptions
 from scaffe.data.feeds.image_feed import image_feed
-from scaffe.data.order.shard import InOrder, train_visits
+from scaffe.data.order.in_order import InOrder
+from scaffe.data.order.visits import visits_in_training
 from scaffe.data.records.datum import encode_file
 from scaffe.data.records.decode import Colour
 from scaffe.data.records.transform import Transform, TransformOptions
@@ -24,7 +25,7 @@ def folder(tmp_path_factory):
     """Four colour images of 12 x 10 (two JPEG, two PNG), a grey one, and a list of the four."""
     folder = tmp_path_factory.mktemp("pictures")
     names = ["a.jpg", "b b.jpg", "c.png", "d.png"]
-    for name, image in zip(names, unlike_images(4, (12, 10, 3))):
+    for name, image in zip(names, unlike_images(4, (12, 10, 3)), strict=True):
         cv2.imwrite(str(folder / name), cv2.GaussianBlur(image, (3, 3), 0))
     cv2.imwrite(str(folder / "grey.png"), unlike_images(1, (12, 10))[0])
     (folder / "list.txt").write_text("".join(f"{name} {7 - i}\n" for i, name in enumerate(names)))
@@ -41,7 +42,8 @@ def pixels_of(run):
 @pytest.mark.parametrize("is_colour", [True, False])
 def test_a_list_gives_opencvs_pixels(folder, is_colour):
     source = ImageListSource(folder / "list.txt", f"{folder}/", is_colour=is_colour)
-    for i, (name, run) in enumerate(zip(["a.jpg", "b b.jpg", "c.png", "d.png"], source.read(np.arange(4)))):
+    names = ["a.jpg", "b b.jpg", "c.png", "d.png"]
+    for i, (name, run) in enumerate(zip(names, source.read(np.arange(4)), strict=True)):
         expected = cv2.imread(str(folder / name), cv2.IMREAD_COLOR if is_colour else cv2.IMREAD_GRAYSCALE)
         np.testing.assert_array_equal(pixels_of(run), expected.reshape(12, 10, -1))
         assert run.labels[0] == 7 - i
@@ -96,7 +98,7 @@ def open_feed(folder, options, n_records=6):
     images = unlike_images(n_records)
     records = [(b"%d" % i, b"junk" if i in (1, 4) else datum(image, i)) for i, image in enumerate(images)]
     source = LmdbSource(write(folder / "db", records))
-    plan = Plan(train_visits(4, 0, 1), 4, InOrder(n_records))
+    plan = Plan(visits_in_training(4, 0, 1), 4, InOrder(n_records))
     return image_feed(source, plan, Transform(TransformOptions()), options=options), images
 
 
@@ -132,7 +134,7 @@ def test_the_shape_that_most_records_have_counts(tmp_path, odd):
     """Be the odd ones first in the data, first in a batch, or half of it."""
     records = [(b"%d" % i, datum(unlike_images(1, (1, 3, 3 if i in odd else 2))[0], i)) for i in range(9)]
     source = LmdbSource(write(tmp_path / "db", records))
-    plan = Plan(train_visits(2, 0, 1), 2, InOrder(9))
+    plan = Plan(visits_in_training(2, 0, 1), 2, InOrder(9))
     told = []
     feed = image_feed(source, plan, Transform(TransformOptions()),
                       options=ReaderOptions(1, n_bad_allowed=2, on_bad=told.append))

@@ -163,7 +163,7 @@ def test_image_data_takes_caffes_draws_in_caffes_order(pictures):
     found, labels = feed.next()
     assert labels.tolist() == expected.tolist()
     flips = np.random.RandomState(22).randint(0, 1 << 32, 3, np.uint64) % 2 == 1
-    for image, record, flip in zip(found, expected, flips):
+    for image, record, flip in zip(found, expected, flips, strict=True):
         pixels = pictures[1][record]
         np.testing.assert_array_equal(image, pixels[:, ::-1] if flip else pixels)
 

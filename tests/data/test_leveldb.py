@@ -75,7 +75,7 @@ def test_a_batch_of_pixels_is_one_run(images_db, as_table):
     records = np.array([29, 0, 1, 2, 17])
     (run,) = open_database(str(folder)).read(records)
     assert run.shape == (1, 28, 28) and run.labels.tolist() == records.tolist()
-    for start, record in zip(run.starts, records):
+    for start, record in zip(run.starts, records, strict=True):
         np.testing.assert_array_equal(run.pixels[start:start + 784].reshape(1, 28, 28), images[record])
 
 

@@ -66,7 +66,7 @@ def test_floats_and_pixels_of_many_shapes(tmp_path):
     runs = list(LmdbSource(tmp_path / "db").read(np.arange(3)))
     assert [run.shape for run in runs] == [(3, 2, 2), (2, 3, 1), (3, 2, 2)]
     assert [run.labels[0] for run in runs] == [5, -2, 0]
-    for run, expected in zip(runs, (floats, negative, floats)):
+    for run, expected in zip(runs, (floats, negative, floats), strict=True):
         start = run.starts[0]
         np.testing.assert_array_equal(run.pixels[start:start + expected.size].reshape(expected.shape), expected)
 

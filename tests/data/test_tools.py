@@ -46,7 +46,7 @@ def test_cifar(tmp_path):
     for part, expected in (("train", train), ("test", raw["test_batch.bin"])):
         found = records_of(tmp_path / f"cifar10_{part}_lmdb")
         assert [key for key, _ in found] == [b"%05d" % i for i in range(len(expected))]
-        for (_, message), row in zip(found, expected):
+        for (_, message), row in zip(found, expected, strict=True):
             assert (message.channels, message.height, message.width, message.label) == (3, 32, 32, row[0])
             assert message.data == row[1:].tobytes()
 
@@ -61,7 +61,7 @@ def test_a_cut_cifar_archive_is_told(tmp_path):
 def pictures(tmp_path):
     """Three images, one missing file and one that is no image, listed."""
     cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
-    for name, image in zip(("a.png", "b.jpg", "c.png"), unlike_images(3, (12, 10, 3))):
+    for name, image in zip(("a.png", "b.jpg", "c.png"), unlike_images(3, (12, 10, 3)), strict=True):
         cv2.imwrite(str(tmp_path / name), image)
     (tmp_path / "text.png").write_text("no image")
     (tmp_path / "list.txt").write_text("a.png 5\nabsent.png 1\ntext.png 1\nb.jpg 6\nc.png 7\n")
@@ -79,7 +79,7 @@ def test_pixels_are_stored_plane_by_plane(pictures, capsys):
 
     found = convert(pictures)
     assert [key for key, _ in found] == [b"00000000_a.png", b"00000003_b.jpg", b"00000004_c.png"]
-    for (key, message), label in zip(found, (5, 6, 7)):
+    for (key, message), label in zip(found, (5, 6, 7), strict=True):
         image = cv2.imread(str(pictures / key[9:].decode()))
         assert (message.channels, message.height, message.width, message.label) == (3, 12, 10, label)
         assert message.data == np.moveaxis(image, -1, 0).tobytes() and not message.encoded

@@ -8,7 +8,8 @@ import pytest
 from scaffe.data.errors import DataError
 from scaffe.data.feeds.feed import Plan, ReaderOptions
 from scaffe.data.feeds.window_feed import WindowOptions, window_feed
-from scaffe.data.order.shard import InOrder, batch_elems, train_visits
+from scaffe.data.order.in_order import InOrder
+from scaffe.data.order.visits import batch_elems, visits_in_training
 from scaffe.data.records.transform import TransformOptions
 from scaffe.data.sources.windows import read_windows
 from tests.data.databases import unlike_images
@@ -24,7 +25,7 @@ SHAPES = [(32, 24, 3), (20, 40, 3)]
 def window_file(tmp_path):
     """Two images with windows, and their pixels."""
     images, text = [], ""
-    for i, (boxes, shape) in enumerate(zip(BOXES, SHAPES)):
+    for i, (boxes, shape) in enumerate(zip(BOXES, SHAPES, strict=True)):
         images.append(unlike_images(1, shape, seed=i)[0])
         cv2.imwrite(str(tmp_path / f"{i}.png"), images[-1])
         text += f"# {i}\n{i}.png\n3\n{shape[0]}\n{shape[1]}\n{len(boxes)}\n"
@@ -37,7 +38,7 @@ def take(path, n_batches, rank=0, ranks=1, pad=0, square=False, transform=Transf
     """Copies of the first batches."""
     root = path.replace("windows.txt", "")
     options = WindowOptions(SIDE, pad, square, 0.5, 0.5, 0.3, 3 / 8, cache, root)
-    plan = Plan(train_visits(BATCH, rank, ranks), batch_elems(BATCH, rank, ranks), InOrder(BATCH), seed=9)
+    plan = Plan(visits_in_training(BATCH, rank, ranks), batch_elems(BATCH, rank, ranks), InOrder(BATCH), seed=9)
     feed = window_feed(path, plan, transform, options, ReaderOptions(2))
     assert feed.shapes == [(batch_elems(BATCH, rank, ranks), 3, SIDE, SIDE), (batch_elems(BATCH, rank, ranks),)]
     batches = [[array.copy() for array in feed.next()] for _ in range(n_batches)]
@@ -78,8 +79,8 @@ def test_windows_are_drawn_and_cut_as_in_caffe(window_file, pad, square, mean):
 def test_ranks_share_a_batch_out(window_file, ranks):
     alone = take(window_file[0], 3)
     for rank in range(ranks):
-        for whole, part in zip(alone, take(window_file[0], 3, rank, ranks, cache=True)):
-            for a, b in zip(whole, part):
+        for whole, part in zip(alone, take(window_file[0], 3, rank, ranks, cache=True), strict=True):
+            for a, b in zip(whole, part, strict=True):
                 np.testing.assert_array_equal(a[rank::ranks], b)
 
 

@@ -5,7 +5,9 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from scaffe.data.order.shard import Draws, InOrder, batch_elems, test_visits, train_visits
+from scaffe.data.order.draws import Draws
+from scaffe.data.order.in_order import InOrder
+from scaffe.data.order.visits import batch_elems, visits_in_tests, visits_in_training
 
 RANKS = range(1, 9)
 
@@ -18,14 +20,14 @@ def together(parts):
 @pytest.mark.parametrize("ranks", RANKS)
 @pytest.mark.parametrize("batch", [1, 5, 8, 64])
 def test_training_covers_each_visit_once(ranks, batch):
-    parts = [list(islice(train_visits(batch, rank, ranks), 7)) for rank in range(ranks)]
+    parts = [list(islice(visits_in_training(batch, rank, ranks), 7)) for rank in range(ranks)]
     assert together(parts) == list(range(7 * batch))
 
 
 @pytest.mark.parametrize("ranks", RANKS)
 def test_ranks_together_train_on_the_batch_of_one(ranks):
-    alone = list(islice(train_visits(12, 0, 1), 5))
-    parts = [list(islice(train_visits(12, rank, ranks), 5)) for rank in range(ranks)]
+    alone = list(islice(visits_in_training(12, 0, 1), 5))
+    parts = [list(islice(visits_in_training(12, rank, ranks), 5)) for rank in range(ranks)]
     for i, batch in enumerate(alone):
         assert together([[part[i]] for part in parts]) == batch.tolist()
         assert [len(part[i]) for part in parts] == [batch_elems(12, rank, ranks) for rank in range(ranks)]
@@ -33,8 +35,8 @@ def test_ranks_together_train_on_the_batch_of_one(ranks):
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_resumed_run_reads_on(ranks):
-    whole = list(islice(train_visits(10, ranks - 1, ranks), 9))
-    rest = list(islice(train_visits(10, ranks - 1, ranks, first_batch=4), 5))
+    whole = list(islice(visits_in_training(10, ranks - 1, ranks), 9))
+    rest = list(islice(visits_in_training(10, ranks - 1, ranks, first_batch=4), 5))
     np.testing.assert_array_equal(whole[4:], rest)
 
 
@@ -44,19 +46,20 @@ def test_tests_cover_each_visit_once_in_whole_batches(ranks):
     parts = []
     for rank in range(ranks):
         own = len(range(rank, n_iterations, ranks))
-        parts.append(list(islice(test_visits(4, n_iterations, rank, ranks), 3 * own)))
+        parts.append(list(islice(visits_in_tests(4, n_iterations, rank, ranks), 3 * own)))
     assert together(parts) == list(range(3 * n_iterations * 4))
     assert all(len(batch) == 4 for part in parts for batch in part)
 
 
 def test_a_later_test_starts_where_the_one_before_stopped():
-    whole = list(islice(test_visits(4, 5, 1, 2), 6))
-    np.testing.assert_array_equal(whole[2:], list(islice(test_visits(4, 5, 1, 2, first_test=1), 4)))
+    whole = list(islice(visits_in_tests(4, 5, 1, 2), 6))
+    np.testing.assert_array_equal(whole[2:], list(islice(visits_in_tests(4, 5, 1, 2, first_test=1), 4)))
 
 
-def test_a_rank_without_a_test_iteration_is_not_asked():
-    assert len(range(5, 3, 8)) == 0
-    np.testing.assert_array_equal(next(test_visits(2, 3, 2, 8)), [4, 5])
+def test_a_rank_without_a_test_iteration_has_no_visits():
+    """Three iterations among eight ranks: ranks 0 to 2 have one each, the others' series end at once."""
+    firsts = [next(visits_in_tests(2, 3, rank, 8), None) for rank in range(8)]
+    assert [None if first is None else first.tolist() for first in firsts] == [[0, 1], [2, 3], [4, 5], *[None] * 5]
 
 
 def test_records_wrap_around():
@@ -68,7 +71,7 @@ def test_a_visit_has_its_draws_whoever_makes_it(ranks):
     raw = np.random.RandomState(1701).randint(0, 1 << 32, 3 * 60, np.uint64).reshape(60, 3)
     for rank in range(ranks):
         draws = Draws(1701, 3)
-        for visits in islice(train_visits(12, rank, ranks), 5):
+        for visits in islice(visits_in_training(12, rank, ranks), 5):
             np.testing.assert_array_equal(draws.take(visits), raw[visits])
 
 

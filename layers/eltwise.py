@@ -59,7 +59,7 @@ class Eltwise(FusesRelu):
         """Write the top, with a ReLU of that slope where one is given."""
         xs, y = [blob.data_flat for blob in bottom], top[0].data_flat
         if relu_slope is not None:
-            self.context.kernels.add_relu(*xs, y, relu_slope)
+            self.context.kernels.add_relu(xs[0], xs[1], y, relu_slope)
         elif self._operation == SUM:
             self._add(xs, y)
         elif self._operation == PROD:

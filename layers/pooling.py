@@ -8,6 +8,7 @@ from typing import Any
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import TRAIN, Layer, layer_types
+from scaffe.layers.kernels.plans import PoolingPlan, StochasticPoolingPlan
 from scaffe.layers.kernels.specs import PoolSpec
 
 METHODS = ("MAX", "AVE", "STOCHASTIC")
@@ -52,21 +53,23 @@ class Pooling(Layer):
             raise LayerError(f"takes images of four axes (N, C, H, W), got shape {shape}")
         spec = PoolSpec(shape, self._method, self._kernel or shape[2:], self._stride, self._pad,
                         self.param.pooling_param.round_mode == 0, self.context.dtype)
-        self._plan = self.context.kernels.pooling(spec, len(top) > 1)
         for blob in top:
             blob.reshape(spec.out_shape)
+        kernels = self.context.kernels
+        self._plan: PoolingPlan | StochasticPoolingPlan
         if self._method == "STOCHASTIC":
-            self._draws = self.context.kernels.uniform(spec.out_shape, True, self.context.draws, self.context.dtype)
+            self._plan = self._stochastic = kernels.stochastic_pooling(spec)
+            self._draws = kernels.uniform(spec.out_shape, True, self.context.draws, self.context.dtype)
+        else:
+            self._plan = self._pool = kernels.pooling(spec, len(top) > 1)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Pool."""
         x, y = bottom[0].data_flat, top[0].data_flat
         if self._method == "STOCHASTIC":
-            self._plan.forward_stochastic(x, y, self._draws.next() if self.context.phase == TRAIN else None)
-        elif len(top) > 1:
-            self._plan.forward(x, y, top[1].data_flat)
+            self._stochastic.forward_stochastic(x, y, self._draws.next() if self.context.phase == TRAIN else None)
         else:
-            self._plan.forward(x, y)
+            self._pool.forward(x, y, top[1].data_flat if len(top) > 1 else None)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """The gradient goes where the value came from."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +14,7 @@ from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.fillers import fill
 from scaffe.layers.base.random import Stream
 from scaffe.layers.base.registry import Registry
+from scaffe.layers.kernels.backend import Backend, Draws
 
 TRAIN, TEST = 0, 1  # Caffe's Phase
 
@@ -27,14 +27,14 @@ class Context:
 
     Attributes:
         phase: TRAIN or TEST.
-        kernels: the backend module, ``scaffe.layers.kernels.cpu`` or another with the same names.
+        kernels: the backend, ``scaffe.layers.kernels.cpu`` or ``cuda``.
         dtype: element type of blobs; parameters and their gradients have ``param_dtype``, at least float32.
         rng: Caffe's stream of draws, shared by the fillers and the layers of a process, in Caffe's order.
         open_feed: gives a data layer its batches; the trainer sets it (layers know no data sources).
     """
 
     phase: int
-    kernels: ModuleType
+    kernels: Backend
     dtype: np.dtype = field(default_factory=lambda: np.dtype(np.float32))
     rng: Stream = field(default_factory=lambda: Stream(0))
     open_feed: Callable[[Any, Context], Any] | None = None
@@ -45,7 +45,7 @@ class Context:
         return self.kernels.xp
 
     @cached_property
-    def draws(self) -> Any:
+    def draws(self) -> Draws:
         """Where layers draw from while they run: the stream on the CPU, numbers seeded by it on a device."""
         return self.kernels.draws(self.rng)
 

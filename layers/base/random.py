@@ -27,6 +27,9 @@ class Stream:
         self._generator._legacy_seeding(seed % 2**32)
         self.n_restarts += 1
 
+    def catch_up(self) -> None:
+        """Nothing: a restart shows at the next draw."""
+
     def draw(self, n_elems: int) -> np.ndarray:
         """The next n_elems raw draws, uint32."""
         return self._generator.random_raw(n_elems).astype(np.uint32)

@@ -1,1 +1,12 @@
 """Kernels: one module a backend, with the same names. A layer takes them from its context and asks no further."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # mypy compares the modules with what a backend offers
+    from scaffe.layers.kernels import cpu, cuda
+    from scaffe.layers.kernels.backend import Backend, DeviceBackend
+
+    _CPU: Backend = cpu
+    _CUDA: DeviceBackend = cuda

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from scaffe.layers.base.layer import Layer
+from scaffe.layers.kernels.backend import is_device
 from scaffe.log import warning
 from scaffe.nets.net import Net
 
@@ -78,7 +79,8 @@ class Recorded:
 
     def _record(self, way: str, first: int, run: Callable[[], Any]) -> Callable[[], Any]:
         try:
-            return self._net.context.kernels.record(run)
+            kernels = self._net.context.kernels
+            return kernels.record(run) if is_device(kernels) else run
         except Exception as error:  # CUDA's, and what a layer raises when its look at the device is refused
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             warning(f"{way} from layer {self._net.nodes[first].name!r} cannot be recorded ({reason}): it runs layer by "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -11,12 +11,28 @@ from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels.cpu.onednn.library import OnednnError, library, reason
 from scaffe.layers.kernels.cpu.updates import UpdatePlan, clip_factor
 from scaffe.layers.kernels.norms import NormSpec
+from scaffe.layers.kernels.plans import (
+    BatchNormPlan,
+    DropoutPlan,
+    LrnPlan,
+    PoolingPlan,
+    SoftmaxLossPlan,
+    StochasticPoolingPlan,
+    UniformPlan,
+    WeightedPlan,
+)
 from scaffe.layers.kernels.specs import ConvSpec, LossSpec, LrnSpec, PoolSpec
 
-__all__ = ["CHECK_EVERY", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "batch_norm", "clip_factor", "convolution",
-           "copy_part", "deconvolution", "describe", "draws", "dropout", "inner_product", "lrn", "on_host",
-           "pooling", "scalar", "set_threads", "softmax_loss", "staging", "synchronize", "to_device",
-           "to_host", "uniform", "update_plan", "xp", "zeros"]
+if TYPE_CHECKING:  # imported when first asked for, by __getattr__
+    from scaffe.layers.kernels.cpu.channels import moments, scale_rows, scale_sums
+    from scaffe.layers.kernels.cpu.elementwise import add_relu, mask_scale, relu_backward, relu_forward
+    from scaffe.layers.kernels.cpu.softmax import softmax_rows, softmax_rows_back
+
+__all__ = ["CHECK_EVERY", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "batch_norm", "clip_factor",
+           "convolution", "copy_part", "deconvolution", "describe", "draws", "dropout", "inner_product", "lrn",
+           "mask_scale", "moments", "on_host", "pooling", "relu_backward", "relu_forward", "scalar", "scale_rows",
+           "scale_sums", "set_threads", "softmax_loss", "softmax_rows", "softmax_rows_back", "staging",
+           "stochastic_pooling", "synchronize", "to_device", "to_host", "uniform", "update_plan", "xp", "zeros"]
 
 describe = reason
 xp = np
@@ -28,6 +44,7 @@ PLACE = "host"  # where buffers that ranks share are taken from
 REUSES_ACTIVATIONS = False  # memory is plenty, and people look at blobs
 RECORDS = False  # passes run layer by layer: a call costs little here
 CHECK_EVERY = 1  # iterations between two looks at the loss: a look costs nothing here
+Plan = TypeVar("Plan")
 _limits: list[Any] = []  # keeps the thread limits in force
 
 
@@ -75,18 +92,21 @@ class Staging:
 staging = Staging
 
 
-def convolution(spec: ConvSpec) -> Any:
+def convolution(spec: ConvSpec) -> WeightedPlan:
     """A plan for one geometry: forward, backward_data, backward_weights."""
     spec.check()
-    made = _onednn("convolution", spec) if 1 <= len(spec.kernel) <= 3 else None
-    if made is None:
-        from scaffe.layers.kernels.cpu.portable_convolution import Convolution
+    if _suits_onednn(spec) and 1 <= len(spec.kernel) <= 3:
+        from scaffe.layers.kernels.cpu.onednn.convolution import Convolution as OnednnConvolution
 
-        made = Convolution(spec)
-    return made
+        made = _try(OnednnConvolution, spec)
+        if made is not None:
+            return made
+    from scaffe.layers.kernels.cpu.portable_convolution import Convolution
+
+    return Convolution(spec)
 
 
-def deconvolution(spec: ConvSpec) -> Any:
+def deconvolution(spec: ConvSpec) -> WeightedPlan:
     """A plan of the convolution whose bottom and top are exchanged: ``spec`` is that convolution's geometry."""
     from scaffe.layers.kernels.cpu.bias import add_bias, add_gradients
     from scaffe.layers.kernels.cpu.deconvolution_plan import Deconvolution
@@ -94,7 +114,7 @@ def deconvolution(spec: ConvSpec) -> Any:
     return Deconvolution(convolution(spec), add_bias, add_gradients)
 
 
-def inner_product(m: int, n: int, k: int, transpose: bool = False, dtype: np.dtype | type = np.float32) -> Any:
+def inner_product(m: int, n: int, k: int, transpose: bool = False, dtype: np.dtype | type = np.float32) -> WeightedPlan:
     """A plan for y (m, n) = x (m, k) wᵀ + b, w (n, k) or with transpose (k, n).
 
     oneDNN is faster on large weights, and it rounds alike on every machine, where BLAS libraries choose kernels by
@@ -111,18 +131,30 @@ def inner_product(m: int, n: int, k: int, transpose: bool = False, dtype: np.dty
     return InnerProduct(m, n, k, transpose)
 
 
-def pooling(spec: PoolSpec, wants_mask: bool = False) -> Any:
+def pooling(spec: PoolSpec, wants_mask: bool = False) -> PoolingPlan:
     """A plan for one geometry: forward, backward; with forward's mask where it is wanted."""
     spec.check()
-    made = None if wants_mask else _onednn("pooling", spec)
-    if made is None:
-        from scaffe.layers.kernels.cpu.portable_pooling import Pooling
+    if _suits_onednn(spec) and not wants_mask:
+        from scaffe.layers.kernels.cpu.onednn.pooling import Pooling as OnednnPooling
+        from scaffe.layers.kernels.cpu.onednn.pooling import can_pool
 
-        made = Pooling(spec)
-    return made
+        made = _try(OnednnPooling, spec) if can_pool(spec) else None
+        if made is not None:
+            return made
+    from scaffe.layers.kernels.cpu.portable_pooling import Pooling
+
+    return Pooling(spec)
 
 
-def batch_norm(spec: NormSpec) -> Any:
+def stochastic_pooling(spec: PoolSpec) -> StochasticPoolingPlan:
+    """A plan for one geometry: forward_stochastic, backward."""
+    from scaffe.layers.kernels.cpu.portable_pooling import Pooling
+
+    spec.check()
+    return Pooling(spec)
+
+
+def batch_norm(spec: NormSpec) -> BatchNormPlan:
     """A plan: forward_train and forward_fixed(x, y, sums, fused, kept), backward(x, gy, gx, fused, diffs)."""
     from scaffe.layers.kernels.cpu.batch_norm_plan import BatchNorm
 
@@ -135,47 +167,40 @@ def draws(rng: Stream) -> Stream:
 
 
 def dropout(shape: tuple[int, ...], channels_last: bool, ratio: float, draws: Any,
-            dtype: np.dtype | type = np.float32) -> Any:
+            dtype: np.dtype | type = np.float32) -> DropoutPlan:
     """A plan of Dropout: forward(x, y) draws a mask from what ``draws`` gave, backward(gy, gx) uses it."""
     from scaffe.layers.kernels.cpu.draws_plan import Dropout
 
     return Dropout(shape, channels_last, ratio, draws, dtype)
 
 
-def uniform(shape: tuple[int, ...], channels_last: bool, draws: Any, dtype: np.dtype | type = np.float32) -> Any:
+def uniform(shape: tuple[int, ...], channels_last: bool, draws: Any,
+            dtype: np.dtype | type = np.float32) -> UniformPlan:
     """A plan that draws: ``next()`` gives numbers in [0, 1), one an element, as a row in storage order."""
     from scaffe.layers.kernels.cpu.draws_plan import Uniform
 
     return Uniform(shape, channels_last, draws, dtype)
 
 
-def softmax_loss(spec: LossSpec) -> Any:
+def softmax_loss(spec: LossSpec) -> SoftmaxLossPlan:
     """A plan of the logistic loss: forward(x, labels, prob, loss), backward(prob, labels, weight, gx), check()."""
     from scaffe.layers.kernels.cpu.softmax_loss_plan import SoftmaxLoss
 
     return SoftmaxLoss(spec)
 
 
-def lrn(spec: LrnSpec) -> Any:
+def lrn(spec: LrnSpec) -> LrnPlan:
     """A plan for one geometry: forward(x, y), backward(x, y, gy, gx)."""
     from scaffe.layers.kernels.cpu.lrn_plan import Lrn
 
     return Lrn(spec)
 
 
-def _onednn(kind: str, spec: Any) -> Any:
-    """oneDNN's plan, or None where it is missing or has no kernel for the case."""
-    if spec.dtype != np.float32 or 0 in spec.in_shape:
-        return None
-    from scaffe.layers.kernels.cpu.onednn.convolution import Convolution
-    from scaffe.layers.kernels.cpu.onednn.pooling import Pooling, can_pool
-
-    if kind == "pooling":
-        return _try(Pooling, spec) if can_pool(spec) else None
-    return _try(Convolution, spec)
+def _suits_onednn(spec: ConvSpec | PoolSpec) -> bool:
+    return spec.dtype == np.float32 and 0 not in spec.in_shape
 
 
-def _try(plan: Any, *arguments: Any) -> Any:
+def _try(plan: Callable[..., Plan], *arguments: Any) -> Plan | None:
     """That plan on oneDNN; None where oneDNN is missing or has no kernel for it."""
     lib = library()
     try:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from scaffe.layers.kernels.cpu.channels import moments
 from scaffe.layers.kernels.cpu.normalize import Transform
 from scaffe.layers.kernels.norms import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormSpec
 
-Sums = tuple[np.ndarray, np.ndarray, np.ndarray]  # of means (C,), of corrected variances (C,), and their factor (1,)
+Sums = Sequence[np.ndarray]  # of means (C,), of corrected variances (C,), and their factor (1,)
 
 
 class BatchNorm:

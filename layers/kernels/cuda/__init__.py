@@ -6,19 +6,41 @@ and numbers per channel are float32. Everything is queued on the current stream;
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels.norms import NormSpec
+from scaffe.layers.kernels.plans import (
+    BatchNormPlan,
+    DropoutPlan,
+    LrnPlan,
+    PoolingPlan,
+    SoftmaxLossPlan,
+    StochasticPoolingPlan,
+    UniformPlan,
+    UpdatePlan,
+    WeightedPlan,
+)
 from scaffe.layers.kernels.specs import ConvSpec, LossSpec, LrnSpec, PoolSpec
 
-__all__ = ["CHECK_EVERY", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "batch_norm", "clip_factor", "configure",
-           "convolution", "deconvolution", "describe", "draws", "dropout", "inner_product", "lrn", "on_host", "pooling",
-           "record", "scalar", "set_threads", "softmax_loss", "staging", "synchronize", "to_device", "to_host",
-           "uniform", "update_plan", "zeros"]
+if TYPE_CHECKING:  # imported when first asked for, by __getattr__
+    from scaffe.layers.kernels.cuda.channels import moments, scale_rows, scale_sums
+    from scaffe.layers.kernels.cuda.copies import copy_part
+    from scaffe.layers.kernels.cuda.elementwise import add_relu, mask_scale, relu_backward, relu_forward
+    from scaffe.layers.kernels.cuda.guard import Guard
+    from scaffe.layers.kernels.cuda.softmax import softmax_rows, softmax_rows_back
+    from scaffe.layers.kernels.cuda.updates import clip_factor
+
+    xp: Any
+
+__all__ = ["CHECK_EVERY", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "Guard", "add_relu", "batch_norm", "clip_factor",
+           "configure", "convolution", "copy_part", "deconvolution", "describe", "draws", "dropout", "inner_product",
+           "lrn", "mask_scale", "moments", "on_host", "pooling", "record", "relu_backward", "relu_forward", "scalar",
+           "scale_rows", "scale_sums", "set_threads", "softmax_loss", "softmax_rows", "softmax_rows_back", "staging",
+           "stochastic_pooling", "synchronize", "to_device", "to_host", "uniform", "update_plan", "xp", "zeros"]
 
 PLACE = "device"  # where buffers that ranks share are taken from
 
@@ -47,7 +69,7 @@ def describe() -> str:
     return f"{properties['Name']}, compute capability {properties['Compute capability']}; {reason()}"
 
 
-def convolution(spec: ConvSpec) -> Any:
+def convolution(spec: ConvSpec) -> WeightedPlan:
     """A plan for one geometry: forward, backward_data, backward_weights."""
     from scaffe.layers.kernels.cuda import products
     from scaffe.layers.kernels.cuda.cudnn import convolution as cudnn_convolution
@@ -56,7 +78,7 @@ def convolution(spec: ConvSpec) -> Any:
     return cudnn_convolution.convolution(spec) or products.Convolution(spec)
 
 
-def deconvolution(spec: ConvSpec) -> Any:
+def deconvolution(spec: ConvSpec) -> WeightedPlan:
     """A plan of the convolution whose bottom and top are exchanged: ``spec`` is that convolution's geometry."""
     from scaffe.layers.kernels.cpu.deconvolution_plan import Deconvolution
     from scaffe.layers.kernels.cuda.channels import add_bias, add_gradients
@@ -64,14 +86,14 @@ def deconvolution(spec: ConvSpec) -> Any:
     return Deconvolution(convolution(spec), add_bias, add_gradients)
 
 
-def inner_product(m: int, n: int, k: int, transpose: bool = False, dtype: np.dtype | type = np.float32) -> Any:
+def inner_product(m: int, n: int, k: int, transpose: bool = False, dtype: np.dtype | type = np.float32) -> WeightedPlan:
     """A plan for y (m, n) = x (m, k) wᵀ + b, w (n, k) or with transpose (k, n)."""
     from scaffe.layers.kernels.cuda.inner_product_plan import InnerProduct
 
     return InnerProduct(m, n, k, transpose, dtype)
 
 
-def pooling(spec: PoolSpec, wants_mask: bool = False) -> Any:
+def pooling(spec: PoolSpec, wants_mask: bool = False) -> PoolingPlan:
     """A plan for one geometry: forward, backward; with forward's mask where it is wanted."""
     from scaffe.layers.kernels.cuda.pooling_plan import Pooling
 
@@ -79,14 +101,22 @@ def pooling(spec: PoolSpec, wants_mask: bool = False) -> Any:
     return Pooling(spec)
 
 
-def lrn(spec: LrnSpec) -> Any:
+def stochastic_pooling(spec: PoolSpec) -> StochasticPoolingPlan:
+    """A plan for one geometry: forward_stochastic, backward."""
+    from scaffe.layers.kernels.cuda.pooling_plan import Pooling
+
+    spec.check()
+    return Pooling(spec)
+
+
+def lrn(spec: LrnSpec) -> LrnPlan:
     """A plan for one geometry: forward(x, y), backward(x, y, gy, gx)."""
     from scaffe.layers.kernels.cuda.lrn_plan import Lrn
 
     return Lrn(spec)
 
 
-def update_plan(rule: Any, segments: Sequence[Any]) -> Any:
+def update_plan(rule: Any, segments: Sequence[Any]) -> UpdatePlan:
     """A plan of an update rule over segments of the flat buffers: run(w, g, histories, hyper, factor)."""
     from scaffe.layers.kernels.cuda.updates import UpdatePlan
 
@@ -109,7 +139,7 @@ def staging(next_batch: Any) -> Any:
     return Staging(next_batch)
 
 
-def record(run: Any) -> Any:
+def record(run: Callable[[], Any]) -> Callable[[], Any]:
     """What ``run`` queues, as a CUDA graph: call it to launch that again. Raises what cannot be captured."""
     from scaffe.layers.kernels.cuda.recording import Recording
 
@@ -128,7 +158,7 @@ def synchronize() -> None:
     device.load().cuda.get_current_stream().synchronize()
 
 
-def batch_norm(spec: NormSpec) -> Any:
+def batch_norm(spec: NormSpec) -> BatchNormPlan:
     """A plan: forward_train and forward_fixed(x, y, sums, fused, kept), backward(x, gy, gx, fused, diffs)."""
     from scaffe.layers.kernels.cuda import batch_norm_plan
     from scaffe.layers.kernels.cuda.cudnn import batch_norm as cudnn_batch_norm
@@ -144,21 +174,22 @@ def draws(rng: Stream) -> Any:
 
 
 def dropout(shape: tuple[int, ...], channels_last: bool, ratio: float, draws: Any,
-            dtype: np.dtype | type = np.float32) -> Any:
+            dtype: np.dtype | type = np.float32) -> DropoutPlan:
     """A plan of Dropout: forward(x, y) draws a mask from what ``draws`` gave, backward(gy, gx) uses it."""
     from scaffe.layers.kernels.cuda.draws_plan import Dropout
 
     return Dropout(shape, channels_last, ratio, draws, dtype)
 
 
-def uniform(shape: tuple[int, ...], channels_last: bool, draws: Any, dtype: np.dtype | type = np.float32) -> Any:
+def uniform(shape: tuple[int, ...], channels_last: bool, draws: Any,
+            dtype: np.dtype | type = np.float32) -> UniformPlan:
     """A plan that draws: ``next()`` gives numbers in [0, 1), one an element, as a row in storage order."""
     from scaffe.layers.kernels.cuda.draws_plan import Uniform
 
     return Uniform(shape, channels_last, draws, dtype)
 
 
-def softmax_loss(spec: LossSpec) -> Any:
+def softmax_loss(spec: LossSpec) -> SoftmaxLossPlan:
     """A plan of the logistic loss: forward(x, labels, prob, loss), backward(prob, labels, weight, gx), check()."""
     from scaffe.layers.kernels.cuda.softmax_loss_plan import SoftmaxLoss
 

@@ -55,8 +55,8 @@ class Pooling:
         self._forward = Primitive(lib, forward, [(SRC, x), (DST, y), *workspace])
         self._backward = Primitive(lib, backward, [(DIFF_DST, y), (DIFF_SRC, x), *workspace])
 
-    def forward(self, x: np.ndarray, y: np.ndarray, mask: None = None) -> None:
-        """Pool x into y; the places of maxima are kept for backward."""
+    def forward(self, x: np.ndarray, y: np.ndarray, mask: np.ndarray | None = None) -> None:
+        """Pool x into y; the places of maxima are kept for backward, in oneDNN's own form: no mask can be had."""
         self._forward.run(x, y, *self._kept)
 
     def backward(self, gy: np.ndarray, gx: np.ndarray) -> None:

@@ -18,7 +18,7 @@ _HOMES = {  # where Caffe's names live; looked up on first use, so that importin
         "NCCL", "TEST", "TRAIN", "Timer", "has_nccl", "init_log", "layer_type_list", "set_device", "set_mode_cpu",
         "set_mode_gpu", "set_multiprocess", "set_random_seed", "set_solver_count", "set_solver_rank", "solver_count",
         "solver_rank"),
-    "scaffe.pycaffe.alias": ("install_as_caffe",),
+    "scaffe.nets.caffe_alias": ("install_as_caffe",),
     "scaffe.proto.net_spec": ("NetSpec", "params", "to_proto"),
     "scaffe.classifier": ("Classifier",),
     "scaffe.detector": ("Detector",),

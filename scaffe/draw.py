@@ -7,7 +7,7 @@ from typing import Any
 
 from scaffe.atomic_files import write_whole
 from scaffe.errors import UserError
-from scaffe.nets.graph.upgrade import upgrade_net
+from scaffe.files.upgrade import upgrade_net
 from scaffe.pictures.drawing.picture import net_picture
 from scaffe.pictures.drawing.png import to_png
 from scaffe.pictures.drawing.svg import to_svg

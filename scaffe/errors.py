@@ -24,3 +24,12 @@ class UserError(ExpectedError, RuntimeError):
 
 class MissingFile(UserError, FileNotFoundError):
     """A file that is not there."""
+
+
+EXPECTED = (ExpectedError, OSError, MemoryError)
+"""What a user's mistake or a full machine raises; all else is a defect."""
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error as one line."""
+    return " ".join(str(error).split()) or type(error).__name__

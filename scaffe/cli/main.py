@@ -12,6 +12,7 @@ import traceback
 from pathlib import Path
 
 from scaffe.cli import glog
+from scaffe.errors import EXPECTED, one_line
 
 USAGE = "usage: [mpirun -np N] python -m scaffe COMMAND [-flag value ...]"
 
@@ -29,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
         return fail(f"unknown command {argv[0]!r}; {hint}", 2)
     try:
         return importlib.import_module(f"scaffe.cli.commands.{name}").main(glog.take(argv[1:])) or 0
-    except (ValueError, OSError, MemoryError) as error:
+    except EXPECTED as error:
         return fail(one_line(error), 1, error)
 
 
@@ -47,11 +48,6 @@ def help_text() -> str:
         doc = ast.get_docstring(ast.parse((folder / f"{name}.py").read_text())) or ""
         lines.append(f"  {name:27s} {doc.splitlines()[0] if doc else ''}")
     return "\n".join([USAGE, "", *lines])
-
-
-def one_line(error: BaseException) -> str:
-    """The message of an error as one line."""
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def fail(message: str, code: int, error: BaseException | None = None) -> int:

@@ -14,8 +14,8 @@ from scaffe.errors import UserError
 from scaffe.files import hdf5
 from scaffe.files.blobs import blob_array, blob_parts, fields_around, read_with_blobs
 from scaffe.files.stored import StoredLayer
+from scaffe.files.upgrade import upgrade_net
 from scaffe.files.wire import delimited
-from scaffe.nets.graph.upgrade import upgrade_net
 from scaffe.proto import caffe_pb2
 
 LAYER_TAG, BLOBS_TAG = b"\xa2\x06", b"\x3a"  # field 100 of NetParameter, field 7 of LayerParameter

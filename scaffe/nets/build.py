@@ -11,11 +11,11 @@ from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Context, Layer, layer_types
 from scaffe.nets import graph
+from scaffe.nets.caffe_alias import install_as_caffe
 from scaffe.nets.flat_params import FlatParams, Param
 from scaffe.nets.fusion import fuse_in_place
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
-from scaffe.pycaffe.alias import install_as_caffe
 
 MULTIPLIERS = ("lr_mult", "decay_mult")
 AUTOMATIC = "(automatic)"

@@ -10,10 +10,12 @@ from typing import Any
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
+from scaffe.errors import ExpectedError
+
 BINARY_ENDINGS = (".binaryproto", ".caffemodel", ".pb")
 
 
-class ProtoError(ValueError):
+class ProtoError(ExpectedError):
     """One line: the file, where in it, what was expected and what came."""
 
 

@@ -15,12 +15,12 @@ from scaffe.pycaffe.net import Net
 from scaffe.training import solver
 from scaffe.training.assembly import NetMaker
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
-from scaffe.training.job import threads_per_rank, together
 from scaffe.training.lr_policies import learning_rate
 from scaffe.training.observers.debug_info import DebugInfo
 from scaffe.training.observers.display import Display
 from scaffe.training.observers.snapshots import Snapshots
 from scaffe.training.observers.test import Test
+from scaffe.training.ranks import threads_per_rank, together
 
 OPTIONS = {"level": 0, "stage": "", "scal": "strong", "readers": 1}
 

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 
 from scaffe.errors import UserError
 from scaffe.pycaffe.batches import Arrays, Gathered, batches
 
-if TYPE_CHECKING:
-    from scaffe.pycaffe.net import Net
+
+class Net(Protocol):
+    """A net that runs one batch at a time (pycaffe's)."""
+
+    inputs: list[str]
+    outputs: list[str]
+
+    @property
+    def blobs(self) -> Mapping[str, Any]:
+        """Name to blob; the first one's first axis is the batch."""
+
+    def forward(self, blobs: Iterable[str] | None, start: str | None, end: str | None, **inputs: np.ndarray) -> Arrays:
+        """Run the layers from start to end. Returns the outputs and ``blobs``, by name."""
+
+    def backward(self, diffs: Iterable[str] | None, start: str | None, end: str | None, **tops: np.ndarray) -> Arrays:
+        """Run the layers from start down to end. Returns the inputs' diffs and ``diffs``, by name."""
 
 
 def forward_all(net: Net, blobs: Iterable[str], inputs: Mapping[str, np.ndarray]) -> Arrays:

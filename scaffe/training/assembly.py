@@ -15,10 +15,10 @@ from scaffe.nets.devices import Compute, load_kernels
 from scaffe.nets.net import Net
 from scaffe.nets.setup import PHASES, Selection, make_context, make_net, seed_of
 from scaffe.training.bad_records import BadRecords
-from scaffe.training.job import threads_per_rank, together
 from scaffe.training.loss_scale import LossScale, needs_scale
 from scaffe.training.observers.bad_records import WatchBadRecords
 from scaffe.training.observers.debug_info import DebugInfo
+from scaffe.training.ranks import threads_per_rank, together
 from scaffe.training.solver import Method, Solver
 
 

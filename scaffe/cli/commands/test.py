@@ -6,6 +6,7 @@ from argparse import Namespace
 from typing import Any
 
 from scaffe.cli.flags import Flags
+from scaffe.cli.job import run_job
 from scaffe.collectives.communicator import Communicator
 from scaffe.data.feeds.layer_feed import Share
 from scaffe.log import info
@@ -14,8 +15,8 @@ from scaffe.nets.net import Net
 from scaffe.nets.setup import PHASES, Selection, net_from_file
 from scaffe.nets.weights import load_weights
 from scaffe.training.bad_records import BadRecords
-from scaffe.training.job import run_job, threads_per_rank, together
 from scaffe.training.observers.outputs import output_lines, values_of
+from scaffe.training.ranks import threads_per_rank, together
 
 
 def main(argv: list[str]) -> int:

@@ -7,13 +7,14 @@ from argparse import Namespace
 from collections import defaultdict
 
 from scaffe.cli.flags import Flags
+from scaffe.cli.job import run_job
 from scaffe.collectives.communicator import Communicator
 from scaffe.data.feeds.layer_feed import Share
 from scaffe.log import info
 from scaffe.nets.devices import Compute, add_flags, load_kernels
 from scaffe.nets.net import Net
 from scaffe.nets.setup import PHASES, Selection, net_from_file
-from scaffe.training.job import run_job, threads_per_rank, together
+from scaffe.training.ranks import threads_per_rank, together
 
 
 def main(argv: list[str]) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from scaffe.cli.flags import Flags
+from scaffe.cli.job import run_job
 from scaffe.collectives.communicator import Communicator
 from scaffe.errors import UserError
 from scaffe.log import info
@@ -15,13 +16,13 @@ from scaffe.nets.devices import add_flags
 from scaffe.nets.weights import initial_weights, load_weights
 from scaffe.training.assembly import build_solver, images_per_pass
 from scaffe.training.checkpoint import newest_state, restore_checkpoint, saved_seed
-from scaffe.training.job import run_job, together
 from scaffe.training.observers.display import Display
 from scaffe.training.observers.progress import Progress
 from scaffe.training.observers.signals import EFFECTS, Signals
 from scaffe.training.observers.snapshots import Snapshots
 from scaffe.training.observers.test import Test
 from scaffe.training.observers.timeline import Timeline
+from scaffe.training.ranks import together
 from scaffe.training.solver import Solver
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from scaffe.errors import UserError
+from scaffe.files.upgrade import upgrade_net, upgrade_solver
 from scaffe.nets.graph.filter import filter_net
 from scaffe.nets.graph.splits import insert_splits
-from scaffe.nets.graph.upgrade import upgrade_net, upgrade_solver
 from scaffe.proto import caffe_pb2
 from scaffe.proto.text import ProtoError, read_message
 

@@ -9,7 +9,7 @@ from typing import Any
 from scaffe.atomic_files import check_writable, write_whole
 from scaffe.errors import UserError
 from scaffe.nets.net import Net
-from scaffe.training.job import together
+from scaffe.training.ranks import together
 from scaffe.training.solver import Observer, Solver
 from scaffe.training.timers import HELPER, MAIN
 

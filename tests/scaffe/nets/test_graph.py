@@ -4,8 +4,8 @@ import pytest
 from google.protobuf import text_format
 
 from scaffe.errors import UserError
+from scaffe.files.upgrade import upgrade_net, upgrade_solver
 from scaffe.nets import graph
-from scaffe.nets.graph.upgrade import upgrade_net, upgrade_solver
 from scaffe.proto import caffe_pb2
 
 TRAIN, TEST = 0, 1

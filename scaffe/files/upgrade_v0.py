@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from scaffe.errors import UserError
-from scaffe.nets.graph.fields import put
+from scaffe.files.message_fields import put
 
 TYPES = {  # name in V0 → the enum's name in V1
     "accuracy": "ACCURACY", "bnll": "BNLL", "concat": "CONCAT", "conv": "CONVOLUTION", "data": "DATA",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from scaffe.errors import UserError
-from scaffe.nets.graph.upgrade_v0 import upgrade_v0
-from scaffe.nets.graph.upgrade_v1 import upgrade_v1
+from scaffe.files.upgrade_v0 import upgrade_v0
+from scaffe.files.upgrade_v1 import upgrade_v1
 from scaffe.proto import caffe_pb2
 
 READERS = {"Data": "data_param", "ImageData": "image_data_param", "WindowData": "window_data_param"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scaffe.nets.graph.fields import put
+from scaffe.files.message_fields import put
 from scaffe.proto import caffe_pb2
 
 TYPES = {name: name.title().replace("_", "") for name in (

@@ -1,0 +1,54 @@
+"""What ranks settle before they train: whether a step went well on all, how many threads each computes on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+from scaffe.collectives.communicator import Communicator
+from scaffe.errors import EXPECTED, UserError, one_line
+
+T = TypeVar("T")
+
+
+def together(communicator: Communicator, step: Callable[[], T]) -> T:
+    """Do a step that sends no messages and may fail. Called by all ranks.
+
+    Args:
+        communicator: of the ranks that do it.
+        step: the step.
+
+    Returns:
+        what the step returns on this rank.
+
+    Raises:
+        UserError: the step failed on some rank: every rank raises the first such rank's message.
+    """
+    error, result = None, None
+    try:
+        result = step()
+    except EXPECTED as caught:
+        error = caught
+    if communicator.n_ranks == 1:
+        if error is not None:
+            raise error
+        return result  # type: ignore[return-value]
+    messages = communicator.allgather_objects(one_line(error) if error is not None else None)
+    failed = [(rank, message) for rank, message in enumerate(messages) if message is not None]
+    if failed:
+        rank, message = failed[0]
+        raise UserError(message if rank == 0 else f"rank {rank}: {message}", everywhere=True) from error
+    return result  # type: ignore[return-value]
+
+
+def threads_per_rank(communicator: Communicator, wanted: int) -> int:
+    """How many threads this rank computes on.
+
+    Args:
+        communicator: its ranks share the node's cores out, unless the launcher has bound them to cores already.
+        wanted: a number of threads, or 0 for this rank's share.
+    """
+    mine = len(os.sched_getaffinity(0))
+    is_bound = mine < (os.cpu_count() or 1)
+    return wanted or (mine if is_bound else max(mine // communicator.node_n_ranks, 1))

@@ -1,7 +1,14 @@
 """The shortest iteration, against cases worked out by hand."""
 
+import sys
+
 import pytest
-from schedule import Traffic, hideable, shortest_iteration
+
+from tests.scaffe.runs import ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from schedule import Traffic, hideable, shortest_iteration  # noqa: E402
 
 
 def test_one_bucket_hides_nothing():

@@ -17,8 +17,8 @@ from scaffe.collectives.planning import partition
 from scaffe.collectives.planning.datatypes import NAMES, dtype_name
 from scaffe.collectives.request import Request
 from scaffe.collectives.runtime import places
-from scaffe.collectives.runtime.engine import Job
 from scaffe.collectives.runtime.shared_levels import above
+from scaffe.collectives.runtime.signature import CallSignature
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.device_choice import BANDWIDTH_BYTES
 from scaffe.collectives.tuning.selector import AUTO, LIBRARIES, OWN, Selector
@@ -156,8 +156,9 @@ class Communicator:
         if above(name) is None:
             raise CommError(f"a shared result needs an algorithm that starts with M, not {algorithm!r}")
         _, chunk_bytes = self._selector.choose("allreduce", name, chunk_bytes, flat.nbytes, True)
-        job = Job("allreduce", name, flat.size, NAMES[flat.dtype], op, 0, chunk_bytes, is_one_a_node=True)
-        self._ranks.run(job, flat, flat)
+        signature = CallSignature("allreduce", name, flat.size, NAMES[flat.dtype], op, 0, chunk_bytes,
+                                  is_one_a_node=True)
+        self._ranks.run(signature, flat, flat)
         return self._ranks.windows.on_rank(flat, 0)
 
     def reduce_scatter(self, array: np.ndarray, op: str = "sum", algorithm: str = "auto",
@@ -210,7 +211,7 @@ class Communicator:
         """How device buffers travel among these ranks, in words. Every rank calls it; CommError without a GPU."""
         if self._ranks is None:
             return "one rank by itself"
-        return self._ranks.device(Job("describe_device", "auto", 0, "uint8", place="device")).describe()
+        return self._ranks.device(CallSignature("describe_device", "auto", 0, "uint8", place="device")).describe()
 
     def message_pair(self, array: np.ndarray) -> Callable[[], None]:
         """A call that sends the array from rank 0 to rank 1 and back, over messages that are set up once."""
@@ -219,7 +220,7 @@ class Communicator:
         place = places.of(array)
         flat = place.flat(array, "sum")
         if place is places.DEVICE:
-            self._ranks.device(Job("message", "auto", flat.size, flat.dtype.name, place="device"))
+            self._ranks.device(CallSignature("message", "auto", flat.size, flat.dtype.name, place="device"))
         return self._ranks.engine.message_pair(flat, place.name)
 
     # --- small objects
@@ -270,21 +271,21 @@ class Communicator:
         with self._ranks.engine.watch.for_any(f"{call} of objects"):
             return getattr(self._comm, call)(*arguments)
 
-    def _job(self, collective: str, array: Any, out: Any, algorithm: str, chunk_bytes: int,
-             **how: Any) -> tuple[Job, Any, Any]:
+    def _call(self, collective: str, array: Any, out: Any, algorithm: str, chunk_bytes: int,
+             **how: Any) -> tuple[CallSignature, Any, Any]:
         """What to run, the flat array to work in, and the one to read (another only for libraries' own calls)."""
         place = places.of(array)
         source = place.flat(array, how.get("op", "sum"))
         flat = source if out is None else _like(source, places.of(out).flat(out, how.get("op", "sum")))
-        job = self._choosers[place.name](flat, collective, algorithm, chunk_bytes, how)
+        signature = self._choosers[place.name](flat, collective, algorithm, chunk_bytes, how)
         if source is not flat and self._ranks is None:
             place.copy(flat, source)
-        elif source is not flat and job.algorithm not in LIBRARIES:
+        elif source is not flat and signature.algorithm not in LIBRARIES:
             source = place.prepared(flat, source)
-        return job, flat, source
+        return signature, flat, source
 
-    def _on_host(self, flat: np.ndarray, collective: str, algorithm: str, chunk_bytes: int, how: dict) -> Job:
-        """The job, with what the caller leaves to us."""
+    def _on_host(self, flat: np.ndarray, collective: str, algorithm: str, chunk_bytes: int, how: dict) -> CallSignature:
+        """The call's signature, `auto` and defaults resolved."""
         choose = self._selector.choose
         chosen = choose(collective, algorithm, chunk_bytes, flat.nbytes, False)
         if self._ranks is not None and algorithm.startswith((AUTO, OWN)):
@@ -292,30 +293,33 @@ class Communicator:
             if if_shared != chosen and self._ranks.windows.find(flat) is not None:
                 chosen = if_shared
         name, chunk_bytes = chosen
-        return Job(collective, name, flat.size, NAMES[flat.dtype], chunk_bytes=chunk_bytes, **how)
+        return CallSignature(collective, name, flat.size, NAMES[flat.dtype], chunk_bytes=chunk_bytes, **how)
 
-    def _on_device(self, flat: Any, collective: str, algorithm: str, chunk_bytes: int, how: dict) -> Job:
+    def _on_device(self, flat: Any, collective: str, algorithm: str, chunk_bytes: int, how: dict) -> CallSignature:
         """As `_on_host`; the first such call sets devices up, together with all ranks."""
         dtype = dtype_name(flat.dtype)
-        job = Job(collective, algorithm, flat.size, dtype, chunk_bytes=chunk_bytes, place="device", **how)
-        return job if self._ranks is None else self._ranks.device(job).chosen(job, flat, self._selector.table)
+        signature = CallSignature(collective, algorithm, flat.size, dtype, chunk_bytes=chunk_bytes, place="device",
+                                  **how)
+        if self._ranks is None:
+            return signature
+        return self._ranks.device(signature).resolved(signature, flat, self._selector.table)
 
     def _run(self, *call: Any, **how: Any) -> None:
-        job = self._job(*call, **how)
+        signature, flat, source = self._call(*call, **how)
         if self._ranks is not None:
-            self._ranks.run(*job)
+            self._ranks.run(signature, flat, source)
 
     def _submit(self, collective: str, array: Any, out: Any, algorithm: str, chunk_bytes: int, after: Any,
                 **how: Any) -> Request:
         label = f"rank {self.rank}: i{collective}"
         if self._ranks is None:
             point = places.of(array).point(after)
-            self._job(collective, array, out, algorithm, chunk_bytes, **how)
+            self._call(collective, array, out, algorithm, chunk_bytes, **how)
             return Request.completed(label, point)
         if algorithm.startswith(AUTO) and places.of(array).name == "host":
             algorithm = algorithm.replace(AUTO, OWN, 1)
-        job = self._job(collective, array, out, algorithm, chunk_bytes, **how)
-        return self._ranks.submit(label, *job, after)
+        signature, flat, source = self._call(collective, array, out, algorithm, chunk_bytes, **how)
+        return self._ranks.submit(label, signature, flat, source, after)
 
 
 def _like(array: Any, out: Any) -> Any:

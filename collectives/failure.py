@@ -7,15 +7,22 @@ import sys
 import threading
 import time
 import traceback
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from scaffe.collectives.errors import CommError
 
-if TYPE_CHECKING:
-    from scaffe.collectives.communicator import Communicator
-
 TRACEBACK_VARIABLE = "SCAFFE_TRACEBACK"
 ROOT_SPEAKS_FIRST_SECONDS = 0.3
+
+
+class Abortable(Protocol):
+    """Ranks that can be ended together: a Communicator."""
+
+    rank: int
+    n_ranks: int
+
+    def abort(self, code: int = 1) -> None:
+        """End the job on all ranks with exit code `code`."""
 
 
 def describe(error: BaseException) -> str:
@@ -28,7 +35,7 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0]}{place}"
 
 
-def report_and_abort(communicator: Communicator, error: BaseException) -> None:
+def report_and_abort(communicator: Abortable, error: BaseException) -> None:
     """Print one line with the rank to stderr and end the job on all ranks. Exit code 130 for Ctrl-C, else 1.
 
     With SCAFFE_TRACEBACK set in the environment the traceback is printed as well.
@@ -48,7 +55,7 @@ def report_and_abort(communicator: Communicator, error: BaseException) -> None:
     communicator.abort(130 if isinstance(error, KeyboardInterrupt) else 1)
 
 
-def install_excepthook(communicator: Communicator) -> None:
+def install_excepthook(communicator: Abortable) -> None:
     """From now on an uncaught exception, in any thread of this rank, ends the job on all ranks."""
 
     def hook(kind: type[BaseException], error: BaseException, trace: object) -> None:

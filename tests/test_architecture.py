@@ -68,6 +68,45 @@ def test_imports_go_one_way(trees):
     assert not wrong
 
 
+MAY_STILL_IMPORT_IN_A_CIRCLE = {"scaffe.pycaffe.net", "scaffe.pycaffe.whole_sets"}
+
+
+def test_no_import_circles(trees):
+    """Module by module; imports inside functions and for type checkers alone count too."""
+    graph = imports_by_module(trees)
+    assert {name for name in graph if name in reached(graph, name)} <= MAY_STILL_IMPORT_IN_A_CIRCLE
+
+
+def test_the_runtime_does_not_load_the_simulator(trees):
+    found = reached(imports_by_module(trees), "scaffe.collectives")
+    assert "scaffe.collectives.runtime.engine" in found
+    assert not [name for name in found if within(name, ("scaffe.collectives.model", "scaffe.collectives.bench"))]
+
+
+def imports_by_module(trees: dict[Path, ast.Module]) -> dict[str, set[str]]:
+    known = {module(path) for path in trees}
+    return {module(path): set(edges(tree, known)) for path, tree in trees.items()}
+
+
+def edges(tree: ast.AST, known: set[str]) -> Iterator[str]:
+    """The modules that a file imports; `from a.b import c` is a.b.c where that is a module, else a.b."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            named = (f"{node.module}.{alias.name}" for alias in node.names)
+            yield from (name if name in known else node.module for name in named)
+
+
+def reached(graph: dict[str, set[str]], start: str) -> set[str]:
+    """The modules that come with `start`, itself only where it comes back to itself."""
+    found, new = set[str](), graph[start] - {start}
+    while new:
+        found |= new
+        new = set().union(*(graph.get(name, set()) for name in new)) - found
+    return found
+
+
 def test_mpi4py_only_in_collectives(trees):
     assert not [p for p, tree in trees.items() if room(p) != "collectives"
                 and any(n.split(".")[0] == "mpi4py" for n in imported(tree))]

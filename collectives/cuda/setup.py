@@ -24,13 +24,15 @@ from scaffe.collectives.cuda.node import DeviceNode
 from scaffe.collectives.cuda.signals import signals
 from scaffe.collectives.cuda.transport import AwareTransport, StagedTransport
 from scaffe.collectives.cuda.windows import DeviceWindows
+from scaffe.collectives.cuda.wire import DeviceWire
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.runtime.backend import Means
-from scaffe.collectives.runtime.engine import Job
+from scaffe.collectives.runtime.backend import Backend
 from scaffe.collectives.runtime.shared_levels import SharedLevels, above
+from scaffe.collectives.runtime.signature import CallSignature
 from scaffe.collectives.shared.node import NodeGroup
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.transport import wire
+from scaffe.collectives.transport.transport import Transport
 from scaffe.collectives.tuning.device_choice import choose
 from scaffe.collectives.tuning.table import Table
 
@@ -40,44 +42,48 @@ LAST_WORK_SECONDS = 10
 """How long a rank that ends waits for what its collectives have queued, which its peers may be waiting for."""
 
 
-class DeviceMeans(Means):
+class DeviceBackend(Backend):
     """One engine's communication stream and all that works on it."""
 
-    def __init__(self, lane: Lane, no_ipc: str, **means: Any) -> None:
+    def __init__(self, lane: Lane, no_ipc: str, **parts: Any) -> None:
         """`no_ipc`: why the node's ranks cannot map one another's memory; empty where they can."""
-        super().__init__(**means)
+        super().__init__(**parts)
         self._lane, self._no_ipc = lane, no_ipc
 
     def fault(self, algorithm: str) -> str:
-        """See Means."""
+        """See Backend."""
         if above(algorithm) is not None and self._no_ipc:
             return f"algorithm {algorithm!r} needs CUDA IPC between the ranks of a node: {self._no_ipc}"
         return super().fault(algorithm)
 
     def refuse_on_helper(self, collective: str, algorithm: str) -> None:
-        """See Means. MPI libraries' non-blocking reductions crash on device buffers (open-mpi/ompi#12045)."""
+        """See Backend. MPI libraries' non-blocking reductions crash on device buffers (open-mpi/ompi#12045)."""
         if algorithm == "mpi" and collective in REDUCTIONS:
             raise CommError(f"a non-blocking {collective} of a device buffer cannot be the MPI library's own: "
                             "use auto or an algorithm of ours", everywhere=True)
 
     def point(self, after: Any) -> Point:
-        """See Means."""
+        """See Backend."""
         return Point.of(after)
 
     def copy(self, target: Any, source: Any) -> None:
-        """See Means."""
+        """See Backend."""
         target[...] = source
 
+    def wired(self, wire: str) -> Transport:
+        """See Backend."""
+        return DeviceWire(self.transport, wire)
+
     def begin(self, after: Any) -> None:
-        """See Means."""
+        """See Backend."""
         self._lane.begin(after)
 
     def end(self) -> Any:
-        """See Means."""
+        """See Backend."""
         return self._lane.end()
 
     def abandon(self) -> None:
-        """See Means."""
+        """See Backend."""
         self._lane.leave()
 
 
@@ -110,7 +116,7 @@ class Device:
         if not self.no_ipc:
             atexit.register(self._finish)
 
-    def means(self, comm: Any, group: NodeGroup, patient: bool) -> DeviceMeans:
+    def backend(self, comm: Any, group: NodeGroup, patient: bool) -> DeviceBackend:
         """For one engine, on `comm`, which only it uses; all ranks call it. `group`: where its host threads meet.
 
         `patient`: its waits leave the core to others, as they do where a node has more ranks than cores.
@@ -122,7 +128,7 @@ class Device:
         node = self._node(group, lane, patient)
         self._how.append(node.how)
         levels = SharedLevels(node, self._topology, comm.rank)
-        return DeviceMeans(lane, self.no_ipc, transport=transport, levels=levels,
+        return DeviceBackend(lane, self.no_ipc, transport=transport, levels=levels,
                            calls={"mpi": library, "nccl": NcclCalls(comm, lane)})
 
     def _node(self, group: NodeGroup, lane: Lane, patient: bool) -> DeviceNode | _NoNode:
@@ -156,19 +162,20 @@ class Device:
             raise CommError(f"alloc: rank {self._comm.rank} cannot have {n_bytes} bytes of device memory: {error}"
                             ) from None
 
-    def chosen(self, job: Job, array: Any, table: Table) -> Job:
-        """The job, on a CuPy array, with what the caller leaves to us. Raises CommError unless it lies on this GPU."""
+    def resolved(self, signature: CallSignature, array: Any, table: Table) -> CallSignature:
+        """The signature, on a CuPy array, `auto` resolved. Raises CommError unless the array lies on this GPU."""
         self._check(array)
-        return self._complete(job, array.nbytes, table)
+        return self._complete(signature, array.nbytes, table)
 
-    def _completed(self, job: Job, n_bytes: int, table: Table) -> Job:
-        name, half = wire.split(job.algorithm)
-        found = choose(job.collective, n_bytes, self._topology, table, not self.no_ipc)
-        chunk_bytes = job.chunk_bytes or found.chunk_bytes
+    def _completed(self, signature: CallSignature, n_bytes: int, table: Table) -> CallSignature:
+        name, half = wire.split(signature.algorithm)
+        found = choose(signature.collective, n_bytes, self._topology, table, not self.no_ipc)
+        chunk_bytes = signature.chunk_bytes or found.chunk_bytes
         name = found.algorithm if name == "auto" else name
-        if name == "mpi" and job.dtype == "bfloat16":
-            raise CommError(f"{job.collective}: MPI has no bfloat16, use auto or an algorithm of ours", everywhere=True)
-        return replace(job, algorithm=wire.join(name, half), chunk_bytes=chunk_bytes)
+        if name == "mpi" and signature.dtype == "bfloat16":
+            raise CommError(f"{signature.collective}: MPI has no bfloat16, use auto or an algorithm of ours",
+                            everywhere=True)
+        return replace(signature, algorithm=wire.join(name, half), chunk_bytes=chunk_bytes)
 
     def _check(self, array: Any) -> None:
         if array.size and array.device.id != self.number:

@@ -17,9 +17,8 @@ from scaffe.collectives.cuda.lane import Lane
 from scaffe.collectives.cuda.messages import Lineups, Message
 from scaffe.collectives.cuda.span import Span
 from scaffe.collectives.cuda.staging import Landing, PassedOn, Slot, StagedReceive, StagedSend
-from scaffe.collectives.cuda.wire import DeviceWire
 from scaffe.collectives.runtime.executor import RECEIVES_AHEAD
-from scaffe.collectives.transport.transport import TAG, Transport
+from scaffe.collectives.transport.transport import TAG
 
 STAGED_SENDS, STAGED_RECEIVES = 2, 16
 """Pinned buffers: two for each peer that is sent to, so that one is filled while the other leaves; and for receives
@@ -41,10 +40,6 @@ class AwareTransport:
     def address(self, array: Any) -> int:
         """See Transport."""
         return array.data.ptr
-
-    def wired(self, wire: str) -> Transport:
-        """See Transport."""
-        return DeviceWire(self, wire)
 
     def view(self, array: Any) -> Span:
         """See Transport."""

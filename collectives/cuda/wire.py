@@ -29,10 +29,6 @@ class DeviceWire:
         """See Transport."""
         return self._inner.address(array)
 
-    def wired(self, wire: str) -> Transport:
-        """See Transport; one wire is all that a message has."""
-        return self._inner.wired(wire)
-
     def view(self, array: Any) -> Span:
         """See Transport."""
         self._flat = self._inner.view(array)

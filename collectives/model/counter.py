@@ -7,21 +7,9 @@ from dataclasses import dataclass
 
 from scaffe.collectives.model.events import compile_plans, finish_times
 from scaffe.collectives.model.machine import Machine
+from scaffe.collectives.planning.cost import Cost
 from scaffe.collectives.planning.plan import Plan, Recv, RecvReduce, Send
 from scaffe.collectives.topology import Topology
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What an algorithm costs without chunks.
-
-    rounds: messages one after another, each of which waits for the one before. sent, received: what the busiest rank
-    sends and what the busiest one receives, in multiples of n_elems.
-    """
-
-    rounds: int
-    sent: float
-    received: float
 
 
 @dataclass(frozen=True, slots=True)

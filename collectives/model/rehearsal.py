@@ -157,10 +157,6 @@ class _Transport:
         """See Transport."""
         return partial(self._combine, own, received)
 
-    def wired(self, wire: str) -> _Transport:
-        """See Transport."""
-        raise SimulationError(f"rank {self._rank}: messages carry the buffer's own numbers here, not {wire}")
-
     def _combine(self, own: np.ndarray, received: np.ndarray) -> None:
         own[...] = self._operation(own, received)
 

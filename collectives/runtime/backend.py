@@ -1,4 +1,4 @@
-"""How one engine works at one place: what carries messages, what the node's ranks share, the libraries' own calls."""
+"""Transport, node group and library calls for one kind of memory."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from scaffe.collectives.runtime.shared_levels import SharedLevels
 from scaffe.collectives.transport.transport import Transport
+from scaffe.collectives.transport.wire import WireTransport
 
 
 class Calls(Protocol):
@@ -19,8 +20,8 @@ class Calls(Protocol):
         """The collective of that name from `source` into `array`, which may be the same."""
 
 
-class Means:
-    """For host memory, and what other places start from."""
+class Backend:
+    """Transport, node group and library calls of one engine for host memory; other kinds derive from it."""
 
     def __init__(self, transport: Transport, levels: SharedLevels, calls: Mapping[str, Calls]) -> None:
         """`calls`: libraries' own collectives by the name of their algorithm."""
@@ -38,6 +39,10 @@ class Means:
 
     def copy(self, target: Any, source: Any) -> None:
         """Between `begin` and `end`: give `target` the values of `source`; host memory has them already."""
+
+    def wired(self, wire: str) -> Transport:
+        """A transport for one plan whose messages carry float32 numbers in 16 bits each (see `transport.wire`)."""
+        return WireTransport(self.transport, wire)
 
     def begin(self, after: Any) -> None:
         """A collective begins, which follows `after` in the place's own order; host memory has none."""

@@ -9,39 +9,39 @@ from collections.abc import Callable
 
 from scaffe.collectives.request import Request
 
-Job = Callable[[], object]
+Task = Callable[[], object]
 """What it gives, if anything, is the point at which the result is there (see Request.finish)."""
 
 
 class ProgressThread:
-    """Runs submitted jobs one after another, in the order of submission (which must be the same on every rank)."""
+    """Runs submitted tasks one after another, in the order of submission (which must be the same on every rank)."""
 
     def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[tuple[Request, Job] | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[tuple[Request, Task] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def submit(self, label: str, job: Job, waiting_for: Callable[[], str] = lambda: "") -> Request:
-        """Queue `job`; what it raises is raised again by the request's `wait` and `test`."""
+    def submit(self, label: str, task: Task, waiting_for: Callable[[], str] = lambda: "") -> Request:
+        """Queue `task`; what it raises is raised again by the request's `wait` and `test`."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="collectives-progress", daemon=True)
             self._thread.start()
         request = Request(label, waiting_for)
-        self._jobs.put((request, job))
+        self._tasks.put((request, task))
         return request
 
     def stop(self) -> None:
-        """End the thread after the jobs queued so far."""
+        """End the thread after the tasks queued so far."""
         if self._thread is not None:
-            self._jobs.put(None)
+            self._tasks.put(None)
             self._thread.join()
             self._thread = None
 
     def _run(self) -> None:
-        while (item := self._jobs.get()) is not None:
-            request, job = item
+        while (item := self._tasks.get()) is not None:
+            request, task = item
             request.started = time.perf_counter()
             try:
-                point = job()
+                point = task()
             except Exception as error:
                 request.finish(error)
             else:

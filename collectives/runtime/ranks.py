@@ -12,12 +12,13 @@ import numpy as np
 
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.request import Request
-from scaffe.collectives.runtime.backend import Means
-from scaffe.collectives.runtime.engine import Engine, Job
+from scaffe.collectives.runtime.backend import Backend
+from scaffe.collectives.runtime.engine import Engine
 from scaffe.collectives.runtime.mismatch import Disputes, checked
 from scaffe.collectives.runtime.mpi_calls import MpiCalls
 from scaffe.collectives.runtime.progress import ProgressThread
 from scaffe.collectives.runtime.shared_levels import SharedLevels
+from scaffe.collectives.runtime.signature import CallSignature
 from scaffe.collectives.runtime.watch import Watch
 from scaffe.collectives.shared.node import NodeGroup
 from scaffe.collectives.shared.window import Windows
@@ -50,34 +51,34 @@ class Ranks:
         self._helper = self._make_engine(patient=True) if may_use_threads else None
         self._progress = ProgressThread()
 
-    def run(self, job: Job, array: Any, source: Any) -> None:
-        """Run `job` on the caller's thread. Raises CommError on every rank where the ranks do not agree on it.
+    def run(self, signature: CallSignature, array: Any, source: Any) -> None:
+        """Run `signature` on the caller's thread. Raises CommError on every rank where the ranks do not agree on it.
 
         On a device it follows what the caller's current stream has been given, and that stream follows it.
         """
-        self._agree(job)
-        after = self.engine.means[job.place].point(None)
-        point = checked(lambda: self.engine.run(job, array, source, after), self._disputes)
+        self._agree(signature)
+        after = self.engine.backends[signature.place].point(None)
+        point = checked(lambda: self.engine.run(signature, array, source, after), self._disputes)
         if point is not None:
             point.hold_and_end()
 
-    def submit(self, label: str, job: Job, array: Any, source: Any, after: Any = None) -> Request:
-        """Run `job` on the helper thread, or at once where MPI does not let two threads call it.
+    def submit(self, label: str, signature: CallSignature, array: Any, source: Any, after: Any = None) -> Request:
+        """Run `signature` on the helper thread, or at once where MPI does not let two threads call it.
 
-        The ranks agree on the job here, in the order of the callers' program. Raises CommError as `run` does.
+        The ranks agree on it here, in the order of the callers' program. Raises CommError as `run` does.
         after: on a device, the event that it follows; None for the end of the caller's current stream.
         """
-        means = self.engine.means[job.place]
-        means.refuse_on_helper(job.collective, job.algorithm)
-        self._agree(job)
-        helper, after = self._helper, means.point(after)
+        backend = self.engine.backends[signature.place]
+        backend.refuse_on_helper(signature.collective, signature.algorithm)
+        self._agree(signature)
+        helper, after = self._helper, backend.point(after)
         if helper is None:
-            return Request.completed(label, self.engine.run(job, array, source, after))
-        run = partial(helper.run, job, array, source, after)
+            return Request.completed(label, self.engine.run(signature, array, source, after))
+        run = partial(helper.run, signature, array, source, after)
         return self._progress.submit(label, lambda: checked(run, self._disputes), helper.watch.text)
 
-    def device(self, job: Job) -> Device:
-        """What device buffers need, set up at the first call, which all ranks make for the same `job`.
+    def device(self, signature: CallSignature) -> Device:
+        """What device buffers need, set up at the first call, which all ranks make for the same `signature`.
 
         Raises CommError on every rank where they do not or one has no device.
         """
@@ -85,23 +86,23 @@ class Ranks:
             from scaffe.collectives.cuda.device import missing
             from scaffe.collectives.cuda.setup import Device
 
-            self._note(job, lambda: self.engine.compare(job, missing()))
+            self._note(signature, lambda: self.engine.compare(signature, missing()))
             self._device = Device(self.comm, self._node_comm, self.topology)
             for engine, group, patient in self._engines:
-                engine.means["device"] = self._device.means(engine.comm, group, patient)
+                engine.backends["device"] = self._device.backend(engine.comm, group, patient)
         return self._device
 
     def alloc(self, n_elems: int, dtype: np.dtype, place: str) -> Any:
         """A zeroed flat array at `place` that the node's ranks have mapped; all ranks call it."""
         if place == "host":
             return self.windows.allocate(n_elems * dtype.itemsize).view(dtype)
-        return self.device(Job("alloc", "", n_elems, dtype.name, place=place)).alloc(n_elems, dtype)
+        return self.device(CallSignature("alloc", "", n_elems, dtype.name, place=place)).alloc(n_elems, dtype)
 
-    def _agree(self, job: Job) -> None:
-        self._note(job, lambda: self.engine.agree(job))
+    def _agree(self, signature: CallSignature) -> None:
+        self._note(signature, lambda: self.engine.agree(signature))
 
-    def _note(self, job: Job, agree: Callable[[], None]) -> None:
-        self._disputes.note(job)
+    def _note(self, signature: CallSignature, agree: Callable[[], None]) -> None:
+        self._disputes.note(signature)
         try:
             agree()
         except CommError:
@@ -113,7 +114,7 @@ class Ranks:
         levels = SharedLevels(node, self.topology, self.comm.rank)
         watch = Watch(self.comm.rank, self._deadline, self._give_up, self._disputes.look, self._disputes.late)
         comm = self.comm.Dup()
-        host = Means(HostTransport(comm, patient), levels, {"mpi": MpiCalls(comm)})
+        host = Backend(HostTransport(comm, patient), levels, {"mpi": MpiCalls(comm)})
         engine = Engine(comm, self.topology, watch, host)
         self._engines.append((engine, node, patient))
         return engine

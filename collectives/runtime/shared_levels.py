@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning import partition, planners
+from scaffe.collectives.runtime.signature import CallSignature
 from scaffe.collectives.topology import Topology
-
-if TYPE_CHECKING:
-    from scaffe.collectives.runtime.engine import Job
 
 BY_PARTS = ("reduce_scatter", "allgather")
 
@@ -70,39 +68,40 @@ class SharedLevels:
         """`node`: this rank's node as a group; `rank`: this rank in the communicator of `topology`."""
         self._node, self._topology, self._rank = node, topology, rank
 
-    def run(self, job: Job, array: Any, across: Callable[[Group], None]) -> None:
-        """Run `job`; `across(group)` runs its upper part, on this rank's array, among one rank of each node."""
+    def run(self, signature: CallSignature, array: Any, across: Callable[[Group], None]) -> None:
+        """Run `signature`; `across(group)` runs its upper part, on this rank's array, among one rank of each node."""
         if self._topology.n_nodes == 1:
-            self._node.run("reduce" if job.is_one_a_node else job.collective, array, job.op, job.root)
-        elif job.collective in BY_PARTS:
-            self._by_parts(job, array, across)
+            collective = "reduce" if signature.is_one_a_node else signature.collective
+            self._node.run(collective, array, signature.op, signature.root)
+        elif signature.collective in BY_PARTS:
+            self._by_parts(signature, array, across)
         else:
-            self._whole(job, array, across)
+            self._whole(signature, array, across)
 
-    def _whole(self, job: Job, array: Any, across: Callable[[Group], None]) -> None:
-        """Reduce to a leader of each node, go across, broadcast: as far as `job` needs it. Root leads its node."""
-        root_node = self._topology.node_of_rank[job.root]
-        leaders = [job.root if node == root_node else ranks[0] for node, ranks in enumerate(self._topology.nodes)]
+    def _whole(self, signature: CallSignature, array: Any, across: Callable[[Group], None]) -> None:
+        """Reduce to a leader of each node, go across, broadcast: as far as it is needed. Root leads its node."""
+        root_node = self._topology.node_of_rank[signature.root]
+        leaders = [signature.root if node == root_node else ranks[0] for node, ranks in enumerate(self._topology.nodes)]
         own_node = self._topology.node_of_rank[self._rank]
         leader = self._topology.nodes[own_node].index(leaders[own_node])
-        if job.collective != "bcast":
-            self._node.run("reduce", array, job.op, leader)
+        if signature.collective != "bcast":
+            self._node.run("reduce", array, signature.op, leader)
         if self._rank == leaders[own_node]:
             across(Group(Topology.flat(len(leaders)), root_node, leaders))
-        if job.collective != "reduce":
-            self._node.run("bcast", array[:0] if job.is_one_a_node else array, "sum", leader)
+        if signature.collective != "reduce":
+            self._node.run("bcast", array[:0] if signature.is_one_a_node else array, "sum", leader)
 
-    def _by_parts(self, job: Job, array: Any, across: Callable[[Group], None]) -> None:
+    def _by_parts(self, signature: CallSignature, array: Any, across: Callable[[Group], None]) -> None:
         """A node's ranks own one block together: its leader scatters or gathers blocks across the nodes."""
         bounds = partition.all_bounds(self._topology.n_ranks, array.size)
         own_node = self._topology.nodes[self._topology.node_of_rank[self._rank]]
         counts = tuple(bounds[ranks[-1] + 1] - bounds[ranks[0]] for ranks in self._topology.nodes)
-        if job.collective == "reduce_scatter":
-            self._node.run("reduce", array, job.op, 0)
+        if signature.collective == "reduce_scatter":
+            self._node.run("reduce", array, signature.op, 0)
         else:
             for place, rank in enumerate(own_node):
                 self._node.run("bcast", array[bounds[rank] : bounds[rank + 1]], "sum", place)
         if self._rank == own_node[0]:
             across(Group(Topology.flat(len(counts)), 0, self._topology.leaders, counts))
         block = slice(bounds[own_node[0]], bounds[own_node[-1] + 1])
-        self._node.run("bcast", array[block] if job.collective == "reduce_scatter" else array, "sum", 0)
+        self._node.run("bcast", array[block] if signature.collective == "reduce_scatter" else array, "sum", 0)

@@ -37,9 +37,6 @@ class Transport(Protocol):
     def address(self, array) -> int:
         """The array's first byte, which tells apart arrays that are alike."""
 
-    def wired(self, wire: str) -> Transport:
-        """For one plan: messages that carry float32 numbers in 16 bits each (see `wire`)."""
-
     def view(self, array) -> Any:
         """The array's memory as a flat array that does not keep it alive."""
 
@@ -73,12 +70,6 @@ class HostTransport:
     def address(self, array: np.ndarray) -> int:
         """See Transport."""
         return array.ctypes.data
-
-    def wired(self, wire: str) -> Transport:
-        """See Transport."""
-        from scaffe.collectives.transport.wire import WireTransport
-
-        return WireTransport(self, wire)
 
     def view(self, array: np.ndarray) -> np.ndarray:
         """See Transport."""

@@ -69,10 +69,6 @@ class WireTransport:
         """See Transport."""
         return self._inner.address(array)
 
-    def wired(self, wire: str) -> Transport:
-        """See Transport; one wire is all that a message has."""
-        return self._inner.wired(wire)
-
     def scratch(self, slot: int, n_elems: int, like: np.ndarray) -> Any:
         """See Transport."""
         return self._inner.scratch(slot, n_elems, self._packed)

@@ -14,8 +14,8 @@ same bits, on all ranks.
 
 from __future__ import annotations
 
-from scaffe.collectives.model.counter import Cost
 from scaffe.collectives.planning.call import Call
+from scaffe.collectives.planning.cost import Cost
 from scaffe.collectives.planning.halving import Halving, seats
 from scaffe.collectives.planning.plan import Step
 

@@ -10,8 +10,8 @@ layer by layer and whole buffers differ in rounding. The chunk length does not m
 
 from __future__ import annotations
 
-from scaffe.collectives.model.counter import Cost
 from scaffe.collectives.planning.call import Call
+from scaffe.collectives.planning.cost import Cost
 from scaffe.collectives.planning.plan import Step
 from scaffe.collectives.planning.ring import Ring
 

@@ -13,8 +13,8 @@ Source: composition after Awan et al., S-Caffe, PPoPP'17, section 5.
 
 from __future__ import annotations
 
-from scaffe.collectives.model.counter import Cost
 from scaffe.collectives.planning.call import Call
+from scaffe.collectives.planning.cost import Cost
 from scaffe.collectives.planning.plan import Recv, RecvReduce, Send, Step, chunks
 from scaffe.collectives.planning.tree import Tree
 

@@ -8,9 +8,9 @@ Wins: medium and large messages on many ranks of one to a node. Source: Sanders,
 
 from __future__ import annotations
 
-from scaffe.collectives.model.counter import Cost
 from scaffe.collectives.planning import twotree
 from scaffe.collectives.planning.call import Call
+from scaffe.collectives.planning.cost import Cost
 from scaffe.collectives.planning.plan import Recv, Send, Step
 
 

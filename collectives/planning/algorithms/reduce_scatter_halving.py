@@ -13,8 +13,8 @@ alone. (Not on the owner; but it pairs the farthest ranks first, unlike `allredu
 
 from __future__ import annotations
 
-from scaffe.collectives.model.counter import Cost
 from scaffe.collectives.planning.call import Call
+from scaffe.collectives.planning.cost import Cost
 from scaffe.collectives.planning.halving import seats
 from scaffe.collectives.planning.plan import Recv, RecvReduce, Send, Step, chunks
 

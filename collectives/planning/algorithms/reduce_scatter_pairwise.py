@@ -8,8 +8,8 @@ layer and whole buffers differ in rounding. The chunk length does not matter.
 
 from __future__ import annotations
 
-from scaffe.collectives.model.counter import Cost
 from scaffe.collectives.planning.call import Call
+from scaffe.collectives.planning.cost import Cost
 from scaffe.collectives.planning.plan import RecvReduce, Send, Step, chunks
 
 

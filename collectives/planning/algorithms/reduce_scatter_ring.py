@@ -6,8 +6,8 @@ Wins: large messages. Source: Patarasuk & Yuan, JPDC 2009. Sum order: as in `all
 
 from __future__ import annotations
 
-from scaffe.collectives.model.counter import Cost
 from scaffe.collectives.planning.call import Call
+from scaffe.collectives.planning.cost import Cost
 from scaffe.collectives.planning.plan import Step
 from scaffe.collectives.planning.ring import Ring
 

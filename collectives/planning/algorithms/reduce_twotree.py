@@ -9,9 +9,9 @@ layer by layer and whole buffers differ in rounding.
 
 from __future__ import annotations
 
-from scaffe.collectives.model.counter import Cost
 from scaffe.collectives.planning import twotree
 from scaffe.collectives.planning.call import Call
+from scaffe.collectives.planning.cost import Cost
 from scaffe.collectives.planning.plan import RecvReduce, Send, Step
 
 

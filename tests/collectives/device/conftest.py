@@ -83,7 +83,7 @@ def communicator(request):
         pytest.skip("this MPI does not take device memory")
     if kind not in _made:
         _made[kind] = make(kind)
-    if kind == "nccl" and _made[kind]._ranks.engine.means["device"].calls["nccl"].fault:
+    if kind == "nccl" and _made[kind]._ranks.engine.backends["device"].calls["nccl"].fault:
         pytest.skip("NCCL cannot be had here")
     return _made[kind]
 

@@ -123,7 +123,7 @@ def test_what_device_buffers_cannot_have(communicator, last, cp, call, text):
 
 
 def test_nccl_says_why_it_cannot(communicator, last, cp):
-    calls = communicator._ranks.engine.means["device"].calls["nccl"]
+    calls = communicator._ranks.engine.backends["device"].calls["nccl"]
     if not calls.fault:
         pytest.skip("it can")
     array = cp.zeros(4, np.float32)

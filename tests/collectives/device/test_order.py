@@ -100,8 +100,8 @@ MUTATIONS = [
 def test_a_missing_order_gives_wrong_results(communicator, cp, kind, owner, name, mutant, monkeypatch):
     if communicator.n_ranks not in (2, 3) or communicator.topology.n_nodes > 1:
         pytest.skip("2 and 3 ranks on one node tell")
-    for means in (engine.means["device"] for engine, _, _ in communicator._ranks._engines):
-        means._lane.copies.is_for_copies = True
+    for backend in (engine.backends["device"] for engine, _, _ in communicator._ranks._engines):
+        backend._lane.copies.is_for_copies = True
     monkeypatch.setattr(owner, name, mutant)
     assert not all_right(communicator, cp, kind)
     monkeypatch.undo()

@@ -27,8 +27,12 @@ train: venv $(MNIST)/train_lmdb $(MNIST)/test_lmdb
 $(MNIST)/%_lmdb: | venv
 	$(PY) -m scaffe convert_mnist $(MNIST) $* $@
 
+# Two processes share the tests that start no MPI job (make N_PROCESSES=0 test: one does). Then those that do, marked
+# mpi_job, run one after the other: a job fills the cores by itself. Each part shows its slowest twenty.
+N_PROCESSES ?= 2
+PYTEST := MPIRUN='$(MPIRUN)' $(PY) -m pytest tests --ignore=tests/slurm --durations=20
 test: venv
-	MPIRUN='$(MPIRUN)' $(PY) -m pytest tests --ignore=tests/slurm
+	$(PYTEST) -m 'not mpi_job' -n $(N_PROCESSES) --dist worksteal; others=$$?; $(PYTEST) -m mpi_job && exit $$others
 
 # The collectives' MPI tests once more under MPICH, which needs an environment of its own: both MPIs' wheels have mpirun.
 test-mpich: venv .venv-mpich/ready

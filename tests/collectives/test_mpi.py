@@ -5,7 +5,6 @@ MPIRUN and MPI_PYTHON choose another MPI: `MPIRUN=.venv-mpich/bin/mpirun MPI_PYT
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -13,19 +12,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.mpirun import mpirun
+
 HERE = Path(__file__).parent
 PYTHON = os.environ.get("MPI_PYTHON", sys.executable)
-MPIRUN = os.environ.get("MPIRUN") or str(Path(sys.executable).parent / "mpirun")
 ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_osc": "^ucx",
                "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMPI_MCA_mpi_yield_when_idle": "1",
                "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE.parents[1]), os.environ.get("PYTHONPATH")]))}
 
-pytestmark = pytest.mark.skipif(shutil.which(MPIRUN) is None, reason=f"no {MPIRUN}")
+pytestmark = pytest.mark.mpi_job
 
 
 def job(n_ranks, arguments, **environment):
     """Run python with `arguments` on n_ranks ranks."""
-    return subprocess.run([MPIRUN, "-np", str(n_ranks), PYTHON, *arguments], capture_output=True, text=True,
+    return subprocess.run([*mpirun(n_ranks), PYTHON, *arguments], capture_output=True, text=True,
                           timeout=300, env=os.environ | ENVIRONMENT | environment, errors="replace", check=False)
 
 

@@ -36,8 +36,9 @@ def test_the_same_array_gives_the_same_gzip_bytes(tmp_path):
     (b"\0\0\x08\x01" + CONTENT[4:], "expected IDX magic number 2051, found 2049"),
     (CONTENT[:-1], "2x3x4 bytes expected after the header, found 23"),
     (CONTENT + b"x", "2x3x4 bytes expected after the header, found 25"),
-    (gzip.compress(CONTENT)[:-9], "damaged gzip file"),
-    (gzip.compress(CONTENT)[:14] + b"\xff\xff\xff\xff" + gzip.compress(CONTENT)[18:], "damaged gzip file"),
+    (gzip.compress(CONTENT, mtime=0)[:-9], "damaged gzip file"),
+    (gzip.compress(CONTENT, mtime=0)[:14] + b"\xff\xff\xff\xff" + gzip.compress(CONTENT, mtime=0)[18:],
+     "damaged gzip file"),
 ])
 def test_damage_is_told(tmp_path, content, message):
     (tmp_path / "images").write_bytes(content)

@@ -7,9 +7,8 @@ import pytest
 from scaffe.collectives.bench.options import CASES
 from scaffe.collectives.cuda import device
 from tests.collectives.test_mpi import HERE, job
-from tests.collectives.test_mpi import pytestmark as needs_mpirun
 
-pytestmark = [needs_mpirun, pytest.mark.skipif(bool(device.missing()), reason=device.missing())]
+pytestmark = [pytest.mark.mpi_job, pytest.mark.skipif(bool(device.missing()), reason=device.missing())]
 
 
 @pytest.mark.parametrize(("n_ranks", "ranks_per_node"), [(2, 0), (3, 0), (4, 0), (5, 2)])

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.mpirun import mpirun
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLE = ROOT / "examples" / "fashion_mnist"
-MPIRUN = os.environ.get("MPIRUN") or str(Path(sys.executable).parent / "mpirun")
-if "/" in MPIRUN and not Path(MPIRUN).is_absolute():
-    MPIRUN = str(ROOT / MPIRUN)
 
 NET = (EXAMPLE / "lenet_train_test.prototxt").read_text()
 SOLVER = """net: "net.prototxt" test_iter: 3 test_interval: 20 base_lr: 0.01 momentum: 0.9 weight_decay: 0.0005
@@ -23,7 +21,7 @@ snapshot_after_train: false
 
 def command(*args: str, n_ranks: int = 1) -> list[str]:
     """The command line of a run."""
-    launcher = [MPIRUN, "-np", str(n_ranks)] if n_ranks > 1 else []
+    launcher = mpirun(n_ranks) if n_ranks > 1 else []
     return [*launcher, sys.executable, "-m", "scaffe", *args]
 
 

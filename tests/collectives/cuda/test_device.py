@@ -32,7 +32,6 @@ from scaffe.collectives.tuning.device_choice import choose
 from scaffe.collectives.tuning.table import Choice, Entry, Key, Table
 from tests import pretend
 from tests.collectives.test_mpi import HERE, job
-from tests.collectives.test_mpi import pytestmark as needs_mpirun
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ def cp(monkeypatch):
 
 
 @pytest.mark.parametrize(("n_ranks", "ranks_per_node"), [(1, 0), (2, 0), (3, 0), (4, 0), (5, 2)])
-@pytest.mark.skipif(needs_mpirun.args[0], reason="no mpirun")
+@pytest.mark.mpi_job
 @pretend.needs_compiler
 def test_device_buffers_on(n_ranks, ranks_per_node):
     result = job(n_ranks, ["-m", "pytest", "--with-mpi", "-x", "-q", "--color=no", str(HERE / "device")],
@@ -71,7 +70,7 @@ def test_the_communicator_loads_no_cupy():
     assert subprocess.run([sys.executable, "-c", code], cwd=HERE.parents[1], check=False).returncode == 0
 
 
-@pytest.mark.skipif(needs_mpirun.args[0], reason="no mpirun")
+@pytest.mark.mpi_job
 def test_alloc_without_a_gpu_fails_alike_on_all_ranks():
     body = """
 import sys
@@ -251,7 +250,7 @@ def command(n_ranks, *arguments, **environment):
     return job(n_ranks, arguments, PYTHONPATH=f"{HERE.parents[1]}:{AS_CUPY}", **environment)
 
 
-@pytest.mark.skipif(needs_mpirun.args[0], reason="no mpirun")
+@pytest.mark.mpi_job
 @pretend.needs_compiler
 def test_bench_prints_a_row_for_each_length_of_device_buffers(tmp_path):
     rows = tmp_path / "rows.json"
@@ -283,7 +282,7 @@ for _, group, _ in c._ranks._engines:
     ("if c.rank == 1: time.sleep(60)\nc.iallreduce(x).wait()", r"rank 0:? .*waited \d+ s for rank 1"),
     ("if c.rank == 1: os.kill(os.getpid(), signal.SIGKILL)\nc.allreduce(x)\ntime.sleep(60)", ""),
 ])
-@pytest.mark.skipif(needs_mpirun.args[0], reason="no mpirun")
+@pytest.mark.mpi_job
 @pretend.needs_compiler
 def test_a_rank_that_does_not_come_ends_the_job(body, line):
     started = time.monotonic()
@@ -312,7 +311,7 @@ def test_tune_measures_the_place_cuda(cp, tmp_path, capsys):
     assert chosen == {("C", 262144)}  # of the chunks for this place the least
 
 
-@pytest.mark.skipif(needs_mpirun.args[0], reason="no mpirun")
+@pytest.mark.mpi_job
 @pretend.needs_compiler
 def test_the_gpu_benchmark_runs(tmp_path):
     file = tmp_path / "figures.json"

@@ -111,6 +111,7 @@ def test_wrong_command_lines(capfd):
     assert "unrecognized arguments: -solvr" in capfd.readouterr().err
 
 
+@pytest.mark.mpi_job
 def test_every_rank_stops_and_one_speaks(tmp_path, lenet):
     write_solver(tmp_path, lenet)
     done = run(tmp_path, "train", "-solver", "solver.prototxt", n_ranks=3)
@@ -121,6 +122,7 @@ def test_every_rank_stops_and_one_speaks(tmp_path, lenet):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.mpi_job
 def test_one_ranks_own_mistake_ends_all(tmp_path, databases):
     """A label out of range meets rank 1 first or alone; the job ends with that rank's line."""
     net = "\n".join([DATA.format(databases / "train"), IP.replace("10", "9"), LOSS])

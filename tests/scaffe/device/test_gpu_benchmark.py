@@ -2,14 +2,13 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 
 import pytest
 
 from tests import pretend
-from tests.scaffe.runs import MPIRUN, ROOT
+from tests.scaffe.runs import ROOT
 
 pytestmark = pretend.needs_compiler
 
@@ -21,7 +20,7 @@ def bench(*flags, cupy=ROOT / "tests" / "pretend" / "path"):
                           text=True, timeout=150, check=False, env=os.environ | {"PYTHONPATH": path})
 
 
-@pytest.mark.skipif(shutil.which(MPIRUN) is None, reason=f"no {MPIRUN}")
+@pytest.mark.mpi_job
 def test_a_part_that_fails_stops_no_other(tmp_path):
     file = tmp_path / "gpu.json"
     done = bench("--json", str(file), "--nets", "lenet,no_such_net", "--precisions", "bf16", "--batch", "2",

@@ -10,11 +10,10 @@ import pytest
 from scaffe.layers.kernels import device
 from tests import pretend
 from tests.collectives.test_mpi import job
-from tests.collectives.test_mpi import pytestmark as needs_mpirun
 
 REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
 needs_device = pytest.mark.skipif(bool(device.missing()), reason=device.missing()) if REAL else pretend.needs_compiler
-pytestmark = [needs_mpirun, needs_device]
+pytestmark = [pytest.mark.mpi_job, needs_device]
 
 
 @pytest.mark.parametrize("ipc", ["0", "1"], ids=["staged", "ipc"])

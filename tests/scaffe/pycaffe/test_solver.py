@@ -9,8 +9,9 @@ import pytest
 
 import scaffe as caffe
 from scaffe.cli import main as cli
+from tests.mpirun import mpirun
 from tests.scaffe.pycaffe.pycaffe_nets import LEARNING
-from tests.scaffe.runs import MPIRUN, ROOT
+from tests.scaffe.runs import ROOT
 
 SOLVER = """net: "{folder}/net.prototxt" base_lr: 0.1 momentum: 0.9 weight_decay: 0.01 lr_policy: "step"
 stepsize: 4 gamma: 0.5 test_iter: 2 test_interval: 100 max_iter: 6 random_seed: 5
@@ -153,6 +154,7 @@ def test_mistakes_are_one_line(solver_file, tmp_path):
         _ = caffe.SGDSolvr
 
 
+@pytest.mark.mpi_job
 def test_ranks_train_together(databases, tmp_path):
     """A script with a solver under mpirun: two ranks share the batch and reach one rank's weights."""
     (tmp_path / "net.prototxt").write_text(
@@ -165,7 +167,7 @@ def test_ranks_train_together(databases, tmp_path):
                                               f'max_iter: 3 random_seed: 5 snapshot_prefix: "{tmp_path}/run"')
     script = (f"import scaffe as caffe; s = caffe.get_solver('{tmp_path}/solver.prototxt'); s.step(3); "
               f"s.net.save('{tmp_path}/' + __import__('os').environ['OMPI_COMM_WORLD_RANK'])")
-    done = subprocess.run([MPIRUN, "-np", "2", sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True,
+    done = subprocess.run([*mpirun(2), sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True,
                           timeout=60)
     assert done.returncode == 0, done.stderr
     alone = caffe.get_solver(str(tmp_path / "solver.prototxt"))

@@ -85,6 +85,7 @@ def test_without_the_flag_one_line_names_it(kind, request, said):
     assert any(bad in last for bad in BAD[kind])
 
 
+@pytest.mark.mpi_job
 @pytest.mark.parametrize(("kind", "n_ranks"), [("records", 1), ("records", 2), ("files", 1), ("files", 2)])
 def test_bad_records_are_counted_over_all_ranks(kind, n_ranks, request, said):
     request.getfixturevalue(kind)
@@ -98,6 +99,7 @@ def test_bad_records_are_counted_over_all_ranks(kind, n_ranks, request, said):
     assert len(lines(err, ", loss = ")) >= 20
 
 
+@pytest.mark.mpi_job
 @pytest.mark.parametrize("n_ranks", [1, 2])
 def test_one_too_many_ends_all_ranks(records, said, n_ranks):
     code, err = said(*TRAIN, "-skip-bad-records", "2", n_ranks=n_ranks)
@@ -107,6 +109,7 @@ def test_one_too_many_ends_all_ranks(records, said, n_ranks):
     assert "Traceback" not in err
 
 
+@pytest.mark.mpi_job
 def test_scoring_passes_over_bad_records_too(records, tmp_path, said):
     write_solver(tmp_path, RECORDS, test_iter=None, test_interval=0, max_iter=1, display=0, snapshot_after_train=1)
     assert said(*TRAIN)[0] == 0

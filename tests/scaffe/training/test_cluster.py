@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.scaffe.runs import MPIRUN, ROOT, write_solver
+from tests.mpirun import MPIRUN
+from tests.scaffe.runs import ROOT, write_solver
 from tests.scaffe.training.test_timeline import NET
 
 CLUSTER = str(ROOT / "jobs" / "cluster.sh")
@@ -28,7 +29,8 @@ def can_make_nodes():
     return made
 
 
-pytestmark = pytest.mark.skipif(not can_make_nodes(), reason="needs root, iproute2 and the kernel's veth and tbf")
+pytestmark = [pytest.mark.mpi_job,
+              pytest.mark.skipif(not can_make_nodes(), reason="needs root, iproute2 and the kernel's veth and tbf")]
 
 
 def on_nodes(n_nodes, *arguments):

@@ -12,7 +12,7 @@ from scaffe.data.feeds.layer_feed import TRAIN, ReaderOptions, Share, open_layer
 from scaffe.data.records.datum import encode_floats
 from scaffe.files import read_state
 from scaffe.nets import graph
-from tests.scaffe.runs import MPIRUN
+from tests.mpirun import mpirun
 
 N_RECORDS, BATCH = 24, 4
 
@@ -92,6 +92,7 @@ sys.exit(cli.main(sys.argv[1:]))
 """
 
 
+@pytest.mark.mpi_job
 @pytest.mark.parametrize(("kind", "ending"), [("images", ""), ("LMDB", ".h5")])
 def test_killed_and_resumed_through_the_command(folder, tmp_path, kind, ending):
     """No random_seed: the state tells the order. 2 ranks read 3 batches of 4, 1 rank the other 3 of the epoch."""
@@ -105,7 +106,7 @@ def test_killed_and_resumed_through_the_command(folder, tmp_path, kind, ending):
         (tmp_path / "solver.prototxt").write_text(
             f'net: "net.prototxt" base_lr: 0.0001 lr_policy: "fixed" max_iter: {end} snapshot_prefix: "run" '
             f'snapshot_format: {"HDF5" if ending else "BINARYPROTO"}')
-        launcher = [MPIRUN, "-np", str(n_ranks)] if n_ranks > 1 else []
+        launcher = mpirun(n_ranks) if n_ranks > 1 else []
         done = subprocess.run([*launcher, sys.executable, "run.py", "train", "-solver", "solver.prototxt", *resumes],
                               cwd=tmp_path, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr

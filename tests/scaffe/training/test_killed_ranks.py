@@ -11,6 +11,7 @@ from tests.scaffe.runs import ROOT, command
 from tests.slurm.runs import write
 
 BAR_SECONDS = 20  # promised: 10; measured: 1; a machine with ten other jobs takes its time
+pytestmark = pytest.mark.mpi_job
 CASES = [(0, "computing"), (1, "communicating")]
 
 

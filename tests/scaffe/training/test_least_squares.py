@@ -15,10 +15,12 @@ from google.protobuf import text_format
 import scaffe as caffe
 from scaffe.files import read_model, read_state
 from scaffe.proto import caffe_pb2
+from tests.mpirun import mpirun
 from tests.reference.update_rules import least_squares
 from tests.scaffe import many_layers
-from tests.scaffe.runs import MPIRUN, ROOT
+from tests.scaffe.runs import ROOT
 
+pytestmark = pytest.mark.mpi_job
 N_ROWS, BATCH, N_STEPS = 60, 12, 9  # rows come round again in the sixth step
 MULTS = ((1, 1), (2, 0.5))
 NET = f"""layer {{ name: "rows" type: "HDF5Data" top: "x" top: "y"
@@ -63,7 +65,7 @@ def trained(request, tmp_path_factory):
     for name, text in CASES.items():
         (folder / f"solver_{name}.prototxt").write_text(f'{text} snapshot_prefix: "{name}"')
     write_many_layers(folder)
-    done = subprocess.run([MPIRUN, "-np", str(request.param), "-x", f"PYTHONPATH={ROOT}", sys.executable,
+    done = subprocess.run([*mpirun(request.param), "-x", f"PYTHONPATH={ROOT}", sys.executable,
                            str(Path(__file__).with_name("least_squares_worker.py")), str(folder)],
                           cwd=folder, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -19,6 +19,7 @@ def alone(tmp_path_factory, lenet):
     return folder, done.stderr
 
 
+@pytest.mark.mpi_job
 @pytest.mark.parametrize("n_ranks", [2, 4])
 def test_ranks_have_the_losses_of_one(tmp_path, lenet, alone, n_ranks):
     write_solver(tmp_path, lenet)
@@ -56,6 +57,7 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(tmp_path, lenet, alone):
     assert losses(done.stderr)[20] == losses(alone[1])[20]
 
 
+@pytest.mark.mpi_job
 def test_other_ranks_resume_it(tmp_path, lenet, alone):
     write_solver(tmp_path, lenet)
     state = alone[0] / "run_iter_40.solverstate"
@@ -74,7 +76,8 @@ def test_hdf5_snapshots_resume_too(tmp_path, lenet, alone):
     assert (tmp_path / "run_iter_50.caffemodel").read_bytes() == (alone[0] / "run_iter_50.caffemodel").read_bytes()
 
 
-@pytest.mark.parametrize(("number", "n_ranks"), [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGUSR1, 2)])
+@pytest.mark.parametrize(("number", "n_ranks"), [(signal.SIGINT, 1), (signal.SIGTERM, 1),
+                                                   pytest.param(signal.SIGUSR1, 2, marks=pytest.mark.mpi_job)])
 def test_a_signal_snapshots_and_stops(tmp_path, lenet, number, n_ranks):
     write_solver(tmp_path, lenet, max_iter=1000000)
     process = subprocess.Popen(command("train", "-solver", "solver.prototxt", "-threads", "1", n_ranks=n_ranks),
@@ -99,6 +102,7 @@ def test_finetuning_starts_from_the_weights(tmp_path, lenet, alone):
     assert first_test.split("] ")[1].split(" = ")[1] == at_40.split("] ")[1].split(" = ")[1]
 
 
+@pytest.mark.mpi_job
 def test_test_command_scores_what_training_scored(tmp_path, lenet, alone):
     write_solver(tmp_path, lenet)
     weights = str(alone[0] / "run_iter_40.caffemodel")

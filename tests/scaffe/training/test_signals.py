@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from tests.scaffe.runs import MPIRUN, ROOT, write_solver
+from tests.mpirun import MPIRUN
+from tests.scaffe.runs import ROOT, write_solver
 
 NET = """
 layer { name: "d" type: "DummyData" top: "data" top: "label" dummy_data_param { shape { dim: 8 dim: 20 }
@@ -16,6 +17,8 @@ layer { name: "d" type: "DummyData" top: "data" top: "label" dummy_data_param { 
 layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 10 } }
 layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
 """
+
+pytestmark = pytest.mark.mpi_job
 
 
 @pytest.mark.parametrize(("flags", "first", "second"), [

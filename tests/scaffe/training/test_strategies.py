@@ -9,14 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.scaffe.runs import MPIRUN, ROOT
+from tests.mpirun import mpirun
+from tests.scaffe.runs import ROOT
 
 WORKER = Path(__file__).parent / "strategies_worker.py"
 
 
+@pytest.mark.mpi_job
 @pytest.mark.parametrize("n_ranks", [2, 3, 4])
 def test_strategies_agree(n_ranks):
-    done = subprocess.run([MPIRUN, "-np", str(n_ranks), sys.executable, str(WORKER)], cwd=ROOT, capture_output=True,
+    done = subprocess.run([*mpirun(n_ranks), sys.executable, str(WORKER)], cwd=ROOT, capture_output=True,
                           text=True, timeout=200)
     assert done.returncode == 0, done.stderr[-2000:]
     results = {tuple(r["run"]): r for r in json.loads(done.stdout)}

@@ -24,6 +24,7 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: 
 """
 
 
+@pytest.mark.mpi_job
 @pytest.mark.parametrize("strategy, more, kinds", [
     ("sc-obr", ("-wire", "bf16", "-reduce", "C"), {"broadcast", "reduce"}), ("sc-rs", (), {"gather", "reduce"})])
 def test_trace_of_two_ranks(tmp_path, strategy, more, kinds):

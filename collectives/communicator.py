@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -248,8 +249,9 @@ class Communicator:
 
     def abort(self, code: int = 1) -> None:
         """End the job on all ranks at once with exit code `code`. Does not return."""
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # a stream that is full or closed keeps nobody alive
+                stream.flush()
         if self._comm is not None:
             time.sleep(LAST_WORDS_SECONDS)
             self._comm.Abort(code)

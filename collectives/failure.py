@@ -1,7 +1,8 @@
-"""A failing rank says one line and takes the whole job down."""
+"""A failing rank says one line, and a traceback where the error is a defect, and takes the whole job down."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -9,7 +10,7 @@ import time
 import traceback
 from typing import Protocol
 
-from scaffe.collectives.errors import CommError
+from scaffe.errors import ExpectedError, is_expected
 
 TRACEBACK_VARIABLE = "SCAFFE_TRACEBACK"
 ROOT_SPEAKS_FIRST_SECONDS = 0.3
@@ -26,9 +27,9 @@ class Abortable(Protocol):
 
 
 def describe(error: BaseException) -> str:
-    """One line for `error`: its message when it is one of our one-line errors, else with type and place."""
+    """One line for `error`: the message of an ExpectedError, of any other its type, message and place."""
     lines = str(error).strip().splitlines() or [""]
-    if isinstance(error, ValueError) and type(error) is not ValueError:
+    if isinstance(error, ExpectedError):
         return lines[0]
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
@@ -36,23 +37,30 @@ def describe(error: BaseException) -> str:
 
 
 def report_and_abort(communicator: Abortable, error: BaseException) -> None:
-    """Print one line with the rank to stderr and end the job on all ranks. Exit code 130 for Ctrl-C, else 1.
+    """Say one line with the rank on standard error and end the job on all ranks. Exit code 130 for Ctrl-C, else 1.
 
-    With SCAFFE_TRACEBACK set in the environment the traceback is printed as well.
+    An error that is not expected, and any with SCAFFE_TRACEBACK set in the environment, shows its traceback as well.
+    A standard error that cannot be written keeps nobody from ending the job.
     """
-    everywhere = isinstance(error, CommError) and error.everywhere
+    everywhere = isinstance(error, ExpectedError) and error.everywhere
     if everywhere and communicator.rank != 0:
         time.sleep(ROOT_SPEAKS_FIRST_SECONDS)
     else:
-        if os.environ.get(TRACEBACK_VARIABLE):
-            traceback.print_exception(error)
-        line, who = describe(error), f"rank {communicator.rank}"
-        if communicator.n_ranks > 1 and not everywhere and not line.startswith(who):
-            line = f"{who}: {line}"
-        sys.stdout.flush()
-        sys.stderr.write(f"{line}\n")
-        sys.stderr.flush()
+        with contextlib.suppress(OSError, ValueError):  # ValueError: the stream is closed
+            _report(communicator, error, everywhere)
     communicator.abort(130 if isinstance(error, KeyboardInterrupt) else 1)
+
+
+def _report(communicator: Abortable, error: BaseException, everywhere: bool) -> None:
+    is_defect = isinstance(error, Exception) and not is_expected(error)
+    if is_defect or os.environ.get(TRACEBACK_VARIABLE):
+        traceback.print_exception(error)
+    line, who = describe(error), f"rank {communicator.rank}"
+    if communicator.n_ranks > 1 and not everywhere and not line.startswith(who):
+        line = f"{who}: {line}"
+    if communicator.n_ranks > 1 or not is_defect:
+        sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 def install_excepthook(communicator: Abortable) -> None:

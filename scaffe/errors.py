@@ -1,4 +1,4 @@
-"""What is raised for what may be expected to go wrong: a user's mistake, a damaged file, a peer that has gone."""
+"""Errors that may be expected: a user's mistake, a damaged file, a peer that has gone. Each is one line to the user."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ class ExpectedError(ValueError):
         self.everywhere = everywhere
 
 
+class UsageError(ExpectedError):
+    """A command line that cannot be: a wrong flag or argument. The exit code is 2 instead of 1."""
+
+
 class UserError(ExpectedError, RuntimeError):
     """A mistake in what the trainer was given: the line names the file, line or layer, what was expected and what came.
 
@@ -26,8 +30,12 @@ class MissingFile(UserError, FileNotFoundError):
     """A file that is not there."""
 
 
-EXPECTED = (ExpectedError, OSError, MemoryError)
-"""What a user's mistake or a full machine raises; all else is a defect."""
+def is_expected(error: BaseException) -> bool:
+    """Whether an error's one line is all that a user needs; any other is a defect and keeps its traceback.
+
+    True for an ``ExpectedError``, for what the system says of a file by name, and where memory is short.
+    """
+    return isinstance(error, (ExpectedError, MemoryError)) or (isinstance(error, OSError) and bool(error.filename))
 
 
 def one_line(error: BaseException) -> str:

@@ -12,7 +12,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("scaffe", "layers", "data", "collectives")
-GROUND = ("scaffe.proto", "scaffe.jit", "scaffe.atomic_files", "scaffe.errors", "scaffe.line_chart")
+GROUND = ("scaffe.proto", "scaffe.jit", "scaffe.atomic_files", "scaffe.errors", "scaffe.flags",
+          "scaffe.line_chart")
 MAY_IMPORT = {  # ours, beside itself
     "scaffe": ("scaffe",),
     "layers": ("scaffe.layers", *GROUND),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import Namespace
 from collections.abc import Sequence
 
-from scaffe.collectives.bench.parser import Parser
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.datatypes import DTYPES
+from scaffe.flags import Flags, at_least
 
 CASES = ("reduce", "allreduce", "bcast", "reduce_scatter", "allgather", "latency")
 PLACES = ("host", "cuda")
@@ -15,27 +15,27 @@ LARGE_BYTES = 8192
 """Above this OSU takes fewer iterations, and so do we."""
 
 
-def parser() -> argparse.ArgumentParser:
-    """The argument parser of `bench`."""
-    made = Parser("scaffe bench", description="Measure collectives among the ranks of this job; "
-                                   "every element is verified before anything is timed.", allow_abbrev=False)
-    made.add_argument("case", choices=CASES, help="what to measure")
-    made.add_argument("-m", "--message-size", default="4:1048576", metavar="[MIN:]MAX", help="bytes")
-    made.add_argument("-s", "--step", type=int, default=2, help="factor from one message size to the next")
-    made.add_argument("-a", "--algorithms", default="mpi,auto", help="one column each; NAME@BYTES sets the chunk")
-    made.add_argument("-x", "--warmup", type=int, default=None, help="iterations before timing")
-    made.add_argument("-i", "--iterations", type=int, default=None, help="timed iterations")
-    made.add_argument("-f", "--full", action="store_true", help="also minimum, mean and maximum")
-    made.add_argument("-c", "--validation", action="store_true", help="print that each column was verified")
-    made.add_argument("-d", "--device", choices=PLACES, default="host", help="where the buffers lie")
-    made.add_argument("-o", "--overlap", action="store_true", help="overlap of the non-blocking form with compute")
-    made.add_argument("--check-auto", action="store_true",
-                      help="all columns in place; exit code 1 where auto takes over 1.1 times the best other")
-    made.add_argument("-T", "--dtype", choices=DTYPES, default="float32", help="element type")
-    made.add_argument("--memory", choices=("window", "private"), default="window",
-                      help="buffers from Communicator.alloc, or the rank's own")
-    made.add_argument("--root", type=int, default=0)
-    made.add_argument("--json", metavar="FILE", help="write the rows there as well")
+def bench_flags() -> Flags:
+    """The flags of `bench`."""
+    made = Flags("bench", "Measure collectives among the ranks of this job; every element is verified before anything "
+                          "is timed.")
+    made.argument("case", "what to measure", choices=CASES)
+    made.section("As in the OSU micro-benchmarks")
+    made.flag("message_size", "4:1048576", "bytes", short="m", metavar="[MIN:]MAX")
+    made.flag("iterations", None, "timed iterations; none: by size", kind=at_least(1), short="i", metavar="N")
+    made.flag("warmup", None, "iterations before timing; none: by size", kind=at_least(0), short="x", metavar="N")
+    made.flag("full", False, "also minimum, mean and maximum", short="f")
+    made.flag("validation", False, "print that each column was verified", short="c")
+    made.flag("device", "host", "where the buffers lie", choices=PLACES, short="d")
+    made.flag("dtype", "float32", f"element type: {', '.join(DTYPES)}", choices=DTYPES, short="T", metavar="TYPE")
+    made.section("Ours")
+    made.flag("algorithms", "mpi,auto", "a column each; NAME@BYTES sets the chunk", short="a", metavar="NAME,...")
+    made.flag("step", 2, "factor from one message size to the next", short="s")
+    made.flag("overlap", False, "how much of the non-blocking form hides behind compute", short="o")
+    made.flag("check_auto", False, "all columns in place; exit code 1 where auto takes over 1.1 times the best other")
+    made.flag("memory", "window", "buffers from Communicator.alloc, or the rank's own", choices=("window", "private"))
+    made.flag("root", 0, "the root's rank")
+    made.flag("json", "", "write the rows there as well", metavar="FILE")
     return made
 
 
@@ -68,7 +68,7 @@ def algorithms(text: str) -> list[tuple[str, str, int]]:
     return columns
 
 
-def iterations(options: argparse.Namespace, n_bytes: int) -> tuple[int, int]:
+def iterations(options: Namespace, n_bytes: int) -> tuple[int, int]:
     """(warm-up, timed) iterations for messages of `n_bytes`."""
     default = (20, 200) if n_bytes <= LARGE_BYTES else (4, max(8, min(100, (128 << 20) // n_bytes)))
     pair: Sequence[int | None] = (options.warmup, options.iterations)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,12 +11,12 @@ import numpy as np
 
 from scaffe.atomic_files import check_writable
 from scaffe.collectives.bench import buffers as where
-from scaffe.collectives.bench import options as flags
 from scaffe.collectives.bench import report
 from scaffe.collectives.bench.buffers import HostBuffers
 from scaffe.collectives.bench.check_auto import MOST, check
 from scaffe.collectives.bench.latency import measure_latency
 from scaffe.collectives.bench.measure import Column, Runner, time_in_turns, undisturbed
+from scaffe.collectives.bench.options import algorithms, bench_flags, iterations, sizes
 from scaffe.collectives.bench.overlap import measure_overlap
 from scaffe.collectives.bench.payload import Payload
 from scaffe.collectives.bench.root import on_root
@@ -30,7 +30,7 @@ ROUNDS = 4
 
 def main(argv: Sequence[str]) -> int:
     """Parse, run, print on rank 0. Returns the exit code."""
-    options = flags.parser().parse_args(argv)
+    options = bench_flags().parse(argv)
     communicator = Communicator.world()
     communicator.install_excepthook()
     try:
@@ -52,11 +52,11 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def run(communicator: Communicator, options: argparse.Namespace, buffers: HostBuffers) -> list[dict[str, Any]]:
+def run(communicator: Communicator, options: Namespace, buffers: HostBuffers) -> list[dict[str, Any]]:
     """All sizes and columns. Raises CommError on a wrong element, bad flags, or a device that is not there."""
     say = print if communicator.rank == 0 else _silent
     columns = [Column(options.case, title, name, chunk, options.root, options.check_auto)
-               for title, name, chunk in flags.algorithms(options.algorithms)]
+               for title, name, chunk in algorithms(options.algorithms)]
     titles = ["latency"] if options.case == "latency" else [column.title for column in columns]
     kind = "overlap, %" if options.overlap else "slowest rank, us"
     say(report.heading(f"{options.case}: {communicator.n_ranks} ranks, {communicator.topology.shape}, "
@@ -64,7 +64,7 @@ def run(communicator: Communicator, options: argparse.Namespace, buffers: HostBu
     for text in buffers.about(communicator).values():
         say(f"# {text}")
     rows: list[dict[str, Any]] = []
-    for n_bytes in flags.sizes(options.message_size, np.dtype(options.dtype).itemsize, options.step):
+    for n_bytes in sizes(options.message_size, np.dtype(options.dtype).itemsize, options.step):
         text, new_rows = _one_size(communicator, options, columns, n_bytes, buffers)
         rows += new_rows
         say(text, flush=True)
@@ -75,11 +75,11 @@ def run(communicator: Communicator, options: argparse.Namespace, buffers: HostBu
     return rows
 
 
-def _one_size(communicator: Communicator, options: argparse.Namespace, columns: list[Column],
+def _one_size(communicator: Communicator, options: Namespace, columns: list[Column],
               n_bytes: int, buffers: HostBuffers) -> tuple[str, list[dict[str, Any]]]:
     n_elems = n_bytes // np.dtype(options.dtype).itemsize
     payload = Payload(options.dtype, communicator.n_ranks, buffers)
-    n_warm, n_timed = flags.iterations(options, n_bytes)
+    n_warm, n_timed = iterations(options, n_bytes)
     other = buffers.private(n_elems, options.dtype)
     is_window = options.memory == "window"
     buffer = (buffers.window(communicator, n_elems, options.dtype) if is_window
@@ -103,13 +103,13 @@ def _one_size(communicator: Communicator, options: argparse.Namespace, columns: 
 
 
 def _checked(communicator: Communicator, columns: list[Column], calls: list[Callable], n_bytes: int,
-             iterations: tuple[int, int]) -> tuple[str, list[dict[str, Any]]]:
+             counts: tuple[int, int]) -> tuple[str, list[dict[str, Any]]]:
     """The least of several measurements; `times_best` and `best` in auto's row."""
     titles = [column.title for column in columns]
     found: list[list[float]] = []
 
     def measure() -> list[float]:
-        found.append([undisturbed(rounds) for rounds in time_in_turns(communicator, calls, *iterations, ROUNDS)])
+        found.append([undisturbed(rounds) for rounds in time_in_turns(communicator, calls, *counts, ROUNDS)])
         return found[-1]
 
     times_best, best = check(titles, measure)

@@ -7,18 +7,18 @@ are chunked, each size with its best chunk. Every number is modelled, none measu
 
 from __future__ import annotations
 
-import argparse
 import json
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from scaffe.atomic_files import cannot_write, write_whole
-from scaffe.collectives.bench.parser import Parser
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.model.cost import Setting, fastest, predict
 from scaffe.collectives.model.machine import GPU_CLUSTER_2016, Machine
 from scaffe.collectives.topology import Topology
+from scaffe.flags import Flags
 from scaffe.line_chart import Chart, Line, bytes_text
 
 BASELINE = "B whole"
@@ -77,49 +77,48 @@ def charts(table: Sequence[Row], place: str) -> tuple[Chart, Chart]:
             Chart(f"Figure 12 (model): tuned reduce, {place}", [line(BASELINE), line("B"), tuned]))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Print the table and write figure11.svg, figure12.svg and figures.json into --out; 0.
 
     Raises CommError on constants, ranks or sizes that cannot be, and on a file that cannot be written.
     """
-    options = _parser().parse_args(argv)
+    options = _flags().parse(argv)
     machine = replace(GPU_CLUSTER_2016, **{name: getattr(options, name) for name in _constants()})
     topology = Topology.from_ranks_per_node(options.ranks, options.ranks_per_node)
     table = rows(topology, machine, options.max_bytes)
     place = f"{options.ranks} GPUs, {options.ranks_per_node} a node"
     print(f"Modelled reduce, microseconds, {place}; {machine}")
     print(table_text(table))
-    if options.out is not None:
+    if options.out:
         _write(options, machine, table, place)
     return 0
 
 
-def _write(options: argparse.Namespace, machine: Machine, table: Sequence[Row], place: str) -> None:
+def _write(options: Namespace, machine: Machine, table: Sequence[Row], place: str) -> None:
+    folder = Path(options.out)
     try:
-        options.out.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CommError(cannot_write(options.out, error)) from None
+        raise CommError(cannot_write(folder, error)) from None
     for number, chart in zip((11, 12), charts(table, place)):
-        write_whole(options.out / f"figure{number}.svg", chart.svg().encode(), CommError)
+        write_whole(folder / f"figure{number}.svg", chart.svg().encode(), CommError)
     content = {"modelled": True, "collective": "reduce", "ranks": options.ranks,
                "ranks_per_node": options.ranks_per_node, "machine": asdict(machine),
                "rows": [asdict(row) for row in table]}
-    write_whole(options.out / "figures.json", (json.dumps(content, indent=1) + "\n").encode(), CommError)
+    write_whole(folder / "figures.json", (json.dumps(content, indent=1) + "\n").encode(), CommError)
 
 
 def _constants() -> list[str]:
     return [constant.name for constant in fields(Machine)]
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="scaffe simulate", description="Figures 11 and 12 of S-Caffe from the cost model.")
-    parser.add_argument("--ranks", type=int, default=160, help="GPUs (default 160)")
-    parser.add_argument("--ranks-per-node", type=int, default=16, help="GPUs of a node (default 16)")
-    parser.add_argument("--max-bytes", type=int, default=256 << 20, help="largest message (default 256 MiB)")
-    parser.add_argument("--out", type=Path, help="directory for figure11.svg, figure12.svg and figures.json")
+def _flags() -> Flags:
+    flags = Flags("simulate", "Figures 11 and 12 of S-Caffe from the cost model.")
+    flags.flag("ranks", 160, "GPUs")
+    flags.flag("ranks_per_node", 16, "GPUs of a node")
+    flags.flag("max_bytes", 256 << 20, "largest message, bytes")
+    flags.flag("out", "", "folder for figure11.svg, figure12.svg and figures.json", metavar="FOLDER")
+    flags.section("The machine")
     for name in _constants():
-        unit = "bytes/s" if name.endswith("bandwidth") else "s"
-        default = getattr(GPU_CLUSTER_2016, name)
-        parser.add_argument(f"--{name.replace('_', '-')}", type=float, default=default,
-                            help=f"{unit} (default {default:g})")
-    return parser
+        flags.flag(name, getattr(GPU_CLUSTER_2016, name), "bytes/s" if name.endswith("bandwidth") else "seconds")
+    return flags

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -11,13 +11,13 @@ from scaffe.atomic_files import check_writable
 from scaffe.collectives.bench import buffers as where
 from scaffe.collectives.bench.measure import Column, Runner, time_in_turns, undisturbed
 from scaffe.collectives.bench.options import iterations, sizes
-from scaffe.collectives.bench.parser import Parser
 from scaffe.collectives.bench.payload import Payload
 from scaffe.collectives.bench.root import on_root
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.planners import COLLECTIVES
 from scaffe.collectives.tuning.table import Choice, Entry, Key, Table, candidates
+from scaffe.flags import Flags, at_least
 
 HOPELESS, HOPELESS_FROM_BYTES = 3.0, 1 << 20
 """A candidate this many times slower than the fastest, for two lengths running of at least so many bytes, drops out:
@@ -34,31 +34,33 @@ DEFAULT_CHUNKS = {"shared": "61440,262144,1048576", "host": "61440,262144,104857
 """By place: a chunk in a GPU's memory also costs launches and events, so it starts and ends longer."""
 
 
-def parser() -> argparse.ArgumentParser:
-    """The argument parser of `tune`."""
-    made = Parser("scaffe tune", description=__doc__, allow_abbrev=False)
-    made.add_argument("-o", "--output", default="scaffe-table.json", metavar="FILE",
-                      help="JSON table to write, over what is in it; SCAFFE_TABLE=FILE makes `auto` read it")
-    made.add_argument("-c", "--collectives", default=",".join(COLLECTIVES))
-    made.add_argument("-m", "--message-size", default="4:67108864", metavar="[MIN:]MAX")
-    made.add_argument("--step", type=int, default=4, help="from one message size to the next")
-    made.add_argument("--chunks", default="", help="bytes, with commas between; by default "
-                      f"{DEFAULT_CHUNKS['host']}, and for cuda {DEFAULT_CHUNKS['cuda']}")
-    made.add_argument("--places", default="shared,host", help="shared windows, private memory, cuda (GPUs' memory)")
-    made.add_argument("-a", "--algorithms", default="", help="candidates; default: all that make sense on these nodes")
-    made.add_argument("-x", "--warmup", type=int, default=2)
-    made.add_argument("-i", "--iterations", type=int, default=None)
-    made.add_argument("--source", default="measured by tune", help="a note on where the figures come from")
+def tune_flags() -> Flags:
+    """The flags of `tune`."""
+    made = Flags("tune", "Measure every candidate algorithm and chunk on these ranks and write what was fastest where.")
+    made.flag("output", "scaffe-table.json", "table to write; SCAFFE_TABLE=FILE makes `auto` read it", short="o",
+              metavar="FILE")
+    made.section("What is measured")
+    made.flag("collectives", ",".join(COLLECTIVES), "the collectives", short="c", metavar="NAME,...")
+    made.flag("places", "shared,host", "shared windows, private memory, cuda (GPUs' memory)", metavar="PLACE,...")
+    made.flag("message_size", "4:67108864", "bytes", short="m", metavar="[MIN:]MAX")
+    made.flag("step", 4, "factor from one message size to the next")
+    made.flag("algorithms", "", "candidates; none: all that make sense here", short="a", metavar="NAME,...")
+    made.flag("chunks", "", f"bytes; none: {DEFAULT_CHUNKS['host']}; for cuda {DEFAULT_CHUNKS['cuda']}",
+              metavar="N,...")
+    made.section("How")
+    made.flag("warmup", 2, "iterations before timing", kind=at_least(0), short="x")
+    made.flag("iterations", None, "timed iterations; none: by size", kind=at_least(1), short="i", metavar="N")
+    made.flag("source", "measured by tune", "a note on where the figures come from", metavar="TEXT")
     return made
 
 
 def main(argv: Sequence[str]) -> int:
     """Measure, print and write the table on rank 0. Returns the exit code."""
-    flags = parser()
-    options = flags.parse_args(argv)
+    flags = tune_flags()
+    options = flags.parse(argv)
     for place in options.places.split(","):
         if place not in DEFAULT_CHUNKS:
-            flags.error(f"--places takes {', '.join(DEFAULT_CHUNKS)}, not {place!r}")
+            flags.error(f"-places takes {', '.join(DEFAULT_CHUNKS)}, not {place!r}")
     communicator = Communicator.world()
     communicator.install_excepthook()
     path = Path(options.output)
@@ -78,7 +80,7 @@ def _found(path: Path) -> Table:
     return Table.read(path) if path.exists() else Table([])
 
 
-def _tune(communicator: Communicator, options: argparse.Namespace, collective: str, place: str) -> Entry:
+def _tune(communicator: Communicator, options: Namespace, collective: str, place: str) -> Entry:
     topology = communicator.topology
     names = options.algorithms.split(",") if options.algorithms else candidates(collective, topology)
     names = [name for name in names if place != "cuda" or name != "mpi"]  # which may crash there, non-blocking
@@ -135,7 +137,7 @@ class _Race:
             self._n_lost[pair] = self._n_lost[pair] + 1 if is_long and seconds > HOPELESS * best else 0
 
 
-def _measure(communicator: Communicator, options: argparse.Namespace, collective: str, place: str, n_bytes: int,
+def _measure(communicator: Communicator, options: Namespace, collective: str, place: str, n_bytes: int,
              starters: list[Candidate]) -> dict[Candidate, float]:
     n_elems = n_bytes // 4
     buffers = where.of(place, communicator, "--places cuda")

@@ -26,7 +26,8 @@ def take(argv: Sequence[str]) -> list[str]:
             value = value if has_value else next(words, "")
             if not value:
                 raise UserError(f"{word} needs a value")
-            _EFFECTS.get(name, lambda value: None)(value)
+            if name in _EFFECTS:
+                _EFFECTS[name](value)
     return rest
 
 

@@ -8,7 +8,7 @@ from scaffe import log
 from scaffe.cli.main import fail
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.failure import install_excepthook, report_and_abort
-from scaffe.errors import EXPECTED, one_line
+from scaffe.errors import is_expected, one_line
 
 
 def run_job(body: Callable[[Communicator], int]) -> int:
@@ -28,7 +28,9 @@ def run_job(body: Callable[[Communicator], int]) -> int:
     install_excepthook(communicator)
     try:
         return body(communicator)
-    except EXPECTED as error:
+    except Exception as error:
+        if not is_expected(error):
+            raise
         if communicator.n_ranks > 1 and not getattr(error, "everywhere", False):
             report_and_abort(communicator, error)
         return fail(one_line(error), 1, error)

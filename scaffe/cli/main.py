@@ -1,8 +1,9 @@
-"""The command line: finds the command, and turns a user's mistake into one line and an exit code."""
+"""The command line: finds the command, runs it, and says an expected error in one line with an exit code."""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import importlib
 import os
@@ -12,51 +13,73 @@ import traceback
 from pathlib import Path
 
 from scaffe.cli import glog
-from scaffe.errors import EXPECTED, one_line
+from scaffe.errors import UsageError, is_expected, one_line
 
-USAGE = "usage: [mpirun -np N] python -m scaffe COMMAND [-flag value ...]"
+USAGE = "usage: [mpirun -np N] scaffe COMMAND [-flag value ...]"
+SEE = "scaffe COMMAND -h lists its flags; scaffe --version says what is installed."
+GROUPS = ("Train and test", "Data", "Nets and weights", "Logs and pictures", "Collectives", "This machine")
+COMMANDS = Path(__file__).parent / "commands"
+HELP, VERSION = ("-h", "-help", "--help", "help"), ("-version", "--version", "version")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command. Returns the exit code: 0, 1 after an error, 2 for a wrong command line."""
+    """Run a command.
+
+    Args:
+        argv: the command line without the program's name; by default this process's.
+
+    Returns:
+        the exit code: 0, 1 after an expected error, 2 for a wrong command line. What is not expected is raised.
+    """
     argv = sys.argv[1:] if argv is None else argv
-    if not argv or argv[0] in ("-h", "-help", "--help", "help"):
+    if not argv or argv[0] in HELP:
         print(help_text())
         return 0 if argv else 2
     name = argv[0].replace("-", "_")
     if name not in command_names():
         near = difflib.get_close_matches(name, command_names(), 1)
-        hint = f"did you mean {near[0]}?" if near else "python -m scaffe help lists them"
+        hint = f"did you mean {near[0]}?" if near else "scaffe help lists them"
         return fail(f"unknown command {argv[0]!r}; {hint}", 2)
     try:
         return importlib.import_module(f"scaffe.cli.commands.{name}").main(glog.take(argv[1:])) or 0
-    except EXPECTED as error:
-        return fail(one_line(error), 1, error)
+    except Exception as error:
+        if not is_expected(error):
+            raise
+        return fail(one_line(error), 2 if isinstance(error, UsageError) else 1, error)
 
 
 def command_names() -> list[str]:
     """All commands, sorted."""
-    package = importlib.import_module("scaffe.cli.commands")
-    return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    return sorted(module.name for module in pkgutil.iter_modules([str(COMMANDS)]))
 
 
 def help_text() -> str:
-    """Usage and the commands, each with the first line of its file."""
-    folder = Path(__file__).parent / "commands"
-    lines = []
+    """Usage and the commands by groups, each with the first line of its file. Imports none of them."""
+    sections: dict[str, list[str]] = {group: [] for group in GROUPS}
     for name in command_names():
-        doc = ast.get_docstring(ast.parse((folder / f"{name}.py").read_text())) or ""
-        lines.append(f"  {name:27s} {doc.splitlines()[0] if doc else ''}")
-    return "\n".join([USAGE, "", *lines])
+        tree = ast.parse((COMMANDS / f"{name}.py").read_text())
+        doc = ast.get_docstring(tree) or ""
+        sections.setdefault(_group(tree), []).append(f"  {name:26} {doc.partition(chr(10))[0]}")
+    lines = [line for group, part in sections.items() if part for line in ("", f"{group}:", *part)]
+    return "\n".join([USAGE, *lines, "", SEE])
 
 
 def fail(message: str, code: int, error: BaseException | None = None) -> int:
     """Say what is wrong on standard error, on rank 0 alone when every rank says the same. Returns the code."""
-    if error is not None and os.environ.get("SCAFFE_TRACEBACK"):
-        traceback.print_exception(error)
-    if _launched_rank() == 0:
-        sys.stderr.write(f"scaffe: {message}\n")
+    with contextlib.suppress(OSError, ValueError):  # a closed or full standard error changes no exit code
+        if error is not None and os.environ.get("SCAFFE_TRACEBACK"):
+            traceback.print_exception(error)
+        if _launched_rank() == 0:
+            sys.stderr.write(f"scaffe: {message}\n")
     return code
+
+
+def _group(tree: ast.Module) -> str:
+    """The value of a command's ``GROUP``."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "GROUP":
+            return str(ast.literal_eval(node.value))
+    return "Others"
 
 
 def _launched_rank() -> int:

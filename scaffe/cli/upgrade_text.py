@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from scaffe.cli.flags import Flags
 from scaffe.files import write_text
+from scaffe.flags import Flags
 from scaffe.nets import graph
 
 
@@ -26,9 +26,9 @@ def upgrade_text(command: str, purpose: str, read: Callable[[str], Any], argv: S
         UserError: OLD cannot be read or upgraded, or NEW cannot be written.
     """
     flags = Flags(command, purpose)
-    flags.add_argument("old", help="the prototxt")
-    flags.add_argument("new", help="the file to write")
-    options = flags.parse_args(argv)
+    flags.argument("old", "the prototxt")
+    flags.argument("new", "the file to write")
+    options = flags.parse(argv)
     message = read(options.old)
     new = graph.upgraded(message, options.old)
     if new == message:

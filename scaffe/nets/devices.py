@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.cli.flags import Flags
 from scaffe.errors import UserError
+from scaffe.flags import Flags
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import device
 from scaffe.log import warning
@@ -58,9 +58,10 @@ class Compute:
 
 def add_flags(flags: Flags) -> None:
     """Add -gpu, -precision and -tf32 to a command's flags."""
-    flags.flag("gpu", "", "GPUs to use, with commas between, or all; the node's ranks take them in turn")
-    flags.flag("precision", "fp32", "of activations on a GPU; parameters are float32", choices=PRECISIONS)
-    flags.flag("tf32", "on", "whether a GPU's float32 products may use TF32", choices=ON_OFF)
+    flags.section("Device")
+    flags.flag("gpu", "", "GPUs that a node's ranks share, or all", metavar="N,...")
+    flags.flag("precision", "fp32", "of a GPU's activations", choices=PRECISIONS)
+    flags.flag("tf32", "on", "whether float32 products may use TF32", choices=ON_OFF)
 
 
 def load_kernels(n_threads: int, compute: Compute = Compute()) -> Any:  # noqa: B008 - frozen

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from scaffe.collectives.communicator import Communicator
-from scaffe.errors import EXPECTED, UserError, one_line
+from scaffe.errors import UserError, is_expected, one_line
 
 T = TypeVar("T")
 
@@ -28,7 +28,9 @@ def together(communicator: Communicator, step: Callable[[], T]) -> T:
     error, result = None, None
     try:
         result = step()
-    except EXPECTED as caught:
+    except Exception as caught:
+        if not is_expected(caught):
+            raise
         error = caught
     if communicator.n_ranks == 1:
         if error is not None:

@@ -7,6 +7,7 @@ import pytest
 from scaffe.cli.commands.convert_mnist_data import main
 from scaffe.data.errors import DataError
 from scaffe.data.records.idx import write_idx
+from scaffe.errors import UsageError
 from tests.data.databases import datum, unlike_images
 
 IMAGES, LABELS = unlike_images(1203, (7, 5)), (np.arange(1203) * 7 % 256).astype(np.uint8)
@@ -47,5 +48,5 @@ def test_nothing_is_left_of_a_failure(tmp_path, archives):
 
 @pytest.mark.parametrize("argv", [[], ["a", "b"], ["a", "b", "c", "d"], ["-no_such_flag", "a", "b", "c"]])
 def test_a_wrong_command_line_is_one_line(argv):
-    with pytest.raises(DataError, match="^convert_mnist_data: [^\n]*see -help$"):
+    with pytest.raises(UsageError, match="^convert_mnist_data: [^\n]*see scaffe convert_mnist_data -h$"):
         main(argv)

@@ -1,6 +1,8 @@
-"""Measure collectives among this job's ranks, as the OSU micro-benchmarks do."""
+"""Measure collectives, in OSU's columns."""
 
 from __future__ import annotations
+
+GROUP = "Collectives"
 
 
 def main(argv: list[str]) -> int:

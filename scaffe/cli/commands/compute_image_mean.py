@@ -1,4 +1,7 @@
-"""``compute_image_mean [flags] INPUT_DB [OUTPUT_FILE]``: the mean image of a database, as a BlobProto file."""
+"""The mean image of a database, as a BlobProto.
+
+With the arguments of Caffe's compute_image_mean.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,20 @@ from pathlib import Path
 import numpy as np
 
 from scaffe.atomic_files import write_whole
-from scaffe.cli.tool_flags import Flags
 from scaffe.data.convert.mean import mean_image
 from scaffe.data.errors import DataError
 from scaffe.data.sources.database import open_database
+from scaffe.flags import Flags
+
+GROUP = "Data"
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the tool on its arguments (without the program's name). Raises DataError for a user's mistake."""
-    flags = Flags("compute_image_mean", "Writes the mean image of a database's records as a BlobProto file.")
-    flags.flag("backend", "", "not needed: the folder's files tell")
-    flags.add_argument("INPUT_DB")
-    flags.add_argument("OUTPUT_FILE", nargs="?")
+    flags = Flags("compute_image_mean", __doc__ or "")
+    flags.flag("backend", "", "Caffe's; not needed here: the folder's files tell")
+    flags.argument("INPUT_DB", "the database's folder")
+    flags.argument("OUTPUT_FILE", "the .binaryproto to write", default="")
     args = flags.parse(argv)
     source = open_database(args.INPUT_DB)
     mean = mean_image(source)

@@ -1,20 +1,26 @@
-"""``convert_cifar_data [-force] input_folder output_folder db_type``: CIFAR-10's binary archives into two databases."""
+"""CIFAR-10's binary archives into two databases.
+
+With the arguments of Caffe's convert_cifar_data.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scaffe.cli.tool_flags import Flags
 from scaffe.data.convert.cifar import convert_cifar
+from scaffe.data.convert.writers import WRITERS
+from scaffe.flags import Flags
+
+GROUP = "Data"
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the tool on its arguments (without the program's name). Raises DataError for a user's mistake."""
-    flags = Flags("convert_cifar_data", "Writes CIFAR-10 (data_batch_1.bin ... test_batch.bin) as two databases.")
+    flags = Flags("convert_cifar_data", __doc__ or "")
     flags.flag("force", False, "replace the databases if they exist")
-    flags.add_argument("input_folder")
-    flags.add_argument("output_folder")
-    flags.add_argument("db_type", nargs="?", default="lmdb")
+    flags.argument("input_folder", "where data_batch_1.bin ... test_batch.bin lie")
+    flags.argument("output_folder", "the folder for cifar10_train_* and cifar10_test_*")
+    flags.argument("db_type", "the kind of database", default="lmdb", choices=tuple(WRITERS))
     args = flags.parse(argv)
     for part, n_records in convert_cifar(args.input_folder, args.output_folder, args.force, args.db_type).items():
         print(f"cifar10_{part}_{args.db_type}: {n_records} records")

@@ -1,4 +1,7 @@
-"""``convert_imageset [flags] ROOTFOLDER/ LISTFILE DB_NAME``: listed images into a database."""
+"""Listed images into a database.
+
+With the arguments of Caffe's convert_imageset.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,11 @@ import os
 import sys
 from collections.abc import Sequence
 
-from scaffe.cli.tool_flags import Flags
 from scaffe.data.convert.imageset import ImagesetOptions, convert_imageset
+from scaffe.data.convert.writers import WRITERS
+from scaffe.flags import Flags
+
+GROUP = "Data"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -24,17 +30,18 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _flags() -> Flags:
-    flags = Flags("convert_imageset", "Writes the images of a list ('path label' a line) as a database.")
+    flags = Flags("convert_imageset", __doc__ or "")
     flags.flag("gray", False, "one channel instead of three")
     flags.flag("shuffle", False, "in random order")
     flags.flag("seed", 1, "of the random order")
-    flags.flag("backend", "lmdb", "the kind of database: lmdb or leveldb")
-    flags.flag("resize_width", 0, "width to which images are resized")
-    flags.flag("resize_height", 0, "height to which images are resized")
+    flags.flag("backend", "lmdb", "the kind of database", choices=tuple(WRITERS))
+    flags.flag("resize_width", 0, "width to which images are resized; 0: as they are")
+    flags.flag("resize_height", 0, "height to which images are resized; 0: as they are")
     flags.flag("check_size", False, "refuse images whose shape is not the first one's")
     flags.flag("encoded", False, "keep image files in the records, to be decoded by the reader")
     flags.flag("encode_type", "", "the kind of image files to keep (png, jpg, ...)")
     flags.flag("force", False, "replace the output folder if it exists")
-    for name in ("ROOTFOLDER", "LISTFILE", "DB_NAME"):
-        flags.add_argument(name)
+    flags.argument("ROOTFOLDER", "what the list's paths start from, with its last slash")
+    flags.argument("LISTFILE", "a text file, 'path label' a line")
+    flags.argument("DB_NAME", "the database's folder to write")
     return flags

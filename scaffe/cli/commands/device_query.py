@@ -1,4 +1,7 @@
-"""Say what this machine has to compute with, and what is missing."""
+"""What this machine has to compute with.
+
+And what is missing.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ import importlib.util
 import os
 from pathlib import Path
 
-from scaffe.cli.flags import Flags
 from scaffe.errors import UserError
+from scaffe.flags import Flags
 from scaffe.layers.kernels import device
 
+GROUP = "This machine"
 OPTIONAL = {"cv2": "images (pip install 'scaffe[images]')", "h5py": "HDF5 files", "onnx": "export-onnx",
             "plyvel": "LevelDB"}
 
@@ -18,9 +22,9 @@ OPTIONAL = {"cv2": "images (pip install 'scaffe[images]')", "h5py": "HDF5 files"
 def main(argv: list[str]) -> int:
     """``device_query [-gpu 0]``. Returns the exit code."""
     flags = Flags("device_query", __doc__ or "")
-    flags.flag("gpu", "", "GPUs that must be there, with commas between, or all")
+    flags.flag("gpu", "", "GPUs that must be there, or all", metavar="N,...")
     flags.pass_over("solver", "model", "weights", "iterations", "phase")
-    options = flags.parse_args(argv)
+    options = flags.parse(argv)
     gpus = gpu_names()
     missing = [word for word in options.gpu.split(",") if word and word != "all" and
                not (word.isdecimal() and int(word) < len(gpus))]

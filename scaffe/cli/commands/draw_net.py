@@ -1,10 +1,15 @@
-"""Draw a net's prototxt as SVG or PNG, with Caffe's arguments."""
+"""Draw a net's prototxt as SVG or PNG.
+
+With the arguments of Caffe's draw_net.py; Graphviz is not needed.
+"""
 
 from __future__ import annotations
 
-from scaffe.cli.flags import Flags
+from scaffe.flags import Flags
 from scaffe.nets import graph
 from scaffe.nets.setup import PHASES
+
+GROUP = "Nets and weights"
 
 
 def main(argv: list[str]) -> int:
@@ -12,12 +17,12 @@ def main(argv: list[str]) -> int:
     from scaffe.draw import draw_net_to_file
 
     flags = Flags("draw_net", __doc__ or "")
-    flags.add_argument("net", help="the net's prototxt")
-    flags.add_argument("picture", help="the file to write: .svg, or .png (needs OpenCV)")
+    flags.argument("net", "the net's prototxt")
+    flags.argument("picture", "the file to write: .svg, or .png (needs OpenCV)")
     flags.flag("rankdir", "LR", "which way the net runs", choices=("LR", "RL", "TB", "BT"))
     flags.flag("phase", "ALL", "the layers to draw", choices=("TRAIN", "TEST", "ALL"))
     flags.flag("display_lrm", False, "show the multipliers of learning rates")
-    options = flags.parse_args(argv)
+    options = flags.parse(argv)
     net = graph.upgraded(graph.read_net(options.net), options.net)
     print(f"Drawing net to {options.picture}")
     draw_net_to_file(net, options.picture, options.rankdir, PHASES.get(options.phase), options.display_lrm)

@@ -1,8 +1,10 @@
-"""Write a deploy net and its weights as an ONNX model."""
+"""Write a deploy net and its weights as ONNX."""
 
 from __future__ import annotations
 
-from scaffe.cli.flags import Flags
+from scaffe.flags import Flags
+
+GROUP = "Nets and weights"
 
 
 def main(argv: list[str]) -> int:
@@ -16,12 +18,12 @@ def main(argv: list[str]) -> int:
     from scaffe.nets.weights import load_weights
 
     flags = Flags("export_onnx", __doc__ or "")
-    flags.add_argument("net", help="the deploy net's prototxt")
-    flags.add_argument("weights", help="trained weights, a .caffemodel")
-    flags.add_argument("model", help="the .onnx file to write")
+    flags.argument("net", "the deploy net's prototxt")
+    flags.argument("weights", "trained weights, a .caffemodel")
+    flags.argument("model", "the .onnx file to write")
     flags.flag("level", 0, "the net state's level")
-    flags.flag("stage", "", "the net state's stages, with commas between")
-    options = flags.parse_args(argv)
+    flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
+    options = flags.parse(argv)
     selection = Selection(PHASES["TEST"], options.level, tuple(filter(None, options.stage.split(","))))
     net = net_from_file(options.net, selection, load_kernels(1), Share())
     load_weights(net, options.weights)

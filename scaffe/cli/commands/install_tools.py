@@ -1,4 +1,7 @@
-"""Put Caffe's programs where its build tree has them (build/tools/caffe ...), so that shell scripts run unchanged."""
+"""Caffe's programs where its build tree has them.
+
+build/tools/caffe and the like, so that shell scripts run unchanged.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,10 @@ import sys
 from pathlib import Path
 
 from scaffe.atomic_files import write_whole
-from scaffe.cli.flags import Flags
 from scaffe.errors import UserError
+from scaffe.flags import Flags
 
+GROUP = "This machine"
 PROGRAMS = {  # in Caffe's build tree: the command
     "tools/caffe": "", "tools/compute_image_mean": "compute_image_mean", "tools/convert_imageset": "convert_imageset",
     "tools/extract_features": "extract_features", "tools/upgrade_net_proto_binary": "upgrade_net_proto_binary",
@@ -23,8 +27,8 @@ MARK = "# a program of scaffe's under the name of Caffe's"
 def main(argv: list[str]) -> int:
     """``install_tools [FOLDER]``: FOLDER is Caffe's build folder, ``build`` unless given. Returns the exit code."""
     flags = Flags("install_tools", __doc__ or "")
-    flags.add_argument("folder", nargs="?", default="build", help="the folder to put them into (default: build)")
-    options = flags.parse_args(argv)
+    flags.argument("folder", "the folder to put them into", default="build")
+    options = flags.parse(argv)
     folder = Path(options.folder)
     paths = {folder / f"{name}{ending}": command for name, command in PROGRAMS.items() for ending in ("", ".bin")}
     others = [path for path in paths if (path.exists() or path.is_symlink()) and not _is_ours(path)]

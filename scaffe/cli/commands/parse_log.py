@@ -1,4 +1,7 @@
-"""Turn a training log into two CSV files, LOG.train and LOG.test, with Caffe's columns and arguments."""
+"""A training log into two CSV files.
+
+LOG.train and LOG.test, with the columns and arguments of Caffe's parse_log.py.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,10 @@ from datetime import datetime
 from pathlib import Path
 
 from scaffe.atomic_files import write_whole
-from scaffe.cli.flags import Flags
 from scaffe.errors import UserError
+from scaffe.flags import Flags
 
+GROUP = "Logs and pictures"
 STAMP = re.compile(r"^[IWEF](?P<year>\d{4})?(?P<day>\d{4}) (?P<time>\d\d:\d\d:\d\d\.\d{1,6})")
 ITERATION = re.compile(r"Iteration (\d+)")
 RATE = re.compile(r"lr = (\S+)")
@@ -23,11 +27,11 @@ Row = dict[str, float]
 def main(argv: list[str]) -> int:
     """``parse_log LOG FOLDER [--verbose] [--delimiter ,]``. Returns the exit code."""
     flags = Flags("parse_log", __doc__ or "")
-    flags.add_argument("log", help="the log file")
-    flags.add_argument("folder", help="where to write the CSV files")
+    flags.argument("log", "the log file")
+    flags.argument("folder", "where to write the CSV files")
     flags.flag("verbose", False, "say what is written")
     flags.flag("delimiter", ",", "between columns")
-    options = flags.parse_args(argv)
+    options = flags.parse(argv)
     tables = parse_log(options.log)
     for kind, rows in tables.items():
         path = Path(options.folder) / f"{Path(options.log).name}.{kind.lower()}"

@@ -1,4 +1,4 @@
-"""Draw a timeline that train -timeline wrote: plot trace.json [-output trace.svg or .png]."""
+"""Draw a timeline that train -timeline wrote."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ import json
 from pathlib import Path
 
 from scaffe.atomic_files import write_whole
-from scaffe.cli.flags import Flags
 from scaffe.errors import UserError
+from scaffe.flags import Flags
 from scaffe.pictures.timeline_picture import lay_out
 from scaffe.pictures.timeline_png import to_png
 from scaffe.pictures.timeline_svg import to_svg
 
+GROUP = "Logs and pictures"
 WRITERS = {".svg": to_svg, ".png": to_png}
 
 
 def main(argv: list[str]) -> int:
     """Run the command; returns the exit code."""
     flags = Flags("plot", __doc__ or "")
-    flags.add_argument("trace", help="the trace's JSON")
-    flags.flag("output", "", "the .svg or .png to write; by default the trace's name with .svg")
+    flags.argument("trace", "the trace's JSON")
+    flags.flag("output", "", "the .svg or .png to write; none: the trace's name with .svg", metavar="FILE")
     flags.flag("start", 0.0, "milliseconds from which to draw")
     flags.flag("end", 0.0, "milliseconds up to which to draw; 0: the end")
-    options = flags.parse_args(argv)
+    options = flags.parse(argv)
     output = Path(options.output or Path(options.trace).with_suffix(".svg"))
     if output.suffix.lower() not in WRITERS:
         raise UserError(f"{output}: cannot draw {output.suffix or 'a file without an ending'}; expected .svg or .png")

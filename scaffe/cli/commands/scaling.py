@@ -1,23 +1,28 @@
-"""Collect the logs of runs on 1..N ranks into one table of strong and weak scaling, and draw it."""
+"""Logs of runs on 1..N ranks into a scaling table.
+
+And, where asked for, a picture of it.
+"""
 
 from __future__ import annotations
 
 import json
 
 from scaffe.atomic_files import write_whole
-from scaffe.cli.flags import Flags
 from scaffe.errors import UserError
+from scaffe.flags import Flags
 from scaffe.pictures.scaling import as_json, as_text, chart, read_run, rows_of
+
+GROUP = "Logs and pictures"
 
 
 def main(argv: list[str]) -> int:
     """``scaling -strong LOG,LOG -weak LOG,LOG [-json FILE] [-plot FILE.svg]``. Returns the exit code."""
     flags = Flags("scaling", __doc__ or "")
-    flags.flag("strong", "", "logs of train -scal strong, with commas between")
-    flags.flag("weak", "", "logs of train -scal weak, with commas between")
-    flags.flag("json", "", "write the table there as well")
-    flags.flag("plot", "", "draw it there, as SVG")
-    options = flags.parse_args(argv)
+    flags.flag("strong", "", "logs of train -scal strong", metavar="LOG,...")
+    flags.flag("weak", "", "logs of train -scal weak", metavar="LOG,...")
+    flags.flag("json", "", "write the table there as well", metavar="FILE")
+    flags.flag("plot", "", "draw it there, as SVG", metavar="FILE")
+    options = flags.parse(argv)
     logs = {kind: [path for path in getattr(options, kind).split(",") if path] for kind in ("strong", "weak")}
     if not any(logs.values()):
         flags.error("needs -strong or -weak")

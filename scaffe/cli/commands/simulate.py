@@ -1,5 +1,9 @@
-"""Model reductions on many GPUs: S-Caffe's Figures 11 and 12, up to 4,096 ranks."""
+"""Model reductions on up to thousands of GPUs.
+
+S-Caffe's Figures 11 and 12 from the cost model.
+"""
 
 from scaffe.collectives.model.paper_figures import main
 
+GROUP = "Collectives"
 __all__ = ["main"]

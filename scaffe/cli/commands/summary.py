@@ -1,10 +1,15 @@
-"""List a net's layers with their shapes, parameters, multiply-adds and memory."""
+"""Shapes, parameters, operations, memory of a net.
+
+A line a layer.
+"""
 
 from __future__ import annotations
 
-from scaffe.cli.flags import Flags
 from scaffe.errors import UserError
+from scaffe.flags import Flags
 from scaffe.nets import graph
+
+GROUP = "Nets and weights"
 
 
 def main(argv: list[str]) -> int:
@@ -19,12 +24,12 @@ def main(argv: list[str]) -> int:
     from scaffe.nets.summary import summarize, table, without_data
 
     flags = Flags("summary", __doc__ or "")
-    flags.add_argument("net", help="the net's prototxt")
+    flags.argument("net", "the net's prototxt")
     flags.flag("phase", "TEST", "the net's phase", choices=tuple(PHASES))
     flags.flag("level", 0, "the net state's level")
-    flags.flag("stage", "", "the net state's stages, with commas between")
-    flags.flag("shape", "", "shape of the data, with commas between, in place of the data that data layers name")
-    options = flags.parse_args(argv)
+    flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
+    flags.flag("shape", "", "shape of the data, in place of data layers' own", metavar="N,C,H,W")
+    options = flags.parse(argv)
     message = graph.upgraded(graph.read_net(options.net), options.net)
     if options.shape:
         message = without_data(message, _dims(options.shape))

@@ -1,14 +1,17 @@
-"""Score a trained net on its test data, as `caffe test` does; ranks share the batches out."""
+"""Score a trained net on its test data.
+
+It does what `caffe test` does; the ranks share the batches out.
+"""
 
 from __future__ import annotations
 
 from argparse import Namespace
 from typing import Any
 
-from scaffe.cli.flags import Flags
 from scaffe.cli.job import run_job
 from scaffe.collectives.communicator import Communicator
 from scaffe.data.feeds.layer_feed import Share
+from scaffe.flags import REQUIRED, Flags, at_least
 from scaffe.log import info
 from scaffe.nets.devices import Compute, add_flags, load_kernels
 from scaffe.nets.net import Net
@@ -18,23 +21,22 @@ from scaffe.training.bad_records import BadRecords
 from scaffe.training.observers.outputs import output_lines, values_of
 from scaffe.training.ranks import threads_per_rank, together
 
+GROUP = "Train and test"
+
 
 def main(argv: list[str]) -> int:
     """Run the command; returns the exit code."""
     flags = Flags("test", __doc__ or "")
-    flags.flag("model", "", "the net's prototxt")
-    flags.flag("weights", "", "trained weights, .caffemodel files with commas between")
-    flags.flag("iterations", 50, "batches to run, over all ranks")
+    flags.flag("model", REQUIRED, "the net's prototxt", metavar="FILE")
+    flags.flag("weights", REQUIRED, "trained weights, .caffemodel files", metavar="FILE,...")
+    flags.flag("iterations", 50, "batches to run, over all ranks", kind=at_least(1))
     flags.flag("level", 0, "the net state's level")
-    flags.flag("stage", "", "the net state's stages, with commas between")
-    flags.flag("threads", 0, "compute threads a rank; 0 shares the node's cores out")
+    flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
+    flags.flag("threads", 0, "compute threads a rank; 0: cores shared out", kind=at_least(0))
+    flags.count("skip_bad_records", "unreadable records to pass over; the next one stands in")
     add_flags(flags)
-    flags.count("skip_bad_records", "unreadable records to pass over; the next good one stands in")
     flags.pass_over("solver", "phase", "snapshot", "sigint_effect", "sighup_effect")
-    options = flags.parse_args(argv)
-    for name in ("model", "weights"):
-        if not getattr(options, name):
-            flags.error(f"needs -{name}")
+    options = flags.parse(argv)
     return run_job(lambda communicator: _test(communicator, options))
 
 

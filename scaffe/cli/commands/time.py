@@ -1,4 +1,7 @@
-"""Time a net's layers, forward and backward, as `caffe time` does."""
+"""Time a net's layers, forward and backward.
+
+It does what `caffe time` does.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +9,32 @@ import time
 from argparse import Namespace
 from collections import defaultdict
 
-from scaffe.cli.flags import Flags
 from scaffe.cli.job import run_job
 from scaffe.collectives.communicator import Communicator
 from scaffe.data.feeds.layer_feed import Share
+from scaffe.flags import REQUIRED, Flags, at_least
 from scaffe.log import info
 from scaffe.nets.devices import Compute, add_flags, load_kernels
 from scaffe.nets.net import Net
 from scaffe.nets.setup import PHASES, Selection, net_from_file
 from scaffe.training.ranks import threads_per_rank, together
 
+GROUP = "Train and test"
+
 
 def main(argv: list[str]) -> int:
     """Run the command; returns the exit code."""
     flags = Flags("time", __doc__ or "")
-    flags.flag("model", "", "the net's prototxt")
-    flags.flag("weights", "", "trained weights, .caffemodel files with commas between")
-    flags.flag("iterations", 50, "passes to time")
-    flags.flag("phase", "TRAIN", "TRAIN or TEST", choices=tuple(PHASES))
+    flags.flag("model", REQUIRED, "the net's prototxt", metavar="FILE")
+    flags.flag("weights", "", "trained weights, .caffemodel files", metavar="FILE,...")
+    flags.flag("iterations", 50, "passes to time", kind=at_least(1))
+    flags.flag("phase", "TRAIN", "the net's phase", choices=tuple(PHASES))
     flags.flag("level", 0, "the net state's level")
-    flags.flag("stage", "", "the net state's stages, with commas between")
-    flags.flag("threads", 0, "compute threads a rank; 0 shares the node's cores out")
+    flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
+    flags.flag("threads", 0, "compute threads a rank; 0: cores shared out", kind=at_least(0))
     add_flags(flags)
     flags.pass_over("solver", "snapshot", "sigint_effect", "sighup_effect")
-    options = flags.parse_args(argv)
-    if not options.model:
-        flags.error("needs -model")
+    options = flags.parse(argv)
     return run_job(lambda communicator: _time(communicator, options))
 
 

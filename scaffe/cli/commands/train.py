@@ -1,4 +1,7 @@
-"""Train a net from a solver prototxt, on one rank or, under mpirun, on many."""
+"""Train a net from a solver prototxt.
+
+On one rank or, under mpirun, on many.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from scaffe.cli.flags import Flags
 from scaffe.cli.job import run_job
 from scaffe.collectives.communicator import Communicator
 from scaffe.errors import UserError
+from scaffe.flags import REQUIRED, Flags, at_least
 from scaffe.log import info
 from scaffe.nets import graph
 from scaffe.nets.devices import add_flags
@@ -25,38 +28,46 @@ from scaffe.training.observers.timeline import Timeline
 from scaffe.training.ranks import together
 from scaffe.training.solver import Solver
 
+GROUP = "Train and test"
+EFFECT = ", ".join(EFFECTS)
+
 
 def main(argv: list[str]) -> int:
     """Run the command; returns the exit code."""
-    flags = Flags("train", __doc__ or "")
-    flags.flag("solver", "", "the solver's prototxt")
-    flags.flag("weights", "", "weights to start from, .caffemodel files with commas between")
-    flags.flag("snapshot", "", "a .solverstate to go on from")
-    flags.flag("resume", "", "auto: go on from the newest snapshot under the solver's prefix, if there is one",
-               choices=("auto",))
-    flags.flag("level", 0, "the net state's level")
-    flags.flag("stage", "", "the net state's stages, with commas between")
-    flags.flag("strategy", "auto", "what is sent when")
-    flags.flag("reduce", "auto", "how gradients are reduced and parameters broadcast")
-    flags.flag("wire", "", "what gradients are rounded to on their way; sums stay float32", choices=("fp16", "bf16"))
-    flags.flag("bucket", "auto", "bytes of layers that travel as one message; 0 sends every layer by itself")
-    flags.flag("scal", "strong", "strong: the prototxt's batch is shared out; weak: every rank has one",
-               choices=("strong", "weak"))
-    flags.flag("threads", 0, "compute threads a rank; 0 shares the node's cores out")
-    flags.flag("readers", 1, "reader threads a rank")
-    flags.count("skip_bad_records", "unreadable records to pass over; the next good one stands in")
-    flags.flag("sigint_effect", "stop", "what Ctrl-C does", choices=EFFECTS)
-    flags.flag("sighup_effect", "snapshot", "what a hang-up does", choices=EFFECTS)
-    flags.flag("allow_nan", False, "go on when the loss is not finite")
-    flags.flag("timeline", "", "a file for a trace of what every rank does when (Chrome, Perfetto, plot)")
-    add_flags(flags)
-    flags.pass_over("model", "phase", "iterations")
-    options = flags.parse_args(argv)
-    if not options.solver:
-        flags.error("needs -solver")
+    flags = _flags()
+    options = flags.parse(argv)
     if options.snapshot and options.weights:
         flags.error("-snapshot goes on from a state that names its weights; -weights does not go with it")
     return run_job(lambda communicator: _train(communicator, options))
+
+
+def _flags() -> Flags:
+    flags = Flags("train", __doc__ or "")
+    flags.section("What")
+    flags.flag("solver", REQUIRED, "the solver's prototxt", metavar="FILE")
+    flags.flag("weights", "", "weights to start from, .caffemodel", metavar="FILE,...")
+    flags.flag("snapshot", "", "a .solverstate to go on from", metavar="FILE")
+    flags.flag("resume", "", "auto: go on from the newest snapshot", choices=("auto",))
+    flags.flag("level", 0, "the net state's level")
+    flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
+    flags.section("Ranks")
+    flags.flag("strategy", "auto", "what is sent when")
+    flags.flag("reduce", "auto", "the algorithm that sums gradients")
+    flags.flag("wire", "", "round gradients while they are sent", choices=("fp16", "bf16"))
+    flags.flag("bucket", "auto", "bytes sent as one message; 0: by layer", metavar="N")
+    flags.flag("scal", "strong", "strong: the batch is shared out", choices=("strong", "weak"))
+    add_flags(flags)
+    flags.flag("threads", 0, "compute threads a rank; 0: cores shared out", kind=at_least(0))
+    flags.section("Data")
+    flags.flag("readers", 1, "reader threads a rank", kind=at_least(1))
+    flags.count("skip_bad_records", "unreadable records to pass over")
+    flags.section("Run")
+    flags.flag("sigint_effect", "stop", f"what Ctrl-C does: {EFFECT}", choices=EFFECTS, metavar="WHAT")
+    flags.flag("sighup_effect", "snapshot", f"what SIGHUP does: {EFFECT}", choices=EFFECTS, metavar="WHAT")
+    flags.flag("allow_nan", False, "go on when the loss is not finite")
+    flags.flag("timeline", "", "write what each rank does when", metavar="FILE")
+    flags.pass_over("model", "phase", "iterations")
+    return flags
 
 
 def _train(communicator: Communicator, options: Namespace) -> int:

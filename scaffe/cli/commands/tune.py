@@ -1,6 +1,8 @@
-"""Measure collective algorithms on this job's ranks and write the table that `auto` reads."""
+"""Measure algorithms and write the table of `auto`."""
 
 from __future__ import annotations
+
+GROUP = "Collectives"
 
 
 def main(argv: list[str]) -> int:

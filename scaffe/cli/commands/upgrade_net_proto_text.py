@@ -1,9 +1,11 @@
-"""Write a net's prototxt of whatever generation in today's form."""
+"""A net's prototxt of any age in today's form."""
 
 from __future__ import annotations
 
 from scaffe.cli.upgrade_text import upgrade_text
 from scaffe.nets import graph
+
+GROUP = "Nets and weights"
 
 
 def main(argv: list[str]) -> int:

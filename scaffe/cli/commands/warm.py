@@ -1,4 +1,7 @@
-"""Compile all kernels once, so that no run waits for it (`make venv` does this)."""
+"""Compile all kernels once, ahead of the first run.
+
+`make venv` does this.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,12 @@ import numpy as np
 from scaffe import log
 from scaffe.atomic_files import write_whole
 from scaffe.cli import main as cli
-from scaffe.cli.flags import Flags
 from scaffe.data.convert.mnist import convert_mnist
 from scaffe.data.records.idx import write_idx
 from scaffe.errors import UserError
+from scaffe.flags import Flags
 
+GROUP = "This machine"
 NET = """
 layer {{ name: "d" type: "Data" top: "data" top: "label"
         data_param {{ source: "{folder}/db" batch_size: 4 backend: LMDB }}
@@ -41,7 +45,7 @@ RUNS = (("false", "", "L2"), ("true", "mean_value: 3", "L1"))
 
 def main(argv: list[str]) -> int:
     """Train two tiny nets for a moment. Returns the exit code."""
-    Flags("warm", __doc__ or "").parse_args(argv)
+    Flags("warm", __doc__ or "").parse(argv)
     log.silence(True)
     try:
         code = _train_both()

@@ -217,7 +217,8 @@ def test_extract_features_refuses(features, capfd, tmp_path):
     assert "no blob 'fc7'; it has: data, label" in refused(capfd, *start, "fc7", "db", "1", "lmdb")
     assert "as many databases as blobs" in refused(capfd, *start, "ip", "a,b", "1", "lmdb")
     assert "99" in refused(capfd, *start, "ip", "db", "1", "lmdb", "GPU", "99")
-    assert "lmdb and leveldb, got 'redis'" in refused(capfd, *start, "ip", "db", "1", "redis")
+    assert cli.main([*start, "ip", "db", "1", "redis"]) == 2
+    assert "kind must be one of lmdb, leveldb, got 'redis'" in capfd.readouterr().err
     (tmp_path / "db").mkdir()
     assert "exists already" in refused(capfd, *start, "ip", "db", "1", "lmdb")
     assert not (tmp_path / "a").exists()

@@ -1,0 +1,75 @@
+"""A command's help: flags under headings, one spelling each, every one with its default, as wide as the terminal."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from scaffe.flags.flag import REQUIRED, Flag, number, whole
+
+NARROWEST, WIDEST, LEFT = 60, 100, 25
+"""Columns: of the text at least and at most, and of the names at most."""
+HABITS = "[default]; -x v, --x v and -x=v are the same; a switch: -x, -x=false, -nox"
+
+
+def help_text(command: str, description: str, flags: Sequence[Flag], arguments: Sequence[Flag]) -> str:
+    """The help that ``-h`` prints, without a last newline."""
+    width = min(max(shutil.get_terminal_size((80, 24)).columns, NARROWEST), WIDEST)
+    listed = [flag for flag in flags if flag.section is not None]
+    rows = {"Arguments": [(flag.name, _argument_text(flag)) for flag in arguments]}
+    for flag in listed:
+        rows.setdefault(flag.section or "", []).append((_name(flag), f"{flag.help} {_default(flag)}".strip()))
+    column = min(max((len(name) for part in rows.values() for name, _ in part), default=0), LEFT)
+    lines = [*_wrapped(_usage(command, listed, arguments), width, 7), "", *_wrapped(description, width)]
+    for title, part in rows.items():
+        if part:
+            lines += ["", f"{title}:", *(line for name, text in part for line in _row(name, text, column, width))]
+    return "\n".join([*lines, "", *_wrapped(HABITS, width)] if listed else lines)
+
+
+def _usage(command: str, flags: Sequence[Flag], arguments: Sequence[Flag]) -> str:
+    """The usage line: what must be given, then what may be."""
+    words = [_name(flag) for flag in flags if flag.default is REQUIRED]
+    words += ["[-flag value ...]"] if len(words) < len(flags) else []
+    words += [flag.name if flag.default is REQUIRED else f"[{flag.name}]" for flag in arguments]
+    return " ".join(["usage: scaffe", command, *words])
+
+
+def _argument_text(flag: Flag) -> str:
+    return f"{flag.help}{': ' + ', '.join(flag.choices) if flag.choices else ''} {_default(flag)}".strip()
+
+
+def _name(flag: Flag) -> str:
+    names = f"-{flag.short}, -{flag.name}" if flag.short else f"-{flag.name}"
+    return names if isinstance(flag.default, bool) else f"{names} {_metavar(flag)}"
+
+
+def _metavar(flag: Flag) -> str:
+    if flag.metavar or flag.choices:
+        return flag.metavar or "|".join(flag.choices)
+    return "X" if flag.kind is number else "N" if flag.kind is whole or isinstance(flag.default, int) else "NAME"
+
+
+def _row(name: str, text: str, column: int, width: int) -> Iterator[str]:
+    """The lines of one flag: its name on the left, on a line of its own where it is long."""
+    if len(name) > column:
+        yield f"  {name}"
+        name = ""
+    for line in textwrap.wrap(text, width - column - 4, break_on_hyphens=False) or [""]:
+        yield f"  {name:{column}}  {line}".rstrip()
+        name = ""
+
+
+def _default(flag: Flag) -> str:
+    if flag.default is REQUIRED:
+        return ""
+    if isinstance(flag.default, bool):
+        return f"[{str(flag.default).lower()}]"
+    if isinstance(flag.default, float):
+        return f"[{flag.default:g}]"
+    return f"[{'none' if flag.default in (None, '') else flag.default}]"
+
+
+def _wrapped(text: str, width: int, indent: int = 0) -> list[str]:
+    return textwrap.wrap(" ".join(text.split()), width - 1, subsequent_indent=" " * indent, break_on_hyphens=False)

@@ -1,0 +1,135 @@
+"""The one parser of command lines: gflags' habits (gflags.github.io/gflags, "Setting Flags on the Command Line")."""
+
+import pytest
+
+from scaffe.cli import main as cli
+from scaffe.errors import UsageError
+from scaffe.flags import REQUIRED, Flags, at_least
+
+
+def flags():
+    made = Flags("cook", "Cooks.")
+    made.argument("dish", "what to cook")
+    made.argument("where", "the stove", default="here", choices=("here", "there"))
+    made.flag("heat", 1.5, "how hot")
+    made.flag("n_pots", 1, "pots", kind=at_least(1), short="n")
+    made.flag("salt_it", False, "with salt")
+    made.flag("stir", True, "stir all the time")
+    made.flag("note", "", "a text")
+    made.flag("size", "small", "how much", choices=("small", "large"))
+    made.pass_over("colour")
+    return made
+
+
+def parsed(*words):
+    return vars(flags().parse(["soup", *words]))
+
+
+@pytest.mark.parametrize(("words", "name", "value"), [
+    (["-heat", "2"], "heat", 2.0), (["--heat", "2"], "heat", 2.0), (["-heat=2"], "heat", 2.0),
+    (["--heat=-2e3"], "heat", -2000.0), (["-heat", "-2"], "heat", -2.0), ([], "heat", 1.5),
+    (["-n", "3"], "n_pots", 3), (["-n=3"], "n_pots", 3), (["--n-pots", "3"], "n_pots", 3), (["-n_pots=3"], "n_pots", 3),
+    (["-heat=1", "-heat=3"], "heat", 3.0),
+    ([], "salt_it", False), (["-salt_it"], "salt_it", True), (["--salt-it"], "salt_it", True),
+    (["-salt_it=false"], "salt_it", False), (["-salt_it=T"], "salt_it", True),
+    (["-salt_it", "-nosalt_it"], "salt_it", False),
+    ([], "stir", True), (["-nostir"], "stir", False), (["--nostir"], "stir", False), (["-stir=0"], "stir", False),
+    (["-salt_it", "there"], "where", "there"),  # a switch never takes the word after it
+    (["-note="], "note", ""), (["-note=a=b"], "note", "a=b"), (["-note", "-x"], "note", "-x"),
+    (["-size=large"], "size", "large"), (["there", "-colour", "red"], "where", "there"), ([], "where", "here"),
+])
+def test_spellings(words, name, value):
+    assert parsed(*words)[name] == value
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["-hat=2"], "unknown flag -hat=2; did you mean -heat?"), (["-zzz"], "unknown flag -zzz; see"),
+    (["-heat", "warm"], "-heat must be a number, got 'warm'"), (["-heat"], "-heat needs a value"),
+    (["-heat", "-salt_it"], "-heat needs a value"),
+    (["-n", "0"], "-n_pots must be a whole number from 1 on, got '0'"),
+    (["-salt_it=perhaps"], "-salt_it must be true or false, got 'perhaps'"),
+    (["-noheat"], "unknown flag -noheat"),
+    (["-nostir=true"], "unknown flag -nostir=true"),
+    (["-size", "huge"], "-size must be one of small, large, got 'huge'"),
+    (["nowhere"], "where must be one of here, there, got 'nowhere'"),
+    (["here", "x"], "unexpected 'x': takes 2 argument(s)"),
+])
+def test_mistakes(words, said):
+    with pytest.raises(UsageError, match="^cook: ") as caught:
+        parsed(*words)
+    assert said in str(caught.value)
+    assert str(caught.value).endswith("; see scaffe cook -h")
+
+
+def test_what_must_be_given():
+    with pytest.raises(UsageError, match="cook: needs dish"):
+        flags().parse([])
+    made = flags()
+    made.flag("oven", REQUIRED, "which")
+    with pytest.raises(UsageError, match="cook: needs -oven"):
+        made.parse(["soup"])
+
+
+def test_words_after_two_dashes_are_arguments():
+    assert vars(flags().parse(["--", "-heat"]))["dish"] == "-heat"
+
+
+def test_a_flag_may_be_said_twice_but_not_differently():
+    made = flags()
+    made.flag("n_pots", 1, "pots", kind=at_least(1), short="n")
+    with pytest.raises(ValueError, match="-heat is there already"):
+        made.flag("heat", 2.5, "how hot")
+
+
+def test_help_shows_every_flag_once_with_its_default(capsys):
+    with pytest.raises(SystemExit) as ended:
+        flags().parse(["-help"])
+    assert ended.value.code == 0
+    said = capsys.readouterr().out
+    for name, text in (("-heat X", "how hot [1.5]"), ("-n, -n_pots N", "pots [1]"), ("-salt_it", "with salt [false]"),
+                       ("-note NAME", "a text [none]"), ("-size small|large", "how much [small]"),
+                       ("dish", "what to cook"), ("where", "the stove: here, there [here]")):
+        assert f"  {name:17}  {text}" in said.splitlines()
+    assert "colour" not in said
+
+
+@pytest.mark.parametrize("name", cli.command_names())
+def test_help_fits_a_terminal(name, capfd, monkeypatch):
+    """80 columns and 45 lines, one spelling a flag."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        cli.main([name, "-h"])
+    lines = capfd.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 45
+    names = [word for line in lines for word in line.split()[:1] if word.startswith("-")]
+    assert len(set(names)) == len(names)
+    assert not any(name.startswith("--") or "-" in name[1:] for name in names)
+
+
+def test_the_commands_are_listed_in_groups(capfd):
+    assert cli.main(["-h"]) == 0
+    said = capfd.readouterr().out
+    assert max(map(len, said.splitlines())) <= 80
+    assert "Others" not in said
+    listed = [line.split()[0] for line in said.splitlines() if line.startswith("  ")]
+    assert sorted(listed) == cli.command_names()
+
+
+@pytest.mark.parametrize(("line", "code", "said"), [
+    ("train -allow_nan=perhaps -solver x", 2, "train: -allow_nan must be true or false, got 'perhaps'"),
+    ("train -allow_nan=false -solver none.prototxt", 1, "none.prototxt"),
+    ("train -noallow_nan -solver none.prototxt", 1, "none.prototxt"),
+    ("train", 2, "train: needs -solver"), ("test -model x", 2, "test: needs -weights"),
+    ("test -model x -weights y -iterations 0", 2, "-iterations must be a whole number from 1 on, got '0'"),
+    ("convert_imageset -gray=maybe a b c", 2, "convert_imageset: -gray must be true or false"),
+    ("bench reduce -algoritms mpi", 2, "bench: unknown flag -algoritms; did you mean -algorithms?"),
+    ("tune --places disk", 2, "tune: -places takes shared, host, cuda, not 'disk'"),
+    ("simulate --rank 4", 2, "simulate: unknown flag --rank; did you mean -ranks?"),
+])
+def test_commands_share_the_habits(line, code, said, capfd, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(line.split()) == code
+    err = capfd.readouterr().err
+    assert said in err
+    assert len(err.splitlines()) == 1

@@ -98,7 +98,7 @@ class NodeGroup:
         self._waiting()
         for rank in passes.missing(self._channel, self.n_ranks, np.uint32(self._epoch)):
             pid, name = self._names[rank]
-            if not _alive(pid):
+            if not alive(pid):
                 raise CommError(f"rank {self._names[self.rank][1]} waits for rank {name}, whose process {pid} is dead")
             if waited > self._deadline:
                 raise CommError(f"rank {self._names[self.rank][1]} waited {waited:.0f} s for rank {name}")
@@ -115,7 +115,7 @@ def _text(wanted: tuple) -> str:
     return f"{collective} of {n_elems} x {dtype} ({op}, root {root}) in {where}"
 
 
-def _alive(pid: int) -> bool:
+def alive(pid: int) -> bool:
     """False when process `pid` is gone or a zombie."""
     try:
         with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 - a path object costs more than the question

@@ -1,0 +1,123 @@
+"""What the keeper of one shard does with each message: a pure state machine.
+
+Each shard counts every worker's finished iterations in a vector clock (Cui et al., EuroSys 2016, 4.2). A read in
+iteration t waits until the slowest worker has finished t - slack iterations. Messages of one worker come in the order
+that it sent them; those of different workers in any order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from scaffe.collectives.server.messages import Clock, Leave, Read, Ready, Release, Settings, ToShard, ToWorker, Update
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Do one step of the table's rule with the sum of these workers' updates of a batch, added up in this order."""
+
+    batch: int
+    workers: tuple[int, ...]
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Tell a worker."""
+
+    worker: int
+    message: ToWorker
+
+
+Action = Apply | Send
+
+
+class Keeper:
+    """The state of one shard.
+
+    With ``slack`` 0 (bulk synchronous) the updates of an iteration are applied in the order of the workers, once all
+    have made theirs: the same bits in every run. Otherwise each is applied when it comes.
+
+    Args:
+        n_workers: how many workers there are, numbered from 0.
+        slack: how many iterations a worker may be ahead of the slowest; math.inf for no limit.
+        joint: batches that are of the same rows for all workers and of nobody else's: with slack 0 their updates are
+            summed and make one step, as soon as the last of them is there.
+
+    Attributes:
+        clocks: by worker, finished iterations.
+        workers: those that have not left.
+    """
+
+    def __init__(self, n_workers: int, slack: float, joint: Collection[int] = ()) -> None:
+        self.slack, self.clocks, self.workers = slack, [0] * n_workers, set(range(n_workers))
+        self._joint = frozenset(joint)
+        self._oldest = 0
+        self._updates: dict[int, dict[int, dict[int, Settings]]] = defaultdict(dict)  # by clock, batch, worker
+        self._reads: list[Read] = []
+
+    def handle(self, message: ToShard) -> list[Action]:
+        """Take one message in. Returns what is to be done, in this order."""
+        if isinstance(message, Update):
+            return list(self._updated(message))
+        if isinstance(message, Read):
+            self._reads.append(message)
+            return list(self._admitted())
+        if isinstance(message, Clock):
+            self.clocks[message.worker] += 1
+        elif isinstance(message, Leave):
+            self.workers.discard(message.worker)
+        return list(self._advanced())
+
+    def _updated(self, update: Update) -> Iterator[Action]:
+        if self.slack:
+            yield from _applied(update.batch, (update.worker,), update.settings)
+            return
+        waiting = self._updates[update.clock].setdefault(update.batch, {})
+        waiting[update.worker] = update.settings
+        yield from self._complete(update.clock, update.batch)
+
+    def _complete(self, clock: int, batch: int) -> Iterator[Action]:
+        """One step for a joint batch that all workers have updated."""
+        waiting = self._updates[clock][batch]
+        if batch in self._joint and self.workers <= waiting.keys():
+            yield from self._summed(batch, self._updates[clock].pop(batch))
+
+    def _advanced(self) -> Iterator[Action]:
+        """What the slowest worker's progress, or its leaving, allows."""
+        oldest = min((self.clocks[w] for w in self.workers), default=1 + max(self._updates, default=self._oldest))
+        for clock in sorted(self._updates):
+            for batch in sorted(self._updates[clock]):
+                if clock >= oldest:
+                    yield from self._complete(clock, batch)
+                elif batch in self._joint:
+                    yield from self._summed(batch, self._updates[clock][batch])
+                else:
+                    for worker, settings in sorted(self._updates[clock][batch].items()):
+                        yield from _applied(batch, (worker,), settings)
+            if clock < oldest:
+                del self._updates[clock]
+        self._oldest = max(oldest, self._oldest)
+        yield from self._admitted()
+
+    def _summed(self, batch: int, waiting: dict[int, Settings]) -> Iterator[Action]:
+        workers = tuple(sorted(waiting))
+        yield from _applied(batch, workers, waiting[workers[0]])
+
+    def _admitted(self) -> Iterator[Action]:
+        held = []
+        for read in self._reads:
+            if math.isinf(self.slack) or self._oldest >= read.clock - self.slack:
+                yield Send(read.worker, Ready(read.batch, read.clock, self._oldest))
+            else:
+                held.append(read)
+        self._reads = held
+
+
+def _applied(batch: int, workers: tuple[int, ...], settings: Settings) -> Iterator[Action]:
+    yield Apply(batch, workers, settings)
+    for worker in workers:
+        yield Send(worker, Release(batch))

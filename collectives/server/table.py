@@ -1,0 +1,119 @@
+"""Tables of the parameter server, and where the rows of a batch of keys lie. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.planning.partition import bounds
+
+DTYPES = ("float32", "float64")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of one length and dtype, by keys from 0 on; in memory they lie one behind the other.
+
+    Attributes:
+        name: for errors; a table's name is its own.
+        n_rows, row_elems: how many rows, and how many elements a row.
+        dtype: "float32" or "float64".
+
+    Raises:
+        CommError: a length below 1 or another dtype.
+    """
+
+    name: str
+    n_rows: int
+    row_elems: int
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        for what in ("n_rows", "row_elems"):
+            value = getattr(self, what)
+            if not isinstance(value, (int, np.integer)) or value < 1:
+                raise CommError(f"table {self.name!r}: {what} must be a whole number from 1 on, got {value!r}")
+        if self.dtype not in DTYPES:
+            raise CommError(f"table {self.name!r}: dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}")
+
+    @property
+    def n_elems(self) -> int:
+        """Elements of all rows."""
+        return self.n_rows * self.row_elems
+
+    def shard(self, number: int, n_shards: int) -> tuple[int, int]:
+        """First and last + 1 element of a shard: shards are in order and differ by at most one element."""
+        return bounds(number, n_shards, self.n_elems)
+
+
+class Index:
+    """Where the rows of a batch of keys lie in their table: built once, used by every read and update.
+
+    Neighbouring keys make one run, so that a batch of neighbours is one slice.
+
+    Args:
+        table: whose rows.
+        keys: in the order that buffers have them; none twice.
+
+    Attributes:
+        runs: int64 (n_runs, 3), rows of (element of the table, element of the buffer, n_elems), in order of the buffer.
+        n_rows: how many keys.
+
+    Raises:
+        CommError: no keys, a key that is not in the table, or one given twice.
+    """
+
+    def __init__(self, table: Table, keys: Sequence[int] | np.ndarray | range) -> None:
+        wanted = np.asarray(keys)
+        if wanted.ndim != 1 or wanted.size == 0 or wanted.dtype.kind not in "iu":
+            raise CommError(f"table {table.name!r}: expected a sequence of whole numbers as keys, got {keys!r:.60}")
+        wanted = wanted.astype(np.int64)
+        outside = wanted[(wanted < 0) | (wanted >= table.n_rows)]
+        if outside.size:
+            raise CommError(f"table {table.name!r} has no row {outside[0]}; its keys are 0 to {table.n_rows - 1}")
+        values, counts = np.unique(wanted, return_counts=True)
+        if (counts > 1).any():
+            raise CommError(f"table {table.name!r}: key {values[counts > 1][0]} is given twice in one batch")
+        starts = np.flatnonzero(np.diff(wanted, prepend=wanted[0] - 2) != 1)
+        lengths = np.diff(starts, append=wanted.size)
+        self.table, self.n_rows = table, int(wanted.size)
+        self.runs = np.stack([wanted[starts], starts, lengths], axis=1) * table.row_elems
+
+    @property
+    def n_elems(self) -> int:
+        """Elements of a buffer."""
+        return self.n_rows * self.table.row_elems
+
+    @property
+    def is_slice(self) -> bool:
+        """Whether the rows are one piece of the table."""
+        return len(self.runs) == 1
+
+    def within(self, start: int, stop: int) -> np.ndarray:
+        """The runs cut to elements [start, stop) of the table: what of the batch a shard holds."""
+        first = np.maximum(self.runs[:, 0], start)
+        last = np.minimum(self.runs[:, 0] + self.runs[:, 2], stop)
+        inside = first < last
+        moved = first - self.runs[:, 0]
+        cut: np.ndarray = np.stack([first, self.runs[:, 1] + moved, last - first], axis=1)[inside]
+        return cut
+
+    def shards(self, n_shards: int) -> tuple[int, ...]:
+        """The shards that hold some of the rows."""
+        return tuple(s for s in range(n_shards) if len(self.within(*self.table.shard(s, n_shards))))
+
+    def same_rows(self, other: Index) -> bool:
+        """Whether the other index is of the same rows of the same table in the same order."""
+        return self.table == other.table and np.array_equal(self.runs, other.runs)
+
+    def shares_rows(self, other: Index) -> bool:
+        """Whether some row is in both."""
+        if self.table != other.table:
+            return False
+        mine, others = (index.runs[np.argsort(index.runs[:, 0])] for index in (self, other))
+        after = np.searchsorted(others[:, 0], mine[:, 0] + mine[:, 2])  # the runs that begin before mine end
+        before = after[after > 0] - 1
+        return bool((others[before, 0] + others[before, 2] > mine[after > 0, 0]).any())

@@ -12,6 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from scaffe import signal_mask
+
 PATH_VARIABLE = "SCAFFE_ONEDNN"
 NAME = "libdnnl.so.3"
 CPU, ANY_TAG, FLOAT32 = 1, 1, 3
@@ -32,7 +34,6 @@ SIGNATURES: dict[str, list[Any]] = {
     "primitive_attr_create": [HANDLES],
     "primitive_attr_set_post_ops": [HANDLE, HANDLE],
     "primitive_create": [HANDLES, HANDLE],
-    "primitive_execute": [HANDLE, HANDLE, c_int, c_void_p],
     "convolution_forward_primitive_desc_create": [HANDLES, HANDLE, c_int, c_int] + [HANDLE] * 4 + [DIMS] * 4 + [HANDLE],
     "convolution_backward_data_primitive_desc_create": [HANDLES, HANDLE, c_int] + [HANDLE] * 3 + [DIMS] * 4
                                                        + [HANDLE] * 2,
@@ -84,7 +85,7 @@ class Library:
         self.query_md.argtypes, self.query_md.restype = [HANDLE, c_int, c_int], HANDLE
         self.engine = self.make("engine_create", CPU, 0)
         self.stream = self.make("stream_create", self.engine, 1)
-        self.execute = self._dll.dnnl_primitive_execute  # bare: the hot path checks its status itself
+        self.execute = signal_mask.caller(self._dll.dnnl_primitive_execute)  # bare: the hot path checks its status
         self.set_data_handle = self._dll.dnnl_memory_set_data_handle
 
     def call(self, function: str, *args: Any) -> None:

@@ -67,7 +67,7 @@ class Primitive:
         self._places = [0] * len(memories)
         self._arguments = (_Argument * len(memories))(
             *[_Argument(number, memory.value) for (number, _), memory in zip(memories, self._memories)])
-        self._execute = (self._primitive, lib.stream, len(memories), ctypes.addressof(self._arguments))
+        self._execute = (self._primitive.value, lib.stream.value, len(memories), ctypes.addressof(self._arguments))
 
     def run(self, *arrays: np.ndarray) -> None:
         """Run on these arrays. Raises OnednnError."""

@@ -1,0 +1,92 @@
+"""Calls of native code during which no signal handler may run on the calling thread's stack.
+
+oneDNN's generated matrix products (``jit_avx512_common_gemm_f32`` and its AVX sister) keep a pointer into their
+working memory, which lies on the heap, in the stack pointer's register while they compute. A signal handler's frame
+(3 to 12 KiB with the vector registers) is then written over the heap below it: a run that got one signal, such as
+SLURM's SIGUSR1, could die with "corrupted size vs. prev_size", or go on with wrong numbers.
+
+So signals are blocked around each such call. They wait for its end, some milliseconds at most; then the thread, or any
+other that does not block them, handles them as ever. Why this and not another way:
+
+- It holds for every thread that computes, Python's main thread or another, and whoever runs the net: the command line,
+  pycaffe, a notebook. Threads that the call itself makes (OpenMP's) inherit the mask and keep it for life. All other
+  threads (BLAS, numba, MPI's helpers, readers) may take signals: their stack pointers are what they should be.
+- It holds for every handler. An alternate stack (sigaltstack) serves only handlers installed with SA_ONSTACK, as
+  Python's are, but not all of a C library; and Python cannot give one to threads that OpenMP makes when it likes.
+- It changes nothing else. Signals blocked everywhere, with one thread to wait for them, would no longer end a script's
+  sleep or read early (EINTR), would be lost for signals that are sent to one thread, and child processes would inherit
+  the mask and ignore SIGTERM.
+
+The three steps are one compiled function: a Python signal handler runs between byte codes, so none ever runs blocked.
+What a kernel raises by itself (SIGSEGV, SIGFPE, ...) is not blocked, so that faulthandler and debuggers see it.
+
+What this cannot reach: threads that another library made in the same OpenMP pool (``libgomp.so.1``) from the same
+Python thread. The system prefers the main thread and then whichever took the last signal: only a storm finds them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from scaffe.jit import compiled
+
+MASK_BYTES = 128  # of a sigset_t; glibc's is the longest
+OWN_DOING = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS", "SIGABRT")  # the thread's own
+
+
+def caller(function: Any) -> Callable[..., int]:
+    """A C function of four integers or addresses that returns an int, as one that blocks signals while it runs.
+
+    Args:
+        function: of a ctypes library.
+
+    Returns:
+        What calls it, on the calling thread, without the interpreter's lock.
+    """
+    return partial(_call, ctypes.addressof(_MASK), ctypes.cast(function, ctypes.c_void_p).value)
+
+
+def _asynchronous() -> ctypes.Array[ctypes.c_char]:
+    """The set of all signals that others send."""
+    libc = ctypes.CDLL(None)
+    mask = ctypes.create_string_buffer(MASK_BYTES)
+    libc.sigfillset(mask)
+    for name in OWN_DOING:
+        libc.sigdelset(mask, int(getattr(signal, name)))
+    return mask
+
+
+_MASK = _asynchronous()
+
+
+@intrinsic
+def _call_blocked(typing: Any, mask: Any, function: Any, first: Any, second: Any, third: Any, fourth: Any) -> Any:
+    """Block, call, unblock."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        integer, status = ir.IntType(64), ir.IntType(32)
+        set_mask = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
+            builder.module, ir.FunctionType(status, [status, integer, integer]), "pthread_sigmask")
+        target = ir.FunctionType(status, [integer] * 4).as_pointer()
+        room = cgutils.alloca_once(builder, ir.ArrayType(integer, MASK_BYTES // 8))  # type: ignore[no-untyped-call]
+        before = builder.ptrtoint(room, integer)
+        builder.call(set_mask, [status(int(signal.SIG_BLOCK)), arguments[0], before])
+        result = builder.call(builder.inttoptr(arguments[1], target), arguments[2:])
+        builder.call(set_mask, [status(int(signal.SIG_SETMASK)), before, integer(0)])
+        return result
+
+    return types.int32(*[types.int64] * 6), generate
+
+
+@compiled
+def _call(mask: int, function: int, first: int, second: int, third: int, fourth: int) -> int:
+    return _call_blocked(mask, function, first, second, third, fourth)  # type: ignore[call-arg]

@@ -1,19 +1,19 @@
 """The one door to CuPy: which arrays lie on a device, in which order its streams work, and the device's memory.
 
-Arrays are known by `__cuda_array_interface__`, so CuPy's, PyTorch's and numba's all do. Streams and events may be any
-library's: what counts is the handle, under the names that CuPy (`ptr`), PyTorch (`cuda_stream`, `cuda_event`) and
-numba (`handle`) give it, or what `__cuda_stream__` tells.
+Arrays are recognised by `__cuda_array_interface__`, so CuPy's, PyTorch's and numba's all do. Streams and events may be
+any library's: only the handle counts, under the names that CuPy (`ptr`), PyTorch (`cuda_stream`, `cuda_event`) and
+numba (`handle`) give it, or as `__cuda_stream__` returns it.
 """
 
 from __future__ import annotations
 
 import sys
 import warnings
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from scaffe.collectives.cuda.cupy_types import CudaEvent, CuPy, DeviceArray
 from scaffe.collectives.errors import CommError
 
 INTERFACE = "__cuda_array_interface__"
@@ -24,11 +24,18 @@ NOT_READY = 600
 """cudaErrorNotReady: work before an event is still under way."""
 
 
-_found: list[ModuleType] = []
+_found: list[CuPy] = []
 
 
-def load() -> ModuleType:
-    """The module `cupy`. Raises CommError, in one line, where it or its GPU cannot be had."""
+def load() -> CuPy:
+    """Imports CuPy.
+
+    Returns:
+        The module `cupy`.
+
+    Raises:
+        CommError: in one line, where CuPy cannot be imported or finds no GPU.
+    """
     if _found and sys.modules.get("cupy") is _found[0]:
         return _found[0]
     try:
@@ -42,11 +49,11 @@ def load() -> ModuleType:
     if n_devices == 0:
         raise CommError("device buffers need a GPU, and CUDA finds none")
     _found[:] = [cupy]
-    return cupy
+    return _found[0]
 
 
 def missing() -> str:
-    """Why there is no device here, in one line; empty where there is one."""
+    """Says in one line why no device can be used here; empty where one can."""
     try:
         load()
     except CommError as error:
@@ -54,8 +61,15 @@ def missing() -> str:
     return ""
 
 
-def load_nccl() -> ModuleType:
-    """CuPy's module `nccl`. Raises CommError where NCCL cannot be loaded."""
+def load_nccl() -> Any:
+    """Imports CuPy's binding of NCCL.
+
+    Returns:
+        The module `cupy.cuda.nccl`.
+
+    Raises:
+        CommError: in one line, where NCCL cannot be loaded.
+    """
     load()
     try:
         with warnings.catch_warnings():
@@ -69,50 +83,72 @@ def load_nccl() -> ModuleType:
 
 
 def is_on_device(array: Any) -> bool:
-    """Whether `array` says of itself that it lies in a GPU's memory."""
+    """Whether `array` has `__cuda_array_interface__`, that is, lies in a GPU's memory."""
     return hasattr(type(array), INTERFACE) or hasattr(array, INTERFACE)  # an array makes its interface when asked
 
 
-def flat(array: Any) -> Any:
-    """The same memory as a flat CuPy array. Raises CommError unless it is contiguous.
+def flat(array: Any) -> DeviceArray:
+    """Views a device array as a flat CuPy array.
 
-    CuPy's current stream follows the stream that another library's array names; CuPy itself would block the host.
+    CuPy's current stream is made to follow the stream that another library's array names; CuPy itself would block the
+    host.
+
+    Args:
+        array: contiguous, any shape and dtype, with `__cuda_array_interface__`.
+
+    Returns:
+        The same memory, shape (array.size,).
+
+    Raises:
+        CommError: if the array is not contiguous.
     """
-    own = array if isinstance(array, load().ndarray) else _adopted(array)
+    own: DeviceArray = array if isinstance(array, load().ndarray) else _adopted(array)
     if not own.flags.c_contiguous:
         raise CommError(f"expected a contiguous array, got shape {own.shape} with strides {own.strides}")
     return own if own.ndim == 1 else own.reshape(-1)
 
 
 def card(number: int) -> str:
-    """Where GPU `number` of this process sits in its machine; the same for all processes that share it."""
+    """Returns the PCI bus id of this process's GPU `number`; the same string in all processes that share the GPU."""
     return load().cuda.runtime.deviceGetPCIBusId(number)
 
 
 def use_by_rank(node_rank: int) -> int:
-    """Give the GPUs of a node out to its ranks in turn, and make this rank's the current one. Its number."""
+    """Makes one of the node's GPUs the current device, round-robin over the node's ranks.
+
+    Args:
+        node_rank: this rank's number within its node.
+
+    Returns:
+        The GPU's number in this process.
+    """
     cupy = load()
     number = node_rank % cupy.cuda.runtime.getDeviceCount()
     cupy.cuda.Device(number).use()
     return number
 
 
-_spare_events: dict[tuple[int, int], list[Any]] = {}
-"""By CuPy's module and device: events of points that have ended, to be recorded again instead of making new ones."""
+_spare_events: dict[tuple[int, int], list[CudaEvent]] = {}
+"""By CuPy's module and device: events of points that are over, recorded again instead of creating new ones."""
 
 
 class Point:
-    """A point in a stream's work, which other streams can be made to follow. It blocks no host thread."""
+    """A recorded CUDA event: a point in a stream's work that other streams can be made to follow.
+
+    No method blocks the host.
+    """
 
     def __init__(self, event: Any) -> None:
-        """`event`: recorded already; CuPy's, PyTorch's or numba's."""
+        """Args:
+            event: already recorded; CuPy's, PyTorch's or numba's, or a plain handle.
+        """
         self._runtime = load().cuda.runtime
         self.event, self._handle = event, handle(event)
-        self._spare: list[Any] | None = None
+        self._spare: list[CudaEvent] | None = None
 
     @classmethod
     def now(cls, stream: Any = None) -> Point:
-        """The end of what has been queued on `stream` (default: CuPy's current one) so far."""
+        """Records the end of what has been queued on `stream` (default: CuPy's current one) so far."""
         cuda = load().cuda
         spare = _spare_events.setdefault((id(cuda), cuda.runtime.getDevice()), [])
         try:
@@ -124,7 +160,7 @@ class Point:
         return point
 
     def hold_and_end(self, stream: Any = None) -> None:
-        """`hold`, for the last time: a point made by `now` leaves its event to another one."""
+        """Like `hold`, for the last time: a point made by `now` gives its event back to be recorded again."""
         self.hold(stream)
         if self._spare is not None:
             self._spare.append(self.event)  # who waits for it holds what was recorded, not the event
@@ -132,22 +168,26 @@ class Point:
 
     @classmethod
     def of(cls, after: Any) -> Point:
-        """`after` as a point: a point, an event, or None for the end of what is queued on the current stream."""
+        """Makes a point of a point, of an event, or of None: the end of what the current stream has been given."""
         if after is None:
             return cls.now()
         return after if isinstance(after, cls) else cls(after)
 
     def mark(self, stream: Any) -> None:
-        """Become the end of what has been queued on `stream` so far (for points made with an event of ours)."""
+        """Records the event again, at the end of what has been queued on `stream` so far."""
         self._runtime.eventRecord(self._handle, handle(stream))
 
     def hold(self, stream: Any = None) -> None:
-        """What is queued on `stream` (default: CuPy's current one) from now on runs after this point."""
+        """Makes what is queued on `stream` (default: CuPy's current one) from now on run after this point."""
         target = load().cuda.get_current_stream() if stream is None else stream
         self._runtime.streamWaitEvent(handle(target), self._handle)
 
     def is_reached(self) -> bool:
-        """Whether the device has come here. Raises CommError where work before it has failed."""
+        """Whether the device has reached this point.
+
+        Raises:
+            CommError: if work before it has failed on the device.
+        """
         status = self._runtime.eventQuery(self._handle)
         if status not in (0, NOT_READY):
             raise CommError(f"work on the device has failed: CUDA error {status}")
@@ -155,12 +195,22 @@ class Point:
 
 
 def handle(thing: Any) -> int:
-    """The CUDA handle of a stream or an event, or of a plain integer. Raises CommError on anything else."""
+    """Finds the CUDA handle of a stream or an event of any library.
+
+    Args:
+        thing: a stream, an event, or the handle itself.
+
+    Returns:
+        The handle; 0 is the default stream.
+
+    Raises:
+        CommError: if `thing` is neither.
+    """
     found = getattr(thing, "ptr", thing)
     if isinstance(found, int):
         return found
     if hasattr(thing, "__cuda_stream__"):
-        return thing.__cuda_stream__()[1]
+        return int(thing.__cuda_stream__()[1])
     found = next((getattr(thing, name) for name in HANDLES if hasattr(thing, name)), None)
     if found is None:
         raise CommError(f"expected a CUDA stream or event, got {type(thing).__name__}")
@@ -179,7 +229,14 @@ def _adopted(array: Any) -> Any:
 
 
 def pinned(n_bytes: int) -> np.ndarray:
-    """Host memory that the current device reads and writes by itself, as bytes."""
+    """Allocates page-locked host memory, which the current device can read and write itself.
+
+    Args:
+        n_bytes: length, 0 or more.
+
+    Returns:
+        uint8, shape (n_bytes,), uninitialised.
+    """
     memory = load().cuda.alloc_pinned_memory(max(n_bytes, 1))
     return np.frombuffer(memory, np.uint8, n_bytes)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,24 +19,40 @@ WIRES = {"fp16": "Half", "bf16": "Brain"}
 DEFINITIONS = {name: (f"-DELEMENT={kind}", f"-DELEMENT_NAME={name}") for name, kind in ELEMENTS.items()}
 DEFINITIONS |= {name: (f"-DWIRE_ELEMENT={kind}", f"-DWIRE_NAME={name}") for name, kind in WIRES.items()}
 THREADS_PER_BLOCK, BLOCKS_PER_MULTIPROCESSOR, PACK_BYTES = 256, 6, 16
-"""As kernels.cu has them: more blocks would wait until others end, and leave the card half empty then."""
+"""As in kernels.cu. More blocks than fit at once would run in a second round that leaves the card half empty."""
 MOST_RANKS = 64
 NUMBERS = {"offset": np.int64, "n_elems": np.int64, "first_source": np.int32, "n_sources": np.int32,
            "first_target": np.int32, "n_targets": np.int32, "left_out": np.int32}
-GATHERED = np.dtype([("bases", np.uint64, MOST_RANKS), *NUMBERS.items()], align=True)
-"""The parameter of the gathering kernels."""
-MULTIPROCESSORS = 16  # cudaDevAttrMultiProcessorCount
+GATHER_PARAMETER = np.dtype([("bases", np.uint64, MOST_RANKS), *NUMBERS.items()], align=True)
+"""The one parameter of the gather kernels: a struct, passed by value."""
+MULTIPROCESSOR_COUNT = 16  # cudaDevAttrMultiProcessorCount
+
+
+class GatherRanks(NamedTuple):
+    """Which ranks a gather kernel reads and writes: a run of sources, a run of targets with one gap at most.
+
+    Attributes:
+        first_source, n_sources: the ranks whose elements are reduced.
+        first_target, n_targets: the ranks whose buffers receive the result.
+        left_out: a rank among the targets that does not, or -1.
+    """
+
+    first_source: int
+    n_sources: int
+    first_target: int
+    n_targets: int
+    left_out: int
 
 
 class Kernels:
-    """The compiled kernels of one process; a kernel is loaded when it is first asked for."""
+    """The compiled kernels of one process; a kernel is compiled when it is first asked for."""
 
     def __init__(self) -> None:
-        """For cards like the current one. Raises CommError without a GPU. CuPy keeps what it compiles on disk."""
+        """Prepares for the current device. CuPy caches what it compiles on disk. Raises CommError without a GPU."""
         self._make, self._source = device.load().RawModule, SOURCE.read_text()
         self._module, self._get = cache(self._compile), cache(self._find)
         cuda = device.load().cuda
-        count = cuda.runtime.deviceGetAttribute(MULTIPROCESSORS, cuda.Device().id)
+        count = cuda.runtime.deviceGetAttribute(MULTIPROCESSOR_COUNT, cuda.Device().id)
         self._most_blocks = count * BLOCKS_PER_MULTIPROCESSOR
 
     def _compile(self, kind: str) -> Any:
@@ -47,41 +63,61 @@ class Kernels:
         return self._module(name.split("_")[1]).get_function(name)
 
     def elementwise(self, name: str, own: Span, other: Span) -> Callable[[], None]:
-        """A call that queues the kernel `name` on two arrays of as many elements; `other` may lie in pinned memory.
+        """Binds an elementwise kernel to two spans of equally many elements.
 
-        combine_<type>_<op>: own = own op other; pack_<wire>, unpack_<wire>: own = other in another precision.
+        Args:
+            name: `combine_<type>_<op>`: own = own op other; `pack_<wire>`, `unpack_<wire>`: own = other in another
+                precision.
+            own: what is written.
+            other: what is read, in device or pinned memory.
+
+        Returns:
+            A call that queues the kernel on the current stream.
         """
         kernel = self._get(name)
         blocks, threads = grid(max(own.nbytes, other.nbytes), self._most_blocks)
         arguments = (np.uint64(own.address), np.uint64(other.address), np.int64(own.size))
         return lambda: kernel(blocks, threads, arguments)
 
-    def gathering(self, bases: Sequence[int], offset: int, n_elems: int, dtype: np.dtype, op: str,
-                  ranks: Gathered) -> Callable[[], None]:
-        """A call that queues the reduction of the source ranks' elements, in rank order, into every target's buffer.
+    def gathering(self, bases: Sequence[int], offset: int, n_elems: int, dtype: np.dtype[Any], op: str,
+                  ranks: GatherRanks) -> Callable[[], None]:
+        """Binds a gather kernel: it reduces the source ranks' elements, in rank order, into every target's buffer.
 
-        bases: where each rank's window starts in this process; offset: bytes from there to the elements.
+        Args:
+            bases: the address in this process at which each rank's window starts.
+            offset: bytes from there to the first element.
+            n_elems: how many elements to reduce.
+            dtype: of the elements.
+            op: sum, max, min or prod.
+            ranks: who is read and who is written.
+
+        Returns:
+            A call that queues the kernel on the current stream.
         """
         kernel = self._get(f"gather_{dtype.name}_{op}")
         blocks, threads = grid(n_elems * dtype.itemsize, self._most_blocks)
-        work = np.zeros(1, GATHERED)
+        work = np.zeros(1, GATHER_PARAMETER)
         work["bases"][0, : len(bases)] = bases
-        for name, number in zip(NUMBERS, (offset, n_elems, *ranks)):
+        for name, number in zip(NUMBERS, (offset, n_elems, *ranks), strict=True):
             work[name] = number
         return lambda: kernel(blocks, threads, (work,))
 
 
-Gathered = tuple[int, int, int, int, int]
-"""First source rank, how many; first target rank, how many; a target rank to leave out, or -1."""
-
-
 @cache
 def kernels() -> Kernels:
-    """The kernels of this process."""
+    """Returns the kernels of this process."""
     return Kernels()
 
 
 def grid(n_bytes: int, most_blocks: int) -> tuple[tuple[int], tuple[int]]:
-    """Blocks and threads a block for buffers of n_bytes: a pack of 16 bytes a thread, as long as there are blocks."""
+    """Computes a launch's shape: one pack of 16 bytes per thread, as long as there are blocks for it.
+
+    Args:
+        n_bytes: length of the longest buffer.
+        most_blocks: how many blocks the device runs at once.
+
+    Returns:
+        (blocks,), (threads per block,).
+    """
     n_packs = -(-n_bytes // PACK_BYTES)
     return (max(1, min(-(-n_packs // THREADS_PER_BLOCK), most_blocks)),), (THREADS_PER_BLOCK,)

@@ -13,18 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.collectives.cuda import aware, device
+from scaffe.collectives.cuda import device
 from scaffe.collectives.cuda.device import Point
+from scaffe.collectives.cuda.ipc.node import DeviceNode
+from scaffe.collectives.cuda.ipc.signals import signals
+from scaffe.collectives.cuda.ipc.windows import DeviceWindows
 from scaffe.collectives.cuda.kernels import MOST_RANKS
-from scaffe.collectives.cuda.lane import Lane
-from scaffe.collectives.cuda.library import AwareCalls, StagedCalls
-from scaffe.collectives.cuda.lineup import wait_until
-from scaffe.collectives.cuda.nccl import NcclCalls
-from scaffe.collectives.cuda.node import DeviceNode
-from scaffe.collectives.cuda.signals import signals
-from scaffe.collectives.cuda.transport import AwareTransport, StagedTransport
-from scaffe.collectives.cuda.windows import DeviceWindows
-from scaffe.collectives.cuda.wire import DeviceWire
+from scaffe.collectives.cuda.messages import aware
+from scaffe.collectives.cuda.messages.start_queue import wait_until
+from scaffe.collectives.cuda.messages.transport import AwareTransport, StagedTransport
+from scaffe.collectives.cuda.messages.wire import DeviceWire
+from scaffe.collectives.cuda.mpi_calls import AwareCalls, StagedCalls
+from scaffe.collectives.cuda.nccl_calls import NcclCalls
+from scaffe.collectives.cuda.streams import Streams
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.runtime.backend import Backend
 from scaffe.collectives.runtime.shared_levels import SharedLevels, above
@@ -45,10 +46,10 @@ LAST_WORK_SECONDS = 10
 class DeviceBackend(Backend):
     """One engine's communication stream and all that works on it."""
 
-    def __init__(self, lane: Lane, no_ipc: str, **parts: Any) -> None:
+    def __init__(self, streams: Streams, no_ipc: str, **parts: Any) -> None:
         """`no_ipc`: why the node's ranks cannot map one another's memory; empty where they can."""
         super().__init__(**parts)
-        self._lane, self._no_ipc = lane, no_ipc
+        self._streams, self._no_ipc = streams, no_ipc
 
     def fault(self, algorithm: str) -> str:
         """See Backend."""
@@ -76,15 +77,15 @@ class DeviceBackend(Backend):
 
     def begin(self, after: Any) -> None:
         """See Backend."""
-        self._lane.begin(after)
+        self._streams.begin(after)
 
     def end(self) -> Any:
         """See Backend."""
-        return self._lane.end()
+        return self._streams.end()
 
     def abandon(self) -> None:
         """See Backend."""
-        self._lane.leave()
+        self._streams.leave()
 
 
 class _NoNode:
@@ -106,7 +107,7 @@ class Device:
         self._comm, self._node_comm, self._topology = comm, node_comm, topology
         self._is_crowded = node_comm.size > len(os.sched_getaffinity(0))
         self.number = device.load().cuda.Device().id
-        self._lanes: list[Lane] = []
+        self._all_streams: list[Streams] = []
         self._how: list[str] = []
         self._cards = node_comm.allgather(device.card(self.number))
         self.windows = DeviceWindows(node_comm, self._settle, f"rank {comm.rank}")
@@ -121,20 +122,20 @@ class Device:
 
         `patient`: its waits leave the core to others, as they do where a node has more ranks than cores.
         """
-        lane, patient = Lane(), patient or self._is_crowded
-        self._lanes.append(lane)
-        transport = (AwareTransport if self.is_aware else StagedTransport)(comm, lane, patient)
-        library = (AwareCalls if self.is_aware else StagedCalls)(comm, lane, patient)
-        node = self._node(group, lane, patient)
+        streams, patient = Streams(), patient or self._is_crowded
+        self._all_streams.append(streams)
+        transport = (AwareTransport if self.is_aware else StagedTransport)(comm, streams, patient)
+        library = (AwareCalls if self.is_aware else StagedCalls)(comm, streams, patient)
+        node = self._node(group, streams, patient)
         self._how.append(node.how)
         levels = SharedLevels(node, self._topology, comm.rank)
-        return DeviceBackend(lane, self.no_ipc, transport=transport, levels=levels,
-                           calls={"mpi": library, "nccl": NcclCalls(comm, lane)})
+        return DeviceBackend(streams, self.no_ipc, transport=transport, levels=levels,
+                             calls={"mpi": library, "nccl": NcclCalls(comm, streams)})
 
-    def _node(self, group: NodeGroup, lane: Lane, patient: bool) -> DeviceNode | _NoNode:
+    def _node(self, group: NodeGroup, streams: Streams, patient: bool) -> DeviceNode | _NoNode:
         if self.no_ipc:
             return _NoNode()
-        return DeviceNode(group, self.windows, signals(self._node_comm, lane, patient), self._cards)
+        return DeviceNode(group, self.windows, signals(self._node_comm, streams, patient), self._cards)
 
     def alloc(self, n_elems: int, dtype: np.dtype) -> Any:
         """A zeroed flat CuPy array, in a window where the ranks of a node can share one; all ranks call it.
@@ -210,7 +211,7 @@ class Device:
         return next(filter(None, self._comm.allgather(fault)), "")
 
     def _settle(self, until: float = float("inf")) -> None:
-        for stream in (stream for lane in self._lanes for stream in (lane.stream, lane.copies)):
+        for stream in (stream for streams in self._all_streams for stream in (streams.comm, streams.copy)):
             is_reached = Point.now(stream).is_reached
             wait_until(partial(_reached, is_reached, until), patient=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -13,17 +14,17 @@ class Span:
 
     address: int
     size: int
-    dtype: np.dtype
+    dtype: np.dtype[Any]
     is_pinned: bool = False
 
     @property
     def itemsize(self) -> int:
-        """Bytes an element."""
+        """Bytes per element."""
         return self.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
-        """Its length in bytes."""
+        """Length in bytes."""
         return self.size * self.dtype.itemsize
 
     def __getitem__(self, part: slice) -> Span:
@@ -31,9 +32,9 @@ class Span:
         return Span(self.address + start * self.dtype.itemsize, stop - start, self.dtype, self.is_pinned)
 
     def overlaps(self, other: Span) -> bool:
-        """Whether some bytes are in both."""
+        """Whether any byte belongs to both."""
         return self.address < other.address + other.nbytes and other.address < self.address + self.nbytes
 
     def holds(self, other: Span) -> bool:
-        """Whether all bytes of `other` are in this one."""
+        """Whether every byte of `other` belongs to this span."""
         return self.address <= other.address and other.address + other.nbytes <= self.address + self.nbytes

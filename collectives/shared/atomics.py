@@ -1,43 +1,70 @@
 """Atomic words, half-precision numbers and raw memory for compiled kernels (numba has none of these of its own).
 
-All take plain integer addresses. Words are unsigned 32-bit, 4-byte aligned, shared between processes.
+All take plain integer addresses. Words are unsigned 32-bit, 4-byte aligned, shared between processes. Each function is
+defined as numba's intrinsics are: it gets the types of its arguments and returns a signature and a generator of LLVM
+IR; compiled code calls it with values.
 """
 
-import platform
+from __future__ import annotations
 
+import platform
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec
+
+import numba.extending
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 FUTEX_CALL = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), -1)
 WORD = ir.IntType(32)
+POINTER_TO: Any = types.CPointer
+Parameters = ParamSpec("Parameters")
+Definition = tuple[Any, Callable[[Any, ir.IRBuilder, Any, Sequence[ir.Value]], ir.Value]]
+"""A numba signature, and what generates the code: (context, builder, signature, values) to the result."""
 
-libc_syscall = types.ExternalFunction(
+
+def intrinsic(define: Callable[Concatenate[Any, Parameters], Definition],
+              **options: bool) -> Callable[Parameters, Any]:
+    """Decorates like `numba.extending.intrinsic`, and lets mypy see what compiled code calls.
+
+    Args:
+        define: takes numba's typing context and the arguments' types.
+        options: numba's, such as prefer_literal.
+
+    Returns:
+        What compiled functions call with the arguments' values.
+    """
+    made: Any = numba.extending.intrinsic(**options)(define) if options else numba.extending.intrinsic(define)
+    result: Callable[Parameters, Any] = made
+    return result
+
+
+libc_syscall: Any = types.ExternalFunction(
     "syscall", types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64)
 )
-libc_memcpy = types.ExternalFunction("memcpy", types.int64(types.int64, types.int64, types.int64))
-libc_sched_yield = types.ExternalFunction("sched_yield", types.int32())
+libc_memcpy: Any = types.ExternalFunction("memcpy", types.int64(types.int64, types.int64, types.int64))
+libc_sched_yield: Any = types.ExternalFunction("sched_yield", types.int32())
 
 
-def _word_pointer(builder, address):
+def _word_pointer(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
     return builder.inttoptr(address, WORD.as_pointer())
 
 
 @intrinsic
-def load_word(typing_context, address):
-    """The word at `address`; what its writer wrote before `store_word` is visible afterwards (acquire)."""
+def load_word(typing_context: Any, address: Any) -> Definition:
+    """Reads the word at `address`, with acquire order: what its writer wrote before `store_word` is visible."""
 
-    def generate(context, builder, signature, args):
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[ir.Value]) -> ir.Value:
         return builder.load_atomic(_word_pointer(builder, args[0]), ordering="acquire", align=4)
 
     return types.uint32(types.int64), generate
 
 
 @intrinsic
-def store_word(typing_context, address, value):
-    """Write a word, after all that this thread wrote before (release)."""
+def store_word(typing_context: Any, address: Any, value: Any) -> Definition:
+    """Writes a word at `address`, after all that this thread wrote before (sequentially consistent)."""
 
-    def generate(context, builder, signature, args):
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[ir.Value]) -> ir.Value:
         builder.store_atomic(args[1], _word_pointer(builder, args[0]), ordering="seq_cst", align=4)
         return context.get_dummy_value()
 
@@ -45,45 +72,45 @@ def store_word(typing_context, address, value):
 
 
 @intrinsic
-def add_word(typing_context, address, value):
-    """Add to a word; gives its value before."""
+def add_word(typing_context: Any, address: Any, value: Any) -> Definition:
+    """Adds to the word at `address`; returns its value before."""
 
-    def generate(context, builder, signature, args):
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[ir.Value]) -> ir.Value:
         return builder.atomic_rmw("add", _word_pointer(builder, args[0]), args[1], "seq_cst")
 
     return types.uint32(types.int64, types.uint32), generate
 
 
 @intrinsic
-def as_pointer(typing_context, address, like):
-    """`address` as a pointer to elements of array `like`'s dtype, for numba.carray."""
+def as_pointer(typing_context: Any, address: Any, like: Any) -> Definition:
+    """Casts `address` to a pointer to elements of array `like`'s dtype, for numba.carray."""
     element = like.dtype
 
-    def generate(context, builder, signature, args):
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[ir.Value]) -> ir.Value:
         return builder.inttoptr(args[0], context.get_value_type(element).as_pointer())
 
-    return types.CPointer(element)(types.int64, like), generate
+    return POINTER_TO(element)(types.int64, like), generate
 
 
 @intrinsic
-def widen(typing_context, value):
-    """A float32 of the half-precision number whose bits are in an uint16; any other number as it is."""
+def widen(typing_context: Any, value: Any) -> Definition:
+    """Converts the half-precision number whose bits are in a uint16 to float32; returns any other number as it is."""
     if value != types.uint16:
         return value(value), lambda context, builder, signature, args: args[0]
 
-    def generate(context, builder, signature, args):
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[ir.Value]) -> ir.Value:
         return builder.fpext(builder.bitcast(args[0], ir.HalfType()), ir.FloatType())
 
     return types.float32(types.uint16), generate
 
 
 @intrinsic
-def narrow(typing_context, value, like):
-    """The opposite of `widen`, for a result that goes where `like` came from."""
+def narrow(typing_context: Any, value: Any, like: Any) -> Definition:
+    """Converts `value` back to the type of `like`: the inverse of `widen` for a uint16."""
     if like != types.uint16:
         return like(value, like), lambda context, builder, sig, args: context.cast(builder, args[0], value, like)
 
-    def generate(context, builder, signature, args):
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[ir.Value]) -> ir.Value:
         number = context.cast(builder, args[0], value, types.float32)
         return builder.bitcast(builder.fptrunc(number, ir.HalfType()), ir.IntType(16))
 

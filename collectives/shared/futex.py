@@ -1,4 +1,10 @@
-"""Waiting for a shared word without burning the core: ranks may well outnumber cores."""
+"""Waiting for a shared word without occupying the core: ranks may well outnumber cores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
 
 from scaffe.collectives.shared.atomics import FUTEX_CALL, libc_sched_yield, libc_syscall, load_word
 from scaffe.jit import compiled
@@ -7,24 +13,32 @@ FUTEX_WAIT, FUTEX_WAKE, ALL_WAITERS = 0, 1, 0x7FFFFFFF
 
 
 @compiled
-def reached(address, epoch):
-    """True when the word at `address` is at or past `epoch`, counting modulo 2**32."""
-    return ((load_word(address) - epoch) & 0xFFFFFFFF) < 0x80000000
+def reached(address: int, epoch: Any) -> bool:
+    """Whether the word at `address` is at or past `epoch`, counting modulo 2**32."""
+    is_reached: bool = ((load_word(address) - epoch) & 0xFFFFFFFF) < 0x80000000
+    return is_reached
 
 
 @compiled
-def wake(address):
-    """Wake every process that waits for the word at `address`."""
+def wake(address: int) -> None:
+    """Wakes every process that waits for the word at `address`."""
     libc_syscall(FUTEX_CALL, address, FUTEX_WAKE, ALL_WAITERS, 0, 0, 0)
 
 
 @compiled
-def wait_for(address, epoch, n_spins, timespec):
-    """Wait until the word has reached `epoch`. False when the time in `timespec` (two int64) passed first.
+def wait_for(address: int, epoch: Any, n_polls: int, timespec: np.ndarray) -> bool:
+    """Waits until a shared word has reached a value.
 
-    Looks `n_spins` times, giving way to other processes in between, before it sleeps in the kernel.
+    Args:
+        address: of the word.
+        epoch: uint32, the value.
+        n_polls: how often to poll, yielding the core in between, before sleeping in the kernel.
+        timespec: int64, shape (2,): seconds and nanoseconds after which to give up.
+
+    Returns:
+        False when the time has passed first.
     """
-    for _ in range(n_spins):
+    for _ in range(n_polls):
         if reached(address, epoch):
             return True
         libc_sched_yield()
@@ -34,4 +48,5 @@ def wait_for(address, epoch, n_spins, timespec):
             return True
         libc_syscall(FUTEX_CALL, address, FUTEX_WAIT, seen, timespec.ctypes.data, 0, 0)
         if load_word(address) == seen:
-            return reached(address, epoch)
+            came: bool = reached(address, epoch)
+            return came

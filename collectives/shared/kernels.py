@@ -1,5 +1,9 @@
 """Sums over ranks' memory, block by block, at memory speed."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 
 from scaffe.collectives.shared.atomics import libc_memcpy
@@ -10,7 +14,7 @@ BLOCK_BYTES = 16384  # of the accumulator: in the first-level cache together wit
 
 
 @compiled(inline="always")
-def _fold_all(op, addresses, target, n_elems, like):
+def _fold_all(op: int, addresses: tuple[int, ...], target: int, n_elems: int, like: np.ndarray) -> None:
     item = like.itemsize
     whole = n_elems // LANES * LANES
     for offset in range(0, whole * item, LANES * item):
@@ -20,10 +24,15 @@ def _fold_all(op, addresses, target, n_elems, like):
 
 
 @compiled
-def combine(addresses, target, n_elems, like, op):
-    """Write ((a op b) op c) op d of the buffers at up to four `addresses` (a tuple) to `target`, itself one or not.
+def combine(addresses: tuple[int, ...], target: int, n_elems: int, like: np.ndarray, op: int) -> None:
+    """Computes target = ((a op b) op c) op d, elementwise; reading four streams at once reaches memory speed.
 
-    Reading four streams at once is what reaches memory speed. like: an array of their dtype.
+    Args:
+        addresses: of two to four buffers.
+        target: address; may be one of them.
+        n_elems: length of each buffer.
+        like: an array of their dtype (float16 as uint16, see `bits`).
+        op: 0 sum, 1 max, 2 min, 3 prod.
     """
     if op == 0:
         _fold_all(0, addresses, target, n_elems, like)
@@ -36,17 +45,26 @@ def combine(addresses, target, n_elems, like, op):
 
 
 @compiled
-def combine2(a, b, out, op):
-    """out = a op b, elementwise; `out` may be one of them."""
+def combine2(a: np.ndarray, b: np.ndarray, out: np.ndarray, op: int) -> None:
+    """Computes out = a op b, elementwise; `out` may be one of them. Arrays of one dtype; op as in `combine`."""
     combine((np.int64(a.ctypes.data), np.int64(b.ctypes.data)), np.int64(out.ctypes.data), out.size, out, op)
 
 
 @compiled
-def combine_ranks(addresses, sources, targets, start, end, block, op):
-    """Write the reduction of the `sources` over elements [start, end), in the order given, to all `targets`.
+def combine_ranks(addresses: np.ndarray, sources: np.ndarray, targets: np.ndarray, start: int, end: int,
+                  block: np.ndarray, op: int) -> None:
+    """Writes the reduction of the sources' elements [start, end), in the order given, to all targets.
 
-    addresses: int64, each rank's buffer; sources, targets: ranks; block: scratch, its length is the step. A single
-    target is written at once, several from the block, which stays in cache.
+    A single target is written directly, several are copied from a block that stays in cache.
+
+    Args:
+        addresses: int64, shape (ranks,): where each rank's buffer begins.
+        sources: int64, ranks that are read.
+        targets: int64, ranks that are written.
+        start: first element.
+        end: one past the last element.
+        block: scratch of the buffers' dtype; its length is the step.
+        op: as in `combine`.
     """
     item, scratch = block.itemsize, np.int64(block.ctypes.data)
     for at in range(start, end, block.size):
@@ -74,17 +92,24 @@ def combine_ranks(addresses, sources, targets, start, end, block, op):
 
 
 @compiled
-def copy_range(addresses, source, targets, start_byte, end_byte):
-    """Copy bytes [start_byte, end_byte) of the buffer of rank `source` to all `targets`."""
+def copy_range(addresses: np.ndarray, source: int, targets: np.ndarray, start_byte: int, end_byte: int) -> None:
+    """Copies bytes [start_byte, end_byte) of rank `source`'s buffer to all `targets` (ranks); `addresses` as above."""
     for target in targets:
         libc_memcpy(addresses[target] + start_byte, addresses[source] + start_byte, end_byte - start_byte)
 
 
-def block_for(dtype: np.dtype) -> np.ndarray:
-    """The accumulator of `combine_ranks` for arrays of `dtype`; half precision is held in 16-bit words."""
+def block_for(dtype: np.dtype[Any]) -> np.ndarray:
+    """Allocates the scratch block of `combine_ranks`.
+
+    Args:
+        dtype: of the buffers.
+
+    Returns:
+        BLOCK_BYTES of that dtype, float16 as uint16, uninitialised.
+    """
     return bits(np.empty(BLOCK_BYTES // np.dtype(dtype).itemsize, dtype))
 
 
 def bits(array: np.ndarray) -> np.ndarray:
-    """`array` as the kernels take it: float16 as uint16, any other dtype as it is."""
+    """Views an array as the kernels take it: float16 as uint16, any other dtype as it is."""
     return array.view(np.uint16) if array.dtype == np.float16 else array

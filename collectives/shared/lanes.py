@@ -1,31 +1,45 @@
-"""One vector's worth of a reduction: all sources are read before the target is written.
+"""One SIMD vector's worth of a reduction: all sources are read before the target is written.
 
-So the target may be one of the sources. A compiler that sees only loops over arrays has to ask whether they overlap,
-and takes them number by number where they do, which an in-place sum always does.
+So the target may be one of the sources. A compiler that sees only loops over arrays has to check whether they overlap,
+and falls back to scalar code where they do, which an in-place sum always does.
 """
 
-from functools import reduce
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
+from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
+
+from scaffe.collectives.shared.atomics import Definition, intrinsic
 
 LANES = 16  # a cache line of float32
+Operation = Callable[[ir.IRBuilder, Any, ir.Value, ir.Value], ir.Value]
+"""Generates left op right, given the elements' numba type."""
 
 
-@intrinsic(prefer_literal=True)
-def fold(typing_context, op, n_lanes, addresses, offset, target, like):
-    """target = ((a op b) op c) ..., on `n_lanes` numbers that lie `offset` bytes behind the addresses and target.
+@partial(intrinsic, prefer_literal=True)
+def fold(typing_context: Any, op: Any, n_lanes: Any, addresses: Any, offset: Any, target: Any,
+         like: Any) -> Definition:
+    """Computes target = ((a op b) op c) ... on `n_lanes` numbers.
 
-    op (0 sum, 1 max, 2 min, 3 prod) and n_lanes are constants; `like`: an array of the numbers' dtype, whose
-    half-precision numbers are uint16 and rounded after every operation.
+    Args:
+        typing_context: numba's.
+        op: constant: 0 sum, 1 max, 2 min, 3 prod.
+        n_lanes: constant: how many numbers.
+        addresses: tuple of the sources' addresses.
+        offset: bytes added to all addresses, the target's too.
+        target: address; may be one of the sources.
+        like: an array of the numbers' dtype; half-precision numbers are uint16, rounded after every operation.
     """
     operation, lanes, element = _OPS[op.literal_value], n_lanes.literal_value, like.dtype
 
-    def generate(context, builder, signature, args):
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[ir.Value]) -> ir.Value:
         vector = ir.VectorType(context.get_data_type(element), lanes)
 
-        def pointer(address):
+        def pointer(address: ir.Value) -> ir.Value:
             return builder.inttoptr(builder.add(address, args[3]), vector.as_pointer())
 
         firsts = [builder.extract_value(args[2], i) for i in range(len(addresses))]
@@ -37,8 +51,8 @@ def fold(typing_context, op, n_lanes, addresses, offset, target, like):
     return types.none(op, n_lanes, addresses, types.int64, types.int64, like), generate
 
 
-def _arithmetic(on_floats: str, on_integers: str):
-    def operation(builder: ir.IRBuilder, element: types.Type, left: ir.Value, right: ir.Value) -> ir.Value:
+def _arithmetic(on_floats: str, on_integers: str) -> Operation:
+    def operation(builder: ir.IRBuilder, element: Any, left: ir.Value, right: ir.Value) -> ir.Value:
         if element == types.uint16:
             wide = getattr(builder, on_floats)(_widened(builder, left), _widened(builder, right))
             return builder.bitcast(builder.fptrunc(wide, _of(left, ir.HalfType())), left.type)
@@ -47,8 +61,8 @@ def _arithmetic(on_floats: str, on_integers: str):
     return operation
 
 
-def _choice(comparison: str):
-    def operation(builder: ir.IRBuilder, element: types.Type, left: ir.Value, right: ir.Value) -> ir.Value:
+def _choice(comparison: str) -> Operation:
+    def operation(builder: ir.IRBuilder, element: Any, left: ir.Value, right: ir.Value) -> ir.Value:
         if element == types.uint16:
             keeps = builder.fcmp_ordered(comparison, _widened(builder, left), _widened(builder, right))
         elif isinstance(element, types.Float):

@@ -1,4 +1,4 @@
-"""The ranks of one node as a group that works on shared memory."""
+"""Collectives among the ranks of one node on memory that all of them have mapped: algorithm `M`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from functools import lru_cache
 from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -15,86 +16,123 @@ from scaffe.collectives.planning.datatypes import NAMES, OPS
 from scaffe.collectives.shared import kernels, passes, schedule
 from scaffe.collectives.shared.window import Windows
 
-LOOK_AROUND = np.array([0, 200_000_000], np.int64)  # seconds, nanoseconds: how often a waiting rank looks for the dead
-SPINS = 100  # looks at a word, giving way in between, before sleeping: measured with more ranks than cores
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
+LIVENESS_INTERVAL = np.array([0, 200_000_000], np.int64)  # seconds, nanoseconds between checks whether peers are alive
+POLLS = 100  # of a word, yielding the core in between, before sleeping: measured with more ranks than cores
 STAGE_BYTES = 512 << 10  # a rank's share of the staging memory: the node's shares stay in the last-level cache
 
 
-class NodeGroup:
-    """Collectives among the ranks of one node. One object a thread: it owns one channel and its staging memory."""
+class NodeCall(NamedTuple):
+    """What a rank calls: equal on all ranks of the node, or they disagree.
 
-    def __init__(self, node_comm, windows: Windows, deadline: float,
+    Attributes:
+        collective: its name.
+        n_elems: length of the flat array.
+        dtype: its dtype's name.
+        op: sum, max, min or prod.
+        root: of reduce and bcast.
+        location: window number and byte offset in it; None for private memory.
+    """
+
+    collective: str
+    n_elems: int
+    dtype: str
+    op: str
+    root: int
+    location: tuple[int, int] | None
+
+
+class NodeGroup:
+    """Collectives among the ranks of one node. One object per thread: it owns one channel and its staging memory."""
+
+    def __init__(self, node_comm: Intracomm, windows: Windows, deadline: float,
                  waiting: Callable[[], None] = lambda: None) -> None:
-        """All ranks of the node call it. `deadline`: seconds after which a missing peer is an error; `waiting()` is
-        called now and then while peers are waited for."""
+        """Sets the group up; all ranks of the node call it.
+
+        Args:
+            node_comm: the node's ranks.
+            windows: the memory that they share.
+            deadline: seconds after which a missing peer is an error.
+            waiting: called now and then while peers are waited for.
+        """
         self._comm = node_comm
         self.rank, self.n_ranks = node_comm.rank, node_comm.size
         self._deadline, self._waiting = deadline, waiting
         self._windows = windows
         self._names = node_comm.allgather((os.getpid(), node_comm.rank))
         self._memory = windows.allocate(passes.channel_bytes(self.n_ranks))
-        self._channel = int(windows.place(self._memory).addresses[0])
+        self._channel = int(windows.locate(self._memory).addresses[0])
         self._epoch = 0
         self._stage = windows.allocate(STAGE_BYTES)
-        self._stage_place = windows.place(self._stage)
-        self._blocks: dict[np.dtype, np.ndarray] = {}
+        self._stage_slice = windows.locate(self._stage)
+        self._blocks: dict[np.dtype[Any], np.ndarray] = {}
 
     def run(self, collective: str, array: np.ndarray, op: str = "sum", root: int = 0) -> None:
-        """Run one collective on a flat array: in place where all ranks' lie in a window, else through staging memory.
+        """Runs one collective: in place where all ranks' arrays lie in one window, else through staging memory.
 
-        Raises CommError on every rank when they come with different collectives, lengths, dtypes or places, and
-        on the waiting ranks when a peer is dead or late.
+        Args:
+            collective: reduce, bcast, allreduce, reduce_scatter or allgather.
+            array: flat, of the same length on all ranks; overwritten.
+            op: sum, max, min or prod.
+            root: of reduce and bcast.
+
+        Raises:
+            CommError: on every rank, when ranks call different collectives or pass different lengths, dtypes or places
+                in windows; on the waiting ranks, when a peer is dead or late.
         """
-        place = self._windows.find(array)
-        wanted = (collective, array.size, NAMES[array.dtype], op, root, place and (place.serial, place.offset))
-        if place is not None:
+        found = self._windows.find(array)
+        location = None if found is None else (found.serial, found.offset)
+        call = NodeCall(collective, array.size, NAMES[array.dtype], op, root, location)
+        if found is not None:
             tables = _tables(collective, self.n_ranks, array.size, root, array.itemsize, 0, array.size)
-            self._pass(wanted, tables, place.addresses, array.dtype, op)
+            self._pass(call, tables, found.addresses, array.dtype)
         else:
-            self._staged(wanted, array, op, root)
+            self._staged(call, array)
 
-    def meet(self, wanted: tuple) -> None:
-        """Return when all ranks of the node have come. Raises CommError as `run` does; `wanted`: as `run` makes it."""
+    def meet(self, call: NodeCall) -> None:
+        """Returns when all ranks of the node have come with the same call. Raises CommError as `run` does."""
         nothing = _tables("allreduce", self.n_ranks, 0, 0, 1, 0, 0)
-        self._pass(wanted, nothing, self._stage_place.addresses, np.dtype(np.float32), "sum")
+        self._pass(call, nothing, self._stage_slice.addresses, np.dtype(np.float32))
 
-    def _staged(self, wanted: tuple, array: np.ndarray, op: str, root: int) -> None:
-        slot, place = self._stage.view(array.dtype), self._stage_place
+    def _staged(self, call: NodeCall, array: np.ndarray) -> None:
+        slot, stage = self._stage.view(array.dtype), self._stage_slice
         step = slot.size
         for start in range(0, max(array.size, 1), step):
             end = min(start + step, array.size)
-            tables = _tables(wanted[0], self.n_ranks, array.size, root, array.itemsize, start, end)
+            tables = _tables(call.collective, self.n_ranks, array.size, call.root, array.itemsize, start, end)
             for first, last in tables.reads[self.rank]:
                 slot[first - start : last - start] = array[first:last]
-            self._pass(wanted, tables, place.addresses - start * array.itemsize, array.dtype, op)
+            self._pass(call, tables, stage.addresses - start * array.itemsize, array.dtype)
             for first, last in tables.writes[self.rank]:
                 array[first:last] = slot[first - start : last - start]
 
-    def _pass(self, wanted: tuple, tables: schedule.Tables, addresses: np.ndarray, dtype: np.dtype, op: str) -> None:
+    def _pass(self, call: NodeCall, tables: schedule.Tables, addresses: np.ndarray, dtype: np.dtype[Any]) -> None:
         self._epoch = (self._epoch + 1) & 0xFFFFFFFF
         started, arrived = time.monotonic(), False
         while True:
             status = passes.run_pass(
-                self._channel, self.rank, self.n_ranks, np.uint32(self._epoch), arrived, _digest(wanted),
-                tables.pieces, tables.sources, tables.targets, addresses, self._block(dtype), OPS.index(op),
-                SPINS, LOOK_AROUND,
+                self._channel, self.rank, self.n_ranks, np.uint32(self._epoch), arrived, _digest(call),
+                tables.pieces, tables.sources, tables.targets, addresses, self._block(dtype), OPS.index(call.op),
+                POLLS, LIVENESS_INTERVAL,
             )  # fmt: skip
             if status == passes.COMPLETE:
                 return
             if status == passes.MISMATCHED:
-                self._disagree(wanted)
+                self._disagree(call)
             arrived = True
-            self._look_for_the_missing(time.monotonic() - started)
+            self._check_peers(time.monotonic() - started)
 
-    def _disagree(self, wanted: tuple) -> None:
-        everyone = self._comm.allgather(wanted)
+    def _disagree(self, call: NodeCall) -> NoReturn:
+        everyone = self._comm.allgather(call)
         rank = next(rank for rank, other in enumerate(everyone) if other != everyone[0])
         raise CommError(
             f"ranks of one node disagree: rank {self._names[0][1]} has {_text(everyone[0])}, "
             f"rank {self._names[rank][1]} has {_text(everyone[rank])}", everywhere=True,
         )
 
-    def _look_for_the_missing(self, waited: float) -> None:
+    def _check_peers(self, waited: float) -> None:
         self._waiting()
         for rank in passes.missing(self._channel, self.n_ranks, np.uint32(self._epoch)):
             pid, name = self._names[rank]
@@ -103,16 +141,15 @@ class NodeGroup:
             if waited > self._deadline:
                 raise CommError(f"rank {self._names[self.rank][1]} waited {waited:.0f} s for rank {name}")
 
-    def _block(self, dtype: np.dtype) -> np.ndarray:
+    def _block(self, dtype: np.dtype[Any]) -> np.ndarray:
         if dtype not in self._blocks:
             self._blocks[dtype] = kernels.block_for(dtype)
         return self._blocks[dtype]
 
 
-def _text(wanted: tuple) -> str:
-    collective, n_elems, dtype, op, root, place = wanted
-    where = f"window {place[0]} at byte {place[1]}" if place else "private memory"
-    return f"{collective} of {n_elems} x {dtype} ({op}, root {root}) in {where}"
+def _text(call: NodeCall) -> str:
+    where = f"window {call.location[0]} at byte {call.location[1]}" if call.location else "private memory"
+    return f"{call.collective} of {call.n_elems} x {call.dtype} ({call.op}, root {call.root}) in {where}"
 
 
 def alive(pid: int) -> bool:
@@ -125,8 +162,8 @@ def alive(pid: int) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _digest(wanted: tuple) -> int:
-    return int.from_bytes(blake2b(repr(wanted).encode(), digest_size=8).digest(), "little", signed=True)
+def _digest(call: NodeCall) -> int:
+    return int.from_bytes(blake2b(repr(call).encode(), digest_size=8).digest(), "little", signed=True)
 
 
 _tables = lru_cache(maxsize=4096)(schedule.tables)

@@ -1,13 +1,24 @@
 """One pass over shared memory: all ranks arrive, take pieces until none is left, and leave together.
 
-The words of a channel, one cache line each, in memory that all ranks of the node have mapped:
-ARRIVED how many ranks have come · GO the pass that has begun · TAKEN pieces taken · FINISHED pieces finished ·
-DONE the last pass that is complete · from PEERS on, a line for each rank: its last pass and its 64-bit signature.
-Passes are counted modulo 2**32. The last rank to come starts the pass, so nobody is still in the one before.
+A channel is a row of words, one cache line each, in memory that all ranks of the node have mapped:
+
+    ARRIVED    how many ranks have arrived
+    GO         the pass that has begun
+    TAKEN      how many pieces have been taken
+    FINISHED   how many pieces are finished
+    DONE       the last pass that is complete
+    MISMATCH   the last pass on which ranks disagreed
+    PEERS ...  one line per rank: its last pass, and the 64-bit signature of its call
+
+Passes are counted modulo 2**32. The last rank to arrive begins the pass, so no rank is still in the one before.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
-from numba import carray
+from numba.np.numpy_support import carray
 
 from scaffe.collectives.shared.atomics import add_word, as_pointer, load_word, store_word
 from scaffe.collectives.shared.futex import reached, wait_for, wake
@@ -17,23 +28,23 @@ from scaffe.jit import compiled
 LINE_BYTES = 64
 ARRIVED, GO, TAKEN, FINISHED, DONE, MISMATCH, PEERS = (LINE_BYTES * line for line in range(7))
 COMPLETE, TIMED_OUT, MISMATCHED = 0, 1, 2
-WAKE_ALL_PIECES = 2  # a pass of fewer pieces is finished by the last rank to come before another could wake up
+WAKE_ALL_PIECES = 2  # the last rank to arrive finishes a shorter pass before another could wake up
 
 
 def channel_bytes(n_ranks: int) -> int:
-    """Length of a channel's memory."""
+    """Returns a channel's length in bytes."""
     return PEERS + LINE_BYTES * n_ranks
 
 
 @compiled
-def _signature(channel, rank):
+def _signature(channel: int, rank: int) -> Any:
     address = channel + PEERS + LINE_BYTES * rank + 8
     return carray(as_pointer(address, np.empty(0, np.int64)), 1)
 
 
 @compiled
-def _begin(channel, n_ranks, epoch, n_pieces):
-    """The last rank to come opens the pass, or calls it off when the ranks want different things."""
+def _begin(channel: int, n_ranks: int, epoch: Any, n_pieces: int) -> None:
+    """The last rank to arrive opens the pass, or cancels it when signatures differ."""
     store_word(channel + ARRIVED, 0)
     store_word(channel + TAKEN, 0)
     store_word(channel + FINISHED, 0)
@@ -51,11 +62,12 @@ def _begin(channel, n_ranks, epoch, n_pieces):
 
 
 @compiled
-def _work(channel, epoch, pieces, sources, targets, addresses, block, op):
-    """Take pieces until none is left; whoever finishes the last one declares the pass complete."""
+def _work(channel: int, epoch: Any, pieces: np.ndarray, sources: np.ndarray, targets: np.ndarray,
+          addresses: np.ndarray, block: np.ndarray, op: int) -> None:
+    """Takes pieces until none is left; whoever finishes the last one marks the pass complete."""
     n_pieces = len(pieces)
     while True:
-        index = add_word(channel + TAKEN, 1)
+        index: int = add_word(channel + TAKEN, 1)
         if index >= n_pieces:
             return
         start, end, segment = pieces[index]
@@ -71,18 +83,44 @@ def _work(channel, epoch, pieces, sources, targets, addresses, block, op):
 
 
 def missing(channel: int, n_ranks: int, epoch: np.uint32) -> list[int]:
-    """The ranks that have not come to pass `epoch`; where all have, those that could be at work on it."""
+    """Lists the ranks that a pass waits for.
+
+    Args:
+        channel: its address.
+        n_ranks: of the node.
+        epoch: the pass.
+
+    Returns:
+        Ranks that have not arrived; all ranks where every one has, since any may be at work on a piece.
+    """
     late = [rank for rank in range(n_ranks) if not reached(channel + PEERS + LINE_BYTES * rank, epoch)]
     return late or list(range(n_ranks))
 
 
 @compiled
-def run_pass(channel, rank, n_ranks, epoch, arrived, signature, pieces, sources, targets, addresses, block, op,
-             n_spins, timespec):
-    """Run pass `epoch` on this rank: COMPLETE, TIMED_OUT (call again with `arrived` True) or MISMATCHED.
+def run_pass(channel: int, rank: int, n_ranks: int, epoch: Any, arrived: bool, signature: int, pieces: np.ndarray,
+             sources: np.ndarray, targets: np.ndarray, addresses: np.ndarray, block: np.ndarray, op: int, n_polls: int,
+             timespec: np.ndarray) -> int:
+    """Runs a pass on this rank.
 
-    pieces: rows (start, end, segment) in elements; sources, targets: per segment a count and ranks;
-    addresses: int64, the buffer's first byte on each rank; block: scratch of the buffers' dtype.
+    Args:
+        channel: its address.
+        rank: this rank, of the node.
+        n_ranks: of the node.
+        epoch: uint32, the pass.
+        arrived: False at first, True when called again after TIMED_OUT.
+        signature: int64, of the call; must be the same on all ranks.
+        pieces: int64, rows (first element, one past the last, segment).
+        sources: int64, per segment a count and the ranks that are read.
+        targets: int64, per segment a count and the ranks that are written.
+        addresses: int64, shape (n_ranks,): the first byte of each rank's buffer.
+        block: scratch of the buffers' dtype.
+        op: 0 sum, 1 max, 2 min, 3 prod.
+        n_polls: as in futex.wait_for.
+        timespec: as in futex.wait_for.
+
+    Returns:
+        COMPLETE, TIMED_OUT or MISMATCHED.
     """
     if not arrived:
         _signature(channel, rank)[0] = signature
@@ -90,10 +128,10 @@ def run_pass(channel, rank, n_ranks, epoch, arrived, signature, pieces, sources,
         if add_word(channel + ARRIVED, 1) + 1 == n_ranks:
             _begin(channel, n_ranks, epoch, len(pieces))
     if len(pieces) >= WAKE_ALL_PIECES or reached(channel + GO, epoch):
-        if not wait_for(channel + GO, epoch, n_spins, timespec):
+        if not wait_for(channel + GO, epoch, n_polls, timespec):
             return TIMED_OUT
         if load_word(channel + MISMATCH) != epoch:
             _work(channel, epoch, pieces, sources, targets, addresses, block, op)
-    if not wait_for(channel + DONE, epoch, n_spins, timespec):
+    if not wait_for(channel + DONE, epoch, n_polls, timespec):
         return TIMED_OUT
     return MISMATCHED if load_word(channel + MISMATCH) == epoch else COMPLETE

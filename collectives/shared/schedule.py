@@ -1,4 +1,4 @@
-"""What a collective does on shared memory, as tables (pure): who is read, who is written, and in which pieces."""
+"""What a collective does on shared memory, as tables (pure): which ranks are read and written, in which pieces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ LEAST_PIECE_BYTES = 8 << 10
 
 @dataclass(frozen=True)
 class Segment:
-    """Elements [start, end) of every rank's buffer: the ranks that are read, in order, and those that are written."""
+    """Elements [start, end) of every rank's buffer: the ranks that are read, in order, and those that are written.
+
+    With more than one source their values are reduced.
+    """
 
     start: int
     end: int
@@ -25,8 +28,15 @@ class Segment:
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """One pass for the kernel: pieces (start, end, segment), per segment its sources and targets (a count, then
-    ranks); and per rank the intervals that the pass reads and writes of its buffer."""
+    """One pass, as `passes.run_pass` takes it.
+
+    Attributes:
+        pieces: int64, rows (first element, one past the last, segment).
+        sources: int64, a row per segment: a count, then the ranks that are read.
+        targets: int64, a row per segment: a count, then the ranks that are written.
+        reads: per rank, the intervals of its buffer that the pass reads.
+        writes: per rank, the intervals of its buffer that the pass writes.
+    """
 
     pieces: np.ndarray
     sources: np.ndarray
@@ -36,7 +46,17 @@ class Tables:
 
 
 def tables(collective: str, n_ranks: int, n_elems: int, root: int, item_bytes: int, start: int, end: int) -> Tables:
-    """The pass over elements [start, end) of a collective on `n_elems` elements."""
+    """Plans the pass over a part of a collective's elements.
+
+    Args:
+        collective: its name.
+        n_ranks: of the node.
+        n_elems: length of the whole buffer.
+        root: of reduce and bcast.
+        item_bytes: bytes per element.
+        start: first element of the pass.
+        end: one past its last element.
+    """
     parts = within(segments(collective, n_ranks, n_elems, root), start, end)
     return Tables(
         pieces(parts, piece_elems(end - start, n_ranks, item_bytes)),
@@ -48,7 +68,17 @@ def tables(collective: str, n_ranks: int, n_elems: int, root: int, item_bytes: i
 
 
 def segments(collective: str, n_ranks: int, n_elems: int, root: int = 0) -> list[Segment]:
-    """The segments of one collective; with more than one source their values are reduced."""
+    """Splits a collective into segments with the same sources and targets.
+
+    Args:
+        collective: its name.
+        n_ranks: of the node.
+        n_elems: length of the whole buffer.
+        root: of reduce and bcast.
+
+    Raises:
+        ValueError: on an unknown collective.
+    """
     everyone = tuple(range(n_ranks))
     if collective == "reduce":
         return [Segment(0, n_elems, everyone, (root,))]
@@ -65,13 +95,21 @@ def segments(collective: str, n_ranks: int, n_elems: int, root: int = 0) -> list
 
 
 def piece_elems(n_elems: int, n_ranks: int, item_bytes: int) -> int:
-    """Elements that a rank takes at a time: small enough to share out, large enough for the cost of taking."""
+    """Chooses how many elements a rank takes at a time.
+
+    Small enough to balance the ranks' work, large enough that taking a piece (an atomic add) costs little beside it.
+
+    Args:
+        n_elems: length of the pass.
+        n_ranks: of the node.
+        item_bytes: bytes per element.
+    """
     share = n_elems * item_bytes // (n_ranks * PIECES_PER_RANK)
     return max(min(share, PIECE_BYTES), LEAST_PIECE_BYTES) // item_bytes
 
 
 def pieces(parts: list[Segment], length: int) -> np.ndarray:
-    """Rows (start, end, index of the segment), at most `length` elements each, in order of address."""
+    """Cuts segments into rows (start, end, index of the segment), int64, of at most `length` elements, in order."""
     rows = [
         (start, min(start + length, part.end), index)
         for index, part in enumerate(parts)
@@ -81,16 +119,16 @@ def pieces(parts: list[Segment], length: int) -> np.ndarray:
 
 
 def rank_table(lists: list[tuple[int, ...]], n_ranks: int) -> np.ndarray:
-    """Row i: the length of lists[i], then its ranks."""
+    """Packs lists of ranks, int64, shape (len(lists), n_ranks + 1): row i is the length of lists[i], then its ranks."""
     table = np.zeros((len(lists), n_ranks + 1), np.int64)
-    for row, ranks in zip(table, lists):
+    for row, ranks in zip(table, lists, strict=True):
         row[0] = len(ranks)
         row[1 : 1 + len(ranks)] = ranks
     return table
 
 
 def within(parts: list[Segment], start: int, end: int) -> list[Segment]:
-    """The segments cut to [start, end): one chunk's share of them."""
+    """Clips segments to elements [start, end), and drops those outside."""
     cut = [Segment(max(p.start, start), min(p.end, end), p.sources, p.targets) for p in parts]
     return [part for part in cut if part.start < part.end]
 

@@ -8,19 +8,28 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.transport.memory import HUGE_PAGE_BYTES
 
-PLACES_KEPT = 4096
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
+SLICES_KEPT = 4096
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where an array lies: in window `serial` at byte `offset`; the address of that byte on each rank of the node."""
+class WindowSlice:
+    """Where an array lies among the shared windows.
+
+    Attributes:
+        serial: the window's number, the same on all ranks.
+        offset: bytes from the window's start to the array.
+        addresses: int64, shape (ranks of the node,): where that byte of each rank's window is mapped in this process.
+    """
 
     serial: int
     offset: int
@@ -28,7 +37,7 @@ class Place:
 
 
 class _Mapped:
-    """A peer's memory at an address of this process, for as long as this rank's `array` in the same window lives."""
+    """A peer's memory as NumPy sees it; keeps `array`, this rank's own in the same window, and so the mapping."""
 
     def __init__(self, array: np.ndarray, address: int) -> None:
         self._array = array
@@ -37,22 +46,32 @@ class _Mapped:
 
 
 class Windows:
-    """The windows of one node's ranks, found again by address so that any slice of a buffer can take part."""
+    """The windows of one node's ranks, looked up by address so that any slice of a buffer can take part."""
 
-    def __init__(self, node_comm) -> None:
-        """`node_comm`: mpi4py communicator of the ranks that share memory."""
+    def __init__(self, node_comm: Intracomm) -> None:
+        """Args:
+            node_comm: the ranks that share memory.
+        """
         self._comm = node_comm
         self._bases: list[int] = []
         self._windows: dict[int, tuple[int, int, np.ndarray]] = {}
-        self._places: dict[tuple[int, int], Place] = {}
-        self._last: tuple[Callable[[], Any], Place | None] = (lambda: None, None)
+        self._slices: dict[tuple[int, int], WindowSlice] = {}
+        self._last: tuple[Callable[[], Any], WindowSlice | None] = (lambda: None, None)
         self._serial = 0
 
     def allocate(self, n_bytes: int) -> np.ndarray:
-        """A zeroed byte array in a new window of `n_bytes` on each rank; all ranks of the node call it.
+        """Allocates a buffer in a new window; all ranks of the node call it.
 
-        The window goes when the last view of the array does, on each rank by itself.
-        Raises CommError on every rank when the ranks ask for different lengths or memory cannot be shared.
+        The window is unmapped when the last view of the array is gone, on each rank by itself.
+
+        Args:
+            n_bytes: length of each rank's buffer, the same on all ranks.
+
+        Returns:
+            This rank's buffer: uint8 zeros, shape (n_bytes,).
+
+        Raises:
+            CommError: on every rank, when lengths differ or memory cannot be shared.
         """
         lengths = self._comm.allgather(n_bytes)
         if len(set(lengths)) > 1:
@@ -68,46 +87,56 @@ class Windows:
         weakref.finalize(own, self._forget, base, others).atexit = False
         return np.frombuffer(own, np.uint8)[:n_bytes]
 
-    def place(self, array: np.ndarray) -> Place:
-        """Where `array` lies. Raises CommError when it is not wholly inside one window."""
+    def locate(self, array: np.ndarray) -> WindowSlice:
+        """As `find`. Raises CommError where the array does not lie in a window."""
         found = self.find(array)
         if found is None:
             raise CommError(f"an array of {array.nbytes} bytes does not lie in a shared window")
         return found
 
-    def find(self, array: np.ndarray) -> Place | None:
-        """Where `array` lies, or None when it is not wholly inside one window, or empty and so nowhere."""
-        last, place = self._last  # a call asks twice, and is often made again for the same array
+    def find(self, array: np.ndarray) -> WindowSlice | None:
+        """Looks an array up; None where it does not lie wholly inside one window, or is empty."""
+        last, found = self._last  # a call looks twice, and is often repeated on the same array
         if last() is array:
-            return place
-        place = self._find(array) if array.nbytes else None
-        self._last = weakref.ref(array), place
-        return place
+            return found
+        found = self._find(array) if array.nbytes else None
+        self._last = weakref.ref(array), found
+        return found
 
-    def _find(self, array: np.ndarray) -> Place | None:
+    def _find(self, array: np.ndarray) -> WindowSlice | None:
         address = array.__array_interface__["data"][0]  # half of what array.ctypes.data costs
-        bases = self._bases  # another thread may let go of another window meanwhile
+        bases = self._bases  # another thread may unmap another window meanwhile
         index = bisect_right(bases, address) - 1
         window = self._windows.get(bases[index]) if index >= 0 else None
         if window is None or address + array.nbytes > bases[index] + window[1]:
             return None
         serial, _, addresses = window
         known = (serial, address - bases[index])
-        place = self._places.get(known)
-        if place is None:
-            if len(self._places) >= PLACES_KEPT:
-                self._places = {}
-            self._places[known] = place = Place(*known, addresses + known[1])
-        return place
+        found = self._slices.get(known)
+        if found is None:
+            if len(self._slices) >= SLICES_KEPT:
+                self._slices = {}
+            self._slices[known] = found = WindowSlice(*known, addresses + known[1])
+        return found
 
     def on_rank(self, array: np.ndarray, rank: int) -> np.ndarray:
-        """What `array` is on rank `rank` of the node, read-only, as long as this rank's own window lives: the result
-        keeps it alive. Raises CommError when the array is not wholly inside one window."""
-        return np.asarray(_Mapped(array, int(self.place(array).addresses[rank])))
+        """Maps the same slice of another rank's window.
+
+        Args:
+            array: this rank's, in a window; the result keeps the window mapped.
+            rank: of the node.
+
+        Returns:
+            That rank's memory, read-only, same shape and dtype.
+
+        Raises:
+            CommError: where the array does not lie in a window.
+        """
+        return np.asarray(_Mapped(array, int(self.locate(array).addresses[rank])))
 
     def _forget(self, base: int, others: list[mmap.mmap]) -> None:
         serial, _, _ = self._windows.pop(base)
-        self._places = {known: place for known, place in self._places.items() if known[0] != serial}
+        self._slices = {known: found for known, found in self._slices.items() if known[0] != serial}
         self._bases = sorted(self._windows)
         others.clear()
 
@@ -117,10 +146,11 @@ class Windows:
         fd, own, fault = _create(n_bytes)
         handles = self._comm.allgather((os.getpid(), fd, fault))
         fault = next((text for _, _, text in handles if text), "")
-        mapped: list = []
+        mapped: list[mmap.mmap] = []
         for rank, (pid, peer_fd, _) in enumerate([] if fault else handles):
             try:
-                mapped.append(own if rank == self._comm.rank else _open(f"/proc/{pid}/fd/{peer_fd}", n_bytes))
+                pages = own if rank == self._comm.rank else None
+                mapped.append(pages or _open(f"/proc/{pid}/fd/{peer_fd}", n_bytes))
             except OSError as error:
                 fault = f"rank {self._comm.rank} of the node cannot map rank {rank}'s memory: {error}"
         faults = [text for text in self._comm.allgather(fault) if text]

@@ -1,4 +1,4 @@
-"""These tests run on every rank of an MPI job, on device buffers; tests/collectives/cuda/test_device.py starts it.
+"""These tests run on every rank of an MPI job, on device buffers; tests/collectives/cuda/test_jobs.py starts it.
 
 CuPy is the pretend one, whose streams work as late as CUDA's rules allow; with SCAFFE_TEST_GPU=1 it is CuPy itself
 (tests/gpu/test_collectives.py). Without a launcher nothing here is collected.
@@ -27,7 +27,7 @@ if launched() and not IS_REAL:
     pretend.settings.deferred = True
     pretend.device.Settings.n_devices = 2
 
-    from scaffe.collectives.cuda import node, windows
+    from scaffe.collectives.cuda.ipc import node, windows
 
     node.STAGE_BYTES, windows.GRAIN_BYTES = 1 << 20, 4096  # here every page of them is written with poison
 
@@ -43,10 +43,9 @@ PLACES = {"cards": "{rank}"} if IS_REAL else {"ipc": "0", "flags": "0", "nccl": 
 """Where kinds' GPUs seem to be: on one card (where one rank works for all), or on one each. The two pretend ones of
 `cards` are given out in turn."""
 if IS_REAL and launched():
-    from scaffe.collectives.cuda.aware import (
-        is_cuda_aware,
-    )  # a library that is not would read device memory as the host's
+    from scaffe.collectives.cuda.messages.aware import is_cuda_aware
 
+    # a library that is not aware would read device memory as the host's
     KINDS = KINDS if is_cuda_aware() else {kind: KINDS[kind] for kind in ("ipc", "cards", "flags", "nccl", "staged")}
 _made = {}
 

@@ -116,7 +116,8 @@ def test_without_ipc_all_ranks_send_messages_and_say_why(communicator, last, cp,
 @pytest.mark.parametrize(("communicator", "call", "text"), [
     ("ipc", lambda c, x: c.ireduce(x, algorithm="mpi"), "cannot be the MPI library's own"),
     ("ipc", lambda c, x: c.reduce(x, algorithm="Q"), "no algorithm is called 'Q'"),
-    ("staged", lambda c, x: c.reduce(x, algorithm="M"), "needs CUDA IPC between the ranks of a node: SCAFFE_CUDA"),
+    ("staged", lambda c, x: c.reduce(x, algorithm="M"),
+     "needs CUDA IPC between the ranks of a node: SCAFFE_CUDA_IPC=0"),
 ], indirect=["communicator"])
 def test_what_device_buffers_cannot_have(communicator, last, cp, call, text):
     assert text in fails_everywhere(communicator, lambda: call(communicator, cp.zeros(4, np.float32)))

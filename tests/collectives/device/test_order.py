@@ -8,9 +8,9 @@ import reference
 from conftest import IS_REAL
 
 from scaffe.collectives.cuda.device import Point
-from scaffe.collectives.cuda.lane import Lane
-from scaffe.collectives.cuda.signals import EventSignals, HostSignals
-from scaffe.collectives.cuda.staging import Slot
+from scaffe.collectives.cuda.ipc.signals import EventSignals, HostSignals
+from scaffe.collectives.cuda.messages.staging import SendBuffer
+from scaffe.collectives.cuda.streams import Streams
 from scaffe.collectives.request import Request
 from scaffe.collectives.shared.node import NodeGroup
 
@@ -81,9 +81,9 @@ def hold_on_other_streams(self, stream=None):
         hold(self, stream)
 
 
-begin, hold = Lane.begin, Point.hold
+begin, hold = Streams.begin, Point.hold
 MUTATIONS = [
-    *((kind, Lane, "begin", begin_without_order) for kind in KINDS),
+    *((kind, Streams, "begin", begin_without_order) for kind in KINDS),
     *((kind, Request, "wait", wait_without_order) for kind in ("ipc", "staged", "aware")),
     *((kind, EventSignals, "follow", nothing) for kind in ("ipc", "cards")),
     *((kind, NodeGroup, "meet", nothing) for kind in ("ipc", "cards")),
@@ -101,7 +101,7 @@ def test_a_missing_order_gives_wrong_results(communicator, cp, kind, owner, name
     if communicator.n_ranks not in (2, 3) or communicator.topology.n_nodes > 1:
         pytest.skip("2 and 3 ranks on one node tell")
     for backend in (engine.backends["device"] for engine, _, _ in communicator._ranks._engines):
-        backend._lane.copies.is_for_copies = True
+        backend._streams.copy.is_for_copies = True
     monkeypatch.setattr(owner, name, mutant)
     assert not all_right(communicator, cp, kind)
     monkeypatch.undo()
@@ -183,10 +183,10 @@ def test_a_pinned_buffer_is_free_when_its_message_has_left():
         def Test(self):
             return self.has_left
 
-    slot, message = Slot(None), Left()
+    slot, message = SendBuffer(None), Left()
     assert slot.is_free()
     slot.take(message)
     message.has_left = True  # from the time before: it has yet to start
     assert not slot.is_free()
-    slot.sent()
+    slot.started()
     assert slot.is_free()

@@ -1,4 +1,4 @@
-"""Half precision on the wire for float32 buffers on a device: packed and summed by kernels (see transport.wire)."""
+"""Half precision on the wire for float32 buffers in device memory: kernels pack and sum (see transport.wire)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ class DeviceWire:
     """Messages of half-precision numbers from and into one float32 buffer, over another transport of device memory."""
 
     def __init__(self, inner: Transport, wire: str) -> None:
-        """`inner` carries the packed words; the object serves one plan."""
+        """Args:
+            inner: carries the packed words.
+            wire: fp16 or bf16.
+
+        One object serves one plan.
+        """
         self._inner, self._wire, self.tag = inner, wire, inner.tag
         self._flat = self._packed = Span(0, 0, WORD)
         self._memory: Any = None
@@ -41,13 +46,13 @@ class DeviceWire:
         return self._inner.scratch(slot, n_elems, self._packed)
 
     def sender(self, part: Span, peer: int) -> Message:
-        """See Transport. The part is packed, on the communication stream, when the message starts."""
+        """See Transport. The part is packed on the communication stream when the message starts."""
         packed = self._pack_of(part)
         pack = kernels().elementwise(f"pack_{self._wire}", packed, part)
         return PackedMessage(self._inner.sender(packed, peer), pack)
 
     def receiver(self, part: Span, peer: int) -> Message:
-        """See Transport. What comes into scratch stays packed, what comes into the buffer is unpacked."""
+        """See Transport. What is received into scratch stays packed, what is received into the buffer is unpacked."""
         if part.dtype == WORD:
             return self._inner.receiver(part, peer)
         packed = self._pack_of(part)

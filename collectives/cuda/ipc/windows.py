@@ -1,4 +1,4 @@
-"""Device memory that all ranks of a node have mapped, through CUDA IPC handles that are exchanged once a buffer."""
+"""Device memory that all ranks of a node have mapped, through CUDA IPC handles exchanged once per buffer."""
 
 from __future__ import annotations
 
@@ -7,23 +7,33 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from scaffe.collectives.cuda import device
+from scaffe.collectives.cuda.cupy_types import DeviceArray
 from scaffe.collectives.errors import CommError
 
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
 PROCESS = uuid.uuid4().hex
-"""Memory is opened by handle in other processes only; process numbers may be alike in two containers of a node."""
+"""Names this process: memory is opened by handle in other processes only, and two containers may share a pid."""
 GRAIN_BYTES = 2 << 20
-"""Allocations of whole driver blocks: sharing a part of one would share what else lies in it."""
+"""Windows are whole blocks of the driver's: sharing a part of one would share what else lies in it."""
 HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2  # cudaMemcpyKind
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where an array lies: in window `serial` at byte `offset`; `bases`: where each rank's window starts here."""
+class WindowSlice:
+    """Where an array lies among the shared windows.
+
+    Attributes:
+        serial: the window's number, the same on all ranks.
+        offset: bytes from the window's start to the array.
+        bases: the address in this process at which each rank's window starts.
+    """
 
     serial: int
     offset: int
@@ -43,15 +53,18 @@ class _Owner:
 
 
 class DeviceWindows:
-    """The windows of one node's ranks, found again by address so that any slice of a buffer can take part.
+    """The windows of one node's ranks, looked up by address so that any slice of a buffer can take part.
 
-    A window that no array on any rank needs any more is given back at the next `allocate`: memory may go only when
-    every rank has closed it, and only an allocation is known to be made by all of them.
+    A window whose arrays are gone on all ranks is freed at the next `allocate`: memory may be freed only when every
+    rank has closed it, and an allocation is the one call that all ranks are known to make together.
     """
 
-    def __init__(self, node_comm: Any, settle: Callable[[], None], name: str) -> None:
-        """`node_comm`: mpi4py communicator of the node's ranks; `settle()`: returns when no collective of this rank's
-        is at work on the device any more; `name`: of this rank in errors."""
+    def __init__(self, node_comm: Intracomm, settle: Callable[[], None], name: str) -> None:
+        """Args:
+            node_comm: the node's ranks.
+            settle: returns when none of this rank's collectives has work left on the device.
+            name: of this rank, in errors.
+        """
         self._comm, self._settle, self._name = node_comm, settle, name
         self._runtime = device.load().cuda.runtime
         self._device = device.load().cuda.Device()
@@ -60,10 +73,18 @@ class DeviceWindows:
         self._retired: dict[int, _Window] = {}
         self._serial = 0
 
-    def allocate(self, n_elems: int, dtype: Any) -> Any:
-        """A zeroed flat CuPy array in a new window; all ranks of the node call it with the same length.
+    def allocate(self, n_elems: int, dtype: Any) -> DeviceArray:
+        """Allocates a buffer in a new window; all ranks of the node call it with the same length.
 
-        Raises CommError on every rank when memory cannot be had or shared.
+        Args:
+            n_elems: length.
+            dtype: of the elements.
+
+        Returns:
+            A CuPy array of zeros, shape (n_elems,).
+
+        Raises:
+            CommError: on every rank, when one cannot allocate or share the memory.
         """
         n_bytes = n_elems * np.dtype(dtype).itemsize
         with self._device:
@@ -74,8 +95,15 @@ class DeviceWindows:
             self._bases = sorted(self._windows)
             return self._array(base, n_elems, dtype)
 
-    def find(self, array: Any) -> Place | None:
-        """Where a CuPy array lies, or None when it is not wholly inside one window, or empty and so nowhere."""
+    def locate(self, array: DeviceArray) -> WindowSlice:
+        """As `find`. Raises CommError where the array does not lie in a window."""
+        found = self.find(array)
+        if found is None:
+            raise CommError(f"an array of {array.nbytes} bytes does not lie in a device window")
+        return found
+
+    def find(self, array: DeviceArray) -> WindowSlice | None:
+        """Looks a CuPy array up; None where it does not lie wholly inside one window, or is empty."""
         if array.nbytes == 0:
             return None
         address, bases = array.data.ptr, self._bases  # which another thread's last view may replace meanwhile
@@ -83,12 +111,15 @@ class DeviceWindows:
         window = self._windows.get(bases[index]) if index >= 0 else None
         if window is None or address + array.nbytes > bases[index] + window.n_bytes:
             return None
-        return Place(window.serial, address - bases[index], window.addresses)
+        return WindowSlice(window.serial, address - bases[index], window.addresses)
 
     def prove(self) -> None:
-        """Share a little memory and read in every window what its owner wrote: handles that open may yet lie.
+        """Tests whether IPC works: each rank writes a number to a window of its own and reads all ranks' numbers.
 
-        All ranks of the node call it. Raises CommError on every rank where one cannot, or finds anything else.
+        All ranks of the node call it. That a handle opens proves little: it may open other memory.
+
+        Raises:
+            CommError: on every rank, where one cannot share or read a window or reads another number.
         """
         own, written = self.allocate(1, np.int64), np.array([self._comm.rank + 1])
         self._runtime.memcpy(own.data.ptr, written.ctypes.data, written.nbytes, HOST_TO_DEVICE)
@@ -97,7 +128,7 @@ class DeviceWindows:
         addresses, found = self._windows[own.data.ptr].addresses, np.zeros(self._comm.size, np.int64)
         fault = ""
         try:
-            for address, number in zip(addresses, found.reshape(-1, 1)):
+            for address, number in zip(addresses, found.reshape(-1, 1), strict=True):
                 self._runtime.memcpy(number.ctypes.data, address, number.nbytes, DEVICE_TO_HOST)
         except Exception as error:  # CuPy's CUDARuntimeError: not known by name without CuPy
             fault = f"{self._name} cannot read what handles open: {error}"
@@ -107,11 +138,11 @@ class DeviceWindows:
         if faults:
             raise CommError(faults[0], everywhere=True)
 
-    def _array(self, base: int, n_elems: int, dtype: Any) -> Any:
+    def _array(self, base: int, n_elems: int, dtype: Any) -> DeviceArray:
         cupy, owner = device.load(), _Owner()
         memory = cupy.cuda.UnownedMemory(base, max(n_elems * np.dtype(dtype).itemsize, 1), owner, self._device.id)
         weakref.finalize(owner, self._retire, base).atexit = False
-        array = cupy.ndarray((n_elems,), dtype, cupy.cuda.MemoryPointer(memory, 0))
+        array: DeviceArray = cupy.ndarray((n_elems,), dtype, cupy.cuda.MemoryPointer(memory, 0))
         array.fill(0)
         cupy.cuda.get_current_stream().synchronize()  # whoever uses the array first, on whatever stream, finds zeros
         return array
@@ -122,7 +153,7 @@ class DeviceWindows:
         self._retired[window.serial] = window  # collected by the next allocation
 
     def _give_back(self) -> None:
-        """Free the windows that all ranks have done with: every rank closes what it opened, then each frees its own."""
+        """Frees the windows that no rank uses any more: every rank closes what it opened, then each frees its own."""
         gone = set.intersection(*map(set, self._comm.allgather(list(self._retired))))
         if not gone:
             return
@@ -135,7 +166,7 @@ class DeviceWindows:
             self._runtime.free(window.addresses[self._comm.rank])
 
     def _open(self, n_bytes: int) -> _Window:
-        """A new window: every rank makes its own memory and opens the others'. Raises CommError on all or none."""
+        """A new window: every rank allocates its own memory and opens the others'. Raises CommError on all or none."""
         pointer, handle, fault = self._create(max(-(-n_bytes // GRAIN_BYTES), 1) * GRAIN_BYTES)
         offers = self._comm.allgather((PROCESS, pointer, handle, fault))
         fault = next((text for *_, text in offers if text), "")
@@ -167,7 +198,7 @@ class DeviceWindows:
             return pointer, b"", f"{self._name} {what} {n_bytes} bytes of device memory: {error}"
 
     def _malloc(self, n_bytes: int) -> int:
-        """From CUDA itself: parts of CuPy's pool cannot be shared alone. It may have to give back what is free."""
+        """From CUDA itself: parts of CuPy's pool cannot be shared alone. The pool frees what it can spare first."""
         try:
             return self._runtime.malloc(n_bytes)
         except Exception:  # as above

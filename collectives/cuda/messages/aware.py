@@ -1,4 +1,4 @@
-"""Does this process's MPI take device memory? Asked of the MPI, never guessed."""
+"""Whether this process's MPI is CUDA-aware, that is, takes device memory: asked of the MPI, never guessed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from typing import Any
 OVERRIDE_VARIABLE = "SCAFFE_CUDA_AWARE"
 MPICH_GPU_CUDA = 0  # MPIX_GPU_SUPPORT_CUDA
 SWITCHES = ("MV2_USE_CUDA", "MPICH_GPU_SUPPORT_ENABLED", "MPIR_CVAR_ENABLE_GPU")
-"""How MVAPICH2-GDR, Cray MPICH and MPICH are told to take device memory, or not to."""
+"""The variables that switch device memory on or off in MVAPICH2-GDR, Cray MPICH and MPICH."""
 
 
 def is_cuda_aware(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether messages may lie in device memory. SCAFFE_CUDA_AWARE=0|1 overrides the answer. Call it after MPI_Init."""
+    """Asks the MPI library, and the environment that configures it, whether messages may lie in device memory.
+
+    Call it after MPI_Init. SCAFFE_CUDA_AWARE=0|1 overrides the answer.
+
+    Args:
+        environment: the variables to look at.
+    """
     given = environment.get(OVERRIDE_VARIABLE, "")
     if given in ("0", "1"):
         return given == "1"
@@ -23,7 +29,11 @@ def is_cuda_aware(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def reason(environment: Mapping[str, str] = os.environ) -> str:
-    """The answer in words, and who gave it."""
+    """Says in words what `is_cuda_aware` answers and on what grounds.
+
+    Args:
+        environment: the variables to look at.
+    """
     if environment.get(OVERRIDE_VARIABLE, "") in ("0", "1"):
         return f"{OVERRIDE_VARIABLE}={environment[OVERRIDE_VARIABLE]}"
     found = _library() | _settings(environment)
@@ -31,14 +41,14 @@ def reason(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def _library() -> dict[str, bool]:
-    """What the MPI library answers, by the name of the question; questions that it does not know are left out."""
+    """The MPI library's answers, by the name of the function asked; functions that it does not have are left out."""
     asked = {"MPIX_Query_cuda_support": _open_mpi(_loaded()), "MPIX_GPU_query_support": _mpich(_loaded()),
              "mpi_memory_alloc_kinds": _info()}
     return {who: answer for who, answer in asked.items() if answer is not None}
 
 
 def _settings(environment: Mapping[str, str]) -> dict[str, bool]:
-    """What the environment lets the library do: its switches, and the transports that UCX is bound to."""
+    """What the environment allows: the libraries' own switches, and the transports that UCX may use."""
     found = {name: environment[name] != "0" for name in SWITCHES if environment.get(name)}
     transports = environment.get("UCX_TLS", "all").split(",")
     if transports[0].startswith("^"):
@@ -49,7 +59,7 @@ def _settings(environment: Mapping[str, str]) -> dict[str, bool]:
 
 
 def _open_mpi(library: Any) -> bool | None:
-    """Open MPI's own question, which Spectrum MPI and MVAPICH2-GDR have too; None where there is none."""
+    """Open MPI's function, which Spectrum MPI and MVAPICH2-GDR have too; None where the library lacks it."""
     try:
         return bool(library.MPIX_Query_cuda_support())
     except AttributeError:
@@ -57,7 +67,7 @@ def _open_mpi(library: Any) -> bool | None:
 
 
 def _mpich(library: Any) -> bool | None:
-    """MPICH's question, which its descendants (Cray, Intel) share; None where there is none."""
+    """MPICH's function, which Cray's and Intel's MPI have too; None where the library lacks it."""
     answer = ctypes.c_int(0)
     try:
         status = library.MPIX_GPU_query_support(MPICH_GPU_CUDA, ctypes.byref(answer))
@@ -67,7 +77,7 @@ def _mpich(library: Any) -> bool | None:
 
 
 def _info() -> bool | None:
-    """MPI 4.1's list of kinds of memory, where the library gives one."""
+    """MPI 4.1's list of memory kinds; None where the library has no such list."""
     from mpi4py import MPI
 
     info = MPI.COMM_WORLD.Get_info()
@@ -79,7 +89,7 @@ def _info() -> bool | None:
 
 
 def _loaded() -> Any:
-    """The MPI library that is loaded in this process, so that its functions are those that run."""
+    """The MPI library that this process has loaded, and not another that the linker may find."""
     try:
         maps = Path("/proc/self/maps").read_text().splitlines()
         path = next(line.split(maxsplit=5)[5] for line in maps if "/libmpi" in line)

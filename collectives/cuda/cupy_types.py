@@ -1,0 +1,203 @@
+"""What this package uses of CuPy, as types: CuPy itself has none, and most machines that read this code lack it.
+
+A module that has all of this can stand in CuPy's place; the tests' pretend one is checked against these protocols.
+Names are CuPy's; `ptr`, addresses and handles are plain integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+
+class CudaPointer(Protocol):
+    """An address in device memory that keeps its allocation alive."""
+
+    ptr: int
+
+
+class CudaDevice(Protocol):
+    """One GPU of this process; as a context, the thread's current one."""
+
+    id: int
+
+    def use(self) -> object:
+        """Makes it the thread's current device."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, *error: Any) -> object: ...
+
+
+class CudaStream(Protocol):
+    """A queue of device work; as a context, the thread's current one."""
+
+    ptr: int
+
+    def synchronize(self) -> object:
+        """Blocks the host until the stream is empty."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, *error: Any) -> object: ...
+
+
+class CudaEvent(Protocol):
+    """A CUDA event."""
+
+    ptr: int
+
+    def record(self, stream: CudaStream) -> object:
+        """Marks the end of what `stream` has been given so far."""
+
+
+class Flags(Protocol):
+    """How an array lies in memory."""
+
+    c_contiguous: bool
+
+
+class DeviceArray(Protocol):
+    """An array in device memory (`cupy.ndarray`)."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    @property
+    def itemsize(self) -> int: ...
+
+    @property
+    def ndim(self) -> int: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def strides(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    @property
+    def data(self) -> CudaPointer: ...
+
+    @property
+    def device(self) -> CudaDevice: ...
+
+    @property
+    def flags(self) -> Flags: ...
+
+    def reshape(self, *shape: int) -> DeviceArray:
+        """The same memory in another shape."""
+
+    def view(self, dtype: Any) -> DeviceArray:
+        """The same memory as elements of another dtype."""
+
+    def fill(self, value: Any) -> object:
+        """Writes one value to all elements, on the current stream."""
+
+    def get(self, stream: Any = None, *, out: Any = None, blocking: bool = True) -> np.ndarray:
+        """Copies to host memory."""
+
+    def set(self, arr: np.ndarray, stream: Any = None) -> object:
+        """Copies from host memory."""
+
+    def __getitem__(self, part: Any) -> DeviceArray: ...
+
+    def __setitem__(self, part: Any, values: Any) -> None: ...
+
+
+class Runtime(Protocol):
+    """CUDA's runtime calls (`cupy.cuda.runtime`). They raise CuPy's CUDARuntimeError."""
+
+    def getDeviceCount(self) -> int: ...
+
+    def getDevice(self) -> int: ...
+
+    def deviceGetPCIBusId(self, device: int) -> str: ...
+
+    def deviceGetAttribute(self, attribute: int, device: int) -> int: ...
+
+    def eventRecord(self, event: int, stream: int) -> object: ...
+
+    def eventQuery(self, event: int) -> int: ...
+
+    def streamWaitEvent(self, stream: int, event: int) -> object: ...
+
+    def streamSynchronize(self, stream: int) -> object: ...
+
+    def malloc(self, size: int) -> int: ...
+
+    def free(self, ptr: int) -> object: ...
+
+    def memcpy(self, dst: int, src: int, size: int, kind: int) -> object: ...
+
+    def memcpyAsync(self, dst: int, src: int, size: int, kind: int, stream: int) -> object: ...
+
+    def ipcGetMemHandle(self, ptr: int) -> bytes: ...
+
+    def ipcOpenMemHandle(self, handle: bytes) -> int: ...
+
+    def ipcCloseMemHandle(self, ptr: int) -> object: ...
+
+    def ipcGetEventHandle(self, event: int) -> bytes: ...
+
+    def ipcOpenEventHandle(self, handle: bytes) -> int: ...
+
+
+class Cuda(Protocol):
+    """The module `cupy.cuda`."""
+
+    @property
+    def runtime(self) -> Runtime: ...
+
+    @property
+    def Device(self) -> Callable[..., CudaDevice]: ...
+
+    @property
+    def Stream(self) -> Callable[..., CudaStream]: ...
+
+    @property
+    def Event(self) -> Callable[..., CudaEvent]: ...
+
+    @property
+    def MemoryPointer(self) -> Callable[[Any, int], CudaPointer]: ...
+
+    @property
+    def UnownedMemory(self) -> Callable[[int, int, object, int], Any]: ...
+
+    @property
+    def get_current_stream(self) -> Callable[[], CudaStream]: ...
+
+    @property
+    def alloc_pinned_memory(self) -> Callable[[int], Any]: ...
+
+
+class CuPy(Protocol):
+    """The module `cupy`."""
+
+    @property
+    def cuda(self) -> Cuda: ...
+
+    @property
+    def ndarray(self) -> type[Any]: ...
+
+    @property
+    def zeros(self) -> Callable[..., DeviceArray]: ...
+
+    @property
+    def empty(self) -> Callable[..., DeviceArray]: ...
+
+    @property
+    def asarray(self) -> Callable[..., DeviceArray]: ...
+
+    @property
+    def RawModule(self) -> Callable[..., Any]: ...
+
+    @property
+    def get_default_memory_pool(self) -> Callable[[], Any]: ...

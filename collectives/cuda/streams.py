@@ -1,0 +1,55 @@
+"""The CUDA streams of one engine: what a collective does on the device runs on them, in order."""
+
+from __future__ import annotations
+
+from scaffe.collectives.cuda import device
+from scaffe.collectives.cuda.device import Point
+
+BEFORE_COMPUTE = -1
+"""Stream priority: when a multiprocessor has room, blocks of a sum go before those of the caller's long kernels."""
+
+
+class Streams:
+    """A device, one engine's communication stream, and a second stream for copies to the host.
+
+    Between `begin` and `end` the communication stream is the thread's current one. No method blocks the host.
+
+    Attributes:
+        number: the GPU's number in this process.
+        comm: the communication stream: sums, packing, copies from the host.
+        copy: the stream that copies to the host.
+    """
+
+    def __init__(self) -> None:
+        """Creates the streams on the current device. Raises CommError without one."""
+        self._cuda = device.load().cuda
+        self.number = self._cuda.Device().id
+        self.comm = self._cuda.Stream(non_blocking=True, priority=BEFORE_COMPUTE)
+        self.copy = self._cuda.Stream(non_blocking=True, priority=BEFORE_COMPUTE)
+        self._device = self._cuda.Device(self.number)
+
+    def begin(self, after: Point | None) -> None:
+        """Begins a collective: makes the communication stream current and lets it follow `after`.
+
+        Args:
+            after: where the buffer's values are there; nobody else may use the point afterwards.
+        """
+        if after is not None:
+            after.hold_and_end(self.comm)
+        self._device.__enter__()
+        self.comm.__enter__()
+
+    def end(self) -> Point:
+        """Ends a collective whose device work is all queued; its result is there when the returned point is reached."""
+        point = Point.now(self.comm)
+        self.leave()
+        return point
+
+    def leave(self) -> None:
+        """Restores the thread's device and stream."""
+        self.comm.__exit__(None, None, None)
+        self._device.__exit__(None, None, None)
+
+    def event(self) -> Point:
+        """Creates a point that `Point.mark` sets, any number of times."""
+        return Point(self._cuda.Event(disable_timing=True))

@@ -1,0 +1,116 @@
+"""Device buffers on several ranks: the tests in device/ under a launcher, the commands, and ranks that do not come."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+from scaffe.__main__ import main as scaffe
+from scaffe.collectives.tuning.table import Table
+from tests import pretend
+from tests.collectives.test_mpi import HERE, job
+
+
+@pytest.fixture
+def cp(monkeypatch):
+    return pretend.install(monkeypatch)
+
+
+@pytest.mark.parametrize(("n_ranks", "ranks_per_node"), [(1, 0), (2, 0), (3, 0), (4, 0), (5, 2)])
+@pytest.mark.mpi_job
+@pretend.needs_compiler
+def test_device_buffers_on(n_ranks, ranks_per_node):
+    result = job(n_ranks, ["-m", "pytest", "--with-mpi", "-x", "-q", "--color=no", str(HERE / "device")],
+                 SCAFFE_RANKS_PER_NODE=str(ranks_per_node))
+    assert result.returncode == 0, (result.stdout + result.stderr)[-6000:]
+
+
+
+AS_CUPY = str(HERE.parent / "pretend" / "path")
+
+
+def command(n_ranks, *arguments, **environment):
+    return job(n_ranks, arguments, PYTHONPATH=f"{HERE.parents[1]}:{AS_CUPY}", **environment)
+
+
+@pytest.mark.mpi_job
+@pretend.needs_compiler
+def test_bench_prints_a_row_for_each_length_of_device_buffers(tmp_path):
+    rows = tmp_path / "rows.json"
+    result = command(2, "-m", "scaffe", "bench", "reduce", "-d", "cuda", "-m", "4:4096", "-s", "32", "-a",
+                     "mpi,M,C@256,auto", "-i", "2", "-x", "1", "-c", "--json", str(rows))
+    assert result.returncode == 0, result.stderr
+    lines = [line.split() for line in result.stdout.splitlines() if line[:1].isdigit()]
+    assert [(int(line[0]), len(line), line[-1]) for line in lines] == [(n, 6, "Pass") for n in (4, 128, 4096)]
+    found = json.loads(rows.read_text())
+    assert ("by CUDA IPC (2 ranks on 1 GPU; streams follow one another's events); messages through pinned host memory"
+            in found["transport"])
+    assert len(found["rows"]) == 12
+
+
+PRELUDE = """
+import os, signal, sys, time
+from scaffe.collectives import Communicator
+c = Communicator.world()
+c.install_excepthook()
+x = c.alloc(1000, place="device")
+c.allreduce(x), c.iallreduce(x).wait()
+assert "by CUDA IPC" in c.describe_device()
+for _, group, _ in c._ranks._engines:
+    group._deadline = 2  # now that all is set up, however slow the machine
+"""
+
+
+@pytest.mark.parametrize(("body", "line"), [
+    ("if c.rank == 1: time.sleep(60)\nc.iallreduce(x).wait()", r"rank 0:? .*waited \d+ s for rank 1"),
+    ("if c.rank == 1: os.kill(os.getpid(), signal.SIGKILL)\nc.allreduce(x)\ntime.sleep(60)", ""),
+])
+@pytest.mark.mpi_job
+@pretend.needs_compiler
+def test_a_rank_that_does_not_come_ends_the_job(body, line):
+    started = time.monotonic()
+    result = command(2, "-c", PRELUDE + body)
+    assert result.returncode != 0
+    assert time.monotonic() - started < 50
+    assert "Traceback" not in result.stderr
+    assert not line or len([text for text in result.stderr.splitlines() if re.match(line, text)]) == 1
+
+
+@pytest.mark.parametrize("arguments", [["bench", "bcast", "-d", "cuda"], ["tune", "--places", "cuda"]])
+def test_commands_without_a_gpu_say_so_in_one_line(monkeypatch, capsys, arguments):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert scaffe(arguments) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pretend.needs_compiler
+def test_tune_measures_the_place_cuda(cp, tmp_path, capsys):
+    table = tmp_path / "table.json"
+    assert scaffe(["tune", "-o", str(table), "--places", "cuda", "-c", "reduce", "-m", "4:64", "-i", "1", "-x", "0",
+                   "-a", "mpi,C"]) == 0
+    found = Table.read(table).entries
+    assert [entry.key.place for entry in found] == ["cuda"]
+    chosen = {(choice.algorithm, choice.chunk_bytes) for choice in found[0].choices}
+    assert chosen == {("C", 262144)}  # of the chunks for this place the least
+
+
+@pytest.mark.mpi_job
+@pretend.needs_compiler
+def test_the_gpu_benchmark_runs(tmp_path):
+    file = tmp_path / "figures.json"
+    done = subprocess.run(
+        [sys.executable, "benchmarks/gpu_collectives.py", "--json", str(file), "--ranks", "2", "-m", "4096:8192",
+         "--copy-bytes", "65536", "--ways", "kernel,ipc,aware,nccl"],
+        cwd=HERE.parents[1], capture_output=True, text=True, timeout=150, check=False,
+        env=os.environ | {"PYTHONPATH": f"{HERE.parents[1]}:{AS_CUPY}"})
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(file.read_text())
+    assert [(row["way"], row["bytes"]) for row in figures["rows"]] == [
+        ("kernel", 4096), ("kernel", 8192), ("ipc", 4096), ("ipc", 8192)]
+    assert "by CUDA IPC (2 ranks on 1 GPU" in figures["transport"]["2 ipc"]
+    assert "the MPI does not take device memory" in done.stdout
+    assert "NCCL cannot be loaded" in figures["missing"]["2 nccl"]

@@ -1,0 +1,27 @@
+"""What `auto` resolves to for device buffers."""
+
+import pytest
+
+from scaffe.collectives.topology import Topology
+from scaffe.collectives.tuning.device_choice import choose
+from scaffe.collectives.tuning.table import Choice, Entry, Key, Table
+
+NODE, NODES, FLAT = Topology([0] * 4), Topology.from_ranks_per_node(8, 4), Topology.flat(4)
+
+
+@pytest.mark.parametrize(("collective", "n_bytes", "topology", "has_ipc", "name"), [
+    ("reduce", 4, NODE, True, "M"), ("allgather", 1 << 30, NODE, True, "M"), ("reduce", 4, NODE, False, "B"),
+    ("reduce", 1 << 20, NODE, False, "C"), ("allreduce", 1 << 20, NODES, True, "MR"),
+    ("allreduce", 1 << 20, NODES, False, "R"), ("reduce_scatter", 1 << 20, NODES, True, "R"),
+    ("bcast", 8, FLAT, True, "B")])
+def test_defaults_on_a_device(collective, n_bytes, topology, has_ipc, name):
+    assert choose(collective, n_bytes, topology, Table([]), has_ipc).algorithm == name
+
+
+def test_the_table_is_keyed_by_place_and_never_gives_the_librarys_own():
+    def table(name):
+        return Table([Entry(Key.of("reduce", place, NODE), (Choice(None, algorithm, 77),))
+                      for place, algorithm in (("host", "H"), ("cuda", name))])
+    assert choose("reduce", 9, NODE, table("CB-2"), True) == Choice(None, "CB-2", 77)
+    assert choose("reduce", 9, NODE, table("mpi"), True).algorithm == "M"
+    assert choose("reduce", 9, NODE, table("M"), False).algorithm == "B"

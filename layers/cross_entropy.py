@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
+from scaffe.input_files import read_input
 from scaffe.layers.activations import sigmoid
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
@@ -124,7 +124,7 @@ class InfogainLoss(LossLayer):
             raise LayerError("wants infogain_loss_param.source or a third bottom for the infogain matrix")
         message = type(self.param)().blobs.add()
         try:
-            message.ParseFromString(Path(source).read_bytes())
+            message.ParseFromString(read_input(source))
         except Exception as error:
             raise LayerError(f"cannot read an infogain matrix from {source}: {error}") from error
         return self.context.kernels.to_device(np.array(message.double_data or message.data, self.context.dtype))

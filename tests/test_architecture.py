@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("scaffe", "layers", "data", "collectives")
 GROUND = ("scaffe.proto", "scaffe.jit", "scaffe.signal_mask", "scaffe.atomic_files", "scaffe.errors", "scaffe.flags",
-          "scaffe.line_chart")
+          "scaffe.line_chart", "scaffe.input_files", "scaffe.hdf5_input")
 MAY_IMPORT = {  # ours, beside itself
     "scaffe": ("scaffe",),
     "layers": ("scaffe.layers", *GROUND),

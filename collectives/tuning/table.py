@@ -21,6 +21,7 @@ from scaffe.collectives.planning import names
 from scaffe.collectives.planning.planners import COLLECTIVES, can
 from scaffe.collectives.runtime.shared_levels import spans_nodes
 from scaffe.collectives.topology import Topology
+from scaffe.input_files import read_text_input
 
 PLACES = ("host", "shared", "cuda")
 """Where a buffer lies: private host memory, the communicator's shared windows, a GPU."""
@@ -142,11 +143,11 @@ class Table:
     def read(cls, path: Path) -> Table:
         """The table in a JSON file. Raises CommError, naming file and entry, on what is missing or wrong."""
         try:
-            content = json.loads(path.read_text())
+            content = json.loads(read_text_input(path))
             if not isinstance(content, dict) or content.get("version") != 1:
                 raise CommError("expected an object with version 1")
             return cls(_entry(index, value) for index, value in enumerate(content["entries"]))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             reason = f"{error} is missing" if isinstance(error, KeyError) else error
             raise CommError(f"table {path}: {reason}") from None
 

@@ -9,6 +9,7 @@ import numpy as np
 from scaffe.data.convert.writers import writer_of
 from scaffe.data.errors import DataError
 from scaffe.data.records.datum import encode_image
+from scaffe.data.records.decode import file_bytes
 
 SHAPE = (3, 32, 32)
 RECORD_BYTES = 1 + 3 * 32 * 32  # the label, then the planes
@@ -21,10 +22,7 @@ def read_cifar(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
     Raises:
         DataError: the file is missing, or is not a whole number of records.
     """
-    try:
-        content = np.fromfile(path, np.uint8)
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from None
+    content = file_bytes(path)
     if content.size == 0 or content.size % RECORD_BYTES:
         raise DataError(f"{path}: expected records of {RECORD_BYTES} bytes, found {content.size} bytes")
     records = content.reshape(-1, RECORD_BYTES)

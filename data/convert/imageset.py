@@ -15,7 +15,7 @@ from scaffe.data.convert.writers import writer_of
 from scaffe.data.errors import DataError
 from scaffe.data.order.shuffle import shuffled
 from scaffe.data.records.datum import encode_file, encode_image
-from scaffe.data.records.decode import Colour, opencv, read_image
+from scaffe.data.records.decode import Colour, check_resize, file_bytes, opencv, read_image
 from scaffe.data.sources.image_list import read_list
 
 Made = tuple[bytes, bytes, tuple[int, ...]]  # key, value, the image's shape
@@ -68,8 +68,7 @@ def convert_imageset(root: str, list_path: str | Path, db_path: str | Path, opti
     Raises:
         DataError: the list cannot be read, the folder exists, no image can be read, or shapes differ and may not.
     """
-    if (options.height > 0) != (options.width > 0):
-        raise DataError(f"-resize_height and -resize_width go together, got {options.height} and {options.width}")
+    check_resize(options.height, options.width, "-resize_height", "-resize_width")
     write = writer_of(backend)
     names, labels = read_list(list_path)
     order = shuffled(len(names), options.seed).records(np.arange(len(names))) if options.shuffle else range(len(names))
@@ -126,7 +125,7 @@ class _RecordMaker:
         ending = Path(name).suffix[1:].lower()
         wanted = (self._options.encode_type or ending).lower()
         if not self._options.height and wanted in (ending, {"jpeg": "jpg"}.get(ending)):
-            return Path(self._root + name).read_bytes()
+            return bytes(file_bytes(self._root + name))
         cv2 = opencv()
         try:
             _, content = cv2.imencode("." + wanted, image)

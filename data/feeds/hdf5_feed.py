@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from scaffe.data.feeds.feed import Allocate, Feed, ReaderOptions, plain_memory
+from scaffe.data.feeds.memory import check_batches_fit
 from scaffe.data.feeds.prefetch import Prefetcher
 from scaffe.data.order.in_order import InOrder
 from scaffe.data.order.shuffle import shuffled_files
@@ -35,6 +36,7 @@ def hdf5_feed(list_path: str, names: Sequence[str], visits: Iterator[np.ndarray]
     order = shuffled_files(files.n_rows) if shuffle else InOrder(sum(files.n_rows))
     shapes = [(batch_elems, *shape) for shape in files.shapes]
     n_slots = DEPTH + 1 if options.n_threads else 1
+    check_batches_fit(n_slots, shapes)
     slots = [_Batch(shapes, options.allocate or plain_memory) for _ in range(n_slots)]
     jobs = (order.records(visit) for visit in visits)
     prefetcher = Prefetcher(jobs, lambda rows, slot: files.read(rows, slot.logical), slots, options.n_threads)

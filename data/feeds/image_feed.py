@@ -10,6 +10,7 @@ import numpy as np
 
 from scaffe.data.errors import DataError
 from scaffe.data.feeds.feed import Allocate, Feed, Plan, ReaderOptions, plain_memory
+from scaffe.data.feeds.memory import check_batches_fit
 from scaffe.data.feeds.prefetch import Prefetcher
 from scaffe.data.feeds.tolerance import Tolerance
 from scaffe.data.order.draws import Draws
@@ -40,7 +41,9 @@ def image_feed(source: Source, plan: Plan, transform: Transform, depth: int = 4,
     n_looked_at = min(FIRST_LOOKS, source.n_records) if options.n_bad_allowed else 1
     shape = reader.shape = reader.usual_shape(plan.order.records(np.arange(n_looked_at)))
     n, allocate = plan.batch_elems, options.allocate or plain_memory
-    slots = [ImageBatch(n, shape, allocate) for _ in range(depth + 1 if options.n_threads else 1)]
+    n_slots = depth + 1 if options.n_threads else 1
+    check_batches_fit(n_slots, [(n, *shape)])
+    slots = [ImageBatch(n, shape, allocate) for _ in range(n_slots)]
     draws, order = Draws(plan.seed, transform.draws_per_visit), plan.order
     jobs = ((order.records(visits), draws.take(visits)) for visits in plan.visits)
     prefetcher = Prefetcher(jobs, reader.fill, slots, options.n_threads)
@@ -70,6 +73,7 @@ class ImageBatch:
         """Shape the images anew; memory is kept where it suffices."""
         n_elems = prod(storage_shape)
         if n_elems > self._memory.size:
+            check_batches_fit(1, [storage_shape])
             self._memory = self._allocate(n_elems)
         self.images = self._memory[:n_elems].reshape(storage_shape)
 

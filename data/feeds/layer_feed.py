@@ -18,6 +18,7 @@ from scaffe.data.records.transform import Transform
 __all__ = ["TEST", "TRAIN", "ReaderOptions", "Share", "layer_batch_size", "open_layer_feed"]
 
 Draw = Callable[[], int]
+MOST_PREFETCH = 1000
 
 
 def open_layer_feed(param: Any, phase: int, share: Share, draw: Draw,
@@ -58,7 +59,14 @@ def _open_data(param: Any, phase: int, share: Share, draw: Draw, options: Reader
     source = open_database(data.source, colour_of(param.transform_param))
     order = InOrder(source.n_records)
     plan = Plan(share.visits(phase, n), share.batch_elems(phase, n), order, _transform_seed(transform, draw))
-    return image_feed(source, plan, transform, max(1, data.prefetch), options)
+    return image_feed(source, plan, transform, _prefetch(data), options)
+
+
+def _prefetch(data: Any) -> int:
+    """How many batches a DataParameter message wants made ahead."""
+    if data.prefetch > MOST_PREFETCH:
+        raise DataError(f"prefetch {data.prefetch} is above {MOST_PREFETCH}, the most batches that are made ahead")
+    return max(1, int(data.prefetch))
 
 
 def _open_image_data(param: Any, phase: int, share: Share, draw: Draw, options: ReaderOptions) -> Feed:
@@ -73,7 +81,7 @@ def _open_image_data(param: Any, phase: int, share: Share, draw: Draw, options: 
     order = (shuffled(source.n_records, seeds.shuffle, seeds.skip) if data.shuffle
              else InOrder(source.n_records, seeds.skip))
     plan = Plan(share.visits(phase, n), share.batch_elems(phase, n), order, seeds.transform)
-    return image_feed(source, plan, transform, max(1, param.data_param.prefetch), options)
+    return image_feed(source, plan, transform, _prefetch(param.data_param), options)
 
 
 def _open_hdf5_data(param: Any, phase: int, share: Share, draw: Draw, options: ReaderOptions) -> Feed:

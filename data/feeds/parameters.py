@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from scaffe.data.errors import DataError
 from scaffe.data.order.share import TRAIN
 from scaffe.data.records.decode import Colour
 from scaffe.data.records.transform import TransformOptions
+from scaffe.input_files import read_input
 
 
 def transform_options(param: Any, phase: int) -> TransformOptions:
@@ -35,14 +36,14 @@ def read_mean(path: str) -> np.ndarray:
 
     blob = caffe_pb2.BlobProto()
     try:
-        blob.ParseFromString(Path(path).read_bytes())
+        blob.ParseFromString(read_input(path))
     except OSError as error:
         raise DataError(f"mean file {path}: {error.strerror or error}") from None
     except DecodeError:
         raise DataError(f"mean file {path}: not a BlobProto") from None
     shape = tuple(blob.shape.dim) or (blob.num, blob.channels, blob.height, blob.width)
     values = np.array(blob.data or blob.double_data, np.float32)
-    if len(shape) not in (3, 4) or (len(shape) == 4 and shape[0] != 1) or np.prod(shape) != values.size:
+    if len(shape) not in (3, 4) or min(shape) < 1 or (len(shape) == 4 and shape[0] != 1) or prod(shape) != values.size:
         raise DataError(f"mean file {path}: expected one image, found {values.size} values of shape {shape}")
     return values.reshape(shape[-3:])
 

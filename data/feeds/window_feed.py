@@ -9,6 +9,7 @@ import numpy as np
 from scaffe.data.errors import DataError
 from scaffe.data.feeds.feed import Feed, Plan, ReaderOptions, plain_memory
 from scaffe.data.feeds.image_feed import ImageBatch
+from scaffe.data.feeds.memory import check_batches_fit
 from scaffe.data.feeds.prefetch import Prefetcher
 from scaffe.data.feeds.tolerance import Tolerance
 from scaffe.data.feeds.window_geometry import Box, place
@@ -67,7 +68,9 @@ def window_feed(path: str, plan: Plan, transform: TransformOptions, window: Wind
     windows = read_windows(path, window.root, window.fg_threshold, window.bg_threshold)
     n, shape = plan.batch_elems, (windows.n_channels, window.crop_size, window.crop_size)
     allocate = options.allocate or plain_memory
-    slots = [ImageBatch(n, shape, allocate) for _ in range(DEPTH + 1 if options.n_threads else 1)]
+    n_slots = DEPTH + 1 if options.n_threads else 1
+    check_batches_fit(n_slots, [(n, *shape)])
+    slots = [ImageBatch(n, shape, allocate) for _ in range(n_slots)]
     draws = Draws(plan.seed, 1 + int(transform.mirror))
     jobs = ((plan.order.records(visits), draws.take(visits)) for visits in plan.visits)
     tolerance = Tolerance(options.n_bad_allowed, len(windows.paths), options.on_bad)
@@ -128,6 +131,9 @@ class _Cutter:
         if min(at.rows[0], at.columns[0]) < 0 or part.shape[:2] != whole or part.size == 0:
             raise DataError(f"{self._windows.paths[image]}: the window {box} lies outside the image of "
                             f"{pixels.shape[0]} x {pixels.shape[1]}")
+        if min(at.height, at.width) < 1:
+            raise DataError(f"{self._windows.paths[image]}: nothing is left of the window {box}, shrunk to "
+                            f"{options.crop_size} x {options.crop_size}")
         part = opencv().resize(part, (at.width, at.height))
         if mirrored:
             part = part[:, ::-1]

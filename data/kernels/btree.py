@@ -34,15 +34,22 @@ def u32(file: np.ndarray, at: int) -> np.int64:
 def walk(file: np.ndarray, page_bytes: int, root: int, nodes: np.ndarray) -> int:
     """Write the offset in the file of every leaf node, in key order, into ``nodes`` (int64).
 
+    Each page is visited once, so that a file of a few pages cannot hold more ways through them than there is time for.
+
     Returns the number of records, or a code (below zero).
     """
     pages, places = np.zeros(MAX_DEPTH, np.int64), np.zeros(MAX_DEPTH, np.int64)
+    visited = np.zeros(file.size // page_bytes, np.bool_)
     depth, n_records = 0, 0
     pages[0] = root
     while depth >= 0:
-        page = pages[depth] * page_bytes
-        if page < 0 or page > file.size - page_bytes:
+        if pages[depth] < 0 or pages[depth] >= visited.size:
             return TRUNCATED
+        page = pages[depth] * page_bytes
+        if places[depth] == 0:
+            if visited[pages[depth]]:
+                return CORRUPT  # a page has one parent
+            visited[pages[depth]] = True
         flags, lower = u16(file, page + 10), u16(file, page + 12)
         if lower < HEADER or lower > page_bytes or not flags & (BRANCH | LEAF) or flags & ~(BRANCH | LEAF | 16):
             return CORRUPT

@@ -63,7 +63,9 @@ def _fields(file: np.ndarray, at: int, end: int, row: np.ndarray) -> int:
             start, n_bytes, at = _skip(file, at, end, wire)
             if number == 4 and wire == BYTES:
                 row[DATA], row[N_DATA] = start, n_bytes
-            elif number == FLOAT_FIELD:
+            elif number == FLOAT_FIELD and wire != FIXED64:
+                if n_bytes % 4:
+                    return CORRUPT
                 row[N_FLOATS] += n_bytes // 4
         if at > end:
             return CORRUPT
@@ -85,8 +87,11 @@ def find_fields(file: np.ndarray, spans: np.ndarray, table: np.ndarray) -> None:
 
 
 @compiled
-def read_floats(file: np.ndarray, start: int, n_bytes: int, out: np.ndarray) -> None:
-    """Copy the float_data, packed or tagged one by one, of the Datum at ``start`` into ``out``, as bytes."""
+def read_floats(file: np.ndarray, start: int, n_bytes: int, out: np.ndarray) -> int:
+    """Copy the float_data, packed or tagged one by one, of the Datum at ``start`` into ``out``, as bytes.
+
+    Returns 0, or CORRUPT where they do not fill ``out`` exactly; nothing is written behind its end.
+    """
     at, end, n = start, start + n_bytes, 0
     while at < end:
         key, at = varint(file, at, end)
@@ -95,7 +100,12 @@ def read_floats(file: np.ndarray, start: int, n_bytes: int, out: np.ndarray) -> 
             _, at = varint(file, at, end)
             continue
         begin, n_content, at = _skip(file, at, end, wire)
-        if number == FLOAT_FIELD:
+        if at > end:
+            return CORRUPT
+        if number == FLOAT_FIELD and wire != FIXED64:
+            if n_content > out.size - n:
+                return CORRUPT
             for i in range(n_content):
                 out[n + i] = file[begin + i]
             n += n_content
+    return 0 if n == out.size else CORRUPT

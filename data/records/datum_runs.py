@@ -60,7 +60,8 @@ def _one(content: np.ndarray, table: np.ndarray, span: np.ndarray, name: str, co
         return _raw(content, table, name)
     shape = _shape(row, int(row[f.N_FLOATS]), name)
     floats = np.empty(int(row[f.N_FLOATS]), np.float32)
-    f.read_floats(content, span[0], span[1], floats.view(np.uint8))
+    if f.read_floats(content, span[0], span[1], floats.view(np.uint8)):
+        raise DataError(f"{name} is not a Datum")
     floats.flags.writeable = False
     return Run(floats, np.zeros(1, np.int64), table[:, f.LABEL], shape)
 

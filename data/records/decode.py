@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import functools
+import os
 from enum import IntEnum
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 
 from scaffe.data.errors import DataError
 from scaffe.data.sources.source import Run
+from scaffe.input_files import read_input
+
+MOST_PIXELS = 1 << 28  # of an image; a file of 3 MB can hold a billion
 
 
 class Colour(IntEnum):
@@ -23,12 +28,21 @@ class Colour(IntEnum):
 @functools.cache
 def opencv() -> ModuleType:
     """OpenCV, told to start no threads of its own. Raises DataError where it is not installed."""
+    os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(MOST_PIXELS))  # OpenCV looks as it is imported
     try:
         import cv2
     except ImportError:
         raise DataError("images need OpenCV: pip install 'opencv-python-headless<5'") from None
     cv2.setNumThreads(0)
     return cv2
+
+
+def check_resize(height: int, width: int, height_name: str, width_name: str) -> None:
+    """Raises DataError for a size to resize images to that is one-sided, negative, or more than MOST_PIXELS."""
+    if (height > 0) != (width > 0) or min(height, width) < 0:
+        raise DataError(f"{height_name} and {width_name} go together, got {height} and {width}")
+    if height * width > MOST_PIXELS:
+        raise DataError(f"{height_name} {height} and {width_name} {width} make more than {MOST_PIXELS} pixels")
 
 
 def decode(content: np.ndarray, colour: Colour) -> np.ndarray | None:
@@ -60,10 +74,10 @@ def read_image(path: str, colour: Colour, height: int = 0, width: int = 0) -> np
     return image
 
 
-def file_bytes(path: str) -> np.ndarray:
+def file_bytes(path: str | Path) -> np.ndarray:
     """A whole file, uint8. Raises DataError."""
     try:
-        return np.fromfile(path, np.uint8)
+        return np.frombuffer(read_input(path), np.uint8)
     except OSError as error:
         raise DataError(f"{path}: {error.strerror or error}") from None
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
 from scaffe.atomic_files import write_whole
 from scaffe.data.errors import DataError
+from scaffe.input_files import ALWAYS_ALLOWED_BYTES, open_input
 
 GZIP_MAGIC = b"\x1f\x8b"
+IMAGES_RATIO = 64  # gzip packs MNIST's images 5 times
 
 
 def read_idx(path: str | Path, n_axes: int) -> np.ndarray:
@@ -26,17 +31,22 @@ def read_idx(path: str | Path, n_axes: int) -> np.ndarray:
     Raises:
         DataError: the file is missing, is not IDX with uint8 and n_axes axes, or is shorter or longer than it says.
     """
-    content = _content(Path(path))
-    head = 4 + 4 * n_axes
-    if len(content) < head:
-        raise DataError(f"{path}: expected an IDX file with {n_axes} axes, found only {len(content)} bytes")
-    magic, *shape = struct.unpack(f">{1 + n_axes}I", content[:head])
-    if magic != 0x0800 + n_axes:
-        raise DataError(f"{path}: expected IDX magic number {0x0800 + n_axes}, found {magic}")
-    if len(content) != head + prod(shape):
-        raise DataError(f"{path}: {'x'.join(map(str, shape))} bytes expected after the header, "
-                        f"found {len(content) - head}")
-    return np.frombuffer(content, np.uint8, offset=head).reshape(shape)
+    n_head = 4 + 4 * n_axes
+    with _opened(path) as file:
+        head = file.read(n_head)
+        if len(head) < n_head:
+            raise DataError(f"{path}: expected an IDX file with {n_axes} axes, found only {len(head)} bytes")
+        magic, *shape = struct.unpack(f">{1 + n_axes}I", head)
+        if magic != 0x0800 + n_axes:
+            raise DataError(f"{path}: expected IDX magic number {0x0800 + n_axes}, found {magic}")
+        said = f"{'x'.join(map(str, shape))} bytes expected after the header"
+        if prod(shape) > _most_bytes(path):
+            raise DataError(f"{path}: {said}, more than a file of {Path(path).stat().st_size} bytes may hold")
+        content = file.read(prod(shape) + 1)
+    if len(content) != prod(shape):
+        raise DataError(f"{path}: {said}, found {len(content)}"
+                        + (" or more" if len(content) > prod(shape) else ""))
+    return np.frombuffer(content, np.uint8).reshape(shape)
 
 
 def write_idx(path: str | Path, array: np.ndarray) -> None:
@@ -51,11 +61,24 @@ def write_idx(path: str | Path, array: np.ndarray) -> None:
     write_whole(path, gzip.compress(content, 9, mtime=0) if path.suffix == ".gz" else content, DataError)
 
 
-def _content(path: Path) -> bytes:
+@contextmanager
+def _opened(path: str | Path) -> Iterator[IO[bytes]]:
+    """The file's contents, unpacked while they are read. Raises DataError."""
     try:
-        content = path.read_bytes()
-        return gzip.decompress(content) if content[:2] == GZIP_MAGIC else content
+        with open_input(path) as file:
+            packed = file.read(2) == GZIP_MAGIC
+            file.seek(0)
+            if packed:
+                with gzip.GzipFile(fileobj=file) as unpacked:
+                    yield unpacked
+            else:
+                yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path}: damaged gzip file: {error}") from None
     except OSError as error:
         raise DataError(f"{path}: {error.strerror or error}") from None
-    except (EOFError, zlib.error) as error:
-        raise DataError(f"{path}: damaged gzip file: {error}") from None
+
+
+def _most_bytes(path: str | Path) -> int:
+    """Bytes that the file may hold: its own, or IMAGES_RATIO times as many where it is gzipped."""
+    return max(ALWAYS_ALLOWED_BYTES, IMAGES_RATIO * Path(path).stat().st_size)

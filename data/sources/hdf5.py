@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from pathlib import Path
-from types import ModuleType
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from scaffe.data.errors import DataError
+from scaffe.hdf5_input import Hdf5Input, hdf5_input
+from scaffe.input_files import read_text_input
 
+NAMES_TOLD = 10  # of a file's datasets, in a message
 FILES_KEPT = 2  # the one being read and the next, which another thread may be at
-
-
-@functools.cache
-def h5py() -> ModuleType:
-    """The h5py module. Raises DataError where it is not installed."""
-    try:
-        return importlib.import_module("h5py")
-    except ImportError:
-        raise DataError("HDF5 files need h5py: pip install h5py") from None
 
 
 class Hdf5Files:
@@ -72,43 +62,41 @@ class Hdf5Files:
             if file not in self._loaded:
                 while len(self._loaded) >= FILES_KEPT:
                     self._loaded.popitem(last=False)
-                with _open(self._paths[file]) as handle:
-                    self._loaded[file] = [handle[name][...].astype(np.float32, copy=False) for name in self._names]
+                with hdf5_input(self._paths[file], DataError) as handle:
+                    self._loaded[file] = [handle.array(_dataset(handle, name), name) for name in self._names]
             self._loaded.move_to_end(file)
             return self._loaded[file]
 
     def _look(self, path: str) -> tuple[int, list[tuple[int, ...]]]:
         """Number of rows and the rows' shapes, without reading them."""
-        shapes = []
-        with _open(path) as handle:
-            for name in self._names:
-                dataset = handle.get(name)
-                if not isinstance(dataset, h5py().Dataset):
-                    raise DataError(f"{path}: no dataset {name!r}; it has: {', '.join(sorted(handle)) or 'nothing'}")
-                if dataset.ndim == 0 or dataset.dtype.kind not in "fiu":
-                    raise DataError(f"{path}: dataset {name!r} must have rows of numbers, it is {dataset.dtype} "
-                                    f"of shape {dataset.shape}")
-                shapes.append(dataset.shape)
+        with hdf5_input(path, DataError) as file:
+            shapes = [_dataset(file, name).shape for name in self._names]
         if len({shape[0] for shape in shapes}) != 1 or shapes[0][0] == 0:
             found = ", ".join(f"{name} has {shape[0]}" for name, shape in zip(self._names, shapes, strict=True))
             raise DataError(f"{path}: datasets must have the same number of rows, at least one: {found}")
         return shapes[0][0], [shape[1:] for shape in shapes]
 
 
+def _dataset(file: Hdf5Input, name: str) -> Any:
+    """A dataset that has rows of numbers. Raises DataError."""
+    dataset = file.root.get(name)
+    if not hasattr(dataset, "chunks"):
+        names = [name if name.isprintable() else repr(name) for name in islice(file.root, NAMES_TOLD + 1)]
+        found = ", ".join(names[:NAMES_TOLD]) + (", ..." if len(names) > NAMES_TOLD else "") or "nothing"
+        raise DataError(f"{file.path}: no dataset {name!r}; it has: {found}")
+    if not dataset.shape or dataset.dtype.kind not in "fiu":
+        raise DataError(f"{file.path}: dataset {name!r} must have rows of numbers, it is {dataset.dtype} "
+                        f"of shape {dataset.shape}")
+    file.check(dataset, name)
+    return dataset
+
+
 def _paths(list_path: str) -> list[str]:
     try:
-        paths = Path(list_path).read_text().split()
+        paths = read_text_input(list_path).split()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not a text file; expected a list of HDF5 files"
         raise DataError(f"{list_path}: {why}") from None
     if not paths:
         raise DataError(f"{list_path}: the list of HDF5 files is empty")
     return paths
-
-
-def _open(path: str) -> Any:
-    try:
-        return h5py().File(path, "r")
-    except OSError as error:
-        why = os.strerror(error.errno) if error.errno else "not an HDF5 file, or a damaged one"
-        raise DataError(f"{path}: {why}") from None

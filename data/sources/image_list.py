@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from scaffe.data.errors import DataError
-from scaffe.data.records.decode import Colour, read_image, run_of
+from scaffe.data.records.decode import Colour, check_resize, read_image, run_of
 from scaffe.data.sources.source import Run
+from scaffe.input_files import read_text_input
 
 
 def read_list(path: str | Path) -> tuple[list[str], np.ndarray]:
@@ -19,7 +20,7 @@ def read_list(path: str | Path) -> tuple[list[str], np.ndarray]:
         DataError: the file is missing or empty, or a label is not a whole number; the line's number is given.
     """
     try:
-        lines = Path(path).read_text(errors="surrogateescape").splitlines()
+        lines = read_text_input(path, "surrogateescape").splitlines()
     except OSError as error:
         raise DataError(f"{path}: {error.strerror or error}") from None
     names, labels = [], []
@@ -32,7 +33,9 @@ def read_list(path: str | Path) -> tuple[list[str], np.ndarray]:
         try:
             labels.append(int(label))
         except ValueError:
-            raise DataError(f"{path}:{number}: expected 'path label', {label!r} is not a whole number") from None
+            raise DataError(f"{path}:{number}: expected 'path label', {label[:80]!r} is not a whole number") from None
+        if not -1 << 31 <= labels[-1] < 1 << 31:
+            raise DataError(f"{path}:{number}: the label {labels[-1]} does not fit 32 bits")
         names.append(name)
     if not names:
         raise DataError(f"{path}: the list is empty")
@@ -54,8 +57,7 @@ class ImageListSource:
 
     def __init__(self, list_path: str | Path, root: str = "", height: int = 0, width: int = 0,
                  is_colour: bool = True) -> None:
-        if (height > 0) != (width > 0):
-            raise DataError(f"new_height and new_width go together, got {height} and {width}")
+        check_resize(height, width, "new_height", "new_width")
         self._names, self._labels = read_list(list_path)
         self._root, self._height, self._width = root, height, width
         self._colour = Colour.BGR if is_colour else Colour.GREY

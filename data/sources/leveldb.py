@@ -5,10 +5,12 @@ Keys lie inside compressed blocks, so opening reads the whole database once; con
 
 from __future__ import annotations
 
+import mmap
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from scaffe.data.records.decode import Colour
 from scaffe.data.sources import leveldb_format as form
 from scaffe.data.sources.database import database_kind
 from scaffe.data.sources.source import Run
+from scaffe.input_files import open_input
 
 FILES_KEPT = 256  # mapped at a time
 Place = tuple[int, int, int, int, int]  # file, offset and length of the block, start and end of the value in it
@@ -138,9 +141,13 @@ class _Files:
             return
         offset, n_bytes = form.index_block(self._bytes(number)[-form.FOOTER:].tobytes())
         index = self.block(number, offset, n_bytes).tobytes()
+        free = 0  # where no block has been yet
         for _, start, end in form.block_entries(index):
             offset, at = form.varint(index[start:end], 0)
             n_bytes, _ = form.varint(index[start:end], at)
+            if offset < free:
+                raise form.FormatError("blocks overlap")
+            free = offset + n_bytes
             for key, first, last in form.block_entries(self.block(number, offset, n_bytes).tobytes()):
                 key, sequence, kind = form.split_key(key)
                 yield key, sequence, (number, offset, n_bytes, first, last) if kind == form.VALUE else None
@@ -161,6 +168,8 @@ class _Files:
 
     def _live(self) -> form.LiveFiles:
         name = self._read(self._folder / "CURRENT").decode(errors="replace").strip()
+        if not name.startswith("MANIFEST-") or "/" in name or "\0" in name:
+            raise DataError(f"{self._folder}: CURRENT must name a MANIFEST, it names {name[:80]!r}")
         try:
             return form.live_files(self._read(self._folder / name))
         except form.FormatError as error:
@@ -182,13 +191,18 @@ class _Files:
         for ending in ("ldb", "sst"):
             path = self._folder / f"{number:06d}.{ending}"
             if path.exists():
-                if path.stat().st_size < form.FOOTER:
-                    raise form.FormatError("cut short")
-                return np.asarray(np.memmap(path, np.uint8, "r"))
+                with self._opened(path) as file:
+                    if file.seek(0, 2) < form.FOOTER:
+                        raise form.FormatError("cut short")
+                    return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
         raise DataError(f"{self._folder}: table {number:06d} is missing")
 
     def _read(self, path: Path) -> bytes:
+        with self._opened(path) as file:
+            return file.read()
+
+    def _opened(self, path: Path) -> BinaryIO:
         try:
-            return path.read_bytes()
+            return open_input(path)
         except OSError as error:
             raise DataError(f"{path}: {error.strerror or error}") from None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 LOG_BLOCK, LOG_HEADER = 32768, 7
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4  # kinds of a log record's parts
 DELETION, VALUE = 0, 1
+KEY_BYTES_PER_BYTE = 64  # LevelDB writes every 16th key whole
 FOOTER, MAGIC = 48, 0xDB4775248B80FB57
 COMPARATOR = b"leveldb.BytewiseComparator"
 
@@ -40,7 +41,7 @@ def string(content: bytes, at: int) -> tuple[int, int]:
 
 def log_records(content: bytes) -> Iterator[bytes]:
     """The records of a log file; a last one that breaks off was never finished and is left out, as LevelDB does."""
-    parts: list[bytes] = []
+    parts: list[bytes] | None = None  # of the record being read
     at = 0
     while at + LOG_HEADER <= len(content):
         left = LOG_BLOCK - at % LOG_BLOCK
@@ -53,9 +54,12 @@ def log_records(content: bytes) -> Iterator[bytes]:
             return
         if kind in (FULL, FIRST):
             parts = []
+        if parts is None:
+            continue  # the rest of a record whose start is lost
         parts.append(content[start:at])
         if kind in (FULL, LAST):
             yield b"".join(parts)
+            parts = None
 
 
 @dataclass
@@ -138,15 +142,18 @@ def block_entries(block: bytes) -> Iterator[tuple[bytes, int, int]]:
     if len(block) < 4:
         raise FormatError("a block breaks off")
     end = len(block) - 4 - 4 * int.from_bytes(block[-4:], "little")
-    at, key = 0, b""
+    at, key, left = 0, b"", KEY_BYTES_PER_BYTE * len(block)
     while at < end:
         shared, at = varint(block, at)
         n_key, at = varint(block, at)
         n_value, at = varint(block, at)
         key = key[:shared] + block[at:at + n_key]
-        at += n_key
+        at, left = at + n_key, left - len(key)
         if at + n_value > end or len(key) != shared + n_key:
             raise FormatError("a block breaks off")
+        if left < 0:
+            raise FormatError(f"a block of {len(block)} bytes spells out more than {KEY_BYTES_PER_BYTE} times as many "
+                              "bytes of keys")
         yield key, at, at + n_value
         at += n_value
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from scaffe.data.errors import DataError
+from scaffe.input_files import open_input
 
 MAGIC, FORMAT = 0xBEEFC0DE, 1
 # after a page header: magic, format, address, map bytes; two trees (free list, records); last page, transaction
@@ -28,7 +29,7 @@ WHY = {-1: "the file is cut short", -2: "the file is damaged",
 def is_lmdb(path: Path) -> bool:
     """Whether a path is the folder of an LMDB environment, or its data file alone."""
     try:
-        with data_file(path).open("rb") as file:
+        with open_input(data_file(path)) as file:
             return file.read(HEADER + 4)[HEADER:] == MAGIC.to_bytes(4, "little")
     except OSError:
         return False
@@ -121,6 +122,8 @@ class LmdbFile:
         if n_records > self.bytes.size // 8:
             raise DataError(f"{self.path}: {WHY[-2]}: {n_records} records do not fit into {self.bytes.size} bytes")
         nodes = np.empty(n_records, np.int64)
+        if root >= self.bytes.size // self.page_bytes:
+            raise DataError(f"{self.path}: {WHY[-1]}")
         n_found = walk(self.bytes, self.page_bytes, root, nodes)
         if n_found != n_records:
             raise DataError(f"{self.path}: {WHY.get(n_found, f'expected {n_records} records, found {n_found}')}")
@@ -129,7 +132,7 @@ class LmdbFile:
 
 def _map(file: Path, path: Path) -> np.ndarray:
     try:
-        with file.open("rb") as handle:
+        with open_input(file) as handle:
             if not path.stat() or not file.stat().st_size:
                 raise DataError(f"{path}: {file.name} has no bytes")
             return np.frombuffer(mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)

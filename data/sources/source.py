@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Protocol
 
 import numpy as np
@@ -28,6 +29,12 @@ class Run:
     labels: np.ndarray
     shape: Shape
     interleaved: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where a sample does not lie inside ``pixels``: compiled code looks no more."""
+        last = self.pixels.size - prod(self.shape)
+        if min(self.shape) < 1 or len(self.starts) and not 0 <= self.starts.min() <= self.starts.max() <= last:
+            raise ValueError(f"samples of shape {self.shape} do not lie inside {self.pixels.size} elements")
 
 
 class Source(Protocol):

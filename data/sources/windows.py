@@ -7,11 +7,11 @@ Repeated: ``# index``, path, channels, height, width, number of windows, then on
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from scaffe.data.errors import DataError
+from scaffe.input_files import read_text_input
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,11 @@ def read_windows(path: str, root: str, fg_threshold: float, bg_threshold: float)
         DataError: the file is missing, breaks off, is not of this form, or lacks windows of one kind.
     """
     try:
-        words = iter(Path(path).read_text().split())
+        words = iter(read_text_input(path).split())
     except OSError as error:
         raise DataError(f"{path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: not a text file; expected a list of images and windows") from None
     paths: list[str] = []
     kinds: tuple[list[list[int]], list[list[int]]] = ([], [])
     channels = 0
@@ -55,10 +57,14 @@ def read_windows(path: str, root: str, fg_threshold: float, bg_threshold: float)
             if mark != "#" or index != len(paths):
                 raise DataError(f"{path}: expected '# {len(paths)}' at the head of an image, found '{mark} {index}'")
             paths.append(root + next(words))
-            channels, _, _, n_windows = [int(next(words)) for _ in range(4)]
+            channels, _, _, n_windows = [_int32(next(words)) for _ in range(4)]
+            if channels < 1:
+                raise DataError(f"{path}: image {index} has {channels} channels")
             for _ in range(n_windows):
-                label, overlap = int(next(words)), np.float32(next(words))
-                box = [int(next(words)) for _ in range(4)]
+                label, overlap = _int32(next(words)), np.float32(next(words))
+                box = x1, y1, x2, y2 = [_int32(next(words)) for _ in range(4)]
+                if (overlap >= fg_threshold or overlap < bg_threshold) and (x2 < x1 or y2 < y1):
+                    raise DataError(f"{path}: image {index}: the window {x1} {y1} {x2} {y2} ends before it begins")
                 if overlap >= fg_threshold:
                     if label <= 0:
                         raise DataError(f"{path}: image {index}: a foreground window has label {label}, not above 0")
@@ -75,3 +81,11 @@ def read_windows(path: str, root: str, fg_threshold: float, bg_threshold: float)
         if not kind:
             raise DataError(f"{path}: there is no {name} window")
     return Windows(paths, channels, np.array(kinds[1], np.int64), np.array(kinds[0], np.int64))
+
+
+def _int32(word: str) -> int:
+    """A whole number that fits Caffe's int. Raises ValueError."""
+    number = int(word)
+    if not -1 << 31 <= number < 1 << 31:
+        raise ValueError(f"{word} does not fit 32 bits")
+    return number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import numpy as np
 
 from scaffe.errors import UserError
 from scaffe.files.wire import WireError, delimited, lift_blobs, read_fields, read_numbers, varint
+from scaffe.input_files import read_input
 from scaffe.proto.text import ProtoError, parse_binary
 
 DATA, SHAPE, DOUBLE_DATA = 5, 7, 8  # fields of BlobProto
+ITEM_BYTES = {DATA: 4, DOUBLE_DATA: 8}
 DATA_TAG, DIFF_TAG, SHAPE_TAG = b"\x2a", b"\x32", b"\x3a"  # 5, 6 and 7, length-delimited
 OLD_SHAPE = (1, 2, 3, 4)  # num, channels, height, width
 
@@ -40,21 +43,24 @@ def blob_array(buffer: memoryview) -> np.ndarray:
     Raises:
         ValueError: cut short, or a shape that does not fit the number of values.
     """
-    values: dict[int, list[np.ndarray]] = {DATA: [], DOUBLE_DATA: []}
+    pieces: dict[int, list[memoryview]] = {DATA: [], DOUBLE_DATA: []}
     old: dict[int, int] = {}
     shape: tuple[int, ...] = ()
     for number, value, _ in read_fields(buffer):
-        if number in values and isinstance(value, memoryview):
-            values[number].append(np.frombuffer(value, "<f4" if number == DATA else "<f8"))
+        if number in pieces and isinstance(value, memoryview):
+            if len(value) % ITEM_BYTES[number]:
+                raise ValueError(f"a blob's values break off: {len(value)} bytes of {ITEM_BYTES[number]} each")
+            pieces[number] += [value]
         elif number == SHAPE and isinstance(value, memoryview):
             shape = _dims(value)
         elif number in OLD_SHAPE and isinstance(value, int):
             old[number] = value
     if old:
         shape = tuple(old.get(number, 0) for number in OLD_SHAPE)
-    pieces = values[DOUBLE_DATA] or values[DATA] or [np.zeros(0, np.float32)]
-    array = np.concatenate(pieces).astype(np.float32, copy=False)
-    if int(np.prod(shape)) != array.size:
+    used = DOUBLE_DATA if pieces[DOUBLE_DATA] else DATA
+    content = pieces[used][0] if len(pieces[used]) == 1 else b"".join(pieces[used])
+    array = np.frombuffer(content, f"<f{ITEM_BYTES[used]}").astype(np.float32)
+    if prod(shape) != array.size:
         raise ValueError(f"a blob of shape {shape} holds {array.size} values")
     return array.reshape(shape)
 
@@ -86,7 +92,7 @@ def read_with_blobs(path: str | Path, kind: Any) -> tuple[Any, list[memoryview]]
 def read_bytes(path: str | Path) -> bytes:
     """A file's bytes. Raises UserError."""
     try:
-        return Path(path).read_bytes()
+        return read_input(path)
     except OSError as error:
         raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
 

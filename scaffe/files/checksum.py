@@ -6,6 +6,7 @@ import zlib
 from pathlib import Path
 
 from scaffe.errors import UserError
+from scaffe.input_files import open_input
 
 CHUNK_BYTES = 1 << 20
 
@@ -14,7 +15,7 @@ def checksum(path: str | Path) -> int:
     """The CRC-32 of a file. Raises UserError."""
     crc = 0
     try:
-        with Path(path).open("rb") as file:
+        with open_input(path) as file:
             while piece := file.read(CHUNK_BYTES):
                 crc = zlib.crc32(piece, crc)
     except OSError as error:

@@ -5,7 +5,6 @@ A layer whose name has slashes (GoogLeNet's) lies in groups inside groups; Caffe
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,9 +15,10 @@ import numpy as np
 from scaffe.atomic_files import replacing
 from scaffe.errors import UserError
 from scaffe.files.stored import StoredLayer
+from scaffe.hdf5_input import Hdf5Input, h5py_module, hdf5_input
 
 OURS = ("model_checksum", "seed", "batches_read", "loss_scale", "clean_iterations")  # numbers that a state may hold
-UNREADABLE = (OSError, RuntimeError, LookupError, TypeError, ValueError, AttributeError, MemoryError)
+MOST_BLOBS = 1000  # of a layer
 
 
 def write_model(path: str | Path, layers: Iterable[StoredLayer]) -> None:
@@ -43,21 +43,33 @@ def _put_arrays(group: Any, arrays: dict[int, np.ndarray]) -> None:
 
 def read_model(path: str | Path) -> list[tuple[str, str, list[np.ndarray | None]]]:
     """(name, "", blobs) of each layer, None for a blob left out; the file keeps no types. Raises UserError."""
-    with _reading(path) as file:
-        if "data" not in file:
+    with hdf5_input(path, UserError) as file:
+        if "data" not in file.root:
             raise UserError(f"{path}: has no group 'data'; a .caffemodel.h5 was expected")
-        return list(_layers(file["data"], ""))
+        return list(_layers(file, file.root["data"], "", set()))
 
 
-def _layers(group: Any, prefix: str) -> Iterator[tuple[str, str, list[np.ndarray | None]]]:
+def _layers(file: Hdf5Input, group: Any, prefix: str,
+            seen: set[Any]) -> Iterator[tuple[str, str, list[np.ndarray | None]]]:
+    """The layers in a group and in the groups inside it, each group once, whatever links lead to it."""
     for name, inner in group.items():
-        if not hasattr(inner, "keys"):
-            continue  # a blob, taken with the group that it is in
-        found = {int(key): np.array(item, np.float32) for key, item in inner.items()
-                 if key.isdecimal() and not hasattr(item, "keys")}
-        if found or not len(inner):
-            yield prefix + name, "", [found.get(i) for i in range(max(found, default=-1) + 1)]
-        yield from _layers(inner, f"{prefix}{name}/")
+        if not hasattr(inner, "keys") or inner.id in seen:
+            continue  # a blob, taken with the group that it is in, or a loop
+        seen.add(inner.id)
+        blobs = {key: item for key, item in inner.items() if key.isdecimal() and not hasattr(item, "keys")}
+        if blobs or not len(inner):
+            yield prefix + name, "", _blobs(file, blobs, prefix + name)
+        yield from _layers(file, inner, f"{prefix}{name}/", seen)
+
+
+def _blobs(file: Hdf5Input, named: dict[str, Any], layer: str) -> list[np.ndarray | None]:
+    """A layer's blobs by their numbers, None for a number that is left out."""
+    numbers = {int(key): key for key in named}
+    n_blobs = max(numbers, default=-1) + 1
+    if n_blobs > MOST_BLOBS:
+        raise UserError(f"{file.path}: layer {layer!r} has a blob of the number {n_blobs - 1}; "
+                        f"no layer has more than {MOST_BLOBS}")
+    return [file.array(named[numbers[i]], f"{layer}/{i}") if i in numbers else None for i in range(n_blobs)]
 
 
 def write_state(path: str | Path, state: Any) -> None:
@@ -78,21 +90,27 @@ def write_state(path: str | Path, state: Any) -> None:
 
 def read_state(path: str | Path) -> dict[str, Any]:
     """The fields of a SolverState. Raises UserError."""
-    with _reading(path) as file:
-        if "iter" not in file:
+    with hdf5_input(path, UserError) as file:
+        root = file.root
+        if "iter" not in root:
             raise UserError(f"{path}: has no dataset 'iter'; a .solverstate.h5 was expected")
-        name = np.asarray(file["learned_net"][()]).item() if "learned_net" in file else b""
-        history, streams = file["history"], file.get("streams", {})
-        return {"iteration": int(np.ravel(file["iter"])[0]), "learned_net": name.rstrip(b"\0").decode(),
-                "current_step": int(np.ravel(file["current_step"])[0]),
-                "history": [np.array(history[str(i)], np.float32) for i in range(len(history))],
-                **{name: int(np.ravel(file[name])[0]) for name in OURS if name in file},
-                "streams": [np.array(streams[str(i)]).tobytes() for i in range(len(streams))]}
+        name = file.array(root["learned_net"], "learned_net", None).item() if "learned_net" in root else b""
+        history, streams = root["history"], root.get("streams", {})
+        return {"iteration": _number(file, "iter"), "learned_net": name.rstrip(b"\0").decode(),
+                "current_step": _number(file, "current_step"),
+                "history": [file.array(history[str(i)], f"history/{i}") for i in range(len(history))],
+                **{name: _number(file, name) for name in OURS if name in root},
+                "streams": [file.array(streams[str(i)], f"streams/{i}", np.uint8).tobytes()
+                            for i in range(len(streams))]}
+
+
+def _number(file: Hdf5Input, name: str) -> int:
+    return int(np.ravel(file.array(file.root[name], name, None))[0])
 
 
 def _put_string(file: Any, name: str, text: str) -> None:
     """A string as the C library writes one: of fixed length, with the zero behind it."""
-    h5py = _h5py()
+    h5py = h5py_module(UserError)
     raw = text.encode() + b"\0"
     kind = h5py.h5t.C_S1.copy()
     kind.set_size(len(raw))
@@ -102,26 +120,5 @@ def _put_string(file: Any, name: str, text: str) -> None:
 
 @contextmanager
 def _writing(path: str | Path) -> Iterator[Any]:
-    with replacing(path, UserError) as plain, _h5py().File(plain, "w") as file:
+    with replacing(path, UserError) as plain, h5py_module(UserError).File(plain, "w") as file:
         yield file
-
-
-@contextmanager
-def _reading(path: str | Path) -> Iterator[Any]:
-    if not Path(path).exists():
-        raise UserError(f"{path}: {os.strerror(2).lower()}")
-    try:
-        with _h5py().File(path, "r") as file:
-            yield file
-    except UserError:
-        raise
-    except UNREADABLE as error:
-        raise UserError(f"{path}: truncated or damaged, or not such an HDF5 file") from error
-
-
-def _h5py() -> Any:
-    try:
-        import h5py
-    except ImportError as error:
-        raise UserError("HDF5 files need the package h5py: pip install h5py") from error
-    return h5py

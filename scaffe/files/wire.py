@@ -11,6 +11,7 @@ from typing import Any
 
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
 N_BYTES = {FIXED64: 8, FIXED32: 4}
+MOST_BLOBS = 100_000  # of a file; the largest nets have some thousand
 HOLDERS = {"NetParameter", "LayerParameter", "V1LayerParameter", "V0LayerParameter", "SolverState"}
 
 
@@ -97,6 +98,8 @@ def lift_blobs(buffer: memoryview, descriptor: Any, blobs: list[memoryview]) -> 
         if inner == "BlobProto":
             part = b"\x08" + varint(len(blobs))
             blobs.append(value)
+            if len(blobs) > MOST_BLOBS:
+                raise WireError(f"more than {MOST_BLOBS} blobs")
         else:
             part = lift_blobs(value, field.message_type, blobs)
         out += delimited(varint(number << 3 | DELIMITED), len(part)) + part

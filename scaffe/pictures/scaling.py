@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 
 from scaffe.errors import UserError
+from scaffe.input_files import read_text_input
 from scaffe.line_chart import Chart, Line, Units
 
 RANKS = re.compile(r"Training on (\d+) rank\(s\), (\d+) images an iteration")
@@ -58,7 +58,7 @@ def read_run(path: str, scaling: str) -> Run:
         UserError: no such file, or no log of a whole run.
     """
     try:
-        text = Path(path).read_text(errors="replace")
+        text = read_text_input(path, "replace")
     except OSError as error:
         raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
     ranks = RANKS.search(text)

@@ -11,6 +11,7 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from scaffe.errors import ExpectedError
+from scaffe.input_files import read_input
 
 BINARY_ENDINGS = (".binaryproto", ".caffemodel", ".pb")
 
@@ -26,7 +27,7 @@ def read_message(path: str | Path, kind: type) -> Any:
         ProtoError: no such file, not text, or a mistake in it.
     """
     try:
-        raw = Path(path).read_bytes()
+        raw = read_input(path)
     except OSError as error:
         raise ProtoError(f"{path}: {(error.strerror or str(error)).lower()}") from error
     if str(path).endswith(BINARY_ENDINGS):

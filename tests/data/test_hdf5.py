@@ -73,7 +73,7 @@ def test_what_is_wrong_is_told(listed, tmp_path):
         file["data"], file["label"], file["word"] = np.zeros((3, 2)), np.zeros(2), b"text"
     (tmp_path / "odd").write_text(str(tmp_path / "odd.h5"))
     for name, tops, message in (("absent", ["data"], "absent: No such file"), ("empty", ["data"], "is empty"),
-                                ("gone", ["data"], "absent.h5: No such file"), ("text", ["data"], "not an HDF5 file"),
+                                ("gone", ["data"], "absent.h5: no such file"), ("text", ["data"], "not an HDF5 file"),
                                 ("odd", ["data", "label"], "data has 3, label has 2"),
                                 ("odd", ["none"], "no dataset 'none'; it has: data, label, word"),
                                 ("odd", ["word"], "must have rows of numbers")):

@@ -15,6 +15,7 @@ from pathlib import Path
 from scaffe.atomic_files import write_whole
 from scaffe.errors import UserError
 from scaffe.flags import Flags
+from scaffe.input_files import read_text_input
 
 GROUP = "Logs and pictures"
 STAMP = re.compile(r"^[IWEF](?P<year>\d{4})?(?P<day>\d{4}) (?P<time>\d\d:\d\d:\d\d\.\d{1,6})")
@@ -49,7 +50,7 @@ def parse_log(path: str) -> dict[str, list[Row]]:
         UserError: no such file, or no log of a solver.
     """
     try:
-        lines = Path(path).read_text(errors="replace").splitlines()
+        lines = read_text_input(path, "replace").splitlines()
         year = datetime.fromtimestamp(Path(path).stat().st_ctime).year
     except OSError as error:
         raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error

@@ -8,6 +8,7 @@ from pathlib import Path
 from scaffe.atomic_files import write_whole
 from scaffe.errors import UserError
 from scaffe.flags import Flags
+from scaffe.input_files import read_text_input
 from scaffe.pictures.timeline_picture import lay_out
 from scaffe.pictures.timeline_png import to_png
 from scaffe.pictures.timeline_svg import to_svg
@@ -28,8 +29,10 @@ def main(argv: list[str]) -> int:
     if output.suffix.lower() not in WRITERS:
         raise UserError(f"{output}: cannot draw {output.suffix or 'a file without an ending'}; expected .svg or .png")
     try:
-        events = json.loads(Path(options.trace).read_text())["traceEvents"]
-    except (ValueError, KeyError, TypeError) as error:
+        events = json.loads(read_text_input(options.trace))["traceEvents"]
+    except OSError as error:
+        raise UserError(f"{options.trace}: {(error.strerror or str(error)).lower()}") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{options.trace}: not a trace that train -timeline wrote") from error
     write_whole(output, WRITERS[output.suffix.lower()](lay_out(events, options.start, options.end or None)), UserError)
     print(output)

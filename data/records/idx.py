@@ -62,7 +62,7 @@ def write_idx(path: str | Path, array: np.ndarray) -> None:
 
 
 @contextmanager
-def _opened(path: str | Path) -> Iterator[IO[bytes]]:
+def _opened(path: str | Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
     """The file's contents, unpacked while they are read. Raises DataError."""
     try:
         with open_input(path) as file:

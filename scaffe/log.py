@@ -1,7 +1,12 @@
-"""Caffe's log: lines in glog's form on standard error, and in a file where one is wanted, written by rank 0."""
+"""Caffe's log: lines in glog's form on standard error, and in a file where one is wanted, written by rank 0.
+
+A log that cannot be written (its disk is full, its reader has gone) loses lines and stops nothing.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import socket
 import sys
@@ -56,14 +61,26 @@ def error(message: str) -> None:
 
 
 def write(text: str) -> None:
-    """Put text on standard error in one piece, so that ranks' lines do not mix."""
-    sys.stderr.write(clear_line() + text)
-    sys.stderr.flush()
+    """Put text on standard error in one piece, so that ranks' lines do not mix; or nothing."""
+    if sys.stderr is None or sys.stderr.closed:
+        return
+    try:
+        sys.stderr.write(clear_line() + text)
+        sys.stderr.flush()
+    except OSError:
+        _write_through()
 
 
 def clear_line() -> str:
     """What wipes a live progress line off a terminal; nothing in a file."""
-    return "\r\x1b[K" if sys.stderr.isatty() else ""
+    return "\r\x1b[K" if sys.stderr is not None and sys.stderr.isatty() else ""
+
+
+def _write_through() -> None:
+    """Give standard error no buffer: the lines that failed would lie in it, and fail again as the process ends."""
+    with contextlib.suppress(OSError):  # a stream without a descriptor
+        raw = io.FileIO(sys.stderr.fileno(), "w", closefd=False)
+        sys.stderr = io.TextIOWrapper(raw, errors="backslashreplace", write_through=True)
 
 
 def _put(text: str) -> None:

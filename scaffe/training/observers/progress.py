@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from scaffe.log import clear_line, info
+from scaffe.log import info, write
 from scaffe.training.solver import Observer, Solver
 
 REDRAW_SECONDS = 0.2
@@ -26,7 +26,7 @@ class Progress(Observer):
 
     def begin(self, solver: Solver) -> None:
         """See Observer."""
-        self._is_live = solver.communicator.rank == 0 and sys.stderr.isatty()
+        self._is_live = solver.communicator.rank == 0 and sys.stderr is not None and sys.stderr.isatty()
         self._first, self._started = solver.iteration, time.perf_counter()
         info(f"Training on {solver.communicator.n_ranks} rank(s), {self._images} images an iteration")
 
@@ -42,9 +42,8 @@ class Progress(Observer):
         self._drawn = now
         pace = (solver.iteration - self._first) / (now - self._started)
         left = int((solver.param.max_iter - solver.iteration) / pace)
-        sys.stderr.write(f"{clear_line()}iteration {solver.iteration}/{solver.param.max_iter}  loss {self._loss:.4g}  "
-                         f"{pace * self._images:.0f} images/s  {left // 60}:{left % 60:02d} left")
-        sys.stderr.flush()
+        write(f"iteration {solver.iteration}/{solver.param.max_iter}  loss {self._loss:.4g}  "
+              f"{pace * self._images:.0f} images/s  {left // 60}:{left % 60:02d} left")
 
     def finish(self, solver: Solver) -> None:
         """See Observer."""

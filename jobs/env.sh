@@ -18,8 +18,8 @@
 # export UCX_NET_DEVICES=mlx5_0:1
 # export OMPI_MCA_btl_tcp_if_include=10.0.0.0/16
 
-# --- Compiled kernels are kept here; a folder on each node is faster than a shared one.
-# export NUMBA_CACHE_DIR=/tmp/$USER-numba
+# --- Compiled kernels are kept beside the sources, or in ~/.cache/scaffe. Another folder, of yours alone, on each node:
+# export NUMBA_CACHE_DIR=/scratch/$USER/scaffe
 
 PYTHON=${PYTHON:-$SCAFFE_HOME/.venv/bin/python}
 [ -x "$PYTHON" ] || PYTHON=$(command -v python3)

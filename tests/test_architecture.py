@@ -12,8 +12,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("scaffe", "layers", "data", "collectives")
-GROUND = ("scaffe.proto", "scaffe.jit", "scaffe.signal_mask", "scaffe.atomic_files", "scaffe.errors", "scaffe.flags",
-          "scaffe.line_chart", "scaffe.input_files", "scaffe.hdf5_input")
+GROUND = tuple(f"scaffe.{name}" for name in (
+    "atomic_files", "errors", "flags", "hdf5_input", "input_files", "jit", "line_chart", "log", "private_files",
+    "proto", "signal_mask"))
 MAY_IMPORT = {  # ours, beside itself
     "scaffe": ("scaffe",),
     "layers": ("scaffe.layers", *GROUND),

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-VARIABLE = "SCAFFE_CACHE"
+from scaffe import private_files
 
 
-def _file() -> Path:
-    folder = os.environ.get(VARIABLE) or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "scaffe"
-    return Path(folder) / "cudnn_plans.json"
+def _file() -> Path | None:
+    folder = private_files.kept_folder()
+    return folder / "cudnn_plans.json" if folder else None
 
 
 @cache
-def _read(path: Path) -> dict[str, str]:
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
+def _read(path: Path | None) -> dict[str, str]:
+    content = private_files.read(path) if path else None
+    with suppress(ValueError):
+        found = json.loads(content or b"{}")
+        if isinstance(found, dict):
+            return found
+    return {}
 
 
 def chosen(name: str) -> str | None:
@@ -33,14 +34,8 @@ def remember(name: str, plan: str) -> None:
     """Keep a choice, beside those that other processes kept meanwhile. Where no folder can be written nothing is."""
     path = _file()
     _read.cache_clear()
-    found = {**_read(path), name: plan}
-    fresh = path.with_suffix(f".{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_text(json.dumps(found, indent=0, sort_keys=True))
-        fresh.rename(path)
-    except OSError:
-        with suppress(OSError):
-            fresh.unlink()
+    if path is None:
         return
+    with suppress(OSError):
+        private_files.write(path, json.dumps({**_read(path), name: plan}, indent=0, sort_keys=True).encode())
     _read.cache_clear()

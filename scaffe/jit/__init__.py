@@ -1,0 +1,35 @@
+"""numba's compiler with a cache on disk that the ranks of a job may fill and read at the same time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numba
+
+from scaffe.jit.cache import DiskCache, missing
+
+BOUNDSCHECK = "SCAFFE_BOUNDSCHECK"
+
+
+def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """numba.njit(nogil=True, **options) of ``function``, compiled once a machine for each signature: a decorator.
+
+    With ``SCAFFE_BOUNDSCHECK=1`` an index outside its array raises IndexError; such code is kept apart.
+
+    Raises:
+        TypeError: the function is made inside another. Its sisters have the same name, by which numba links code from
+            its cache, so that a caller might be given theirs.
+    """
+    if function is None:
+        return partial(compiled, **options)
+    if "<locals>" in function.__qualname__:
+        raise TypeError(f"expected a module's function to compile, got {function.__qualname__}")
+    if os.environ.get(BOUNDSCHECK, "0") not in ("", "0"):
+        options["boundscheck"] = True
+    dispatcher = numba.njit(nogil=True, **options)(function)
+    if not missing():
+        dispatcher._cache = DiskCache(function, options)
+    return dispatcher

@@ -1,0 +1,148 @@
+"""The files of compiled functions, in place of numba's own cache.
+
+numba keeps an index beside a function's compiled variants: processes that compile together write it over one another,
+and one may then be given the code of another variant. Nor does it see a change in a function that another file has.
+Here every variant has a file of its own, named after all that its code depends on: no index, no order, no locks.
+
+This module alone uses names that numba does not document: they are there in numba 0.60 to 0.68.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import pickle
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numba
+
+from scaffe import log, private_files
+from scaffe.jit.reach import dependencies, digest
+
+try:
+    from numba.core.compiler import CompileResult
+    from numba.core.serialize import dumps
+    PRIVATE_NAMES = [CompileResult._reduce, CompileResult._rebuild]
+except (ImportError, AttributeError):  # another numba than those that pyproject.toml asks for
+    PRIVATE_NAMES = []
+
+FOLDER_VARIABLE = "NUMBA_CACHE_DIR"
+N_DIGEST_BYTES = hashlib.sha256().digest_size
+NOT_CODE = {FOLDER_VARIABLE, "NUMBA_NUM_THREADS"}  # of numba's variables, those that change no code
+
+
+@cache
+def missing() -> str:
+    """What hinders the cache; it is said once. Empty where nothing does."""
+    if PRIVATE_NAMES:
+        return ""
+    line = f"numba {numba.__version__} is not one of 0.60 to 0.68: every process compiles its functions for itself"
+    log.warning(line)
+    return line
+
+
+class DiskCache:
+    """The variants of one function, as numba's dispatcher asks for them and saves them.
+
+    Args:
+        function: what is compiled.
+        options: what numba was told beside it.
+    """
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        self._function, self._options = function, repr(sorted(options.items()))
+
+    @property
+    def cache_path(self) -> str:
+        """The folder, for the dispatcher's statistics."""
+        return str(_folder(_source(self._function)))
+
+    def load_overload(self, signature: Any, target_context: Any) -> Any:
+        """The code of this signature that was made from the same sources, or None."""
+        path = self._path(signature, target_context)
+        content = private_files.read(path) if path else None
+        if content is None or not _is_whole(content):
+            return None
+        target_context.refresh()
+        parts = pickle.loads(content[N_DIGEST_BYTES:])
+        return CompileResult._rebuild(target_context, *parts)  # type: ignore[no-untyped-call]
+
+    def save_overload(self, signature: Any, result: Any) -> None:
+        """Keep compiled code, and drop what other sources gave for the same signature."""
+        path = self._path(signature, result.target_context)
+        if path is None or result.lifted or result.library.has_dynamic_globals:
+            return
+        with suppress(OSError):  # a full disk: no reason to stop, the next run compiles again
+            content = dumps(result._reduce())  # type: ignore[no-untyped-call]
+            private_files.write(path, hashlib.sha256(content).digest() + content)
+            for other in path.parent.glob(f"{path.name.rsplit('.', 2)[0]}.*.nbc"):
+                if other != path:
+                    other.unlink(missing_ok=True)
+
+    def flush(self) -> None:
+        """Forget all variants."""
+        folder = _folder(_source(self._function))
+        for path in folder.glob(f"{self._stem()}.*.nbc") if folder else ():
+            path.unlink(missing_ok=True)
+
+    def enable(self) -> None:
+        """It is."""
+
+    disable = enable
+
+    def _path(self, signature: Any, target_context: Any) -> Path | None:
+        """FOLDER/MODULE.FUNCTION-WHERE.KEY.SOURCES.nbc; None where nothing can be kept."""
+        folder = _folder(_source(self._function))
+        if folder is None:
+            return None
+        key = digest(repr(signature), repr(target_context.codegen().magic_tuple()), self._options, *_process_wide())
+        return folder / f"{self._stem()}.{key}.{dependencies(self._function)}.nbc"
+
+    def _stem(self) -> str:
+        source = _source(self._function)
+        return f"{source.stem}.{self._function.__qualname__}-{digest(str(source))[:8]}"
+
+
+def _source(function: Callable[..., Any]) -> Path:
+    return Path(inspect.getfile(function))
+
+
+@cache
+def _process_wide() -> tuple[str, ...]:
+    """What all functions' code depends on beside their sources."""
+    settings = sorted((k, v) for k, v in os.environ.items() if k.startswith("NUMBA_") and k not in NOT_CODE)
+    return str(sys.implementation.cache_tag), numba.__version__, repr(settings)
+
+
+@cache
+def _folder(source: Path) -> Path | None:
+    """Where code made from a source file is kept: NUMBA_CACHE_DIR, else beside the source, else in the user's cache.
+
+    Only folders that no other user can change are taken: what lies there is unpickled and run.
+    """
+    if not source.is_file():
+        return None
+    chosen = os.environ.get(FOLDER_VARIABLE)
+    beside = Path(chosen) if chosen else source.parent / "__pycache__"
+    found = private_files.first_usable([beside]) if chosen else None
+    if chosen and found != beside:
+        _tell(beside, found)
+        return found
+    return found or private_files.first_usable([beside, private_files.cache_home() / "compiled"])
+
+
+@cache
+def _tell(chosen: Path, found: Path | None) -> None:
+    reason = private_files.why_others_may_change(chosen) or "it cannot be written"
+    log.warning(f"{FOLDER_VARIABLE}={chosen}: {reason}; compiled functions are kept in {found or 'no folder'}")
+
+
+def _is_whole(content: bytes) -> bool:
+    """Whether a file has not lost its end, when the machine did."""
+    return hashlib.sha256(content[N_DIGEST_BYTES:]).digest() == content[:N_DIGEST_BYTES]

@@ -1,102 +1,195 @@
-"""Line charts on logarithmic axes, as SVG text."""
+"""Line charts as SVG text, on logarithmic or linear axes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from math import ceil, floor, log2, log10
+from typing import Protocol
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 460, 80, 150, 40, 60
 COLOURS = ("#1f5fa8", "#c8501e", "#2e8540", "#7a3e9d", "#000000", "#9a7b00", "#0f8b8d", "#b03060")
+LOGARITHMS = {2: log2, 10: log10}  # exact at powers, which log(value, base) is not
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One curve: its name in the legend and (x, y) points, all above 0."""
+    """One curve.
+
+    Attributes:
+        name: in the legend.
+        points: (x, y), in drawing order; above 0 where the axis is logarithmic.
+    """
 
     name: str
     points: Sequence[tuple[float, float]]
 
 
+class Scale(Protocol):
+    """How values become distances along an axis, and which values it marks."""
+
+    def ends(self, low: float, high: float) -> tuple[float, float]:
+        """Returns the values at the axis' two ends, around the data's least and greatest value."""
+
+    def ticks(self, first: float, last: float) -> list[float]:
+        """Returns the values to mark between the ends."""
+
+    def position(self, value: float) -> float:
+        """Maps a value to a distance, in any unit."""
+
+
 @dataclass(frozen=True, slots=True)
-class Units:
-    """What the axes say: the x axis' label, the text at 2**power every `x_step` powers, the text at 10**power."""
+class Logarithmic:
+    """An axis from a power of `base` (2 or 10) to another; marks every `step`-th power."""
 
-    x_label: str
-    x_text: Callable[[int], str]
-    y_text: Callable[[float], str]
-    x_step: int = 1
+    base: int = 10
+    step: int = 1
+
+    def ends(self, low: float, high: float) -> tuple[float, float]:
+        """See Scale. Both values must be above 0; the ends are at least one power apart."""
+        first = floor(self.position(low))
+        return float(self.base**first), float(self.base ** max(ceil(self.position(high)), first + 1))
+
+    def ticks(self, first: float, last: float) -> list[float]:
+        """See Scale."""
+        powers = range(round(self.position(first)), round(self.position(last)) + 1, self.step)
+        return [float(self.base) ** power for power in powers]
+
+    def position(self, value: float) -> float:
+        """See Scale: the logarithm."""
+        return LOGARITHMS[self.base](value)
 
 
-def bytes_text(n_bytes: int) -> str:
-    """`n_bytes` with a binary unit where it comes out even: 64K, 256M."""
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """An axis between multiples of 1, 2 or 5 times a power of ten; marks some `n_ticks` of them."""
+
+    n_ticks: int = 6
+
+    def ends(self, low: float, high: float) -> tuple[float, float]:
+        """See Scale."""
+        step = self._step(high - low)
+        first = floor(low / step + 1e-9) * step
+        return first, max(ceil(high / step - 1e-9) * step, first + step)
+
+    def ticks(self, first: float, last: float) -> list[float]:
+        """See Scale."""
+        step = self._step(last - first)
+        return [number * step for number in range(ceil(first / step - 1e-9), floor(last / step + 1e-9) + 1)]
+
+    def position(self, value: float) -> float:
+        """See Scale: the value."""
+        return value
+
+    def _step(self, extent: float) -> float:
+        """The least of 1, 2, 5 times a power of ten that needs no more than n_ticks steps for the extent."""
+        least = extent / self.n_ticks
+        power = 10.0 ** floor(log10(least)) if least > 0 else 1.0
+        return next((factor * power for factor in (1, 2, 5) if factor * power >= least * (1 - 1e-9)), 10 * power)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis.
+
+    Attributes:
+        text: writes a marked value.
+        scale: logarithmic or linear.
+        label: beside the axis.
+    """
+
+    text: Callable[[float], str] = field(default=lambda value: f"{value:g}")
+    scale: Scale = field(default_factory=Linear)
+    label: str = ""
+
+
+def bytes_text(n_bytes: float) -> str:
+    """Writes a number of bytes, with a binary unit where it comes out even: 64K, 256M."""
+    whole = round(n_bytes)
     for unit, factor in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
-        if n_bytes >= factor and n_bytes % factor == 0:
-            return f"{n_bytes // factor}{unit}"
-    return str(n_bytes)
+        if whole >= factor and whole % factor == 0:
+            return f"{whole // factor}{unit}"
+    return str(whole)
 
 
 def time_text(microseconds: float) -> str:
-    """A time with its unit: 10 us, 1 ms, 2 s."""
+    """Writes a time in microseconds with its unit: 10 us, 1 ms, 2 s."""
     for unit, factor in (("s", 1e6), ("ms", 1e3)):
         if microseconds >= factor:
             return f"{microseconds / factor:g} {unit}"
     return f"{microseconds:g} us"
 
 
-MESSAGES = Units("message size", bytes_text, time_text, x_step=2)
-"""Sizes in bytes, times in microseconds."""
+SIZES = Axis(bytes_text, Logarithmic(2, step=2), "message size")
+"""Message sizes in bytes, at powers of two."""
+TIMES = Axis(time_text, Logarithmic(10))
+"""Times in microseconds, at powers of ten."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Curves over logarithmic axes: powers of two from left to right, powers of ten upwards."""
+    """Curves over two axes, which reach as far as the points do.
+
+    Attributes:
+        title: above the curves.
+        lines: one curve each, with at least one point.
+        x: from left to right.
+        y: upwards; its label stands above it.
+    """
 
     title: str
     lines: Sequence[Line]
-    units: Units = MESSAGES
+    x: Axis = SIZES
+    y: Axis = TIMES
 
     def svg(self) -> str:
-        """The chart as one SVG document."""
-        axes = _Axes([x for line in self.lines for x, _ in line.points],
-                     [y for line in self.lines for _, y in line.points], self.units)
-        body = [f'<text x="{LEFT}" y="22" font-size="15">{escape(self.title)}</text>', *axes.marks()]
+        """Draws the chart as one SVG document."""
+        frame = _Frame([x for line in self.lines for x, _ in line.points],
+                       [y for line in self.lines for _, y in line.points], self.x, self.y)
+        body = [f'<text x="{LEFT}" y="22" font-size="15">{escape(self.title)}</text>', *frame.marks()]
         for index, line in enumerate(self.lines):
-            body += _curve(line, COLOURS[index % len(COLOURS)], TOP + 12 + 20 * index, axes)
+            body += _curve(line, COLOURS[index % len(COLOURS)], TOP + 12 + 20 * index, frame)
         return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
                 f'font-family="sans-serif" font-size="12">\n<rect width="100%" height="100%" fill="white"/>\n'
                 + "\n".join(body) + "\n</svg>\n")
 
 
-class _Axes:
+class _Frame:
     """Places values on the page and draws the grid."""
 
-    def __init__(self, xs: Sequence[float], ys: Sequence[float], units: Units) -> None:
-        self._units = units
-        self._x_from, self._x_to = floor(log2(min(xs))), max(ceil(log2(max(xs))), floor(log2(min(xs))) + 1)
-        self._y_from, self._y_to = floor(log10(min(ys))), max(ceil(log10(max(ys))), floor(log10(min(ys))) + 1)
+    def __init__(self, xs: Sequence[float], ys: Sequence[float], x_axis: Axis, y_axis: Axis) -> None:
+        self._x_axis, self._y_axis = x_axis, y_axis
+        self._x_ends, self._y_ends = x_axis.scale.ends(min(xs), max(xs)), y_axis.scale.ends(min(ys), max(ys))
 
     def x(self, value: float) -> float:
-        return LEFT + (log2(value) - self._x_from) / (self._x_to - self._x_from) * (WIDTH - LEFT - RIGHT)
+        return LEFT + _fraction(self._x_axis.scale, self._x_ends, value) * (WIDTH - LEFT - RIGHT)
 
     def y(self, value: float) -> float:
-        return HEIGHT - BOTTOM - (log10(value) - self._y_from) / (self._y_to - self._y_from) * (HEIGHT - TOP - BOTTOM)
+        return HEIGHT - BOTTOM - _fraction(self._y_axis.scale, self._y_ends, value) * (HEIGHT - TOP - BOTTOM)
 
     def marks(self) -> list[str]:
         low, high, right = HEIGHT - BOTTOM, TOP, WIDTH - RIGHT
         marks = []
-        for power in range(self._x_from, self._x_to + 1, self._units.x_step):
-            x = self.x(2.0 ** power)
-            marks.append(_grid(x, low, x, high) + _text(x, low + 18, self._units.x_text(2 ** power), "middle"))
-        for power in range(self._y_from, self._y_to + 1):
-            y = self.y(10.0 ** power)
-            marks.append(_grid(LEFT, y, right, y) + _text(LEFT - 8, y + 4, self._units.y_text(10.0 ** power), "end"))
-        return [*marks, _text((LEFT + right) / 2, HEIGHT - 18, self._units.x_label, "middle")]
+        for value in self._x_axis.scale.ticks(*self._x_ends):
+            x = self.x(value)
+            marks.append(_grid(x, low, x, high) + _text(x, low + 18, self._x_axis.text(value), "middle"))
+        for value in self._y_axis.scale.ticks(*self._y_ends):
+            y = self.y(value)
+            marks.append(_grid(LEFT, y, right, y) + _text(LEFT - 8, y + 4, self._y_axis.text(value), "end"))
+        if self._y_axis.label:
+            marks.append(_text(LEFT, TOP - 6, self._y_axis.label, "start"))
+        return [*marks, _text((LEFT + right) / 2, HEIGHT - 18, self._x_axis.label, "middle")]
 
 
-def _curve(line: Line, colour: str, legend_y: float, axes: _Axes) -> list[str]:
-    points = " ".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in line.points)
+def _fraction(scale: Scale, ends: tuple[float, float], value: float) -> float:
+    """How far along the axis a value lies: 0 at the first end, 1 at the last."""
+    first, last = (scale.position(end) for end in ends)
+    return (scale.position(value) - first) / (last - first)
+
+
+def _curve(line: Line, colour: str, legend_y: float, frame: _Frame) -> list[str]:
+    points = " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in line.points)
     x = WIDTH - RIGHT + 12
     return [f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>',
             f'<line x1="{x}" y1="{legend_y}" x2="{x + 24}" y2="{legend_y}" stroke="{colour}" stroke-width="3"/>'

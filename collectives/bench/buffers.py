@@ -1,4 +1,4 @@
-"""Where benchmarks' buffers lie, and what it takes there to fill, read and time them."""
+"""The benchmarks' buffers: how they are allocated, filled, read and waited for, in host and in GPU memory."""
 
 from __future__ import annotations
 
@@ -15,34 +15,43 @@ class HostBuffers:
     """NumPy arrays."""
 
     def window(self, communicator: Communicator, n_elems: int, dtype: str) -> Any:
-        """A buffer from Communicator.alloc; all ranks call it."""
+        """Allocates a buffer that the node's ranks share (Communicator.alloc): zeros, (n_elems,). All ranks call it."""
         return communicator.alloc(n_elems, dtype)
 
     def private(self, n_elems: int, dtype: str) -> Any:
-        """A buffer of the rank's own."""
+        """Allocates a buffer of the rank's own: zeros, (n_elems,)."""
         return np.zeros(n_elems, dtype)
 
     def put(self, part: Any, values: np.ndarray) -> None:
-        """Give a part of a buffer these values, which its dtype can hold."""
+        """Writes values (int64, exact in the buffer's dtype) to a part of a buffer of the same length."""
         part[:] = values
 
     def get(self, part: Any) -> np.ndarray:
-        """A part of a buffer on the host."""
-        return part
+        """Returns a part of a buffer in host memory."""
+        values: np.ndarray = part
+        return values
 
     def settle(self) -> None:
-        """Return when what was called is done."""
+        """Returns when the device has done what calls have queued; host calls are done already."""
 
     def about(self, communicator: Communicator) -> dict[str, str]:
-        """For a report: how such buffers travel; all ranks call it."""
+        """Says for a report how such buffers travel. All ranks call it."""
         return {}
 
 
 class DeviceBuffers(HostBuffers):
-    """CuPy arrays on this rank's GPU; ranks of a node take its GPUs in turn."""
+    """CuPy arrays on this rank's GPU; the ranks of a node take its GPUs round-robin."""
 
     def __init__(self, communicator: Communicator, flag: str) -> None:
-        """Raises CommError, on every rank, where one has no GPU; `flag` is what asked for it."""
+        """Makes this rank's GPU the current one.
+
+        Args:
+            communicator: all of its ranks call it.
+            flag: what asked for a GPU, for the error's text.
+
+        Raises:
+            CommError: on every rank, where one has no GPU.
+        """
         missing = next(filter(None, communicator.allgather_objects(device.missing())), "")
         if missing:
             raise CommError(f"{flag}: {missing}", everywhere=True)
@@ -63,7 +72,8 @@ class DeviceBuffers(HostBuffers):
 
     def get(self, part: Any) -> np.ndarray:
         """See HostBuffers."""
-        return part.get()
+        values: np.ndarray = part.get()
+        return values
 
     def settle(self) -> None:
         """See HostBuffers: the collective's result follows on the current stream."""
@@ -75,5 +85,14 @@ class DeviceBuffers(HostBuffers):
 
 
 def of(place: str, communicator: Communicator, flag: str) -> HostBuffers:
-    """The buffers of a place, `host`, `shared` or `cuda`. Raises CommError as DeviceBuffers does."""
+    """Makes the buffers of a place.
+
+    Args:
+        place: `host`, `shared` or `cuda`.
+        communicator: all of its ranks call it.
+        flag: what asked for the place, for the error's text.
+
+    Raises:
+        CommError: as DeviceBuffers does.
+    """
     return DeviceBuffers(communicator, flag) if place == "cuda" else HostBuffers()

@@ -1,4 +1,4 @@
-"""Messages between rank 0 and rank 1, back and forth, through plans of one message: one way's time."""
+"""Ping-pong between rank 0 and rank 1: the time of one message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,21 @@ from scaffe.collectives.errors import CommError
 
 def measure_latency(communicator: Communicator, buffer: Any, n_warm: int, n_timed: int,
                     payload: Payload) -> np.ndarray:
-    """Seconds of one way, per round trip; verified first. Raises CommError with fewer than two ranks."""
+    """Measures half a round trip; every element is verified first. All ranks call it.
+
+    Args:
+        communicator: two ranks or more.
+        buffer: what rank 0 and rank 1 send, flat.
+        n_warm: round trips before timing.
+        n_timed: timed round trips.
+        payload: what to verify with.
+
+    Returns:
+        float64, shape (n_timed,): seconds of one way, of the slowest rank.
+
+    Raises:
+        CommError: with fewer than two ranks, or on a wrong element.
+    """
     if communicator.n_ranks < 2:
         raise CommError("latency needs 2 ranks, this job has 1", everywhere=True)
     ping = communicator.message_pair(buffer)
@@ -30,4 +44,5 @@ def measure_latency(communicator: Communicator, buffer: Any, n_warm: int, n_time
         ping()
         if index >= 0:
             seconds[index] = (time.perf_counter() - started) / 2
-    return np.max(communicator.allgather_objects(seconds), axis=0)
+    slowest: np.ndarray = np.max(communicator.allgather_objects(seconds), axis=0)
+    return slowest

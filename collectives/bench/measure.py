@@ -96,7 +96,8 @@ def time_call(communicator: Communicator, call: Callable[[], object], n_warm: in
         call()
         if index >= 0:
             seconds[index] = time.perf_counter() - started
-    return np.max(communicator.allgather_objects(seconds), axis=0)
+    slowest: np.ndarray = np.max(communicator.allgather_objects(seconds), axis=0)
+    return slowest
 
 
 def time_in_turns(communicator: Communicator, calls: Sequence[Callable[[], object]], n_warm: int, n_timed: int,

@@ -40,7 +40,19 @@ def bench_flags() -> Flags:
 
 
 def sizes(text: str, item_bytes: int, factor: int = 2) -> list[int]:
-    """Lengths in bytes of `MIN:MAX` (or `MAX`), each `factor` times the last, from one element. Raises CommError."""
+    """Parses `-m`.
+
+    Args:
+        text: `MIN:MAX` or `MAX`, bytes.
+        item_bytes: bytes per element, the least length.
+        factor: from one length to the next.
+
+    Returns:
+        Lengths in bytes, ascending.
+
+    Raises:
+        CommError: on another form, an empty range, or a factor below 2.
+    """
     low, colon, high = text.rpartition(":")
     if not high.isdigit() or (colon and not low.isdigit()):
         raise CommError(f"-m needs MIN:MAX in bytes, as in 4:1048576, not {text!r}")
@@ -56,7 +68,17 @@ def sizes(text: str, item_bytes: int, factor: int = 2) -> list[int]:
 
 
 def algorithms(text: str) -> list[tuple[str, str, int]]:
-    """(column, name, chunk bytes; 0 for the default) of `A,B@65536,...`. Raises CommError."""
+    """Parses `-a`.
+
+    Args:
+        text: `A,B@65536,...`: algorithms, with a chunk in bytes where one is given.
+
+    Returns:
+        Per column its title, the algorithm's name, and the chunk in bytes (0: the default).
+
+    Raises:
+        CommError: on no column, or a chunk that is no number.
+    """
     columns = []
     for column in filter(None, text.split(",")):
         name, _, chunk = column.partition("@")
@@ -69,8 +91,8 @@ def algorithms(text: str) -> list[tuple[str, str, int]]:
 
 
 def iterations(options: Namespace, n_bytes: int) -> tuple[int, int]:
-    """(warm-up, timed) iterations for messages of `n_bytes`."""
+    """Returns how many warm-up and timed iterations messages of `n_bytes` get: as the flags say, else by size."""
     default = (20, 200) if n_bytes <= LARGE_BYTES else (4, max(8, min(100, (128 << 20) // n_bytes)))
     pair: Sequence[int | None] = (options.warmup, options.iterations)
-    warm, timed = (chosen if given is None else given for given, chosen in zip(pair, default))
+    warm, timed = (chosen if given is None else given for given, chosen in zip(pair, default, strict=True))
     return warm, max(timed, 1)

@@ -13,38 +13,49 @@ from scaffe.jit import compiled
 
 
 @compiled
-def _work(values, n_rounds):
-    """Arithmetic that stays in registers and the first-level cache."""
+def _work(values: np.ndarray, n_rounds: int) -> None:
+    """Arithmetic that stays in registers and the first-level cache. values: float32."""
     for _ in range(n_rounds):
         for i in range(values.size):
             values[i] = values[i] * np.float32(0.999) + np.float32(0.001)
 
 
 class Compute:
-    """A fixed amount of work on this rank's core: counted in rounds, so that a stolen core shows as time."""
+    """A fixed amount of work on this rank's core, counted in rounds: losing the core to others shows as time."""
 
     def __init__(self) -> None:
-        """Work for some milliseconds; `last` sets how long."""
+        """Starts with some milliseconds of work; `last` sets how long."""
         self._values = np.ones(1024, np.float32)
         self._n_rounds = 20_000
 
     def last(self, seconds: float, took: float) -> None:
-        """From now on work for `seconds`, when what is done now takes `took`; the same on all ranks."""
+        """Scales the work to `seconds`, given that it now takes `took` seconds. All ranks give the same figures."""
         self._n_rounds = max(int(self._n_rounds * seconds / took), 1)
 
     def run(self) -> None:
-        """Do the work."""
+        """Does the work."""
         _work(self._values, self._n_rounds)
 
 
 def measure_overlap(communicator: Communicator, start: Callable[[], Request | None], n_warm: int,
                     n_timed: int) -> dict[str, float]:
-    """Seconds: the collective alone (`pure`), as much compute alone (`compute`), both together (`both`); and the
-    percentage hidden, 100 (pure + compute - both) / min(pure, compute), between 0 and 100: osu_ireduce's where compute
-    lasts as long as the collective. What is short of that would count as not hidden, so the work is fitted every round.
+    """Measures how much of a collective hides behind compute. All ranks call it.
 
-    The three take turns; all figures are medians over the rounds, so that a change in the machine's speed, which meets
-    all three of a round, does not pass for overlap or for the lack of it.
+    The collective alone, as much compute alone, and both together take turns. All figures are medians over the
+    rounds, so that a change in the machine's speed, which meets all three of a round, does not pass for overlap or for
+    the lack of it. The work is fitted to the collective's time every round: work that is too short to hide the
+    collective would count as not hidden.
+
+    Args:
+        communicator: of the collective.
+        start: starts the collective; what it returns is waited for.
+        n_warm: rounds before timing.
+        n_timed: timed rounds.
+
+    Returns:
+        Seconds of the collective alone (`pure`), compute alone (`compute`) and both together (`both`); and the
+        percentage hidden (`overlap`), 100 (pure + compute - both) / min(pure, compute) between 0 and 100, which is
+        osu_ireduce's where compute lasts as long as the collective.
     """
     compute = Compute()
 

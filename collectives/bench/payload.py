@@ -15,8 +15,8 @@ BLOCK_ELEMS = 1 << 18
 
 
 @compiled
-def _values(out, first, rank, mask):
-    """out[i] = a scrambled function of rank and first + i, cut to `mask` (splitmix64's finisher)."""
+def _values(out: np.ndarray, first: int, rank: int, mask: Any) -> None:
+    """out[i] = a hash of rank and first + i (splitmix64's finisher), and `mask` (uint64). out: int64."""
     for i in range(out.size):
         x = np.uint64(first + i) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(rank + 1) * np.uint64(0xD1B54A32D192ED03)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -28,34 +28,44 @@ class Payload:
     """Values of one dtype for `n_ranks` ranks."""
 
     def __init__(self, dtype: str, n_ranks: int, buffers: HostBuffers | None = None) -> None:
-        """Values are integers below 2**k, k so small that a sum over all ranks is exact in `dtype`.
+        """Chooses k so small that sums over all ranks of integers below 2**k are exact in `dtype`.
 
-        buffers: where they go to and come from; host memory unless given.
+        Args:
+            dtype: of the buffers.
+            n_ranks: how many ranks are summed.
+            buffers: what the values go to and come from; host memory unless given.
         """
         self._buffers = HostBuffers() if buffers is None else buffers
         self.dtype, self.n_ranks = np.dtype(dtype), n_ranks
         self._mask = np.uint64((1 << (EXACT_BITS[dtype] - n_ranks.bit_length())) - 1)
 
     def values(self, rank: int, start: int, stop: int) -> np.ndarray:
-        """Rank `rank`'s elements [start, stop), as int64."""
+        """Returns rank `rank`'s elements [start, stop), int64."""
         out = np.empty(stop - start, np.int64)
         _values(out, start, rank, self._mask)
         return out
 
     def sums(self, start: int, stop: int) -> np.ndarray:
-        """Elements [start, stop) summed over ranks, as int64."""
+        """Returns elements [start, stop) summed over ranks, int64."""
         total = self.values(0, start, stop)
         for rank in range(1, self.n_ranks):
             total += self.values(rank, start, stop)
         return total
 
     def fill(self, array: Any, rank: int) -> None:
-        """Give `array` rank `rank`'s values."""
+        """Fills a flat array with rank `rank`'s values."""
         for start, stop in blocks(0, array.size):
             self._buffers.put(array[start:stop], self.values(rank, start, stop))
 
     def n_wrong(self, array: Any, start: int, stop: int, source: int | None) -> int:
-        """How many of elements [start, stop) are not rank `source`'s (None: the sum over ranks)."""
+        """Counts wrong elements.
+
+        Args:
+            array: flat.
+            start: first element to look at.
+            stop: one past the last.
+            source: the rank whose values they should be; None: the sum over ranks.
+        """
         wrong = 0
         for first, last in blocks(start, stop):
             right = self.sums(first, last) if source is None else self.values(source, first, last)
@@ -64,6 +74,6 @@ class Payload:
 
 
 def blocks(start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """[start, stop) in pieces that stay in cache."""
+    """Yields [start, stop) in pieces that stay in cache."""
     for first in range(start, stop, BLOCK_ELEMS):
         yield first, min(first + BLOCK_ELEMS, stop)

@@ -1,4 +1,4 @@
-"""What rank 0 does with files, for all ranks to fail together."""
+"""Work that rank 0 alone does, such as writing files, whose errors all ranks share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,18 @@ T = TypeVar("T")
 
 
 def on_root(communicator: Communicator, step: Callable[[], T]) -> T | None:
-    """What a step without messages gives on rank 0, None on the others. Its CommError is raised on all ranks."""
+    """Runs a step on rank 0. All ranks call it.
+
+    Args:
+        communicator: its rank 0 runs the step.
+        step: sends no messages.
+
+    Returns:
+        The step's result on rank 0, None on the others.
+
+    Raises:
+        CommError: on all ranks, where the step raises it.
+    """
     result, mistake = None, ""
     if communicator.rank == 0:
         try:

@@ -1,4 +1,4 @@
-"""The sweep that all benchmarks share: over message sizes, one column an algorithm."""
+"""The sweep that all benchmarks share: over message sizes, one column per algorithm."""
 
 from __future__ import annotations
 
@@ -29,7 +29,14 @@ ROUNDS = 4
 
 
 def main(argv: Sequence[str]) -> int:
-    """Parse, run, print on rank 0. Returns the exit code."""
+    """Runs the command `bench`; rank 0 prints.
+
+    Args:
+        argv: the command line, without the program's name.
+
+    Returns:
+        The exit code: 0, or 1 when an element was wrong or the benchmark cannot run.
+    """
     options = bench_flags().parse(argv)
     communicator = Communicator.world()
     communicator.install_excepthook()
@@ -53,7 +60,19 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run(communicator: Communicator, options: Namespace, buffers: HostBuffers) -> list[dict[str, Any]]:
-    """All sizes and columns. Raises CommError on a wrong element, bad flags, or a device that is not there."""
+    """Measures all sizes and columns. All ranks call it.
+
+    Args:
+        communicator: the ranks to measure.
+        options: the parsed flags.
+        buffers: where the buffers lie.
+
+    Returns:
+        A row for each size and column, as `report.row` and `measure_overlap` give it.
+
+    Raises:
+        CommError: on a wrong element, an impossible flag, or with -check_auto where auto is too slow.
+    """
     say = print if communicator.rank == 0 else _silent
     columns = [Column(options.case, title, name, chunk, options.root, options.check_auto)
                for title, name, chunk in algorithms(options.algorithms)]
@@ -98,13 +117,13 @@ def _one_size(communicator: Communicator, options: Namespace, columns: list[Colu
         return _checked(communicator, columns, calls, n_bytes, (n_warm, n_timed))
     samples = [rounds.reshape(-1) for rounds in time_in_turns(communicator, calls, n_warm, n_timed, ROUNDS)]
     note = "        Pass" if options.validation else ""
-    rows = [report.row(n_bytes, column.title, seconds) for column, seconds in zip(columns, samples)]
+    rows = [report.row(n_bytes, column.title, seconds) for column, seconds in zip(columns, samples, strict=True)]
     return report.line(n_bytes, samples, options.full, note), rows
 
 
-def _checked(communicator: Communicator, columns: list[Column], calls: list[Callable], n_bytes: int,
+def _checked(communicator: Communicator, columns: list[Column], calls: Sequence[Callable[[], object]], n_bytes: int,
              counts: tuple[int, int]) -> tuple[str, list[dict[str, Any]]]:
-    """The least of several measurements; `times_best` and `best` in auto's row."""
+    """Each column's fastest of several measurements; adds `times_best` and `best` to auto's row."""
     titles = [column.title for column in columns]
     found: list[list[float]] = []
 
@@ -114,7 +133,8 @@ def _checked(communicator: Communicator, columns: list[Column], calls: list[Call
 
     times_best, best = check(titles, measure)
     samples = [np.array([seconds]) for seconds in np.min(found, axis=0)]
-    rows: list[dict[str, Any]] = [report.row(n_bytes, title, seconds) for title, seconds in zip(titles, samples)]
+    rows: list[dict[str, Any]] = [report.row(n_bytes, title, seconds)
+                                  for title, seconds in zip(titles, samples, strict=True)]
     rows[titles.index("auto")] |= {"times_best": times_best, "best": best}
     return report.line(n_bytes, samples, full=False, note=f"   {times_best:.2f} times {best}"), rows
 
@@ -123,7 +143,7 @@ def _overlaps(communicator: Communicator, columns: list[Column], runners: list[R
               n_timed: int) -> tuple[str, list[dict[str, Any]]]:
     found = [measure_overlap(communicator, runner.start(is_blocking=False), 2, n_timed) for runner in runners]
     rows: list[dict[str, Any]] = [{"bytes": n_bytes, "algorithm": column.title, **figures}
-                                     for column, figures in zip(columns, found)]
+                                     for column, figures in zip(columns, found, strict=True)]
     percents = [np.array([figures["overlap"] / 1e6]) for figures in found]
     return report.line(n_bytes, percents, full=False), rows
 

@@ -14,7 +14,7 @@ from scaffe.collectives.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What one rank's plan does: messages and elements out and in, and elements that it adds."""
+    """What one rank's plan does: messages and elements sent and received, and elements added."""
 
     messages_sent: int
     messages_received: int
@@ -24,7 +24,7 @@ class Count:
 
 
 def count(plan: Plan) -> Count:
-    """Counts over the steps of `plan`."""
+    """Counts one rank's messages and elements."""
     sent = [step.stop - step.start for step in plan if isinstance(step, Send)]
     copied = [step.stop - step.start for step in plan if isinstance(step, Recv)]
     reduced = [step.stop - step.start for step in plan if isinstance(step, RecvReduce)]
@@ -32,9 +32,10 @@ def count(plan: Plan) -> Count:
 
 
 def rounds(plans: Sequence[Plan]) -> int:
-    """The longest run of messages that wait for one another: the finish time where a message takes time 1."""
+    """Returns the length of the longest chain of messages that wait for one another, over all ranks' plans."""
+    # the finish time on a machine where a message takes time 1 and nothing else takes any
     unit = Machine(1, float("inf"), 1, float("inf"), 0, 0, float("inf"))
-    return round(max(finish_times(compile_plans(plans), Topology.flat(len(plans)), 1, unit)))
+    return round(float(finish_times(compile_plans(plans), Topology.flat(len(plans)), 1, unit).max()))
 
 
 def measured_cost(plans: Sequence[Plan]) -> Cost:

@@ -1,8 +1,8 @@
 """Discrete-event simulation of plans on a machine: when does the last rank finish?
 
-Every rank runs its steps in order. A message leaves through the sender's port and arrives through the receiver's,
-each serving one message after another as they come (ranks that share a port take turns); the receiver then spends its
-overhead and the sum. Buffers for messages on their way are unlimited, and waiting for one's own sends is left out.
+Every rank runs its steps in order. A message leaves through the sender's port and arrives through the receiver's port;
+each port serves one message after another (ranks that share a port take turns). The receiver then spends its overhead
+and the time of the sum. Buffers for messages under way are unlimited, and waiting for one's own sends is left out.
 """
 
 from __future__ import annotations
@@ -21,10 +21,14 @@ _KINDS = {Send: 0, Recv: 1, RecvReduce: 2}
 
 @dataclass(frozen=True, slots=True)
 class StepArrays:
-    """The steps of all ranks, one after another: rank r's are [offsets[r], offsets[r + 1]).
+    """The steps of all ranks, one rank after another.
 
-    kinds: int8, 0 Send, 1 Recv, 2 RecvReduce. peers: int32. n_elems: int64. matches: int64, the index of the step at
-    the other end of the message.
+    Attributes:
+        offsets: int64, shape (ranks + 1,): rank r's steps are [offsets[r], offsets[r + 1]).
+        kinds: int8, shape (steps,): 0 Send, 1 Recv, 2 RecvReduce.
+        peers: int32, shape (steps,).
+        n_elems: int64, shape (steps,).
+        matches: int64, shape (steps,): the step at the other end of the message.
     """
 
     offsets: np.ndarray
@@ -35,7 +39,7 @@ class StepArrays:
 
 
 def compile_plans(plans: Sequence[Plan]) -> StepArrays:
-    """The arrays of all ranks' plans."""
+    """Lays all ranks' plans (one per rank, in rank order) out as arrays."""
     rows = [(_KINDS[type(step)], step.peer, step.stop - step.start) for plan in plans for step in plan]
     kinds, peers, n_elems = np.array(rows, np.int64).reshape(-1, 3).T
     offsets = np.cumsum([0, *map(len, plans)])
@@ -45,7 +49,13 @@ def compile_plans(plans: Sequence[Plan]) -> StepArrays:
 
 
 def repeat(steps: StepArrays, n_repeats: int, last_elems: int) -> StepArrays:
-    """Every rank's steps `n_repeats` times, as trees do chunk after chunk; messages of the last have `last_elems`."""
+    """Repeats every rank's steps, as trees do chunk after chunk.
+
+    Args:
+        steps: of one chunk.
+        n_repeats: how many chunks.
+        last_elems: length of the last chunk's messages.
+    """
     n_steps = np.diff(steps.offsets)
     offsets = steps.offsets * n_repeats
     ranks = np.repeat(np.arange(len(n_steps)), n_steps * n_repeats)
@@ -58,7 +68,7 @@ def repeat(steps: StepArrays, n_repeats: int, last_elems: int) -> StepArrays:
 
 
 def _match(is_send: np.ndarray, ranks: np.ndarray, peers: np.ndarray, n_ranks: int) -> np.ndarray:
-    """Pairs the sends and receives of every (source, destination), each in their order."""
+    """Pairs the sends and receives of every (source, destination) in their order."""
     sends, receives = np.flatnonzero(is_send), np.flatnonzero(~is_send)
     by_send = sends[np.argsort(ranks[sends] * n_ranks + peers[sends], kind="stable")]
     by_receive = receives[np.argsort(peers[receives] * n_ranks + ranks[receives], kind="stable")]
@@ -68,11 +78,22 @@ def _match(is_send: np.ndarray, ranks: np.ndarray, peers: np.ndarray, n_ranks: i
 
 
 def finish_times(steps: StepArrays, topology: Topology, elem_bytes: int, machine: Machine) -> np.ndarray:
-    """Seconds (float64, one a rank) from a common start until each rank has run all its steps."""
+    """Simulates all ranks.
+
+    Args:
+        steps: of all ranks.
+        topology: which ranks share a node.
+        elem_bytes: bytes per element.
+        machine: its latencies, bandwidths and overheads.
+
+    Returns:
+        float64, shape (ranks,): seconds from a common start until each rank has run all its steps.
+    """
     from scaffe.collectives.model.events_kernel import run
 
     links = np.array([[machine.intra_latency, machine.intra_bandwidth],
                       [machine.inter_latency, machine.inter_bandwidth]])
     rates = np.array([machine.overhead, machine.sum_overhead, machine.sum_bandwidth])
-    return run(steps.offsets, steps.kinds, steps.peers, steps.n_elems * elem_bytes, steps.matches,
-               (np.array(topology.node_of_rank), links, rates))
+    times: np.ndarray = run(steps.offsets, steps.kinds, steps.peers, steps.n_elems * elem_bytes, steps.matches,
+                            (np.array(topology.node_of_rank), links, rates))
+    return times

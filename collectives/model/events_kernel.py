@@ -1,27 +1,67 @@
 """The event loop of `events`, compiled.
 
-Events are (time, code). With P ranks and S steps, code below P: that rank goes on; below P + S: the message of send
-step code - P has come to the front of its queue for the outgoing port; beyond: it has come to the incoming port. A
-rank has one queue for messages within its node and one for others, and at most one message of a queue waits at a port,
-so that ranks which share a port take turns.
+Events are (time, code). With P ranks and S steps, a code below P: that rank goes on; below P + S: the message of send
+step code - P has reached the front of its queue for the outgoing port; beyond: it has reached the incoming port. A rank
+has one queue for messages within its node and one for the others. At most one message of a queue waits at a port, so
+that ranks which share a port take turns.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import namedtuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from scaffe.jit import compiled
 
-Steps = namedtuple("Steps", "offsets kinds peers n_bytes matches owners follows far")
-State = namedtuple("State", "now next_step waiting issued arrived out_free in_free queue_busy")
+Events = list[tuple[float, Any]]
+
+
+class Steps(NamedTuple):
+    """The steps of all ranks, as in `events.StepArrays`; `owners`, `follows`, `far`: see `_queues`."""
+
+    offsets: Any
+    kinds: Any
+    peers: Any
+    n_bytes: Any
+    matches: Any
+    owners: Any
+    follows: Any
+    far: Any
+
+
+class State(NamedTuple):
+    """Per rank: its clock, its next step, whether it waits for a message, whether its queues have one at a port; per
+    step: whether a send was issued, when its message arrived; per port: when it is free."""
+
+    now: Any
+    next_step: Any
+    waiting: Any
+    issued: Any
+    arrived: Any
+    out_free: Any
+    in_free: Any
+    queue_busy: Any
 
 
 @compiled
-def run(offsets, kinds, peers, n_bytes, matches, constants):
-    """Finish time of every rank, in seconds. Arguments as in `events.finish_times`."""
+def run(offsets: np.ndarray, kinds: np.ndarray, peers: np.ndarray, n_bytes: np.ndarray, matches: np.ndarray,
+        constants: tuple[np.ndarray, np.ndarray, np.ndarray]) -> np.ndarray:
+    """Simulates all ranks.
+
+    Args:
+        offsets: as in `events.StepArrays`.
+        kinds: likewise.
+        peers: likewise.
+        n_bytes: int64, length of each step's message.
+        matches: as in `events.StepArrays`.
+        constants: node of each rank; (latency s, bandwidth bytes/s) within a node and between nodes; overhead s,
+            overhead of a sum s, bandwidth of sums bytes/s.
+
+    Returns:
+        float64, shape (ranks,): the finish time of every rank, in seconds.
+    """
     nodes, links, rates = constants
     n_ranks, n_steps = len(nodes), len(kinds)
     owners, follows, far = _queues(offsets, kinds, peers, nodes)
@@ -38,12 +78,14 @@ def run(offsets, kinds, peers, n_bytes, matches, constants):
             _leave(time, code - n_ranks, steps, state, nodes, links, events)
         else:
             _arrive(time, code - n_ranks - n_steps, steps, state, nodes, links, events)
-    return state.now
+    times: np.ndarray = state.now
+    return times
 
 
 @compiled
-def _queues(offsets, kinds, peers, nodes):
-    """Of every step its rank, the send that follows a send in its queue (-1: none), and whether it leaves its node."""
+def _queues(offsets: np.ndarray, kinds: np.ndarray, peers: np.ndarray,
+            nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For every step: its rank, the send that follows a send in its queue (-1: none), whether it crosses nodes."""
     owners = np.empty(len(kinds), np.int64)
     follows = np.full(len(kinds), -1)
     far = np.empty(len(kinds), np.int64)
@@ -60,8 +102,8 @@ def _queues(offsets, kinds, peers, nodes):
 
 
 @compiled
-def _advance(rank, steps, state, rates, events):
-    """The rank's next step, if it can run."""
+def _advance(rank: int, steps: Steps, state: State, rates: np.ndarray, events: Events) -> None:
+    """Runs the rank's next step, if it can run."""
     step = state.next_step[rank]
     if step == steps.offsets[rank + 1]:
         return
@@ -84,8 +126,9 @@ def _advance(rank, steps, state, rates, events):
 
 
 @compiled
-def _leave(time, step, steps, state, nodes, links, events):
-    """The message takes its turn at the outgoing port: the rank's own, or after all ranks' the node's."""
+def _leave(time: float, step: int, steps: Steps, state: State, nodes: np.ndarray, links: np.ndarray,
+           events: Events) -> None:
+    """Passes a message through the outgoing port: ports are numbered the ranks' own first, then the nodes'."""
     rank, far, n_ranks = steps.owners[step], steps.far[step], len(nodes)
     port = n_ranks + nodes[rank] if far else rank
     start = max(time, state.out_free[port])
@@ -98,8 +141,9 @@ def _leave(time, step, steps, state, nodes, links, events):
 
 
 @compiled
-def _arrive(time, step, steps, state, nodes, links, events):
-    """The message takes its turn at the incoming port; whoever waits for it goes on."""
+def _arrive(time: float, step: int, steps: Steps, state: State, nodes: np.ndarray, links: np.ndarray,
+            events: Events) -> None:
+    """Passes a message through the incoming port; a rank that waits for it goes on."""
     peer, far = steps.peers[step], steps.far[step]
     port = len(nodes) + nodes[peer] if far else peer
     state.in_free[port] = max(time, state.in_free[port]) + steps.n_bytes[step] / links[far, 1]

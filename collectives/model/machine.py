@@ -1,4 +1,4 @@
-"""What a machine's time depends on, for the cost model: links, sums and overheads, as plain numbers."""
+"""A machine as the cost model sees it: links, sums and overheads, as plain numbers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ from scaffe.collectives.errors import CommError
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Constants of the cost model, in seconds and bytes a second.
+    """Constants of the cost model.
 
-    A message between ranks of one node passes the ports of both ranks, one between nodes the network ports of both
-    nodes, which all ranks of a node share; each port works in both directions at once. `overhead` is what a rank
-    spends on sending or receiving one message, `sum_overhead` and `sum_bandwidth` what one sum of received bytes adds.
+    A message between ranks of one node passes the ports of both ranks. One between nodes passes the network ports of
+    both nodes, which all ranks of a node share. Each port works in both directions at once.
+
+    Attributes:
+        intra_latency: of a message within a node, seconds.
+        intra_bandwidth: of a rank's port, bytes per second.
+        inter_latency: of a message between nodes, seconds.
+        inter_bandwidth: of a node's network port, bytes per second.
+        overhead: what a rank spends on sending or receiving one message, seconds.
+        sum_overhead: what a rank spends on one sum, whatever its length, seconds.
+        sum_bandwidth: at which received bytes are added, bytes per second.
     """
 
     intra_latency: float
@@ -37,7 +45,7 @@ GPU_CLUSTER_2016 = Machine(intra_latency=15e-6, intra_bandwidth=9e9, inter_laten
                            overhead=3e-6, sum_overhead=12e-6, sum_bandwidth=60e9)
 """Assumed, not measured: nodes of NVIDIA K80 GPUs on PCI Express 3.0 x16 (15.75 GB/s raw, about 9 between GPUs of a
 node), one FDR InfiniBand port (56 Gbit/s signalled, 54.5 data, 6.8 GB/s raw, about 6 to GPU memory); about 12 us to
-launch and await a kernel; sums at a quarter of a K80 GPU's 240 GB/s (two reads and a write an element)."""
+launch and await a kernel; sums at a quarter of a K80 GPU's 240 GB/s (two reads and a write per element)."""
 
 EMULATED_1_GBIT = Machine(intra_latency=2e-6, intra_bandwidth=4e9, inter_latency=15e-6, inter_bandwidth=0.1195e9,
                           overhead=20e-6, sum_overhead=1e-6, sum_bandwidth=8e9)

@@ -29,7 +29,14 @@ CHUNKS = tuple(1 << power for power in (14, 16, 18, 20, 22))
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One message size: seconds by name (BASELINE, each of TUNED), and the best name with its chunk in bytes."""
+    """One message size.
+
+    Attributes:
+        n_bytes: the message size.
+        seconds: predicted time by algorithm: BASELINE, and each of TUNED with its best chunk.
+        tuned: the fastest of TUNED.
+        tuned_chunk: its best chunk, bytes.
+    """
 
     n_bytes: int
     seconds: dict[str, float]
@@ -38,7 +45,16 @@ class Row:
 
 
 def rows(topology: Topology, machine: Machine, max_bytes: int) -> list[Row]:
-    """Predicted reduce times for sizes 1 KiB, 4 KiB, ... up to max_bytes."""
+    """Predicts reduce times.
+
+    Args:
+        topology: of the ranks.
+        machine: what they run on.
+        max_bytes: largest message size.
+
+    Returns:
+        A row for each of 1 KiB, 4 KiB, ... up to max_bytes.
+    """
     n_bytes = 1 << 10
     table = []
     while n_bytes <= max_bytes:
@@ -56,7 +72,7 @@ def _row(topology: Topology, machine: Machine, n_bytes: int) -> Row:
 
 
 def table_text(table: Sequence[Row]) -> str:
-    """A table in microseconds, one line a message size."""
+    """Formats rows as a table in microseconds, one line per message size."""
     names = (BASELINE, *TUNED)
     lines = [f"{'bytes':>8}" + "".join(f"{name:>12}" for name in names) + f"{'tuned':>20}{'gain':>7}"]
     for row in table:
@@ -68,7 +84,7 @@ def table_text(table: Sequence[Row]) -> str:
 
 
 def charts(table: Sequence[Row], place: str) -> tuple[Chart, Chart]:
-    """Figure 11 and Figure 12."""
+    """Draws Figure 11 and Figure 12 from the rows; `place` describes the ranks in the titles."""
     def line(name: str) -> Line:
         return Line(name, [(row.n_bytes, row.seconds[name] * 1e6) for row in table])
 
@@ -78,15 +94,22 @@ def charts(table: Sequence[Row], place: str) -> tuple[Chart, Chart]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the table and write figure11.svg, figure12.svg and figures.json into --out; 0.
+    """Runs the command `simulate`: prints the table, and writes figure11.svg, figure12.svg and figures.json to --out.
 
-    Raises CommError on constants, ranks or sizes that cannot be, and on a file that cannot be written.
+    Args:
+        argv: the command line, without the program's name.
+
+    Returns:
+        The exit code, 0.
+
+    Raises:
+        CommError: on impossible constants, ranks or sizes, and on a file that cannot be written.
     """
     options = _flags().parse(argv)
     machine = replace(GPU_CLUSTER_2016, **{name: getattr(options, name) for name in _constants()})
     topology = Topology.from_ranks_per_node(options.ranks, options.ranks_per_node)
     table = rows(topology, machine, options.max_bytes)
-    place = f"{options.ranks} GPUs, {options.ranks_per_node} a node"
+    place = f"{options.ranks} GPUs, {options.ranks_per_node} per node"
     print(f"Modelled reduce, microseconds, {place}; {machine}")
     print(table_text(table))
     if options.out:
@@ -100,7 +123,7 @@ def _write(options: Namespace, machine: Machine, table: Sequence[Row], place: st
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CommError(cannot_write(folder, error)) from None
-    for number, chart in zip((11, 12), charts(table, place)):
+    for number, chart in zip((11, 12), charts(table, place), strict=True):
         write_whole(folder / f"figure{number}.svg", chart.svg().encode(), CommError)
     content = {"modelled": True, "collective": "reduce", "ranks": options.ranks,
                "ranks_per_node": options.ranks_per_node, "machine": asdict(machine),

@@ -1,16 +1,16 @@
 """Runs the executors of all ranks in one process, over messages that behave as badly as MPI allows.
 
-What runs is `executor.Execution` itself: its programs, scratch slots and messages that are started again and again.
-A receive's memory is garbage from its start until it is done; a message may read the sender's memory at any time from
-its start until the sender has waited for it, and write the receiver's as late; messages of a pair keep their order.
-A rank may be in its next call while others are still in this one.
+What runs is `executor.Execution` itself: its programs, scratch slots and persistent messages. A receive's memory is
+filled with garbage when it starts. A message may read the sender's memory at any time from its start until the sender
+has waited for it, and write the receiver's memory as late. Messages of a pair keep their order. A rank may be in its
+next call while others are still in this one.
 """
 
 from __future__ import annotations
 
 import random
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -27,11 +27,11 @@ class Timing(Enum):
 
     EARLY = "as soon as they are started, copied away from the sender's memory as small MPI messages are"
     LATE = "only when no rank can go on: both sides' memory is in use as long as can be"
-    ANY = "whenever chance says so"
+    ANY = "at random"
 
 
 class _Blocked(Exception):  # noqa: N818 - not an error: the rank waits
-    """A wait that cannot return yet."""
+    """Raised by a wait that cannot return yet."""
 
 
 class _Message:
@@ -162,24 +162,35 @@ class _Transport:
 
 
 class Rehearsal:
-    """The executors of all ranks of one collective, on buffers of their own."""
+    """The executors of all ranks of one collective, each on its own buffer."""
 
     def __init__(self, plans: Sequence[Plan], buffers: Sequence[np.ndarray], timing: Timing, seed: int = 0,
                  operation: Operation = np.add) -> None:
-        """plans and buffers: one a rank, in rank order; buffers are changed in place. operation: op(own, received)."""
+        """Args:
+            plans: one per rank, in rank order.
+            buffers: per rank a flat array of n_elems, changed in place.
+            timing: when messages move.
+            seed: of everything random.
+            operation: op(own, received) of RecvReduce.
+        """
         self._chance = random.Random(seed)
         self._timing = timing
         self._network = _Network(timing, self._chance)
         self._calls = [
             Execution(plan, buffer, "sum", _Transport(self._network, plan.rank, operation)).calls
-            for plan, buffer in zip(plans, buffers)
+            for plan, buffer in zip(plans, buffers, strict=True)
         ]
 
     def run(self, begin: Sequence[Callable[[int], None]], end: Callable[[int, int], None]) -> None:
-        """Make len(begin) calls in a row: `begin[n](rank)` runs as soon as the rank may begin call n, `end(n, rank)`
-        when it has completed it.
+        """Makes len(begin) calls in a row.
 
-        Raises SimulationError on a deadlock, unequal lengths, a message left over or started while under way.
+        Args:
+            begin: begin[n](rank) is called just before the rank begins call n.
+            end: end(n, rank) is called when the rank has completed call n.
+
+        Raises:
+            SimulationError: on a deadlock, a message of another length than expected, one that is never received, or
+                one that is started while still under way.
         """
         ranks = [self._rank(rank, begin, end) for rank in range(len(self._calls))]
         awake = list(range(len(ranks)))
@@ -201,8 +212,9 @@ class Rehearsal:
         if self._network.left_over():
             raise SimulationError("messages are left that nobody receives or sends")
 
-    def _rank(self, rank: int, begin: Sequence[Callable[[int], None]], end: Callable[[int, int], None]):
-        """Yields after every call: '' to go on, 'blocked' where it must wait, 'done' at the end and ever after."""
+    def _rank(self, rank: int, begin: Sequence[Callable[[int], None]],
+              end: Callable[[int, int], None]) -> Iterator[str]:
+        """Yields after every step: '' to go on, 'blocked' where it must wait, 'done' at the end, then 'idle'."""
         for number, prepare in enumerate(begin):
             prepare(rank)
             for call in self._calls[rank]:

@@ -1,8 +1,8 @@
-"""Runs the plans of all ranks in one process, to prove planners right under any order of events.
+"""Runs the plans of all ranks in one process, to test planners under any order of events.
 
 Messages may leave as late as a plan's semantics (see `plan`) allow: with `eager=False` a message is a view of the
-sender's buffer until the receiver takes it, as in a rendezvous over shared memory or RDMA, so that a plan which
-overwrites what it still sends, or counts on MPI's buffering, shows wrong values or a deadlock.
+sender's buffer until the receiver takes it, as in a rendezvous over shared memory or RDMA. So a plan that overwrites
+what it is still sending, or relies on MPI's buffering, shows wrong values or a deadlock.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.planning.plan import Plan, Recv, Send
+from scaffe.collectives.planning.plan import Plan, Recv, RecvReduce, Send
 
 Operation = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 class SimulationError(CommError):
-    """Plans that do not fit together: the rank, the step, and what is wrong."""
+    """Plans that do not fit together; names the rank, the step, and what is wrong."""
 
 
 @dataclass(slots=True)
@@ -57,25 +57,30 @@ class Simulation:
     def __init__(self, plans: Sequence[Plan], buffers: Sequence[np.ndarray], operation: Operation = np.add,
                  defined: Sequence[np.ndarray] | None = None, eager: bool = False, wait_for_sends: bool = True) -> None:
         """Args:
-            plans: one a rank, in rank order.
-            buffers: one flat array of n_elems a rank, changed in place.
+            plans: one per rank, in rank order.
+            buffers: per rank a flat array of n_elems, changed in place.
             operation: op(own, received) of RecvReduce.
-            defined: boolean arrays: which elements hold a value at the start (default all). Reading another one is
-                an error.
+            defined: per rank a boolean array: which elements hold a value at the start (default: all). Reading any
+                other element is an error.
             eager: messages are copied when sent, as small MPI messages are; otherwise they stay views.
             wait_for_sends: False simulates a broken executor that writes into what it is still sending.
         """
         if defined is None:
             defined = [np.ones(plan.n_elems, bool) for plan in plans]
         self.buffers = buffers
-        self._ranks = [_Rank(*state) for state in zip(plans, buffers, defined)]
+        self._ranks = [_Rank(*state) for state in zip(plans, buffers, defined, strict=True)]
         self._operation, self._eager, self._wait_for_sends = operation, eager, wait_for_sends
         self._channels: dict[tuple[int, int], deque[_Message]] = defaultdict(deque)
 
     def run(self, seed: int | None = None) -> None:
-        """Run to the end, in a random order of ranks where `seed` is given.
+        """Runs all plans to their ends.
 
-        Raises SimulationError on a deadlock, messages of unequal length or never received, a read before a write.
+        Args:
+            seed: of the random order in which ranks advance; None: always the rank that was woken last.
+
+        Raises:
+            SimulationError: on a deadlock, a message of another length than expected or never received, or a read of
+                elements that hold no value yet.
         """
         for state in self._ranks:
             state.plan.validate()
@@ -93,7 +98,7 @@ class Simulation:
         self._check_end()
 
     def _advance(self, rank: int) -> int | None:
-        """Run one step of `rank`; the rank that may now be able to go on (perhaps itself), None where it is stuck."""
+        """Runs one step of `rank`. Returns a rank that may now be able to go on, None where this one waits."""
         state = self._ranks[rank]
         if state.done:
             return None
@@ -116,7 +121,7 @@ class Simulation:
         state.next_step += 1
         return step.peer
 
-    def _recv(self, rank: int, step) -> int | None:
+    def _recv(self, rank: int, step: Recv) -> int | None:
         state = self._ranks[rank]
         if self._must_wait(state, step) or not self._channels[step.peer, rank]:
             return None
@@ -125,7 +130,7 @@ class Simulation:
         state.next_step += 1
         return step.peer
 
-    def _recv_reduce(self, rank: int, step) -> int | None:
+    def _recv_reduce(self, rank: int, step: RecvReduce) -> int | None:
         state = self._ranks[rank]
         if state.scratch is None:
             if not self._channels[step.peer, rank]:
@@ -142,10 +147,10 @@ class Simulation:
         state.next_step += 1
         return rank
 
-    def _must_wait(self, state: _Rank, step) -> bool:
+    def _must_wait(self, state: _Rank, step: Recv | RecvReduce) -> bool:
         return self._wait_for_sends and state.busy(step.start, step.stop)
 
-    def _take(self, rank: int, step) -> np.ndarray:
+    def _take(self, rank: int, step: Recv | RecvReduce) -> np.ndarray:
         message = self._channels[step.peer, rank].popleft()
         if message.stop - message.start != step.stop - step.start:
             raise SimulationError(f"rank {rank}, step {self._ranks[rank].next_step}: {step} meets a message of "

@@ -9,7 +9,7 @@ from statistics import median
 
 from scaffe.errors import UserError
 from scaffe.input_files import read_text_input
-from scaffe.line_chart import Chart, Line, Units
+from scaffe.line_chart import Axis, Chart, Line, Logarithmic
 
 RANKS = re.compile(r"Training on (\d+) rank\(s\), (\d+) images an iteration")
 PACE = re.compile(r"Iteration \d+ \((\S+) iter/s")
@@ -105,4 +105,5 @@ def chart(rows: Sequence[Row]) -> Chart:
         per_rank = mine[0].images_per_second / mine[0].n_ranks
         lines += [Line(scaling, [(row.n_ranks, row.images_per_second) for row in mine]),
                   Line(f"{scaling}, perfect", [(row.n_ranks, row.n_ranks * per_rank) for row in mine])]
-    return Chart("Training: images a second", lines, Units("ranks", str, lambda value: f"{value:g}"))
+    return Chart("Training: images a second", lines, x=Axis(scale=Logarithmic(2), label="ranks"),
+                 y=Axis(scale=Logarithmic(10)))

@@ -8,5 +8,5 @@ TAKES_ROOT, REDUCES = False, True
 
 
 def expected(communicator: Communicator, n_elems: int, root: int) -> list[tuple[int, int, int | None]]:
-    """Sums everywhere."""
+    """All elements must be sums over ranks."""
     return [(0, n_elems, None)]

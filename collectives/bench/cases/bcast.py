@@ -8,5 +8,5 @@ TAKES_ROOT, REDUCES = True, False
 
 
 def expected(communicator: Communicator, n_elems: int, root: int) -> list[tuple[int, int, int | None]]:
-    """The root's values everywhere."""
+    """All elements must be the root's."""
     return [(0, n_elems, root)]

@@ -8,5 +8,5 @@ TAKES_ROOT, REDUCES = True, True
 
 
 def expected(communicator: Communicator, n_elems: int, root: int) -> list[tuple[int, int, int | None]]:
-    """The root has sums, the others nothing."""
+    """All of the root's elements must be sums over ranks; the other ranks' may be anything."""
     return [(0, n_elems, None)] if communicator.rank == root else []

@@ -8,6 +8,6 @@ TAKES_ROOT, REDUCES = False, True
 
 
 def expected(communicator: Communicator, n_elems: int, root: int) -> list[tuple[int, int, int | None]]:
-    """Sums in this rank's part."""
+    """This rank's part must be sums over ranks."""
     part = communicator.part(n_elems)
     return [(part.start, part.stop, None)]

@@ -13,7 +13,6 @@ from scaffe.collectives.model import paper_figures as figures
 from scaffe.collectives.model.cost import Setting, fastest, predict, simulate
 from scaffe.collectives.model.machine import EMULATED_1_GBIT, GPU_CLUSTER_2016, Machine
 from scaffe.collectives.topology import Topology
-from scaffe.line_chart import Chart, Line, bytes_text, time_text
 
 SIMPLE = Machine(intra_latency=1, intra_bandwidth=10, inter_latency=5, inter_bandwidth=2, overhead=0.5,
                  sum_overhead=0.25, sum_bandwidth=100)
@@ -116,7 +115,7 @@ def test_figures_are_written(tmp_path, capsys):
     assert figures.main(["--ranks", "64", "--ranks-per-node", "16", "--max-bytes", "4194304", "--out", str(tmp_path),
                          "--inter-bandwidth", "12e9"]) == 0
     printed = capsys.readouterr().out
-    assert "CB-8" in printed and "4M" in printed and "64 GPUs, 16 a node" in printed
+    assert "CB-8" in printed and "4M" in printed and "64 GPUs, 16 per node" in printed
     content = json.loads((tmp_path / "figures.json").read_text())
     assert content["modelled"] is True
     assert content["machine"]["inter_bandwidth"] == 12e9
@@ -127,17 +126,3 @@ def test_figures_are_written(tmp_path, capsys):
         lines = ElementTree.parse(tmp_path / f"figure{number}.svg").findall(".//{http://www.w3.org/2000/svg}polyline")
         assert all(len(line.attrib["points"].split()) == 7 for line in lines)
         assert len(lines) == {11: 5, 12: 3}[number]
-
-
-def test_chart_places_points_in_order():
-    document = ElementTree.fromstring(Chart("a < b", [Line("x & y", [(1024, 10), (4096, 1000)])]).svg())
-    (x0, y0), (x1, y1) = (map(float, point.split(",")) for point in
-                          document.find(".//{http://www.w3.org/2000/svg}polyline").attrib["points"].split())
-    assert x0 < x1 and y0 > y1
-    texts = [text.text for text in document.iter("{http://www.w3.org/2000/svg}text")]
-    assert "a < b" in texts and "x & y" in texts and "1K" in texts and "1 ms" in texts
-
-
-def test_units():
-    assert [bytes_text(n) for n in (0, 1000, 1024, 1 << 28, 1 << 30)] == ["0", "1000", "1K", "256M", "1G"]
-    assert [time_text(t) for t in (10, 1e3, 1e5, 2e6)] == ["10 us", "1 ms", "100 ms", "2 s"]

@@ -1,0 +1,28 @@
+"""What `tune` makes of its measurements, without MPI."""
+
+import pytest
+
+from scaffe.collectives.tuning.tune import choices, fewest_changes
+from scaffe.collectives.tuning.tune import main as tune
+from scaffe.errors import UsageError
+
+
+def test_tune_refuses_a_place_that_is_not_there():
+    with pytest.raises(UsageError, match="^tune: -places takes shared, host, cuda, not 'disk'; see scaffe tune -h$"):
+        tune(["--places", "host,disk"])
+
+
+def test_tune_puts_borders_between_the_lengths_it_measured():
+    found = choices([(4, "mpi", 1), (16, "mpi", 1), (64, "M", 1), (256, "M", 2)])
+    assert [(choice.max_bytes, choice.algorithm, choice.chunk_bytes) for choice in found] == [
+        (32, "mpi", 1), (128, "M", 1), (None, "M", 2)]
+
+
+def test_tune_keeps_a_candidate_for_as_many_lengths_as_it_is_as_good_as_the_fastest():
+    mpi, shared, ring = ("mpi", 1), ("M", 1), ("R", 1)
+    figures = [{mpi: 1.0, shared: 3.0, ring: 0.99}, {mpi: 1.0, shared: 2.0, ring: 0.97},
+               {mpi: 1.04, shared: 1.0, ring: 1.5}, {mpi: 1.2, shared: 1.03, ring: 1.0},
+               {mpi: 1.0, shared: 1.04, ring: 1.0}]
+    assert fewest_changes(figures) == [mpi, mpi, mpi, shared, shared]
+    assert fewest_changes([{mpi: 1.0, ring: 1.2}, {ring: 1.0, mpi: 1.2}]) == [mpi, ring]
+    assert fewest_changes([]) == []

@@ -2,12 +2,16 @@
 
 import sys
 
-from scaffe.cli import streams
-from scaffe.cli.main import main as run
+from scaffe.training import early_signals
 
 
 def main() -> int:
     """Run the command line of this process. Returns the exit code."""
+    if sys.argv[1:2] == ["train"]:
+        early_signals.note_signals()  # ahead of all that takes time, imports too
+    from scaffe.cli import streams
+    from scaffe.cli.main import main as run
+
     streams.open_closed_ones()
     with streams.quiet_without_a_reader():
         return run()

@@ -8,6 +8,7 @@ from types import FrameType
 import numpy as np
 
 from scaffe.log import info
+from scaffe.training.early_signals import noted_signals
 from scaffe.training.observers.snapshots import Snapshots
 from scaffe.training.solver import Observer, Solver
 
@@ -36,6 +37,8 @@ class Signals(Observer):
     def begin(self, solver: Solver) -> None:
         """See Observer."""
         self._before = {number: signal.signal(number, self._on_signal) for number in self._effects}
+        for number in noted_signals():  # while the run started
+            self._on_signal(number, None)
 
     def finish(self, solver: Solver) -> None:
         """See Observer."""

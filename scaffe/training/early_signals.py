@@ -19,7 +19,7 @@ _noted: list[int] = []
 
 
 def note_signals() -> None:
-    """From now on note these signals instead of ending; a second Ctrl-C still ends the process. Ignored ones stay so."""
+    """Note these signals from now on instead of ending; a second Ctrl-C still ends it. Ignored ones stay ignored."""
     for number in NUMBERS:
         if signal.getsignal(number) in UNTOUCHED:
             signal.signal(number, _note)

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from scaffe.__main__ import main as scaffe
+from scaffe.cli.main import main as scaffe
 from scaffe.collectives.tuning.table import Table
 from tests import pretend
 from tests.collectives.test_mpi import HERE, job

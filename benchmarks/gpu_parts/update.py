@@ -23,7 +23,7 @@ from scaffe.layers.kernels import (
     cuda,  # noqa: E402
     device,  # noqa: E402
 )
-from scaffe.layers.kernels.cpu.updates import Segment  # noqa: E402
+from scaffe.layers.kernels.specs import Segment  # noqa: E402
 from scaffe.proto import caffe_pb2  # noqa: E402
 from scaffe.training.update_rules import Hyper, update_rules  # noqa: E402
 

@@ -21,7 +21,7 @@ from scaffe.layers.kernels.plans import (
     UpdatePlan,
     WeightedPlan,
 )
-from scaffe.layers.kernels.specs import ConvSpec, Ints, LossSpec, LrnSpec, PoolSpec
+from scaffe.layers.kernels.specs import ConvSpec, Ints, LossSpec, LrnSpec, PoolSpec, Segment
 
 Dtype = np.dtype | type
 
@@ -141,12 +141,6 @@ class Backend(Protocol):
     def uniform(self, shape: Ints, channels_last: bool, draws: Any, dtype: Dtype = ...) -> UniformPlan:
         """A plan that draws numbers in [0, 1); arguments as for ``dropout``."""
 
-    def update_plan(self, rule: Any, segments: Sequence[Any]) -> UpdatePlan:
-        """A plan of an update rule over segments of the flat buffers (``kernels.cpu.updates.Segment``)."""
-
-    def clip_factor(self, diff: Array, limit: float, mean: float) -> Any:
-        """What brings the norm of mean · diff down to the limit, 1 where it is no larger; for ``UpdatePlan.run``."""
-
     # -- elementwise, on flat arrays -----------------------------------------------------------------------
     def relu_forward(self, x: Array, y: Array, slope: float) -> None:
         """y = x where x > 0, slope · x elsewhere. y may be x."""
@@ -199,6 +193,12 @@ class DeviceBackend(Backend, Protocol):
 
     def record(self, run: Callable[[], Any]) -> Callable[[], Any]:
         """What ``run`` queues, without running it: call the recording to launch that again."""
+
+    def update_plan(self, rule: Any, segments: Sequence[Segment]) -> UpdatePlan:
+        """A plan of an update rule over segments of flat arrays."""
+
+    def clip_factor(self, diff: Array, limit: float, mean: float) -> Any:
+        """What brings the norm of mean · diff down to the limit, 1 where it is no larger; for ``UpdatePlan.run``."""
 
     @property
     def Guard(self) -> Callable[[], Guard]:  # noqa: N802 - a class of the backend

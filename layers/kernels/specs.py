@@ -161,6 +161,21 @@ class LossSpec:
     dtype: np.dtype = field(default_factory=lambda: np.dtype(np.float32))
 
 
+@dataclass(frozen=True)
+class Segment:
+    """An interval of flat arrays of parameters, for an update rule, with multipliers of its own.
+
+    Attributes:
+        start, stop: its place, in elements.
+        lr_mult, decay_mult: factors on the learning rate and on the weight decay.
+    """
+
+    start: int
+    stop: int
+    lr_mult: float = 1.0
+    decay_mult: float = 1.0
+
+
 def storage_strides(shape: Ints) -> Ints:
     """Element strides, in logical order, of a blob stored channels-last."""
     n_channels, spatial = shape[1], shape[2:]

@@ -123,18 +123,20 @@ def _find_model(learned_net: str, state: Path) -> Path:
 
 def _split(solver: Solver, histories: list[np.ndarray]) -> list[np.ndarray]:
     """Flat histories as Caffe keeps them: one array a parameter, the histories one after the other."""
-    params, to_host = solver.net.params, solver.net.context.kernels.to_host
+    params = solver.net.params
     return [history[place].reshape(param.blob.shape)
-            for history in map(to_host, histories) for param, place in zip(params.params, params.slices)]
+            for history in histories for param, place in zip(params.params, params.slices, strict=True)]
 
 
 def _join(solver: Solver, arrays: list[np.ndarray], path: str | Path) -> None:
-    params, histories = solver.net.params, solver.updater.histories
-    wanted = len(histories) * len(params.params)
+    """Let this rank take its part of the histories."""
+    params, n_histories = solver.net.params, solver.updater.rule.n_histories
+    wanted = n_histories * len(params.params)
     if len(arrays) != wanted:
         raise UserError(f"{path}: holds {len(arrays)} history blobs, this solver and net need {wanted}")
-    places = [(history, p, s) for history in histories for p, s in zip(params.params, params.slices)]
-    for array, (history, param, place) in zip(arrays, places):
+    places = [(i, p, s) for i in range(n_histories) for p, s in zip(params.params, params.slices, strict=True)]
+    for array, (_, param, _) in zip(arrays, places, strict=True):
         if array.size != param.blob.n_elems:
             raise UserError(f"{path}: a history blob has shape {array.shape}, the net's parameter {param.blob.shape}")
-        history[place] = solver.net.context.kernels.to_device(array.reshape(-1), history.dtype)
+    for array, (index, _, place) in zip(arrays, places, strict=True):
+        solver.updater.load_history(index, place.start, array.reshape(-1))

@@ -96,6 +96,7 @@ class Solver:
             test_net.share_trained_layers(net)
         self.updater = Updater(param, net.params, net.context.kernels)
         self.strategy = self._make_strategy(self.method)
+        self.updater.own(self.strategy.owned())
 
     def _make_strategy(self, method: Method) -> Strategy:
         self.communicator.check(method.algorithm)

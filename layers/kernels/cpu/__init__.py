@@ -9,7 +9,6 @@ import numpy as np
 
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels.cpu.onednn.library import OnednnError, library, reason
-from scaffe.layers.kernels.cpu.updates import UpdatePlan, clip_factor
 from scaffe.layers.kernels.norms import NormSpec
 from scaffe.layers.kernels.plans import (
     BatchNormPlan,
@@ -28,18 +27,17 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
     from scaffe.layers.kernels.cpu.elementwise import add_relu, mask_scale, relu_backward, relu_forward
     from scaffe.layers.kernels.cpu.softmax import softmax_rows, softmax_rows_back
 
-__all__ = ["CHECK_EVERY", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "batch_norm", "clip_factor",
+__all__ = ["CHECK_EVERY", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "batch_norm",
            "convolution", "copy_part", "deconvolution", "describe", "draws", "dropout", "inner_product", "lrn",
            "mask_scale", "moments", "on_host", "pooling", "relu_backward", "relu_forward", "scalar", "scale_rows",
            "scale_sums", "set_threads", "softmax_loss", "softmax_rows", "softmax_rows_back", "staging",
-           "stochastic_pooling", "synchronize", "to_device", "to_host", "uniform", "update_plan", "xp", "zeros"]
+           "stochastic_pooling", "synchronize", "to_device", "to_host", "uniform", "xp", "zeros"]
 
 describe = reason
 xp = np
 copy_part = np.copyto  # (target, source): views of one shape
 zeros = np.zeros
 scalar = float
-update_plan = UpdatePlan
 PLACE = "host"  # where buffers that ranks share are taken from
 REUSES_ACTIVATIONS = False  # memory is plenty, and people look at blobs
 RECORDS = False  # passes run layer by layer: a call costs little here

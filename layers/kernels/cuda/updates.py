@@ -9,9 +9,9 @@ import numpy as np
 
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import device
-from scaffe.layers.kernels.cpu.updates import Segment
 from scaffe.layers.kernels.cuda.launch import THREADS, kernel, most_blocks, wide
 from scaffe.layers.kernels.cuda.reductions import sum_of_squares
+from scaffe.layers.kernels.specs import Segment
 
 CHUNK_ELEMS = 1 << 13  # of one parameter, for one block at a time
 CHUNK = np.dtype([("start", np.int64), ("n_elems", np.int64), ("rate", np.float64), ("decay", np.float64)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from scaffe.collectives.communicator import Communicator
 from scaffe.layers.base.registry import Registry
 from scaffe.nets.net import Net
+from scaffe.training.histories import gather_histories
 from scaffe.training.timers import Timers
 from scaffe.training.updater import Updater
 
@@ -85,9 +86,20 @@ class Strategy:
     def settle(self) -> None:
         """Bring the newest parameters to every rank (before a test, a snapshot or the end)."""
 
+    def owned(self) -> Sequence[slice]:
+        """The intervals of the flat buffers that this rank updates: it holds the update rule's histories of no others.
+
+        No two ranks own the same element. Called once, before training.
+        """
+        return [slice(0, self.replica.net.params.n_elems)]
+
     def histories(self) -> list[np.ndarray]:
-        """The rule's whole histories, on rank 0 at least (for a snapshot). Called by all ranks."""
-        return self.replica.updater.histories
+        """The update rule's histories as a whole, for a snapshot. Called by all ranks.
+
+        Returns:
+            on rank 0 one flat array a history, (n_elems,) like the parameters and in the host's memory; else nothing.
+        """
+        return gather_histories(self.replica.updater, self.replica.communicator)
 
     def finish(self) -> None:
         """Once, after the last iteration."""

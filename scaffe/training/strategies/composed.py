@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import ClassVar
 
 from scaffe.training.strategies.base import Replica, Strategy
@@ -37,6 +37,10 @@ class Composed(Strategy):
     def begin(self) -> None:
         """See Strategy."""
         self.parameters.begin()
+
+    def owned(self) -> Sequence[slice]:
+        """See Strategy: the root owns all."""
+        return super().owned() if self.replica.communicator.rank == ROOT else []
 
     def before_iteration(self) -> None:
         """Start to send the parameters."""

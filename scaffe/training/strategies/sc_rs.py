@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from scaffe.collectives.request import Request
@@ -16,12 +18,6 @@ class Gathers(bucketed.Broadcasts):
     """Every rank's own part of each bucket, on its way to all ranks."""
 
     kind = "gather"
-
-    def begin(self) -> None:
-        """The root's histories go to all too: each rank keeps on with its parts of them."""
-        super().begin()
-        for history in self.replica.updater.histories:
-            self.replica.communicator.bcast(history, ROOT)
 
     def settle(self) -> None:
         """See Parameters; where snapshots hold the last steps too, those as well."""
@@ -53,30 +49,21 @@ class ScRs(Composed):
     parameters_kind, gradients_kind = Gathers, Scatters
     collectives = ("allgather", "reduce_scatter")
 
+    def owned(self) -> Sequence[slice]:
+        """See Strategy: its part of every bucket; the root also what is frozen, whose histories some rules change."""
+        is_root = self.replica.communicator.rank == ROOT
+        return [*map(self._own, self.buckets.all), *(self.buckets.still if is_root else ())]
+
     def apply(self, rate: float, iteration: int) -> None:
-        """Update this rank's parts; the root also what no gradient changes, whose histories some rules change."""
+        """Update this rank's parts."""
         replica = self.replica
         squares = self._sum_of_squares() if replica.updater.param.clip_gradients >= 0 else None
         found = replica.updater.check([self._own(bucket) for bucket in self.buckets.all])
         if found is not None and replica.communicator.n_ranks > 1:
             replica.communicator.allreduce(found)  # every rank leaves its part out, or none does
-        places = [self._own(bucket) for bucket in self.buckets.all]
-        places += self.buckets.still if replica.communicator.rank == ROOT else []
         with replica.timers("update"):
-            for place in places:
-                replica.updater.update(rate, iteration, replica.communicator.n_ranks, place, squares)
+            replica.updater.update(rate, iteration, replica.communicator.n_ranks, squares)
         self.parameters.are_stale = True
-
-    def histories(self) -> list[np.ndarray]:
-        """Gathered from the ranks."""
-        communicator = self.replica.communicator
-        if communicator.n_ranks == 1:
-            return self.replica.updater.histories
-        whole = [history.copy() for history in self.replica.updater.histories]
-        for history in whole:
-            for bucket in self.buckets.all:
-                communicator.allgather(history[bucket.place])
-        return whole
 
     def _own(self, bucket: Bucket) -> slice:
         """This rank's part of a bucket, as an interval of the flat buffers."""

@@ -25,7 +25,7 @@ ARGUMENTS: dict[str, Any] = {  # of the functions that make plans
     "convolution": (CONVOLUTION,), "deconvolution": (TO_BACK,), "inner_product": (2, 3, 4),
     "pooling": (PoolSpec(IMAGES, *POOL),), "lrn": (LrnSpec(IMAGES, 3, 1.0, 0.75, 1.0),),
     "stochastic_pooling": (PoolSpec(IMAGES, "STOCHASTIC", *POOL[1:]),),
-    "batch_norm": (NormSpec(IMAGES, 1e-5, 0.9),), "softmax_loss": (LossSpec(2, 3),), "update_plan": (RULE, [])}
+    "batch_norm": (NormSpec(IMAGES, 1e-5, 0.9),), "softmax_loss": (LossSpec(2, 3),)}
 DRAWING = ("dropout", "uniform")  # these take what ``draws`` gives
 OWN_FILES = {  # more than one plan of a backend for one function: which is taken depends on the machine or the case
     "convolution": ("cpu.portable_convolution.Convolution", "cpu.onednn.convolution.Convolution",
@@ -99,6 +99,7 @@ def test_every_plan_offers_all_of_it(kernels: Any) -> None:
         check(getattr(kernels, name)(*arguments), plan_protocol(name))
     if kernels is cuda:
         check(kernels.Guard(), backend.Guard)
+        check(kernels.update_plan(RULE, []), plans.UpdatePlan)
 
 
 def test_no_function_that_makes_plans_is_left_out() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import cuda
-from scaffe.layers.kernels.cpu.updates import Segment
+from scaffe.layers.kernels.specs import Segment
 from tests.layers.cuda.rig import close, double, numbers
 
 N_ELEMS = 9000  # more than a chunk

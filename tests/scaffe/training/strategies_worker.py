@@ -1,9 +1,15 @@
-"""One rank of the strategies' test: trains the same net under each strategy and prints what came out (rank 0)."""
+"""One rank of the strategies' test: trains the same net under each strategy; rank 0 writes what came out.
+
+    mpirun -np N python tests/scaffe/training/strategies_worker.py FOLDER
+
+It also leaves a state there, and tries to go on from every state that lies there. One rank does only that.
+"""
 
 import hashlib
-import json
+import pickle
 import sys
 from argparse import Namespace
+from pathlib import Path
 
 import numpy as np
 from google.protobuf import text_format
@@ -11,8 +17,10 @@ from google.protobuf import text_format
 from scaffe import log
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.failure import install_excepthook
+from scaffe.files import read_state
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
+from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
 
 NET = """
 layer { name: "in" type: "DummyData" top: "a" top: "b" top: "label" dummy_data_param {
@@ -41,42 +49,78 @@ layer { name: "l2" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: "l
 SOLVER = """base_lr: 0.05 momentum: 0.9 weight_decay: 0.001 lr_policy: "inv" gamma: 0.01 power: 0.75 max_iter: 50
 iter_size: 2 clip_gradients: 3 random_seed: 7 snapshot_prefix: "none" """
 RULE = 'momentum: 0 type: "AdaGrad" snapshot_diff: true'
-ROOTED = [("sc-b", 0), *((name, bucket) for name in ("sc-ob", "sc-ob-naive", "sc-obr") for bucket in (0, 500))]
-RUNS = [(strategy, algorithm, bucket) for algorithm in ("C", "CB-2") for strategy, bucket in ROOTED] + [
-    ("sc-b", "mpi", 0), ("sc-rs", "auto", 0), ("sc-rs", "auto", "auto"), ("sc-rs", "R", 600),
-    ("sc-obr", "auto", 10**6), ("auto", "auto", "auto"),
-    *((strategy, "C:bf16", 500) for strategy in ("sc-b", "sc-ob", "sc-obr")), ("sc-rs", "R:fp16", 500)]
-
-
+BUCKETED = [("sc-b", 0), *((name, bucket) for name in ("sc-ob", "sc-ob-naive", "sc-obr") for bucket in (0, 500))]
+ROOTED = [(strategy, algorithm, bucket) for algorithm in ("C", "CB-2") for strategy, bucket in BUCKETED]
+OTHERS = [("sc-b", "mpi", 0), ("sc-rs", "auto", 0), ("sc-rs", "auto", "auto"), ("sc-rs", "R", 600),
+          ("sc-obr", "auto", 10**6), ("auto", "auto", "auto")]
+HALVES = [*((strategy, "C:bf16", 500) for strategy in ("sc-b", "sc-ob", "sc-obr")), ("sc-rs", "R:fp16", 500)]
 RULED = [("sc-b", "C", 0, RULE), ("sc-rs", "R", 600, RULE)]
 
 
-def train(communicator, strategy, algorithm, bucket, rule=""):
-    """Returns the parameters, the histories and the last steps of rank 0's snapshot."""
+ADAM = 'type: "Adam" max_iter: 3 snapshot_prefix: "{}" '
+
+
+def build(communicator, strategy, algorithm, bucket, rule=""):
+    """A solver of the net above."""
     param = text_format.Merge(rule, text_format.Parse(SOLVER, caffe_pb2.SolverParameter()))
     text_format.Parse(NET, param.net_param)
     reduce, _, wire = algorithm.partition(":")
     options = Namespace(strategy=strategy, reduce=reduce, wire=wire, bucket=str(bucket), scal="strong", threads=1,
                         readers=1, level=0, stage="", gpu="", allow_nan=False, skip_bad_records=0)
-    solver = build_solver(communicator, param, options)
+    return build_solver(communicator, param, options)
+
+
+def train(communicator, *run):
+    """Train, and settle as a snapshot does.
+
+    Returns:
+        on rank 0 the parameters, the histories (one after the other) and the last steps; and on all ranks whether all
+        ended with the same parameters, and the bytes of histories of each.
+    """
+    solver = build(communicator, *run)
     solver.solve()
-    return solver.net.params.data.copy(), np.concatenate(solver.strategy.histories()), solver.net.params.diff.copy()
+    params = solver.net.params
+    hashes = communicator.allgather_objects(hashlib.sha256(params.data.tobytes()).hexdigest())
+    n_bytes = communicator.allgather_objects(sum(shard.n_bytes for shard in solver.updater.shards))
+    return {"weights": params.data.copy(), "histories": np.concatenate([*solver.strategy.histories(), []]),
+            "steps": params.diff.copy(), "same": len(set(hashes)) == 1, "n_bytes": n_bytes,
+            "n_buckets": len(solver.strategy.buckets.all)}
+
+
+def save(communicator, folder):
+    """Leave a state of Adam, which has two histories, after some iterations in which every rank updates a part."""
+    solver = build(communicator, "sc-rs", "auto", 600, ADAM.format(f"{folder}/ranks_{communicator.n_ranks}"))
+    solver.solve()
+    save_checkpoint(solver)
+    communicator.barrier()
+
+
+def restored(communicator, folder):
+    """By state and strategy, on rank 0: whether the ranks together hold the state's histories, bit by bit."""
+    found = {}
+    for path in communicator.bcast_object(sorted(map(str, folder.glob("*.solverstate")))):
+        for strategy in ("sc-rs", "sc-b"):
+            solver = build(communicator, strategy, "auto", 0, ADAM.format(f"{folder}/again"))
+            restore_checkpoint(solver, path)
+            wholes, wanted = solver.strategy.histories(), read_state(path).history
+            parts = [whole[place] for whole in wholes for place in solver.net.params.slices]
+            found[Path(path).name, strategy] = len(parts) == len(wanted) and all(
+                np.array_equal(part, array.reshape(-1)) for part, array in zip(parts, wanted)) and parts[0].any()
+    return found
 
 
 def main():
     communicator = Communicator.world()
     install_excepthook(communicator)
     log.silence(True)
-    results = []
-    for run in RUNS + RULED:
-        weights, histories, steps = train(communicator, *run)
-        everywhere = communicator.allgather_objects(hashlib.sha256(weights.tobytes()).hexdigest())
-        results.append({"run": run, "same": len(set(everywhere)) == 1,
-                        "hash": everywhere[0] + hashlib.sha256(histories.tobytes()).hexdigest(),
-                        "weights": weights[:2000].tolist(), "histories": histories[:2000].tolist(),
-                        "steps": steps[:2000].tolist()})
+    folder = Path(sys.argv[1])
+    save(communicator, folder)
+    if communicator.n_ranks == 1:
+        return
+    results = {run: train(communicator, *run) for run in (*ROOTED, *OTHERS, *HALVES, *RULED)}
+    results["restored"] = restored(communicator, folder)
     if communicator.rank == 0:
-        json.dump(results, sys.stdout)
+        (folder / f"results_{communicator.n_ranks}").write_bytes(pickle.dumps(results))
 
 
 if __name__ == "__main__":

@@ -55,8 +55,9 @@ def test_rules_follow_their_formulas(kind, decay, dtype):
     expected_w, *expected = reference(p, w, gradients)
     tolerance = 2e-5 if dtype == np.float32 else 1e-6  # the message holds its numbers as float32
     np.testing.assert_allclose(blob.data, expected_w, rtol=tolerance, atol=tolerance)
-    for history, wanted in zip(updater.histories, expected):
-        np.testing.assert_allclose(history[:21].reshape(3, 7), wanted, rtol=tolerance, atol=tolerance)
+    for index, wanted in enumerate(expected[:updater.rule.n_histories]):
+        history = updater.shards[0].history(index)[:21].reshape(3, 7)
+        np.testing.assert_allclose(history, wanted, rtol=tolerance, atol=tolerance)
 
 
 def test_every_rule_is_in_the_table():
@@ -84,8 +85,9 @@ def test_clipping_acts_on_the_mean_gradients_norm(n_ranks, limit, factor):
 def test_an_interval_updates_only_itself():
     params, (a, b) = flat([np.zeros(20, np.float32), np.zeros(40, np.float32)])
     a.diff, b.diff = np.ones(20), np.ones(40)
-    whole = Updater(solver(""), params)
-    whole.update(1.0, 0, interval=slice(10, 50))
+    updater = Updater(solver(""), params)
+    updater.own([slice(10, 50)])
+    updater.update(1.0, 0)
     assert a.data.tolist() == [0] * 10 + [-1] * 10
     assert b.data.tolist() == [-1] * (50 - 32) + [0] * (40 - 18)
 

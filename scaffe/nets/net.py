@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from scaffe.errors import UserError
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import Context
 from scaffe.nets.flat_params import FlatParams, Param
@@ -160,7 +161,8 @@ class Net:
             source = theirs.get(node.name)
             for mine, blob in zip(node.layer.blobs, source.layer.blobs if source else ()):
                 if mine.shape != blob.shape:
-                    raise ValueError(f"layer {node.name!r}: shape {mine.shape} in one net, {blob.shape} in the other")
+                    raise UserError(f"layer {node.name!r}: its parameters have shape {mine.shape} in the test net, "
+                                    f"{blob.shape} in the training net")
                 mine.share_data(blob)
 
     def learnable(self) -> Sequence[Param]:

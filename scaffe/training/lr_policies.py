@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from scaffe.errors import UserError
+
+LARGEST_EXPONENT = math.log(sys.float_info.max)
 
 
 def fixed(p: Any, iteration: int) -> float:
@@ -43,7 +46,8 @@ def poly(p: Any, iteration: int) -> float:
 
 def sigmoid(p: Any, iteration: int) -> float:
     """base_lr / (1 + exp(-gamma · (iteration - stepsize)))."""
-    return p.base_lr / (1 + math.exp(-p.gamma * (iteration - p.stepsize)))
+    exponent = -p.gamma * (iteration - p.stepsize)
+    return p.base_lr / (1 + math.exp(exponent)) if exponent < LARGEST_EXPONENT else 0.0
 
 
 POLICIES: dict[str, Callable[[Any, int], float]] = {
@@ -64,8 +68,18 @@ def current_step(p: Any, iteration: int) -> int:
 
 
 def learning_rate(p: Any, iteration: int) -> float:
-    """The rate of an iteration under a SolverParameter. Raises UserError for an unknown policy."""
+    """The rate of an iteration under a SolverParameter.
+
+    Raises:
+        UserError: the policy is unknown, or gives no real number there (``inv`` with 1 + gamma · iteration below 0).
+    """
     policy = POLICIES.get(p.lr_policy)
     if policy is None:
         raise UserError(f"lr_policy {p.lr_policy!r} is unknown; known: {', '.join(sorted(POLICIES))}")
-    return policy(p, iteration)
+    try:
+        rate = policy(p, iteration)
+    except ArithmeticError as error:
+        raise UserError(f"lr_policy {p.lr_policy!r} has no rate at iteration {iteration}: {error}") from error
+    if isinstance(rate, complex):
+        raise UserError(f"lr_policy {p.lr_policy!r} has no rate at iteration {iteration}: a power of a number below 0")
+    return rate

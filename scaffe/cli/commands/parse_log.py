@@ -124,7 +124,10 @@ def _time(line: str, year: int) -> datetime:
     found = STAMP.match(line)
     if found is None:
         raise UserError(f"expected a log line with its time, got {line!r}")
-    return datetime.strptime(f"{found['year'] or year}{found['day']} {found['time']}", "%Y%m%d %H:%M:%S.%f")
+    try:
+        return datetime.strptime(f"{found['year'] or year}{found['day']} {found['time']}", "%Y%m%d %H:%M:%S.%f")
+    except ValueError:
+        raise UserError(f"expected a log line with its time, got {line!r}") from None
 
 
 def _number(text: str) -> float:

@@ -26,14 +26,13 @@ def main(argv: list[str]) -> int:
     """Run the command; returns the exit code."""
     flags = Flags("time", __doc__ or "")
     flags.flag("model", REQUIRED, "the net's prototxt", metavar="FILE")
-    flags.flag("weights", "", "trained weights, .caffemodel files", metavar="FILE,...")
     flags.flag("iterations", 50, "passes to time", kind=at_least(1))
     flags.flag("phase", "TRAIN", "the net's phase", choices=tuple(PHASES))
     flags.flag("level", 0, "the net state's level")
     flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
     flags.flag("threads", 0, "compute threads a rank; 0: cores shared out", kind=at_least(0))
     add_flags(flags)
-    flags.pass_over("solver", "snapshot", "sigint_effect", "sighup_effect")
+    flags.pass_over("weights", "solver", "snapshot", "sigint_effect", "sighup_effect")
     options = flags.parse(argv)
     return run_job(lambda communicator: _time(communicator, options))
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from scaffe.errors import UserError
 from scaffe.proto import caffe_pb2
 
 COLOURS = {"Convolution": "#ff8a80", "Deconvolution": "#ff8a80", "Pooling": "#ffb74d", "InnerProduct": "#ce93d8"}
@@ -106,7 +107,7 @@ def _colour(layer: Any) -> str:
 
 def _has_phase(layer: Any, phase: int) -> bool:
     if layer.include and layer.exclude:
-        raise ValueError(f"layer {layer.name!r}: give include rules or exclude rules, not both")
+        raise UserError(f"layer {layer.name!r}: give include rules or exclude rules, not both")
     if layer.include:
         return any(not rule.HasField("phase") or rule.phase == phase for rule in layer.include)
     return not any(rule.HasField("phase") and rule.phase == phase for rule in layer.exclude)

@@ -10,6 +10,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from scaffe.errors import UserError
+
 Point = tuple[float, float]
 GAP_ACROSS, GAP_ALONG = 24.0, 44.0
 SWEEPS = 8
@@ -37,7 +39,7 @@ def lay_out(extents: Sequence[Point], arrows: Sequence[tuple[int, int]], rankdir
         ValueError: another rankdir.
     """
     if rankdir not in ("TB", "BT", "LR", "RL"):
-        raise ValueError(f"rankdir must be TB, BT, LR or RL, got {rankdir!r}")
+        raise UserError(f"rankdir must be TB, BT, LR or RL, got {rankdir!r}")
     is_vertical = rankdir in ("TB", "BT")
     across = [w if is_vertical else h for w, h in extents]
     along = [h if is_vertical else w for w, h in extents]

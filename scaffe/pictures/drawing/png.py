@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from scaffe.data.records.decode import opencv
+from scaffe.errors import UserError
 from scaffe.pictures.drawing.layout import Point
 from scaffe.pictures.drawing.picture import LINE_HEIGHT, Picture
 
@@ -15,11 +16,11 @@ def to_png(picture: Picture) -> bytes:
     """The PNG file's content.
 
     Raises:
-        ValueError: OpenCV is not installed, or the picture is too large for it; SVG has neither limit.
+        UserError: OpenCV is not installed, or the picture is too large for it; SVG has neither limit.
     """
     cv2 = opencv()
     if max(picture.width, picture.height) > MAX_SIDE:
-        raise ValueError(f"the picture is {picture.width:.0f} x {picture.height:.0f} pixels; draw an .svg")
+        raise UserError(f"the picture is {picture.width:.0f} x {picture.height:.0f} pixels; draw an .svg")
     canvas = np.full((int(picture.height), int(picture.width), 3), 255, np.uint8)
 
     def text(line: str, x: float, y: float, colour: tuple[int, int, int]) -> None:

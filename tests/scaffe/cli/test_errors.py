@@ -130,6 +130,67 @@ def test_one_ranks_own_mistake_ends_all(tmp_path, databases):
     assert re.search(r"rank [01]: .*layer 'loss' \(SoftmaxWithLoss\): label 9 is not one of the 9 classes", done.stderr)
 
 
+DEFECT = """
+import os, scaffe as caffe
+class Layer(caffe.Layer):
+    def setup(self, bottom, top): pass
+    def reshape(self, bottom, top): top[0].reshape(1)
+    def forward(self, bottom, top):
+        if os.environ.get("OMPI_COMM_WORLD_RANK", "1") == "1":
+            raise {}
+    def backward(self, top, propagate_down, bottom): pass
+"""
+OWN = 'layer { name: "own" type: "Python" top: "loss" loss_weight: 1 python_param { module: "own" layer: "Layer" } }'
+
+
+@pytest.mark.parametrize("error", ["ValueError('a defect')", "KeyError('a defect')", "OSError('a defect')"])
+def test_what_is_not_expected_keeps_its_traceback(tmp_path, capfd, error):
+    """Only what is said to be expected becomes a line; a ValueError from anywhere used to pass for a user's mistake."""
+    (tmp_path / "own.py").write_text(DEFECT.format(error))
+    write_solver(tmp_path, "\n".join([OWN]), test_iter=None, test_interval=0, max_iter=2)
+    done = run(tmp_path, "train", "-solver", "solver.prototxt")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert f'raise {error}' in done.stderr
+
+
+@pytest.mark.mpi_job
+def test_a_defect_on_one_rank_ends_all_and_keeps_its_traceback(tmp_path):
+    (tmp_path / "own.py").write_text(DEFECT.format("ValueError('a defect')"))
+    write_solver(tmp_path, "\n".join([OWN]), test_iter=None, test_interval=0, max_iter=2)
+    done = run(tmp_path, "train", "-solver", "solver.prototxt", n_ranks=3, timeout=60)
+    assert done.returncode != 0
+    assert done.stderr.count("Traceback") == 1
+    assert "raise ValueError('a defect')" in done.stderr
+    assert re.search(r"^rank 1: ValueError: a defect", done.stderr, re.M)
+
+
+@pytest.mark.parametrize(("policy", "said"), [
+    ('lr_policy: "inv" gamma: -1 power: 0.5', "lr_policy 'inv' has no rate at iteration 1: 0.0 cannot be raised"),
+    ('lr_policy: "inv" gamma: -2 power: 0.5', "lr_policy 'inv' has no rate at iteration 1: a power of a number below"),
+])
+def test_a_policy_without_a_rate(tmp_path, capfd, databases, policy, said):
+    net = "\n".join([DATA.format(databases / "train"), IP, LOSS])
+    write_solver(tmp_path, net, test_iter=None, test_interval=0, max_iter=3, lr_policy=None, gamma=None, power=None)
+    with (tmp_path / "solver.prototxt").open("a") as file:
+        file.write(policy)
+    assert cli.main(["train", "-solver", "solver.prototxt", "-threads", "1"]) == 1
+    assert said in capfd.readouterr().err.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("text", ['{"traceEvents": [{"ph": "X"}]}', '{"traceEvents": 3}', '{"traceEvents": [1]}'])
+def test_a_trace_that_is_none(tmp_path, capfd, text):
+    (tmp_path / "trace.json").write_text(text)
+    assert cli.main(["plot", "trace.json"]) == 1
+    assert "trace.json: not a trace that train -timeline wrote" in capfd.readouterr().err
+
+
+def test_a_log_with_no_time_of_this_world(tmp_path, capfd):
+    (tmp_path / "log").write_text("I9999 99:99:99.000000 7 solver.py:98] Solving\n")
+    assert cli.main(["parse_log", "log", "."]) == 1
+    assert "expected a log line with its time, got 'I9999" in capfd.readouterr().err
+
+
 def test_a_users_own_layers_and_data_do_not_get_in_the_way(tmp_path, databases):
     (tmp_path / "layers.py").write_text("raise RuntimeError('the wrong layers')")
     (tmp_path / "data").mkdir()

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -15,14 +15,18 @@ from scaffe.collectives import failure
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.launch import launched, load_mpi
 from scaffe.collectives.planning import partition
-from scaffe.collectives.planning.datatypes import NAMES, dtype_name
+from scaffe.collectives.planning.algorithm import parse
 from scaffe.collectives.request import Request
-from scaffe.collectives.runtime import places
-from scaffe.collectives.runtime.shared_levels import above
+from scaffe.collectives.runtime import memories
+from scaffe.collectives.runtime.one_rank import OneRank
+from scaffe.collectives.runtime.resolver import Resolver, integer
 from scaffe.collectives.runtime.signature import CallSignature
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.device_choice import BANDWIDTH_BYTES
-from scaffe.collectives.tuning.selector import AUTO, LIBRARIES, OWN, Selector
+from scaffe.collectives.tuning.selector import Selector
+
+if TYPE_CHECKING:
+    from scaffe.collectives.runtime.ranks import Ranks
 
 DEADLINE_VARIABLE = "SCAFFE_DEADLINE"
 LAST_WORDS_SECONDS = 0.2  # for the launcher to pass on what this rank printed: Open MPI's drops it otherwise
@@ -31,45 +35,67 @@ LAST_WORDS_SECONDS = 0.2  # for the launcher to pass on what this rank printed: 
 class Communicator:
     """A group of ranks. Every method but `rank`-like properties, `alloc`ed views and `abort` is called by all ranks.
 
-    Arrays are contiguous arrays of float32/64/16 or int32/64 (bfloat16 too on a device), of the same length, dtype and
-    place on every rank; any shape, taken as flat. They lie in host memory or on a GPU (CuPy, PyTorch, numba): there a
-    call follows what the current stream has been given, the stream follows the call, and the host waits for messages
-    only; non-blocking forms follow the event `after`, or else the current stream, and `Request.wait` says who follows
-    them. Reductions work in place: without `out`, every rank's array is the workspace and only the
-    part that the result goes to is defined afterwards. With `out` (given on every rank), `array` stays as it is.
+    Collectives take these arguments:
+        array: contiguous, of float32/64/16 or int32/64 (bfloat16 too on a device), any shape, taken as flat; of the
+            same length, dtype and memory on every rank. It lies in host memory or on a GPU (CuPy, PyTorch, numba).
+        root: rank where a reduction ends or a broadcast starts.
+        op: "sum", "max", "min" or "prod".
+        algorithm: "auto" for the tuned table's, "mpi" for the library's own, or a name such as "CB-8", "MR", "C:bf16"
+            (docs/collectives.md).
+        out: on every rank, an array like `array` for the result; `array` stays as it is then. Without it reductions
+            work in place: every rank's array is the workspace, and only the part that the result goes to is defined
+            afterwards.
+        chunk_bytes: length of the longest message; 0 for the table's.
+
+    They raise CommError, the same on every rank and before anything is sent, where ranks make different calls, a call
+    cannot be done, or an array that will be written is read-only. On a device a call follows what the current stream
+    has been given, the stream follows the call, and the host waits for messages only. Non-blocking forms follow the
+    event `after`, or else the current stream, and `Request.wait` says who follows them.
+
+    Attributes:
+        rank: this one.
+        n_ranks: how many there are.
+        deadline: seconds after which waiting for a peer ends the job.
     """
 
-    def __init__(self, comm=None, deadline: float | None = None,
+    def __init__(self, comm: Any = None, deadline: float | None = None,
                  node_of_rank: Sequence[Hashable] | None = None) -> None:
-        """`comm`: an mpi4py intracommunicator, which is duplicated; None for one rank without MPI.
+        """Args:
+            comm: mpi4py intracommunicator, which is duplicated; None for one rank without MPI.
+            deadline: seconds after which waiting for a peer ends the job with a line that names it; default
+                SCAFFE_DEADLINE from the environment, or 900.
+            node_of_rank: a label for every rank, the same sequence on all ranks; ranks of one label make a node as far
+                as they share memory. Default: what MPI finds to share memory, cut into SCAFFE_RANKS_PER_NODE ranks
+                each where that is set.
 
-        `deadline`: seconds after which waiting for a peer ends the job with a line that names it; default
-        SCAFFE_DEADLINE from the environment, or 900. `node_of_rank`: a label for every rank, the same sequence on all
-        ranks; ranks of one label make a node as far as they share memory. Default: what MPI finds to share memory, cut
-        into SCAFFE_RANKS_PER_NODE ranks each where that is set.
-
-        Raises CommError where `node_of_rank` has not one label a rank.
+        Raises:
+            CommError: `node_of_rank` has not one label per rank.
         """
-        self.rank = 0 if comm is None else comm.rank
-        self.n_ranks = 1 if comm is None else comm.size
+        self.rank: int = 0 if comm is None else comm.rank
+        self.n_ranks: int = 1 if comm is None else comm.size
         self.deadline = float(os.environ.get(DEADLINE_VARIABLE, 900)) if deadline is None else deadline
-        self._comm = self._ranks = None
-        if comm is not None:
+        self._comm = None if comm is None else comm.Dup()
+        self._ranks: Ranks | OneRank = OneRank()
+        if self._comm is not None:
             from scaffe.collectives.runtime.ranks import Ranks
 
-            self._comm = comm.Dup()
             self._ranks = Ranks(self._comm, self.deadline, self._give_up, node_of_rank)
         self._selector = Selector(self.topology)
-        self._choosers = {"host": self._on_host, "device": self._on_device}
+        self._resolver = Resolver(self.rank, self._ranks, self._selector)
+        self._resolve, self._run = self._resolver.resolve, self._ranks.run
 
     @classmethod
     def world(cls, thread_level: str = "multiple", deadline: float | None = None,
               node_of_rank: Sequence[Hashable] | None = None) -> Communicator:
-        """All ranks of the job; one rank without MPI when no launcher started this process.
+        """Makes a communicator of all ranks of the job; of one rank when no launcher started this process.
 
-        `deadline`, `node_of_rank`: as the constructor has them. `thread_level`: what to ask MPI for; below `multiple`,
-        non-blocking collectives run when they are called.
-        Raises CommError when started by a launcher but MPI cannot be loaded.
+        Args:
+            thread_level: what to ask MPI for; below `multiple`, non-blocking collectives run when they are called.
+            deadline: as the constructor has it.
+            node_of_rank: as the constructor has it.
+
+        Raises:
+            CommError: a launcher started this process but MPI cannot be loaded.
         """
         if not launched():
             return cls.single()
@@ -77,17 +103,17 @@ class Communicator:
 
     @classmethod
     def single(cls) -> Communicator:
-        """One rank by itself; MPI is not touched."""
+        """Makes a communicator of one rank by itself; MPI is not touched."""
         return cls(None)
 
     @property
     def topology(self) -> Topology:
         """Which rank sits on which node: what MPI finds to share memory, or what was given."""
-        return Topology([0]) if self._ranks is None else self._ranks.topology
+        return self._ranks.topology
 
     @property
     def node_rank(self) -> int:
-        """This rank's place among the ranks of its node."""
+        """This rank's index among the ranks of its node."""
         return self.topology.node_rank(self.rank)
 
     @property
@@ -100,146 +126,162 @@ class Communicator:
         return partition.part(self.rank if rank is None else rank, self.n_ranks, n_elems)
 
     def can(self, collective: str, algorithm: str) -> bool:
-        """Whether `algorithm` (a name, or "auto") can do `collective` on these ranks."""
-        return self._selector.can(collective, algorithm)
+        """Whether `algorithm` can do `collective` on these ranks; False for a name that nothing has."""
+        try:
+            return self._selector.can(collective, parse(algorithm))
+        except CommError:
+            return False
 
     def check(self, algorithm: str) -> None:
-        """Raise CommError, the same on every rank, where no algorithm is called that."""
-        self._selector.check(algorithm)
+        """Raises CommError, the same on every rank, where no algorithm is called that."""
+        try:
+            parse(algorithm)
+        except CommError as error:
+            raise CommError(str(error), everywhere=True) from None
 
     def bandwidth_bytes(self, collective: str, array: np.ndarray) -> int:
-        """How long a part of `array` must be for bytes, not start-ups, to make the time of `collective` on it, by the
-        tuned table; 0 on one rank."""
-        if self._ranks is None:
+        """How long a part of `array` must be, in bytes, for bytes rather than start-ups to make the time of
+        `collective` on it, by the tuned table; 0 on one rank."""
+        if self._comm is None:
             return 0
-        if places.of(array) is places.DEVICE:
+        if memories.of(array) is memories.DEVICE:
             return self._selector.bandwidth_bytes(collective, "cuda", BANDWIDTH_BYTES)
         is_shared = self._ranks.windows.find(array.reshape(-1)) is not None
         is_shared = is_shared and self.topology.n_nodes < self.n_ranks
         return self._selector.bandwidth_bytes(collective, "shared" if is_shared else "host")
 
-    # --- collectives on arrays
+    # --- collectives on arrays: arguments and errors as the class has them
 
     def barrier(self) -> None:
-        """Return when every rank has called it."""
-        if self._ranks is not None and self._comm is not None:
-            with self._ranks.engine.watch.for_any("barrier"):
-                self._comm.Barrier()
+        """Returns when every rank has called it."""
+        self._ranks.barrier()
 
     def bcast(self, array: np.ndarray, root: int = 0, algorithm: str = "auto", chunk_bytes: int = 0) -> None:
-        """Root's array on every rank."""
-        self._run("bcast", array, None, algorithm, chunk_bytes, root=root)
+        """Copies root's array to every rank."""
+        self._run(*self._resolve("bcast", array, "sum", root, algorithm, chunk_bytes))
 
     def reduce(self, array: np.ndarray, root: int = 0, op: str = "sum", algorithm: str = "auto",
                out: np.ndarray | None = None, chunk_bytes: int = 0) -> None:
-        """The reduction over ranks in root's array (or `out`)."""
-        self._run("reduce", array, out, algorithm, chunk_bytes, root=root, op=op)
+        """Reduces over ranks into root's array (or `out`)."""
+        self._run(*self._resolve("reduce", array, op, root, algorithm, chunk_bytes, out))
 
     def allreduce(self, array: np.ndarray, op: str = "sum", algorithm: str = "auto",
                   out: np.ndarray | None = None, chunk_bytes: int = 0) -> None:
-        """The reduction over ranks in every rank's array (or `out`)."""
-        self._run("allreduce", array, out, algorithm, chunk_bytes, op=op)
+        """Reduces over ranks into every rank's array (or `out`)."""
+        self._run(*self._resolve("allreduce", array, op, 0, algorithm, chunk_bytes, out))
 
     def allreduce_shared(self, array: np.ndarray, op: str = "sum", algorithm: str = "auto",
                          chunk_bytes: int = 0) -> np.ndarray:
-        """The reduction over ranks in one array that all ranks of a node share: no copies of the result are made.
+        """Reduces over ranks into one array that all ranks of a node share: no copies of the result are made.
 
-        array: host memory from `alloc`. Gives a flat read-only view of the array of the node's first rank; it holds the
-        result until that rank writes its array again, which the node's ranks must have left to it by a collective call
-        (a barrier will do). algorithm: one that starts with M. Raises CommError for other arrays and algorithms.
+        Args:
+            array: host memory from `alloc`.
+            op: as the class has it.
+            algorithm: one that starts with M.
+            chunk_bytes: as the class has it.
+
+        Returns:
+            A flat read-only view of the array of the node's first rank. It holds the result until that rank writes its
+            array again, which the node's ranks must have left to it by a collective call (a barrier will do).
         """
-        flat = places.of(array).flat(array, op)
-        if self._ranks is None or self.n_ranks == 1 or flat.size == 0:
+        signature, flat = self._resolver.shared_result(array, op, algorithm, chunk_bytes)
+        if isinstance(self._ranks, OneRank) or self.n_ranks == 1 or flat.size == 0:
             return _read_only(flat)
-        if places.of(array) is places.DEVICE or self._ranks.windows.find(flat) is None:
-            raise CommError("a shared result needs an array in host memory from alloc")
-        name = algorithm if algorithm != "auto" else "M" if self.topology.n_nodes == 1 else "MR"
-        if above(name) is None:
-            raise CommError(f"a shared result needs an algorithm that starts with M, not {algorithm!r}")
-        _, chunk_bytes = self._selector.choose("allreduce", name, chunk_bytes, flat.nbytes, True)
-        signature = CallSignature("allreduce", name, flat.size, NAMES[flat.dtype], op, 0, chunk_bytes,
-                                  is_one_a_node=True)
         self._ranks.run(signature, flat, flat)
         return self._ranks.windows.on_rank(flat, 0)
 
     def reduce_scatter(self, array: np.ndarray, op: str = "sum", algorithm: str = "auto",
                        out: np.ndarray | None = None, chunk_bytes: int = 0) -> None:
-        """Each rank's own `part` of array (or `out`) becomes the reduction over ranks of that part."""
-        self._run("reduce_scatter", array, out, algorithm, chunk_bytes, op=op)
+        """Reduces each rank's own `part` of the arrays over ranks into that part of its array (or `out`)."""
+        self._run(*self._resolve("reduce_scatter", array, op, 0, algorithm, chunk_bytes, out))
 
     def allgather(self, array: np.ndarray, algorithm: str = "auto", chunk_bytes: int = 0) -> None:
-        """Every rank's own `part` of the array goes to all ranks."""
-        self._run("allgather", array, None, algorithm, chunk_bytes)
+        """Copies every rank's own `part` of the array to all ranks."""
+        self._run(*self._resolve("allgather", array, "sum", 0, algorithm, chunk_bytes))
 
     def ibcast(self, array: np.ndarray, root: int = 0, algorithm: str = "auto", chunk_bytes: int = 0,
                after: Any = None) -> Request:
-        """`bcast`, carried on by the helper thread."""
-        return self._submit("bcast", array, None, algorithm, chunk_bytes, after, root=root)
+        """Starts `bcast`; the helper thread carries it on."""
+        return self._submit(after, "bcast", array, "sum", root, algorithm, chunk_bytes)
 
     def ireduce(self, array: np.ndarray, root: int = 0, op: str = "sum", algorithm: str = "auto",
                 out: np.ndarray | None = None, chunk_bytes: int = 0, after: Any = None) -> Request:
-        """`reduce`, carried on by the helper thread."""
-        return self._submit("reduce", array, out, algorithm, chunk_bytes, after, root=root, op=op)
+        """Starts `reduce`; the helper thread carries it on."""
+        return self._submit(after, "reduce", array, op, root, algorithm, chunk_bytes, out)
 
     def iallreduce(self, array: np.ndarray, op: str = "sum", algorithm: str = "auto",
                    out: np.ndarray | None = None, chunk_bytes: int = 0, after: Any = None) -> Request:
-        """`allreduce`, carried on by the helper thread."""
-        return self._submit("allreduce", array, out, algorithm, chunk_bytes, after, op=op)
+        """Starts `allreduce`; the helper thread carries it on."""
+        return self._submit(after, "allreduce", array, op, 0, algorithm, chunk_bytes, out)
 
     def ireduce_scatter(self, array: np.ndarray, op: str = "sum", algorithm: str = "auto",
                         out: np.ndarray | None = None, chunk_bytes: int = 0, after: Any = None) -> Request:
-        """`reduce_scatter`, carried on by the helper thread."""
-        return self._submit("reduce_scatter", array, out, algorithm, chunk_bytes, after, op=op)
+        """Starts `reduce_scatter`; the helper thread carries it on."""
+        return self._submit(after, "reduce_scatter", array, op, 0, algorithm, chunk_bytes, out)
 
     def iallgather(self, array: np.ndarray, algorithm: str = "auto", chunk_bytes: int = 0,
                    after: Any = None) -> Request:
-        """`allgather`, carried on by the helper thread."""
-        return self._submit("allgather", array, None, algorithm, chunk_bytes, after)
+        """Starts `allgather`; the helper thread carries it on."""
+        return self._submit(after, "allgather", array, "sum", 0, algorithm, chunk_bytes)
 
-    def alloc(self, n_elems: int, dtype: Any = np.float32, place: str = "host") -> np.ndarray:
-        """A zeroed flat array that the other ranks of the node have mapped: collectives within it are fastest there.
+    def alloc(self, n_elems: int, dtype: Any = np.float32, memory: str = "host") -> np.ndarray:
+        """Allocates a zeroed flat array that the other ranks of the node have mapped: collectives are fastest there.
 
-        place: "host", or "device" for a CuPy array on the current GPU (on a GPU of its own where CUDA IPC cannot be
-        had). Every rank calls it with the same length; slices of the array are as good. Raises CommError on every rank
-        where lengths differ, memory cannot be shared, or a rank has no GPU.
+        Args:
+            n_elems: its length, the same on every rank; slices of the array are as good.
+            dtype: of its elements.
+            memory: "host", or "device" for a CuPy array on the current GPU (on a GPU of its own where CUDA IPC cannot
+                be had).
+
+        Raises:
+            CommError: on every rank, where lengths differ, memory cannot be shared or there is not as much (by
+                MemAvailable and the limits of control groups, over the node's ranks), or a rank has no GPU.
         """
-        kind = places.named(place)
-        if self._ranks is None:
-            return kind.zeros(n_elems, dtype)
-        return self._ranks.alloc(n_elems, np.dtype(dtype), kind.name)
+        fault, kind = "", np.dtype(np.uint8)
+        try:
+            n_elems, kind = integer("n_elems", n_elems), np.dtype(dtype)
+            memories.named(memory)
+            if n_elems < 0:
+                raise CommError(f"n_elems must be 0 or more, not {n_elems}")
+        except (CommError, TypeError) as error:
+            n_elems, fault = 0, str(error)
+        return self._ranks.alloc(n_elems, kind, "host" if fault else memory, fault)
 
     def describe_device(self) -> str:
-        """How device buffers travel among these ranks, in words. Every rank calls it; CommError without a GPU."""
-        if self._ranks is None:
+        """Says how device buffers travel among these ranks. Every rank calls it; CommError without a GPU."""
+        if isinstance(self._ranks, OneRank):
             return "one rank by itself"
-        return self._ranks.device(CallSignature("describe_device", "auto", 0, "uint8", place="device")).describe()
+        return self._ranks.device(CallSignature("describe_device", parse("auto"), 0, "uint8",
+                                                memory="device")).describe()
 
     def message_pair(self, array: np.ndarray) -> Callable[[], None]:
-        """A call that sends the array from rank 0 to rank 1 and back, over messages that are set up once."""
-        if self._ranks is None:
+        """Makes a call that sends the array from rank 0 to rank 1 and back, over messages that are set up once."""
+        if isinstance(self._ranks, OneRank):
             raise CommError("a message needs 2 ranks, this job has 1")
-        place = places.of(array)
-        flat = place.flat(array, "sum")
-        if place is places.DEVICE:
-            self._ranks.device(CallSignature("message", "auto", flat.size, flat.dtype.name, place="device"))
-        return self._ranks.engine.message_pair(flat, place.name)
+        memory = memories.of(array)
+        flat = memory.flat(array)
+        if memory is memories.DEVICE:
+            self._ranks.device(CallSignature("message", parse("auto"), flat.size, flat.dtype.name, memory="device"))
+        return self._ranks.engine.message_pair(flat, memory.name)
 
     # --- small objects
 
     def bcast_object(self, value: Any = None, root: int = 0) -> Any:
-        """Root's (picklable) value on every rank."""
-        return self._exchange("bcast", value, root, alone=value)
+        """Gives root's (picklable) value to every rank."""
+        return self._ranks.exchange("bcast", value, self._existing(root))
 
     def gather_objects(self, value: Any, root: int = 0) -> list[Any] | None:
-        """Every rank's value, in rank order, on root; None elsewhere."""
-        return self._exchange("gather", value, root, alone=[value])
+        """Gives every rank's value, in rank order, to root; None to the others."""
+        found: list[Any] | None = self._ranks.exchange("gather", value, self._existing(root))
+        return found
 
     def allgather_objects(self, value: Any) -> list[Any]:
-        """Every rank's value, in rank order, on every rank."""
-        return self._exchange("allgather", value, alone=[value])
+        """Gives every rank's value, in rank order, to every rank."""
+        found: list[Any] = self._ranks.exchange("allgather", value)
+        return found
 
     def agree(self, value: Any, what: str) -> None:
-        """Raise the same CommError on every rank unless all ranks came with the same value."""
+        """Raises the same CommError on every rank unless all ranks came with the same value of `what`."""
         values = self.allgather_objects(value)
         for rank, other in enumerate(values):
             if other != values[0]:
@@ -247,8 +289,8 @@ class Communicator:
 
     # --- the end
 
-    def abort(self, code: int = 1) -> None:
-        """End the job on all ranks at once with exit code `code`. Does not return."""
+    def abort(self, code: int = 1) -> NoReturn:
+        """Ends the job on all ranks at once with exit code `code`."""
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):  # a stream that is full or closed keeps nobody alive
                 stream.flush()
@@ -267,69 +309,16 @@ class Communicator:
         sys.stderr.write(f"{line}\n")
         self.abort(1)
 
-    def _exchange(self, call: str, *arguments: Any, alone: Any) -> Any:
-        if self._ranks is None:
-            return alone
-        with self._ranks.engine.watch.for_any(f"{call} of objects"):
-            return getattr(self._comm, call)(*arguments)
+    def _existing(self, root: int) -> int:
+        root = integer("root", root)
+        if not 0 <= root < self.n_ranks:
+            raise CommError(f"root must be a rank below {self.n_ranks}, not {root}")
+        return root
 
-    def _call(self, collective: str, array: Any, out: Any, algorithm: str, chunk_bytes: int,
-             **how: Any) -> tuple[CallSignature, Any, Any]:
-        """What to run, the flat array to work in, and the one to read (another only for libraries' own calls)."""
-        place = places.of(array)
-        source = place.flat(array, how.get("op", "sum"))
-        flat = source if out is None else _like(source, places.of(out).flat(out, how.get("op", "sum")))
-        signature = self._choosers[place.name](flat, collective, algorithm, chunk_bytes, how)
-        if source is not flat and self._ranks is None:
-            place.copy(flat, source)
-        elif source is not flat and signature.algorithm not in LIBRARIES:
-            source = place.prepared(flat, source)
-        return signature, flat, source
-
-    def _on_host(self, flat: np.ndarray, collective: str, algorithm: str, chunk_bytes: int, how: dict) -> CallSignature:
-        """The call's signature, `auto` and defaults resolved."""
-        choose = self._selector.choose
-        chosen = choose(collective, algorithm, chunk_bytes, flat.nbytes, False)
-        if self._ranks is not None and algorithm.startswith((AUTO, OWN)):
-            if_shared = choose(collective, algorithm, chunk_bytes, flat.nbytes, True)
-            if if_shared != chosen and self._ranks.windows.find(flat) is not None:
-                chosen = if_shared
-        name, chunk_bytes = chosen
-        return CallSignature(collective, name, flat.size, NAMES[flat.dtype], chunk_bytes=chunk_bytes, **how)
-
-    def _on_device(self, flat: Any, collective: str, algorithm: str, chunk_bytes: int, how: dict) -> CallSignature:
-        """As `_on_host`; the first such call sets devices up, together with all ranks."""
-        dtype = dtype_name(flat.dtype)
-        signature = CallSignature(collective, algorithm, flat.size, dtype, chunk_bytes=chunk_bytes, place="device",
-                                  **how)
-        if self._ranks is None:
-            return signature
-        return self._ranks.device(signature).resolved(signature, flat, self._selector.table)
-
-    def _run(self, *call: Any, **how: Any) -> None:
-        signature, flat, source = self._call(*call, **how)
-        if self._ranks is not None:
-            self._ranks.run(signature, flat, source)
-
-    def _submit(self, collective: str, array: Any, out: Any, algorithm: str, chunk_bytes: int, after: Any,
-                **how: Any) -> Request:
-        label = f"rank {self.rank}: i{collective}"
-        if self._ranks is None:
-            point = places.of(array).point(after)
-            self._call(collective, array, out, algorithm, chunk_bytes, **how)
-            return Request.completed(label, point)
-        if algorithm.startswith(AUTO) and places.of(array).name == "host":
-            algorithm = algorithm.replace(AUTO, OWN, 1)
-        signature, flat, source = self._call(collective, array, out, algorithm, chunk_bytes, **how)
-        return self._ranks.submit(label, signature, flat, source, after)
-
-
-def _like(array: Any, out: Any) -> Any:
-    """`out`, which must be like the array."""
-    if out.size != array.size or out.dtype != array.dtype or type(out) is not type(array):
-        raise CommError(f"out must be {array.size} x {array.dtype}, not {out.size} x {out.dtype}"
-                        + ("" if type(out) is type(array) else ", and of the same place"))
-    return out
+    def _submit(self, after: Any, collective: str, array: Any, op: str, root: int, algorithm: str, chunk_bytes: int,
+                out: Any = None) -> Request:
+        call = self._resolve(collective, array, op, root, algorithm, chunk_bytes, out, is_on_helper=True)
+        return self._ranks.submit(f"rank {self.rank}: i{collective}", *call, after)
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

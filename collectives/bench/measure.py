@@ -13,6 +13,7 @@ import numpy as np
 from scaffe.collectives.bench.payload import Payload
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError
+from scaffe.collectives.planning.algorithm import parse
 from scaffe.collectives.request import Request
 
 
@@ -42,7 +43,7 @@ class Runner:
         self._communicator, self._column = communicator, column
         self._case = importlib.import_module(f".cases.{column.case}", __package__)
         self.buffer = buffer
-        self._separate = column.algorithm == "mpi" and self._case.REDUCES and not column.is_in_place
+        self._separate = parse(column.algorithm).library == "mpi" and self._case.REDUCES and not column.is_in_place
         self._source = other if self._separate else buffer
         how = {"algorithm": column.algorithm, "chunk_bytes": column.chunk_bytes}
         if self._case.TAKES_ROOT:

@@ -27,12 +27,12 @@ from scaffe.collectives.cuda.mpi_calls import AwareCalls, StagedCalls
 from scaffe.collectives.cuda.nccl_calls import NcclCalls
 from scaffe.collectives.cuda.streams import Streams
 from scaffe.collectives.errors import CommError
+from scaffe.collectives.planning.algorithm import Algorithm, parse
 from scaffe.collectives.runtime.backend import Backend
-from scaffe.collectives.runtime.shared_levels import SharedLevels, above
+from scaffe.collectives.runtime.shared_levels import SharedLevels
 from scaffe.collectives.runtime.signature import CallSignature
 from scaffe.collectives.shared.node import NodeGroup
 from scaffe.collectives.topology import Topology
-from scaffe.collectives.transport import wire
 from scaffe.collectives.transport.transport import Transport
 from scaffe.collectives.tuning.device_choice import choose
 from scaffe.collectives.tuning.table import Table
@@ -51,15 +51,15 @@ class DeviceBackend(Backend):
         super().__init__(**parts)
         self._streams, self._no_ipc = streams, no_ipc
 
-    def fault(self, algorithm: str) -> str:
+    def fault(self, algorithm: Algorithm) -> str:
         """See Backend."""
-        if above(algorithm) is not None and self._no_ipc:
-            return f"algorithm {algorithm!r} needs CUDA IPC between the ranks of a node: {self._no_ipc}"
+        if algorithm.is_shared and self._no_ipc:
+            return f"algorithm '{algorithm}' needs CUDA IPC between the ranks of a node: {self._no_ipc}"
         return super().fault(algorithm)
 
-    def refuse_on_helper(self, collective: str, algorithm: str) -> None:
+    def refuse_on_helper(self, collective: str, algorithm: Algorithm) -> None:
         """See Backend. MPI libraries' non-blocking reductions crash on device buffers (open-mpi/ompi#12045)."""
-        if algorithm == "mpi" and collective in REDUCTIONS:
+        if algorithm.library == "mpi" and collective in REDUCTIONS:
             raise CommError(f"a non-blocking {collective} of a device buffer cannot be the MPI library's own: "
                             "use auto or an algorithm of ours", everywhere=True)
 
@@ -169,14 +169,15 @@ class Device:
         return self._complete(signature, array.nbytes, table)
 
     def _completed(self, signature: CallSignature, n_bytes: int, table: Table) -> CallSignature:
-        name, half = wire.split(signature.algorithm)
         found = choose(signature.collective, n_bytes, self._topology, table, not self.no_ipc)
         chunk_bytes = signature.chunk_bytes or found.chunk_bytes
-        name = found.algorithm if name == "auto" else name
-        if name == "mpi" and signature.dtype == "bfloat16":
+        algorithm = signature.algorithm
+        if algorithm.selection:
+            algorithm = replace(parse(found.algorithm), wire=algorithm.wire)
+        if algorithm.library == "mpi" and signature.dtype == "bfloat16":
             raise CommError(f"{signature.collective}: MPI has no bfloat16, use auto or an algorithm of ours",
                             everywhere=True)
-        return replace(signature, algorithm=wire.join(name, half), chunk_bytes=chunk_bytes)
+        return replace(signature, algorithm=algorithm, chunk_bytes=chunk_bytes)
 
     def _check(self, array: Any) -> None:
         if array.size and array.device.id != self.number:

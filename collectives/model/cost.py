@@ -16,7 +16,7 @@ from scaffe.collectives.model.events import StepArrays, compile_plans, finish_ti
 from scaffe.collectives.model.machine import Machine
 from scaffe.collectives.planning import planners, tree
 from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.names import parse
+from scaffe.collectives.planning.pattern import Pattern, parse
 from scaffe.collectives.topology import Topology
 
 MAX_STEPS = 1 << 21
@@ -31,6 +31,11 @@ class Setting:
     algorithm: str
     topology: Topology
     machine: Machine
+
+    @property
+    def pattern(self) -> Pattern:
+        """The algorithm's message pattern. Raises CommError on an unknown one."""
+        return parse(self.algorithm)
 
 
 def predict(setting: Setting, n_bytes: int, chunk_bytes: int) -> float:
@@ -54,9 +59,9 @@ def fastest(setting: Setting, n_bytes: int, chunk_choices: tuple[int, ...]) -> t
 
 def _full_chunks(setting: Setting) -> int | None:
     """Chunks after which a tree's pipeline runs evenly; None for what is no tree."""
-    if parse(setting.algorithm).shape != "tree":
+    if setting.pattern.shape != "tree":
         return None
-    shape = tree.build(setting.algorithm, setting.topology)
+    shape = tree.build(setting.pattern, setting.topology)
     if setting.collective == "allreduce":
         return 2 * shape.heights[shape.root] + 8
     return 48
@@ -64,14 +69,14 @@ def _full_chunks(setting: Setting) -> int | None:
 
 def simulate(setting: Setting, n_bytes: int, chunk_bytes: int) -> float:
     """As `predict`, by events alone."""
-    if setting.collective in ("reduce", "bcast") and parse(setting.algorithm).shape == "tree":
+    if setting.collective in ("reduce", "bcast") and setting.pattern.shape == "tree":
         return _time(setting, _repeated(setting, n_bytes, min(chunk_bytes, n_bytes)))
     call = Call(setting.topology, n_bytes, chunk_bytes)
-    n_steps = call.n_ranks * len(planners.plan(setting.collective, setting.algorithm, call.n_ranks // 2, call))
+    n_steps = call.n_ranks * len(planners.plan(setting.collective, setting.pattern, call.n_ranks // 2, call))
     if n_steps > MAX_STEPS:
         raise CommError(f"{setting.collective} by {setting.algorithm} on {call.n_ranks} ranks takes some {n_steps} "
                         f"steps, more than the {MAX_STEPS} that are simulated")
-    return _time(setting, compile_plans(planners.plans(setting.collective, setting.algorithm, call)))
+    return _time(setting, compile_plans(planners.plans(setting.collective, setting.pattern, call)))
 
 
 @lru_cache(maxsize=4096)
@@ -83,7 +88,7 @@ def _repeated(setting: Setting, n_bytes: int, chunk_bytes: int) -> StepArrays:
     """Trees up or down repeat one chunk's steps, so that only one chunk needs to be planned."""
     call = Call(setting.topology, chunk_bytes, chunk_bytes)
     n_chunks = -(-n_bytes // chunk_bytes)
-    one_chunk = compile_plans(planners.plans(setting.collective, setting.algorithm, call))
+    one_chunk = compile_plans(planners.plans(setting.collective, setting.pattern, call))
     return repeat(one_chunk, n_chunks, n_bytes - (n_chunks - 1) * chunk_bytes)
 
 

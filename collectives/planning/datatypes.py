@@ -24,10 +24,14 @@ def dtype_name(dtype: np.dtype) -> str:
     return dtype.name
 
 
-def check(array: np.ndarray, op: str = "sum") -> None:
-    """Raise CommError unless `array` is a contiguous host array of a known dtype and `op` a known operation."""
-    if op not in OPS:
+def check_op(op: str) -> None:
+    """Raises CommError unless `op` is a known operation."""
+    if not isinstance(op, str) or op not in OPS:
         raise CommError(f"op must be one of {', '.join(OPS)}, not {op!r}")
+
+
+def check(array: np.ndarray) -> None:
+    """Raises CommError unless `array` is a contiguous host array of a known dtype."""
     if array.dtype not in NAMES:
         raise CommError(f"dtype must be one of {', '.join(DTYPES)}, not {array.dtype.name}")
     if not array.flags.c_contiguous:

@@ -1,58 +1,55 @@
-"""From a collective and the name of an algorithm to one rank's plan: the modules of `algorithms` by their names."""
+"""From a collective and a message pattern to one rank's plan."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable
-from functools import cache
 
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.planning import algorithms, tree
+from scaffe.collectives.planning import tree
 from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.names import parse
+from scaffe.collectives.planning.pattern import Pattern
 from scaffe.collectives.planning.plan import Plan
+from scaffe.collectives.planning.registry import COLLECTIVES, TREE, modules, names
 
-COLLECTIVES = ("reduce", "bcast", "allreduce", "reduce_scatter", "allgather")
 
+def plan(collective: str, pattern: Pattern, rank: int, call: Call) -> Plan:
+    """Plans what `rank` does in `collective`.
 
-def plan(collective: str, name: str, rank: int, call: Call) -> Plan:
-    """What `rank` does in `collective` by algorithm `name` (as in `names`; not `mpi`).
-
-    Raises CommError on an unknown collective or name, or where the algorithm cannot do the collective.
+    Raises:
+        CommError: no such collective, or the pattern cannot do it.
     """
-    return _planner(collective, name, call)(rank)
+    return _planner(collective, pattern, call)(rank)
 
 
-def plans(collective: str, name: str, call: Call) -> list[Plan]:
-    """The plans of all ranks. Raises as `plan` does."""
-    planner = _planner(collective, name, call)
+def plans(collective: str, pattern: Pattern, call: Call) -> list[Plan]:
+    """Plans what every rank does, in rank order; raises as `plan` does."""
+    planner = _planner(collective, pattern, call)
     return [planner(rank) for rank in range(call.n_ranks)]
 
 
-def can(collective: str, name: str) -> bool:
-    """Whether there is a planner for `collective` by algorithm `name`."""
-    return f"{collective}_{parse(name).shape}" in _modules()
+def can(collective: str, pattern: Pattern) -> bool:
+    """Whether there is a planner for `collective` by `pattern`."""
+    return (collective, pattern.shape) in modules()
 
 
 def shapes(collective: str) -> list[str]:
-    """Shapes (as in `names.SHAPES`, and `tree`) that can do `collective`."""
-    return [module[len(collective) + 1:] for module in _modules()
-            if module.rpartition("_")[0] == collective]
+    """The shapes that can do `collective`, trees among them."""
+    return [shape for done, shape in modules() if done == collective]
 
 
-@cache
-def _modules() -> tuple[str, ...]:
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(algorithms.__path__)))
+def short_names(collective: str) -> list[str]:
+    """The names of the patterns that can do `collective`; of trees, those of one level."""
+    found = shapes(collective)
+    trees = ["C", "B"] if TREE in found else []
+    return trees + [names()[shape][0] for shape in found if shape != TREE]
 
 
-def _planner(collective: str, name: str, call: Call) -> Callable[[int], Plan]:
+def _planner(collective: str, pattern: Pattern, call: Call) -> Callable[[int], Plan]:
     if collective not in COLLECTIVES:
         raise CommError(f"no collective is called {collective!r}: known are {', '.join(COLLECTIVES)}")
-    if not can(collective, name):
-        raise CommError(f"algorithm {name!r} cannot do {collective}: {', '.join(shapes(collective))} can")
-    shape = parse(name).shape
-    make = importlib.import_module(f".{collective}_{shape}", algorithms.__name__).plan
-    trees = (tree.build(name, call.topology, call.root),) if shape == "tree" else ()
+    if not can(collective, pattern):
+        raise CommError(f"algorithm {pattern.name!r} cannot do {collective}: {', '.join(shapes(collective))} can")
+    make = modules()[collective, pattern.shape].plan
+    trees = (tree.build(pattern, call.topology, call.root),) if pattern.shape == TREE else ()
     idle = call.n_ranks == 1 or call.n_elems == 0
     return lambda rank: Plan(rank, call.n_ranks, call.n_elems, () if idle else tuple(make(rank, call, *trees)))

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.planning.names import BY_NODE, Algorithm, parse
+from scaffe.collectives.planning.pattern import BY_NODE, Pattern
+from scaffe.collectives.planning.registry import TREE
 from scaffe.collectives.topology import Topology, cut
 
 Edge = tuple[int, int]
@@ -42,16 +43,16 @@ def binomial_edges(ranks: Sequence[int]) -> list[Edge]:
 EDGES = {"C": chain_edges, "B": binomial_edges}
 
 
-def composed_edges(algorithm: Algorithm, topology: Topology, root: int) -> list[Edge]:
+def composed_edges(pattern: Pattern, topology: Topology, root: int) -> list[Edge]:
     """Edges of the levels from the lowest up: groups of one level, then the same over their leaders."""
     ranks: Sequence[int] = topology.order(root)
     edges: list[Edge] = []
-    for level, letter in enumerate(algorithm.levels[:-1]):
-        groups = _groups(ranks, algorithm.group_ranks[level:], topology)
+    for level, letter in enumerate(pattern.levels[:-1]):
+        groups = _groups(ranks, pattern.group_ranks[level:], topology)
         for group in groups:
             edges += EDGES[letter](group)
         ranks = [group[0] for group in groups]
-    return edges + EDGES[algorithm.levels[-1]](ranks)
+    return edges + EDGES[pattern.levels[-1]](ranks)
 
 
 def _groups(ranks: Sequence[int], sizes: tuple[int, ...], topology: Topology) -> list[tuple[int, ...]]:
@@ -78,9 +79,12 @@ def from_edges(root: int, n_ranks: int, edges: Sequence[Edge]) -> Tree:
 
 
 @lru_cache(maxsize=256)
-def build(name: str, topology: Topology, root: int = 0) -> Tree:
-    """The tree of algorithm `name` (`C`, `B`, `CB-8`, ...) with its root at `root`. Raises CommError on a bad name."""
-    algorithm = parse(name)
-    if algorithm.shape != "tree":
-        raise CommError(f"algorithm {name!r} is no tree: trees are B, C and compositions such as CB-8")
-    return from_edges(root, topology.n_ranks, composed_edges(algorithm, topology, root))
+def build(pattern: Pattern, topology: Topology, root: int = 0) -> Tree:
+    """Builds the tree of `pattern` (`C`, `B`, `CB-8`, ...) with its root at rank `root`.
+
+    Raises:
+        CommError: the pattern is no tree.
+    """
+    if pattern.shape != TREE:
+        raise CommError(f"algorithm {pattern.name!r} is no tree: trees are B, C and compositions such as CB-8")
+    return from_edges(root, topology.n_ranks, composed_edges(pattern, topology, root))

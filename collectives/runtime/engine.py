@@ -1,9 +1,10 @@
-"""From a collective, an algorithm's name and an array to work under way: one engine a thread."""
+"""Runs collectives for one thread: one engine per thread."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from zlib import crc32
 
@@ -11,11 +12,12 @@ from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning import planners
 from scaffe.collectives.planning.call import Call
 from scaffe.collectives.planning.plan import Plan, Recv, Send, Step
+from scaffe.collectives.planning.requirements import require
 from scaffe.collectives.runtime.backend import Backend
 from scaffe.collectives.runtime.executor import Execution
-from scaffe.collectives.runtime.shared_levels import Group, above, require
+from scaffe.collectives.runtime.shared_levels import Group
 from scaffe.collectives.runtime.signature import CallSignature
-from scaffe.collectives.runtime.watch import Watch
+from scaffe.collectives.runtime.watch import ANYONE, Watch
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.transport import wire
 from scaffe.collectives.transport.transport import TAG
@@ -24,49 +26,64 @@ PLANS_KEPT = 1024
 TAGS = 32_000
 """MPI promises tags up to 32,767."""
 
+Run = Callable[[Any, Any], None]
+"""Runs one signature's collective in an array, reading another one where a library can."""
+
 
 class Engine:
-    """Runs blocking collectives for one thread, on a communicator, a channel and a cache of plans of its own."""
+    """Blocking collectives on a communicator, a channel and a cache of plans of its own.
 
-    def __init__(self, comm, topology: Topology, watch: Watch, host: Backend) -> None:
-        """`comm`: mpi4py communicator that only this engine uses, and what its `host` backend is made of."""
+    Attributes:
+        watch: knows where this engine's thread is.
+        comm: mpi4py communicator that nobody else uses.
+        backends: by the name of the memory that arrays lie in.
+    """
+
+    def __init__(self, comm: Any, topology: Topology, watch: Watch, host: Backend) -> None:
+        """Args:
+            comm: see the class; its `host` backend is made of it too.
+            topology: of its ranks.
+            watch: for this engine alone.
+            host: the backend for host memory.
+        """
         self.watch, self.comm = watch, comm
         self.backends: dict[str, Backend] = {"host": host}
         self._topology = topology
         self._agreed: set[CallSignature] = set()
-        self._cached: OrderedDict[tuple[CallSignature, int], Execution] = OrderedDict()
+        self._runs: dict[CallSignature, Run] = {}
+        self._executions: OrderedDict[tuple[CallSignature, int], Execution] = OrderedDict()
 
     def run(self, signature: CallSignature, array: Any, source: Any, after: Any = None) -> Any:
-        """Take part in `signature` with this rank's flat array, in place; MPI's own reductions read `source` instead.
+        """Takes part in a collective, on which the ranks have agreed.
 
-        The ranks have agreed on it. `after`, and what it returns: points in the place's own order (see Backend).
+        Args:
+            signature: of the call.
+            array: this rank's flat array, which is worked on in place.
+            source: where the values are; another array than `array` on a device, or for a library's own reductions.
+            after: point on a device that the collective follows; None in host memory.
+
+        Returns:
+            The point on a device at which the result is there; None in host memory.
         """
-        backend = self.backends[signature.place]
+        backend = self.backends[signature.memory]
         backend.begin(after)
         try:
-            self._run(backend, signature, array, source)
+            run = self._runs.get(signature)
+            if run is None:
+                run = self._runs[signature] = self._runner(signature, backend)
+            run(array, source)
         except BaseException:
             backend.abandon()
             raise
         return backend.end()
 
-    def _run(self, backend: Backend, signature: CallSignature, array: Any, source: Any) -> None:
-        self.watch.label = signature.collective
-        algorithm, _ = wire.split(signature.algorithm)
-        if algorithm in backend.calls:
-            with self.watch.for_any(signature.collective):
-                backend.calls[algorithm].run(signature.collective, source, array, signature.op, signature.root)
-            return
-        if source is not array:
-            backend.copy(array, source)
-        if above(algorithm) is None:
-            self._run_plan(signature, algorithm, array, Group(self._topology, signature.root))
-        else:
-            backend.levels.run(signature, array, lambda group: self._run_plan(signature, algorithm[1:], array, group))
+    def message_pair(self, array: Any, memory: str) -> Callable[[], None]:
+        """Sets up messages between ranks 0 and 1.
 
-    def message_pair(self, array: Any, place: str) -> Callable[[], None]:
-        """A call that sends `array` from rank 0 to rank 1 and back; other ranks do nothing."""
-        backend = self.backends[place]
+        Returns:
+            A call that sends `array` from rank 0 to rank 1 and back; on other ranks it does nothing.
+        """
+        backend = self.backends[memory]
         whole = (0, array.size)
         steps: dict[int, tuple[Step, ...]] = {
             0: (Send(1, *whole), Recv(1, *whole)),
@@ -83,63 +100,96 @@ class Engine:
                 point.hold_and_end()
         return there_and_back
 
-    def _run_plan(self, signature: CallSignature, algorithm: str, array: Any, group: Group) -> None:
-        key = (signature, self.backends[signature.place].transport.address(array))
-        execution = self._cached.get(key)
-        if execution is None:
-            execution = self._cached[key] = self._build(signature, algorithm, array, group)
-            if len(self._cached) > PLANS_KEPT:
-                self._cached.popitem(last=False)[1].free()
-        execution.run(self.watch)
-
-    def _build(self, signature: CallSignature, algorithm: str, array: Any, group: Group) -> Execution:
-        rank = self.comm.rank if group.ranks is None else list(group.ranks).index(self.comm.rank)
-        _, half = wire.split(signature.algorithm)
-        n_bytes_per_elem = wire.ITEM_BYTES if half else array.itemsize
-        call = Call(group.topology, array.size, max(signature.chunk_bytes // n_bytes_per_elem, 1), group.root,
-                    group.counts)
-        plan = planners.plan(signature.collective, algorithm, rank, call)
-        backend = self.backends[signature.place]
-        backend.transport.tag = _tag(signature)
-        transport = backend.wired(half) if half else backend.transport
-        return Execution(plan, array, signature.op, transport, group.ranks)
-
     def agree(self, signature: CallSignature) -> None:
-        """Check, once per signature, that all ranks make the same call and that it can be done.
+        """Checks, once per signature, that all ranks make the same call and that it can be done.
 
-        Raises the same CommError on every rank where they do not or it cannot.
+        Raises:
+            CommError: the same on every rank, where they do not or it cannot.
         """
         if signature not in self._agreed:
-            self.compare(signature, self._fault(signature))
+            self.compare(str(signature), self._fault(signature))
             self._agreed.add(signature)
 
-    def compare(self, signature: CallSignature, fault: str) -> None:
-        """Raise the same CommError on every rank where the ranks' signatures differ or one has a `fault`."""
-        with self.watch.for_any(signature.collective):
-            everyone = self.comm.allgather((signature, fault))
-        for rank, (other, its_fault) in enumerate(everyone):
-            if its_fault:
-                raise CommError(its_fault, everywhere=True)
+    def compare(self, call: str, fault: str) -> None:
+        """Compares a call with the other ranks'; all ranks make it.
+
+        Args:
+            call: this rank's, in words.
+            fault: why this rank cannot make it; empty where it can.
+
+        Raises:
+            CommError: the same on every rank, where calls differ or one has a fault.
+        """
+        with self.watch.for_any(call):
+            everyone = self.comm.allgather((call, fault))
+        faults = [(rank, its_fault) for rank, (_, its_fault) in enumerate(everyone) if its_fault]
+        if faults:
+            rank, fault = faults[0]
+            is_alike = len(faults) == len(everyone) and len({text for _, text in faults}) == 1
+            raise CommError(fault if is_alike else f"rank {rank}: {fault}", everywhere=True)
+        for rank, (other, _) in enumerate(everyone):
             if other != everyone[0][0]:
                 raise CommError(f"ranks disagree: rank 0 has {everyone[0][0]}, rank {rank} has {other}",
                                 everywhere=True)
 
     def _fault(self, signature: CallSignature) -> str:
         try:
-            if not 0 <= signature.root < self.comm.size:
-                raise CommError(f"root must be a rank below {self.comm.size}, not {signature.root}")
-            algorithm = wire.split(signature.algorithm)[0]
-            backend = self.backends[signature.place]
-            if fault := backend.fault(algorithm):
-                return fault
-            if algorithm not in backend.calls:
-                require(signature.collective, algorithm, self._topology)
-            wire.require(signature.collective, signature.algorithm, signature.dtype)
+            require(signature.collective, signature.algorithm, self._topology, signature.dtype)
         except CommError as error:
             return str(error)
-        return ""
+        return self.backends[signature.memory].fault(signature.algorithm)
+
+    def _runner(self, signature: CallSignature, backend: Backend) -> Run:
+        """What runs the signature's collective from now on."""
+        algorithm, watch = signature.algorithm, self.watch
+        if algorithm.library:
+            call = backend.calls[algorithm.library].run
+            collective, op, root = signature.collective, signature.op, signature.root
+
+            def by_library(array: Any, source: Any) -> None:
+                watch.label = collective
+                watch.begin(ANYONE)
+                call(collective, source, array, op, root)
+                watch.end()
+            return by_library
+
+        run_plan = partial(self._run_plan, signature)
+        group = Group(self._topology, signature.root)
+
+        def by_ours(array: Any, source: Any) -> None:
+            watch.label = signature.collective
+            if source is not array:
+                backend.copy(array, source)
+            if algorithm.is_shared:
+                backend.levels.run(signature, array, run_plan)
+            else:
+                run_plan(array, group)
+        return by_ours
+
+    def _run_plan(self, signature: CallSignature, array: Any, group: Group) -> None:
+        key = (signature, self.backends[signature.memory].transport.address(array))
+        execution = self._executions.get(key)
+        if execution is None:
+            execution = self._executions[key] = self._build(signature, array, group)
+            if len(self._executions) > PLANS_KEPT:
+                self._executions.popitem(last=False)[1].free()
+        execution.run(self.watch)
+
+    def _build(self, signature: CallSignature, array: Any, group: Group) -> Execution:
+        pattern, half = signature.algorithm.pattern, signature.algorithm.wire
+        if pattern is None:
+            raise CommError(f"{signature}: no messages")
+        rank = self.comm.rank if group.ranks is None else list(group.ranks).index(self.comm.rank)
+        n_bytes_per_elem = wire.ITEM_BYTES if half else array.itemsize
+        call = Call(group.topology, array.size, max(signature.chunk_bytes // n_bytes_per_elem, 1), group.root,
+                    group.counts)
+        plan = planners.plan(signature.collective, pattern, rank, call)
+        backend = self.backends[signature.memory]
+        backend.transport.tag = _tag(signature)
+        transport = backend.wired(half) if half else backend.transport
+        return Execution(plan, array, signature.op, transport, group.ranks)
 
 
 def _tag(signature: CallSignature) -> int:
-    """Messages of different calls do not meet: ranks whose calls differ wait, and are found out (see `dispute`)."""
+    """Messages of different calls do not meet: ranks whose calls differ wait, and are found out (see `mismatch`)."""
     return TAG + 1 + crc32(str(signature).encode()) % TAGS

@@ -13,17 +13,21 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from scaffe.collectives.errors import CommError
-
 TAG = 78
 CALLS_KEPT = 1024
-SETTLE_SECONDS, LOOK_SECONDS = 3.0, 0.05
+SETTLE_SECONDS, POLL_SECONDS = 3.0, 0.05
 
 
 def difference(own: dict[int, str], told: dict[int, dict[int, str]]) -> str:
-    """The first call, by number, that some rank made otherwise than rank 0; '' where none did or none can be compared.
+    """Compares calls by their numbers.
 
-    own: rank 0's calls by number; told: the same of other ranks, as far as they have told.
+    Args:
+        own: rank 0's calls.
+        told: the same of other ranks, by rank, as far as they have told.
+
+    Returns:
+        A line about the first call that some rank made otherwise than rank 0; empty where none did or none can be
+        compared.
     """
     found = [(number, rank) for rank, calls in told.items() for number, text in calls.items()
              if own.get(number, text) != text]
@@ -33,30 +37,36 @@ def difference(own: dict[int, str], told: dict[int, dict[int, str]]) -> str:
     return f"ranks disagree: rank 0 has {own[number]}, rank {rank} has {told[rank][number]}"
 
 
-class Disputes:
-    """The calls of this rank, and the exchange about them. Its methods but `note` are for the threads that wait."""
+class MismatchDetector:
+    """The calls of this rank, and the exchange about them.
 
-    def __init__(self, comm, found: Callable[[str], None]) -> None:
-        """`comm`: mpi4py communicator that nobody else uses, or None where only one thread may call MPI: then nothing
-        is exchanged. `found(line)` is called on rank 0."""
+    `record` and `retract` are for the thread that makes calls, the other methods for threads that wait.
+    """
+
+    def __init__(self, comm: Any, found: Callable[[str], None]) -> None:
+        """Args:
+            comm: mpi4py communicator that nobody else uses; None where only one thread may call MPI: then nothing is
+                exchanged.
+            found: called on rank 0 with the line that says what differs.
+        """
         self._comm, self._found = comm, found
         self._calls: deque[tuple[int, object]] = deque(maxlen=CALLS_KEPT)
         self._n_calls = self._n_told = 0
         self._told: dict[int, dict[int, str]] = {}
-        self._sending: list = []
+        self._sending: list[Any] = []
         self._lock = threading.Lock()
 
-    def note(self, call: object) -> None:
+    def record(self, call: object) -> None:
         """This rank makes a call, which its text describes."""
         self._n_calls += 1
         self._calls.append((self._n_calls, call))
 
-    def forget(self) -> None:
+    def retract(self) -> None:
         """The last call has failed alike on all ranks: what differs in it is known, and those that follow may go on."""
         self._calls.pop()
 
-    def look(self) -> None:
-        """This rank has waited for a while: tell rank 0, or on rank 0 compare what others have told."""
+    def check(self) -> None:
+        """This rank has waited for a while: tells rank 0, or on rank 0 compares what others have told."""
         if self._comm is None:
             return
         with self._lock:
@@ -66,25 +76,29 @@ class Disputes:
                 self._compare()
 
     def late(self) -> list[int]:
-        """The deadline has passed inside MPI: the ranks that have not told of this rank's last call.
+        """Finds who is missing when the deadline has passed inside MPI.
 
-        Only rank 0 is told; elsewhere this leaves rank 0 time to end the job, and where it does not, it is rank 0.
+        Only rank 0 is told what ranks do; elsewhere this leaves rank 0 time to end the job, and where it does not, it
+        is rank 0 that is missing.
+
+        Returns:
+            Ranks that have not told of this rank's last call.
         """
         if self._comm is None:
             return []
         if self._comm.rank:
             time.sleep(SETTLE_SECONDS)
             return [0]
-        self.look()
+        self.check()
         with self._lock:
             return [rank for rank in range(1, self._comm.size) if max(self._told.get(rank, {0: ""})) < self._n_calls]
 
     def settle(self) -> None:
-        """A collective failed inside MPI: leave time to find out whether ranks made different calls."""
+        """A collective failed inside MPI: leaves time to find out whether ranks made different calls."""
         until = time.monotonic() + SETTLE_SECONDS
         while self._comm is not None and time.monotonic() < until:
-            self.look()
-            time.sleep(LOOK_SECONDS)
+            self.check()
+            time.sleep(POLL_SECONDS)
 
     def _tell(self) -> None:
         self._sending = [request for request in self._sending if not request.test()[0]]
@@ -106,14 +120,3 @@ class Disputes:
         """This rank's last calls by number. Equal calls share one text, which is then told once."""
         texts: dict[object, str] = {}
         return {number: texts.setdefault(call, str(call)) for number, call in list(self._calls)}
-
-
-def checked(run: Callable[[], object], disputes: Disputes) -> Any:
-    """`run()`; where MPI itself fails in it, only after time to find out whether the ranks' calls differ."""
-    try:
-        return run()
-    except CommError:
-        raise
-    except Exception:
-        disputes.settle()
-        raise

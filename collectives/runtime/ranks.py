@@ -1,4 +1,4 @@
-"""What the ranks of an MPI job share below the Communicator: nodes, windows, and an engine for each thread."""
+"""What the ranks of an MPI job share below the Communicator: nodes, windows, and one engine per thread."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import os
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from scaffe.collectives.errors import CommError
+from scaffe.collectives.planning.algorithm import parse
 from scaffe.collectives.request import Request
 from scaffe.collectives.runtime.backend import Backend
 from scaffe.collectives.runtime.engine import Engine
-from scaffe.collectives.runtime.mismatch import Disputes, checked
+from scaffe.collectives.runtime.mismatch import MismatchDetector
 from scaffe.collectives.runtime.mpi_calls import MpiCalls
 from scaffe.collectives.runtime.progress import ProgressThread
 from scaffe.collectives.runtime.shared_levels import SharedLevels
@@ -23,7 +24,9 @@ from scaffe.collectives.runtime.watch import Watch
 from scaffe.collectives.shared.node import NodeGroup
 from scaffe.collectives.shared.window import Windows
 from scaffe.collectives.topology import Topology
+from scaffe.collectives.transport.available import shortage
 from scaffe.collectives.transport.transport import HostTransport
+from scaffe.collectives.tuning.table import Table
 
 if TYPE_CHECKING:
     from scaffe.collectives.cuda.setup import Device
@@ -32,95 +35,179 @@ RANKS_PER_NODE_VARIABLE = "SCAFFE_RANKS_PER_NODE"
 
 
 class Ranks:
-    """Engines over one MPI communicator: one for the caller's thread, one for the helper thread."""
+    """Engines over one MPI communicator: one for the caller's thread, one for the helper thread.
 
-    def __init__(self, comm, deadline: float, give_up: Callable[[str], None],
+    Attributes:
+        comm: mpi4py communicator that is ours alone.
+        topology: which rank sits on which node.
+        windows: memory that the node's ranks share.
+        engine: the caller's.
+        calls: what this rank has called, to find out where others call something else.
+    """
+
+    def __init__(self, comm: Any, deadline: float, give_up: Callable[[str], None],
                  node_of_rank: Sequence[Hashable] | None = None) -> None:
-        """`comm`: mpi4py communicator that is ours alone. `give_up(line)`: ends the job when a peer is missing.
-        `node_of_rank`: as Communicator has it."""
+        """Args:
+            comm: see the class.
+            deadline: seconds after which waiting for a peer ends the job.
+            give_up: ends the job with a line when a peer is missing.
+            node_of_rank: as Communicator has it.
+        """
         self.comm = comm
         self._deadline, self._give_up = deadline, give_up
         self._node_comm = _node_comm(comm, node_of_rank)
         self.topology = Topology(comm.allgather(self._node_comm.bcast(comm.rank)))
         self.windows = Windows(self._node_comm)
         may_use_threads = _may_use_threads()
-        self._disputes = Disputes(comm.Dup() if may_use_threads else None, give_up)
+        self.calls = MismatchDetector(comm.Dup() if may_use_threads else None, give_up)
         self._engines: list[tuple[Engine, NodeGroup, bool]] = []
         self._device: Device | None = None
-        self.engine = self._make_engine()
-        self._helper = self._make_engine(patient=True) if may_use_threads else None
+        self.engine = self._make_engine(backs_off=False)
+        self._helper = self._make_engine(backs_off=True) if may_use_threads else None
         self._progress = ProgressThread()
 
     def run(self, signature: CallSignature, array: Any, source: Any) -> None:
-        """Run `signature` on the caller's thread. Raises CommError on every rank where the ranks do not agree on it.
+        """Runs a collective, which is recorded and agreed on, on the caller's thread.
 
         On a device it follows what the caller's current stream has been given, and that stream follows it.
         """
-        self._agree(signature)
-        after = self.engine.backends[signature.place].point(None)
-        point = checked(lambda: self.engine.run(signature, array, source, after), self._disputes)
+        engine = self.engine
+        try:
+            point = engine.run(signature, array, source, engine.backends[signature.memory].point(None))
+        except CommError:
+            raise
+        except Exception:
+            self.calls.settle()
+            raise
         if point is not None:
             point.hold_and_end()
 
     def submit(self, label: str, signature: CallSignature, array: Any, source: Any, after: Any = None) -> Request:
-        """Run `signature` on the helper thread, or at once where MPI does not let two threads call it.
+        """Runs a collective, which is recorded and agreed on, on the helper thread.
 
-        The ranks agree on it here, in the order of the callers' program. Raises CommError as `run` does.
-        after: on a device, the event that it follows; None for the end of the caller's current stream.
+        It runs at once where MPI does not let two threads call it.
+
+        Args:
+            label: names the collective in errors.
+            signature: of the call.
+            array: flat, worked on in place.
+            source: where its values are.
+            after: on a device, the event that it follows; None for the end of the caller's current stream.
         """
-        backend = self.engine.backends[signature.place]
-        backend.refuse_on_helper(signature.collective, signature.algorithm)
-        self._agree(signature)
-        helper, after = self._helper, backend.point(after)
+        helper, after = self._helper, self.engine.backends[signature.memory].point(after)
         if helper is None:
             return Request.completed(label, self.engine.run(signature, array, source, after))
-        run = partial(helper.run, signature, array, source, after)
-        return self._progress.submit(label, lambda: checked(run, self._disputes), helper.watch.text)
+        return self._progress.submit(label, partial(self._run_on_helper, helper, signature, array, source, after),
+                                     helper.watch.text)
+
+    def _run_on_helper(self, helper: Engine, *call: Any) -> Any:
+        try:
+            return helper.run(*call)
+        except CommError:
+            raise
+        except Exception:
+            self.calls.settle()
+            raise
+
+    def agree(self, signature: CallSignature) -> None:
+        """Records a call and checks that all ranks make it.
+
+        Raises:
+            CommError: the same on every rank, where they do not or it cannot be done.
+        """
+        self.calls.record(signature)
+        try:
+            self.engine.agree(signature)
+        except CommError:
+            self.calls.retract()
+            raise
+
+    def compare(self, call: str, fault: str) -> None:
+        """As `Engine.compare`, recorded."""
+        self.calls.record(call)
+        try:
+            self.engine.compare(call, fault)
+        except CommError:
+            self.calls.retract()
+            raise
+
+    def refuse(self, what: str, fault: str) -> NoReturn:
+        """This rank's call of `what` cannot be: the others learn it where they ask whether all agree.
+
+        Raises:
+            CommError: always, the same on every rank.
+        """
+        self.compare(f"{what} that cannot be: {fault}", fault)
+        raise CommError(fault)
+
+    def refuse_on_helper(self, signature: CallSignature) -> None:
+        """Raises CommError where the non-blocking form of a call cannot be had."""
+        self.engine.backends[signature.memory].refuse_on_helper(signature.collective, signature.algorithm)
 
     def device(self, signature: CallSignature) -> Device:
-        """What device buffers need, set up at the first call, which all ranks make for the same `signature`.
+        """Sets up what device buffers need at the first call, which all ranks make with the same `signature`.
 
-        Raises CommError on every rank where they do not or one has no device.
+        Raises:
+            CommError: the same on every rank, where they do not or one has no device.
         """
         if self._device is None:
             from scaffe.collectives.cuda.device import missing
             from scaffe.collectives.cuda.setup import Device
 
-            self._note(signature, lambda: self.engine.compare(signature, missing()))
+            self.compare(str(signature), missing())
             self._device = Device(self.comm, self._node_comm, self.topology)
-            for engine, group, patient in self._engines:
-                engine.backends["device"] = self._device.backend(engine.comm, group, patient)
+            for engine, group, backs_off in self._engines:
+                engine.backends["device"] = self._device.backend(engine.comm, group, backs_off)
         return self._device
 
-    def alloc(self, n_elems: int, dtype: np.dtype, place: str) -> Any:
-        """A zeroed flat array at `place` that the node's ranks have mapped; all ranks call it."""
-        if place == "host":
-            return self.windows.allocate(n_elems * dtype.itemsize).view(dtype)
-        return self.device(CallSignature("alloc", "", n_elems, dtype.name, place=place)).alloc(n_elems, dtype)
+    def resolved_on_device(self, signature: CallSignature, array: Any, table: Table) -> CallSignature:
+        """Resolves what a call on the CuPy array `array` leaves open, with the tuned `table`."""
+        return self.device(signature).resolved(signature, array, table)
 
-    def _agree(self, signature: CallSignature) -> None:
-        self._note(signature, lambda: self.engine.agree(signature))
+    def alloc(self, n_elems: int, dtype: np.dtype[Any], memory: str, fault: str = "") -> Any:
+        """Allocates a zeroed flat array that the node's ranks have mapped; all ranks call it.
 
-    def _note(self, signature: CallSignature, agree: Callable[[], None]) -> None:
-        self._disputes.note(signature)
-        try:
-            agree()
-        except CommError:
-            self._disputes.forget()
-            raise
+        Args:
+            n_elems: its length.
+            dtype: of its elements.
+            memory: `host` or `device`.
+            fault: why this rank cannot ask for it.
 
-    def _make_engine(self, patient: bool = False) -> Engine:
-        node = NodeGroup(self._node_comm.Dup(), self.windows, self._deadline, self._disputes.look)
+        Raises:
+            CommError: the same on every rank, where one cannot, they ask for different lengths, or a node has not as
+                much host memory.
+        """
+        n_bytes = n_elems * dtype.itemsize
+        if not fault and memory == "host":
+            fault = shortage(n_bytes * self._node_comm.size, f"{self._node_comm.size} x {n_bytes} bytes")
+        self.compare(f"alloc of {n_elems} x {dtype.name} in {memory} memory", fault and f"alloc: {fault}")
+        if memory == "host":
+            return self.windows.allocate(n_bytes).view(dtype)
+        return self.device(CallSignature("alloc", parse("auto"), n_elems, dtype.name, memory=memory)).alloc(n_elems,
+                                                                                                           dtype)
+
+    def barrier(self) -> None:
+        """Returns when every rank has called it."""
+        with self.engine.watch.for_any("barrier"):
+            self.comm.Barrier()
+
+    def exchange(self, call: str, *arguments: Any) -> Any:
+        """Runs one of mpi4py's collectives on objects, by its name."""
+        with self.engine.watch.for_any(f"{call} of objects"):
+            return getattr(self.comm, call)(*arguments)
+
+    def _make_engine(self, backs_off: bool) -> Engine:
+        node = NodeGroup(self._node_comm.Dup(), self.windows, self._deadline, self.calls.check)
         levels = SharedLevels(node, self.topology, self.comm.rank)
-        watch = Watch(self.comm.rank, self._deadline, self._give_up, self._disputes.look, self._disputes.late)
+        watch = Watch(self.comm.rank, self._deadline, self._give_up, self.calls.check, self.calls.late)
         comm = self.comm.Dup()
-        host = Backend(HostTransport(comm, patient), levels, {"mpi": MpiCalls(comm)})
+        host = Backend(HostTransport(comm, backs_off), levels, {"mpi": MpiCalls(comm)})
         engine = Engine(comm, self.topology, watch, host)
-        self._engines.append((engine, node, patient))
+        self._engines.append((engine, node, backs_off))
         return engine
 
 
-def _node_comm(comm, node_of_rank: Sequence[Hashable] | None):
+def _node_comm(comm: Any, node_of_rank: Sequence[Hashable] | None) -> Any:
     """The ranks that share memory with this one and, where labels are given, have its label."""
     from mpi4py import MPI
 

@@ -10,16 +10,27 @@ from contextlib import contextmanager
 TICK_SECONDS = 0.5
 ANY, NONE = -2, -1
 """Waiting for whichever rank is last, as MPI's own collectives do; not waiting."""
+ANYONE = (ANY,)
+"""What a single call inside MPI waits for, as `Watch.begin` takes it."""
 
 
 class Watch:
-    """Where one thread is in its collective. Written by that thread, read by the watchdog: no lock is needed."""
+    """Where one thread is in its collective. Written by that thread, read by the watchdog: no lock is needed.
+
+    Attributes:
+        position: index of the call that the collective is at.
+        label: names the collective in errors.
+    """
 
     def __init__(self, rank: int, deadline: float, expired: Callable[[str], None],
                  waiting: Callable[[], None] = lambda: None, late: Callable[[], Sequence[int]] = tuple) -> None:
-        """`expired(line)` is called, once, from the watchdog's thread `deadline` seconds after the last progress;
-        `waiting()` from there now and then while there is none; `late()` gives the ranks that a call inside MPI may
-        wait for, as far as can be told."""
+        """Args:
+            rank: this one.
+            deadline: seconds without progress that are too long.
+            expired: called with a line, once, from the watchdog's thread when the deadline has passed.
+            waiting: called from there now and then while there is no progress.
+            late: gives the ranks that a call inside MPI may wait for, as far as can be told.
+        """
         self.position = 0
         self.label = ""
         self._rank, self._deadline, self._expired = rank, deadline, expired
@@ -29,11 +40,15 @@ class Watch:
         self._thread: threading.Thread | None = None
 
     def begin(self, waits_for: Sequence[int]) -> None:
-        """A collective begins; `waits_for[position]` is the peer that each of its calls waits for, ANY or NONE."""
+        """A collective begins.
+
+        Args:
+            waits_for: the peer that each of its calls waits for, ANY or NONE.
+        """
         self.position, self._waits_for = 0, waits_for
         self._n_runs += 1
         if self._thread is None:
-            self._thread = threading.Thread(target=self._look, name="collectives-watch", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="collectives-watch", daemon=True)
             self._thread.start()
 
     def end(self) -> None:
@@ -44,12 +59,12 @@ class Watch:
     def for_any(self, label: str) -> Iterator[None]:
         """Around a call of MPI's that returns when other ranks have made it too."""
         self.label = label
-        self.begin((ANY,))
+        self.begin(ANYONE)
         yield
         self.end()
 
     def text(self) -> str:
-        """For errors: which peer is waited for."""
+        """Says for errors which peer is waited for; empty where none is."""
         peer = self._peer()
         return "" if peer == NONE else f", waiting for {_name(peer)}"
 
@@ -57,7 +72,7 @@ class Watch:
         waits_for, position = self._waits_for, self.position
         return waits_for[position] if position < len(waits_for) else NONE
 
-    def _look(self) -> None:
+    def _run(self) -> None:
         seen, since = (-1, -1), time.monotonic()
         while True:
             time.sleep(min(TICK_SECONDS, self._deadline / 4))

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
-FIRST_NAP_SECONDS, LONGEST_NAP_SECONDS = 50e-6, 2e-3
-LEAST_NAP_SECONDS = 25e-6  # a shorter sleep takes longer than asked for (Linux's timer slack is 50 us)
+FIRST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 50e-6, 2e-3
+LEAST_SLEEP_SECONDS = 25e-6  # a shorter sleep takes longer than asked for (Linux's timer slack is 50 us)
 SHARE_OF_TIME = 1 / 16
-MESSAGES_A_NAP = 4  # half of what the executor posts ahead: the link stays busy while this thread sleeps
+MESSAGES_PER_INTERVAL = 4  # half of what the executor posts ahead: the link stays busy while this thread sleeps
 
 
-class Patience:
-    """How long the helper thread sleeps between two looks at its messages.
+class PollBackoff:
+    """The helper thread's polling interval.
 
-    A look costs some 10 us of the core that computes, so there should be few; but a nap is not longer than a
+    A poll costs some 10 us of the core that computes, so there should be few; but an interval is not longer than a
     sixteenth of what the collective has taken so far (or 50 us), nor than four of its messages took.
     """
 
@@ -33,27 +34,31 @@ class Patience:
         self._n_done += 1
 
     def seconds(self) -> float:
-        """The next nap; 0 only gives way to other threads."""
+        """How long to sleep before the next poll; 0 only yields to other threads."""
         elapsed = time.perf_counter() - self._since
-        wanted = min(max(elapsed * SHARE_OF_TIME, FIRST_NAP_SECONDS), LONGEST_NAP_SECONDS)
-        nap = min(wanted, elapsed * min(1, MESSAGES_A_NAP / (self._n_done + 1)))
-        return nap if nap > LEAST_NAP_SECONDS else 0.0
+        wanted = min(max(elapsed * SHARE_OF_TIME, FIRST_INTERVAL_SECONDS), LONGEST_INTERVAL_SECONDS)
+        interval = min(wanted, elapsed * min(1, MESSAGES_PER_INTERVAL / (self._n_done + 1)))
+        return interval if interval > LEAST_SLEEP_SECONDS else 0.0
 
 
-class PatientMessage:
-    """A persistent MPI request whose Wait sleeps between looks."""
+class PolledMessage:
+    """A persistent MPI request whose Wait sleeps between polls."""
 
-    def __init__(self, request, patience: Patience) -> None:
+    def __init__(self, request: Any, backoff: PollBackoff) -> None:
+        """Args:
+            request: mpi4py's, inactive.
+            backoff: shared by all messages of a thread.
+        """
         self.Free = request.Free
-        self._start, self._test, self._patience = request.Start, request.Test, patience
+        self._start, self._test, self._backoff = request.Start, request.Test, backoff
 
     def Start(self) -> None:
         """See transport.Message."""
-        self._patience.start()
+        self._backoff.start()
         self._start()
 
     def Wait(self) -> None:
         """See transport.Message."""
         while not self._test():
-            time.sleep(self._patience.seconds())
-        self._patience.done()
+            time.sleep(self._backoff.seconds())
+        self._backoff.done()

@@ -10,7 +10,7 @@ import numpy as np
 
 from scaffe.collectives.planning.datatypes import OPS
 from scaffe.collectives.transport.memory import private_empty
-from scaffe.collectives.transport.polling import Patience, PatientMessage
+from scaffe.collectives.transport.polling import PollBackoff, PolledMessage
 
 TAG = 77
 
@@ -57,14 +57,16 @@ class Transport(Protocol):
 class HostTransport:
     """Host memory through any MPI: persistent point-to-point messages of bytes."""
 
-    def __init__(self, comm, patient: bool = False) -> None:
-        """`comm`: mpi4py communicator whose point-to-point messages are all ours. `patient`: waiting leaves the core to
-        whoever computes, instead of looking for the message all the time as MPI does."""
+    def __init__(self, comm, backs_off: bool = False) -> None:
+        """Args:
+            comm: mpi4py communicator whose point-to-point messages are all ours.
+            backs_off: waiting sleeps between polls and leaves the core to whoever computes; MPI itself busy-polls.
+        """
         from mpi4py import MPI
 
         self._comm, self._from_address, self._byte = comm, MPI.buffer.fromaddress, MPI.BYTE
         self.tag = TAG
-        self._patience = Patience() if patient else None
+        self._backoff = PollBackoff() if backs_off else None
         self._scratch: dict[tuple[int, int], np.ndarray] = {}
 
     def address(self, array: np.ndarray) -> int:
@@ -97,4 +99,4 @@ class HostTransport:
         return partial(combine2, bits(own), bits(received), bits(own), OPS.index(op))
 
     def _message(self, request) -> Message:
-        return request if self._patience is None else PatientMessage(request, self._patience)
+        return request if self._backoff is None else PolledMessage(request, self._backoff)

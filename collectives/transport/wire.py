@@ -14,37 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.datatypes import OPS
 from scaffe.collectives.transport.memory import private_empty
 from scaffe.collectives.transport.transport import Message, Transport
 
-WIRES = ("fp16", "bf16")
-COLLECTIVES = ("reduce", "reduce_scatter")
 ITEM_BYTES = 2
-
-
-def split(algorithm: str) -> tuple[str, str]:
-    """An algorithm's name without its wire, and the wire; '' without one. Raises CommError on an unknown wire."""
-    name, colon, wire = algorithm.partition(":")
-    if colon and wire not in WIRES:
-        raise CommError(f"algorithm {algorithm!r}: a wire is {' or '.join(WIRES)}, not {wire!r}")
-    return name, wire
-
-
-def join(name: str, wire: str) -> str:
-    """The opposite of `split`."""
-    return f"{name}:{wire}" if wire else name
-
-
-def require(collective: str, algorithm: str, dtype: str = "float32") -> None:
-    """Raise CommError where the algorithm's name has a wire that `collective` on `dtype` cannot have."""
-    name, wire = split(algorithm)
-    if wire and collective not in COLLECTIVES:
-        raise CommError(f"algorithm {algorithm!r}: {collective} has no wire, {' and '.join(COLLECTIVES)} have")
-    if wire and (name == "mpi" or dtype != "float32"):
-        raise CommError(f"algorithm {algorithm!r} needs float32 and an algorithm of ours, MPI cannot sum so: "
-                        f"got {dtype} and {name}")
 
 
 class WireTransport:

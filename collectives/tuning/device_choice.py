@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from scaffe.collectives.runtime.shared_levels import BY_PARTS, above
+from scaffe.collectives.planning.algorithm import parse
+from scaffe.collectives.planning.requirements import BY_PARTS
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.table import Choice, Key, Table
 
@@ -26,7 +27,7 @@ def choose(collective: str, n_bytes: int, topology: Topology, table: Table, has_
     `has_ipc`: the ranks of a node can map one another's device memory. The library's own reductions are never chosen.
     """
     tuned = table.choose(Key.of(collective, "cuda", topology), n_bytes)
-    if tuned is not None and tuned.algorithm != "mpi" and (has_ipc or above(tuned.algorithm) is None):
+    if tuned is not None and tuned.algorithm != "mpi" and (has_ipc or not parse(tuned.algorithm).is_shared):
         return tuned
     name = (SHORT if n_bytes < SHORT_BYTES else LONG)[collective]
     is_shared = has_ipc and topology.n_nodes < topology.n_ranks

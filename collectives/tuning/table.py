@@ -17,9 +17,10 @@ from typing import Any
 
 from scaffe.atomic_files import write_whole
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.planning import names
-from scaffe.collectives.planning.planners import COLLECTIVES, can
-from scaffe.collectives.runtime.shared_levels import spans_nodes
+from scaffe.collectives.planning.algorithm import parse
+from scaffe.collectives.planning.planners import short_names
+from scaffe.collectives.planning.registry import COLLECTIVES
+from scaffe.collectives.planning.requirements import spans_nodes
 from scaffe.collectives.topology import Topology
 from scaffe.input_files import read_text_input
 
@@ -72,7 +73,9 @@ class Choice:
 
     def __post_init__(self) -> None:
         """Raises CommError on an unknown algorithm or lengths that cannot be."""
-        names.check(self.algorithm)
+        algorithm = parse(self.algorithm)
+        if algorithm.selection or algorithm.wire or algorithm.library == "nccl":
+            raise CommError(f"a choice needs MPI's algorithm or one of ours, without a wire, not {self.algorithm!r}")
         if self.chunk_bytes < 1 or (self.max_bytes is not None and self.max_bytes < 0):
             raise CommError(f"a choice needs chunk_bytes of 1 or more and max_bytes of 0 or more, not "
                             f"{self.chunk_bytes} and {self.max_bytes}")
@@ -155,17 +158,18 @@ class Table:
 def candidates(collective: str, topology: Topology) -> list[str]:
     """Algorithms worth measuring for `collective` on `topology`, the library's own first.
 
-    `M...` has the node's shared memory as its lowest level (see `names`). Raises CommError on an unknown collective.
+    `M...` has the node's shared memory as its lowest level (see `planning.algorithm`).
+    Raises CommError on an unknown collective.
     """
     if collective not in COLLECTIVES:
         raise CommError(f"no collective is called {collective!r}: known are {', '.join(COLLECTIVES)}")
     shared = topology.n_nodes < topology.n_ranks
     spans = topology.n_nodes > 1
-    flat = [name for name in ("C", "B", "R", "H", "D", "P", "T") if topology.n_ranks > 1 and can(collective, name)]
-    above = [f"M{name}" for name in flat if name != "P"] if spans_nodes(collective, topology) else []
+    flat = short_names(collective) if topology.n_ranks > 1 else []
+    above = [f"M{name}" for name in flat] if spans_nodes(collective, topology) else []
     found = ["mpi", *(["M"] if shared and not spans else []), *(above if shared and spans else []), *flat]
     sizes = (["node"] if shared and spans else []) + [str(ranks) for ranks in (4, 8, 16) if ranks < topology.n_ranks]
-    return found + [f"{levels}-{size}" for levels in ("CB", "CC") for size in sizes if can(collective, levels + "-2")]
+    return found + [f"{levels}-{size}" for levels in ("CB", "CC") for size in sizes if "C" in flat]
 
 
 def _nodes(text: str) -> list[tuple[int, int]]:

@@ -91,7 +91,7 @@ class Solver:
             if getattr(param, name) < 1:
                 raise UserError(f"the solver's {name} must be at least 1, got {getattr(param, name)}")
         learning_rate(param, 0)  # an unknown policy shows before hours of training
-        net.params.move(partial(communicator.alloc, place=net.context.kernels.PLACE))
+        net.params.move(partial(communicator.alloc, memory=net.context.kernels.PLACE))
         for test_net in test_nets:
             test_net.share_trained_layers(net)
         self.updater = Updater(param, net.params, net.context.kernels)

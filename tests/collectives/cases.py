@@ -6,21 +6,18 @@ import numpy as np
 
 from scaffe.collectives.model.simulator import Simulation
 from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.planners import plans
+from scaffe.collectives.planning.pattern import parse
+from scaffe.collectives.planning.planners import plans, short_names
+from scaffe.collectives.planning.registry import COLLECTIVES
 from scaffe.collectives.topology import Topology
 
 RANKS = (1, 2, 3, 4, 5, 7, 8)
 ALL_RANKS = range(1, 34)
 N_ELEMS = (0, 1, 37, 64)
 TREES = ("C", "B", "CB-4", "CC-3", "CCB-2-3", "CB-node")
-NAMES = {
-    "reduce": (*TREES, "H", "T"),
-    "bcast": (*TREES, "T"),
-    "allreduce": (*TREES, "R", "H", "D"),
-    "reduce_scatter": ("R", "H", "P"),
-    "allgather": ("R", "D"),
-}
-EVERY_NAME = [(collective, name) for collective, names in NAMES.items() for name in names]
+EVERY_NAME = [(collective, name) for collective in COLLECTIVES
+              for name in dict.fromkeys([*short_names(collective), *(TREES if "C" in short_names(collective) else ())])]
+"""Of every planner that is there."""
 ROOTED = [(collective, name) for collective, name in EVERY_NAME if collective in ("reduce", "bcast")]
 
 
@@ -79,7 +76,8 @@ def simulate(collective: str, name: str, call: Call, payload: np.ndarray, **opti
     """All ranks' buffers after a simulated run; `seed` and Simulation's own options."""
     seed = options.pop("seed", None)
     buffers = [row.copy() for row in payload]
-    Simulation(plans(collective, name, call), buffers, defined=defined_at_start(collective, call), **options).run(seed)
+    defined = defined_at_start(collective, call)
+    Simulation(plans(collective, parse(name), call), buffers, defined=defined, **options).run(seed)
     return buffers
 
 

@@ -13,6 +13,8 @@ from scaffe.collectives.planning.call import Call
 from scaffe.collectives.planning.cost import Cost
 from scaffe.collectives.planning.plan import Recv, Send, Step, chunks
 
+NAMES = ("D", "bruck")
+
 
 def plan(rank: int, call: Call) -> list[Step]:
     """Steps of `rank`; every rank ends with all parts."""

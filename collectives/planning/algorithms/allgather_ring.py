@@ -11,6 +11,8 @@ from scaffe.collectives.planning.cost import Cost
 from scaffe.collectives.planning.plan import Step
 from scaffe.collectives.planning.ring import Ring
 
+NAMES = ("R",)
+
 
 def plan(rank: int, call: Call) -> list[Step]:
     """Steps of `rank`; every rank ends with all parts."""

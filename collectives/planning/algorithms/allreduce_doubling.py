@@ -13,6 +13,8 @@ from scaffe.collectives.planning.cost import Cost
 from scaffe.collectives.planning.halving import Halving, seats
 from scaffe.collectives.planning.plan import Step
 
+NAMES = ("D", "bruck")
+
 
 def plan(rank: int, call: Call) -> list[Step]:
     """Steps of `rank`; every rank ends with the whole reduction."""

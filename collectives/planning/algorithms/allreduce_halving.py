@@ -19,6 +19,8 @@ from scaffe.collectives.planning.cost import Cost
 from scaffe.collectives.planning.halving import Halving, seats
 from scaffe.collectives.planning.plan import Step
 
+NAMES = ("H", "rabenseifner")
+
 
 def plan(rank: int, call: Call) -> list[Step]:
     """Steps of `rank`; every rank ends with the whole reduction."""

@@ -15,6 +15,9 @@ from scaffe.collectives.planning.cost import Cost
 from scaffe.collectives.planning.plan import Step
 from scaffe.collectives.planning.ring import Ring
 
+NAMES = ("R",)
+SUM_DEPENDS_ON = ("position",)
+
 
 def plan(rank: int, call: Call) -> list[Step]:
     """Steps of `rank`; every rank ends with the whole reduction."""

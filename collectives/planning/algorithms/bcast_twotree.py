@@ -13,6 +13,9 @@ from scaffe.collectives.planning.call import Call
 from scaffe.collectives.planning.cost import Cost
 from scaffe.collectives.planning.plan import Recv, Send, Step
 
+NAMES = ("T",)
+COST_CHUNKS = 2
+
 
 def plan(rank: int, call: Call) -> list[Step]:
     """Steps of `rank`; every rank ends with the root's buffer."""

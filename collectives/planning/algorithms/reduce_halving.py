@@ -13,6 +13,8 @@ from scaffe.collectives.planning.cost import Cost
 from scaffe.collectives.planning.halving import Halving, seats
 from scaffe.collectives.planning.plan import Step
 
+NAMES = ("H", "rabenseifner")
+
 
 def plan(rank: int, call: Call) -> list[Step]:
     """Steps of `rank`; the root ends with the reduction, the others with partial values."""

@@ -18,6 +18,8 @@ from scaffe.collectives.planning.cost import Cost
 from scaffe.collectives.planning.halving import seats
 from scaffe.collectives.planning.plan import Recv, RecvReduce, Send, Step, chunks
 
+NAMES = ("H", "rabenseifner")
+
 
 def plan(rank: int, call: Call) -> list[Step]:
     """Steps of `rank`; its own part ends with the reduction, the rest with partial values."""

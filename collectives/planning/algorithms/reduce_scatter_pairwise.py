@@ -12,6 +12,9 @@ from scaffe.collectives.planning.call import Call
 from scaffe.collectives.planning.cost import Cost
 from scaffe.collectives.planning.plan import RecvReduce, Send, Step, chunks
 
+NAMES = ("P",)
+SUM_DEPENDS_ON = ("position",)
+
 
 def plan(rank: int, call: Call) -> list[Step]:
     """Steps of `rank`; its own part ends with the reduction, the rest is untouched."""

@@ -14,6 +14,10 @@ from scaffe.collectives.planning.call import Call
 from scaffe.collectives.planning.cost import Cost
 from scaffe.collectives.planning.plan import RecvReduce, Send, Step
 
+NAMES = ("T",)
+SUM_DEPENDS_ON = ("position", "chunks")
+COST_CHUNKS = 2
+
 
 def plan(rank: int, call: Call) -> list[Step]:
     """Steps of `rank`; the root ends with the reduction, the others with partial values."""

@@ -8,7 +8,8 @@ import reference
 
 from scaffe.collectives import CommError
 from scaffe.collectives.planning import planners
-from scaffe.collectives.runtime.shared_levels import require
+from scaffe.collectives.planning.algorithm import parse
+from scaffe.collectives.planning.requirements import require
 
 CHUNK_BYTES = 512
 LENGTHS = (0, 1, 13, CHUNK_BYTES // 8 + 1, 1009)
@@ -18,14 +19,14 @@ ANY = ("auto", "mpi", "nccl")
 CASES = [(kind, collective, name) for collective in reference.COLLECTIVES
          for kind, names in (("ipc", ("auto", "M", "MC")), ("cards", ("M",)), ("flags", ("M",)),
                              ("nccl", ("nccl",)), ("staged", BY_MESSAGES), ("aware", BY_MESSAGES))
-         for name in names if name in ANY or name.startswith("M") or planners.can(collective, name)]
+         for name in names if name in ANY or name.startswith("M") or planners.can(collective, parse(name).pattern)]
 
 
 def possible(communicator, collective, name, form=""):
     """Skip what these nodes cannot do."""
     try:
         if name not in ANY:
-            require(collective, name, communicator.topology)
+            require(collective, parse(name), communicator.topology)
     except CommError:
         pytest.skip("cannot do this on these nodes")
 
@@ -112,7 +113,7 @@ def test_layer_by_layer_gives_the_bits_of_the_whole(communicator, cp, name):
     possible(communicator, "reduce", name)
     cuts, n_elems = [0, 1, 70, 71, 2000, 7001], 7001
     values = np.random.default_rng(communicator.rank).standard_normal(n_elems).astype(np.float32)
-    whole, layers = (communicator.alloc(n_elems, place="device") for _ in range(2))
+    whole, layers = (communicator.alloc(n_elems, memory="device") for _ in range(2))
     whole[...] = layers[...] = cp.asarray(values)
     communicator.reduce(whole, algorithm=name)
     requests = [communicator.ireduce(layers[start:stop], algorithm=name, chunk_bytes=1200)

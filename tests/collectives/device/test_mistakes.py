@@ -38,7 +38,7 @@ def test_lengths_differ(communicator, last, cp):
 def test_one_in_a_window_the_other_not_even_when_the_call_is_known(communicator, last, cp):
     if communicator.topology.n_nodes > 1:
         pytest.skip("ranks on several nodes")
-    shared, private = communicator.alloc(777, place="device"), cp.zeros(777, np.float32)
+    shared, private = communicator.alloc(777, memory="device"), cp.zeros(777, np.float32)
     communicator.reduce(shared, algorithm="M"), communicator.reduce(private, algorithm="M")
     array = private if last else shared
     message = fails_everywhere(communicator, lambda: communicator.reduce(array, algorithm="M"))
@@ -47,7 +47,7 @@ def test_one_in_a_window_the_other_not_even_when_the_call_is_known(communicator,
 
 
 def test_alloc_of_different_lengths(communicator, last):
-    text = fails_everywhere(communicator, lambda: communicator.alloc(10 + last, place="device"))
+    text = fails_everywhere(communicator, lambda: communicator.alloc(10 + last, memory="device"))
     assert "alloc" in text
 
 
@@ -61,13 +61,13 @@ def test_a_full_gpu_is_named_with_the_bytes(communicator, last, cp, monkeypatch)
         monkeypatch.setattr(cp.cuda.runtime, "malloc", out_of_memory)
         monkeypatch.setattr(cp, "zeros", out_of_memory)
     with pytest.raises(CommError) as caught:
-        communicator.alloc(1 << 20, place="device")
+        communicator.alloc(1 << 20, memory="device")
     monkeypatch.undo()
     who, n_bytes = f"rank {communicator.n_ranks - 1}", 4 << 20  # whole driver blocks in a window
     assert str(caught.value) == (f"alloc: {who} cannot have {n_bytes} bytes of device memory: "
                                  "cudaErrorMemoryAllocation: out of memory")
     assert caught.value.everywhere
-    array = communicator.alloc(5, place="device")
+    array = communicator.alloc(5, memory="device")
     communicator.allreduce(array)
     assert not array.get().any()
 
@@ -80,7 +80,7 @@ def test_cupys_pool_gives_back_what_is_free_before_memory_is_short(communicator,
     malloc, freed = cp.cuda.runtime.malloc, []
     monkeypatch.setattr(cp, "get_default_memory_pool", Pool)
     monkeypatch.setattr(cp.cuda.runtime, "malloc", lambda n: malloc(n) if freed else out_of_memory())
-    assert not communicator.alloc(77, place="device").get().any()
+    assert not communicator.alloc(77, memory="device").get().any()
     assert len(freed) == 1
 
 
@@ -107,7 +107,7 @@ def test_without_ipc_all_ranks_send_messages_and_say_why(communicator, last, cp,
     assert "within a node by messages (" in said[0]
     assert f"rank {communicator.n_ranks - 1} {why}" in said[0]
     assert "\n" not in said[0]
-    array = fresh.alloc(1000, place="device")
+    array = fresh.alloc(1000, memory="device")
     array += fresh.rank + 1
     fresh.allreduce(array)
     assert (array.get() == sum(range(fresh.n_ranks + 1))).all()
@@ -136,9 +136,9 @@ def test_nccl_says_why_it_cannot(communicator, last, cp):
     (lambda c, cp: c.reduce(cp.zeros(4, np.float32), op="mean"), "op must be one of"),
     (lambda c, cp: c.bcast(cp.zeros((4, 4), np.float32)[:, 1]), "contiguous"),
     (lambda c, cp: c.reduce(cp.zeros(4, np.float32), out=cp.zeros(5, np.float32)), "out must be 4 x float32"),
-    (lambda c, cp: c.reduce(cp.zeros(4, np.float32), out=np.zeros(4, np.float32)), "of the same place"),
+    (lambda c, cp: c.reduce(cp.zeros(4, np.float32), out=np.zeros(4, np.float32)), "in the same memory"),
     (lambda c, cp: c.reduce([1.0, 2.0]), "expected a NumPy array or one with __cuda_array_interface__, got list"),
-    (lambda c, cp: c.alloc(4, place="moon"), "place must be one of host, device, not 'moon'"),
+    (lambda c, cp: c.alloc(4, memory="moon"), "memory must be one of host, device, not 'moon'"),
     (lambda c, cp: c.ibcast(cp.zeros(4, np.float32), after="soon"), "expected a CUDA stream or event, got str"),
 ])
 def test_arguments_that_cannot_be(communicator, cp, call, text):

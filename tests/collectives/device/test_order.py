@@ -114,7 +114,7 @@ def test_a_missing_order_gives_wrong_results(communicator, cp, kind, owner, name
 def test_values_for_out_follow_the_event_too(communicator, cp, kind):
     writer, reader = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
     rows = reference.inputs(communicator.n_ranks, 700, "float32", "sum")
-    given, out = cp.zeros(700, np.float32), communicator.alloc(700, place="device")
+    given, out = cp.zeros(700, np.float32), communicator.alloc(700, memory="device")
     cp.cuda.Device().synchronize()
     with writer:
         given[...] = cp.asarray(rows[communicator.rank])
@@ -132,7 +132,7 @@ def test_the_host_waits_for_no_device_and_the_device_for_one_event(communicator,
 
     monkeypatch.setattr(pretend.settings, "waits", [])
     compute = cp.cuda.Stream(non_blocking=True)
-    array, later = communicator.alloc(500, place="device"), []
+    array, later = communicator.alloc(500, memory="device"), []
     pretend.settings.waits.clear()
     with compute:
         array += 1

@@ -10,12 +10,12 @@ def windows(communicator):
 
 
 def test_windows_start_at_zero_and_may_be_empty(communicator):
-    assert communicator.alloc(0, place="device").size == 0
+    assert communicator.alloc(0, memory="device").size == 0
     assert not communicator.alloc(3_000, np.int32, "device").get().any()
 
 
 def test_any_slice_is_found(communicator, cp):
-    buffer = communicator.alloc(1000, place="device")
+    buffer = communicator.alloc(1000, memory="device")
     place, part = windows(communicator).find(buffer), windows(communicator).find(buffer[10:20])
     assert (part.serial, part.offset) == (place.serial, 40)
     assert windows(communicator).find(cp.zeros(10, np.float32)) is None
@@ -23,7 +23,7 @@ def test_any_slice_is_found(communicator, cp):
 
 
 def test_buckets_of_device_buffers_have_a_length(communicator):
-    buffer = communicator.alloc(100, place="device")
+    buffer = communicator.alloc(100, memory="device")
     assert communicator.n_ranks == 1 or communicator.bandwidth_bytes("reduce", buffer) > 0
 
 
@@ -39,12 +39,12 @@ def test_memory_goes_back_when_all_ranks_have_done_with_it(communicator):
             runtime.free(address)
 
     windows(communicator)._runtime = Runtime()
-    addresses = {communicator.alloc(100_000, place="device").data.ptr}
-    view = communicator.alloc(100_000, place="device")[5:]
+    addresses = {communicator.alloc(100_000, memory="device").data.ptr}
+    view = communicator.alloc(100_000, memory="device")[5:]
     assert addresses <= set(freed)
     freed.clear()
     gc.collect()
-    communicator.alloc(1, place="device")
+    communicator.alloc(1, memory="device")
     windows(communicator)._runtime = runtime
     assert view.data.ptr - 20 not in freed
     view += 1
@@ -53,11 +53,11 @@ def test_memory_goes_back_when_all_ranks_have_done_with_it(communicator):
 
 
 def test_a_window_that_one_rank_still_uses_stays(communicator):
-    kept = communicator.alloc(50_000, place="device") if communicator.rank == 0 else None
+    kept = communicator.alloc(50_000, memory="device") if communicator.rank == 0 else None
     if communicator.rank:
-        communicator.alloc(50_000, place="device")
+        communicator.alloc(50_000, memory="device")
     gc.collect()
-    communicator.alloc(1, place="device")
+    communicator.alloc(1, memory="device")
     if kept is not None:
         kept += 1
         assert (kept.get() == 1).all()

@@ -8,14 +8,15 @@ import reference
 
 from scaffe.collectives import CommError
 from scaffe.collectives.planning import planners
-from scaffe.collectives.runtime.shared_levels import require
+from scaffe.collectives.planning.algorithm import parse
+from scaffe.collectives.planning.requirements import require
 
 NAMES = ("auto", "mpi", "M", "MC", "MB", "MR", "B", "C", "R", "H", "D", "P", "CB-2", "CC-2", "CCB-2-2", "CB-node")
 CHUNK_BYTES = 512
 LENGTHS = (0, 1, 13, CHUNK_BYTES // 8 + 1, 1009)
 DTYPES = ("float32", "float64", "float16", "int32", "int64")
 CASES = [(collective, name) for collective in reference.COLLECTIVES for name in NAMES
-         if name in ("auto", "mpi") or name.startswith("M") or planners.can(collective, name)]
+         if parse(name).pattern is None or parse(name).is_shared or planners.can(collective, parse(name).pattern)]
 
 
 def run_twice(communicator, collective, how, rows, make, form):
@@ -34,7 +35,7 @@ def run_twice(communicator, collective, how, rows, make, form):
 def test_gives_what_numpy_gives(communicator, collective, name):
     if name != "auto":
         try:
-            require(collective, name, communicator.topology)
+            require(collective, parse(name), communicator.topology)
         except CommError:
             pytest.skip("cannot do this on these nodes")
     n_ranks, rank = communicator.n_ranks, communicator.rank
@@ -104,7 +105,7 @@ def test_layer_by_layer_gives_the_bits_of_the_whole(communicator, name):
 @pytest.mark.parametrize("collective", ["reduce_scatter", "allgather"])
 def test_parts_go_through_shared_memory_and_across_nodes(communicator, collective, name):
     """Long buffers in windows and in private memory, twice."""
-    if not planners.can(collective, name[1:]) or communicator.topology.n_nodes == 1:
+    if not planners.can(collective, parse(name).pattern) or communicator.topology.n_nodes == 1:
         pytest.skip("cannot do this")
     rows = reference.inputs(communicator.n_ranks, 300_007, "float32", "sum")
     where, right = reference.expected(collective, communicator.rank, rows, "sum", 0)

@@ -80,7 +80,7 @@ def test_a_known_plan_is_not_built_again(communicator):
     communicator.allreduce(array, algorithm="C" if communicator.n_ranks > 1 else "auto", chunk_bytes=1024)
     if communicator.n_ranks == 1:
         pytest.skip("one rank alone has no plans")
-    kept = communicator._ranks.engine._cached
+    kept = communicator._ranks.engine._executions
     n_plans = len(kept)
     for _ in range(3):
         communicator.allreduce(array, algorithm="C", chunk_bytes=1024)

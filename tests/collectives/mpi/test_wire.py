@@ -5,7 +5,8 @@ import pytest
 import reference
 
 from scaffe.collectives import CommError
-from scaffe.collectives.runtime.shared_levels import require
+from scaffe.collectives.planning.algorithm import parse
+from scaffe.collectives.planning.requirements import require
 from tests.collectives.halves import ROUND
 
 N_ELEMS = 1009
@@ -34,7 +35,7 @@ def test_a_chain_rounds_at_every_hop_and_adds_in_float32(communicator, wire, for
 def test_sums_are_right_to_the_wires_rounding(communicator, collective, name):
     try:
         if name != "auto":
-            require(collective, name, communicator.topology)
+            require(collective, parse(name), communicator.topology)
     except CommError:
         pytest.skip("cannot do this on these nodes")
     for wire, step in (("fp16", 2.0**-11), ("bf16", 2.0**-8)):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-
 import numpy as np
 import pytest
 
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.model.counter import count, measured_cost
-from scaffe.collectives.planning import planners, tree
+from scaffe.collectives.planning import planners, registry, tree
 from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.names import parse
+from scaffe.collectives.planning.pattern import parse
 from scaffe.collectives.topology import Topology
 from tests.collectives.cases import (
     ALL_RANKS,
@@ -25,8 +23,17 @@ from tests.collectives.cases import (
     topologies,
 )
 
+
+def stated(collective, name, what, default):
+    """What the planner's module says of itself."""
+    return getattr(registry.modules()[collective, parse(name).shape], what, default)
+
+
+def sums_that_depend_on_no(*what):
+    return [pair for pair in EVERY_NAME if "reduce" in pair[0] and not {*what} & {*stated(*pair, "SUM_DEPENDS_ON", ())}]
+
+
 every_name = pytest.mark.parametrize(("collective", "name"), EVERY_NAME)
-SAME_BITS_ANYWHERE = [pair for pair in EVERY_NAME if pair[1] not in ("R", "P", "T") and "reduce" in pair[0]]
 
 
 @every_name
@@ -61,7 +68,7 @@ def test_parts_may_differ_in_length(collective, name, n_ranks):
     check(collective, name, Call(topologies(n_ranks)[2], sum(counts), 4, counts=counts), seed=1)
 
 
-@pytest.mark.parametrize(("collective", "name"), SAME_BITS_ANYWHERE)
+@pytest.mark.parametrize(("collective", "name"), sums_that_depend_on_no("position", "chunks"))
 @pytest.mark.parametrize("n_ranks", [2, 5, 8, 13])
 def test_layer_by_layer_gives_the_bits_of_the_whole_buffer(collective, name, n_ranks):
     """Reductions of slices of a buffer, in any chunks, against one reduction of it."""
@@ -73,8 +80,7 @@ def test_layer_by_layer_gives_the_bits_of_the_whole_buffer(collective, name, n_r
         assert np.concatenate(layers).tobytes() == whole.tobytes()
 
 
-@pytest.mark.parametrize(("collective", "name"), [pair for pair in EVERY_NAME if "reduce" in pair[0]
-                                                    and pair[1] != "T"])
+@pytest.mark.parametrize(("collective", "name"), sums_that_depend_on_no("chunks"))
 def test_chunk_length_does_not_change_bits(collective, name):
     payload = float_payload(7, 60)
     whole = _reduced(collective, name, topologies(7)[1], payload, 60)
@@ -101,7 +107,7 @@ def test_chain_keeps_the_operands_order():
 def test_tree_sums_children_in_the_trees_order(name):
     """Against a recursion over the tree."""
     topology, payload = topologies(13)[1], float_payload(13, 5)
-    shape = tree.build(name, topology)
+    shape = tree.build(parse(name), topology)
 
     def total(rank: int) -> np.ndarray:
         value = payload[rank]
@@ -114,27 +120,27 @@ def test_tree_sums_children_in_the_trees_order(name):
 
 @every_name
 def test_messages_are_no_longer_than_a_chunk(collective, name):
-    for plan in planners.plans(collective, name, Call(topologies(7)[1], 100, 8)):
+    for plan in planners.plans(collective, parse(name), Call(topologies(7)[1], 100, 8)):
         plan.validate()
         assert all(step.stop - step.start <= 8 for step in plan)
 
 
 @every_name
 def test_cost_is_as_stated(collective, name):
-    module = importlib.import_module(f"scaffe.collectives.planning.algorithms.{collective}_{parse(name).shape}")
-    n_chunks = 2 if name == "T" else 1
+    module = registry.modules()[collective, parse(name).shape]
+    n_chunks = stated(collective, name, "COST_CHUNKS", 1)
     for n_ranks in range(2, 34):
         topology = Topology.from_ranks_per_node(n_ranks, 3)
         is_tree = parse(name).shape == "tree"
-        stated = module.cost(tree.build(name, topology)) if is_tree else module.cost(n_ranks)
+        claim = module.cost(tree.build(parse(name), topology)) if is_tree else module.cost(n_ranks)
         n_elems = 64 * n_ranks
-        counted = measured_cost(planners.plans(collective, name, Call(topology, n_elems, n_elems // n_chunks)))
-        assert counted.rounds == stated.rounds
-        assert (counted.sent, counted.received) == pytest.approx((stated.sent, stated.received))
+        counted = measured_cost(planners.plans(collective, parse(name), Call(topology, n_elems, n_elems // n_chunks)))
+        assert counted.rounds == claim.rounds
+        assert (counted.sent, counted.received) == pytest.approx((claim.sent, claim.received))
 
 
 def test_counts_of_one_plan():
-    ring = count(planners.plan("allreduce", "R", 1, Call(Topology.flat(4), 8, 1)))
+    ring = count(planners.plan("allreduce", parse("R"), 1, Call(Topology.flat(4), 8, 1)))
     assert (ring.messages_sent, ring.messages_received) == (12, 12)
     assert (ring.elems_sent, ring.elems_received, ring.elems_reduced) == (12, 12, 6)
 
@@ -143,11 +149,11 @@ def test_counts_of_one_plan():
     ("gather", "C", "reduce, bcast, allreduce, reduce_scatter, allgather"),
     ("bcast", "R", "'R' cannot do bcast: tree, twotree can"),
     ("reduce", "X", "'X'"),
-    ("reduce", "mpi", "'mpi' cannot do reduce"),
+    ("reduce", "P", "'P' cannot do reduce: halving, tree, twotree can"),
 ])
 def test_what_cannot_be_planned_is_said(collective, name, words):
     with pytest.raises(CommError, match=words):
-        planners.plan(collective, name, 0, Call(Topology.flat(2), 4, 4))
+        planners.plan(collective, parse(name), 0, Call(Topology.flat(2), 4, 4))
 
 
 @pytest.mark.parametrize(("changes", "words"), [

@@ -1,6 +1,6 @@
 """Which call ranks are said to have made differently (the exchange between ranks is in test_mpi)."""
 
-from scaffe.collectives.runtime.mismatch import Disputes, difference
+from scaffe.collectives.runtime.mismatch import MismatchDetector, difference
 
 
 def test_the_first_call_that_differs_is_named():
@@ -16,7 +16,7 @@ def test_calls_that_only_one_side_has_made_or_kept_are_not_compared():
 
 
 def test_without_threads_nothing_is_exchanged():
-    disputes = Disputes(None, lambda line: None)
+    detector = MismatchDetector(None, lambda line: None)
     for number in range(3000):
-        disputes.note(number)
-    disputes.look(), disputes.settle()
+        detector.record(number)
+    detector.check(), detector.settle()

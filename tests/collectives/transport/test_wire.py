@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 
+from scaffe.collectives.planning.algorithm import parse
 from scaffe.collectives.planning.call import Call
+from scaffe.collectives.planning.pattern import parse as parse_pattern
 from scaffe.collectives.planning.planners import plan
 from scaffe.collectives.runtime.executor import Execution
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.transport import wire_kernels
-from scaffe.collectives.transport.wire import WireTransport, split
+from scaffe.collectives.transport.wire import WireTransport
 from scaffe.collectives.tuning.selector import Selector
 from tests.collectives.halves import ROUND
 
@@ -64,7 +66,7 @@ class Recorder:
 @pytest.mark.parametrize(("collective", "name", "rank"),
                          [("reduce", "C", 1), ("reduce", "H", 2), ("reduce_scatter", "R", 0)])
 def test_messages_have_half_the_bytes(collective, name, rank):
-    steps = plan(collective, name, rank, Call(Topology.flat(4), 1000, 100))
+    steps = plan(collective, parse_pattern(name), rank, Call(Topology.flat(4), 1000, 100))
     plain, packed = Recorder(), Recorder()
     array = np.zeros(1000, np.float32)
     Execution(steps, array, "sum", plain)
@@ -80,8 +82,9 @@ def test_auto_takes_an_algorithm_of_ours(topology):
     for collective, asked in (("reduce", "auto:bf16"), ("reduce_scatter", "auto:fp16"), ("reduce", "own"),
                               ("bcast", "own"), ("allgather", "own"), ("reduce_scatter", "own:bf16")):
         for n_bytes in (4, 1 << 12, 1 << 20, 1 << 28):
-            name, half = split(selector.choose(collective, asked, 0, n_bytes, False)[0])
-            assert half == split(asked)[1]
-            assert name not in ("mpi", "auto", "own")
-            assert selector.can(collective, name)
-    assert Selector(Topology([0])).choose("reduce", "auto:bf16", 0, 400, False)[0] == "mpi"
+            chosen = selector.choose(collective, parse(asked), 0, n_bytes, False).algorithm
+            assert chosen.wire == asked.partition(":")[2]
+            assert not chosen.library
+            assert not chosen.selection
+            assert selector.can(collective, chosen)
+    assert str(Selector(Topology([0])).choose("reduce", parse("auto:bf16"), 0, 400, False).algorithm) == "mpi"

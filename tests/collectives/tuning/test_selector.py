@@ -2,6 +2,7 @@
 
 import pytest
 
+from scaffe.collectives.planning.algorithm import parse
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning import table as selection
 from scaffe.collectives.tuning.selector import Selector
@@ -22,6 +23,11 @@ def table(tmp_path, monkeypatch):
     monkeypatch.setattr("scaffe.collectives.tuning.selector.DEFAULT_TABLE", tmp_path / "none.json")
 
 
+def chosen(topology, collective, name, chunk_bytes, n_bytes, is_shared):
+    algorithm, chunk_bytes = Selector(topology).choose(collective, parse(name), chunk_bytes, n_bytes, is_shared)
+    return str(algorithm), chunk_bytes
+
+
 @pytest.mark.parametrize(("topology", "n_bytes", "is_shared", "right"), [
     (NODE, 10, True, ("mpi", 256 << 10)),
     (NODE, 5000, True, ("M", 8)),
@@ -32,18 +38,18 @@ def table(tmp_path, monkeypatch):
     (Topology([0, 0, 1, 1]), 5000, False, ("C", 16)),
 ])
 def test_auto(topology, n_bytes, is_shared, right):
-    assert Selector(topology).choose("reduce", "auto", 0, n_bytes, is_shared) == right
+    assert chosen(topology, "reduce", "auto", 0, n_bytes, is_shared) == right
 
 
 def test_a_name_or_a_chunk_given_by_the_caller_stays():
-    assert Selector(NODE).choose("reduce", "CB-2", 77, 10, True) == ("CB-2", 77)
-    assert Selector(NODE).choose("reduce", "auto", 77, 5000, True) == ("M", 77)
-    assert Selector(NETWORK).choose("reduce", "C", 0, 10, True) == ("C", 60 << 10)
+    assert chosen(NODE, "reduce", "CB-2", 77, 10, True) == ("CB-2", 77)
+    assert chosen(NODE, "reduce", "auto", 77, 5000, True) == ("M", 77)
+    assert chosen(NETWORK, "reduce", "C", 0, 10, True) == ("C", 60 << 10)
 
 
 def test_what_the_table_does_not_know_is_left_to_mpi():
-    assert Selector(NODE).choose("bcast", "auto", 0, 10, True)[0] == "mpi"
-    assert Selector(Topology([0])).choose("reduce", "auto", 0, 10, True)[0] == "mpi"
+    assert chosen(NODE, "bcast", "auto", 0, 10, True)[0] == "mpi"
+    assert chosen(Topology([0]), "reduce", "auto", 0, 10, True)[0] == "mpi"
 
 
 def test_the_shipped_table_is_good():
@@ -53,7 +59,7 @@ def test_the_shipped_table_is_good():
 
 
 def test_a_broadcast_between_two_nodes_is_not_cut_where_others_are():
-    assert Selector(Topology.flat(2)).choose("bcast", "C", 0, 10, False) == ("C", 16 << 20)
-    assert Selector(Topology.flat(2)).choose("reduce", "C", 0, 10, False) == ("C", 60 << 10)
-    assert Selector(Topology.flat(3)).choose("bcast", "C", 0, 10, False) == ("C", 60 << 10)
-    assert Selector(Topology([0, 0])).choose("bcast", "C", 0, 10, False) == ("C", 256 << 10)
+    assert chosen(Topology.flat(2), "bcast", "C", 0, 10, False) == ("C", 16 << 20)
+    assert chosen(Topology.flat(2), "reduce", "C", 0, 10, False) == ("C", 60 << 10)
+    assert chosen(Topology.flat(3), "bcast", "C", 0, 10, False) == ("C", 60 << 10)
+    assert chosen(Topology([0, 0]), "bcast", "C", 0, 10, False) == ("C", 256 << 10)

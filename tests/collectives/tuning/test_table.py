@@ -7,8 +7,9 @@ import json
 import pytest
 
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.planning import names
-from scaffe.collectives.planning.planners import COLLECTIVES, can
+from scaffe.collectives.planning.algorithm import parse
+from scaffe.collectives.planning.registry import COLLECTIVES
+from scaffe.collectives.planning.requirements import require
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.table import DEFAULT_TABLE, PLACES, Choice, Entry, Key, Table, candidates
 
@@ -107,7 +108,7 @@ def test_the_shipped_table_reads_and_covers_every_collective_between_hosts():
         for topology in (Topology.flat(8), Topology([0] * 4), Topology.from_ranks_per_node(8, 2)):
             choice = table.choose(Key.of(collective, "host", topology), 1 << 20)
             assert choice is not None
-            assert choice.algorithm.startswith(("M", "mpi")) or can(collective, choice.algorithm)
+            require(collective, parse(choice.algorithm), topology)
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
@@ -117,8 +118,7 @@ def test_candidates_can_do_the_collective(collective):
         assert found[0] == "mpi"
         assert len(found) == len(set(found))
         for name in found:
-            names.check(name)
-            assert name == "mpi" or name.startswith("M") or can(collective, name)
+            require(collective, parse(name), topology)
 
 
 def test_candidates_follow_the_topology():

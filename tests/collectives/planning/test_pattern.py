@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.planning.names import BY_NODE, check, parse
+from scaffe.collectives.planning.pattern import BY_NODE, parse
 
 
 @pytest.mark.parametrize(("name", "levels", "group_ranks"), [
@@ -14,15 +14,14 @@ from scaffe.collectives.planning.names import BY_NODE, check, parse
     ("chain", "C", ()), ("Binomial", "B", ()), ("CB-08", "CB", (8,)),
 ])
 def test_trees(name, levels, group_ranks):
-    algorithm = parse(name)
-    assert (algorithm.shape, algorithm.levels, algorithm.group_ranks) == ("tree", levels, group_ranks)
-    assert parse(algorithm.name) == algorithm
+    pattern = parse(name)
+    assert (pattern.shape, pattern.levels, pattern.group_ranks) == ("tree", levels, group_ranks)
+    assert parse(pattern.name) == pattern
 
 
 @pytest.mark.parametrize(("name", "short", "shape"), [
     ("R", "R", "ring"), ("ring", "R", "ring"), ("H", "H", "halving"), ("Rabenseifner", "H", "halving"),
-    ("D", "D", "doubling"), ("bruck", "D", "doubling"), ("p", "P", "pairwise"), ("mpi", "mpi", "mpi"),
-    ("MPI", "mpi", "mpi"),
+    ("D", "D", "doubling"), ("bruck", "D", "doubling"), ("p", "P", "pairwise"), ("TwoTree", "T", "twotree"),
 ])
 def test_others(name, short, shape):
     assert (parse(name).name, parse(name).shape) == (short, shape)
@@ -41,10 +40,3 @@ def test_unknown_names_list_the_known(name):
 def test_sizes_that_do_not_fit(name, words):
     with pytest.raises(CommError, match=words):
         parse(name)
-
-
-def test_shared_memory_below():
-    for name in ("M", "MC", "MCB-4", "MR", "mpi", "MPI", "C"):
-        check(name)
-    with pytest.raises(CommError):
-        check("MX")

@@ -1,0 +1,79 @@
+"""An algorithm as one parsed value: shared memory below, a message pattern across, half precision on the wire.
+
+A name is `[M][PATTERN][:WIRE]`, as in `M`, `C`, `MCB-4:bf16`; or another library's, `mpi` or `nccl`; or a choice that
+is left to the tuned table, `auto` or `own`. `M` is the memory that a node's ranks share, PATTERN runs among one rank of
+each node then (see `pattern`), WIRE is `fp16` or `bf16` (see `transport.wire`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.planning.pattern import Pattern
+from scaffe.collectives.planning.pattern import parse as parse_pattern
+
+SELECTIONS = ("auto", "own")
+"""Whatever is fastest; and the fastest of our own: MPI's calls busy-poll, and a helper thread that polls takes the core
+of whoever computes (99 % of one, measured; ours take 0.3 to 1.5 %)."""
+LIBRARIES = ("mpi", "nccl")
+"""Others' own collectives; which of them these ranks have is found out at the first call."""
+WIRES = ("fp16", "bf16")
+SHARED = "M"
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """How one collective is carried out.
+
+    Attributes:
+        selection: `auto` or `own` where the tuned table is to choose; else empty.
+        library: `mpi` or `nccl`; else empty.
+        is_shared: whether the node's shared memory is the lowest level.
+        pattern: of messages, above shared memory or alone; None without messages of ours.
+        wire: `fp16` or `bf16` for messages of half precision; else empty.
+    """
+
+    selection: str = ""
+    library: str = ""
+    is_shared: bool = False
+    pattern: Pattern | None = None
+    wire: str = ""
+
+    def __str__(self) -> str:
+        """The shortest name that parses to this."""
+        ours = (SHARED if self.is_shared else "") + ("" if self.pattern is None else self.pattern.name)
+        return (self.selection or self.library or ours) + (f":{self.wire}" if self.wire else "")
+
+
+def parse(name: str | Algorithm) -> Algorithm:
+    """Parses an algorithm's name, once: a parsed algorithm comes back as it is.
+
+    Raises:
+        CommError: `name` is no text, or nothing is called that.
+    """
+    if isinstance(name, Algorithm):
+        return name
+    if not isinstance(name, str):
+        raise CommError(f"algorithm must be a name such as auto, mpi or CB-8, not {name!r}")
+    return _parse(name)
+
+
+@lru_cache(maxsize=1024)
+def _parse(text: str) -> Algorithm:
+    name, colon, wire = text.partition(":")
+    if colon and wire not in WIRES:
+        raise CommError(f"algorithm {text!r}: a wire is {' or '.join(WIRES)}, not {wire!r}")
+    if name in SELECTIONS:
+        return Algorithm(selection=name, wire=wire)
+    if name.lower() in LIBRARIES:
+        return Algorithm(library=name.lower(), wire=wire)
+    if name == SHARED:
+        return Algorithm(is_shared=True, wire=wire)
+    try:
+        return Algorithm(pattern=parse_pattern(name), wire=wire)
+    except CommError:
+        if not name.startswith(SHARED):
+            raise
+    return Algorithm(is_shared=True, pattern=parse_pattern(name.removeprefix(SHARED)), wire=wire)

@@ -1,0 +1,136 @@
+"""The kinds of memory that a caller's array may lie in, and what a call does there before it is a matter of bytes."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from scaffe.collectives.cuda import device
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.planning import datatypes
+from scaffe.collectives.transport.memory import private_empty
+
+
+class Memory(Protocol):
+    """One kind of memory."""
+
+    name: str
+
+    def flat(self, array: Any) -> Any:
+        """Views an array as a flat one.
+
+        Raises:
+            CommError: it is not contiguous or its dtype is none of ours.
+        """
+
+    def is_writable(self, array: Any) -> bool:
+        """Whether the caller's array, as it was given, may be written."""
+
+    def copy(self, target: Any, source: Any) -> None:
+        """Copies the flat `source` into the flat `target`, in the caller's order."""
+
+    def prepared(self, target: Any, source: Any) -> Any:
+        """Where a collective in `target` finds its values: there already, or in `source`, from where it copies them."""
+
+    def point(self, after: Any) -> Any:
+        """After `after`, in the caller's order, a point for those who wait; None where there is no such order."""
+
+    def zeros(self, n_elems: int, dtype: np.dtype[Any]) -> Any:
+        """Allocates a zeroed flat array of this process's own."""
+
+
+class HostMemory:
+    """NumPy's arrays."""
+
+    name = "host"
+
+    def flat(self, array: np.ndarray) -> np.ndarray:
+        """See Memory."""
+        datatypes.check(array)
+        return array if array.ndim == 1 else array.reshape(-1)
+
+    def is_writable(self, array: np.ndarray) -> bool:
+        """See Memory."""
+        return array.flags.writeable
+
+    def copy(self, target: np.ndarray, source: np.ndarray) -> None:
+        """See Memory."""
+        np.copyto(target, source)
+
+    def prepared(self, target: np.ndarray, source: np.ndarray) -> np.ndarray:
+        """See Memory: there already."""
+        self.copy(target, source)
+        return target
+
+    def point(self, after: Any) -> None:
+        """See Memory."""
+
+    def zeros(self, n_elems: int, dtype: np.dtype[Any]) -> np.ndarray:
+        """See Memory."""
+        return private_empty(n_elems, dtype)
+
+
+class DeviceMemory:
+    """CuPy's arrays, and any with `__cuda_array_interface__`."""
+
+    name = "device"
+
+    def flat(self, array: Any) -> Any:
+        """See Memory. A CuPy array."""
+        own = device.flat(array)
+        if (name := datatypes.dtype_name(own.dtype)) not in datatypes.DEVICE_DTYPES:
+            raise CommError(f"dtype must be one of {', '.join(datatypes.DEVICE_DTYPES)}, not {name}")
+        return own
+
+    def is_writable(self, array: Any) -> bool:
+        """See Memory. CuPy knows no other arrays; another library's interface says so."""
+        return isinstance(array, device.load().ndarray) or not array.__cuda_array_interface__["data"][1]
+
+    def copy(self, target: Any, source: Any) -> None:
+        """See Memory. On the current stream."""
+        target[...] = source
+
+    def prepared(self, target: Any, source: Any) -> Any:
+        """See Memory: in the source, whose values may come only with an event."""
+        return source
+
+    def point(self, after: Any) -> device.Point:
+        """See Memory."""
+        if after is not None:
+            device.Point.of(after).hold()
+        return device.Point.now()
+
+    def zeros(self, n_elems: int, dtype: np.dtype[Any]) -> Any:
+        """See Memory. Raises CommError without a GPU."""
+        return device.load().zeros(n_elems, dtype)
+
+
+HOST, DEVICE = HostMemory(), DeviceMemory()
+KINDS: dict[str, Memory] = {"host": HOST, "device": DEVICE}
+
+
+def of(array: Any) -> Memory:
+    """Finds the memory that an array lies in.
+
+    Raises:
+        CommError: `array` is no array that we know.
+    """
+    if type(array) is np.ndarray:
+        return HOST
+    if device.is_on_device(array):
+        return DEVICE
+    if isinstance(array, np.ndarray):
+        return HOST
+    raise CommError(f"expected a NumPy array or one with __cuda_array_interface__, got {type(array).__name__}")
+
+
+def named(name: str) -> Memory:
+    """Finds a kind of memory by its name.
+
+    Raises:
+        CommError: there is none of that name; the message lists them.
+    """
+    if name not in KINDS:
+        raise CommError(f"memory must be one of {', '.join(KINDS)}, not {name!r}")
+    return KINDS[name]

@@ -1,0 +1,162 @@
+"""From what a caller gives to what all ranks must give alike: checked and agreed on once, then looked up."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.planning.algorithm import parse
+from scaffe.collectives.planning.datatypes import NAMES, check_op, dtype_name
+from scaffe.collectives.runtime import memories
+from scaffe.collectives.runtime.one_rank import OneRank
+from scaffe.collectives.runtime.signature import CallSignature
+from scaffe.collectives.tuning.selector import Selector
+
+if TYPE_CHECKING:
+    from scaffe.collectives.runtime.ranks import Ranks
+
+Resolved = tuple[CallSignature, Any, Any]
+"""A call's signature, the flat array to work in, and the one that holds the values."""
+Known = list[CallSignature | None]
+"""What a call of host memory is, agreed on: for private memory, and for a window that the node's ranks share."""
+
+
+class Resolver:
+    """Signatures of the calls of one communicator."""
+
+    def __init__(self, rank: int, ranks: Ranks | OneRank, selector: Selector) -> None:
+        """Args:
+            rank: this one.
+            ranks: those that have to agree.
+            selector: chooses algorithm and chunk.
+        """
+        self._rank, self._ranks, self._selector = rank, ranks, selector
+        self._find, self._record = ranks.windows.find, ranks.calls.record
+        self._known: dict[tuple[Any, ...], Known] = {}
+
+    def resolve(self, collective: str, array: Any, op: str, root: int, algorithm: str, chunk_bytes: int,
+                out: Any = None, is_on_helper: bool = False) -> Resolved:
+        """Records a call that all ranks make; see Communicator for the arguments.
+
+        Raises:
+            CommError: the same on every rank, where one cannot make the call or they differ.
+        """
+        if out is None and type(array) is np.ndarray and array.flags.carray:
+            key = (collective, algorithm, array.size, array.dtype, op, root, chunk_bytes, is_on_helper)
+            try:
+                known = self._known.get(key)
+            except TypeError:  # an argument that is no key is a mistake
+                known = None
+            if known is not None:
+                flat = array if array.ndim == 1 else array.reshape(-1)
+                signature = known[0 if known[0] is known[1] or self._find(flat) is None else 1]
+                if signature is not None:
+                    self._record(signature)
+                    return signature, flat, flat
+        return self._resolve_anew(collective, array, op, root, algorithm, chunk_bytes, out, is_on_helper)
+
+    def _resolve_anew(self, collective: str, array: Any, op: str, root: int, algorithm: str, chunk_bytes: int,
+                      out: Any, is_on_helper: bool) -> Resolved:
+        try:
+            how = self._asked(collective, op, root, algorithm, chunk_bytes)
+            memory = memories.of(array)
+            source = memory.flat(array)
+            flat = source if out is None else _like(source, memories.of(out).flat(out))
+            if not (collective == "bcast" and how.root == self._rank):
+                _require_writable(memory, array if out is None else out)
+            which, signature = self._signature(how, memory, flat, is_on_helper)
+            if is_on_helper:
+                self._ranks.refuse_on_helper(signature)
+        except CommError as error:
+            if error.everywhere:
+                raise
+            self._ranks.refuse(collective, str(error))
+        self._ranks.agree(signature)
+        if out is None and type(array) is np.ndarray:
+            key = (collective, algorithm, array.size, array.dtype, op, how.root, how.chunk_bytes, is_on_helper)
+            known = self._known.setdefault(key, [None, None])
+            for index in which:
+                known[index] = signature
+        if source is not flat and not signature.algorithm.library:
+            source = memory.prepared(flat, source)
+        return signature, flat, source
+
+    def _asked(self, collective: str, op: Any, root: Any, algorithm: Any, chunk_bytes: Any) -> CallSignature:
+        """What the arguments ask for, but for the array."""
+        check_op(op)
+        root, chunk_bytes = integer("root", root), integer("chunk_bytes", chunk_bytes)
+        n_ranks = self._ranks.topology.n_ranks
+        if not 0 <= root < n_ranks:
+            raise CommError(f"root must be a rank below {n_ranks}, not {root}")
+        if chunk_bytes < 0:
+            raise CommError(f"chunk_bytes must be 0 for the default or more, not {chunk_bytes}")
+        return CallSignature(collective, parse(algorithm), 0, "", op, root, chunk_bytes)
+
+    def _signature(self, how: CallSignature, memory: memories.Memory, flat: Any,
+                   is_on_helper: bool) -> tuple[tuple[int, ...], CallSignature]:
+        """The call on `flat`, what is left open resolved; and the indices of Known for which it is that."""
+        if memory is memories.DEVICE:
+            asked = replace(how, n_elems=flat.size, dtype=dtype_name(flat.dtype), memory=memory.name)
+            return (), self._ranks.resolved_on_device(asked, flat, self._selector.table)
+        algorithm = how.algorithm
+        if is_on_helper and algorithm.selection:
+            algorithm = replace(algorithm, selection="own")
+        private, shared = (self._selector.choose(how.collective, algorithm, how.chunk_bytes, flat.nbytes, is_shared)
+                           for is_shared in (False, bool(algorithm.selection)))
+        which: tuple[int, ...] = (0, 1)
+        if private != shared:
+            which = (0,) if self._find(flat) is None else (1,)
+        chosen = private if 0 in which else shared
+        return which, replace(how, algorithm=chosen.algorithm, n_elems=flat.size, dtype=NAMES[flat.dtype],
+                              chunk_bytes=chosen.chunk_bytes)
+
+    def shared_result(self, array: Any, op: str, algorithm: str, chunk_bytes: int) -> tuple[CallSignature, Any]:
+        """The signature of `Communicator.allreduce_shared`, agreed on, and the flat array."""
+        try:
+            how = self._asked("allreduce", op, 0, algorithm, chunk_bytes)
+            memory = memories.of(array)
+            flat = memory.flat(array)
+            _require_writable(memory, array)
+            signature = self._leaving_one_per_node(how, memory, flat)
+        except CommError as error:
+            self._ranks.refuse("allreduce_shared", str(error))
+        self._ranks.agree(signature)
+        return signature, flat
+
+    def _leaving_one_per_node(self, how: CallSignature, memory: memories.Memory, flat: Any) -> CallSignature:
+        algorithm, topology = how.algorithm, self._ranks.topology
+        if topology.n_ranks > 1 and flat.size:
+            if memory is memories.DEVICE or self._find(flat) is None:
+                raise CommError("a shared result needs an array in host memory from alloc")
+            if algorithm.selection:
+                algorithm = parse("M" if topology.n_nodes == 1 else "MR")
+            if not algorithm.is_shared:
+                raise CommError(f"a shared result needs an algorithm that starts with M, not '{how.algorithm}'")
+        _, chunk_bytes = self._selector.choose("allreduce", algorithm, how.chunk_bytes, flat.nbytes, True)
+        return replace(how, algorithm=algorithm, n_elems=flat.size, dtype=dtype_name(flat.dtype),
+                       chunk_bytes=chunk_bytes, memory=memory.name, leaves_one_per_node=True)
+
+
+def integer(name: str, value: Any) -> int:
+    """Gives an argument as an int. Raises CommError, naming it, where it is none."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise CommError(f"{name} must be an integer, not {value!r}") from None
+
+
+def _like(array: Any, out: Any) -> Any:
+    """`out`, which must be like the array."""
+    if out.size != array.size or out.dtype != array.dtype or type(out) is not type(array):
+        raise CommError(f"out must be {array.size} x {array.dtype}, not {out.size} x {out.dtype}"
+                        + ("" if type(out) is type(array) else ", and in the same memory"))
+    return out
+
+
+def _require_writable(memory: memories.Memory, array: Any) -> None:
+    if not memory.is_writable(array):
+        raise CommError("the collective writes into its array, which is read-only: give a copy, or `out`")

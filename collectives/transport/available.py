@@ -1,0 +1,67 @@
+"""How much memory this machine can still give: asked before more is taken than the kernel would let live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path("/")
+UNLIMITED = 1 << 60
+"""cgroup v1 writes a number above this for no limit."""
+
+
+def shortage(n_bytes: int, what: str, root: Path = ROOT) -> str:
+    """Says why memory cannot be had.
+
+    Args:
+        n_bytes: needed on this machine.
+        what: the need in words.
+        root: where /proc and /sys are found.
+
+    Returns:
+        A line with what is needed and what there is; empty where there is enough or it cannot be told.
+    """
+    limits = dict(_limits(root))
+    if not limits:
+        return ""
+    which = min(limits, key=limits.__getitem__)
+    if n_bytes <= limits[which]:
+        return ""
+    return f"no memory for {what}: {which} leaves {max(limits[which], 0)} bytes on this node"
+
+
+def _limits(root: Path) -> Iterator[tuple[str, int]]:
+    """What each limit still allows, in bytes."""
+    for line in _lines(root / "proc/meminfo"):
+        if line.startswith("MemAvailable:"):
+            yield "MemAvailable", int(line.split()[1]) * 1024
+    for line in _lines(root / "proc/self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            yield from _group(root / "sys/fs/cgroup", path, "memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            yield from _group(root / "sys/fs/cgroup/memory", path, "memory.limit_in_bytes", "memory.usage_in_bytes",
+                              "total_inactive_file")
+
+
+def _group(mount: Path, path: str, limit: str, usage: str, cache: str) -> Iterator[tuple[str, int]]:
+    """A control group and those above it; page cache that is not in use is given back when memory is short."""
+    group = mount / path.lstrip("/")
+    for folder in (group, *group.parents):
+        if not folder.is_relative_to(mount):
+            return
+        most, used = (_number(next(iter(_lines(folder / name)), "")) for name in (limit, usage))
+        reclaimable = [int(line.split()[1]) for line in _lines(folder / "memory.stat") if line.startswith(f"{cache} ")]
+        if most is not None and used is not None and most < UNLIMITED:
+            yield f"{limit} of the control group {folder}", most - used + sum(reclaimable)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.strip().isdigit() else None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []

@@ -133,11 +133,13 @@ class Engine:
                                 everywhere=True)
 
     def _fault(self, signature: CallSignature) -> str:
+        if fault := self.backends[signature.memory].fault(signature.algorithm):
+            return fault
         try:
             require(signature.collective, signature.algorithm, self._topology, signature.dtype)
         except CommError as error:
             return str(error)
-        return self.backends[signature.memory].fault(signature.algorithm)
+        return ""
 
     def _runner(self, signature: CallSignature, backend: Backend) -> Run:
         """What runs the signature's collective from now on."""

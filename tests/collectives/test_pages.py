@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from scaffe.collectives.model.counter import measured_cost
-from scaffe.collectives.planning import names, planners
+from scaffe.collectives.planning import algorithm, planners, registry
 from scaffe.collectives.planning.call import Call
+from scaffe.collectives.planning.pattern import parse
 from scaffe.collectives.topology import Topology
-from scaffe.collectives.transport.wire import WIRES
-from scaffe.collectives.tuning import selector
 
 PAGE = (Path(__file__).parents[2] / "docs/collectives.md").read_text()
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")]
@@ -22,7 +21,7 @@ PLANNED = [row for row in ROWS if row[3] != "–"]
 
 
 def collectives(row):
-    return planners.COLLECTIVES if row[1] == "all five" else row[1].split(", ")
+    return registry.COLLECTIVES if row[1] == "all five" else row[1].split(", ")
 
 
 def value(formula, n_ranks):
@@ -35,24 +34,23 @@ def value(formula, n_ranks):
 
 def test_every_name_is_there():
     found = {name for row in ROWS for name in re.findall(r"`([^`]+)`", row[0])}
-    trees = {"B", "C"}
-    assert found >= trees | set(names.SHAPES) | {"M", selector.AUTO, selector.OWN, *selector.LIBRARIES}
-    for name in found - {selector.AUTO, selector.OWN, "nccl", "…"}:
-        names.check(name)  # and nothing else
-    assert all(f"`:{wire}`" in PAGE for wire in WIRES)
+    shapes = {names[0] for names in registry.names().values()}
+    assert found >= shapes | {"B", "C", "M", *algorithm.SELECTIONS, *algorithm.LIBRARIES}
+    for name in found - {"…"}:
+        algorithm.parse(name)  # and nothing else
+    assert all(f"`:{wire}`" in PAGE for wire in algorithm.WIRES)
 
 
 def test_long_names_are_names():
     for row in PLANNED:
         short, long = re.fullmatch(r"`(\w)` (\w+)", row[0]).groups()
-        assert names.parse(long) == names.parse(short)
+        assert parse(long) == parse(short)
 
 
 def test_who_can_do_what():
     listed = {(collective, re.findall(r"`(\w+)`", row[0])[0]) for row in PLANNED for collective in collectives(row)}
-    letters = {"B", "C", *names.SHAPES} - {"mpi"}
-    assert listed == {(collective, name) for collective in planners.COLLECTIVES for name in letters
-                      if planners.can(collective, name)}
+    assert listed == {(collective, name) for collective in registry.COLLECTIVES
+                      for name in planners.short_names(collective)}
 
 
 @pytest.mark.parametrize("row", PLANNED, ids=lambda row: f"{row[0][1]}-{row[1]}")
@@ -62,6 +60,6 @@ def test_costs_are_those_of_the_plans(row):
             n_elems = 64 * n_ranks
             chunk_elems = n_elems // 2 if row[0].startswith("`T`") else n_elems
             call = Call(Topology.flat(n_ranks), n_elems, chunk_elems)
-            cost = measured_cost(planners.plans(collective, row[0][1], call))
+            cost = measured_cost(planners.plans(collective, parse(row[0][1]), call))
             stated = [value(formula, n_ranks) for formula in row[3:6]]
             assert [cost.rounds, cost.sent, cost.received] == pytest.approx(stated), (collective, n_ranks)

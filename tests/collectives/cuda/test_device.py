@@ -24,7 +24,7 @@ def test_without_a_gpu_there_is_one_line(monkeypatch):
     assert device.missing() == "device buffers need a GPU, and CUDA finds none: cudaErrorNoDevice: no CUDA-capable " \
                                "device is detected"
     with pytest.raises(CommError, match="CUDA finds none"):
-        Communicator.single().alloc(4, place="device")
+        Communicator.single().alloc(4, memory="device")
 
 
 def test_without_cupy_there_is_one_line(monkeypatch):
@@ -33,7 +33,7 @@ def test_without_cupy_there_is_one_line(monkeypatch):
 
 
 def test_the_communicator_loads_no_cupy():
-    code = ("import sys; from scaffe.collectives import Communicator; from scaffe.collectives.runtime import places; "
+    code = ("import sys; from scaffe.collectives import Communicator; from scaffe.collectives.runtime import memories; "
             "sys.exit('cupy' in sys.modules)")
     assert subprocess.run([sys.executable, "-c", code], cwd=HERE.parents[1], check=False).returncode == 0
 
@@ -46,7 +46,7 @@ sys.modules["cupy"] = None
 from scaffe.collectives import CommError, Communicator
 c = Communicator.world(deadline=20)
 try:
-    c.alloc(4, place="device")
+    c.alloc(4, memory="device")
 except CommError as error:
     texts = c.allgather_objects((str(error), error.everywhere))
     sys.exit(0 if set(texts) == {(texts[0][0], True)} and "need CuPy" in texts[0][0] else 3)

@@ -57,7 +57,7 @@ import os, signal, sys, time
 from scaffe.collectives import Communicator
 c = Communicator.world()
 c.install_excepthook()
-x = c.alloc(1000, place="device")
+x = c.alloc(1000, memory="device")
 c.allreduce(x), c.iallreduce(x).wait()
 assert "by CUDA IPC" in c.describe_device()
 for _, group, _ in c._ranks._engines:

@@ -13,6 +13,7 @@ from scaffe.collectives.cuda.span import Span
 from scaffe.collectives.cuda.streams import Streams
 from scaffe.collectives.planning import planners
 from scaffe.collectives.planning.call import Call
+from scaffe.collectives.planning.pattern import parse
 from scaffe.collectives.runtime.executor import Execution
 from scaffe.collectives.topology import Topology
 from tests import pretend
@@ -132,7 +133,7 @@ def test_a_rank_in_the_middle_passes_on_what_it_only_receives(cp, collective, na
 
     call = Call(Topology([0] * 3), 18 * 96, 96, 0)
     transport = StagedTransport(Comm(), Streams(), patient=False)
-    plan = planners.plan(collective, name, 1, call)
+    plan = planners.plan(collective, parse(name), 1, call)
     execution = Execution(plan, cp.zeros(call.n_elems, np.float32), "sum", transport)
     kinds = [type(message) for message, _ in execution._messages]
     assert (kinds.count(ForwardedSend), kinds.count(ForwardedSend) + kinds.count(StagedSend)) == (n_passed_on, n_sends)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def main(argv: list[str]) -> int:
-    """Run one benchmark; the exit code is 0, or 1 when an element was wrong or the benchmark cannot run."""
+    """Runs the command `bench`. Returns 0, or 1 when an element was wrong or the benchmark cannot run."""
     from scaffe.collectives.bench.sweep import main as run
 
     return run(argv)

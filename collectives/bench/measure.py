@@ -1,4 +1,4 @@
-"""One collective by one algorithm on one buffer: verified, then timed."""
+"""Verifies and times one collective by one algorithm on one buffer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,16 @@ from scaffe.collectives.request import Request
 
 @dataclass(frozen=True)
 class Column:
-    """What one column of the table measures."""
+    """What one column of the table measures.
+
+    Attributes:
+        case: the collective's name.
+        title: of the column.
+        algorithm: its name.
+        chunk_bytes: 0 for the default.
+        root: of reduce and bcast.
+        is_in_place: call the library's own reductions in place, as `auto` does; else from another buffer, as OSU does.
+    """
 
     case: str
     title: str
@@ -27,7 +36,6 @@ class Column:
     chunk_bytes: int
     root: int
     is_in_place: bool = False
-    """The library's own reductions too, as `auto` calls them; otherwise from another buffer, as OSU has it."""
 
 
 class Runner:
@@ -35,9 +43,12 @@ class Runner:
 
     def __init__(self, communicator: Communicator, column: Column, buffer: Any, other: Any,
                  settle: Callable[[], None] = lambda: None) -> None:
-        """`buffer`: worked on in place; `other`: where the library's own reductions read from, as OSU has it.
-
-        settle: returns when the device has done what a call has queued there.
+        """Args:
+            communicator: of the ranks that are measured.
+            column: what to call.
+            buffer: flat, worked on in place.
+            other: like `buffer`; the library's own reductions read from it, unless the column is in place.
+            settle: returns when the device has done what a call has queued there.
         """
         self._settle = settle
         self._communicator, self._column = communicator, column
@@ -53,7 +64,7 @@ class Runner:
         self._how = how
 
     def start(self, is_blocking: bool) -> Callable[[], Request | None]:
-        """A call that runs (or starts) the collective once."""
+        """Returns a call that runs the collective once, or starts it and returns its request."""
         method = getattr(self._communicator, self._column.case if is_blocking else f"i{self._column.case}")
         source, how, settle = self._source, self._how, self._settle
 
@@ -63,7 +74,15 @@ class Runner:
         return run if is_blocking else lambda: _Settling(method(source, **how), settle)
 
     def verify(self, payload: Payload, is_blocking: bool) -> None:
-        """Run on known values. Raises CommError, on every rank, when an element is wrong on any."""
+        """Runs the collective on known values. All ranks call it.
+
+        Args:
+            payload: the values.
+            is_blocking: which form to run.
+
+        Raises:
+            CommError: on every rank, when an element is wrong on any.
+        """
         payload.fill(self._source, self._communicator.rank)
         request = self.start(is_blocking)()
         if request is not None:
@@ -76,7 +95,7 @@ class Runner:
 
 
 class _Settling(Request):
-    """A request whose wait is over when the device is done too."""
+    """A request whose wait returns when the device is done too."""
 
     def __init__(self, request: Request, settle: Callable[[], None]) -> None:
         super().__init__("")
@@ -89,7 +108,17 @@ class _Settling(Request):
 
 
 def time_call(communicator: Communicator, call: Callable[[], object], n_warm: int, n_timed: int) -> np.ndarray:
-    """Seconds of the slowest rank for each of `n_timed` calls; all ranks meet before each."""
+    """Times a call. All ranks call it, and meet before each call.
+
+    Args:
+        communicator: of the ranks that are measured.
+        call: what to time.
+        n_warm: calls before timing.
+        n_timed: timed calls.
+
+    Returns:
+        float64, shape (n_timed,): seconds of the slowest rank.
+    """
     seconds = np.zeros(n_timed)
     for index in range(-n_warm, n_timed):
         communicator.barrier()
@@ -103,12 +132,23 @@ def time_call(communicator: Communicator, call: Callable[[], object], n_warm: in
 
 def time_in_turns(communicator: Communicator, calls: Sequence[Callable[[], object]], n_warm: int, n_timed: int,
                   n_rounds: int) -> list[np.ndarray]:
-    """For each call seconds of the slowest rank, (n_rounds, n_timed / n_rounds or one more); calls take turns."""
+    """Times several calls that take turns, so that a change in the machine's speed meets all of them.
+
+    Args:
+        communicator: of the ranks that are measured.
+        calls: what to time.
+        n_warm: calls before timing, in each round.
+        n_timed: timed calls of each, over all rounds.
+        n_rounds: how often the calls take turns.
+
+    Returns:
+        For each call float64, shape (n_rounds, n_timed / n_rounds rounded up): seconds of the slowest rank.
+    """
     share = -(-n_timed // n_rounds)
     rounds = [[time_call(communicator, call, n_warm, share) for call in calls] for _ in range(n_rounds)]
-    return [np.array(parts) for parts in zip(*rounds)]
+    return [np.array(parts) for parts in zip(*rounds, strict=True)]
 
 
 def undisturbed(rounds: np.ndarray) -> float:
-    """The median of the fastest round: what a call takes while the machine does little else."""
+    """Returns the median of the fastest round (rows of `rounds`): the time while the machine does little else."""
     return float(np.median(rounds, axis=1).min())

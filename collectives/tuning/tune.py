@@ -19,23 +19,23 @@ from scaffe.collectives.planning.planners import COLLECTIVES
 from scaffe.collectives.tuning.table import Choice, Entry, Key, Table, candidates
 from scaffe.flags import Flags, at_least
 
-HOPELESS, HOPELESS_FROM_BYTES = 3.0, 1 << 20
-"""A candidate this many times slower than the fastest, for two lengths running of at least so many bytes, drops out:
+DROP_FACTOR, DROP_FROM_BYTES = 3.0, 1 << 20
+"""A candidate this many times slower than the fastest, at two lengths running of at least so many bytes, drops out:
 what loses on short messages may win on long ones, but not the other way."""
 SAME = 1.05
-"""Candidates within this factor of the fastest are as good: the one is chosen that stays so for most lengths."""
+"""Candidates within this factor of the fastest count as equal; the one that stays so for most lengths is chosen."""
 ROUNDS = 5
-"""Candidates take turns this often; of each the least disturbed round counts."""
+"""How often candidates take turns; of each the least disturbed round counts."""
 FAMILIAR = ("mpi", "M")
-"""Chosen among equals, in this order."""
+"""Preferred among equals, in this order."""
 Candidate = tuple[str, int]
 """An algorithm and its chunk in bytes."""
 DEFAULT_CHUNKS = {"shared": "61440,262144,1048576", "host": "61440,262144,1048576", "cuda": "262144,1048576,4194304"}
-"""By place: a chunk in a GPU's memory also costs launches and events, so it starts and ends longer."""
+"""By place, bytes: a chunk in GPU memory also costs kernel launches and events, so these are longer."""
 
 
 def tune_flags() -> Flags:
-    """The flags of `tune`."""
+    """Declares the flags of `tune`."""
     made = Flags("tune", "Measure every candidate algorithm and chunk on these ranks and write what was fastest where.")
     made.flag("output", "scaffe-table.json", "table to write; SCAFFE_TABLE=FILE makes `auto` read it", short="o",
               metavar="FILE")
@@ -55,7 +55,18 @@ def tune_flags() -> Flags:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, print and write the table on rank 0. Returns the exit code."""
+    """Runs the command `tune`: measures, prints, and writes the table on rank 0.
+
+    Args:
+        argv: the command line, without the program's name.
+
+    Returns:
+        The exit code, 0.
+
+    Raises:
+        CommError: where the table cannot be read or written, or an element was wrong.
+        UsageError: on flags that cannot be.
+    """
     flags = tune_flags()
     options = flags.parse(argv)
     for place in options.places.split(","):
@@ -64,7 +75,7 @@ def main(argv: Sequence[str]) -> int:
     communicator = Communicator.world()
     communicator.install_excepthook()
     path = Path(options.output)
-    on_root(communicator, lambda: _found(path))  # a mistake shows before the measuring
+    on_root(communicator, lambda: _found(path))  # before anything is measured
     entries = [
         _tune(communicator, options, collective, place)
         for collective in options.collectives.split(",") for place in options.places.split(",")
@@ -84,22 +95,29 @@ def _tune(communicator: Communicator, options: Namespace, collective: str, place
     topology = communicator.topology
     names = options.algorithms.split(",") if options.algorithms else candidates(collective, topology)
     names = [name for name in names if place != "cuda" or name != "mpi"]  # which may crash there, non-blocking
-    race = _Race(names, [int(chunk) for chunk in (options.chunks or DEFAULT_CHUNKS[place]).split(",")])
+    race = Race(names, [int(chunk) for chunk in (options.chunks or DEFAULT_CHUNKS[place]).split(",")])
     lengths = sizes(options.message_size, 4, options.step)
     figures: list[dict[Candidate, float]] = []
     for n_bytes in lengths:
         figures.append(_measure(communicator, options, collective, place, n_bytes, race.starters(n_bytes)))
-        race.judge(figures[-1], n_bytes >= HOPELESS_FROM_BYTES)
+        race.judge(figures[-1], n_bytes >= DROP_FROM_BYTES)
         if communicator.rank == 0:
             best = "  ".join(f"{name}@{chunk}:{seconds * 1e6:.0f}"
                              for (name, chunk), seconds in sorted(figures[-1].items(), key=lambda item: item[1])[:5])
             print(f"{collective:15}{place:7}{n_bytes:>10}   {best}", flush=True)
-    winners = [(n_bytes, *winner) for n_bytes, winner in zip(lengths, fewest_changes(figures))]
+    winners = [(n_bytes, *winner) for n_bytes, winner in zip(lengths, fewest_changes(figures), strict=True)]
     return Entry(Key.of(collective, place, topology), tuple(choices(winners)), options.source)
 
 
 def fewest_changes(figures: Sequence[Mapping[Candidate, float]]) -> list[Candidate]:
-    """For every length a candidate as good as the fastest, such that it changes least often from length to length."""
+    """Picks for every length a candidate as good as the fastest, such that the choice changes least often.
+
+    Args:
+        figures: per length, ascending: seconds by candidate.
+
+    Returns:
+        A candidate per length.
+    """
     good = [[pair for pair in row if row[pair] <= SAME * min(row.values())] for row in figures]
     chosen: list[Candidate] = []
 
@@ -116,25 +134,29 @@ def fewest_changes(figures: Sequence[Mapping[Candidate, float]]) -> list[Candida
     return chosen
 
 
-class _Race:
-    """Which candidates still run; the chunk matters only to messages longer than it."""
+class Race:
+    """Keeps track of the candidates that are still worth measuring."""
 
     def __init__(self, names: Iterable[str], chunks: list[int]) -> None:
+        """Args:
+            names: of algorithms.
+            chunks: bytes; `mpi` and `M` have none and are measured once.
+        """
         self._candidates = [(name, chunk) for name in names for chunk in (chunks if name not in ("mpi", "M")
                                                                           else chunks[:1])]
         self._n_lost = dict.fromkeys(self._candidates, 0)
         self._smallest = min(chunks)
 
     def starters(self, n_bytes: int) -> list[Candidate]:
-        """Candidates for messages of n_bytes."""
+        """Lists the candidates for messages of n_bytes: with the smallest chunk, or one shorter than the message."""
         return [pair for pair in self._candidates
                 if self._n_lost[pair] < 2 and (pair[1] == self._smallest or pair[1] < n_bytes)]
 
     def judge(self, figures: Mapping[Candidate, float], is_long: bool) -> None:
-        """Note who is hopeless."""
+        """Counts losses; two running drop a candidate. figures: seconds by candidate; is_long: losses count here."""
         best = min(figures.values())
         for pair, seconds in figures.items():
-            self._n_lost[pair] = self._n_lost[pair] + 1 if is_long and seconds > HOPELESS * best else 0
+            self._n_lost[pair] = self._n_lost[pair] + 1 if is_long and seconds > DROP_FACTOR * best else 0
 
 
 def _measure(communicator: Communicator, options: Namespace, collective: str, place: str, n_bytes: int,
@@ -153,11 +175,18 @@ def _measure(communicator: Communicator, options: Namespace, collective: str, pl
     buffer[...] = other[...] = 0
     calls = [runner.start(is_blocking=True) for runner in runners]
     measured = time_in_turns(communicator, calls, n_warm, n_timed, ROUNDS)
-    return {pair: undisturbed(rounds) for pair, rounds in zip(starters, measured)}
+    return {pair: undisturbed(rounds) for pair, rounds in zip(starters, measured, strict=True)}
 
 
 def choices(winners: list[tuple[int, str, int]]) -> list[Choice]:
-    """Winners at ascending lengths as choices, each up to half way (geometrically) to the next change's length."""
+    """Turns winners into a table's choices, with borders half way (geometrically) between lengths.
+
+    Args:
+        winners: (bytes, algorithm, chunk bytes), by ascending length.
+
+    Returns:
+        Choices by ascending max_bytes, the last without a limit.
+    """
     found: list[Choice] = []
     for index, (n_bytes, name, chunk) in enumerate(winners):
         is_last = index + 1 == len(winners)

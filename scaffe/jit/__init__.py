@@ -5,13 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, overload
 
 import numba
 
 from scaffe.jit.cache import DiskCache, missing
 
 BOUNDSCHECK = "SCAFFE_BOUNDSCHECK"
+
+
+@overload
+def compiled(function: Callable[..., Any], **options: Any) -> Any:
+    """As ``@compiled``."""
+
+
+@overload
+def compiled(function: None = None, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """As ``@compiled(inline="always")``."""
 
 
 def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:

@@ -53,7 +53,7 @@ def span(array):
 @pytest.mark.parametrize(("own_skip", "other_skip"), [(0, 0), (1, 1), (3, 0), (0, 2), (5, 1)])
 def test_combines_at_any_alignment(cp, dtype, own_skip, other_skip):
     rng = np.random.default_rng(3)
-    for op, n_elems in zip(OPS, (1, 7, 130, 1009)):
+    for op, n_elems in zip(OPS, (1, 7, 130, 1009), strict=True):
         own, other = ((rng.integers(1, 40, n_elems + 8)).astype(dtype) for _ in range(2))
         on_device, received = cp.asarray(own), cp.asarray(other)
         kernels().elementwise(f"combine_{dtype}_{op}", span(on_device[own_skip:][:n_elems]),

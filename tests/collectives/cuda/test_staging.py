@@ -60,7 +60,7 @@ def test_the_next_chunk_is_copied_to_the_host_while_the_one_before_leaves(cp, mo
     slots = [SendBuffer(Span(buffer.ctypes.data, chunk, buffer.dtype, is_pinned=True)) for buffer in pinned]
     requests = [Sent() for _ in parts]
     sends = [StagedSend(queues, 1, request, part, slots[n % 2])
-             for n, (request, part) in enumerate(zip(requests, parts))]
+             for n, (request, part) in enumerate(zip(requests, parts, strict=True))]
     for _ in range(2):  # the same messages twice in a row
         with pretend.deferring():
             for n in range(3):

@@ -1,6 +1,6 @@
 """Every transport of device buffers against numpy: dtypes, ops, roots, lengths, blocking or not, twice in a row."""
 
-from itertools import cycle, product
+from itertools import cycle, pairwise, product
 
 import numpy as np
 import pytest
@@ -117,7 +117,7 @@ def test_layer_by_layer_gives_the_bits_of_the_whole(communicator, cp, name):
     whole[...] = layers[...] = cp.asarray(values)
     communicator.reduce(whole, algorithm=name)
     requests = [communicator.ireduce(layers[start:stop], algorithm=name, chunk_bytes=1200)
-                for start, stop in zip(cuts, cuts[1:])]
+                for start, stop in pairwise(cuts)]
     for request in requests:
         request.wait(60)
     if communicator.rank == 0:

@@ -1,6 +1,6 @@
 """Every algorithm of every collective: dtypes, ops, roots, lengths, places, blocking or not, twice in a row."""
 
-from itertools import cycle, product
+from itertools import cycle, pairwise, product
 
 import numpy as np
 import pytest
@@ -90,7 +90,7 @@ def test_layer_by_layer_gives_the_bits_of_the_whole(communicator, name):
     run, submit = getattr(communicator, collective), getattr(communicator, f"i{collective}")
     how = {"algorithm": "M" if name == "auto" and communicator.topology.n_nodes == 1 else name.replace("auto", "MC")}
     run(whole, **how)
-    pieces = list(zip(cuts, cuts[1:]))
+    pieces = list(pairwise(cuts))
     for start, stop in reversed(pieces):
         run(layers[start:stop], chunk_bytes=400, **how)
     requests = [submit(helped[start:stop], chunk_bytes=1200, **how) for start, stop in pieces]

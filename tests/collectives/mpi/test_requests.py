@@ -16,7 +16,7 @@ def test_many_under_way_while_the_caller_makes_blocking_calls(communicator):
     total = np.ones(500, np.float32)
     communicator.allreduce(total, algorithm="B" if communicator.n_ranks > 1 else "auto")
     assert (total == communicator.n_ranks).all()
-    for n, (request, array) in reversed(list(enumerate(zip(requests, arrays)))):
+    for n, (request, array) in reversed(list(enumerate(zip(requests, arrays, strict=True)))):
         request.wait(20)
         assert (array == n % communicator.n_ranks + n).all()
 

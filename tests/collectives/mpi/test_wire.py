@@ -1,5 +1,7 @@
 """Sums whose messages are half precision: a chain's bits worked out by hand, rounding elsewhere, whole and in parts."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import reference
@@ -55,7 +57,7 @@ def test_layer_by_layer_gives_the_bits_of_the_whole(communicator, name):
     communicator.reduce(whole, algorithm=f"{name}:bf16")
     cuts = [0, 1, 70, 71, N_ELEMS]
     requests = [communicator.ireduce(layers[start:stop], algorithm=f"{name}:bf16", chunk_bytes=64)
-                for start, stop in zip(cuts, cuts[1:])]
+                for start, stop in pairwise(cuts)]
     for request in requests:
         request.wait(20)
     if communicator.rank == 0:

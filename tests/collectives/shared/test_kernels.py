@@ -24,10 +24,10 @@ def test_combine_ranks(dtype, op):
         addresses = np.array([buffer.ctypes.data for buffer in buffers], np.int64)
         block, sources = kernels.block_for(dtype), np.arange(n_ranks)
         for targets in ([0, n_ranks - 1], [0], [1], [n_ranks // 2], [n_ranks - 1]):
-            for buffer, old in zip(buffers, before):
+            for buffer, old in zip(buffers, before, strict=True):
                 buffer[:] = old
             kernels.combine_ranks(addresses, sources, np.array(targets), 11, 20_000, block, OPS.index(op))
-            for rank, (buffer, old) in enumerate(zip(buffers, before)):
+            for rank, (buffer, old) in enumerate(zip(buffers, before, strict=True)):
                 assert np.array_equal(buffer[11:20_000], (right if rank in targets else old)[11:20_000])
                 assert np.array_equal(buffer[:11], old[:11])
                 assert np.array_equal(buffer[20_000:], old[20_000:])

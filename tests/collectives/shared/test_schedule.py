@@ -46,6 +46,17 @@ def test_sums_are_in_rank_order_whatever_the_root():
     assert list(tables.sources[0]) == [5, 0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(("n_elems", "n_ranks", "piece"), [
+    (100, 4, 2048),           # a piece has at least 8 KiB
+    (1 << 18, 4, 1 << 14),    # four pieces a rank
+    (1 << 24, 2, 1 << 17),    # and at most 512 KiB
+])
+def test_pieces_balance_the_ranks_work(n_elems, n_ranks, piece):
+    assert schedule.piece_elems(n_elems, n_ranks, 4) == piece
+    lengths = np.diff(schedule.tables("allreduce", n_ranks, n_elems, 0, 4, 0, n_elems).pieces[:, :2])
+    assert lengths.max() == min(piece, n_elems)
+
+
 def test_an_unknown_collective():
     with pytest.raises(ValueError, match="no such collective: 'gather'"):
         schedule.segments("gather", 2, 3)

@@ -40,6 +40,12 @@ def test_the_nearest_ranks_decide(n_ranks, nodes, algorithm):
     assert table.choose(Key("reduce", "host", n_ranks, nodes), 5).algorithm == algorithm
 
 
+def test_ranks_of_one_node_are_no_model_for_ranks_of_several():
+    table = Table([always("C", n_ranks=64, nodes="64x1"), always("D", n_ranks=2, nodes="1x2")])
+    assert table.choose(Key("reduce", "host", 2, "2x1"), 5).algorithm == "C"  # though 1x2 is but one doubling away
+    assert table.choose(Key("reduce", "host", 32, "1x32"), 5).algorithm == "D"
+
+
 def test_collectives_and_places_are_not_mixed():
     table = Table([entry(), always("B", place="cuda")])
     assert table.choose(Key("bcast", "host", 8, "8x1"), 5) is None
@@ -128,3 +134,8 @@ def test_candidates_follow_the_topology():
         "mpi", "MC", "MB", "MT", "C", "B", "T", "CB-node", "CB-4", "CC-node", "CC-4"]
     with pytest.raises(CommError, match="'gather'"):
         candidates("gather", Topology.flat(2))
+
+
+def test_bytes_count_from_the_longest_buffers_choice_on():
+    assert entry().bandwidth_bytes == 50000
+    assert always("C").bandwidth_bytes == 0

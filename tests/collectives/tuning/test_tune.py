@@ -2,7 +2,7 @@
 
 import pytest
 
-from scaffe.collectives.tuning.tune import choices, fewest_changes
+from scaffe.collectives.tuning.tune import Race, choices, fewest_changes
 from scaffe.collectives.tuning.tune import main as tune
 from scaffe.errors import UsageError
 
@@ -26,3 +26,19 @@ def test_tune_keeps_a_candidate_for_as_many_lengths_as_it_is_as_good_as_the_fast
     assert fewest_changes(figures) == [mpi, mpi, mpi, shared, shared]
     assert fewest_changes([{mpi: 1.0, ring: 1.2}, {ring: 1.0, mpi: 1.2}]) == [mpi, ring]
     assert fewest_changes([]) == []
+
+
+def test_the_race_starts_with_what_the_length_allows():
+    race = Race(["mpi", "M", "C"], [60, 1000])
+    assert race.starters(60) == [("mpi", 60), ("M", 60), ("C", 60)]
+    assert race.starters(1000) == [("mpi", 60), ("M", 60), ("C", 60)]
+    assert race.starters(1001) == [("mpi", 60), ("M", 60), ("C", 60), ("C", 1000)]
+
+
+def test_who_loses_two_long_lengths_running_is_out():
+    race, slow, fast = Race(["B", "C"], [60]), ("B", 60), ("C", 60)
+    for seconds, is_long in ((10.0, False), (10.0, False), (3.1, True), (3.0, True), (3.1, True)):
+        race.judge({slow: seconds, fast: 1.0}, is_long)
+        assert race.starters(5) == [slow, fast]
+    race.judge({slow: 3.1, fast: 1.0}, is_long=True)
+    assert race.starters(5) == [fast]

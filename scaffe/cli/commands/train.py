@@ -27,6 +27,8 @@ from scaffe.training.observers.test import Test
 from scaffe.training.observers.timeline import Timeline
 from scaffe.training.ranks import together
 from scaffe.training.solver import Solver
+from scaffe.training.strategies.options import add_flags as add_strategy_flags
+from scaffe.training.strategies.options import check_flags
 
 GROUP = "Train and test"
 EFFECT = ", ".join(EFFECTS)
@@ -36,6 +38,7 @@ def main(argv: list[str]) -> int:
     """Run the command; returns the exit code."""
     flags = _flags()
     options = flags.parse(argv)
+    check_flags(options)
     if options.snapshot and options.weights:
         flags.error("-snapshot goes on from a state that names its weights; -weights does not go with it")
     return run_job(lambda communicator: _train(communicator, options))
@@ -51,10 +54,8 @@ def _flags() -> Flags:
     flags.flag("level", 0, "the net state's level")
     flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
     flags.section("Ranks")
-    flags.flag("strategy", "auto", "what is sent when")
+    add_strategy_flags(flags)
     flags.flag("reduce", "auto", "the algorithm that sums gradients")
-    flags.flag("wire", "", "round gradients while they are sent", choices=("fp16", "bf16"))
-    flags.flag("bucket", "auto", "bytes sent as one message; 0: by layer", metavar="N")
     flags.flag("scal", "strong", "strong: the batch is shared out", choices=("strong", "weak"))
     add_flags(flags)
     flags.flag("threads", 0, "compute threads a rank; 0: cores shared out", kind=at_least(0))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.collectives.communicator import Communicator
+from scaffe.flags import Flags
 from scaffe.layers.base.registry import Registry
 from scaffe.nets.net import Net
 from scaffe.training.histories import gather_histories
@@ -54,6 +55,13 @@ class Strategy:
     Order of one iteration: before_iteration, then per pass before_forward(layer) and after_backward(layer) of each
     layer, gradients_ready, apply. ``settle`` comes before anyone looks at the parameters.
     """
+
+    @classmethod
+    def flags(cls, flags: Flags) -> None:
+        """Add this strategy's own flags to those of ``train``; their values come as ``replica.options``.
+
+        Two strategies may share a flag: both add it, with the same words.
+        """
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 
 from scaffe.collectives.request import Request
+from scaffe.flags import Flags
 from scaffe.training.strategies import whole
 from scaffe.training.strategies.base import Replica
-from scaffe.training.strategies.buckets import Bucket
+from scaffe.training.strategies.buckets import Bucket, add_bucket_flag
 from scaffe.training.strategies.parts import ROOT, Buckets
 
 
@@ -58,6 +59,11 @@ class Broadcasts(whole.Broadcast):
 
     kind = "broadcast"
 
+    @classmethod
+    def flags(cls, flags: Flags) -> None:
+        """See Parameters."""
+        add_bucket_flag(flags)
+
     def __init__(self, replica: Replica, buckets: Buckets) -> None:
         super().__init__(replica, buckets)
         self._pending = Pending(replica, self.kind)
@@ -80,7 +86,7 @@ class Broadcasts(whole.Broadcast):
         """See Parameters."""
         self.post()
         self._pending.wait_all()
-        self._send(self.buckets.still)
+        self._send(self.buckets.frozen)
 
     def _start(self, bucket: Bucket) -> None:
         self._pending.add(bucket, self.start_on(bucket.place))
@@ -93,6 +99,11 @@ class Broadcasts(whole.Broadcast):
 
 class Reductions(whole.Reduction):
     """Each bucket is reduced to the root once backward has completed it, while backward goes on (S-Caffe, 4.3)."""
+
+    @classmethod
+    def flags(cls, flags: Flags) -> None:
+        """See Gradients."""
+        add_bucket_flag(flags)
 
     def __init__(self, replica: Replica, buckets: Buckets) -> None:
         super().__init__(replica, buckets)

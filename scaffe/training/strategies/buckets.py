@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from scaffe.flags import Flags
 from scaffe.nets.flat_params import FlatParams
 
 START_UPS_PER_BUCKET = 4
 """A bucket's bytes take so many times as long as its start-up: one part in five is lost, were nothing hidden."""
+
+
+def add_bucket_flag(flags: Flags) -> None:
+    """Add ``-bucket``."""
+    flags.flag("bucket", "auto", "bytes sent as one message; 0: by layer", kind=_bucket_bytes, metavar="N")
+
+
+def _bucket_bytes(text: str) -> str:
+    if text != "auto" and not text.isdecimal():
+        raise ValueError("must be auto or a number of bytes")
+    return text
 
 
 @dataclass(frozen=True)
@@ -57,11 +69,15 @@ def plan_buckets(places: Sequence[tuple[int, slice]], n_bytes_per_elem: int, max
     return buckets
 
 
-def travelling(params: FlatParams) -> tuple[list[tuple[int, slice]], list[slice]]:
-    """The layers' intervals that have a learning rate, with their padding; and the intervals that never change by
-    gradients (frozen layers, BatchNorm's statistics)."""
-    moving: list[tuple[int, slice]] = []
-    still: list[slice] = []
+def trainable_intervals(params: FlatParams) -> tuple[list[tuple[int, slice]], list[slice]]:
+    """What of the flat buffers gradients change, and what they do not.
+
+    Returns:
+        (layer index, its interval with padding) of the layers that have a learning rate, in layer order; and the
+        intervals of the others (frozen layers, BatchNorm's statistics).
+    """
+    trainable: list[tuple[int, slice]] = []
+    frozen: list[slice] = []
     ends = [s.start for s in params.slices[1:]] + [params.n_elems]
     rates: dict[int, bool] = {}
     for param in params.params:
@@ -69,9 +85,9 @@ def travelling(params: FlatParams) -> tuple[list[tuple[int, slice]], list[slice]
     for param, place, end in zip(params.params, params.slices, ends):
         whole = slice(place.start, end)
         if not rates[param.layer_index]:
-            still.append(whole)
-        elif moving and moving[-1][0] == param.layer_index:
-            moving[-1] = (param.layer_index, slice(moving[-1][1].start, end))
+            frozen.append(whole)
+        elif trainable and trainable[-1][0] == param.layer_index:
+            trainable[-1] = (param.layer_index, slice(trainable[-1][1].start, end))
         else:
-            moving.append((param.layer_index, whole))
-    return moving, still
+            trainable.append((param.layer_index, whole))
+    return trainable, frozen

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from scaffe.collectives.topology import Topology
 
+AUTO = "auto"
+CHOICES = ("sc-b", "sc-rs", "sc-obr")
+"""What ``auto`` may choose."""
+
 
 def choose_strategy(topology: Topology, can_scatter: bool = True) -> str:
     """The name of the strategy that was fastest on such ranks (docs/overlap.md has the measurements).
@@ -16,6 +20,7 @@ def choose_strategy(topology: Topology, can_scatter: bool = True) -> str:
         topology: which rank sits on which node.
         can_scatter: whether the algorithm that ``-reduce`` names can do what sc-rs needs; if not, sc-obr.
     """
+    on_one_node, scattered, rooted = CHOICES
     if topology.n_nodes == 1:
-        return "sc-b"
-    return "sc-rs" if can_scatter else "sc-obr"
+        return on_one_node
+    return scattered if can_scatter else rooted

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import ClassVar
 
+from scaffe.flags import Flags
 from scaffe.training.strategies.base import Replica, Strategy
 from scaffe.training.strategies.parts import ROOT, Buckets, Gradients, Parameters
 
@@ -20,6 +21,13 @@ class Composed(Strategy):
     parameters_kind: ClassVar[type[Parameters]]
     gradients_kind: ClassVar[type[Gradients]]
     collectives: ClassVar[tuple[str, ...]] = ("bcast", "reduce")
+
+    @classmethod
+    def flags(cls, flags: Flags) -> None:
+        """See Strategy: ``-wire``, and those of its parts."""
+        flags.flag("wire", "", "round gradients while they are sent", choices=("fp16", "bf16"))
+        cls.parameters_kind.flags(flags)
+        cls.gradients_kind.flags(flags)
 
     def __init__(self, replica: Replica) -> None:
         super().__init__(replica)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from scaffe.flags import Flags
 from scaffe.training.strategies.base import Replica
-from scaffe.training.strategies.buckets import Bucket, auto_bucket_bytes, plan_buckets, travelling
+from scaffe.training.strategies.buckets import Bucket, auto_bucket_bytes, plan_buckets, trainable_intervals
 
 ROOT = 0
 
@@ -19,6 +20,10 @@ class Parameters:
 
     are_stale = False
     seams: Collection[int] = ()  # layers before whose forward it acts
+
+    @classmethod
+    def flags(cls, flags: Flags) -> None:
+        """Add its own flags to those of ``train``."""
 
     def begin(self) -> None:
         """Every rank begins with the root's, initial or restored."""
@@ -38,6 +43,10 @@ class Gradients:
 
     seams: Collection[int] = ()  # layers after whose backward it acts
 
+    @classmethod
+    def flags(cls, flags: Flags) -> None:
+        """Add its own flags to those of ``train``."""
+
     def completed(self, layer_index: int) -> None:
         """Backward has computed the last of this layer's."""
 
@@ -55,17 +64,17 @@ class Buckets:
     Attributes:
         all: in layer order.
         runs: the same parameters in the fewest intervals.
-        still: intervals that gradients never change.
+        frozen: intervals that gradients never change.
         by_first_layer: by the layer whose forward needs it first and whose backward completes it.
     """
 
     def __init__(self, replica: Replica, collectives: Sequence[str]) -> None:
         params = replica.net.params
-        moving, self.still = travelling(params)
+        trainable, self.frozen = trainable_intervals(params)
         n_bytes = params.dtype.itemsize
         wanted = getattr(replica.options, "bucket", "auto")
         max_bytes = auto_bucket_bytes([replica.communicator.bandwidth_bytes(c, params.data) for c in collectives]
                                       ) if wanted == "auto" else int(wanted)
-        self.all = plan_buckets(moving, n_bytes, max_bytes)
-        self.runs = [run.place for run in plan_buckets(moving, n_bytes, params.n_elems * n_bytes)]
+        self.all = plan_buckets(trainable, n_bytes, max_bytes)
+        self.runs = [run.place for run in plan_buckets(trainable, n_bytes, params.n_elems * n_bytes)]
         self.by_first_layer: dict[int, Bucket] = {b.first_layer: b for b in self.all}

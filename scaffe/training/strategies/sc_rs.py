@@ -52,7 +52,7 @@ class ScRs(Composed):
     def owned(self) -> Sequence[slice]:
         """See Strategy: its part of every bucket; the root also what is frozen, whose histories some rules change."""
         is_root = self.replica.communicator.rank == ROOT
-        return [*map(self._own, self.buckets.all), *(self.buckets.still if is_root else ())]
+        return [*map(self._own, self.buckets.all), *(self.buckets.frozen if is_root else ())]
 
     def apply(self, rate: float, iteration: int) -> None:
         """Update this rank's parts."""

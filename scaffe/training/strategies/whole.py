@@ -30,7 +30,7 @@ class Broadcast(Parameters):
     def settle(self) -> None:
         """See Parameters."""
         self.post()
-        self._send(self.buckets.still)
+        self._send(self.buckets.frozen)
 
     def _send(self, places: list[slice]) -> None:
         replica = self.replica

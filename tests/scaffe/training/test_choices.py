@@ -5,10 +5,11 @@ from types import SimpleNamespace
 import pytest
 
 import scaffe as caffe
+from scaffe.cli import main as cli
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.table import Choice, Entry, Key
-from scaffe.training.strategies import choose_strategy, strategies
-from scaffe.training.strategies.buckets import auto_bucket_bytes, plan_buckets, travelling
+from scaffe.training.strategies import Strategy, choose_strategy, strategies
+from scaffe.training.strategies.buckets import auto_bucket_bytes, plan_buckets, trainable_intervals
 from tests.scaffe.runs import write_solver
 from tests.scaffe.training.test_timeline import NET
 
@@ -20,6 +21,47 @@ def test_strategy_follows_the_nodes(ranks_per_node, n_ranks, expected):
     assert chosen == expected
     assert chosen in strategies.names()
     assert choose_strategy(Topology.flat(4), can_scatter=False) == "sc-obr"
+
+
+@pytest.mark.parametrize("line, said", [
+    ("-strategy sc-b -bucket 0", "-bucket is a flag of sc-ob, sc-ob-naive, sc-obr, sc-rs, not of -strategy sc-b"),
+    ("-strategy sc-rs -pause 3", "-pause is a flag of mine, not of -strategy sc-rs"),
+    ("-pause 3", "-pause is a flag of mine, not of -strategy auto"),
+    ("-strategy mine -wire bf16", "-wire is a flag of sc-b, sc-ob, sc-ob-naive, sc-obr, sc-rs, not of -strategy mine"),
+    ("-strategy sc-rs -bucket many", "-bucket must be auto or a number of bytes, got 'many'"),
+    ("-strategy sc-rs -bucket -1", "-bucket must be auto or a number of bytes, got '-1'"),
+    ("-strategy mine -pause soon", "-pause must be a whole number, got 'soon'")])
+def test_another_strategys_flag_is_refused_in_one_line(own_strategy, capsys, line, said):
+    assert cli.main(["train", "-solver", "none", *line.split()]) == 2
+    assert capsys.readouterr().err.startswith(f"scaffe: train: {said}")
+
+
+@pytest.mark.parametrize("line", ["-strategy mine -pause 7", "-strategy mine -bucket auto", "-strategy mine"])
+def test_a_strategy_in_a_file_of_its_own_has_its_flags(own_strategy, tmp_path, line):
+    solver = write_solver(tmp_path, NET, test_iter=None, test_interval=None, max_iter=2)
+    assert cli.main(["train", "-solver", str(solver), *line.split()]) == 0
+    assert own_strategy.pauses == [7 if "7" in line else 5] * 2
+
+
+@pytest.fixture
+def own_strategy(monkeypatch):
+    """A strategy as a file of its own would register it: one rank updates everything, after a pause of its own."""
+    strategies.names()
+    monkeypatch.setattr(strategies, "_units", dict(strategies._units))
+
+    @strategies.register("mine")
+    class Mine(Strategy):
+        pauses = []
+
+        @classmethod
+        def flags(cls, flags):
+            flags.flag("pause", 5, "how long to wait")
+
+        def apply(self, rate, iteration):
+            self.pauses.append(self.replica.options.pause)
+            self.replica.updater.update(rate, iteration)
+
+    return Mine
 
 
 def test_bucket_follows_the_table():
@@ -43,7 +85,7 @@ def test_frozen_layers_do_not_travel():
     params = [(0, 1.0, 0, 10), (1, 0.0, 16, 20), (1, 0.0, 32, 33), (2, 1.0, 48, 80), (2, 0.0, 80, 81)]
     flat = SimpleNamespace(params=[SimpleNamespace(layer_index=layer, lr_mult=rate) for layer, rate, _, _ in params],
                            slices=[slice(start, stop) for _, _, start, stop in params], n_elems=96)
-    assert travelling(flat) == ([(0, slice(0, 16)), (2, slice(48, 96))], [slice(16, 32), slice(32, 48)])
+    assert trainable_intervals(flat) == ([(0, slice(0, 16)), (2, slice(48, 96))], [slice(16, 32), slice(32, 48)])
 
 
 def test_one_rank_pays_for_no_seam(tmp_path):

@@ -35,6 +35,9 @@ def main(argv: list[str] | None = None) -> int:
     if not argv or argv[0] in HELP:
         print(help_text())
         return 0 if argv else 2
+    if argv[0] in VERSION:
+        print(importlib.import_module("scaffe.version").describe())
+        return 0
     name = argv[0].replace("-", "_")
     if name not in command_names():
         near = difflib.get_close_matches(name, command_names(), 1)

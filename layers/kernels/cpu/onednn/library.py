@@ -77,6 +77,8 @@ class Library:
             getattr(self._dll, f"dnnl_{name}").argtypes = types
         for kind in OWNED:
             getattr(self._dll, f"dnnl_{kind}_destroy").argtypes = [HANDLE]
+        self._dll.dnnl_version.restype = POINTER(c_int * 3)  # what the struct begins with
+        self.version = ".".join(map(str, self._dll.dnnl_version().contents))
         self.memory_desc_get_size = self._dll.dnnl_memory_desc_get_size
         self.memory_desc_get_size.argtypes, self.memory_desc_get_size.restype = [HANDLE], c_size_t
         self.memory_desc_equal = self._dll.dnnl_memory_desc_equal
@@ -126,7 +128,7 @@ def reason() -> str:
     """One line: where oneDNN was found, or why the portable kernels run."""
     found = library()
     if found is not None:
-        return f"oneDNN: {found.path}"
+        return f"oneDNN: {found.version}, {found.path}"
     return (f"no {NAME} (version 3) could be loaded (tried {PATH_VARIABLE}, the package onednn-cpu-gomp and the "
             "system; it also needs libgomp.so.1); the portable kernels run, which are slower")
 

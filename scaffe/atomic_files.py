@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from scaffe import temporary
+
 DEVICES = Path("/dev")
 MakeError = Callable[[str], Exception]
 
@@ -31,9 +33,10 @@ def replacing(path: str | Path, error: MakeError) -> Iterator[BinaryIO]:
                 yield file
             return
         target = path.resolve()
-        beside = _beside(target)
+        temporary.remove_abandoned(target.parent, target.name)
+        beside, file = temporary.make_file(target)
         try:
-            with beside.open("w+b") as file:  # HDF5 reads what it wrote
+            with file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -57,8 +60,8 @@ def check_writable(path: str | Path, error: MakeError) -> None:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not path.exists():
-            beside = _beside(path.resolve())
-            beside.touch()
+            beside, file = temporary.make_file(path.resolve())
+            file.close()
             beside.unlink()
 
 
@@ -75,10 +78,6 @@ def _telling(path: Path, error: MakeError) -> Iterator[None]:
     except OSError as cause:
         kept = "; what was there before is unchanged" if path.exists() else ""
         raise error(f"{cannot_write(path, cause)}{kept}") from cause
-
-
-def _beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}")
 
 
 def _sync_folder(folder: Path) -> None:

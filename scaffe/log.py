@@ -102,10 +102,11 @@ def _log_file() -> TextIO:
         started = time.strftime("%Y%m%d-%H%M%S")
         user = os.environ.get("USER") or os.getuid()
         name = f"caffe.{socket.gethostname()}.{user}.log.INFO.{started}.{os.getpid()}"
-        _file = (Path(_folder) / name).open("w", buffering=1)  # line by line: people watch it
+        _file = (Path(_folder) / name).open("x", buffering=1)  # follows no link; line by line: people watch it
         link = Path(_folder) / "caffe.INFO"
         link.unlink(missing_ok=True)
-        link.symlink_to(name)
+        with contextlib.suppress(FileExistsError):  # of another run that started just now
+            link.symlink_to(name)
     return _file
 
 

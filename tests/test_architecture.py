@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("scaffe", "layers", "data", "collectives")
 GROUND = tuple(f"scaffe.{name}" for name in (
     "atomic_files", "errors", "flags", "hdf5_input", "input_files", "jit", "line_chart", "log", "private_files",
-    "proto", "signal_mask"))
+    "proto", "signal_mask", "temporary"))
 MAY_IMPORT = {  # ours, beside itself
     "scaffe": ("scaffe",),
     "layers": ("scaffe.layers", *GROUND),

@@ -35,7 +35,6 @@ def write_leveldb(path: str | Path, records: Iterable[tuple[bytes, bytes]], forc
 
 
 def _fill(folder: Path, records: Iterable[tuple[bytes, bytes]]) -> int:
-    folder.mkdir()
     with (folder / f"{TABLE:06d}.sst").open("wb") as file:
         table = _Table(file)
         for key, value in records:

@@ -32,7 +32,6 @@ def write_lmdb(path: str | Path, records: Iterable[tuple[bytes, bytes]], force: 
 def _fill(folder: Path, records: Iterable[tuple[bytes, bytes]]) -> int:
     import lmdb
 
-    folder.mkdir()
     n_records, n_bytes, pending = 0, 0, []
     try:
         with lmdb.open(str(folder), map_size=FIRST_MAP_BYTES, lock=False, sync=False, readahead=False) as env:

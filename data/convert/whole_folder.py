@@ -1,38 +1,95 @@
-"""A folder that is written beside and renamed into place, so that it is whole or absent."""
+"""A database's folder that is written beside and renamed into place, so that it is whole or absent."""
 
 from __future__ import annotations
 
+import ctypes
 import os
-import shutil
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+from scaffe import temporary
 from scaffe.atomic_files import cannot_write
 from scaffe.data.errors import DataError
 
+LMDB = r"data\.mdb|lock\.mdb"
+LEVELDB = r"CURRENT|LOCK|LOG|LOG\.old|MANIFEST-\d+|\d+\.(ldb|sst|log|dbtmp)"
+DATABASE_FILE = re.compile(f"{LMDB}|{LEVELDB}")
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # Linux
+
 
 def make_folder(path: str | Path, fill: Callable[[Path], int], force: bool) -> int:
-    """Make a folder by ``fill``, which gets a folder that is not there yet. Returns what it returns.
+    """Make a database's folder by ``fill``, which gets an empty folder. Returns what it returns.
 
     Args:
-        path: the folder to make.
-        fill: makes the folder and its files.
-        force: replace the folder if there is one; otherwise that is an error, as in Caffe.
+        path: the folder to make, or a link to it.
+        fill: makes the files.
+        force: replace a database, or an empty folder, that is there; otherwise that is an error, as in Caffe. Nothing
+            else is ever removed. The old database stays until the new one has its name.
 
     Raises:
-        DataError: the folder exists or cannot be written.
+        DataError: the folder exists, holds something else than a database, or cannot be written.
     """
-    path = Path(path)
-    if path.exists() and not force:
-        raise DataError(f"{path}: exists already; remove it, or give -force to replace it")
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    target = Path(path).resolve()
+    _check_replaceable(path, target, force)
+    temporary.remove_abandoned(target.parent, target.name, _remove_database)
     try:
-        made = fill(beside)
-        if path.exists():
-            shutil.rmtree(path)
-        beside.rename(path)
+        beside, descriptor = temporary.make_folder(target)
+        try:
+            made = fill(beside)
+            _check_replaceable(path, target, force)  # the work may have taken hours
+            _put_in_place(beside, target)
+        finally:
+            _remove_database(beside)
+            os.close(descriptor)
     except OSError as error:
         raise DataError(cannot_write(path, error)) from None
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
     return made
+
+
+def _check_replaceable(path: str | Path, target: Path, force: bool) -> None:
+    if not target.exists():
+        return
+    if not force:
+        raise DataError(f"{path}: exists already; remove it, or give -force to replace it")
+    if not target.is_dir():
+        raise DataError(f"{path}: is no folder; -force replaces databases alone")
+    others = sorted(file.name for file in target.iterdir() if not _is_of_a_database(file))
+    if others:
+        raise DataError(f"{path}: {others[0]!r} in it is no file of a database; -force replaces databases alone")
+
+
+def _is_of_a_database(file: Path) -> bool:
+    return DATABASE_FILE.fullmatch(file.name) is not None and file.is_file() and not file.is_symlink()
+
+
+def _put_in_place(beside: Path, target: Path) -> None:
+    """Give the new folder its name, and ``beside`` what was there: in one step, or, where the file system cannot
+    (NFS), in two, between which a kill leaves the old one under ``NAME.old``."""
+    if not target.exists():
+        beside.rename(target)
+    elif not _exchange(beside, target):
+        old = target.with_name(f"{target.name}.old")
+        if old.exists():
+            raise DataError(f"{target} cannot be replaced: {old}, which would be its name meanwhile, exists")
+        target.rename(old)
+        beside.rename(target)
+        old.rename(beside)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
+    return renameat2 is not None and renameat2(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other),
+                                               RENAME_EXCHANGE) == 0
+
+
+def _remove_database(folder: Path) -> None:
+    """Remove a folder of a database's files; what else is in it stays, with the folder."""
+    if folder.is_symlink() or not folder.is_dir():
+        return
+    with suppress(OSError):
+        for file in folder.iterdir():
+            if _is_of_a_database(file):
+                file.unlink()
+        folder.rmdir()

@@ -31,10 +31,10 @@ def test_every_record_is_there_under_its_key(tmp_path, archives):
 
 def test_an_existing_folder_stays_unless_forced(tmp_path, archives):
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine").write_text("keep")
+    (tmp_path / "out" / "data.mdb").write_text("keep")
     with pytest.raises(DataError, match="exists already"):
         main([*archives, str(tmp_path / "out")])
-    assert (tmp_path / "out" / "mine").read_text() == "keep"
+    assert (tmp_path / "out" / "data.mdb").read_text() == "keep"
     main(["-force", *archives, str(tmp_path / "out")])
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["data.mdb", "lock.mdb"]
 

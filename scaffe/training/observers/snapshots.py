@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from scaffe import temporary
 from scaffe.training.checkpoint import save_checkpoint
 from scaffe.training.solver import Observer, Solver
 
@@ -13,8 +16,11 @@ class Snapshots(Observer):
         self._last = -1
 
     def begin(self, solver: Solver) -> None:
-        """Nothing to save before the first update."""
+        """Nothing to save before the first update. What a killed run of this prefix left half-written is removed."""
         self._last = solver.iteration
+        if solver.communicator.rank == 0:
+            prefix = Path(solver.param.snapshot_prefix)
+            temporary.remove_abandoned(prefix.parent, prefix.name)
 
     def after_iteration(self, solver: Solver) -> None:
         """See Observer."""

@@ -1,0 +1,101 @@
+"""Temporary files and folders beside their target: nobody can guess their names; those of killed processes are found.
+
+A name tells the target, the machine and the process: ``.run_iter_100.caffemodel.node7.4711.9f8e7d6c.part``. Its process
+holds a lock on it (flock) as long as it lives.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+ENDING = "part"
+MOST_BYTES = 120  # of the target's name; a file's name has 255
+PARTS = re.compile(rf"\.(?P<target>.*)\.(?P<host>[^.]*)\.(?P<pid>\d+)\.[0-9a-f]{{8}}\.{ENDING}", re.DOTALL)
+
+
+def make_file(target: Path) -> tuple[Path, BinaryIO]:
+    """A new file beside ``target``, to read and write: its name, and the open file. Follows no link. Raises OSError."""
+    path = _fresh_name(target)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    _lock(descriptor)
+    return path, os.fdopen(descriptor, "w+b")
+
+
+def make_folder(target: Path) -> tuple[Path, int]:
+    """A new folder beside ``target``: its name, and a descriptor to close when it is done with. Raises OSError."""
+    path = _fresh_name(target)
+    path.mkdir()
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    _lock(descriptor)
+    return path, descriptor
+
+
+def remove_abandoned(folder: Path, start: str, remove: Callable[[Path], None] = Path.unlink) -> None:
+    """Remove what processes of this machine that are no more left in a folder.
+
+    What another machine, or a process that still holds its lock (in another container of the same host name), has
+    there stays. What cannot be removed stays too.
+
+    Args:
+        folder: where to look.
+        start: how the targets' names begin.
+        remove: removes one such file or folder.
+    """
+    with suppress(OSError):
+        for path in folder.iterdir():
+            parts = PARTS.fullmatch(path.name)
+            if parts and parts["target"].startswith(_short(start)) and parts["host"] == _host() \
+                    and not _lives(int(parts["pid"])) and not _is_locked(path):
+                with suppress(OSError):
+                    remove(path)
+
+
+def _fresh_name(target: Path) -> Path:
+    return target.with_name(f".{_short(target.name)}.{_host()}.{os.getpid()}.{secrets.token_hex(4)}.{ENDING}")
+
+
+def _short(name: str) -> str:
+    return os.fsencode(name)[:MOST_BYTES].decode(errors="ignore")
+
+
+def _host() -> str:
+    return socket.gethostname().replace(".", "-").replace("/", "-")[:64]
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        pass  # another user's
+    return True
+
+
+def _lock(descriptor: int) -> None:
+    with suppress(OSError):  # a file system without locks: the name alone tells
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False

@@ -29,8 +29,8 @@ def replacing(path: str | Path, error: MakeError) -> Iterator[BinaryIO]:
     path = Path(path)
     with _telling(path, error):
         if path.exists() and (not path.is_file() or path.parent == DEVICES):
-            with path.open("wb") as file:
-                yield file
+            with path.open("wb") as device:
+                yield device
             return
         target = path.resolve()
         temporary.remove_abandoned(target.parent, target.name)

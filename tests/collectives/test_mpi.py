@@ -104,6 +104,20 @@ c.barrier()
     assert re.match(r"ranks disagree: rank 0 has \w+ of \d+ x .*, rank 2 has \w+ of \d+ x ", lines[0])
 
 
+def test_a_read_only_array_in_a_known_call_ends_the_job():
+    body = """
+c.reduce(x, algorithm='C')
+if c.rank == 2: x.flags.writeable = False
+c.reduce(x, algorithm='C')
+c.barrier()
+"""
+    result = job(3, ["-c", PRELUDE + body])
+    assert result.returncode != 0
+    lines = [line for line in result.stderr.splitlines() if line.startswith("ranks disagree: ")]
+    assert len(lines) == 1
+    assert "rank 2 has reduce that cannot be: the collective writes into its array, which is read-only" in lines[0]
+
+
 def test_a_killed_rank_ends_the_job():
     body = "if c.rank == 1: os.kill(os.getpid(), signal.SIGKILL)\nc.allreduce(x, algorithm='M')\nc.barrier()"
     started = time.monotonic()

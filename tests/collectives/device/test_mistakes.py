@@ -159,3 +159,18 @@ def test_a_missing_peer_is_named(communicator, cp):
     if communicator.rank == 0:
         request = communicator.ibcast(array)
     request.wait(60)
+
+
+def test_another_librarys_read_only_array_is_refused(communicator, last, cp):
+    class ReadOnly:
+        def __init__(self, array):
+            self._array = array
+
+        @property
+        def __cuda_array_interface__(self):
+            given = dict(self._array.__cuda_array_interface__)
+            return given | {"data": (given["data"][0], True)}
+
+    array = cp.zeros(17, np.float32)
+    message = fails_everywhere(communicator, lambda: communicator.allreduce(ReadOnly(array) if last else array))
+    assert "read-only" in message

@@ -95,3 +95,87 @@ def test_agree(communicator, last):
     communicator.agree(("same", 3), "the net")
     message = fails_everywhere(communicator, lambda: communicator.agree(int(last), "the seed"))
     assert message == f"the seed differs: rank 0 has 0, rank {communicator.n_ranks - 1} has 1"
+
+
+def frozen(array):
+    """The array, as one that must not be written."""
+    array.flags.writeable = False
+    return array
+
+
+ALGORITHMS = {"reduce": ("mpi", "C", "H", "M", "MB", "auto"), "allreduce": ("mpi", "R", "M", "MR", "auto"),
+              "reduce_scatter": ("mpi", "P", "M", "auto"), "allgather": ("mpi", "D", "M", "auto"),
+              "bcast": ("mpi", "C", "M", "MB", "auto")}
+
+
+@pytest.mark.parametrize("form", ["", "i"])
+@pytest.mark.parametrize("collective", ALGORITHMS)
+def test_a_read_only_array_that_would_be_written_is_refused_before_anything_is_sent(communicator, collective, form):
+    """On one rank or on all; root or not: the others' arrays stay as they are."""
+    n_ranks, last = communicator.n_ranks, communicator.n_ranks - 1
+    call = getattr(communicator, form + collective)
+    for n_elems, name in enumerate(ALGORITHMS[collective], start=40):
+        if (name == "M" and communicator.topology.n_nodes > 1) or (collective == "bcast" and n_ranks == 1):
+            continue
+        for guilty in ([0], [last], range(n_ranks)):
+            root = {"root": last if guilty == [0] else 0} if collective == "bcast" else {}
+            array = np.full(n_elems, communicator.rank, np.float32)
+            message = fails_everywhere(communicator, lambda array=array, guilty=guilty, name=name, root=root: call(
+                frozen(array) if communicator.rank in guilty else array, algorithm=name, **root))
+            assert "writes into its array, which is read-only" in message
+            assert message.startswith(f"rank {guilty[0]}: ") or len(guilty) == n_ranks or collective == "bcast"
+            assert (array == communicator.rank).all()
+
+
+@pytest.mark.parametrize("name", ["mpi", "C", "M", "auto"])
+def test_a_broadcasts_root_and_an_input_beside_out_may_be_read_only(communicator, name):
+    if name == "M" and communicator.topology.n_nodes > 1:
+        pytest.skip("ranks on several nodes")
+    array = np.arange(31, dtype=np.float32) * (communicator.rank == 0)
+    communicator.bcast(frozen(array) if communicator.rank == 0 else array, algorithm=name)
+    assert np.array_equal(array, np.arange(31))
+    given, out = frozen(np.arange(33.0)), np.zeros(33)
+    communicator.allreduce(given, algorithm=name, out=out)
+    assert np.array_equal(out, np.arange(33) * communicator.n_ranks)
+    frozen(out)
+    assert "read-only" in fails_everywhere(communicator, lambda: communicator.allreduce(np.zeros(33), "sum", name, out))
+
+
+@pytest.mark.parametrize(("arguments", "text"), [
+    ({"algorithm": None}, "algorithm must be a name such as auto, mpi or CB-8, not None"),
+    ({"algorithm": ["C"]}, "not ['C']"), ({"algorithm": 3}, "not 3"),
+    ({"root": None}, "root must be an integer, not None"),
+    ({"root": "0"}, "root must be an integer, not '0'"), ({"root": -1}, "root must be a rank below"),
+    ({"op": None}, "op must be one of"), ({"op": ["sum"]}, "op must be one of"),
+    ({"chunk_bytes": None}, "chunk_bytes must be an integer"), ({"chunk_bytes": -4}, "chunk_bytes must be 0"),
+    ({"out": 3}, "expected a NumPy array"), ({"array": None}, "expected a NumPy array"),
+    ({"array": [1.0]}, "expected a NumPy array"),
+])
+@pytest.mark.parametrize("form", ["", "i"])
+def test_an_argument_of_a_wrong_type(communicator, last, form, arguments, text):
+    """On the last rank alone, then on all."""
+    call = getattr(communicator, f"{form}reduce")
+    for is_guilty in (last, True):
+        given = {"array": np.ones(7, np.float32)} | (arguments if is_guilty else {})
+        assert text in fails_everywhere(communicator, lambda given=given: call(**given))
+
+
+@pytest.mark.parametrize(("arguments", "text"), [
+    (("many",), "n_elems must be an integer, not 'many'"), ((None,), "not None"), ((-1,), "n_elems must be 0 or more"),
+    ((5, "floaty"), "floaty"), ((5, "float32", "moon"), "memory must be one of host, device, not 'moon'"),
+    ((1 << 50,), "no memory for"),
+])
+def test_memory_that_cannot_be_asked_for(communicator, last, arguments, text):
+    for is_guilty in (last, True):
+        message = fails_everywhere(communicator, lambda good=not is_guilty: communicator.alloc(*(
+            (5,) if good else arguments)))
+        assert text in message
+        assert "\n" not in message
+
+
+def test_roots_of_objects(communicator):
+    for root in (None, communicator.n_ranks, "0"):
+        with pytest.raises(CommError, match="root must be"):
+            communicator.bcast_object(1, root)
+        with pytest.raises(CommError, match="root must be"):
+            communicator.gather_objects(1, root)

@@ -34,8 +34,8 @@ from scaffe.collectives.runtime.signature import CallSignature
 from scaffe.collectives.shared.node import NodeGroup
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.transport.transport import Transport
-from scaffe.collectives.tuning.device_choice import choose
-from scaffe.collectives.tuning.table import Table
+from scaffe.collectives.tuning.device_choice import choose_on_device
+from scaffe.collectives.tuning.table import TuningTable
 
 REDUCTIONS = ("reduce", "allreduce", "reduce_scatter")
 IPC_VARIABLE = "SCAFFE_CUDA_IPC"
@@ -163,13 +163,13 @@ class Device:
             raise CommError(f"alloc: rank {self._comm.rank} cannot have {n_bytes} bytes of device memory: {error}"
                             ) from None
 
-    def resolved(self, signature: CallSignature, array: Any, table: Table) -> CallSignature:
+    def resolved(self, signature: CallSignature, array: Any, table: TuningTable) -> CallSignature:
         """The signature, on a CuPy array, `auto` resolved. Raises CommError unless the array lies on this GPU."""
         self._check(array)
         return self._complete(signature, array.nbytes, table)
 
-    def _completed(self, signature: CallSignature, n_bytes: int, table: Table) -> CallSignature:
-        found = choose(signature.collective, n_bytes, self._topology, table, not self.no_ipc)
+    def _completed(self, signature: CallSignature, n_bytes: int, table: TuningTable) -> CallSignature:
+        found = choose_on_device(signature.collective, n_bytes, self._topology, table, not self.no_ipc)
         chunk_bytes = signature.chunk_bytes or found.chunk_bytes
         algorithm = signature.algorithm
         if algorithm.selection:

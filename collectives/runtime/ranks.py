@@ -26,7 +26,7 @@ from scaffe.collectives.shared.window import Windows
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.transport.available import shortage
 from scaffe.collectives.transport.transport import HostTransport
-from scaffe.collectives.tuning.table import Table
+from scaffe.collectives.tuning.table import TuningTable
 
 if TYPE_CHECKING:
     from scaffe.collectives.cuda.setup import Device
@@ -160,7 +160,7 @@ class Ranks:
                 engine.backends["device"] = self._device.backend(engine.comm, group, backs_off)
         return self._device
 
-    def resolved_on_device(self, signature: CallSignature, array: Any, table: Table) -> CallSignature:
+    def resolved_on_device(self, signature: CallSignature, array: Any, table: TuningTable) -> CallSignature:
         """Resolves what a call on the CuPy array `array` leaves open, with the tuned `table`."""
         return self.device(signature).resolved(signature, array, table)
 

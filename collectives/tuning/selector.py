@@ -12,40 +12,54 @@ from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.algorithm import Algorithm, parse
 from scaffe.collectives.planning.requirements import require, spans_nodes
 from scaffe.collectives.topology import Topology
-from scaffe.collectives.tuning.table import DEFAULT_TABLE, Choice, Key, Table
+from scaffe.collectives.tuning.table import DEFAULT_TABLE, Choice, TuningKey, TuningTable
 
 TABLE_VARIABLE = "SCAFFE_TABLE"
 NETWORK_CHUNK_BYTES = 60 << 10
-"""Just below the length (64 KiB with its header) from which Open MPI's TCP asks before it sends: over 1 Gbit/s a
-chain of 8 nodes runs at 1.02 times the wire's limit with it, at 1.2 to 1.4 times with chunks of 64 to 256 KiB."""
+"""With its header just below 64 KiB, from where Open MPI's TCP uses a rendezvous: over 1 Gbit/s a chain of 8 nodes runs
+at 1.02 times the wire's limit with it, at 1.2 to 1.4 times with chunks of 64 to 256 KiB."""
 NODE_CHUNK_BYTES = 256 << 10
 PAIR_CHUNK_BYTES = 16 << 20
-"""A broadcast between two nodes passes nothing on: fewer messages cost the cores that compute half as much (8 ms of CPU
-time for 16 MiB over 1 Gbit/s on both sides together, 14 in chunks of 60 KiB)."""
+"""A broadcast between two nodes forwards nothing, so it needs no pipeline, and fewer messages take half the CPU time:
+8 ms for 16 MiB over 1 Gbit/s on both sides together, 14 in chunks of 60 KiB."""
 FEW_ROUNDS_FEW_BYTES = {"reduce": ("B", "C"), "bcast": ("B", "C"), "allreduce": ("D", "R"),
                         "reduce_scatter": ("H", "R"), "allgather": ("D", "R")}
-
-
+"""For buffers that are short for the number of ranks, and for long ones."""
 MPI = Algorithm(library="mpi")
 
 
 class Resolved(NamedTuple):
-    """An algorithm that can be run, and the longest message in bytes."""
+    """An algorithm that can be run, and its chunk.
+
+    Attributes:
+        algorithm: neither `auto` nor `own`.
+        chunk_bytes: the longest message.
+    """
 
     algorithm: Algorithm
     chunk_bytes: int
 
 
 class Selector:
-    """Algorithm and chunk for the calls of one communicator."""
+    """Chooses algorithm and chunk for the calls of one communicator.
+
+    Attributes:
+        table: the shipped table with that of SCAFFE_TABLE over it.
+    """
 
     def __init__(self, topology: Topology) -> None:
-        """Reads the shipped table and, over it, the one that SCAFFE_TABLE names. Raises CommError where that fails."""
+        """Reads the tables.
+
+        Args:
+            topology: of the communicator's ranks.
+
+        Raises:
+            CommError: where a table cannot be read.
+        """
         self._topology = topology
-        self._table = Table.read(DEFAULT_TABLE) if DEFAULT_TABLE.exists() else Table([])
+        self.table = TuningTable.read(DEFAULT_TABLE) if DEFAULT_TABLE.exists() else TuningTable([])
         if own := os.environ.get(TABLE_VARIABLE):
-            self._table = self._table.merged(Table.read(Path(own)))
-        self.table = self._table
+            self.table = self.table.merged(TuningTable.read(Path(own)))
         self._resolve = lru_cache(maxsize=4096)(self._choose)
 
     def choose(self, collective: str, algorithm: Algorithm, chunk_bytes: int, n_bytes: int,
@@ -58,6 +72,9 @@ class Selector:
             chunk_bytes: as the caller gave it; 0 for the table's, or the default of algorithms asked for by name.
             n_bytes: length of the buffer.
             is_shared: whether the buffer lies in a window that the node's ranks share.
+
+        Returns:
+            The caller's algorithm and chunk where they are given, else those of the table, else the MPI library's call.
         """
         return self._resolve(collective, algorithm, chunk_bytes, n_bytes, is_shared)
 
@@ -80,31 +97,36 @@ class Selector:
         return Resolved(replace(chosen, wire=algorithm.wire), chunk_bytes or choice.chunk_bytes)
 
     def _instead_of_mpi(self, collective: str, n_bytes: int, chunk_bytes: int) -> Algorithm:
-        """Shared memory where all ranks have it, else few rounds for short buffers and few bytes for long ones."""
+        """Shared memory on one node, else few rounds for short buffers and few bytes for long ones."""
         if self._topology.n_nodes == 1 and self.can(collective, parse("M")):
             return parse("M")
         return parse(FEW_ROUNDS_FEW_BYTES[collective][n_bytes > self._topology.n_ranks * chunk_bytes])
 
     def bandwidth_bytes(self, collective: str, place: str, without: int = 0) -> int:
-        """The length beyond which the table's choice for the longest buffers holds; `without` an entry that, or one
-        chunk."""
-        entry = self._table.nearest(Key.of(collective, place, self._topology))
+        """Returns the length from which a collective is bound by bandwidth rather than latency, by the table.
+
+        Args:
+            collective: its name.
+            place: host, shared or cuda.
+            without: the answer where the table has no entry; 0 for one chunk.
+        """
+        entry = self.table.nearest(TuningKey.of(collective, place, self._topology))
         return (without or self.default_chunk_bytes(collective)) if entry is None else entry.bandwidth_bytes
 
     def _tuned(self, collective: str, n_bytes: int, is_shared: bool) -> Choice | None:
-        key = Key.of(collective, "shared" if is_shared else "host", self._topology)
-        is_measured = any(entry.key == key for entry in self._table.entries)
+        key = TuningKey.of(collective, "shared" if is_shared else "host", self._topology)
+        is_measured = any(entry.key == key for entry in self.table.entries)
         if is_measured or not is_shared or self._topology.n_nodes == 1:
-            return self._table.choose(key, n_bytes)
+            return self.table.choose(key, n_bytes)
         if not spans_nodes(collective, self._topology):
-            return self._table.choose(replace(key, place="host"), n_bytes)
-        across = self._table.choose(Key.of(collective, "host", Topology.flat(self._topology.n_nodes)), n_bytes)
+            return self.table.choose(replace(key, place="host"), n_bytes)
+        across = self.table.choose(TuningKey.of(collective, "host", Topology.flat(self._topology.n_nodes)), n_bytes)
         if across is None or across.algorithm == "mpi" or parse(across.algorithm).is_shared:
             return across
         return replace(across, algorithm=f"M{across.algorithm}")
 
     def default_chunk_bytes(self, collective: str) -> int:
-        """The chunk of algorithms that are asked for by name."""
+        """Returns the chunk in bytes of algorithms that are asked for by name."""
         if collective == "bcast" and self._topology.n_nodes == self._topology.n_ranks == 2:
             return PAIR_CHUNK_BYTES
         return NODE_CHUNK_BYTES if self._topology.n_nodes == 1 else NETWORK_CHUNK_BYTES

@@ -1,4 +1,4 @@
-"""Which algorithm and chunk to use: a table of what was fastest where, and how the nearest entry is found. Pure.
+"""The tuned table: which algorithm and chunk was fastest for which collective, ranks, place and length.
 
 The file is JSON: {"version": 1, "entries": [{"collective", "place", "n_ranks", "nodes", "source", "choices"}]} with
 choices [{"max_bytes", "algorithm", "chunk_bytes"}] in ascending max_bytes, the last one null for all longer buffers.
@@ -18,21 +18,26 @@ from typing import Any
 from scaffe.atomic_files import write_whole
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.algorithm import parse
-from scaffe.collectives.planning.planners import short_names
 from scaffe.collectives.planning.registry import COLLECTIVES
-from scaffe.collectives.planning.requirements import spans_nodes
 from scaffe.collectives.topology import Topology
 from scaffe.input_files import read_text_input
 
 PLACES = ("host", "shared", "cuda")
-"""Where a buffer lies: private host memory, the communicator's shared windows, a GPU."""
+"""Where a buffer lies: in private host memory, in a window that the node's ranks share, on a GPU."""
 
 DEFAULT_TABLE = Path(__file__).parent / "tables" / "default.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
-    """What an entry is for: a collective on buffers at a place, on `n_ranks` ranks over `nodes` (`8x2`, `2x4+1x3`)."""
+class TuningKey:
+    """What an entry is for.
+
+    Attributes:
+        collective: its name.
+        place: where the buffer lies, one of PLACES.
+        n_ranks: how many ranks take part.
+        nodes: how they lie on nodes: `8x2` is 8 nodes of 2 ranks, `2x4+1x3` two of 4 and one of 3.
+    """
 
     collective: str
     place: str
@@ -48,12 +53,13 @@ class Key:
             raise CommError(f"nodes {self.nodes!r} do not hold {self.n_ranks} ranks")
 
     @classmethod
-    def of(cls, collective: str, place: str, topology: Topology) -> Key:
-        """The key of a call on `topology`."""
+    def of(cls, collective: str, place: str, topology: Topology) -> TuningKey:
+        """Makes the key of a call on the ranks of `topology`."""
         return cls(collective, place, topology.n_ranks, topology.shape)
 
-    def distance(self, other: Key) -> float:
-        """How different two sets of ranks are: doublings of node count and of ranks per node, and one node or more."""
+    def distance(self, other: TuningKey) -> float:
+        """Returns how different two sets of ranks are: doublings between their numbers of nodes and of ranks per node,
+        and 100 where only one of them is a single node."""
         (nodes, ranks), (other_nodes, other_ranks) = self._extent(), other._extent()
         networks_differ = (nodes == 1) != (other_nodes == 1)
         return abs(log2(nodes / other_nodes)) + abs(log2(ranks / other_ranks)) + 100 * networks_differ
@@ -65,7 +71,13 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Up to `max_bytes` (None: any length), `algorithm` in chunks of `chunk_bytes`."""
+    """What to use for buffers up to a length.
+
+    Attributes:
+        max_bytes: the longest buffer that it is for; None: any.
+        algorithm: its name.
+        chunk_bytes: the longest message.
+    """
 
     max_bytes: int | None
     algorithm: str
@@ -82,10 +94,16 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """Choices for one key, in ascending `max_bytes`; the last one has None. `source`: where they come from."""
+class TuningEntry:
+    """The choices for one key.
 
-    key: Key
+    Attributes:
+        key: what they are for.
+        choices: by ascending max_bytes, which is None in the last one.
+        source: where they come from.
+    """
+
+    key: TuningKey
     choices: tuple[Choice, ...]
     source: str = ""
 
@@ -97,54 +115,67 @@ class Entry:
             raise CommError(f"choices of {self.key} need ascending max_bytes and null at the end, not {limits}")
 
     def choose(self, n_bytes: int) -> Choice:
-        """The choice for a buffer of n_bytes."""
+        """Returns the choice for a buffer of n_bytes."""
         return next(choice for choice in self.choices if choice.max_bytes is None or n_bytes <= choice.max_bytes)
 
     @property
     def bandwidth_bytes(self) -> int:
-        """The length beyond which the choice for the longest buffers holds: there bytes count, not start-ups."""
+        """The length beyond which the last choice holds: there bandwidth counts, not latency. 0 with one choice."""
         return (self.choices[-2].max_bytes or 0) if len(self.choices) > 1 else 0
 
 
-class Table:
-    """Entries by key. Immutable; `merged` gives a new one."""
+class TuningTable:
+    """Entries by key. Immutable."""
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
-        """Later entries replace earlier ones of the same key."""
-        self._entries: Mapping[Key, Entry] = {entry.key: entry for entry in entries}
+    def __init__(self, entries: Iterable[TuningEntry]) -> None:
+        """Args:
+            entries: later ones replace earlier ones of the same key.
+        """
+        self._entries: Mapping[TuningKey, TuningEntry] = {entry.key: entry for entry in entries}
 
     @cached_property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[TuningEntry, ...]:
         """All entries, in the order of their keys' first appearance."""
         return tuple(self._entries.values())
 
-    def merged(self, other: Table) -> Table:
-        """This table with `other`'s entries added or put in place of this one's."""
-        return Table([*self.entries, *other.entries])
+    def merged(self, other: TuningTable) -> TuningTable:
+        """Returns a table with the entries of both; where keys are equal, `other`'s."""
+        return TuningTable([*self.entries, *other.entries])
 
-    def nearest(self, key: Key) -> Entry | None:
-        """The entry of `key`, or else of the most similar ranks for the same collective and place; None without."""
+    def nearest(self, key: TuningKey) -> TuningEntry | None:
+        """Finds the entry of a key, or else that of the most similar ranks for the same collective and place.
+
+        Returns:
+            None where the table has nothing for this collective and place.
+        """
         if key in self._entries:
             return self._entries[key]
         alike = [entry for entry in self.entries
                  if (entry.key.collective, entry.key.place) == (key.collective, key.place)]
         return min(alike, key=lambda entry: key.distance(entry.key), default=None)
 
-    def choose(self, key: Key, n_bytes: int) -> Choice | None:
-        """What to use for `key` and n_bytes; None where the table has nothing for this collective and place."""
+    def choose(self, key: TuningKey, n_bytes: int) -> Choice | None:
+        """Looks up what to use for a key and a buffer of n_bytes; None as in `nearest`."""
         entry = self.nearest(key)
         return None if entry is None else entry.choose(n_bytes)
 
     def write(self, path: Path) -> None:
-        """Write the table as JSON. Raises CommError where it cannot be written."""
+        """Writes the table as JSON. Raises CommError where it cannot be written."""
         content = {"version": 1, "entries": [
             {**asdict(entry.key), "source": entry.source, "choices": [asdict(choice) for choice in entry.choices]}
             for entry in self.entries]}
         write_whole(path, (json.dumps(content, indent=1) + "\n").encode(), CommError)
 
     @classmethod
-    def read(cls, path: Path) -> Table:
-        """The table in a JSON file. Raises CommError, naming file and entry, on what is missing or wrong."""
+    def read(cls, path: Path) -> TuningTable:
+        """Reads a table.
+
+        Args:
+            path: of a JSON file.
+
+        Raises:
+            CommError: names file and entry, on what is missing or wrong.
+        """
         try:
             content = json.loads(read_text_input(path))
             if not isinstance(content, dict) or content.get("version") != 1:
@@ -153,23 +184,6 @@ class Table:
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             reason = f"{error} is missing" if isinstance(error, KeyError) else error
             raise CommError(f"table {path}: {reason}") from None
-
-
-def candidates(collective: str, topology: Topology) -> list[str]:
-    """Algorithms worth measuring for `collective` on `topology`, the library's own first.
-
-    `M...` has the node's shared memory as its lowest level (see `planning.algorithm`).
-    Raises CommError on an unknown collective.
-    """
-    if collective not in COLLECTIVES:
-        raise CommError(f"no collective is called {collective!r}: known are {', '.join(COLLECTIVES)}")
-    shared = topology.n_nodes < topology.n_ranks
-    spans = topology.n_nodes > 1
-    flat = short_names(collective) if topology.n_ranks > 1 else []
-    above = [f"M{name}" for name in flat] if spans_nodes(collective, topology) else []
-    found = ["mpi", *(["M"] if shared and not spans else []), *(above if shared and spans else []), *flat]
-    sizes = (["node"] if shared and spans else []) + [str(ranks) for ranks in (4, 8, 16) if ranks < topology.n_ranks]
-    return found + [f"{levels}-{size}" for levels in ("CB", "CC") for size in sizes if "C" in flat]
 
 
 def _nodes(text: str) -> list[tuple[int, int]]:
@@ -183,11 +197,11 @@ def _nodes(text: str) -> list[tuple[int, int]]:
     return [(pair[0], pair[1]) for pair in pairs]
 
 
-def _entry(index: int, value: Any) -> Entry:
+def _entry(index: int, value: Any) -> TuningEntry:
     try:
-        key = Key(value["collective"], value["place"], value["n_ranks"], value["nodes"])
+        key = TuningKey(value["collective"], value["place"], value["n_ranks"], value["nodes"])
         choices = tuple(Choice(item["max_bytes"], item["algorithm"], item["chunk_bytes"]) for item in value["choices"])
-        return Entry(key, choices, value.get("source", ""))
+        return TuningEntry(key, choices, value.get("source", ""))
     except (TypeError, AttributeError) as error:
         raise CommError(f"entry {index}: {error}") from None
     except KeyError as error:

@@ -15,8 +15,9 @@ from scaffe.collectives.bench.payload import Payload
 from scaffe.collectives.bench.root import on_root
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.planning.planners import COLLECTIVES
-from scaffe.collectives.tuning.table import Choice, Entry, Key, Table, candidates
+from scaffe.collectives.planning.registry import COLLECTIVES
+from scaffe.collectives.tuning.candidates import candidates
+from scaffe.collectives.tuning.table import Choice, TuningEntry, TuningKey, TuningTable
 from scaffe.flags import Flags, at_least
 
 DROP_FACTOR, DROP_FROM_BYTES = 3.0, 1 << 20
@@ -80,18 +81,18 @@ def main(argv: Sequence[str]) -> int:
         _tune(communicator, options, collective, place)
         for collective in options.collectives.split(",") for place in options.places.split(",")
     ]
-    on_root(communicator, lambda: _found(path).merged(Table(entries)).write(path))
+    on_root(communicator, lambda: _found(path).merged(TuningTable(entries)).write(path))
     if communicator.rank == 0:
         print(f"wrote {path}: SCAFFE_TABLE={path} makes `auto` use it")
     return 0
 
 
-def _found(path: Path) -> Table:
+def _found(path: Path) -> TuningTable:
     check_writable(path, CommError)
-    return Table.read(path) if path.exists() else Table([])
+    return TuningTable.read(path) if path.exists() else TuningTable([])
 
 
-def _tune(communicator: Communicator, options: Namespace, collective: str, place: str) -> Entry:
+def _tune(communicator: Communicator, options: Namespace, collective: str, place: str) -> TuningEntry:
     topology = communicator.topology
     names = options.algorithms.split(",") if options.algorithms else candidates(collective, topology)
     names = [name for name in names if place != "cuda" or name != "mpi"]  # which may crash there, non-blocking
@@ -106,7 +107,7 @@ def _tune(communicator: Communicator, options: Namespace, collective: str, place
                              for (name, chunk), seconds in sorted(figures[-1].items(), key=lambda item: item[1])[:5])
             print(f"{collective:15}{place:7}{n_bytes:>10}   {best}", flush=True)
     winners = [(n_bytes, *winner) for n_bytes, winner in zip(lengths, fewest_changes(figures), strict=True)]
-    return Entry(Key.of(collective, place, topology), tuple(choices(winners)), options.source)
+    return TuningEntry(TuningKey.of(collective, place, topology), tuple(choices(winners)), options.source)
 
 
 def fewest_changes(figures: Sequence[Mapping[Candidate, float]]) -> list[Candidate]:

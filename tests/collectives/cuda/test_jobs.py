@@ -10,7 +10,7 @@ import time
 import pytest
 
 from scaffe.cli.main import main as scaffe
-from scaffe.collectives.tuning.table import Table
+from scaffe.collectives.tuning.table import TuningTable
 from tests import pretend
 from tests.collectives.test_mpi import HERE, job
 
@@ -92,7 +92,7 @@ def test_tune_measures_the_place_cuda(cp, tmp_path, capsys):
     table = tmp_path / "table.json"
     assert scaffe(["tune", "-o", str(table), "--places", "cuda", "-c", "reduce", "-m", "4:64", "-i", "1", "-x", "0",
                    "-a", "mpi,C"]) == 0
-    found = Table.read(table).entries
+    found = TuningTable.read(table).entries
     assert [entry.key.place for entry in found] == ["cuda"]
     chosen = {(choice.algorithm, choice.chunk_bytes) for choice in found[0].choices}
     assert chosen == {("C", 262144)}  # of the chunks for this place the least

@@ -3,8 +3,8 @@
 import pytest
 
 from scaffe.collectives.topology import Topology
-from scaffe.collectives.tuning.device_choice import choose
-from scaffe.collectives.tuning.table import Choice, Entry, Key, Table
+from scaffe.collectives.tuning.device_choice import choose_on_device
+from scaffe.collectives.tuning.table import Choice, TuningEntry, TuningKey, TuningTable
 
 NODE, NODES, FLAT = Topology([0] * 4), Topology.from_ranks_per_node(8, 4), Topology.flat(4)
 
@@ -17,19 +17,19 @@ NODE, NODES, FLAT = Topology([0] * 4), Topology.from_ranks_per_node(8, 4), Topol
     ("allreduce", 8, FLAT, True, "B"), ("bcast", 1 << 20, FLAT, True, "C"), ("allgather", 1 << 20, FLAT, True, "R"),
     ("reduce", (64 << 10) - 1, FLAT, True, "B"), ("reduce", 64 << 10, FLAT, True, "C")])
 def test_defaults_on_a_device(collective, n_bytes, topology, has_ipc, name):
-    assert choose(collective, n_bytes, topology, Table([]), has_ipc).algorithm == name
+    assert choose_on_device(collective, n_bytes, topology, TuningTable([]), has_ipc).algorithm == name
 
 
 @pytest.mark.parametrize(("n_bytes", "chunk_bytes"), [
     (4, 256 << 10), (2 << 20, 256 << 10), (8 << 20, 1 << 20), (32 << 20, 4 << 20), (1 << 30, 4 << 20)])
 def test_chunks_are_an_eighth_within_bounds(n_bytes, chunk_bytes):
-    assert choose("reduce", n_bytes, FLAT, Table([]), has_ipc=True).chunk_bytes == chunk_bytes
+    assert choose_on_device("reduce", n_bytes, FLAT, TuningTable([]), has_ipc=True).chunk_bytes == chunk_bytes
 
 
 def test_the_table_is_keyed_by_place_and_never_gives_the_librarys_own():
     def table(name):
-        return Table([Entry(Key.of("reduce", place, NODE), (Choice(None, algorithm, 77),))
+        return TuningTable([TuningEntry(TuningKey.of("reduce", place, NODE), (Choice(None, algorithm, 77),))
                       for place, algorithm in (("host", "H"), ("cuda", name))])
-    assert choose("reduce", 9, NODE, table("CB-2"), True) == Choice(None, "CB-2", 77)
-    assert choose("reduce", 9, NODE, table("mpi"), True).algorithm == "M"
-    assert choose("reduce", 9, NODE, table("M"), False).algorithm == "B"
+    assert choose_on_device("reduce", 9, NODE, table("CB-2"), True) == Choice(None, "CB-2", 77)
+    assert choose_on_device("reduce", 9, NODE, table("mpi"), True).algorithm == "M"
+    assert choose_on_device("reduce", 9, NODE, table("M"), False).algorithm == "B"

@@ -11,23 +11,23 @@ from scaffe.collectives.planning.algorithm import parse
 from scaffe.collectives.planning.registry import COLLECTIVES
 from scaffe.collectives.planning.requirements import require
 from scaffe.collectives.topology import Topology
-from scaffe.collectives.tuning.table import DEFAULT_TABLE, PLACES, Choice, Entry, Key, Table, candidates
+from scaffe.collectives.tuning.table import DEFAULT_TABLE, PLACES, Choice, TuningEntry, TuningKey, TuningTable
 
 BY_SIZE = (Choice(1000, "B", 64), Choice(50000, "CB-4", 4096), Choice(None, "C", 65536))
 
 
-def entry(collective="reduce", place="host", n_ranks=8, nodes="8x1", choices=BY_SIZE, source="") -> Entry:
-    return Entry(Key(collective, place, n_ranks, nodes), choices, source)
+def entry(collective="reduce", place="host", n_ranks=8, nodes="8x1", choices=BY_SIZE, source="") -> TuningEntry:
+    return TuningEntry(TuningKey(collective, place, n_ranks, nodes), choices, source)
 
 
-def always(name: str, **key) -> Entry:
+def always(name: str, **key) -> TuningEntry:
     return entry(choices=(Choice(None, name, 1),), **key)
 
 
 @pytest.mark.parametrize(("n_bytes", "algorithm"), [(0, "B"), (1000, "B"), (1001, "CB-4"), (50000, "CB-4"),
                                                     (50001, "C"), (1 << 40, "C")])
 def test_choice_by_length(n_bytes, algorithm):
-    assert Table([entry()]).choose(entry().key, n_bytes).algorithm == algorithm
+    assert TuningTable([entry()]).choose(entry().key, n_bytes).algorithm == algorithm
 
 
 @pytest.mark.parametrize(("n_ranks", "nodes", "algorithm"), [
@@ -35,38 +35,39 @@ def test_choice_by_length(n_bytes, algorithm):
     (8, "4x2", "CB-node"), (12, "4x3", "CB-node"), (7, "3x2+1x1", "CB-node"), (2, "2x1", "C"),
 ])
 def test_the_nearest_ranks_decide(n_ranks, nodes, algorithm):
-    table = Table([always("C"), always("B", n_ranks=64, nodes="64x1"), always("D", n_ranks=4, nodes="1x4"),
+    table = TuningTable([always("C"), always("B", n_ranks=64, nodes="64x1"), always("D", n_ranks=4, nodes="1x4"),
                    always("CB-node", nodes="4x2")])
-    assert table.choose(Key("reduce", "host", n_ranks, nodes), 5).algorithm == algorithm
+    assert table.choose(TuningKey("reduce", "host", n_ranks, nodes), 5).algorithm == algorithm
 
 
 def test_ranks_of_one_node_are_no_model_for_ranks_of_several():
-    table = Table([always("C", n_ranks=64, nodes="64x1"), always("D", n_ranks=2, nodes="1x2")])
-    assert table.choose(Key("reduce", "host", 2, "2x1"), 5).algorithm == "C"  # though 1x2 is but one doubling away
-    assert table.choose(Key("reduce", "host", 32, "1x32"), 5).algorithm == "D"
+    table = TuningTable([always("C", n_ranks=64, nodes="64x1"), always("D", n_ranks=2, nodes="1x2")])
+    assert table.choose(TuningKey("reduce", "host", 2, "2x1"), 5).algorithm == "C"  # though 1x2 is near
+    assert table.choose(TuningKey("reduce", "host", 32, "1x32"), 5).algorithm == "D"
 
 
 def test_collectives_and_places_are_not_mixed():
-    table = Table([entry(), always("B", place="cuda")])
-    assert table.choose(Key("bcast", "host", 8, "8x1"), 5) is None
-    assert table.choose(Key("reduce", "shared", 8, "8x1"), 5) is None
-    assert table.choose(Key("reduce", "cuda", 8, "8x1"), 1 << 20).algorithm == "B"
+    table = TuningTable([entry(), always("B", place="cuda")])
+    assert table.choose(TuningKey("bcast", "host", 8, "8x1"), 5) is None
+    assert table.choose(TuningKey("reduce", "shared", 8, "8x1"), 5) is None
+    assert table.choose(TuningKey("reduce", "cuda", 8, "8x1"), 1 << 20).algorithm == "B"
 
 
 def test_key_of_a_call():
-    assert Key.of("reduce", "cuda", Topology.from_ranks_per_node(7, 3)) == Key("reduce", "cuda", 7, "2x3+1x1")
+    topology = Topology.from_ranks_per_node(7, 3)
+    assert TuningKey.of("reduce", "cuda", topology) == TuningKey("reduce", "cuda", 7, "2x3+1x1")
 
 
 def test_merging_replaces_entries_of_the_same_key():
-    merged = Table([entry(), always("B", nodes="4x2")]).merged(Table([always("D")]))
+    merged = TuningTable([entry(), always("B", nodes="4x2")]).merged(TuningTable([always("D")]))
     assert [found.choices[-1].algorithm for found in merged.entries] == ["D", "B"]
 
 
 def test_written_and_read_back(tmp_path):
     path = tmp_path / "table.json"
-    table = Table([entry(source="measured here"), always("MC", collective="bcast", place="shared", nodes="4x2")])
+    table = TuningTable([entry(source="measured here"), always("MC", collective="bcast", place="shared", nodes="4x2")])
     table.write(path)
-    assert Table.read(path).entries == table.entries
+    assert TuningTable.read(path).entries == table.entries
 
 
 @pytest.mark.parametrize(("change", "words"), [
@@ -85,9 +86,9 @@ def test_a_bad_entry_is_named(tmp_path, change, words):
     path = tmp_path / "table.json"
     path.write_text(json.dumps({"version": 1, "entries": [good | change]}))
     with pytest.raises(CommError, match=f"table .*table.json: entry 0: .*{words}|{words}"):
-        Table.read(path)
+        TuningTable.read(path)
     path.write_text(json.dumps({"version": 1, "entries": [good]}))
-    assert len(Table.read(path).entries) == 1
+    assert len(TuningTable.read(path).entries) == 1
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"version": 2, "entries": []}', '{"version": 1}',
@@ -96,9 +97,9 @@ def test_a_bad_file_is_named(tmp_path, text):
     path = tmp_path / "table.json"
     path.write_text(text)
     with pytest.raises(CommError, match="table .*table.json: "):
-        Table.read(path)
+        TuningTable.read(path)
     with pytest.raises(CommError, match="absent.json"):
-        Table.read(tmp_path / "absent.json")
+        TuningTable.read(tmp_path / "absent.json")
 
 
 @pytest.mark.parametrize("limits", [(5, 5, None), (6, 5, None), (None, None), (5,), (None, 5), ()])
@@ -108,32 +109,13 @@ def test_choices_ascend_to_an_open_end(limits):
 
 
 def test_the_shipped_table_reads_and_covers_every_collective_between_hosts():
-    table = Table.read(DEFAULT_TABLE)
+    table = TuningTable.read(DEFAULT_TABLE)
     assert {found.key.place for found in table.entries} <= set(PLACES)
     for collective in COLLECTIVES:
         for topology in (Topology.flat(8), Topology([0] * 4), Topology.from_ranks_per_node(8, 2)):
-            choice = table.choose(Key.of(collective, "host", topology), 1 << 20)
+            choice = table.choose(TuningKey.of(collective, "host", topology), 1 << 20)
             assert choice is not None
             require(collective, parse(choice.algorithm), topology)
-
-
-@pytest.mark.parametrize("collective", COLLECTIVES)
-def test_candidates_can_do_the_collective(collective):
-    for topology in (Topology.flat(1), Topology([0] * 4), Topology.flat(8), Topology.from_ranks_per_node(24, 8)):
-        found = candidates(collective, topology)
-        assert found[0] == "mpi"
-        assert len(found) == len(set(found))
-        for name in found:
-            require(collective, parse(name), topology)
-
-
-def test_candidates_follow_the_topology():
-    assert candidates("reduce", Topology.flat(1)) == ["mpi"]
-    assert candidates("reduce", Topology([0] * 4)) == ["mpi", "M", "C", "B", "H", "T"]
-    assert candidates("bcast", Topology.from_ranks_per_node(8, 2)) == [
-        "mpi", "MC", "MB", "MT", "C", "B", "T", "CB-node", "CB-4", "CC-node", "CC-4"]
-    with pytest.raises(CommError, match="'gather'"):
-        candidates("gather", Topology.flat(2))
 
 
 def test_bytes_count_from_the_longest_buffers_choice_on():

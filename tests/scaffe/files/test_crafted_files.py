@@ -7,7 +7,7 @@ import pytest
 from scaffe.cli.commands import plot
 from scaffe.cli.commands.parse_log import parse_log
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.tuning.table import Table
+from scaffe.collectives.tuning.table import TuningTable
 from scaffe.errors import ExpectedError, UserError
 from scaffe.files import hdf5
 from scaffe.files.blobs import blob_array
@@ -99,7 +99,7 @@ def test_a_model_of_blobs_without_end(tmp_path):
 READERS = {
     "prototxt": lambda path: read_message(path, caffe_pb2.NetParameter), "model": read_model, "state": read_state,
     "mean": read_mean, "checksum": checksum, "log": parse_log, "run": lambda path: read_run(path, "strong"),
-    "table": Table.read, "plot": lambda path: plot.main([str(path)]), "model.h5": hdf5.read_model,
+    "table": TuningTable.read, "plot": lambda path: plot.main([str(path)]), "model.h5": hdf5.read_model,
 }
 
 
@@ -114,7 +114,7 @@ def test_what_is_not_a_file_is_told(tmp_path, kind):
 def test_brackets_without_end(tmp_path):
     (tmp_path / "a.json").write_text("[" * 200_000)
     with pytest.raises(CommError, match="a.json"):
-        Table.read(tmp_path / "a.json")
+        TuningTable.read(tmp_path / "a.json")
     with pytest.raises(UserError, match="a.json: not a trace"):
         plot.main([str(tmp_path / "a.json")])
     with pytest.raises(UserError, match="absent: no such file"):

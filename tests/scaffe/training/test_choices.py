@@ -7,7 +7,7 @@ import pytest
 import scaffe as caffe
 from scaffe.cli import main as cli
 from scaffe.collectives.topology import Topology
-from scaffe.collectives.tuning.table import Choice, Entry, Key
+from scaffe.collectives.tuning.table import Choice, TuningEntry, TuningKey
 from scaffe.training.strategies import Strategy, choose_strategy, strategies
 from scaffe.training.strategies.buckets import auto_bucket_bytes, plan_buckets, trainable_intervals
 from tests.scaffe.runs import write_solver
@@ -65,9 +65,9 @@ def own_strategy(monkeypatch):
 
 
 def test_bucket_follows_the_table():
-    long = Entry(Key("reduce", "host", 4, "4x1"), (Choice(1000, "mpi", 60), Choice(700_000, "B", 60),
+    long = TuningEntry(TuningKey("reduce", "host", 4, "4x1"), (Choice(1000, "mpi", 60), Choice(700_000, "B", 60),
                                                    Choice(None, "C", 60)))
-    flat = Entry(Key("bcast", "host", 4, "4x1"), (Choice(None, "C", 60),))
+    flat = TuningEntry(TuningKey("bcast", "host", 4, "4x1"), (Choice(None, "C", 60),))
     assert (long.bandwidth_bytes, flat.bandwidth_bytes) == (700_000, 0)
     assert auto_bucket_bytes([long.bandwidth_bytes, flat.bandwidth_bytes]) == 2_800_000
     assert auto_bucket_bytes([]) == 0

@@ -245,7 +245,8 @@ class Communicator:
                 raise CommError(f"n_elems must be 0 or more, not {n_elems}")
         except (CommError, TypeError) as error:
             n_elems, fault = 0, str(error)
-        return self._ranks.alloc(n_elems, kind, "host" if fault else memory, fault)
+        array: np.ndarray = self._ranks.alloc(n_elems, kind, "host" if fault else memory, fault)
+        return array
 
     def describe_device(self) -> str:
         """Says how device buffers travel among these ranks. Every rank calls it; CommError without a GPU."""

@@ -1,6 +1,9 @@
 """Was this process started by an MPI launcher? Asked of the environment, so that one rank needs no MPI at all."""
 
+from __future__ import annotations
+
 import os
+from types import ModuleType
 
 from scaffe.collectives.errors import CommError
 
@@ -11,17 +14,24 @@ LEVELS = ("single", "funneled", "serialized", "multiple")
 
 
 def launched() -> bool:
-    """True when an MPI launcher (mpirun, mpiexec, srun) started this process as one of its ranks."""
+    """Whether an MPI launcher (mpirun, mpiexec, srun) started this process as one of its ranks."""
     if any(os.environ.get(name) for name in RANK_VARIABLES):
         return True
     counts = (os.environ.get(name, "") for name in COUNT_VARIABLES)
     return any(count.isdigit() for count in counts)
 
 
-def load_mpi(thread_level: str = "multiple"):
-    """mpi4py's MPI module, started at `thread_level` or the most that the library grants.
+def load_mpi(thread_level: str = "multiple") -> ModuleType:
+    """Starts MPI.
 
-    Raises CommError when the process belongs to an MPI job but mpi4py or the MPI library cannot be loaded.
+    Args:
+        thread_level: what to ask for: "single", "funneled", "serialized" or "multiple"; the library may grant less.
+
+    Returns:
+        mpi4py's module MPI.
+
+    Raises:
+        CommError: mpi4py or the MPI library cannot be loaded, or there is no such level.
     """
     if thread_level not in LEVELS:
         raise CommError(f"thread level must be one of {', '.join(LEVELS)}, not {thread_level!r}")

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from itertools import chain, groupby
+from typing import TypeVar
 
 from scaffe.collectives.errors import CommError
+
+T = TypeVar("T")
 
 
 class Topology:
     """The node of every rank. Nodes are numbered in the order of their first rank, whatever labels they came with."""
 
     def __init__(self, node_of_rank: Sequence[Hashable]) -> None:
-        """`node_of_rank[r]` is any label of rank r's node: equal labels, same node. Raises CommError without ranks."""
+        """Args:
+            node_of_rank: any label of each rank's node: equal labels, same node.
+
+        Raises:
+            CommError: there are no ranks.
+        """
         if len(node_of_rank) == 0:
             raise CommError("a topology needs at least 1 rank, got none")
         number: dict[Hashable, int] = {}
@@ -25,14 +33,18 @@ class Topology:
 
     @classmethod
     def from_ranks_per_node(cls, n_ranks: int, ranks_per_node: int) -> Topology:
-        """Consecutive ranks, `ranks_per_node` to a node, the last node with what is left. Raises CommError below 1."""
+        """Puts consecutive ranks on nodes of `ranks_per_node` each, the last one with what is left.
+
+        Raises:
+            CommError: `ranks_per_node` is below 1.
+        """
         if ranks_per_node < 1:
             raise CommError(f"a node needs at least 1 rank, not {ranks_per_node}")
         return cls([rank // ranks_per_node for rank in range(n_ranks)])
 
     @classmethod
     def flat(cls, n_ranks: int) -> Topology:
-        """Every rank on a node of its own."""
+        """Puts every rank on a node of its own."""
         return cls(range(n_ranks))
 
     def __eq__(self, other: object) -> bool:
@@ -64,7 +76,7 @@ class Topology:
         return self.nodes[self.node_of_rank[rank]][0]
 
     def node_rank(self, rank: int) -> int:
-        """The place of `rank` among the ranks of its node."""
+        """The index of `rank` among the ranks of its node."""
         return self.nodes[self.node_of_rank[rank]].index(rank)
 
     def same_node(self, rank: int, other: int) -> bool:
@@ -78,9 +90,10 @@ class Topology:
         return "+".join(f"{len(list(run))}x{n_ranks}" for n_ranks, run in groupby(sizes))
 
     def order(self, root: int = 0) -> tuple[int, ...]:
-        """All ranks, node by node, root's node first and root first in it; the others follow cyclically.
+        """Orders all ranks node by node: root's node first and root first in it; the others follow cyclically.
 
-        Raises CommError where root is not a rank.
+        Raises:
+            CommError: root is not a rank.
         """
         if not 0 <= root < self.n_ranks:
             raise CommError(f"root must be a rank below {self.n_ranks}, not {root}")
@@ -88,24 +101,28 @@ class Topology:
         return tuple(chain(_rotate(nodes[0], nodes[0].index(root)), *nodes[1:]))
 
     def groups(self, group_ranks: int, root: int = 0) -> list[tuple[int, ...]]:
-        """`order(root)` cut into groups of `group_ranks`, the last one shorter; a group may span nodes."""
+        """Cuts `order(root)` into groups of `group_ranks`, the last one shorter; a group may span nodes."""
         return cut(self.order(root), group_ranks)
 
     def groups_by_node(self, root: int = 0) -> list[tuple[int, ...]]:
-        """`order(root)` cut where the node changes: groups of unequal size, none of which spans nodes."""
+        """Cuts `order(root)` where the node changes: groups of unequal size, none of which spans nodes."""
         return self.cut_by_node(self.order(root))
 
     def cut_by_node(self, ranks: Sequence[int]) -> list[tuple[int, ...]]:
-        """Consecutive `ranks` of one node make a group."""
+        """Cuts `ranks` where the node changes."""
         return [tuple(group) for _, group in groupby(ranks, key=self.node_of_rank.__getitem__)]
 
 
 def cut(ranks: Sequence[int], group_ranks: int) -> list[tuple[int, ...]]:
-    """Consecutive `ranks` in groups of `group_ranks`, the last one shorter. Raises CommError below 1."""
+    """Cuts `ranks` into groups of `group_ranks`, the last one shorter.
+
+    Raises:
+        CommError: `group_ranks` is below 1.
+    """
     if group_ranks < 1:
         raise CommError(f"a group needs at least 1 rank, not {group_ranks}")
     return [tuple(ranks[start:start + group_ranks]) for start in range(0, len(ranks), group_ranks)]
 
 
-def _rotate(items: Sequence, first: int) -> tuple:
+def _rotate(items: Sequence[T], first: int) -> tuple[T, ...]:
     return (*items[first:], *items[:first])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from scaffe.collectives.errors import CommError
 DTYPES = ("float32", "float64", "float16", "int32", "int64")
 DEVICE_DTYPES = (*DTYPES, "bfloat16")
 NAMES = {np.dtype(name): name for name in DTYPES}
-"""numpy dtype -> name; numpy works a dtype's name out anew at every call."""
+"""NumPy dtype -> name; NumPy works a dtype's name out anew at every call."""
 OPS = ("sum", "max", "min", "prod")
 NUMPY_OPS = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 MPI_TYPES = {"float32": "FLOAT", "float64": "DOUBLE", "int32": "INT32_T", "int64": "INT64_T", "float16": "UINT16_T"}
@@ -19,8 +20,8 @@ MPI_OPS = {"sum": "SUM", "max": "MAX", "min": "MIN", "prod": "PROD"}
 
 
 @cache
-def dtype_name(dtype: np.dtype) -> str:
-    """The name of any dtype."""
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """The name of any dtype, remembered: NumPy works it out anew at every call."""
     return dtype.name
 
 
@@ -39,15 +40,15 @@ def check(array: np.ndarray) -> None:
 
 
 @cache
-def mpi_type(type_name: str):
-    """MPI's datatype for a numpy dtype name; float16 travels as 16-bit words (MPI has no half type)."""
+def mpi_type(type_name: str) -> Any:
+    """MPI's datatype for a NumPy dtype name; float16 travels as 16-bit words (MPI has no half type)."""
     from mpi4py import MPI
 
     return getattr(MPI, MPI_TYPES[type_name])
 
 
 @cache
-def mpi_op(op: str, type_name: str):
+def mpi_op(op: str, type_name: str) -> Any:
     """MPI's operation; for float16 one of our own that adds half-precision words with numpy."""
     from mpi4py import MPI
 
@@ -55,7 +56,7 @@ def mpi_op(op: str, type_name: str):
         return getattr(MPI, MPI_OPS[op])
     ufunc = NUMPY_OPS[op]
 
-    def half(invec, inoutvec, datatype) -> None:
+    def half(invec: Any, inoutvec: Any, datatype: Any) -> None:
         result = np.frombuffer(inoutvec, np.float16)
         ufunc(np.frombuffer(invec, np.float16), result, out=result)
 

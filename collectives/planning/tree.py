@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.pattern import BY_NODE, Pattern
@@ -32,7 +33,7 @@ class Tree:
 
 def chain_edges(ranks: Sequence[int]) -> list[Edge]:
     """(parent, child) pairs of a chain with ranks[0] at its end."""
-    return list(zip(ranks, ranks[1:]))
+    return list(pairwise(ranks))
 
 
 def binomial_edges(ranks: Sequence[int]) -> list[Edge]:

@@ -8,7 +8,7 @@ Speck, Träff, Two-tree algorithms for full bandwidth broadcast, reduction and s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from scaffe.collectives.planning.call import Call
@@ -16,14 +16,14 @@ from scaffe.collectives.planning.plan import Step, chunks
 from scaffe.collectives.planning.tree import Edge, Tree, from_edges
 from scaffe.collectives.topology import Topology
 
-CHUNKS_A_LEVEL = 3
+CHUNKS_PER_LEVEL = 3
 """How many chunks later a rank's step is due for each level between it and the step that it waits for: two messages of
 a parent to its children, and a share of the other tree's."""
 
 
 @lru_cache(maxsize=64)
 def build(topology: Topology, root: int) -> tuple[Tree, Tree]:
-    """Both trees, rooted at `root`, over at least 2 ranks."""
+    """Builds both trees, rooted at `root`, over at least 2 ranks."""
     order = topology.order(root)
     n_below = len(order) - 1
     edges = _in_order(1, n_below, 0)
@@ -35,12 +35,17 @@ def build(topology: Topology, root: int) -> tuple[Tree, Tree]:
     return first, second
 
 
-def interleaved(call: Call, levels: Sequence[int], steps_of_chunk) -> list[Step]:
-    """The steps of all chunks, those of chunk i being due in slot i + CHUNKS_A_LEVEL * levels[i % 2].
+def interleaved(call: Call, levels: Sequence[int], steps_of_chunk: Callable[[int, int, int], list[Step]]) -> list[Step]:
+    """Orders the steps of all chunks: those of chunk i are due in slot i + CHUNKS_PER_LEVEL * levels[i % 2].
 
     A message must be received on a higher level than it is sent on: then the order can never deadlock.
+
+    Args:
+        call: what is moved.
+        levels: this rank's level in either tree.
+        steps_of_chunk: steps of a chunk, given its tree (0 or 1), start and stop.
     """
-    due = sorted((number + CHUNKS_A_LEVEL * levels[number % 2], number, interval)
+    due = sorted((number + CHUNKS_PER_LEVEL * levels[number % 2], number, interval)
                  for number, interval in enumerate(chunks(0, call.n_elems, call.chunk_elems)))
     return [step for _, number, interval in due for step in steps_of_chunk(number % 2, *interval)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from scaffe.collectives.planning.plan import Plan, RecvReduce, Send
 from scaffe.collectives.planning.program import Kind, compile_plan
@@ -14,11 +15,22 @@ RECEIVES_AHEAD = 8
 
 
 class Execution:
-    """One plan on one array: a fixed list of calls on messages that are set up ahead."""
+    """One plan on one array: a fixed list of calls on messages that are set up ahead.
 
-    def __init__(self, plan: Plan, array, op: str, transport: Transport, ranks: Sequence[int] | None = None) -> None:
-        """`array`: flat, at the transport's place; it is not kept alive. `ranks`: the transport's rank of each rank
-        of the plan, where they differ."""
+    Attributes:
+        calls: what `run` calls, in order.
+        waits_for: the peer that each of them waits for; NONE for sums.
+    """
+
+    def __init__(self, plan: Plan, array: Any, op: str, transport: Transport,
+                 ranks: Sequence[int] | None = None) -> None:
+        """Args:
+            plan: this rank's.
+            array: flat, in the transport's memory; it is not kept alive.
+            op: of RecvReduce.
+            transport: makes the messages.
+            ranks: the transport's rank of each rank of the plan, where they differ.
+        """
         self._transport, self._op = transport, op
         self._flat = transport.view(array) if plan.steps else array
         n_reduces = sum(isinstance(step, RecvReduce) for step in plan.steps)
@@ -31,14 +43,14 @@ class Execution:
         self.waits_for = [NONE if line.kind is Kind.COMBINE else peers[line.step] for line in program]
 
     def run(self, watch: Watch) -> None:
-        """Take part once. `watch` learns where this rank is, so that a missing peer can be named."""
+        """Takes part once; `watch` learns where this rank is, so that a missing peer can be named."""
         watch.begin(self.waits_for)
         for watch.position, call in enumerate(self.calls):
             call()
         watch.end()
 
     def free(self) -> None:
-        """Give the messages back to MPI."""
+        """Gives the messages back to MPI."""
         for message, _ in self._messages:
             message.Free()
 
@@ -46,7 +58,7 @@ class Execution:
         """Per step its message and, for a RecvReduce, the sum that follows."""
         made: list[tuple[Message, Callable[[], object] | None]] = []
         n_reduces = 0
-        for step, peer in zip(plan.steps, peers):
+        for step, peer in zip(plan.steps, peers, strict=True):
             part = self._flat[step.start : step.stop]
             if isinstance(step, Send):
                 made.append((self._transport.sender(part, peer), None))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from scaffe.collectives.planning import partition
@@ -13,12 +15,18 @@ COPIED_BYTES = 256 << 10
 
 
 class MpiCalls:
-    """Blocking calls on one MPI communicator. Arrays are flat, contiguous and of the same length on all ranks."""
+    """Blocking calls on one MPI communicator. Arrays are flat, contiguous and of the same length on all ranks.
+
+    Attributes:
+        fault: see backend.Calls; every MPI has these calls.
+    """
 
     fault = ""
 
-    def __init__(self, comm) -> None:
-        """`comm` is an mpi4py intracommunicator that nobody else uses from another thread at the same time."""
+    def __init__(self, comm: Any) -> None:
+        """Args:
+            comm: mpi4py intracommunicator that nobody else uses from another thread at the same time.
+        """
         from mpi4py import MPI
 
         self._comm = comm
@@ -26,18 +34,18 @@ class MpiCalls:
         self._kept = np.empty(0, np.uint8)
 
     def run(self, collective: str, source: np.ndarray, array: np.ndarray, op: str, root: int) -> None:
-        """The collective of that name from `source` into `array`, which may be the same."""
+        """Runs the collective of that name from `source` into `array`, which may be the same."""
         if collective in ("bcast", "allgather"):
             getattr(self, collective)(array, root)
         else:
             getattr(self, collective)(source, array, op, root)
 
     def bcast(self, array: np.ndarray, root: int) -> None:
-        """Root's array on every rank."""
+        """Copies root's array to every rank."""
         self._comm.Bcast(_spec(array), root)
 
     def reduce(self, source: np.ndarray, array: np.ndarray, op: str, root: int) -> None:
-        """The reduction over ranks of `source` in root's array; the other ranks' stay as they are."""
+        """Reduces `source` over ranks into root's array; the other ranks' stay as they are."""
         op_handle = mpi_op(op, NAMES[array.dtype])
         if self._comm.rank != root:
             self._comm.Reduce(_spec(source), None, op_handle, root)
@@ -47,11 +55,11 @@ class MpiCalls:
             self._comm.Reduce(_spec(self._copy(source)), _spec(array), op_handle, root)
 
     def allreduce(self, source: np.ndarray, array: np.ndarray, op: str, root: int = 0) -> None:
-        """The reduction over ranks of `source` in every rank's array."""
+        """Reduces `source` over ranks into every rank's array."""
         self._comm.Allreduce(self._given(source, array), _spec(array), mpi_op(op, NAMES[array.dtype]))
 
     def reduce_scatter(self, source: np.ndarray, array: np.ndarray, op: str, root: int = 0) -> None:
-        """Each rank's own part of `array` becomes the reduction over ranks of that part of `source`."""
+        """Reduces each rank's own part of `source` over ranks into that part of its `array`."""
         counts = self._counts(array.size)
         part = partition.part(self._comm.rank, self._comm.size, array.size)
         own = array[part] if source is not array else self._copy(array[part])
@@ -60,11 +68,11 @@ class MpiCalls:
             array[part] = own
 
     def allgather(self, array: np.ndarray, root: int = 0) -> None:
-        """Every rank's own part of `array` goes to all ranks."""
+        """Copies every rank's own part of `array` to all ranks."""
         counts = self._counts(array.size)
         self._comm.Allgatherv(self._in_place, [array, counts, mpi_type(NAMES[array.dtype])])
 
-    def _given(self, source: np.ndarray, array: np.ndarray):
+    def _given(self, source: np.ndarray, array: np.ndarray) -> Any:
         return self._in_place if source is array else _spec(source)
 
     def _copy(self, array: np.ndarray) -> np.ndarray:
@@ -80,5 +88,5 @@ class MpiCalls:
         return [end - start for start, end in (partition.bounds(rank, self._comm.size, n_elems) for rank in ranks)]
 
 
-def _spec(array: np.ndarray) -> list:
+def _spec(array: np.ndarray) -> list[Any]:
     return [array, array.size, mpi_type(NAMES[array.dtype])]

@@ -19,45 +19,53 @@ class Message(Protocol):
     """A message that can be sent or received again and again without setting it up anew."""
 
     def Start(self) -> None:
-        """Begin to send or receive."""
+        """Begins to send or receive."""
 
     def Wait(self) -> object:
-        """Return when the slice has left or has been filled; other threads run meanwhile."""
+        """Returns when the slice has left or has been filled; other threads run meanwhile."""
 
     def Free(self) -> None:
-        """Give its resources back."""
+        """Gives its resources back."""
 
 
 class Transport(Protocol):
-    """Makes messages from slices of one place's memory, and sums there."""
+    """Makes messages from slices of one kind of memory, and sums there.
+
+    Attributes:
+        tag: what the messages made from now on carry; messages of different tags never meet.
+    """
 
     tag: int
-    """What the messages made from now on carry; messages of different tags never meet."""
 
-    def address(self, array) -> int:
-        """The array's first byte, which tells apart arrays that are alike."""
+    def address(self, array: Any) -> int:
+        """The address of the array's first byte, which tells apart arrays that are alike."""
 
-    def view(self, array) -> Any:
-        """The array's memory as a flat array that does not keep it alive."""
+    def view(self, array: Any) -> Any:
+        """Views the array's memory as a flat array that does not keep it alive."""
 
-    def scratch(self, slot: int, n_elems: int, like) -> Any:
-        """Memory of the same place and dtype for what is received before it is summed; plans that do not run at the
-        same time share a slot's."""
+    def scratch(self, slot: int, n_elems: int, like: Any) -> Any:
+        """Gives memory for what is received before it is summed.
 
-    def sender(self, part, peer: int) -> Message:
-        """A message of `part` to rank `peer`."""
+        Args:
+            slot: plans that do not run at the same time share a slot's memory.
+            n_elems: its length.
+            like: an array of the same memory and dtype.
+        """
 
-    def receiver(self, part, peer: int) -> Message:
-        """A message from rank `peer` into `part`."""
+    def sender(self, part: Any, peer: int) -> Message:
+        """Makes a message of the slice `part` to rank `peer`."""
 
-    def combiner(self, own, received, op: str) -> Callable[[], object]:
-        """A call that sets own = own `op` received, elementwise."""
+    def receiver(self, part: Any, peer: int) -> Message:
+        """Makes a message from rank `peer` into the slice `part`."""
+
+    def combiner(self, own: Any, received: Any, op: str) -> Callable[[], object]:
+        """Makes a call that sets own = own `op` received, elementwise."""
 
 
 class HostTransport:
     """Host memory through any MPI: persistent point-to-point messages of bytes."""
 
-    def __init__(self, comm, backs_off: bool = False) -> None:
+    def __init__(self, comm: Any, backs_off: bool = False) -> None:
         """Args:
             comm: mpi4py communicator whose point-to-point messages are all ours.
             backs_off: waiting sleeps between polls and leaves the core to whoever computes; MPI itself busy-polls.
@@ -98,5 +106,5 @@ class HostTransport:
 
         return partial(combine2, bits(own), bits(received), bits(own), OPS.index(op))
 
-    def _message(self, request) -> Message:
+    def _message(self, request: Any) -> Message:
         return request if self._backoff is None else PolledMessage(request, self._backoff)

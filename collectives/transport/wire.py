@@ -25,7 +25,12 @@ class WireTransport:
     """Messages of half-precision numbers from and into one float32 buffer in host memory, over another transport."""
 
     def __init__(self, inner: Transport, wire: str) -> None:
-        """`inner` carries the packed words; the object serves one plan."""
+        """Serves one plan.
+
+        Args:
+            inner: carries the packed words.
+            wire: "fp16" or "bf16".
+        """
         from scaffe.collectives.transport import wire_kernels
 
         self._inner, self._kernels, self.tag = inner, wire_kernels, inner.tag

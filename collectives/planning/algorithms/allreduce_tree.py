@@ -39,5 +39,5 @@ def plan(rank: int, call: Call, tree: Tree) -> list[Step]:
 
 def cost(tree: Tree) -> Cost:
     """Rounds of one chunk, and n_elems that the busiest ranks send and receive."""
-    neighbours = max(len(below) + (parent >= 0) for below, parent in zip(tree.children, tree.parents))
+    neighbours = max(len(below) + (parent >= 0) for below, parent in zip(tree.children, tree.parents, strict=True))
     return Cost(2 * tree.heights[tree.root], neighbours, neighbours)

@@ -9,7 +9,7 @@ from scaffe.collectives.planning import algorithms, planners, registry
 from scaffe.collectives.planning.call import Call
 from scaffe.collectives.planning.pattern import parse
 from scaffe.collectives.topology import Topology
-from scaffe.collectives.tuning.table import candidates
+from scaffe.collectives.tuning.candidates import candidates
 from tests.collectives.cases import check, topologies
 from tests.collectives.test_mpi import job
 from tests.collectives.test_mpi import pytestmark as needs_mpirun

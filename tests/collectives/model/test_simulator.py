@@ -40,6 +40,15 @@ def test_exchange_in_place_needs_buffering():
         simulation(*plans).run()
 
 
+def test_sends_hold_up_receives_into_their_own_elements_only():
+    run = simulation([Send(1, 0, 2), Recv(1, 2, 4)], [Send(0, 0, 2), Recv(0, 2, 4)])
+    run.run()
+    assert [buffer.tolist() for buffer in run.buffers] == [[0, 1, 10, 11], [10, 11, 0, 1]]
+    run = simulation([Send(1, 2, 4), Recv(1, 0, 2)], [Send(0, 2, 4), Recv(0, 0, 2)])
+    run.run()
+    assert [buffer.tolist() for buffer in run.buffers] == [[12, 13, 2, 3], [2, 3, 12, 13]]
+
+
 def test_exchange_with_sum_needs_no_buffering():
     run = simulation([Send(1, 0, 4), RecvReduce(1, 0, 4)], [Send(0, 0, 4), RecvReduce(0, 0, 4)])
     run.run(seed=2)

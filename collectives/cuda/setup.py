@@ -1,4 +1,4 @@
-"""What the ranks of a job set up, together, before their first collective on device buffers."""
+"""What the ranks of a job set up together before their first collective on device buffers."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.collectives.cuda import device
+from scaffe.collectives.cuda.backend import DeviceBackend, NoNode
 from scaffe.collectives.cuda.device import Point
 from scaffe.collectives.cuda.ipc.node import DeviceNode
 from scaffe.collectives.cuda.ipc.signals import signals
@@ -22,88 +23,41 @@ from scaffe.collectives.cuda.kernels import MOST_RANKS
 from scaffe.collectives.cuda.messages import aware
 from scaffe.collectives.cuda.messages.start_queue import wait_until
 from scaffe.collectives.cuda.messages.transport import AwareTransport, StagedTransport
-from scaffe.collectives.cuda.messages.wire import DeviceWire
 from scaffe.collectives.cuda.mpi_calls import AwareCalls, StagedCalls
 from scaffe.collectives.cuda.nccl_calls import NcclCalls
 from scaffe.collectives.cuda.streams import Streams
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.planning.algorithm import Algorithm, parse
-from scaffe.collectives.runtime.backend import Backend
+from scaffe.collectives.planning.algorithm import parse
 from scaffe.collectives.runtime.shared_levels import SharedLevels
 from scaffe.collectives.runtime.signature import CallSignature
 from scaffe.collectives.shared.node import NodeGroup
 from scaffe.collectives.topology import Topology
-from scaffe.collectives.transport.transport import Transport
 from scaffe.collectives.tuning.device_choice import choose_on_device
 from scaffe.collectives.tuning.table import TuningTable
 
-REDUCTIONS = ("reduce", "allreduce", "reduce_scatter")
 IPC_VARIABLE = "SCAFFE_CUDA_IPC"
 LAST_WORK_SECONDS = 10
-"""How long a rank that ends waits for what its collectives have queued, which its peers may be waiting for."""
-
-
-class DeviceBackend(Backend):
-    """One engine's communication stream and all that works on it."""
-
-    def __init__(self, streams: Streams, no_ipc: str, **parts: Any) -> None:
-        """`no_ipc`: why the node's ranks cannot map one another's memory; empty where they can."""
-        super().__init__(**parts)
-        self._streams, self._no_ipc = streams, no_ipc
-
-    def fault(self, algorithm: Algorithm) -> str:
-        """See Backend."""
-        if algorithm.is_shared and self._no_ipc:
-            return f"algorithm '{algorithm}' needs CUDA IPC between the ranks of a node: {self._no_ipc}"
-        return super().fault(algorithm)
-
-    def refuse_on_helper(self, collective: str, algorithm: Algorithm) -> None:
-        """See Backend. MPI libraries' non-blocking reductions crash on device buffers (open-mpi/ompi#12045)."""
-        if algorithm.library == "mpi" and collective in REDUCTIONS:
-            raise CommError(f"a non-blocking {collective} of a device buffer cannot be the MPI library's own: "
-                            "use auto or an algorithm of ours", everywhere=True)
-
-    def point(self, after: Any) -> Point:
-        """See Backend."""
-        return Point.of(after)
-
-    def copy(self, target: Any, source: Any) -> None:
-        """See Backend."""
-        target[...] = source
-
-    def wired(self, wire: str) -> Transport:
-        """See Backend."""
-        return DeviceWire(self.transport, wire)
-
-    def begin(self, after: Any) -> None:
-        """See Backend."""
-        self._streams.begin(after)
-
-    def end(self) -> Any:
-        """See Backend."""
-        return self._streams.end()
-
-    def abandon(self) -> None:
-        """See Backend."""
-        self._streams.leave()
-
-
-class _NoNode:
-    """Ranks that cannot map one another's memory: `fault` has refused what would come here."""
-
-    how = ""
-
-    def run(self, collective: str, array: Any, op: str = "sum", root: int = 0) -> None:
-        """See shared_levels.Node."""
-        raise CommError(f"{collective}: no CUDA IPC between the ranks of this node")
+"""How long a rank that ends waits for the device work of its collectives, which its peers may be waiting for."""
 
 
 class Device:
-    """A rank's GPU as the ranks of a job use it: the same on every rank, but for the CUDA device itself."""
+    """How the ranks of a job use their GPUs: found out once, the same on every rank but for the GPU itself.
+
+    Attributes:
+        number: this rank's GPU, in this process.
+        windows: device memory that the node's ranks share.
+        no_ipc: why they cannot share any; empty where they can.
+        is_aware: whether messages may lie in device memory.
+    """
 
     def __init__(self, comm: Any, node_comm: Any, topology: Topology) -> None:
-        """All ranks call it, and have the device that they will use as the current one. `node_comm`: the ranks of
-        this rank's node; both communicators are not used by another thread meanwhile."""
+        """Finds out what these ranks can do. All ranks call it; the current device is the one that each will use.
+
+        Args:
+            comm: all ranks; no other thread uses it meanwhile.
+            node_comm: the ranks of this rank's node; likewise.
+            topology: of all ranks.
+        """
         self._comm, self._node_comm, self._topology = comm, node_comm, topology
         self._is_crowded = node_comm.size > len(os.sched_getaffinity(0))
         self.number = device.load().cuda.Device().id
@@ -118,9 +72,12 @@ class Device:
             atexit.register(self._finish)
 
     def backend(self, comm: Any, group: NodeGroup, patient: bool) -> DeviceBackend:
-        """For one engine, on `comm`, which only it uses; all ranks call it. `group`: where its host threads meet.
+        """Makes the backend of one engine. All ranks call it.
 
-        `patient`: its waits leave the core to others, as they do where a node has more ranks than cores.
+        Args:
+            comm: only this engine uses it.
+            group: where the node's host threads meet.
+            patient: waits sleep between polls, as they always do where a node has more ranks than cores.
         """
         streams, patient = Streams(), patient or self._is_crowded
         self._all_streams.append(streams)
@@ -132,15 +89,23 @@ class Device:
         return DeviceBackend(streams, self.no_ipc, transport=transport, levels=levels,
                              calls={"mpi": library, "nccl": NcclCalls(comm, streams)})
 
-    def _node(self, group: NodeGroup, streams: Streams, patient: bool) -> DeviceNode | _NoNode:
+    def _node(self, group: NodeGroup, streams: Streams, patient: bool) -> DeviceNode | NoNode:
         if self.no_ipc:
-            return _NoNode()
+            return NoNode()
         return DeviceNode(group, self.windows, signals(self._node_comm, streams, patient), self._cards)
 
     def alloc(self, n_elems: int, dtype: np.dtype) -> Any:
-        """A zeroed flat CuPy array, in a window where the ranks of a node can share one; all ranks call it.
+        """Allocates a buffer, in a window where the ranks of a node can share memory. All ranks call it.
 
-        Raises CommError on every rank when they ask for different lengths or memory cannot be had.
+        Args:
+            n_elems: length, the same on all ranks.
+            dtype: of the elements.
+
+        Returns:
+            A CuPy array of zeros, shape (n_elems,).
+
+        Raises:
+            CommError: on every rank, when lengths differ or memory cannot be had.
         """
         lengths = self._comm.allgather(n_elems * dtype.itemsize)
         if len(set(lengths)) > 1:
@@ -164,7 +129,19 @@ class Device:
                             ) from None
 
     def resolved(self, signature: CallSignature, array: Any, table: TuningTable) -> CallSignature:
-        """The signature, on a CuPy array, `auto` resolved. Raises CommError unless the array lies on this GPU."""
+        """Resolves `auto` in a call on a CuPy array.
+
+        Args:
+            signature: of the call, as the caller gave it.
+            array: what it works on.
+            table: the tuned table.
+
+        Returns:
+            The signature with an algorithm and a chunk.
+
+        Raises:
+            CommError: where the array does not lie on this rank's GPU.
+        """
         self._check(array)
         return self._complete(signature, array.nbytes, table)
 
@@ -185,7 +162,7 @@ class Device:
                             f"{array.device.id}: make its GPU the current one before the first collective")
 
     def describe(self) -> str:
-        """How device buffers travel, in words."""
+        """Says in words how device buffers travel."""
         n_cards = len(set(self._cards))
         sharing = f"{len(self._cards)} ranks on {n_cards} GPU{'s' * (n_cards > 1)}; {self._how[0]}"
         within = f"by messages ({self.no_ipc})" if self.no_ipc else f"by CUDA IPC ({sharing})"
@@ -193,14 +170,14 @@ class Device:
         return f"within a node {within}; messages {across} (CUDA-aware MPI: {aware.reason()})"
 
     def _refusal(self) -> str:
-        """Why CUDA IPC need not be tried."""
+        """Why CUDA IPC need not be tried; empty where it is to be."""
         if os.environ.get(IPC_VARIABLE) == "0":
             return f"{IPC_VARIABLE}=0"
         n_ranks = self._node_comm.size
         return f"{n_ranks} ranks on a node are more than {MOST_RANKS}" if n_ranks > MOST_RANKS else ""
 
     def _try_ipc(self) -> str:
-        """Share a little memory: why that cannot be on this node; empty where it can."""
+        """Tries to share a little memory; why that fails on this node, empty where it works."""
         try:
             self.windows.prove()
         except CommError as error:
@@ -217,7 +194,7 @@ class Device:
             wait_until(partial(_reached, is_reached, until), patient=True)
 
     def _finish(self) -> None:
-        """This rank ends: its share of collectives that others wait for is to be done before its memory goes."""
+        """At exit: does this rank's share of collectives that others may wait for, before its memory is freed."""
         with suppress(Exception):  # where the device has failed, whoever needed it has been told
             self._settle(time.monotonic() + LAST_WORK_SECONDS)
 

@@ -1,0 +1,46 @@
+"""What a non-blocking call returns."""
+
+from __future__ import annotations
+
+import pytest
+
+from scaffe.collectives import request as module
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.request import Request
+
+
+class Point:
+    """A point in a device's order that notes who follows it."""
+
+    def __init__(self):
+        self.followers = []
+
+    def hold(self, stream):
+        self.followers.append(stream)
+
+
+def test_times_of_a_request(monkeypatch):
+    monkeypatch.setattr(module.time, "perf_counter", lambda: 17.0)
+    request = Request("r")
+    assert (request.test(), request.started, request.ended) == (False, 0.0, 0.0)
+    request.finish()
+    assert (request.test(), request.started, request.ended) == (True, 0.0, 17.0)
+
+
+def test_waiting_too_long_names_the_peer():
+    with pytest.raises(CommError, match=r"^rank 1: ireduce: not complete after 0\.01 s, waiting for rank 0$"):
+        Request("rank 1: ireduce", lambda: ", waiting for rank 0").wait(timeout=0.01)
+
+
+def test_what_the_collective_raised_is_raised_by_wait_and_test():
+    request = Request("r")
+    request.finish(CommError("lost"))
+    for look in (request.wait, request.test):
+        with pytest.raises(CommError, match="lost"):
+            look()
+
+
+def test_the_given_stream_follows_the_result():
+    point = Point()
+    Request.completed("r", point).wait(stream=5)
+    assert point.followers == [5]

@@ -95,3 +95,22 @@ def test_a_failure_on_the_device_is_an_error_and_no_endless_wait(cp, monkeypatch
     monkeypatch.setattr(point._runtime, "eventQuery", lambda event: 719)
     with pytest.raises(CommError, match="CUDA error 719"):
         wait_until(point.is_reached, patient=True)
+
+
+@pytest.mark.parametrize(("named", "followed"), [(None, []), (1, [0]), (2, [2]), (77, [77])])
+def test_the_current_stream_follows_the_stream_that_an_array_names(cp, monkeypatch, named, followed):
+    """In __cuda_array_interface__ 1 stands for the default stream, whose handle is 0, and None for no stream."""
+    own, seen = cp.zeros(6, np.float32), []
+
+    class Foreign:
+        __cuda_array_interface__ = {"typestr": "<f4", "shape": (2, 3), "data": (own.data.ptr, False), "version": 3,
+                                    "stream": named}
+
+    class Point:
+        def hold(self):
+            pass
+
+    monkeypatch.setattr(device.Point, "now", lambda stream: seen.append(stream) or Point())
+    flat = device.flat(Foreign())
+    assert (flat.shape, flat.data.ptr) == ((6,), own.data.ptr)
+    assert seen == followed

@@ -11,6 +11,7 @@ from scaffe.collectives.cuda.kernels import (
     MOST_RANKS,
     SOURCE,
     THREADS_PER_BLOCK,
+    grid,
     kernels,
 )
 from scaffe.collectives.cuda.span import Span
@@ -113,3 +114,8 @@ def test_packing_rounds_as_the_type_does(cp, wire, dtype):
     assert np.array_equal(numbers.get(), values + right.astype(np.float32))
     kernels().elementwise(f"unpack_{wire}", span(numbers), span(words))()
     assert np.array_equal(numbers.get(), right.astype(np.float32))
+
+
+@pytest.mark.parametrize(("n_bytes", "n_blocks"), [(0, 1), (1, 1), (4096, 1), (4097, 2), (49152, 12), (1 << 30, 12)])
+def test_a_thread_takes_a_pack_of_16_bytes_while_blocks_last(n_bytes, n_blocks):
+    assert grid(n_bytes, most_blocks=12) == ((n_blocks,), (256,))

@@ -36,3 +36,12 @@ def test_targets_as_the_kernel_takes_them():
     assert gather_ranks(part) == (2, 1, 0, 5, 2)
     assert gather_ranks(segments("allreduce", 3, 10)[0]) == (0, 3, 0, 3, -1)
     assert gather_ranks(segments("reduce_scatter", 4, 10)[3]) == (0, 4, 3, 1, -1)
+
+
+@pytest.mark.parametrize(("collective", "n_elems", "interval"), [
+    ("allreduce", 1009, (0, 1009)), ("reduce", 100_003, (0, 100_003)), ("bcast", 100_003, (640, 70_003))])
+def test_workers_parts_begin_at_whole_packs_and_are_nearly_equal(collective, n_elems, interval):
+    parts = [list(work_of(rank, collective, "abc", n_elems, 0, interval)) for rank in range(3)]
+    assert all((part.start - interval[0]) % 64 == 0 for (part,) in parts)
+    lengths = [part.end - part.start for (part,) in parts]
+    assert max(lengths) - min(lengths) <= 128

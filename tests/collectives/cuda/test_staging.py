@@ -14,7 +14,7 @@ from scaffe.collectives.cuda.streams import Streams
 from scaffe.collectives.planning import planners
 from scaffe.collectives.planning.call import Call
 from scaffe.collectives.planning.pattern import parse
-from scaffe.collectives.runtime.executor import Execution
+from scaffe.collectives.runtime.executor import RECEIVES_AHEAD, Execution
 from scaffe.collectives.topology import Topology
 from tests import pretend
 
@@ -125,15 +125,69 @@ def test_what_passes_through_leaves_before_the_device_has_it_and_its_buffer_wait
     ("bcast", "C", 18, 18), ("allgather", "R", 6, 12), ("allreduce", "R", 6, 24), ("reduce", "C", 0, 18)])
 @pretend.needs_compiler
 def test_a_rank_in_the_middle_passes_on_what_it_only_receives(cp, collective, name, n_passed_on, n_sends):
-    class Comm:
-        def Send_init(self, *arguments):
-            return Sent()
-
-        Recv_init = Send_init
-
     call = Call(Topology([0] * 3), 18 * 96, 96, 0)
     transport = StagedTransport(Comm(), Streams(), patient=False)
     plan = planners.plan(collective, parse(name), 1, call)
     execution = Execution(plan, cp.zeros(call.n_elems, np.float32), "sum", transport)
     kinds = [type(message) for message, _ in execution._messages]
     assert (kinds.count(ForwardedSend), kinds.count(ForwardedSend) + kinds.count(StagedSend)) == (n_passed_on, n_sends)
+
+
+class Comm:
+    """Makes requests that the test completes."""
+
+    def Send_init(self, *arguments):
+        return Sent()
+
+    Recv_init = Send_init
+
+
+@pytest.fixture
+def staged(cp):
+    """A staged transport with the view of a buffer of 4096 float32 on it."""
+    transport = StagedTransport(Comm(), Streams(), patient=False)
+    return transport, transport.view(cp.zeros(4096, np.float32))
+
+
+def buffers_of(messages):
+    return [id(message._buffer) for message in messages]
+
+
+@pretend.needs_compiler
+def test_sends_to_a_peer_take_two_buffers_in_turn(staged):
+    transport, whole = staged
+    one, other = (buffers_of(transport.sender(whole[n * 8 : n * 8 + 8], peer) for n in range(4)) for peer in (1, 2))
+    assert one[0] == one[2] != one[1] == one[3]
+    assert not {*one} & {*other}
+
+
+@pretend.needs_compiler
+def test_a_receives_buffer_is_used_again_when_twice_as_many_as_are_posted_ahead_have_passed(staged):
+    transport, whole = staged
+    used = buffers_of(transport.receiver(whole[n * 8 : n * 8 + 8], 1) for n in range(4 * RECEIVES_AHEAD))
+    assert used[: 2 * RECEIVES_AHEAD] == used[2 * RECEIVES_AHEAD :]
+    assert len(set(used)) == 2 * RECEIVES_AHEAD
+
+
+@pretend.needs_compiler
+@pytest.mark.parametrize(("overwrite", "is_forwarded"), [
+    (lambda transport, whole: None, True),
+    (lambda transport, whole: transport.receiver(whole[8:16], 3), True),
+    (lambda transport, whole: transport.receiver(whole[7:9], 3), False),
+    (lambda transport, whole: transport.combiner(whole[:1], whole[100:101], "sum"), False),
+    (lambda transport, whole: [transport.receiver(whole[80 + n : 81 + n], 3) for n in range(RECEIVES_AHEAD)], False),
+])
+def test_what_was_received_is_forwarded_until_it_is_overwritten_or_its_buffer_is_due(staged, overwrite, is_forwarded):
+    transport, whole = staged
+    transport.receiver(whole[:8], 1)
+    overwrite(transport, whole)
+    assert isinstance(transport.sender(whole[:8], 2), ForwardedSend) == is_forwarded
+
+
+def test_spans_overlap_where_they_share_a_byte():
+    whole = Span(1000, 10, np.dtype(np.float32))
+    assert (whole.nbytes, whole[2:5], whole[8:]) == (40, Span(1008, 3, whole.dtype), Span(1032, 2, whole.dtype))
+    assert whole[2:5].overlaps(whole[4:6]) and whole.overlaps(whole[3:4]) and whole[3:4].overlaps(whole)
+    assert not whole[2:5].overlaps(whole[5:6]) and not whole[5:6].overlaps(whole[2:5])
+    assert whole.holds(whole) and whole.holds(whole[:1]) and whole.holds(whole[9:])
+    assert not whole[1:].holds(whole[:2]) and not whole[:9].holds(whole[8:])

@@ -10,7 +10,7 @@ import time
 import traceback
 from typing import Protocol
 
-from scaffe.errors import ExpectedError, is_expected
+from scaffe.errors import ExpectedError, is_expected, users_line, users_traceback
 
 TRACEBACK_VARIABLE = "SCAFFE_TRACEBACK"
 ROOT_SPEAKS_FIRST_SECONDS = 0.3
@@ -28,6 +28,8 @@ class Abortable(Protocol):
 
 def describe(error: BaseException) -> str:
     """One line for `error`: the message of an ExpectedError, of any other its type, message and place."""
+    if (said := users_line(error)) is not None:
+        return said
     lines = str(error).strip().splitlines() or [""]
     if isinstance(error, ExpectedError):
         return lines[0]
@@ -60,6 +62,7 @@ def _report(communicator: Abortable, error: BaseException, everywhere: bool) -> 
         line = f"{who}: {line}"
     if communicator.n_ranks > 1 or not is_defect:
         sys.stderr.write(f"{line}\n")
+    sys.stderr.write(users_traceback(error))
     sys.stderr.flush()
 
 

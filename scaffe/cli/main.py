@@ -13,7 +13,7 @@ import traceback
 from pathlib import Path
 
 from scaffe.cli import glog
-from scaffe.errors import UsageError, is_expected, one_line
+from scaffe.errors import UsageError, is_expected, one_line, users_traceback
 
 USAGE = "usage: [mpirun -np N] scaffe COMMAND [-flag value ...]"
 SEE = "scaffe COMMAND -h lists its flags; scaffe --version says what is installed."
@@ -73,7 +73,7 @@ def fail(message: str, code: int, error: BaseException | None = None) -> int:
         if error is not None and os.environ.get("SCAFFE_TRACEBACK"):
             traceback.print_exception(error)
         if _launched_rank() == 0:
-            sys.stderr.write(f"scaffe: {message}\n")
+            sys.stderr.write(f"scaffe: {message}\n{users_traceback(error)}")
     return code
 
 

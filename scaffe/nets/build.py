@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from scaffe.errors import UserError
+from scaffe.errors import UserError, users_line
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Context, Layer, layer_types
@@ -60,7 +60,7 @@ def _make_node(param: Any, context: Context, blobs: dict[str, Blob], exact: Coll
         layer.setup(node.bottoms, node.tops)
         node.reshape()
     except (LayerError, ValueError) as error:
-        raise UserError(f"layer {param.name!r} ({param.type}): {error}") from error
+        raise UserError(users_line(error) or f"layer {param.name!r} ({param.type}): {error}") from error
     return node
 
 

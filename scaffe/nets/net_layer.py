@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.errors import UserError
+from scaffe.errors import UserError, users_line
 from scaffe.layers.base.blob import Blob, Shape
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer
@@ -80,4 +80,4 @@ class Node:
         try:
             yield
         except LayerError as error:
-            raise UserError(f"layer {self.name!r} ({self.param.type}): {error}") from error
+            raise UserError(users_line(error) or f"layer {self.name!r} ({self.param.type}): {error}") from error

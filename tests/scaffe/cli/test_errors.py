@@ -162,7 +162,7 @@ def test_a_defect_on_one_rank_ends_all_and_keeps_its_traceback(tmp_path):
     assert done.returncode != 0
     assert done.stderr.count("Traceback") == 1
     assert "raise ValueError('a defect')" in done.stderr
-    assert re.search(r"^rank 1: ValueError: a defect", done.stderr, re.M)
+    assert re.search(r"^rank 1: layer 'own' \(Python\): Layer.forward raised ValueError: a defect", done.stderr, re.M)
 
 
 @pytest.mark.parametrize(("policy", "said"), [
@@ -204,3 +204,39 @@ def test_importing_is_light():
     heavy = "import sys, scaffe; print([m for m in ('numba', 'mpi4py', 'cupy', 'lmdb', 'h5py') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", heavy], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+MINE = """
+import caffe
+
+class Mine(caffe.Layer):
+    def setup(self, bottom, top):
+        self.fail_in("setup")
+    def reshape(self, bottom, top):
+        top[0].reshape(*bottom[0].shape)
+    def forward(self, bottom, top):
+        self.fail_in("forward")
+    def fail_in(self, place):
+        if self.param_str == place:
+            {}["missing"]
+"""
+
+
+@pytest.mark.parametrize("place", ["setup", "forward"])
+@pytest.mark.parametrize("n_ranks", [1, pytest.param(2, marks=pytest.mark.mpi_job)])
+def test_a_users_own_layer_gets_its_own_traceback_below_the_line(tmp_path, monkeypatch, place, n_ranks):
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "mine.py").write_text(MINE)
+    mine = ('layer { name: "m" type: "Python" bottom: "data" top: "x" '
+            f'python_param {{ module: "mine" layer: "Mine" param_str: "{place}" }} }}')
+    dummy = 'layer { name: "d" type: "DummyData" top: "data" dummy_data_param { shape { dim: 8 dim: 20 } } }'
+    write_solver(tmp_path, "\n".join([dummy, mine]), test_iter=None, test_interval=0, max_iter=2)
+    done = run(tmp_path, "train", "-solver", "solver.prototxt", n_ranks=n_ranks)
+    said = [line for line in done.stderr.splitlines() if not re.match("I\\d{4} ", line)]
+    assert done.returncode == 1
+    assert re.fullmatch(rf"(scaffe|rank \d): layer 'm' \(Python\): Mine.{place} raised KeyError: 'missing' "
+                        r"\(.*mine.py, line 13\)", said[0])
+    trace = said[1 : said.index("KeyError: 'missing'")]
+    assert trace[0] == "Traceback of the layer's own code (most recent call last):"
+    assert [line.split(", ", 1)[1] for line in trace if line.startswith("  File ")] == [
+        f"line {6 if place == 'setup' else 10}, in {place}", "line 13, in fail_in"]

@@ -19,6 +19,8 @@ def open_input(path: str | Path) -> BinaryIO:
     Raises:
         OSError: it cannot be opened, or is a pipe, a device, a socket or a folder; ``strerror`` says so.
     """
+    if "\0" in str(path):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     # not blocking, since opening a pipe waits for whoever writes to it
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:

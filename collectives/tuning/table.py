@@ -183,7 +183,7 @@ class TuningTable:
             return cls(_entry(index, value) for index, value in enumerate(content["entries"]))
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             reason = f"{error} is missing" if isinstance(error, KeyError) else error
-            raise CommError(f"table {path}: {reason}") from None
+            raise CommError(f"table {path}: {str(reason)[:500]}") from None
 
 
 def _nodes(text: str) -> list[tuple[int, int]]:

@@ -168,7 +168,7 @@ class _Files:
 
     def _live(self) -> form.LiveFiles:
         name = self._read(self._folder / "CURRENT").decode(errors="replace").strip()
-        if not name.startswith("MANIFEST-") or "/" in name or "\0" in name:
+        if not name.startswith("MANIFEST-") or "/" in name or not name.isprintable():
             raise DataError(f"{self._folder}: CURRENT must name a MANIFEST, it names {name[:80]!r}")
         try:
             return form.live_files(self._read(self._folder / name))

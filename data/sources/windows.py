@@ -13,6 +13,8 @@ import numpy as np
 from scaffe.data.errors import DataError
 from scaffe.input_files import read_text_input
 
+MOST_CHANNELS = 4  # of an image file
+
 
 @dataclass(frozen=True)
 class Windows:
@@ -58,7 +60,7 @@ def read_windows(path: str, root: str, fg_threshold: float, bg_threshold: float)
                 raise DataError(f"{path}: expected '# {len(paths)}' at the head of an image, found '{mark} {index}'")
             paths.append(root + next(words))
             channels, _, _, n_windows = [_int32(next(words)) for _ in range(4)]
-            if channels < 1:
+            if not 1 <= channels <= MOST_CHANNELS:
                 raise DataError(f"{path}: image {index} has {channels} channels")
             for _ in range(n_windows):
                 label, overlap = _int32(next(words)), np.float32(next(words))

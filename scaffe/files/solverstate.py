@@ -82,6 +82,8 @@ def read_state(path: str | Path) -> SolverState:
         history = [blob_array(blobs[blob.num]) for blob in message.history]
     except ValueError as error:
         raise UserError(f"{path}: {error}") from error
+    if not isinstance(message.learned_net, str):
+        raise UserError(f"{path}: the name of its trained net is not UTF-8: {message.learned_net[:200]!r}")
     if not message.HasField("iter"):
         raise UserError(f"{path}: holds no iteration; a .solverstate was expected")
     if message.HasField("checksum") and message.checksum != _checksum_of_rest(path):

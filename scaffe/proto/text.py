@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from scaffe.errors import ExpectedError
 from scaffe.input_files import read_input
 
+MOST_SAID = 500  # characters of what is wrong, which may quote the file
 BINARY_ENDINGS = (".binaryproto", ".caffemodel", ".pb")
 
 
@@ -73,6 +74,7 @@ def _explain(error: text_format.ParseError, text: str, kind: Any, source: str) -
     match = re.search(r'type "caffe\.(\w+)" should not have multiple "(\w+)" fields', said)
     if match:
         said = f"{match[1]} is given {match[2]!r} twice"
+    said = said if len(said) <= MOST_SAID else f"{said[:MOST_SAID]}..."
     where = ":".join(str(n) for n in (source, line, column) if n is not None)
     return f"{where}: {said}{_inside(text, line)}"
 
@@ -106,4 +108,4 @@ def _inside(text: str, line: int | None) -> str:
         return ""
     block = "\n".join(text.splitlines()[starts[-1]:])
     match = re.search(r"\bname\s*:\s*[\"']([^\"']+)[\"']", block)
-    return f" (in layer {match[1]!r})" if match else ""
+    return f" (in layer {match[1][:MOST_SAID]!r})" if match else ""

@@ -13,6 +13,7 @@ from scaffe.data.convert.cifar import read_cifar
 from scaffe.data.errors import DataError
 from scaffe.data.feeds.layer_feed import ReaderOptions, Share, open_layer_feed
 from scaffe.data.feeds.parameters import read_mean
+from scaffe.data.kernels.datum_fields import read_floats
 from scaffe.data.records.idx import read_idx
 from scaffe.data.sources.database import open_database
 from scaffe.data.sources.hdf5 import Hdf5Files
@@ -35,20 +36,31 @@ def open_feed(param):
 HEAD = b"\x08\x01\x10\x01\x18\x01"  # 1 x 1 x 1
 
 
-@pytest.mark.parametrize("record", [
-    HEAD + b"\x32\x03abc" * 100_000,                            # pieces that count no float and have 3 bytes
-    HEAD + b"\x32\x07abcdefg",
-    HEAD + b"\x31abcdefgh",                                     # float_data in the form of a double
-    HEAD + b"\x32\x04abcd" + b"\x31abcdefgh",
+@pytest.mark.parametrize(("record", "message"), [
+    (HEAD + b"\x32\x04abcd" + b"\x32\x03abc" * 1_000_000, "is not a Datum"),  # a float, and 3 MB that count none
+    (HEAD + b"\x32\x07abcdefg", "is not a Datum"), (HEAD + b"\x32\x04abc", "is not a Datum"),
+    (HEAD + b"\x31abcdefgh", "1 values expected, found 0"),  # in the form of a double, which is another field
 ])
-def test_float_data_that_is_not_of_whole_floats(tmp_path, record):
+def test_float_data_that_is_not_of_whole_floats(tmp_path, record, message):
     write(tmp_path / "db", [(b"theKey", record)])
-    source = LmdbSource(tmp_path / "db")
-    try:
-        (run,) = source.read(np.array([0]))
-        assert run.pixels.tobytes() == b"abcd"  # fields of another kind are passed over
-    except DataError as error:
-        assert "record 'theKey'" in str(error)
+    with pytest.raises(DataError, match=f"record 'theKey'.*{message}"):
+        list(LmdbSource(tmp_path / "db").read(np.array([0])))
+
+
+def test_a_field_of_another_form_is_passed_over(tmp_path):
+    write(tmp_path / "db", [(b"a", HEAD + b"\x32\x04abcd" + b"\x31efghijkl")])
+    (run,) = LmdbSource(tmp_path / "db").read(np.array([0]))
+    assert run.pixels.tobytes() == b"abcd"
+
+
+def test_floats_are_copied_only_where_there_is_room():
+    """The kernel by itself: whatever was counted, nothing is written behind the end of what it was given."""
+    record = np.frombuffer(HEAD + b"\x32\x08abcdefgh", np.uint8)
+    memory = np.zeros(64, np.uint8)
+    for n_bytes, expected in ((8, 0), (4, -2), (12, -2)):
+        memory[:] = 0
+        assert read_floats(record, 0, record.size, memory[:n_bytes]) == expected
+        assert not memory[n_bytes:].any()
 
 
 def test_a_run_lies_inside_its_pixels():

@@ -55,7 +55,7 @@ def parse_log(path: str) -> dict[str, list[Row]]:
     except OSError as error:
         raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
     tables = {"Train": _Table(), "Test": _Table()}
-    start = next((_time(line, year) for line in lines if "Solving" in line and STAMP.match(line)), None)
+    start = next((_time(path, line, year) for line in lines if "Solving" in line and STAMP.match(line)), None)
     if start is None:
         raise UserError(f"{path}: has no line 'Solving ...'; a solver's log was expected")
     iteration, rate, latest = -1, math.nan, start
@@ -64,10 +64,10 @@ def parse_log(path: str) -> dict[str, list[Row]]:
         iteration = int(found[1]) if found else iteration
         if iteration < 0 or not STAMP.match(line):
             continue
-        now = _time(line, year)
+        now = _time(path, line, year)
         if now.month < latest.month:
             year += 1
-            now = _time(line, year)
+            now = _time(path, line, year)
         latest = now
         if found := RATE.search(line):
             rate = _number(found[1])
@@ -120,14 +120,14 @@ class _Table:
         self._open = {}
 
 
-def _time(line: str, year: int) -> datetime:
+def _time(path: str, line: str, year: int) -> datetime:
     found = STAMP.match(line)
-    if found is None:
-        raise UserError(f"expected a log line with its time, got {line!r}")
     try:
-        return datetime.strptime(f"{found['year'] or year}{found['day']} {found['time']}", "%Y%m%d %H:%M:%S.%f")
+        if found is not None:
+            return datetime.strptime(f"{found['year'] or year}{found['day']} {found['time']}", "%Y%m%d %H:%M:%S.%f")
     except ValueError:
-        raise UserError(f"expected a log line with its time, got {line!r}") from None
+        pass  # the 31st of February
+    raise UserError(f"{path}: expected a log line with its time, got {line[:200]!r}")
 
 
 def _number(text: str) -> float:

@@ -1,0 +1,77 @@
+"""All that ever failed is read as it should be; and the fuzzer sees what it is there for."""
+
+import ctypes
+import os
+import random
+
+import pytest
+
+from scaffe.errors import UserError
+from tests.fuzz import children, corpus
+from tests.fuzz.campaign import good_inputs
+from tests.fuzz.kind import all_kinds
+
+KEPT = corpus.all_kept()
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_failed_once(name):
+    kind = all_kinds()[name]
+    good_inputs(kind)
+    verdicts = children.verdicts(kind.read, [corpus.unpack(path) for path in KEPT[name]])
+    assert {path.name: verdict for path, verdict in zip(KEPT[name], verdicts, strict=True) if verdict} == {}
+
+
+@pytest.mark.parametrize("name", all_kinds())
+def test_an_input_comes_again_from_its_seed(name, tmp_path):
+    kind = all_kinds()[name]
+    seeds = kind.seeds(tmp_path)
+    for number in range(20):
+        files = seeds[number % len(seeds)]
+        one, other = (kind.mutate(random.Random(number), files) for _ in range(2))
+        assert one == other and one.keys() == files.keys()
+
+
+def crash(folder):
+    ctypes.string_at(8)
+
+
+def block(folder):
+    os.mkfifo(folder / "pipe")
+    (folder / "pipe").open().read()
+
+
+def spin(folder):
+    while True:
+        pass
+
+
+def refuse(line):
+    def read(folder):
+        raise UserError(line.format(folder))
+    return read
+
+
+@pytest.mark.parametrize(("read", "verdict"), [
+    (lambda folder: None, ""), (refuse("{}/a: no"), ""), (crash, "dies of SIGSEGV"),
+    (lambda folder: bytes(3 << 30), "takes more than"), (lambda folder: os._exit(3), "exits with 3"),
+    (lambda folder: 1 / 0, "ZeroDivisionError"), (refuse("{}/a:\nno"), "is refused in 2 lines"),
+    (refuse("no"), "is refused without a file's name"),
+])
+def test_what_becomes_of_an_input_is_seen(read, verdict):
+    """Each of three inputs, though the child that reads it may die."""
+    for found in children.verdicts(read, [{"file": b"x"}] * 3):
+        assert found.startswith(verdict) and bool(found) == bool(verdict)
+
+
+@pytest.mark.parametrize(("read", "verdict"), [(block, "waits for"), (spin, "hangs for")])
+def test_what_never_ends_is_seen(read, verdict, monkeypatch):
+    monkeypatch.setattr(children, "LIMIT_SECONDS", 0.05)
+    for found in children.verdicts(read, [{"file": b"x"}] * 2):
+        assert found.startswith(verdict)
+
+
+def test_an_input_is_kept_and_comes_back(tmp_path):
+    files = {"a": b"\x00\xff" * 1000, "list": b""}
+    path = corpus.keep(tmp_path, "lmdb", files)
+    assert path.parent.name == "lmdb" and path.stat().st_size < 500 and corpus.unpack(path) == files

@@ -11,7 +11,7 @@ MNIST  := examples/fashion_mnist
 include mpi.env
 export $(shell sed -n 's/^\([A-Z_a-z]*\)=.*/\1/p' mpi.env)
 
-.PHONY: venv train test test-mpich test-slurm gpu test-gpu bench-gpu lint types clean
+.PHONY: venv train test test-mpich test-slurm fuzz gpu test-gpu bench-gpu lint types clean
 venv: $(VENV)/ready
 
 $(VENV)/ready: pyproject.toml
@@ -48,6 +48,11 @@ test-mpich: venv .venv-mpich/ready
 # The job files on a real SLURM, which is started on this machine; as root, installed where it is not.
 test-slurm: venv
 	tests/slurm/run.sh $(PY) -m pytest -rs tests/slurm
+
+# Damaged files for all readers, others every day; SECONDS_OF_FUZZ=3600 for a night, `python -m tests.fuzz -h` for more.
+SECONDS_OF_FUZZ ?= 60
+fuzz: venv
+	$(PY) -m tests.fuzz --seconds $(SECONDS_OF_FUZZ) --seed $(shell date +%Y%m%d)
 
 # With a GPU: CuPy and cuDNN come with the extra cuda12, or cuda13 (make CUDA=13 test-gpu). PEER is a Python with PyTorch.
 # An environment that is there already, and no network: make PY=python3 test-gpu (docs/gpu.md); nothing is installed then.

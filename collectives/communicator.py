@@ -17,15 +17,15 @@ from scaffe.collectives.launch import launched, load_mpi
 from scaffe.collectives.planning import partition
 from scaffe.collectives.planning.algorithm import parse
 from scaffe.collectives.request import Request
-from scaffe.collectives.runtime import memories
+from scaffe.collectives.runtime import arguments, memories
 from scaffe.collectives.runtime.one_rank import OneRank
-from scaffe.collectives.runtime.resolver import Resolver, integer
-from scaffe.collectives.runtime.signature import CallSignature
+from scaffe.collectives.runtime.resolver import Resolver
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.device_choice import BANDWIDTH_BYTES
 from scaffe.collectives.tuning.selector import Selector
 
 if TYPE_CHECKING:
+    from scaffe.collectives.runtime.point_to_point import PointToPoint
     from scaffe.collectives.runtime.ranks import Ranks
 
 DEADLINE_VARIABLE = "SCAFFE_DEADLINE"
@@ -105,6 +105,24 @@ class Communicator:
     def single(cls) -> Communicator:
         """Makes a communicator of one rank by itself; MPI is not touched."""
         return cls(None)
+
+    def split(self, color: int | None, key: int = 0) -> Communicator | None:
+        """Makes communicators of some of the ranks each; all ranks call it.
+
+        Args:
+            color: 0 or more; ranks of one color make a communicator, on the nodes that they have here. None for none.
+            key: orders them, and among equals their ranks here.
+
+        Returns:
+            The one of this rank's color; None without a color.
+        """
+        if isinstance(self._ranks, OneRank):
+            return None if color is None else Communicator.single()
+        comm, nodes = self._ranks.split(color, key)
+        made = None if comm is None else Communicator(comm, self.deadline, nodes)
+        if comm is not None:
+            comm.Free()
+        return made
 
     @property
     def topology(self) -> Topology:
@@ -237,43 +255,32 @@ class Communicator:
             CommError: on every rank, where lengths differ, memory cannot be shared or there is not as much (by
                 MemAvailable and the limits of control groups, over the node's ranks), or a rank has no GPU.
         """
-        fault, kind = "", np.dtype(np.uint8)
-        try:
-            n_elems, kind = integer("n_elems", n_elems), np.dtype(dtype)
-            memories.named(memory)
-            if n_elems < 0:
-                raise CommError(f"n_elems must be 0 or more, not {n_elems}")
-        except (CommError, TypeError) as error:
-            n_elems, fault = 0, str(error)
-        array: np.ndarray = self._ranks.alloc(n_elems, kind, "host" if fault else memory, fault)
+        array: np.ndarray = self._ranks.alloc(arguments.allocation(n_elems, dtype, memory))
         return array
 
     def describe_device(self) -> str:
         """Says how device buffers travel among these ranks. Every rank calls it; CommError without a GPU."""
-        if isinstance(self._ranks, OneRank):
-            return "one rank by itself"
-        return self._ranks.device(CallSignature("describe_device", parse("auto"), 0, "uint8",
-                                                memory="device")).describe()
+        return self._ranks.describe_device()
 
     def message_pair(self, array: np.ndarray) -> Callable[[], None]:
         """Makes a call that sends the array from rank 0 to rank 1 and back, over messages that are set up once."""
-        if isinstance(self._ranks, OneRank):
-            raise CommError("a message needs 2 ranks, this job has 1")
-        memory = memories.of(array)
-        flat = memory.flat(array)
-        if memory is memories.DEVICE:
-            self._ranks.device(CallSignature("message", parse("auto"), flat.size, flat.dtype.name, memory="device"))
-        return self._ranks.engine.message_pair(flat, memory.name)
+        return self._ranks.message_pair(array)
+
+    @property
+    def messages(self) -> PointToPoint:
+        """Sends and receives between two ranks (isend, irecv, iprobe, any source); CommError on one rank."""
+        return self._ranks.messages
 
     # --- small objects
 
     def bcast_object(self, value: Any = None, root: int = 0) -> Any:
         """Gives root's (picklable) value to every rank."""
-        return self._ranks.exchange("bcast", value, self._existing(root))
+        return self._ranks.exchange("bcast", value, arguments.existing_rank("root", root, self.n_ranks))
 
     def gather_objects(self, value: Any, root: int = 0) -> list[Any] | None:
         """Gives every rank's value, in rank order, to root; None to the others."""
-        found: list[Any] | None = self._ranks.exchange("gather", value, self._existing(root))
+        root = arguments.existing_rank("root", root, self.n_ranks)
+        found: list[Any] | None = self._ranks.exchange("gather", value, root)
         return found
 
     def allgather_objects(self, value: Any) -> list[Any]:
@@ -309,12 +316,6 @@ class Communicator:
     def _give_up(self, line: str) -> None:
         sys.stderr.write(f"{line}\n")
         self.abort(1)
-
-    def _existing(self, root: int) -> int:
-        root = integer("root", root)
-        if not 0 <= root < self.n_ranks:
-            raise CommError(f"root must be a rank below {self.n_ranks}, not {root}")
-        return root
 
     def _submit(self, after: Any, collective: str, array: Any, op: str, root: int, algorithm: str, chunk_bytes: int,
                 out: Any = None) -> Request:

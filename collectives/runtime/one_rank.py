@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-import numpy as np
-
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.request import Request
 from scaffe.collectives.runtime import memories
+from scaffe.collectives.runtime.arguments import Allocation
 from scaffe.collectives.runtime.signature import CallSignature
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.transport.available import shortage
@@ -60,14 +59,28 @@ class OneRank:
         """See Ranks. No device is set up where nothing moves."""
         return signature
 
-    def alloc(self, n_elems: int, dtype: np.dtype[Any], memory: str, fault: str = "") -> Any:
+    def alloc(self, asked: Allocation) -> Any:
         """See Ranks."""
+        n_elems, dtype, memory, fault = asked
         n_bytes = n_elems * dtype.itemsize
         if not fault and memory == "host":
             fault = shortage(n_bytes, f"{n_bytes} bytes")
         if fault:
             raise CommError(f"alloc: {fault}", everywhere=True)
         return memories.named(memory).zeros(n_elems, dtype)
+
+    def describe_device(self) -> str:
+        """See Ranks."""
+        return "one rank by itself"
+
+    def message_pair(self, array: Any) -> NoReturn:
+        """See Ranks."""
+        raise CommError("a message needs 2 ranks, this job has 1")
+
+    @property
+    def messages(self) -> NoReturn:
+        """See Ranks."""
+        raise CommError("a message needs 2 ranks, this job has 1")
 
     def barrier(self) -> None:
         """See Ranks."""

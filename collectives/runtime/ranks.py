@@ -8,15 +8,16 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import numpy as np
-
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.planning.algorithm import parse
+from scaffe.collectives.planning.algorithm import Algorithm
 from scaffe.collectives.request import Request
+from scaffe.collectives.runtime import memories
+from scaffe.collectives.runtime.arguments import Allocation, integer
 from scaffe.collectives.runtime.backend import Backend
 from scaffe.collectives.runtime.engine import Engine
 from scaffe.collectives.runtime.mismatch import MismatchDetector
 from scaffe.collectives.runtime.mpi_calls import MpiCalls
+from scaffe.collectives.runtime.point_to_point import PointToPoint
 from scaffe.collectives.runtime.progress import ProgressThread
 from scaffe.collectives.runtime.shared_levels import SharedLevels
 from scaffe.collectives.runtime.signature import CallSignature
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from scaffe.collectives.cuda.setup import Device
 
 RANKS_PER_NODE_VARIABLE = "SCAFFE_RANKS_PER_NODE"
+AUTO = Algorithm(selection="auto")
 
 
 class Ranks:
@@ -43,6 +45,7 @@ class Ranks:
         windows: memory that the node's ranks share.
         engine: the caller's.
         calls: what this rank has called, to find out where others call something else.
+        messages: between two ranks.
     """
 
     def __init__(self, comm: Any, deadline: float, give_up: Callable[[str], None],
@@ -65,6 +68,7 @@ class Ranks:
         self.engine = self._make_engine(backs_off=False)
         self._helper = self._make_engine(backs_off=True) if may_use_threads else None
         self._progress = ProgressThread()
+        self.messages = PointToPoint(comm.Dup(), deadline)
 
     def run(self, signature: CallSignature, array: Any, source: Any) -> None:
         """Runs a collective, which is recorded and agreed on, on the caller's thread.
@@ -164,27 +168,55 @@ class Ranks:
         """Resolves what a call on the CuPy array `array` leaves open, with the tuned `table`."""
         return self.device(signature).resolved(signature, array, table)
 
-    def alloc(self, n_elems: int, dtype: np.dtype[Any], memory: str, fault: str = "") -> Any:
+    def alloc(self, asked: Allocation) -> Any:
         """Allocates a zeroed flat array that the node's ranks have mapped; all ranks call it.
 
-        Args:
-            n_elems: its length.
-            dtype: of its elements.
-            memory: `host` or `device`.
-            fault: why this rank cannot ask for it.
-
         Raises:
-            CommError: the same on every rank, where one cannot, they ask for different lengths, or a node has not as
-                much host memory.
+            CommError: the same on every rank, where one cannot ask so, they ask for different arrays, or a node has
+                not as much host memory.
         """
+        n_elems, dtype, memory, fault = asked
         n_bytes = n_elems * dtype.itemsize
         if not fault and memory == "host":
             fault = shortage(n_bytes * self._node_comm.size, f"{self._node_comm.size} x {n_bytes} bytes")
         self.compare(f"alloc of {n_elems} x {dtype.name} in {memory} memory", fault and f"alloc: {fault}")
         if memory == "host":
             return self.windows.allocate(n_bytes).view(dtype)
-        return self.device(CallSignature("alloc", parse("auto"), n_elems, dtype.name, memory=memory)).alloc(n_elems,
-                                                                                                           dtype)
+        signature = CallSignature("alloc", AUTO, n_elems, dtype.name, memory=memory)
+        return self.device(signature).alloc(n_elems, dtype)
+
+    def describe_device(self) -> str:
+        """Says how device buffers travel; all ranks call it."""
+        return self.device(CallSignature("describe_device", AUTO, 0, "uint8", memory="device")).describe()
+
+    def message_pair(self, array: Any) -> Callable[[], None]:
+        """See Engine.message_pair; on a device, all ranks call it."""
+        memory = memories.of(array)
+        flat = memory.flat(array)
+        if memory is memories.DEVICE:
+            self.device(CallSignature("message", AUTO, flat.size, flat.dtype.name, memory=memory.name))
+        return self.engine.message_pair(flat, memory.name)
+
+    def split(self, color: Any, key: Any) -> tuple[Any, list[int]]:
+        """See Communicator.split.
+
+        Returns:
+            mpi4py's communicator of the ranks of this color, None without; and the node of each of them.
+        """
+        from mpi4py import MPI
+
+        fault = ""
+        try:
+            color, key = MPI.UNDEFINED if color is None else integer("color", color), integer("key", key)
+            if color < 0 and color != MPI.UNDEFINED:
+                raise CommError(f"color must be 0 or more, or None, not {color}")
+        except CommError as error:
+            fault = str(error)
+        self.compare("split", fault and f"split: {fault}")
+        comm = self.comm.Split(color, key)
+        if comm == MPI.COMM_NULL:
+            return None, []
+        return comm, [self.topology.node_of_rank[rank] for rank in comm.allgather(self.comm.rank)]
 
     def barrier(self) -> None:
         """Returns when every rank has called it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.algorithm import parse
 from scaffe.collectives.planning.datatypes import NAMES, check_op, dtype_name
 from scaffe.collectives.runtime import memories
+from scaffe.collectives.runtime.arguments import existing_rank, integer
 from scaffe.collectives.runtime.one_rank import OneRank
 from scaffe.collectives.runtime.signature import CallSignature
 from scaffe.collectives.tuning.selector import Selector
@@ -88,10 +88,8 @@ class Resolver:
     def _asked(self, collective: str, op: Any, root: Any, algorithm: Any, chunk_bytes: Any) -> CallSignature:
         """What the arguments ask for, but for the array."""
         check_op(op)
-        root, chunk_bytes = integer("root", root), integer("chunk_bytes", chunk_bytes)
-        n_ranks = self._ranks.topology.n_ranks
-        if not 0 <= root < n_ranks:
-            raise CommError(f"root must be a rank below {n_ranks}, not {root}")
+        root = existing_rank("root", root, self._ranks.topology.n_ranks)
+        chunk_bytes = integer("chunk_bytes", chunk_bytes)
         if chunk_bytes < 0:
             raise CommError(f"chunk_bytes must be 0 for the default or more, not {chunk_bytes}")
         return CallSignature(collective, parse(algorithm), 0, "", op, root, chunk_bytes)
@@ -139,14 +137,6 @@ class Resolver:
         _, chunk_bytes = self._selector.choose("allreduce", algorithm, how.chunk_bytes, flat.nbytes, True)
         return replace(how, algorithm=algorithm, n_elems=flat.size, dtype=dtype_name(flat.dtype),
                        chunk_bytes=chunk_bytes, memory=memory.name, leaves_one_per_node=True)
-
-
-def integer(name: str, value: Any) -> int:
-    """Gives an argument as an int. Raises CommError, naming it, where it is none."""
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise CommError(f"{name} must be an integer, not {value!r}") from None
 
 
 def _like(array: Any, out: Any) -> Any:

@@ -70,3 +70,10 @@ def test_an_unknown_algorithm_is_refused_by_one_rank_too():
         Communicator.world().reduce(np.zeros(3, np.float32), algorithm="XY-3")
     for known in ("auto", "mpi", "nccl", "C:bf16", "MR", "CB-4"):
         Communicator.world().check(known)
+
+
+def test_one_rank_is_split_into_itself_and_has_nobody_to_talk_to(alone):
+    assert alone.split(3).n_ranks == 1
+    assert alone.split(None) is None
+    with pytest.raises(CommError, match="a message needs 2 ranks"):
+        alone.messages.send(np.zeros(3), 0)

@@ -1,0 +1,55 @@
+"""Arguments as they should have come, or one line about what is wrong with them."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.runtime import memories
+
+
+class Allocation(NamedTuple):
+    """What `alloc` is asked for; `fault` says why it cannot be, and is empty where it can."""
+
+    n_elems: int
+    dtype: np.dtype[Any]
+    memory: str
+    fault: str = ""
+
+
+def integer(name: str, value: Any) -> int:
+    """Gives an argument as an int.
+
+    Raises:
+        CommError: it is none; the line names it.
+    """
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise CommError(f"{name} must be an integer, not {value!r}") from None
+
+
+def existing_rank(name: str, value: Any, n_ranks: int) -> int:
+    """Gives an argument as a rank.
+
+    Raises:
+        CommError: it is no integer or no rank below `n_ranks`; the line names it.
+    """
+    rank = integer(name, value)
+    if not 0 <= rank < n_ranks:
+        raise CommError(f"{name} must be a rank below {n_ranks}, not {rank}")
+    return rank
+
+
+def allocation(n_elems: Any, dtype: Any, memory: Any) -> Allocation:
+    """Checks the arguments of `Communicator.alloc`."""
+    try:
+        asked = Allocation(integer("n_elems", n_elems), np.dtype(dtype), memories.named(memory).name)
+        if asked.n_elems < 0:
+            raise CommError(f"n_elems must be 0 or more, not {n_elems}")
+        return asked
+    except (CommError, TypeError) as error:
+        return Allocation(0, np.dtype(np.uint8), "host", str(error))

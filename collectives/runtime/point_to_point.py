@@ -1,0 +1,212 @@
+"""Messages between two ranks, outside the calls that all ranks agree on: for servers and their clients."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.runtime import memories
+from scaffe.collectives.runtime.arguments import existing_rank, integer
+from scaffe.collectives.transport.polling import PollBackoff
+
+ANY = -1
+"""As source or tag of a receive: whichever comes first."""
+MAX_TAG = 32_767
+"""The largest that MPI promises."""
+MAX_BYTES = (1 << 31) - 1
+"""MPI counts in 32 bits."""
+
+
+class Envelope(NamedTuple):
+    """What is known of a message beside its contents."""
+
+    source: int
+    tag: int
+    n_bytes: int
+
+
+class PendingMessage:
+    """A send or a receive under way. The array belongs to it until `wait` returns or `test` gives an envelope."""
+
+    def __init__(self, owner: PointToPoint, request: Any, array: np.ndarray, text: str) -> None:
+        """Args:
+            owner: keeps it, and so the array, until it is done.
+            request: mpi4py's.
+            array: that it reads or writes.
+            text: says in errors what it is.
+        """
+        from mpi4py import MPI
+
+        self._owner, self._request, self._array, self._text = owner, request, array, text
+        self._status, self._failure = MPI.Status(), MPI.Exception
+        self._byte = MPI.BYTE
+        self._envelope: Envelope | None = None
+        owner.pending.add(self)
+
+    def test(self) -> Envelope | None:
+        """Asks whether it is done.
+
+        Returns:
+            The message's envelope; None while it is under way. That of a send names this rank.
+
+        Raises:
+            CommError: the message is longer than the array, or MPI fails.
+        """
+        if self._envelope is None:
+            try:
+                if not self._request.Test(self._status):
+                    return None
+            except self._failure as error:
+                self._owner.pending.discard(self)
+                raise CommError(f"{self._text}: {str(error).splitlines()[0]}") from None
+            self._envelope = self._owner.envelope(self._status, self._array)
+            self._owner.pending.discard(self)
+        return self._envelope
+
+    def wait(self, timeout: float | None = None) -> Envelope:
+        """Sleeps between polls until it is done.
+
+        Args:
+            timeout: seconds; None for the communicator's deadline, infinity for none.
+
+        Returns:
+            As `test` does.
+
+        Raises:
+            CommError: as `test` does; or the time has passed, and the message is still under way.
+        """
+        if (envelope := self.test()) is not None:
+            return envelope
+        limit = self._owner.deadline if timeout is None else timeout
+        until, backoff = time.monotonic() + limit, PollBackoff()
+        backoff.start()
+        while (envelope := self.test()) is None:
+            if time.monotonic() > until:
+                raise CommError(f"{self._text}: not complete after {limit:g} s")
+            time.sleep(backoff.seconds())
+        return envelope
+
+    def cancel(self) -> None:
+        """Gives up a receive that nothing has come for. Where something has, it is received and thrown away."""
+        if self._envelope is None:
+            self._request.Cancel()
+            self._request.Wait(self._status)
+            self._envelope = Envelope(ANY, ANY, 0)
+            self._owner.pending.discard(self)
+
+
+class PointToPoint:
+    """Sends and receives of one rank; `Communicator.messages`.
+
+    Arrays are contiguous NumPy arrays of any plain dtype in host memory, of at most 2 GiB. Messages from one rank to
+    another with one tag arrive in order, and never meet collectives. Several threads may call at once where MPI grants
+    MPI_THREAD_MULTIPLE. What only one rank does wrong is its CommError alone.
+
+    Attributes:
+        rank: this one.
+        n_ranks: how many there are.
+        deadline: seconds after which waiting is an error.
+        pending: messages under way.
+    """
+
+    def __init__(self, comm: Any, deadline: float) -> None:
+        """Args:
+            comm: mpi4py communicator that nobody else uses.
+            deadline: see the class.
+        """
+        self.rank: int = comm.rank
+        self.n_ranks: int = comm.size
+        self.deadline = deadline
+        self.pending: set[PendingMessage] = set()
+        self._comm = comm
+
+    def send(self, array: np.ndarray, dest: int, tag: int = 0, timeout: float | None = None) -> None:
+        """Sends `array` to rank `dest`; returns when the array may be written again."""
+        self.isend(array, dest, tag).wait(timeout)
+
+    def recv(self, array: np.ndarray, source: int = ANY, tag: int = ANY, timeout: float | None = None) -> Envelope:
+        """Receives a message, at most as long as `array`, into its beginning; see `irecv` and `PendingMessage.wait`."""
+        return self.irecv(array, source, tag).wait(timeout)
+
+    def isend(self, array: np.ndarray, dest: int, tag: int = 0) -> PendingMessage:
+        """Starts to send.
+
+        Args:
+            array: what is sent; not to be written before the message is done.
+            dest: rank that receives it.
+            tag: 0 to 32,767.
+
+        Raises:
+            CommError: there is no such rank or tag, or the array cannot be sent.
+        """
+        dest, tag = existing_rank("dest", dest, self.n_ranks), self._tag(tag)
+        text = f"rank {self.rank}: send to rank {dest}, tag {tag}"
+        return PendingMessage(self, self._comm.Isend(self._spec(array), dest, tag), array, text)
+
+    def irecv(self, array: np.ndarray, source: int = ANY, tag: int = ANY) -> PendingMessage:
+        """Starts to receive.
+
+        Args:
+            array: written from its beginning; longer than the message, the rest stays.
+            source: rank that sends it, or ANY.
+            tag: the message's, or ANY.
+
+        Raises:
+            CommError: there is no such rank or tag, or the array cannot be written.
+        """
+        source, tag = self._from(source, tag)
+        if isinstance(array, np.ndarray) and not array.flags.writeable:
+            raise CommError("a receive writes into its array, which is read-only")
+        text = f"rank {self.rank}: receive from {_any('rank', source)}, {_any('tag', tag)}"
+        return PendingMessage(self, self._comm.Irecv(self._spec(array), *_mpi(source, tag)), array, text)
+
+    def iprobe(self, source: int = ANY, tag: int = ANY) -> Envelope | None:
+        """Gives the envelope of the next message that a receive would take; None where there is none yet."""
+        from mpi4py import MPI
+
+        source, tag = self._from(source, tag)
+        status = MPI.Status()
+        return self.envelope(status, None) if self._comm.Iprobe(*_mpi(source, tag), status) else None
+
+    def envelope(self, status: Any, array: np.ndarray | None) -> Envelope:
+        """Reads mpi4py's `status` of a message from or into `array`."""
+        from mpi4py import MPI
+
+        if array is not None and status.source == MPI.ANY_SOURCE:  # an empty status: of a send
+            return Envelope(self.rank, ANY, array.nbytes)
+        return Envelope(status.source, status.tag, status.Get_count(MPI.BYTE))
+
+    def _spec(self, array: Any) -> list[Any]:
+        from mpi4py import MPI
+
+        if memories.of(array) is not memories.HOST:
+            raise CommError("a message to one rank needs an array in host memory")
+        if array.dtype.hasobject or not array.flags.c_contiguous:
+            raise CommError(f"expected a contiguous array of plain numbers, got {array.dtype} of shape {array.shape} "
+                            f"with strides {array.strides}")
+        if array.nbytes > MAX_BYTES:
+            raise CommError(f"a message has at most {MAX_BYTES} bytes, the array has {array.nbytes}: send it in pieces")
+        return [array, array.nbytes, MPI.BYTE]
+
+    def _from(self, source: int, tag: int) -> tuple[int, int]:
+        source = ANY if source == ANY else existing_rank("source", source, self.n_ranks)
+        return source, ANY if tag == ANY else self._tag(tag)
+
+    def _tag(self, tag: int) -> int:
+        tag = integer("tag", tag)
+        if not 0 <= tag <= MAX_TAG:
+            raise CommError(f"tag must be 0 to {MAX_TAG}, not {tag}")
+        return tag
+
+
+def _mpi(source: int, tag: int) -> tuple[int, int]:
+    from mpi4py import MPI
+
+    return MPI.ANY_SOURCE if source == ANY else source, MPI.ANY_TAG if tag == ANY else tag
+
+
+def _any(name: str, value: int) -> str:
+    return f"any {name}" if value == ANY else f"{name} {value}"

@@ -8,6 +8,7 @@ from scaffe.data.convert.leveldb_writer import write_leveldb
 from scaffe.data.errors import DataError
 from scaffe.data.kernels.crc32c import crc32c
 from scaffe.data.sources.leveldb import LevelDbSource
+from scaffe.errors import UsageError
 from tests.data.databases import datum, unlike_images
 
 plyvel = pytest.importorskip("plyvel", reason="plyvel is not installed")
@@ -83,5 +84,5 @@ def test_tools_write_both_kinds_alike(tmp_path, capsys):
             compute_image_mean.main([f"-backend={kind}", str(folder / name)])
         kinds.append(capsys.readouterr().out)
     assert kinds[0] == kinds[1]
-    with pytest.raises(DataError, match="lmdb and leveldb, got 'redis'"):
+    with pytest.raises(UsageError, match="-backend must be one of lmdb, leveldb, got 'redis'"):
         convert_mnist_data.main(["-backend=redis", str(tmp_path / "images"), str(tmp_path / "labels"), "db"])

@@ -7,6 +7,7 @@ import pytest
 from scaffe.cli.commands import compute_image_mean, convert_cifar_data, convert_imageset
 from scaffe.data.errors import DataError
 from scaffe.data.sources.lmdb import LmdbSource
+from scaffe.errors import UsageError
 from scaffe.proto import caffe_pb2
 from tests.data.databases import datum, unlike_images, write
 
@@ -119,7 +120,7 @@ def test_shuffling_keeps_all(pictures):
 def test_what_cannot_be_converted_is_told(pictures):
     import cv2
 
-    with pytest.raises(DataError, match="kinds lmdb and leveldb"):
+    with pytest.raises(UsageError, match="-backend must be one of lmdb, leveldb, got 'redis'"):
         convert(pictures, "-backend=redis")
     with pytest.raises(DataError, match="go together"):
         convert(pictures, "-resize_width=3")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import scaffe as caffe
-from scaffe import atomic_files, log
+from scaffe import atomic_files, log, private_files
 from scaffe.cli import main as cli
 from scaffe.cli.commands.install_tools import MARK
 from scaffe.collectives.errors import CommError
@@ -141,7 +141,7 @@ def test_an_idx_file_is_whole_or_absent(tmp_path):
 
 
 def test_choices_that_cannot_be_kept_leave_nothing(tmp_path, monkeypatch):
-    monkeypatch.setenv(choices.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(private_files.VARIABLE, str(tmp_path))
     choices.remember("a", "1")
     with full_disk(LIMIT):
         choices.remember("b", "a plan with a long name")

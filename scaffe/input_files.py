@@ -55,6 +55,14 @@ def read_text_input(path: str | Path, errors: str = "strict") -> str:
     return read_input(path).decode("utf-8", errors).replace("\r\n", "\n").replace("\r", "\n")
 
 
+def there(path: str | Path) -> bool:
+    """Whether there is a file or folder; False, where Path.exists raises, for a name that no file can have."""
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):
+        return False
+
+
 def most_unpacked_bytes(n_packed: int) -> int:
     """Bytes that so many bytes of a compressed file may unpack to, before it counts as made to fill the memory."""
     return max(ALWAYS_ALLOWED_BYTES, DEFLATE_RATIO * n_packed)

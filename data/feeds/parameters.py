@@ -44,7 +44,7 @@ def read_mean(path: str) -> np.ndarray:
     shape = tuple(blob.shape.dim) or (blob.num, blob.channels, blob.height, blob.width)
     values = np.array(blob.data or blob.double_data, np.float32)
     if len(shape) not in (3, 4) or min(shape) < 1 or (len(shape) == 4 and shape[0] != 1) or prod(shape) != values.size:
-        raise DataError(f"mean file {path}: expected one image, found {values.size} values of shape {shape}")
+        raise DataError(f"mean file {path}: expected one image, found {values.size} values of shape {str(shape)[:200]}")
     return values.reshape(shape[-3:])
 
 

@@ -22,6 +22,7 @@ from scaffe.data.sources.database import database_kind
 from scaffe.data.sources.source import Run
 from scaffe.input_files import open_input
 
+KEY_BYTES_TOLD = 511  # in messages
 FILES_KEPT = 256  # mapped at a time
 Place = tuple[int, int, int, int, int]  # file, offset and length of the block, start and end of the value in it
 CRC_BYTES = 5  # after a block: its compression and a checksum
@@ -80,7 +81,7 @@ class LevelDbSource:
 
     def name_of(self, record: int) -> str:
         """The path and the key."""
-        return f"{self._path}: record {self._keys[record].decode(errors='replace')!r}"
+        return f"{self._path}: record {self._keys[record][:KEY_BYTES_TOLD].decode(errors='replace')!r}"
 
     def close(self) -> None:
         """Maps go with the last array over them."""

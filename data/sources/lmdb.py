@@ -11,7 +11,7 @@ import numpy as np
 from scaffe.data.records.datum_runs import datum_runs
 from scaffe.data.records.decode import Colour
 from scaffe.data.sources.database import database_kind
-from scaffe.data.sources.lmdb_file import LmdbFile, is_lmdb
+from scaffe.data.sources.lmdb_file import KEY_BYTES_TOLD, LmdbFile, is_lmdb
 from scaffe.data.sources.source import Run
 
 
@@ -40,7 +40,7 @@ class LmdbSource:
 
     def name_of(self, record: int) -> str:
         """The path and the key."""
-        return f"{self._file.path}: record {self._file.key(record).decode(errors='replace')!r}"
+        return f"{self._file.path}: record {self._file.key(record)[:KEY_BYTES_TOLD].decode(errors='replace')!r}"
 
     def close(self) -> None:
         """The map goes with the last array over it."""

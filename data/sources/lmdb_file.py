@@ -15,6 +15,7 @@ import numpy as np
 from scaffe.data.errors import DataError
 from scaffe.input_files import open_input
 
+KEY_BYTES_TOLD = 511  # in messages: LMDB's longest
 MAGIC, FORMAT = 0xBEEFC0DE, 1
 # after a page header: magic, format, address, map bytes; two trees (free list, records); last page, transaction
 META = struct.Struct("<IIQQ" + 2 * "IHHQQQQQ" + "QQ")
@@ -87,7 +88,7 @@ class LmdbFile:
         spans = np.empty((len(places), 2), np.int64)
         bad = value_spans(self.bytes, self.page_bytes, self.nodes[places], spans)
         if bad >= 0:
-            key = self.key(int(places[bad])).decode(errors="replace")
+            key = self.key(int(places[bad]))[:KEY_BYTES_TOLD].decode(errors="replace")
             raise DataError(f"{self.path}: record {key!r}: {WHY[int(spans[bad, 1])]}")
         return spans
 

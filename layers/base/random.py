@@ -44,7 +44,15 @@ class Stream:
         return np.append(state["key"], state["pos"]).astype("<u4").tobytes()
 
     def from_bytes(self, place: bytes) -> bool:
-        """Go on from a place that ``to_bytes`` gave, here or on a device. Returns whether it was here."""
+        """Go on from a place that ``to_bytes`` gave, here or on a device. Returns whether it was here.
+
+        Raises:
+            ValueError: bytes that are no such place; the generator would read outside its own memory.
+        """
+        if len(place) < self.N_BYTES:
+            raise ValueError(f"a random stream's place takes {self.N_BYTES} bytes, found {len(place)}")
         words = np.frombuffer(place[: self.N_BYTES], "<u4")
+        if words[-1] > len(words) - 1:
+            raise ValueError(f"a random stream's place is at most {len(words) - 1}, found {words[-1]}")
         self._generator.state = {"bit_generator": "MT19937", "state": {"key": words[:-1], "pos": int(words[-1])}}
         return len(place) == self.N_BYTES

@@ -61,7 +61,7 @@ def blob_array(buffer: memoryview) -> np.ndarray:
     content = pieces[used][0] if len(pieces[used]) == 1 else b"".join(pieces[used])
     array = np.frombuffer(content, f"<f{ITEM_BYTES[used]}").astype(np.float32)
     if prod(shape) != array.size:
-        raise ValueError(f"a blob of shape {shape} holds {array.size} values")
+        raise ValueError(f"a blob of shape {str(shape)[:200]} holds {array.size} values")
     return array.reshape(shape)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from scaffe.errors import UserError
 from scaffe.files import SolverState, checksum, read_state, write_state
+from scaffe.input_files import there
 from scaffe.log import info
 from scaffe.nets.weights import load_weights, save_weights
 from scaffe.training.lr_policies import current_step
@@ -70,9 +71,12 @@ def restore_checkpoint(solver: Solver, path: str | Path) -> None:
         load_weights(solver.net, model)
     _join(solver, state.history, path)
     rank = solver.communicator.rank
-    if len(state.streams) == solver.communicator.n_ranks and not solver.net.context.draws.from_bytes(
-            state.streams[rank]):
-        info("Dropout and stochastic pooling go on with other draws: CPUs and GPUs have numbers of their own")
+    try:
+        if len(state.streams) == solver.communicator.n_ranks and not solver.net.context.draws.from_bytes(
+                state.streams[rank]):
+            info("Dropout and stochastic pooling go on with other draws: CPUs and GPUs have numbers of their own")
+    except ValueError as error:
+        raise UserError(f"{path}: damaged random state: {error}") from error
     for observer in solver.observers:
         observer.restore(state)
     for share in solver.shares:
@@ -95,7 +99,7 @@ def saved_seed(path: str | Path) -> int:
 
 
 def _found(path: str | Path) -> str | Path:
-    return f"{path}.h5" if not Path(path).exists() and Path(f"{path}.h5").exists() else path
+    return f"{path}.h5" if not there(path) and there(f"{path}.h5") else path
 
 
 def newest_state(prefix: str) -> Path | None:
@@ -118,7 +122,7 @@ def _tests_done(param: Any, iteration: int) -> int:
 
 def _find_model(learned_net: str, state: Path) -> Path:
     beside = state.parent / Path(learned_net).name
-    return beside if not Path(learned_net).exists() and beside.exists() else Path(learned_net)
+    return beside if not there(learned_net) and there(beside) else Path(learned_net)
 
 
 def _split(solver: Solver, histories: list[np.ndarray]) -> list[np.ndarray]:

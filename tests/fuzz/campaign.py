@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import tempfile
 import time
 from collections import Counter
@@ -81,7 +82,7 @@ def _sort(name: str, verdict: str) -> str:
     """What failures have in common: the error, and the last line of ours in the traceback."""
     lines = verdict.splitlines()
     ours = [line.strip() for line in lines if "File " in line and "site-packages" not in line and "/tests/" not in line]
-    head = lines[0].split(":")[0] if ours else lines[0][:60]
+    head = lines[0].split(":")[0] if ours else re.sub(r"\d+|/\S+|'.*", "", lines[0])[:60]
     return f"{name}: {head} {ours[-1] if ours else ''}"
 
 

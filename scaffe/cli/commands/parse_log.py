@@ -19,7 +19,7 @@ from scaffe.input_files import read_text_input
 
 GROUP = "Logs and pictures"
 STAMP = re.compile(r"^[IWEF](?P<year>\d{4})?(?P<day>\d{4}) (?P<time>\d\d:\d\d:\d\d\.\d{1,6})")
-ITERATION = re.compile(r"Iteration (\d+)")
+ITERATION = re.compile(r"Iteration (\d{1,18})")
 RATE = re.compile(r"lr = (\S+)")
 OUTPUT = re.compile(r"(Train|Test) net output #\d+: (\S+) = (\S+)")
 Row = dict[str, float]

@@ -8,6 +8,7 @@ from typing import Any
 
 from scaffe.errors import UserError
 from scaffe.files.upgrade import upgrade_net, upgrade_solver
+from scaffe.input_files import there
 from scaffe.nets.graph.filter import filter_net
 from scaffe.nets.graph.splits import insert_splits
 from scaffe.proto import caffe_pb2
@@ -68,7 +69,7 @@ def read_solver(path: str | Path) -> Any:
     solver.test_net[:] = [_locate(name, folder) for name in solver.test_net]
     if not solver.HasField("snapshot_prefix"):
         solver.snapshot_prefix = str(Path(path).with_suffix(""))
-    elif Path(solver.snapshot_prefix).is_dir():
+    elif there(solver.snapshot_prefix) and Path(solver.snapshot_prefix).is_dir():
         solver.snapshot_prefix = str(Path(solver.snapshot_prefix) / Path(path).stem)
     return solver
 
@@ -83,4 +84,4 @@ def _read(path: str | Path, kind: type) -> Any:
 def _locate(name: str, folder: Path) -> str:
     """A file as named, or else beside the solver: under the same path, or under its bare name."""
     places = (Path(name), folder / name, folder / Path(name).name)
-    return next((str(place) if index else name for index, place in enumerate(places) if place.exists()), name)
+    return next((str(place) if index else name for index, place in enumerate(places) if there(place)), name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from scaffe.errors import UserError
 from scaffe.nets.graph.prepare import prepare, read_net, upgraded
 from scaffe.proto import caffe_pb2
 from tests.fuzz.children import Files
@@ -40,7 +41,10 @@ def read(folder: Path) -> None:
     """For both phases."""
     message = upgraded(read_net(folder / "net.prototxt"), folder / "net.prototxt")
     for phase in (0, 1):
-        prepare(message, phase)
+        try:
+            prepare(message, phase)
+        except UserError as error:
+            raise UserError(f"net.prototxt: {error}") from error  # as those do who have it prepared
 
 
 KIND = Kind(seeds, read, one_file(as_messages, as_messages, messages.spoil))

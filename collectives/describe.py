@@ -7,7 +7,10 @@ from pathlib import Path
 
 
 def describe_mpi() -> str:
-    """The MPI library that mpi4py loads and whether it takes GPU memory; or why there is none. Does not start MPI."""
+    """Names the MPI library that mpi4py loads and says whether it takes GPU memory, or why there is none.
+
+    MPI is not started.
+    """
     try:
         import mpi4py
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from scaffe.collectives.request import Request
 
 Task = Callable[[], object]
-"""What it gives, if anything, is the point at which the result is there (see Request.finish)."""
+"""What it returns, if anything, is the point at which the result is there (see Request.finish)."""
 
 
 class ProgressThread:
@@ -21,7 +21,13 @@ class ProgressThread:
         self._thread: threading.Thread | None = None
 
     def submit(self, label: str, task: Task, waiting_for: Callable[[], str] = lambda: "") -> Request:
-        """Queue `task`; what it raises is raised again by the request's `wait` and `test`."""
+        """Queues a task.
+
+        Args:
+            label: names it in errors.
+            task: what it raises is raised again by the request's `wait` and `test`.
+            waiting_for: says which peer it waits for just now.
+        """
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="collectives-progress", daemon=True)
             self._thread.start()
@@ -30,7 +36,7 @@ class ProgressThread:
         return request
 
     def stop(self) -> None:
-        """End the thread after the tasks queued so far."""
+        """Ends the thread after the tasks queued so far."""
         if self._thread is not None:
             self._tasks.put(None)
             self._thread.join()

@@ -80,7 +80,10 @@ class Ours:
         return time.perf_counter() - start
 
     def check(self) -> tuple[float, float]:
-        """Loss and norm of the gradients without dropout."""
+        """Loss and norm of the gradients without dropout; normalised by the batch, for there are no statistics yet."""
+        for layer in self._message.layer:
+            if layer.type == "BatchNorm":
+                layer.batch_norm_param.use_global_stats = False
         net = self._build(TEST, self.net)
         self._feed(net)
         loss = net.forward_backward()

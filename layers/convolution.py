@@ -49,9 +49,9 @@ class _Windowed(FusesRelu):
         spec = self._spec(self._folded(bottom[0].shape))
         if spec.weight_shape != self.blobs[0].shape:
             raise LayerError(f"the bottom {bottom[0].shape} does not fit the weights {self.blobs[0].shape}")
-        self._plan = self._make_plan(spec)
         for blob in top:
             blob.reshape((*bottom[0].shape[: self._axis], *self._top_shape(spec)[1:]))
+        self._plan = self._make_plan(spec)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob], relu_slope: float | None = None) -> None:
         """Top by top, each with a ReLU of that slope where one is given."""

@@ -28,10 +28,10 @@ class Interp(Layer):
         wanted = [output_length(p, n, i, like) for i, n in enumerate(seen)]
         if min(*seen, *wanted) < 1:
             raise LayerError(f"cannot resize {tuple(seen)} to {tuple(wanted)}")
+        top[0].reshape((*shape[:2], *wanted))
         dtype = self.context.param_dtype
         self.weights = [self.context.kernels.to_device(interpolation(n, -p.pad_beg, length, out, dtype))
                         for n, length, out in zip(shape[2:], seen, wanted)]
-        top[0].reshape((*shape[:2], *wanted))
 
     def allow_force_backward(self, bottom_index: int) -> bool:
         """Bottom 1 only gives its size."""

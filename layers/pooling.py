@@ -8,6 +8,7 @@ from typing import Any
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import TRAIN, Layer, layer_types
+from scaffe.layers.base.windows import check_window
 from scaffe.layers.kernels.plans import PoolingPlan, StochasticPoolingPlan
 from scaffe.layers.kernels.specs import PoolSpec
 
@@ -95,6 +96,5 @@ def _pair(p: Any, name: str, default: int | None) -> tuple[int, int]:
         raise LayerError("needs kernel_size, or kernel_h and kernel_w")
     else:
         values = (default, default)
-    if name != "pad" and min(values) < 1:
-        raise LayerError(f"{whole} must be above 0, got {values[0]} x {values[1]}")
+    check_window(0 if name == "pad" else 1, **{whole: values})
     return values

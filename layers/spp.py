@@ -24,11 +24,13 @@ class Spp(Layer):
         height, shape = self.param.spp_param.pyramid_height, bottom[0].shape
         if len(shape) != 4 or height < 1:
             raise LayerError(f"wants images and a pyramid_height of at least 1, got {shape} and {height}")
-        self.poolings = [self._pooling(shape, level) for level in range(height)]
-        self.levels = [self.context.blob() for _ in self.poolings]
-        for pooling, level in zip(self.poolings, self.levels):
+        self.poolings, self.levels = [], []
+        for number in range(height):  # the first one that is too fine ends it
+            pooling, level = self._pooling(shape, number), self.context.blob()
             pooling.setup(bottom, [level])
             pooling.reshape(bottom, [level])
+            self.poolings.append(pooling)
+            self.levels.append(level)
         n_bins = sum(level.count(1) for level in self.levels)
         top[0].reshape(self.levels[0].shape if height == 1 else (shape[0], n_bins))
 

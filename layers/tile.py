@@ -22,19 +22,15 @@ class Tile(Layer):
         axis = check_axis(bottom[0], p.axis)
         if p.tiles <= 0:
             raise LayerError(f"tiles must be at least 1, got {p.tiles}")
-        shape, length = bottom[0].shape, bottom[0].shape[axis]
-        top[0].reshape((*shape[:axis], length * p.tiles, *shape[axis + 1 :]))
-        ahead = (slice(None),) * axis
-        self.parts = [(*ahead, slice(t * length, (t + 1) * length)) for t in range(p.tiles)]
+        shape = bottom[0].shape
+        top[0].reshape((*shape[:axis], shape[axis] * p.tiles, *shape[axis + 1 :]))
+        self._axis, self._tiled = axis, (*shape[:axis], p.tiles, *shape[axis:])
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Copy."""
-        for part in self.parts:
-            np.copyto(top[0].data[part], bottom[0].data)
+        np.copyto(top[0].data.reshape(self._tiled), np.expand_dims(bottom[0].data, self._axis))
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Sum the copies' diffs."""
         if propagate_down[0]:
-            np.copyto(bottom[0].diff, top[0].diff[self.parts[0]])
-            for part in self.parts[1:]:
-                bottom[0].diff[...] += top[0].diff[part]
+            np.sum(top[0].diff.reshape(self._tiled), axis=self._axis, out=bottom[0].diff)

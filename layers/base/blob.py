@@ -8,6 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.layers.base.errors import LayerError
+
+MOST_AXES = 32  # Caffe's kMaxBlobAxes
+MOST_ELEMS = 2**31 - 1  # Caffe counts in C's int, and so do kernels
 Shape = tuple[int, ...]
 Zeros = Callable[[int, np.dtype], Any]
 
@@ -40,9 +44,13 @@ class Blob:
 
     # -- shape ---------------------------------------------------------------------------------------------
     def reshape(self, shape: Sequence[int]) -> None:
-        """Take a new logical shape; contents are undefined after it unless the number of elements stays."""
-        self.shape = tuple(int(n) for n in shape)
-        self.n_elems = prod(self.shape)
+        """Take a new logical shape; contents are undefined after it unless the number of elements stays.
+
+        Raises:
+            LayerError: a shape that Caffe's Blob::Reshape refuses: a negative dimension, more than 32 axes, or more
+                elements than 2^31 - 1. The blob keeps its old shape then.
+        """
+        self.shape, self.n_elems = checked_shape(shape)
         self.channels_last = len(self.shape) >= 4 if self._order is None else self._order
         self._views.clear()
         if self._data is not None and self._data.size < self.n_elems:
@@ -137,37 +145,55 @@ class Blob:
 
     def bind(self, data: np.ndarray, diff: np.ndarray) -> None:
         """Live in the given flat memory from now on (a slice of the net's parameter and gradient buffers)."""
-        self._data, self._diff = data, diff
-        self._views.clear()
+        self.bind_data(data)
+        self.bind_diff(diff)
 
     def bind_data(self, data: np.ndarray) -> None:
         """Keep the data in the given flat memory from now on; its contents are undefined until they are written."""
-        self._data = data
+        self._data = self._long_enough(data)
         self._views.clear()
 
     def bind_diff(self, diff: np.ndarray) -> None:
         """Keep the diff in the given flat memory from now on."""
-        self._diff = diff
+        self._diff = self._long_enough(diff)
         self._views.clear()
 
     def share_data(self, other: Blob) -> None:
-        """Use the other blob's data memory; the other must have as many elements."""
-        self._data = other.data_flat
+        """Use the other blob's data memory. Raises LayerError where the other has fewer elements."""
+        self._data = self._long_enough(other.data_flat)
         self._views.clear()
 
     def share_diff(self, other: Blob) -> None:
-        """Use the other blob's diff memory; the other must have as many elements."""
-        self._diff = other.diff_flat
+        """Use the other blob's diff memory. Raises LayerError where the other has fewer elements."""
+        self._diff = self._long_enough(other.diff_flat)
         self._views.clear()
+
+    def _long_enough(self, flat: np.ndarray) -> np.ndarray:
+        if flat.size < self.n_elems:
+            raise LayerError(f"{flat.size} elements of memory are too few for a blob of shape {self.shape}")
+        return flat
 
     def _logical(self, storage: np.ndarray) -> np.ndarray:
         return np.moveaxis(storage, -1, 1) if self.channels_last else storage
 
-    def _view(self, name: str, make) -> np.ndarray:
+    def _view(self, name: str, make: Callable[[], np.ndarray]) -> np.ndarray:
         view = self._views.get(name)
         if view is None:
             view = self._views[name] = make()
         return view
+
+
+def checked_shape(shape: Sequence[int]) -> tuple[Shape, int]:
+    """A shape as a tuple and its number of elements. Raises LayerError for one that no blob can have."""
+    if len(shape) > MOST_AXES:
+        raise LayerError(f"a blob has at most {MOST_AXES} axes, got {len(shape)}")
+    dims = tuple(int(n) for n in shape)
+    if min(dims, default=0) < 0:
+        raise LayerError(f"the dimensions of a blob are at least 0, got shape {dims}")
+    n_elems = prod(dims)
+    if max(n_elems, *dims, 0) > MOST_ELEMS:
+        raise LayerError(f"a blob has at most {MOST_ELEMS} elements, and as many along an axis; got shape {dims}")
+    return dims, n_elems
 
 
 def claim_together(blobs: Sequence[Blob]) -> tuple[list[np.ndarray], bool]:

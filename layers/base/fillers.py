@@ -45,15 +45,17 @@ def uniform(out: np.ndarray, low: float, high: float, rng: Stream) -> None:
     next(high) is thrown away and drawn again (about one in 10^7).
     """
     real = out.dtype.type
-    low, end = real(low), np.nextafter(real(high), real(np.inf))
-    if low >= end:
-        raise LayerError(f"uniform filler wants min <= max, got {low} and {high}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        low, end = real(low), np.nextafter(real(high), real(np.inf))
+        width = end - low
+    if not (width > 0 and np.isfinite(width)):  # no draw would ever do
+        raise LayerError(f"uniform filler wants min <= max and a finite max - min, got {low} and {high}")
     flat, scale = out.reshape(-1), real(1 / 2**32)
     done = 0
     while done < flat.size:
         values = rng.draw(min(CHUNK, flat.size - done)).astype(real)
         values *= scale
-        values *= end - low
+        values *= width
         values += low
         kept = values[values < end]
         flat[done : done + kept.size] = kept

@@ -7,21 +7,31 @@ from typing import Any
 from scaffe.layers.base.errors import LayerError
 
 Ints = tuple[int, ...]
+LARGEST = 2**31 - 1  # Caffe's windows are C's int
 
 
 def conv_window(p: Any, n_axes: int) -> tuple[Ints, Ints, Ints, Ints]:
     """Kernel, stride, pad and dilation of a ConvolutionParameter, one number per spatial axis.
 
     Raises:
-        LayerError: numbers missing, too many, or given in both of Caffe's ways (kernel_size and kernel_h/kernel_w).
+        LayerError: numbers missing, too many, too large, or given in both of Caffe's ways (kernel_size and
+            kernel_h/kernel_w).
     """
     kernel = _pair(p, "kernel_size", "kernel", n_axes) or _spread("kernel_size", p.kernel_size, n_axes, None)
     stride = _pair(p, "stride", "stride", n_axes) or _spread("stride", p.stride, n_axes, 1)
     pad = _pair(p, "pad", "pad", n_axes) or _spread("pad", p.pad, n_axes, 0)
     dilation = _spread("dilation", p.dilation, n_axes, 1)
-    if min(kernel, default=1) < 1 or min(stride, default=1) < 1 or min(dilation, default=1) < 1:
-        raise LayerError(f"kernel_size {kernel}, stride {stride} and dilation {dilation} must be above 0")
+    check_window(1, kernel_size=kernel, stride=stride, dilation=dilation)
+    check_window(0, pad=pad)
     return kernel, stride, pad, dilation
+
+
+def check_window(least: int, **numbers: Ints) -> None:
+    """Raise LayerError where one of a window's numbers is less than ``least`` or more than 2^31 - 1."""
+    for name, values in numbers.items():
+        if min(values, default=least) < least or max(values, default=least) > LARGEST:
+            raise LayerError(f"{name} must be {'above' if least else 'at least'} 0 and below 2^31, got "
+                             f"{' x '.join(map(str, values))}")
 
 
 def _pair(p: Any, name: str, short: str, n_axes: int) -> Ints | None:

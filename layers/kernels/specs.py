@@ -10,6 +10,7 @@ import numpy as np
 from scaffe.layers.base.errors import LayerError
 
 Ints = tuple[int, ...]
+LONGEST = 2**31 - 1  # places along an axis: Caffe and the kernels count them in C's int
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,14 @@ class ConvSpec:
         return (self.n_output, self.in_shape[1] // self.group, *self.kernel)
 
     def check(self) -> None:
-        """Raise LayerError for groups that do not divide the channels, or an output of no elements."""
-        if self.in_shape[1] % self.group or self.n_output % self.group:
+        """Raise LayerError for groups that do not divide the channels, no output, or a window that is too wide."""
+        if self.group < 1 or self.in_shape[1] % self.group or self.n_output % self.group:
             raise LayerError(f"group {self.group} does not divide {self.in_shape[1]} input channels and "
                              f"{self.n_output} outputs")
         if min(self.out_spatial, default=1) < 1:
             raise LayerError(f"kernel {self.kernel} does not fit into the bottom {self.in_shape} with pad {self.pad}")
+        extents = tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
+        check_extents(self.in_shape[2:], self.pad, extents)
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,7 @@ class PoolSpec:
             raise LayerError(f"pad {self.pad} must be smaller than the kernel {self.kernel}")
         if min(self.out_spatial) < 1:
             raise LayerError(f"kernel {self.kernel} does not fit into the bottom {self.in_shape} with pad {self.pad}")
+        check_extents(self.in_shape[2:], self.pad, self.kernel)
         if any((o - 1) * s >= n + p
                for n, o, s, p in zip(self.in_shape[2:], self.out_spatial, self.stride, self.pad)):
             raise LayerError(f"stride {self.stride} puts the last window behind the end of the bottom {self.in_shape}; "
@@ -141,6 +145,17 @@ class LrnSpec:
     k: float
     within: bool = False
     dtype: np.dtype = field(default_factory=lambda: np.dtype(np.float32))
+
+    @property
+    def n_window(self) -> int:
+        """Elements of a whole window."""
+        return self.local_size ** (2 if self.within else 1)
+
+    @property
+    def half(self) -> int:
+        """How far a window reaches to either side: no farther than the axis, behind which there is nothing to sum."""
+        longest = max(self.in_shape[2:]) if self.within else self.in_shape[1]
+        return min((self.local_size - 1) // 2, max(longest - 1, 0))
 
 
 @dataclass(frozen=True)
@@ -174,6 +189,13 @@ class Segment:
     stop: int
     lr_mult: float = 1.0
     decay_mult: float = 1.0
+
+
+def check_extents(spatial: Ints, pad: Ints, extents: Ints) -> None:
+    """Raise LayerError where a padded axis, or a window spread by dilation, is longer than kernels can count."""
+    for n, p, extent in zip(spatial, pad, extents, strict=True):
+        if max(n + 2 * p, extent) > LONGEST:
+            raise LayerError(f"a padded axis and a window have at most {LONGEST} places, got {n + 2 * p} and {extent}")
 
 
 def storage_strides(shape: Ints) -> Ints:

@@ -61,6 +61,8 @@ def _make_node(param: Any, context: Context, blobs: dict[str, Blob], exact: Coll
         node.reshape()
     except (LayerError, ValueError) as error:
         raise UserError(users_line(error) or f"layer {param.name!r} ({param.type}): {error}") from error
+    except MemoryError as error:
+        raise UserError(f"layer {param.name!r} ({param.type}): not enough memory: {error}") from error
     return node
 
 

@@ -96,7 +96,11 @@ class Net:
             self.data_seconds += time.perf_counter() - started
 
     def backward(self, start: int | None = None, end: int = 0) -> None:
-        """Run backward from layer start (None is the last) down to end, inclusive."""
+        """Run backward from layer start (None is the last) down to end, inclusive.
+
+        Raises:
+            UserError: a layer's mistake, by the layer's name; a blob that was reshaped since forward.
+        """
         first = len(self.nodes) - 1 if start is None else start
         done = range(0)
         for index in range(first, end - 1, -1):
@@ -113,11 +117,16 @@ class Net:
         if first.ran_fused and node.fused_offset == first.n_fused and fused.start >= end and all(
                 self.nodes[i].needs_backward for i in fused[1:]):
             wanted = first.propagate_down if first.needs_backward else [False] * len(first.bottoms)
-            first.layer.backward_fused(first.tops, wanted, first.bottoms)
+            with first.named():
+                for i in fused:
+                    self.nodes[i].expect_shapes()
+                first.layer.backward_fused(first.tops, wanted, first.bottoms)
             return fused
         self._unfuse(index)
         if node.needs_backward:
-            node.layer.backward(node.tops, node.propagate_down, node.bottoms)
+            with node.named():
+                node.expect_shapes()
+                node.layer.backward(node.tops, node.propagate_down, node.bottoms)
         return range(index, index + 1)
 
     def forward_backward(self) -> Any:
@@ -127,9 +136,10 @@ class Net:
         return loss
 
     def reshape(self) -> None:
-        """Carry changed input shapes through the whole net."""
+        """Carry changed input shapes through the whole net. Raises UserError where a layer cannot take one."""
         for node in self.nodes:
-            node.reshape()
+            with node.named():
+                node.reshape()
 
     def scale_loss(self, factor: float) -> None:
         """Multiply the gradients of all that follows; the losses that ``forward`` returns stay as they are."""

@@ -55,13 +55,23 @@ class Node:
         return not self.bottoms
 
     def reshape(self) -> None:
-        """Reshape the layer if a bottom's shape changed since last time (or the layer always wants it)."""
-        shapes = tuple([b.shape for b in self.bottoms])
-        if shapes == self.seen_shapes and not self.layer.reshape_always and self.bottoms:
+        """Reshape the layer if a blob's shape changed since last time (or the layer always wants it).
+
+        A top too: whoever gave it another shape finds the layer's again, as in Caffe.
+        """
+        if self._shapes() == self.seen_shapes and not self.layer.reshape_always and self.bottoms:
             return
         self.layer.reshape(self.bottoms, self.tops)
-        self.seen_shapes = shapes
+        self.seen_shapes = self._shapes()
         self.set_weights()
+
+    def expect_shapes(self) -> None:
+        """Raise LayerError where a blob was reshaped since forward, whose results backward builds on."""
+        if self._shapes() != self.seen_shapes and not self.layer.reshape_always:
+            raise LayerError("a blob was reshaped after forward: run forward again before backward")
+
+    def _shapes(self) -> tuple[Shape, ...]:
+        return tuple([blob.shape for blob in (*self.bottoms, *self.tops)])
 
     def set_weights(self) -> None:
         """Write the loss weights into the tops' diffs, where backward starts from them."""
@@ -81,3 +91,5 @@ class Node:
             yield
         except LayerError as error:
             raise UserError(users_line(error) or f"layer {self.name!r} ({self.param.type}): {error}") from error
+        except MemoryError as error:
+            raise UserError(f"layer {self.name!r} ({self.param.type}): not enough memory: {error}") from error

@@ -211,4 +211,33 @@ REFUSALS = [
     R('type: "Bias" bias_param { filler { type: "bilinear" } }', (IMAGE,), "bilinear"),
     R('type: "Bias" bias_param { filler { type: "constant" sparse: 1 } }', (IMAGE,), "sparse"),
     R('type: "Bias" bias_param { filler { type: "gaussian" std: 0 } }', (IMAGE,), "std"),
+    # -- numbers beyond C's int, where Caffe's own overflow; shapes that Caffe's Blob::Reshape refuses
+    R(f'type: "Convolution" {CONV} kernel_size: 3 group: 0 }}', (IMAGE,), "group 0 does not divide"),
+    R(f'type: "Deconvolution" {CONV} kernel_size: 3 group: 0 }}', (IMAGE,), "group 0 does not divide"),
+    *(R(f'type: "{kind}" {CONV} kernel_size: 2 {number} }}', (IMAGE,), said)
+      for kind in ("Convolution", "Deconvolution", "Im2col")
+      for number, said in (("stride: 2147483648", "stride must be above 0 and below 2.31"),
+                           ("pad: 4294967295", "pad must be at least 0 and below 2.31"),
+                           ("dilation: 4294967295", "dilation must be above 0 and below 2.31"))),
+    *(R(f'type: "{kind}" {CONV} kernel_size: 4294967295 }}', (IMAGE,), "kernel_size must be above 0 and below 2.31")
+      for kind in ("Convolution", "Im2col")),
+    R(f'type: "Convolution" {CONV} kernel_h: 1 kernel_w: 1 pad_h: 2147483647 }}', (IMAGE,), "at most 2147483647"),
+    R(f'type: "Convolution" {CONV} kernel_size: 1 pad: 1000000 }}', (IMAGE,), "at most 2147483647 elements"),
+    R('type: "Pooling" pooling_param { kernel_size: 2147483648 }', (IMAGE,), "kernel_size must be above 0 and below"),
+    R('type: "Pooling" pooling_param { kernel_size: 2 stride: 4294967295 }', (IMAGE,), "stride must be above 0 and"),
+    R('type: "Pooling" pooling_param { kernel_size: 2147483647 pad: 2147483646 }', (IMAGE,), "at most"),
+    R('type: "SPP" spp_param { pyramid_height: 4294967295 }', (IMAGE,), "kernel"),
+    R('type: "Tile" tile_param { tiles: 2147483647 }', (IMAGE,), "at most 2147483647 elements"),
+    R('type: "Interp" interp_param { height: 2147483647 width: 2147483647 }', (IMAGE,), "at most 2147483647 elements"),
+    R('type: "Input" input_param { shape { dim: -2 dim: -3 } }', (), "at least 0", n_tops=1),
+    R('type: "Input" input_param { shape { dim: 8589934592 dim: 0 } }', (), "along an axis", n_tops=1),
+    R('type: "Input" input_param { shape { dim: 65536 dim: 32768 } }', (), "at most 2147483647 elements", n_tops=1),
+    R(f'type: "Input" input_param {{ shape {{ {"dim: 1 " * 33} }} }}', (), "at most 32 axes", n_tops=1),
+    R('type: "Parameter" parameter_param { shape { dim: -1 } }', (), "at least 0", n_tops=1),
+    R('type: "DummyData" dummy_data_param { num: 4294967295 channels: 1 height: 1 width: 1 }', (), "at most", n_tops=1),
+    R('type: "MemoryData" memory_data_param { batch_size: 65536 channels: 65536 height: 1 width: 1 }', (), "at most"),
+    *(R(f'type: "DummyData" dummy_data_param {{ shape {{ dim: 2 }} data_filler {{ type: "uniform" {numbers} }} }}', (),
+        "finite max - min", n_tops=1)
+      for numbers in ("min: -inf max: 0", "min: 0 max: inf", "min: nan", "max: nan",
+                      "min: 1 max: 0")),
 ]

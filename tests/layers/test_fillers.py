@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from scaffe.layers.base.errors import LayerError
-from scaffe.layers.base.fillers import fill
+from scaffe.layers.base.fillers import fill, uniform
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels.cpu.normal import Layers, exponential_layers, normal_layers
 from scaffe.proto import caffe_pb2
@@ -143,3 +143,12 @@ def test_bilinear(width: int) -> None:
 def test_impossible(shape: tuple[int, ...], options: dict) -> None:
     with pytest.raises(LayerError):
         filled(shape, **options)
+
+
+def test_a_range_wider_than_the_type_is_refused() -> None:
+    """No draw would fall inside, and Caffe's loop and ours would never end."""
+    with pytest.raises(LayerError, match="finite max - min"):
+        uniform(np.empty(2, np.float32), -3e38, 3e38, Stream(1))
+    wide = np.empty(2, np.float64)
+    uniform(wide, -3e38, 3e38, Stream(1))
+    assert np.isfinite(wide).all()

@@ -15,6 +15,7 @@ from scaffe.layers.kernels.cpu.portable_convolution import Convolution
 from scaffe.layers.kernels.cpu.portable_pooling import Pooling
 from scaffe.layers.kernels.specs import ConvSpec, LrnSpec, PoolSpec
 from tests.reference import common as reference
+from tests.reference.kernels import lrn
 
 REAL = np.float32
 ONE, NONE = (1, 1), (0, 0)
@@ -239,6 +240,18 @@ def test_parts_cover_every_element_once(n_elems: int) -> None:
         np.testing.assert_array_equal(y, x + 2)
     finally:
         set_parts(1)
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_lrn_by_a_window_far_wider_than_the_image(within: bool) -> None:
+    spec = LrnSpec((2, 3, 4, 5), 10**7 + 1, 1e14 if within else 1e7, 0.75, 1.0, within, np.dtype(np.float64))
+    x, gy = (numbers(spec.in_shape, seed).astype(np.float64) for seed in (0, 1))
+    y, gx = np.empty_like(stored(x)), np.empty_like(stored(x))
+    plan = cpu.lrn(spec)
+    plan.forward(stored(x), y)
+    plan.backward(stored(x), y, stored(gy), gx)
+    for got, wanted in zip((y, gx), lrn(x, gy, spec.local_size, spec.alpha, 0.75, 1.0, within), strict=True):
+        np.testing.assert_allclose(got, stored(wanted), rtol=1e-9, atol=1e-12)
 
 
 def test_lrn_is_the_same_on_any_number_of_threads() -> None:

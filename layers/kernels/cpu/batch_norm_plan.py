@@ -8,6 +8,7 @@ import numpy as np
 
 from scaffe.layers.kernels.cpu.channels import moments
 from scaffe.layers.kernels.cpu.normalize import Transform
+from scaffe.layers.kernels.extents import expect_shape
 from scaffe.layers.kernels.norms import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormSpec
 
 Sums = Sequence[np.ndarray]  # of means (C,), of corrected variances (C,), and their factor (1,)
@@ -31,6 +32,7 @@ class BatchNorm:
 
         y may be x; ``kept`` takes a copy of x.
         """
+        self._check(x, y, kept)
         mean, variance = moments(x)
         for total, news in zip(sums, (mean, variance * self.spec.correction, 1.0)):
             total[...] = total * self.spec.fraction + news
@@ -41,6 +43,7 @@ class BatchNorm:
     def forward_fixed(self, x: np.ndarray, y: np.ndarray, sums: Sums, fused: Fused = NOT_FUSED,
                       kept: np.ndarray | None = None) -> None:
         """By the running sums. y may be x; ``kept`` takes a copy of x."""
+        self._check(x, y, kept)
         mean, variance, total = (s.astype(np.float64) for s in sums)
         scale = 0 if total[0] == 0 else 1 / total[0]
         self._fixed = True
@@ -51,11 +54,15 @@ class BatchNorm:
         self._mean = mean.astype(self.spec.dtype)
         self._inverse = (1 / np.sqrt(variance + self.spec.eps)).astype(self.spec.dtype)
 
+    def _check(self, *rows: np.ndarray | None) -> None:
+        expect_shape((self.spec.n_rows, self.spec.n_channels), *rows)
+
     def _transform(self, fused: Fused) -> Transform:
         return Transform(self._mean, self._inverse, fused)
 
     def normalized(self, x: np.ndarray, xn: np.ndarray) -> None:
         """Write xn of the last forward, with nothing fused."""
+        self._check(x, xn)
         self._transform(NOT_FUSED).forward(x, xn)
 
     def backward(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray | None, fused: Fused = NOT_FUSED,
@@ -67,6 +74,7 @@ class BatchNorm:
             x: what the last forward got.
             diffs: where to leave sum(g xn) and sum(g), the gradients of scale and bias.
         """
+        self._check(x, gy, gx)
         transform = self._transform(fused)
         wanted = diffs.scale is not None or diffs.bias is not None
         if wanted or not self._fixed:

@@ -6,6 +6,7 @@ import numpy as np
 
 from scaffe.jit import compiled
 from scaffe.layers.kernels.cpu.elementwise import relu_forward
+from scaffe.layers.kernels.extents import expect_elems, expect_shape
 
 WIDE = np.float64  # sums over many rows lose digits in float32
 
@@ -30,6 +31,8 @@ def moments(x):
 def scale_rows(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, y: np.ndarray, kept: np.ndarray | None = None,
                relu_slope: float | None = None) -> None:
     """y = x · scale + bias, and ReLU of that slope if one is given. y may be x; ``kept`` takes a copy of x first."""
+    expect_shape(x.shape, y, kept)
+    expect_elems(x.shape[1], scale, bias)
     if kept is not None:
         np.copyto(kept, x)
     _scale_rows(x, scale, bias, y)
@@ -44,12 +47,17 @@ def _scale_rows(x, scale, bias, y):
             y[r, c] = x[r, c] * scale[c] + bias[c]
 
 
-@compiled
-def scale_sums(x, gy):
+def scale_sums(x: np.ndarray, gy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sums over rows of gy x and of gy, for the gradients of scale and bias, float64."""
+    expect_shape(x.shape, gy)
     products, sums = np.zeros(x.shape[1], WIDE), np.zeros(x.shape[1], WIDE)
+    _scale_sums(x, gy, products, sums)
+    return products, sums
+
+
+@compiled
+def _scale_sums(x, gy, products, sums):
     for r in range(x.shape[0]):
         for c in range(x.shape[1]):
             products[c] += gy[r, c] * x[r, c]
             sums[c] += gy[r, c]
-    return products, sums

@@ -24,10 +24,9 @@ class Lrn:
         real = spec.dtype.type
         self._shape = (n, *spatial, c) if spec.within else (n * prod(spatial), c)
         self._scale = np.ones(self._shape, spec.dtype)  # s, kept for backward
-        self._half = (spec.local_size - 1) // 2
-        n_window = spec.local_size ** (2 if spec.within else 1)
+        self._half = spec.half
         self._k, self._beta = real(spec.k), real(spec.beta)
-        self._rate, self._back_rate = real(spec.alpha / n_window), real(2 * spec.alpha * spec.beta / n_window)
+        self._rate, self._back_rate = real(spec.alpha / spec.n_window), real(2 * spec.alpha * spec.beta / spec.n_window)
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> None:
         """Write y; keep s."""

@@ -10,6 +10,7 @@ import numpy as np
 from scaffe.jit import compiled
 from scaffe.layers.kernels.cpu.channels import WIDE
 from scaffe.layers.kernels.cpu.parts import in_parts
+from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.norms import Fused
 
 
@@ -21,6 +22,7 @@ class Transform:
         self.factor = inverse if fused.scale is None else inverse * fused.scale
         self.slope = None if fused.slope is None else mean.dtype.type(fused.slope)
         self.bias = np.zeros_like(mean) if fused.bias is None else fused.bias  # fewer kinds of loops to compile
+        expect_elems(mean.size, self.factor, self.bias)
         self._numbers = mean, self.factor, self.bias, self.slope
 
     def forward(self, x: np.ndarray, y: np.ndarray, kept: np.ndarray | None = None) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.layers.kernels.extents import expect_shape
+
 LEAST_ELEMS = 1 << 16  # of a part: handing one over costs about as much as this many elements
 
 _pools: list[tuple[int, ThreadPoolExecutor]] = []  # at most one: how many threads with the caller's, and the others
@@ -27,9 +29,13 @@ def in_parts(kernel: Callable[..., Any], arrays: tuple[np.ndarray, ...], *rest: 
 
     Args:
         kernel: releases the interpreter's lock; treats the elements (or rows) independently of one another.
-        arrays: of one length.
+        arrays: of one shape.
         rest: handed to every call.
+
+    Raises:
+        LayerError: arrays of several shapes.
     """
+    expect_shape(arrays[0].shape, *arrays[1:])
     n_threads, pool = _pools[0] if _pools else (1, None)
     length = len(arrays[0])
     n_parts = min(n_threads, arrays[0].size // LEAST_ELEMS, length)

@@ -5,11 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from scaffe.jit import compiled
+from scaffe.layers.kernels.extents import expect_shape
+
+
+def softmax_rows(x: np.ndarray, y: np.ndarray) -> None:
+    """y[r] = exp(x[r] - max) / sum, for each row of (rows, classes). y may be x."""
+    expect_shape(x.shape, y)
+    _softmax_rows(x, y)
+
+
+def softmax_rows_back(y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
+    """gx = y (gy - sum(gy y)) for each row. gx may be gy."""
+    expect_shape(y.shape, gy, gx)
+    _softmax_rows_back(y, gy, gx)
 
 
 @compiled
-def softmax_rows(x, y):
-    """y[r] = exp(x[r] - max) / sum, for each row of (rows, classes). y may be x."""
+def _softmax_rows(x, y):
     for r in range(x.shape[0]):
         top = x[r].max()
         total = x.dtype.type(0)
@@ -21,8 +33,7 @@ def softmax_rows(x, y):
 
 
 @compiled
-def softmax_rows_back(y, gy, gx):
-    """gx = y (gy - sum(gy y)) for each row. gx may be gy."""
+def _softmax_rows_back(y, gy, gx):
     for r in range(y.shape[0]):
         dot = y.dtype.type(0)
         for c in range(y.shape[1]):

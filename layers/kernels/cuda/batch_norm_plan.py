@@ -10,6 +10,7 @@ from scaffe.layers.kernels import device
 from scaffe.layers.kernels.cuda.arena import Part, arena
 from scaffe.layers.kernels.cuda.channels import I, by_rows, parts_of, per_channel, sum_parts
 from scaffe.layers.kernels.cuda.launch import wide
+from scaffe.layers.kernels.extents import expect_elems, expect_shape
 from scaffe.layers.kernels.norms import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormSpec
 
 FAMILY = "batch_norm"
@@ -40,6 +41,7 @@ class BatchNorm:
 
         y may be x; ``kept`` takes a copy of x.
         """
+        self._check(x, y, kept)
         (parts,) = arena.take(self._parts[0])
         sum_parts("sum_squares", x, (x,), parts)
         self._per_channel("finish_training", x, parts, self.mean, self.inverse, *sums, *self.numbers(),
@@ -49,6 +51,7 @@ class BatchNorm:
 
     def forward_fixed(self, x: Any, y: Any, sums: Any, fused: Fused = NOT_FUSED, kept: Any = None) -> None:
         """By the running sums. y may be x; ``kept`` takes a copy of x."""
+        self._check(x, y, kept)
         self._per_channel("finish_fixed", *sums, self.mean, self.inverse, np.float64(self.spec.eps))
         self.fixed = True
         self._normalize(x, y, fused, kept)
@@ -60,6 +63,7 @@ class BatchNorm:
 
     def normalized(self, x: Any, xn: Any) -> None:
         """Write xn of the last forward, with nothing fused."""
+        self._check(x, xn)
         self._normalize(x, xn, NOT_FUSED, None)
 
     def backward(self, x: Any, gy: Any, gx: Any, fused: Fused = NOT_FUSED, diffs: FusedDiffs = NO_DIFFS) -> None:
@@ -70,6 +74,7 @@ class BatchNorm:
             x: what the last forward got.
             diffs: where to leave sum(g xn) and sum(g), the gradients of scale and bias.
         """
+        self._check(x, gy, gx)
         parts, level, tilt = arena.take(*self._parts)
         affine = self._affine(fused)
         if diffs.scale is not None or diffs.bias is not None or not self.fixed:
@@ -88,10 +93,14 @@ class BatchNorm:
         """eps, fraction and correction, as the kernels take them."""
         return np.float64(self.spec.eps), np.float64(self.spec.fraction), np.float64(self.spec.correction)
 
+    def _check(self, *rows: Any) -> None:
+        expect_shape((self.spec.n_rows, self.spec.n_channels), *rows)
+
     def _normalize(self, x: Any, y: Any, fused: Fused, kept: Any) -> None:
         by_rows("normalize", x, (x, *self._affine(fused), y, kept), FAMILY)
 
     def _affine(self, fused: Fused) -> tuple[Any, ...]:
+        expect_elems(self.spec.n_channels, fused.scale, fused.bias)
         slope = self._real.type(1 if fused.slope is None else fused.slope)
         return self.mean, self.inverse, fused.scale, fused.bias, slope
 

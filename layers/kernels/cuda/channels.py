@@ -13,6 +13,7 @@ import numpy as np
 from scaffe.layers.kernels import device
 from scaffe.layers.kernels.cuda.arena import Part, arena
 from scaffe.layers.kernels.cuda.launch import THREADS, columns_grid, kernel, pack, wide
+from scaffe.layers.kernels.extents import expect_elems, expect_shape
 
 Pair = tuple[Any, Any]
 I = np.int32  # noqa: E741 - the kernels' int
@@ -50,6 +51,7 @@ def numbers(values: Any, dtype: Any) -> Any:
 
 def add_gradients(g: Any, gb: Any, overwrite: bool) -> None:
     """gb (C,) += the sums of the rows of g (rows, C), or = with overwrite."""
+    expect_elems(g.shape[1], gb)
     (parts,) = arena.take(parts_of(g.shape[0], g.shape[1], g.dtype))
     sum_parts("sum_gradients", g, (g,), parts)
     per_channel("finish_gradients", g.dtype, g.shape[1],
@@ -73,12 +75,15 @@ def moments(x: Any) -> Pair:
 
 def scale_rows(x: Any, scale: Any, bias: Any, y: Any, kept: Any = None, relu_slope: float | None = None) -> None:
     """y = x · scale + bias, and ReLU of that slope if one is given. y may be x; ``kept`` takes a copy of x first."""
+    expect_shape(x.shape, y, kept)
+    expect_elems(x.shape[1], scale, bias)
     slope = wide(x.dtype).type(1 if relu_slope is None else relu_slope)
     by_rows("scale_rows", x, (x, numbers(scale, x.dtype), numbers(bias, x.dtype), y, kept, slope))
 
 
 def scale_sums(x: Any, gy: Any) -> Pair:
     """Sums over rows of gy x and of gy, for the gradients of scale and bias, float64."""
+    expect_shape(x.shape, gy)
     (parts,), (products, sums) = arena.take(parts_of(x.shape[0], x.shape[1], x.dtype)), _doubles(x.shape[1])
     sum_parts("sum_products", x, (x, gy), parts)
     per_channel("finish_products", x.dtype, x.shape[1], (parts, sums, products, I(parts.shape[1]), I(x.shape[1])))

@@ -15,6 +15,7 @@ from scaffe.layers.kernels import device
 from scaffe.layers.kernels.cpu.draws_plan import Shape
 from scaffe.layers.kernels.cuda.elementwise import mask_scale
 from scaffe.layers.kernels.cuda.launch import kernel, run_flat, wide
+from scaffe.layers.kernels.extents import expect_elems
 
 
 class Draws:
@@ -90,6 +91,7 @@ class Dropout:
 
     def forward(self, x: Any, y: Any) -> None:
         """Draw, and write y = x / (1 - ratio) where kept, else 0. y may be x."""
+        expect_elems(self._mask.size, x, y)
         run_flat("random", "dropout", x.dtype, x.size, (x, y, self._mask, self._draws.array, self._limit, self._scale),
                  per_thread=4)
         self._draws.advance()

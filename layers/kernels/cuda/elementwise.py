@@ -7,31 +7,37 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.kernels.cuda.launch import element, run_flat, wide
+from scaffe.layers.kernels.extents import expect_elems
 
 
 def relu_forward(x: Any, y: Any, slope: float) -> None:
     """y = x where x > 0, slope · x elsewhere. y may be x."""
+    expect_elems(x.size, y)
     run_flat("elementwise", "relu_forward", x.dtype, x.size, (x, y, wide(x.dtype).type(slope)))
 
 
 def relu_backward(y: Any, gy: Any, gx: Any, slope: float) -> None:
     """gx = gy where y > 0, slope · gy elsewhere. gx may be gy; y is the layer's input or output, signs are alike."""
+    expect_elems(gy.size, y, gx)
     run_flat("elementwise", "relu_backward", gy.dtype, gy.size, (y, gy, gx, wide(gy.dtype).type(slope)))
 
 
 def add_relu(a: Any, b: Any, y: Any, slope: float) -> None:
     """y = a + b where that is above 0, slope · (a + b) elsewhere. y may be a."""
+    expect_elems(y.size, a, b)
     run_flat("elementwise", "add_relu", y.dtype, y.size, (a, b, y, wide(y.dtype).type(slope)))
 
 
 def mask_scale(x: Any, mask: Any, scale: float, y: Any) -> None:
     """y = x · scale where mask, 0 elsewhere. y may be x."""
+    expect_elems(x.size, mask, y)
     run_flat("elementwise", "mask_scale", x.dtype, x.size, (x, mask, y, wide(x.dtype).type(scale)))
 
 
 def add_scaled(x: Any, y: Any, scale: float = 1.0, keep: float = 1.0) -> None:
     """y = scale · x + keep · y; with keep 0, y need not hold numbers."""
     real = wide(x.dtype).type
+    expect_elems(x.size, y)
     run_flat("elementwise", "add_scaled", x.dtype, x.size, (x, y, real(scale), real(keep)))
 
 
@@ -40,4 +46,5 @@ def convert(source: Any, target: Any) -> None:
     if element(source.dtype) == element(target.dtype):
         target[...] = source
         return
+    expect_elems(source.size, target)
     run_flat("conversion", "convert", target.dtype, source.size, (source, target), other=np.dtype(source.dtype))

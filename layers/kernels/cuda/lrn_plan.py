@@ -9,6 +9,7 @@ import numpy as np
 
 from scaffe.layers.kernels import device
 from scaffe.layers.kernels.cuda.launch import columns_grid, kernel, wide
+from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.specs import LrnSpec
 
 
@@ -23,10 +24,9 @@ class Lrn:
         n, c, *spatial = spec.in_shape
         self._name, self._dtype = "within" if spec.within else "across", np.dtype(spec.dtype)
         real = wide(spec.dtype).type
-        n_window = spec.local_size ** (2 if spec.within else 1)
-        self._half, self._beta = np.int32((spec.local_size - 1) // 2), real(spec.beta)
-        self._forward_numbers = (real(spec.k), real(spec.alpha / n_window), self._beta)
-        self._back_numbers = (real(2 * spec.alpha * spec.beta / n_window), self._beta)
+        self._half, self._beta = np.int32(spec.half), real(spec.beta)
+        self._forward_numbers = (real(spec.k), real(spec.alpha / spec.n_window), self._beta)
+        self._back_numbers = (real(2 * spec.alpha * spec.beta / spec.n_window), self._beta)
         n_rows = n * prod(spatial)
         self._counts = tuple(map(np.int32, (n, *spatial, c))) if spec.within else (np.int64(n_rows), np.int32(c))
         self._grid = columns_grid(n_rows, c, spec.dtype)
@@ -34,10 +34,12 @@ class Lrn:
 
     def forward(self, x: Any, y: Any) -> None:
         """Write y; keep s."""
+        expect_elems(self._scale.size, x, y)
         self._run(self._name, x, y, self._scale, self._half, *self._forward_numbers)
 
     def backward(self, x: Any, y: Any, gy: Any, gx: Any) -> None:
         """Write gx = gy s^-beta - 2 alpha beta / n · x · sum over the window of gy y / s. gx must not be gy."""
+        expect_elems(self._scale.size, x, y, gy, gx)
         self._run(f"{self._name}_back", x, y, gy, gx, self._scale, self._half, *self._back_numbers)
 
     def _run(self, name: str, *arguments: Any) -> None:

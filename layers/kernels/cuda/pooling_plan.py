@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from scaffe.layers.kernels import device
 from scaffe.layers.kernels.cuda.launch import columns_grid, kernel
+from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.specs import PoolSpec
 
 MOST_SMALL = 256  # places of a window that a byte can tell apart
@@ -29,6 +31,7 @@ class Pooling:
         self._kernel = partial(kernel, "pooling", dtype=np.dtype(spec.dtype), place="unsigned char" if small else "int")
         self._window = tuple(np.int32(v) for v in (n, c, *spatial, *spec.out_spatial, *spec.kernel, *spec.stride,
                                                    *spec.pad))
+        self._n_elems = prod(spec.in_shape), prod(spec.out_shape)
         self._outputs = columns_grid(n * spec.out_spatial[0] * spec.out_spatial[1], c, spec.dtype)
         self._inputs = columns_grid(n * spatial[0] * spatial[1], c, spec.dtype)
         n_kept = n * c * spec.out_spatial[0] * spec.out_spatial[1] if spec.method != "AVE" else 0
@@ -36,6 +39,7 @@ class Pooling:
 
     def forward(self, x: Any, y: Any, mask: Any = None) -> None:
         """Pool x into y. ``mask`` takes the places of maxima, h W + w, as Caffe's second top has them."""
+        self._check(x, y, mask)
         if self.spec.method == "AVE":
             self._run("average", self._outputs, x, y)
         else:
@@ -49,6 +53,7 @@ class Pooling:
             x, y: as in ``forward``.
             draws: float32 numbers in [0, 1), one an output, in storage order.
         """
+        self._check(x, y, draws)
         if draws is None:
             self._run("weighted_mean", self._outputs, x, y)
         else:
@@ -56,10 +61,16 @@ class Pooling:
 
     def backward(self, gy: Any, gx: Any) -> None:
         """Write the bottom's gradient."""
+        self._check(gx, gy)
         if self.spec.method == "AVE":
             self._run("average_back", self._inputs, gy, gx)
         else:
             self._run("maximum_back", self._inputs, gy, self._places, gx)
+
+    def _check(self, bottom: Any, *tops: Any) -> None:
+        n_in, n_out = self._n_elems
+        expect_elems(n_in, bottom)
+        expect_elems(n_out, *tops)
 
     def _run(self, name: str, grid: Any, *arrays: Any) -> None:
         if 0 not in self.spec.in_shape:

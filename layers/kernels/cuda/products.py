@@ -15,6 +15,7 @@ from scaffe.layers.kernels.cuda.channels import add_bias, add_gradients, parts_o
 from scaffe.layers.kernels.cuda.gemm import Matrix, multiply
 from scaffe.layers.kernels.cuda.launch import THREADS, blocks_for, kernel, wide
 from scaffe.layers.kernels.cuda.weights import Weights
+from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.specs import ConvSpec
 
 MOST_COLUMN_BYTES = 256 << 20  # of unfolded images at once
@@ -50,6 +51,7 @@ class Convolution:
 
     def forward(self, x: Any, w: Any, b: Any, y: Any, relu_slope: float | None = None) -> None:
         """y = x * w + b, with ReLU of that slope where one is given."""
+        self._check(x, y)
         columns, kernels = arena.take(self._columns, self._weights.part)
         self._weights.lay_out(w, kernels)
         for start, n_images in self._blocks():
@@ -61,6 +63,7 @@ class Convolution:
 
     def backward_data(self, gy: Any, w: Any, gx: Any) -> None:
         """Write the bottom's gradient."""
+        self._check(gx, gy)
         columns, kernels = arena.take(self._columns, self._weights.part)
         self._weights.lay_out(w, kernels)
         for start, n_images in self._blocks():
@@ -72,6 +75,7 @@ class Convolution:
 
     def backward_weights(self, x: Any, gy: Any, gw: Any, gb: Any, overwrite: bool = False) -> None:
         """Add the weights' and the bias's gradients to gw and gb, or write them."""
+        self._check(x, gy)
         columns, gradient = arena.take(self._columns, self._gradient)
         for i, (start, n_images) in enumerate(self._blocks()):
             self._unfold(x, columns, start, n_images)
@@ -84,6 +88,10 @@ class Convolution:
             add_gradients(gy.reshape(-1, self.spec.n_output), gb, overwrite)
 
     # -- parts ---------------------------------------------------------------------------------------------
+    def _check(self, bottom: Any, top: Any) -> None:
+        expect_elems(prod(self.spec.in_shape), bottom)
+        expect_elems(prod(self.spec.out_shape), top)
+
     def _blocks(self) -> Iterator[tuple[int, int]]:
         """First image and number of images at a time."""
         n = self.spec.in_shape[0]

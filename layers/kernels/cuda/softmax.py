@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.kernels.cuda.launch import kernel, most_blocks
+from scaffe.layers.kernels.extents import expect_shape
 
 WARP, WARPS = 32, 8
 WIDE_ROW = 2048  # classes from which a row is a block's work instead of a warp's
@@ -27,9 +28,11 @@ def run_rows(name: str, x: Any, arguments: tuple[Any, ...]) -> None:
 
 def softmax_rows(x: Any, y: Any) -> None:
     """y[r] = exp(x[r] - max) / sum, for each row of (rows, classes). y may be x."""
+    expect_shape(x.shape, y)
     run_rows("softmax_rows", x, (x, y))
 
 
 def softmax_rows_back(y: Any, gy: Any, gx: Any) -> None:
     """gx = y (gy - sum(gy y)) for each row. gx may be gy."""
+    expect_shape(y.shape, gy, gx)
     run_rows("softmax_rows_back", y, (y, gy, gx))

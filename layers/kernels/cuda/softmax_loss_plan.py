@@ -10,6 +10,7 @@ from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import device
 from scaffe.layers.kernels.cuda.launch import THREADS, blocks_for, kernel, wide
 from scaffe.layers.kernels.cuda.softmax import rows_grid
+from scaffe.layers.kernels.extents import expect_elems, expect_shape
 from scaffe.layers.kernels.specs import LossSpec
 
 
@@ -20,12 +21,15 @@ class SoftmaxLoss:
         cupy, real = device.load(), wide(spec.dtype)
         self._n_classes, self._fixed = spec.n_classes, real.type(spec.divisor or 0)
         self._ignores = (np.int32(spec.ignored is not None), np.int32(spec.ignored or 0))
+        self._shape = spec.n_rows, spec.n_classes
         self._counts_of = (np.int64(spec.n_rows), np.int32(spec.n_classes))
         self._losses, self._divisor = cupy.zeros(spec.n_rows, real), cupy.ones(1, real)
         self._counts, self._wrong = cupy.zeros(spec.n_rows, np.int32), cupy.zeros(1, np.int32)
 
     def forward(self, x: Any, labels: Any, prob: Any, loss: Any) -> None:
         """Write the probabilities (rows, classes) and the loss (1,) of scores x and labels (rows,)."""
+        expect_shape(self._shape, x, prob)
+        expect_elems(self._shape[0], labels)
         own, other = np.dtype(x.dtype), np.dtype(labels.dtype)
         if x.size:
             kernel("softmax", "softmax_losses", own, other)(
@@ -37,6 +41,8 @@ class SoftmaxLoss:
 
     def backward(self, prob: Any, labels: Any, weight: Any, gx: Any) -> None:
         """Write gx = (prob - 1 at the label) · weight (1,) / divisor; 0 in rows that do not count."""
+        expect_shape(self._shape, prob, gx)
+        expect_elems(self._shape[0], labels)
         if prob.size:
             kernel("softmax", "softmax_loss_back", np.dtype(prob.dtype), np.dtype(labels.dtype))(
                 blocks_for(prob.size), (THREADS,),

@@ -9,6 +9,7 @@ import numpy as np
 
 from scaffe.layers.kernels.cuda.arena import Part
 from scaffe.layers.kernels.cuda.launch import run_flat
+from scaffe.layers.kernels.extents import expect_elems
 
 
 class Weights:
@@ -21,14 +22,17 @@ class Weights:
 
     def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
         self._dtype, self._counts = np.dtype(dtype), (np.int32(shape[1]), np.int32(prod(shape[2:])))
+        self._n_elems = prod(shape)
         self.part: Part = ((shape[0], *shape[2:], shape[1]), self._dtype)
 
     def lay_out(self, w: Any, out: Any) -> None:
         """Write the weights for the kernels."""
+        expect_elems(self._n_elems, w, out)
         run_flat("conversion", "weights_channels_last", self._dtype, w.size, (w, out, *self._counts),
                  other=np.dtype(w.dtype), per_thread=1)
 
     def bring_back(self, gradient: Any, gw: Any, overwrite: bool) -> None:
         """Add a gradient of the kernels' order, of any type, to one of Caffe's, or write it."""
+        expect_elems(self._n_elems, gradient, gw)
         run_flat("conversion", "gradient_in_caffes_order", gw.dtype, gw.size,
                  (gradient, gw, *self._counts, np.int32(not overwrite)), other=np.dtype(gradient.dtype), per_thread=1)

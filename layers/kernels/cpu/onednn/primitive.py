@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.kernels.cpu.onednn.library import ANY_TAG, FLOAT32, Library, OnednnError, dims
+from scaffe.layers.kernels.extents import mismatch
 
 SRC, DST, WEIGHTS, BIAS, WORKSPACE = 1, 17, 33, 41, 64
 DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS = 129, 145, 161, 169
@@ -64,15 +65,23 @@ class Primitive:
         self._lib, self.desc = lib, desc
         self._primitive = lib.make("primitive_create", desc)
         self._memories = [lib.make("memory_create", md, lib.engine, None) for _, md in memories]
+        self._n_bytes = [lib.memory_desc_get_size(md) for _, md in memories]
         self._places = [0] * len(memories)
         self._arguments = (_Argument * len(memories))(
             *[_Argument(number, memory.value) for (number, _), memory in zip(memories, self._memories)])
         self._execute = (self._primitive.value, lib.stream.value, len(memories), ctypes.addressof(self._arguments))
 
     def run(self, *arrays: np.ndarray) -> None:
-        """Run on these arrays. Raises OnednnError."""
+        """Run on these arrays.
+
+        Raises:
+            OnednnError: oneDNN fails.
+            LayerError: an array that is shorter than its memory descriptor says.
+        """
         lib, places = self._lib, self._places
-        for i, array in enumerate(arrays):
+        for i, (array, n_bytes) in enumerate(zip(arrays, self._n_bytes, strict=True)):
+            if array.nbytes < n_bytes:
+                raise mismatch(n_bytes // 4, array.nbytes // 4)
             place = place_of(array)
             if place != places[i]:
                 lib.set_data_handle(self._memories[i], place)

@@ -67,7 +67,7 @@ class BatchNorm:
             kept[...] = x
         (workspace,) = arena.take((built.n_workspace_bytes, np.uint8))
         built.run({**self._statistics(), SCALE: self._scale(fused), BIAS: self._bias(fused),
-                   X: x.data.ptr, Y: y.data.ptr}, workspace.data.ptr)
+                   X: x, Y: y}, workspace)
         self._own.add_to_sums(sums)
 
     def forward_fixed(self, x: Any, y: Any, sums: Any, fused: Fused = NOT_FUSED, kept: Any = None) -> None:
@@ -92,27 +92,27 @@ class BatchNorm:
             self._own.backward(x, gy, gx, fused, diffs)
             return
         workspace, of_scale, of_bias = arena.take((built.n_workspace_bytes, np.uint8), self._numbers, self._numbers)
-        places = {**self._statistics(), SCALE: self._scale(fused), X: x.data.ptr, GY: gy.data.ptr, GX: gx.data.ptr,
-                  OF_SCALE: of_scale.data.ptr, OF_BIAS: of_bias.data.ptr}
+        arrays = {**self._statistics(), SCALE: self._scale(fused), X: x, GY: gy, GX: gx, OF_SCALE: of_scale,
+                  OF_BIAS: of_bias}
         if fused.slope is not None:
-            places[BIAS] = self._bias(fused)
-        built.run(places, workspace.data.ptr)
+            arrays[BIAS] = self._bias(fused)
+        built.run(arrays, workspace)
         if diffs.scale is not None or diffs.bias is not None:
             self._own.leave(of_scale, of_bias, diffs)
 
-    def _statistics(self) -> dict[int, int]:
-        return {MEAN: self._own.mean.data.ptr, INVERSE: self._own.inverse.data.ptr}
+    def _statistics(self) -> dict[int, Any]:
+        return {MEAN: self._own.mean, INVERSE: self._own.inverse}
 
-    def _scale(self, fused: Fused) -> int:
-        return (self._ones if fused.scale is None else fused.scale).data.ptr
+    def _scale(self, fused: Fused) -> Any:
+        return self._ones if fused.scale is None else fused.scale
 
-    def _bias(self, fused: Fused) -> int:
-        return (self._zeros if fused.bias is None else fused.bias).data.ptr
+    def _bias(self, fused: Fused) -> Any:
+        return self._zeros if fused.bias is None else fused.bias
 
 
 def _lie_together(a: Any, b: Any) -> bool:
     """Whether one is written over the other: cuDNN says nothing of that."""
-    return a.data.ptr == b.data.ptr
+    return bool(a.data.ptr == b.data.ptr)
 
 
 def batch_norm(spec: NormSpec) -> BatchNorm | None:

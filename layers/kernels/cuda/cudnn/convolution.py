@@ -12,6 +12,7 @@ from scaffe.layers.kernels.cuda.arena import Part, arena
 from scaffe.layers.kernels.cuda.channels import add_bias, add_gradients, parts_of
 from scaffe.layers.kernels.cuda.cudnn import graphs
 from scaffe.layers.kernels.cuda.cudnn.conv_graphs import BIAS, BY_DATA, BY_WEIGHTS, FORWARD, W, X, Y, key_of
+from scaffe.layers.kernels.cuda.cudnn.graphs import Built
 from scaffe.layers.kernels.cuda.products import Convolution as Products
 from scaffe.layers.kernels.cuda.weights import Weights
 from scaffe.layers.kernels.specs import ConvSpec
@@ -33,16 +34,16 @@ class Convolution:
         arena.reserve(parts_of(n_rows, spec.n_output, self._dtype))
         self._data = self._build(BY_DATA)
         self._by_weights = self._build(BY_WEIGHTS)
-        self._forwards: dict[tuple[bool, float | None], Any] = {}
+        self._forwards: dict[tuple[bool, float | None], tuple[Built | None, bool]] = {}
 
-    def _build(self, kind: str, bias: bool = False, slope: float | None = None) -> Any:
+    def _build(self, kind: str, bias: bool = False, slope: float | None = None) -> Built | None:
         built = graphs.build(key_of(kind, self.spec, bias, slope))
         if built is not None:
             arena.reserve((built.n_workspace_bytes, np.uint8), self._gradient if kind == BY_WEIGHTS
                           else self._weights.part)
         return built
 
-    def prepare(self, bias: bool, relu_slope: float | None) -> tuple[Any, bool]:
+    def prepare(self, bias: bool, relu_slope: float | None) -> tuple[Built | None, bool]:
         """The forward graph for a call with or without bias and ReLU, and whether it has them in it.
 
         Fused graphs run on tensor cores alone; where there is none, bias and ReLU are a kernel of their own.
@@ -64,10 +65,10 @@ class Convolution:
             self._products.forward(x, w, b, y, relu_slope)
             return
         kernels, workspace = arena.take(self._weights.part, (built.n_workspace_bytes, np.uint8))
-        addresses = {X: x.data.ptr, W: self._laid_out(w, kernels), Y: y.data.ptr}
+        arrays = {X: x, W: self._laid_out(w, kernels), Y: y}
         if is_whole and b is not None:
-            addresses[BIAS] = b.data.ptr
-        built.run(addresses, workspace.data.ptr)
+            arrays[BIAS] = b
+        built.run(arrays, workspace)
         if not is_whole:
             add_bias(y.reshape(-1, self.spec.n_output), b, relu_slope)
 
@@ -77,7 +78,7 @@ class Convolution:
             self._products.backward_data(gy, w, gx)
             return
         kernels, workspace = arena.take(self._weights.part, (self._data.n_workspace_bytes, np.uint8))
-        self._data.run({Y: gy.data.ptr, W: self._laid_out(w, kernels), X: gx.data.ptr}, workspace.data.ptr)
+        self._data.run({Y: gy, W: self._laid_out(w, kernels), X: gx}, workspace)
 
     def backward_weights(self, x: Any, gy: Any, gw: Any, gb: Any, overwrite: bool = False) -> None:
         """Add the weights' and the bias's gradients to gw and gb, or write them."""
@@ -87,18 +88,18 @@ class Convolution:
         gradient, workspace = arena.take(self._gradient, (self._by_weights.n_workspace_bytes, np.uint8))
         direct = overwrite and not self._turns and gw.dtype == self._dtype
         target = gw if direct else gradient
-        self._by_weights.run({X: x.data.ptr, Y: gy.data.ptr, W: target.data.ptr}, workspace.data.ptr)
+        self._by_weights.run({X: x, Y: gy, W: target}, workspace)
         if not direct:
             self._weights.bring_back(gradient, gw, overwrite)
         if gb is not None:
             add_gradients(gy.reshape(-1, self.spec.n_output), gb, overwrite)
 
-    def _laid_out(self, w: Any, kernels: Any) -> int:
-        """The address of the weights as cuDNN reads them: where they lie, if that is the same."""
+    def _laid_out(self, w: Any, kernels: Any) -> Any:
+        """The weights as cuDNN reads them: where they lie, if that is the same."""
         if not self._turns and w.dtype == self._dtype:
-            return w.data.ptr
+            return w
         self._weights.lay_out(w, kernels)
-        return kernels.data.ptr
+        return kernels
 
 
 def convolution(spec: ConvSpec) -> Convolution | None:

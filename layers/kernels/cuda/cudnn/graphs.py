@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
 
 from scaffe.layers.kernels import device
 from scaffe.layers.kernels.cuda.cudnn import plan_choices as choices
+from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.specs import Ints, storage_strides
 
 TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BFLOAT16"}
@@ -80,17 +82,24 @@ class Sheet:
 
 @dataclass
 class Built:
-    """A graph with its chosen plan: ``run({X: address, ...}, workspace address)``."""
+    """A graph with its chosen plan: ``run({X: array, ...}, workspace)``."""
 
     graph: Any
     index: int
     n_workspace_bytes: int
-    constants: Mapping[int, np.ndarray]
+    key: Key
 
-    def run(self, addresses: dict[int, int], workspace: int) -> None:
-        """Queue it on the current stream."""
-        hosts = {number: value.ctypes.data for number, value in self.constants.items()}
-        self.graph.execute_plan_at_index({**addresses, **hosts}, workspace, self.index, handle=on_current_stream())
+    def __post_init__(self) -> None:
+        self._n_elems = {number: prod(shape) for number, (shape, _) in self.key.tensors.items()}
+
+    def run(self, arrays: Mapping[int, Any], workspace: Any) -> None:
+        """Queue it on the current stream. Raises LayerError for an array of another length than its tensor."""
+        for number, array in arrays.items():
+            expect_elems(self._n_elems[number], array)
+        addresses = {number: array.data.ptr for number, array in arrays.items()}
+        hosts = {number: value.ctypes.data for number, value in self.key.constants.items()}
+        self.graph.execute_plan_at_index({**addresses, **hosts}, workspace.data.ptr, self.index,
+                                         handle=on_current_stream())
 
 
 @cache
@@ -197,7 +206,7 @@ def build(key: Key) -> Built | None:
     best = candidates[0] if len(candidates) == 1 else _fastest(key, graph, candidates)
     if known is None:
         choices.remember(name, graph.get_plan_name_at_index(best))
-    return Built(graph, best, graph.get_workspace_size_plan_at_index(best), key.constants)
+    return Built(graph, best, graph.get_workspace_size_plan_at_index(best), key)
 
 
 def _name(key: Key) -> str:
@@ -210,10 +219,9 @@ def _fastest(key: Key, graph: Any, candidates: list[int]) -> int:
     """The place of the plan that takes least time on arrays of its own."""
     cupy = device.load()
     arrays = {number: cupy.zeros(shape, dtype) for number, (shape, dtype) in key.tensors.items()}
-    addresses = {number: a.data.ptr for number, a in arrays.items()}
     workspace = cupy.empty(max(max(map(graph.get_workspace_size_plan_at_index, candidates)), 1), np.uint8)
     return min(candidates, key=lambda index: _seconds(
-        lambda: Built(graph, index, 0, key.constants).run(addresses, workspace.data.ptr)))
+        lambda: Built(graph, index, 0, key).run(arrays, workspace)))
 
 
 def _seconds(work: Callable[[], Any]) -> float:

@@ -1,0 +1,122 @@
+"""Layers with options that nobody means: each number of each case's messages at the ends of its type.
+
+    python -m tests.layers.extremes [LAYER_TYPE ...]
+
+Tries one after another, in this process, and names each before it begins: who runs this learns from the last line what
+crashed or never ended. A layer may work or raise LayerError; whatever else it raises is reported.
+"""
+
+from __future__ import annotations
+
+import resource
+import signal
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from google.protobuf.descriptor import FieldDescriptor as Field
+from google.protobuf.message import Message
+
+from scaffe.layers.base.errors import LayerError
+from tests.layers.gradient_check import Case, load_cases
+from tests.layers.rig import Rig, layer_parameter
+
+MOST_BYTES = 4 << 30  # of address space beyond what the process has: a layer that takes more gets a MemoryError
+MOST_SECONDS = 5  # for one trial
+ELEMS_A_SECOND = 1_000_000  # a large blob has more time
+REALS = (0.0, -1.0, 3e38, -3e38, 1e-45, float("inf"), float("-inf"), float("nan"))
+WHOLE: dict[int, tuple[int, ...]] = {
+    Field.CPPTYPE_INT32: (0, -1, 2, 10**7 + 1, 2**31 - 1, -(2**31)),
+    Field.CPPTYPE_UINT32: (0, 2, 10**7 + 1, 2**31 - 1, 2**31, 2**32 - 1),
+    Field.CPPTYPE_INT64: (0, -1, 2, 2**31 - 1, 2**31, 2**33, 2**63 - 1, -(2**63)),
+    Field.CPPTYPE_FLOAT: REALS, Field.CPPTYPE_DOUBLE: REALS,
+}
+NOT_READ = ("quantize_param", "transform_param", "data_param", "loss_param.debug_info")
+
+
+def numbers(message: Message, path: str = "") -> Iterator[tuple[Message, Any, str]]:
+    """(message, field, path) of every number that a layer's messages can hold, those in messages that are set."""
+    for field in message.DESCRIPTOR.fields:
+        here = f"{path}{field.name}"
+        if field.message_type is not None:
+            parts = getattr(message, field.name) if field.is_repeated else (
+                [getattr(message, field.name)] if message.HasField(field.name) or "filler" in field.name else [])
+            for part in parts:
+                yield from numbers(part, f"{here}.")
+        elif field.cpp_type in WHOLE and field.enum_type is None:
+            yield message, field, here
+
+
+def trials(case: Case) -> Iterator[tuple[str, str]]:
+    """(what is changed, the layer's text) for a case."""
+    for i in range(len(list(numbers(layer_parameter(case.prototxt))))):
+        for value in _values(case, i):
+            param = layer_parameter(case.prototxt)
+            message, field, path = list(numbers(param))[i]
+            if path.startswith(NOT_READ) or "_param" not in path:
+                continue
+            if field.is_repeated:
+                old = list(getattr(message, field.name))
+                del getattr(message, field.name)[:]
+                getattr(message, field.name).extend([value, *old[1:]])
+            else:
+                setattr(message, field.name, value)
+            yield f"{path} = {value}", str(param)
+
+
+def _values(case: Case, i: int) -> tuple[Any, ...]:
+    _, field, _ = list(numbers(layer_parameter(case.prototxt)))[i]
+    return WHOLE[field.cpp_type]
+
+
+def attempt(case: Case, text: str, inputs: list[np.ndarray] | None = None) -> None:
+    """Build the layer, run it forward, and backward where it has a gradient. A refusal is as good as success.
+
+    So is a MemoryError, of which the net makes one line, and a long time if there is much to compute.
+    """
+    with suppress(LayerError, MemoryError), np.errstate(all="ignore"):
+        rig = Rig(text, case.inputs() if inputs is None else inputs, case.n_tops, case.in_place, case.phase, np.float32)
+        blobs = (*rig.top, *rig.layer.blobs)
+        signal.alarm(MOST_SECONDS + sum(blob.n_elems for blob in blobs) // ELEMS_A_SECOND)
+        tops = rig.forward()
+        rig.backward([np.ones(top.shape, np.float32) for top in tops], case.propagate_down())
+
+
+class TooLong(BaseException):
+    """The alarm rang."""
+
+
+def _ring(*_: Any) -> None:
+    raise TooLong
+
+
+def main(types: list[str]) -> int:
+    """Run all trials. Returns how many failed."""
+    n_bytes = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
+    resource.setrlimit(resource.RLIMIT_AS, (n_bytes + MOST_BYTES,) * 2)
+    signal.signal(signal.SIGALRM, _ring)
+    n_failed = n_trials = 0
+    for layer_type, cases in load_cases()[0].items():
+        for number, case in enumerate(cases if not types or layer_type in types else ()):
+            for what, text in trials(case):
+                print(f"{layer_type} {number} {what}", flush=True)
+                n_trials += 1
+                signal.alarm(MOST_SECONDS)
+                try:
+                    attempt(case, text)
+                except (Exception, TooLong) as error:
+                    n_failed += 1
+                    place = traceback.extract_tb(error.__traceback__)[-1]
+                    print(f"FAILED {layer_type} {number} {what}: {type(error).__name__}: {str(error)[:200]} "
+                          f"({place.filename.rpartition('/')[2]}:{place.lineno})", flush=True)
+                finally:
+                    signal.alarm(0)
+    print(f"{n_trials} trials, {n_failed} failed")
+    return n_failed
+
+
+if __name__ == "__main__":
+    sys.exit(min(main(sys.argv[1:]), 1))

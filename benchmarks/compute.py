@@ -94,7 +94,7 @@ class Ours:
         """The batch and the weights, for the peer."""
         arrays = dict(self.batch)
         for node in self.net.nodes:
-            for blob, part in zip(node.layer.blobs, ("weight", "bias")):
+            for blob, part in zip(node.layer.blobs, ("weight", "bias"), strict=False):
                 arrays[f"{node.name}.{part}"] = blob.data
         np.savez(path, **arrays)
 
@@ -145,7 +145,8 @@ def _n_steps(seconds: float) -> int:
 
 def verify(ours: Ours, theirs: Theirs) -> None:
     """Stop unless both sides compute the same."""
-    for what, mine, other in zip(("loss", "norm of the gradients"), ours.check(), (theirs.loss, theirs.norm)):
+    names, peers = ("loss", "norm of the gradients"), (theirs.loss, theirs.norm)
+    for what, mine, other in zip(names, ours.check(), peers, strict=True):
         if not np.isclose(mine, other, rtol=TOLERANCE):
             raise SystemExit(f"the {what} differs: {mine} here, {other} in PyTorch")
 

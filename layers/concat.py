@@ -49,14 +49,14 @@ class Concat(Layer):
         self._pass_on(bottom, top)
         if len(bottom) > 1:
             y = top[0].data
-            for blob, part in zip(bottom, self._parts):
+            for blob, part in zip(bottom, self._parts, strict=True):
                 self.context.kernels.copy_part(y[part], blob.data)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Copy the gradients back."""
         if len(bottom) > 1:
             gy = top[0].diff
-            for blob, part, wanted in zip(bottom, self._parts, propagate_down):
+            for blob, part, wanted in zip(bottom, self._parts, propagate_down, strict=True):
                 if wanted:
                     self.context.kernels.copy_part(blob.diff, gy[part])
 

@@ -56,7 +56,7 @@ class _Windowed(FusesRelu):
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob], relu_slope: float | None = None) -> None:
         """Top by top, each with a ReLU of that slope where one is given."""
         w, b = self._weights()
-        for x, y in zip(bottom, top):
+        for x, y in zip(bottom, top, strict=True):
             out = y.data_flat if lies_channels_last(y, self._axis) else np.empty_like(y.data_flat)
             self._plan.forward(channels_last(x.data, self._axis), w, b, out, relu_slope)
             put_channels_last(out, y, y.data, self._axis)
@@ -64,7 +64,7 @@ class _Windowed(FusesRelu):
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Gradients of the weights and the bias add up over the tops."""
         w, _ = self._weights()
-        for x, y, wanted in zip(bottom, top, propagate_down):
+        for x, y, wanted in zip(bottom, top, propagate_down, strict=True):
             if any(self.param_propagate_down):
                 self._backward_weights(x, y)
             if wanted:
@@ -77,7 +77,7 @@ class _Windowed(FusesRelu):
         if not learns[0]:
             self.blobs[1].diff[...] += gy.reshape(-1, self.blobs[1].n_elems).sum(0)
             return
-        (gw, *gb), fresh = claim_together([blob for blob, wanted in zip(self.blobs, learns) if wanted])
+        (gw, *gb), fresh = claim_together([blob for blob, wanted in zip(self.blobs, learns, strict=True) if wanted])
         self._plan.backward_weights(channels_last(x.data, self._axis), gy, gw.reshape(self.blobs[0].shape),
                                     gb[0] if gb else None, fresh)
 
@@ -139,7 +139,7 @@ class Deconvolution(_Windowed):
         p = self.param.convolution_param
         kernel, stride, pad, dilation = self._window
         out = tuple(s * (n - 1) + d * (k - 1) + 1 - 2 * q
-                    for n, k, s, q, d in zip(shape[2:], kernel, stride, pad, dilation))
+                    for n, k, s, q, d in zip(shape[2:], kernel, stride, pad, dilation, strict=True))
         if min(out, default=1) < 1:
             raise LayerError(f"pad {pad} leaves nothing of the top of a bottom {shape}")
         spec = ConvSpec((shape[0], p.num_output, *out), shape[1], kernel, stride, pad, dilation, p.group, p.bias_term,

@@ -29,9 +29,9 @@ class Crop(Layer):
         offsets *= n_cropped // len(offsets)
         shape = bottom[0].shape
         wanted = bottom[1].shape[axis : bottom[0].ndim]
-        if len(wanted) != n_cropped or any(o + w > n for o, w, n in zip(offsets, wanted, shape[axis:])):
+        if len(wanted) != n_cropped or any(o + w > n for o, w, n in zip(offsets, wanted, shape[axis:], strict=True)):
             raise LayerError(f"a crop of {wanted} at {tuple(offsets)} does not fit {shape[axis:]}")
-        self.window = (slice(None),) * axis + tuple(slice(o, o + w) for o, w in zip(offsets, wanted))
+        self.window = (slice(None),) * axis + tuple(slice(o, o + w) for o, w in zip(offsets, wanted, strict=True))
         top[0].reshape((*shape[:axis], *wanted))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -115,7 +115,8 @@ class InfogainLoss(LossLayer):
     def _gains(self, bottom: Sequence[Blob], n_classes: int) -> np.ndarray:
         """(positions, classes): the row of H that belongs to each label."""
         matrix = bottom[2].data if self._matrix is None else self._matrix
-        return matrix.reshape(n_classes, n_classes)[self._labels]
+        rows: np.ndarray = matrix.reshape(n_classes, n_classes)[self._labels]
+        return rows
 
     def _read_matrix(self) -> np.ndarray:
         """H from a file that holds a binary BlobProto."""
@@ -127,10 +128,13 @@ class InfogainLoss(LossLayer):
             message.ParseFromString(read_input(source))
         except Exception as error:
             raise LayerError(f"cannot read an infogain matrix from {source}: {error}") from error
-        return self.context.kernels.to_device(np.array(message.double_data or message.data, self.context.dtype))
+        matrix = np.array(message.double_data or message.data, self.context.dtype)
+        on_device: np.ndarray = self.context.kernels.to_device(matrix)
+        return on_device
 
 
 def softmax(rows: np.ndarray) -> np.ndarray:
     """Softmax along the last axis."""
     powers = np.exp(rows - rows.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
+    shares: np.ndarray = powers / powers.sum(axis=-1, keepdims=True)
+    return shares

@@ -35,12 +35,12 @@ class Data(Layer):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Tops as the feed's shapes."""
-        for blob, shape in zip(top, self.feed.shapes):
+        for blob, shape in zip(top, self.feed.shapes, strict=True):
             blob.reshape(shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """The next batch."""
-        for blob, array in zip(top, self._staging.next()):
+        for blob, array in zip(top, self._staging.next(), strict=True):
             if array.size != blob.n_elems or _logical(array) != tuple(blob.shape):
                 blob.reshape(_logical(array))  # images of their own shapes, one a batch
             blob.data_flat[:] = array.reshape(-1)

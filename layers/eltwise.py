@@ -74,7 +74,7 @@ class Eltwise(FusesRelu):
             np.add(xs[0], xs[1], out=y)
         else:
             np.add(self._coeffs[0] * xs[0], self._coeffs[1] * xs[1], out=y)
-        for c, x in zip(self._coeffs[2:], xs[2:]):
+        for c, x in zip(self._coeffs[2:], xs[2:], strict=True):
             y += x if c == 1 else c * x
 
     def _maximum(self, xs: list[np.ndarray], y: np.ndarray) -> None:

@@ -45,7 +45,7 @@ class Hdf5Output(NoGradient):
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Append. Raises LayerError where items changed their shape, or the file cannot grow."""
-        for name, blob in zip(DATASETS, bottom):
+        for name, blob in zip(DATASETS, bottom, strict=True):
             items = blob.data.reshape(blob.shape + (1,) * (4 - blob.ndim))
             if name not in self._file:
                 self._file.create_dataset(name, data=items, maxshape=(None, *items.shape[1:]))

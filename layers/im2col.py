@@ -27,9 +27,9 @@ class Im2col(Layer):
         if n < 1:
             raise LayerError(f"wants spatial axes behind channel axis {self.axis}, got shape {shape}")
         self.kernel, self.stride, self.pad, self.dilation = conv_window(p, n)
-        extents = [d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel)]
+        extents = [d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel, strict=True)]
         self.out = tuple((size + 2 * p - e) // s + 1
-                         for size, p, e, s in zip(shape[self.axis + 1 :], self.pad, extents, self.stride))
+                         for size, p, e, s in zip(shape[self.axis + 1 :], self.pad, extents, self.stride, strict=True))
         if min(self.out) < 1:
             raise LayerError(f"a window of {tuple(extents)} does not fit {shape[self.axis + 1 :]} padded by {self.pad}")
         top[0].reshape((*shape[: self.axis], shape[self.axis] * prod(self.kernel), *self.out))
@@ -45,10 +45,11 @@ class Im2col(Layer):
         if not propagate_down[0]:
             return
         margins = self._margins(bottom[0])
-        padded = np.zeros_like(bottom[0].data, shape=[n + a + b for n, (a, b) in zip(bottom[0].shape, margins)])
+        shape = [n + before + after for n, (before, after) in zip(bottom[0].shape, margins, strict=True)]
+        padded = np.zeros_like(bottom[0].data, shape=shape)
         for place, window in self._windows():
             padded[window] += top[0].diff[place]
-        inside = tuple(slice(a, a + n) for n, (a, _) in zip(bottom[0].shape, margins))
+        inside = tuple(slice(a, a + n) for n, (a, _) in zip(bottom[0].shape, margins, strict=True))
         bottom[0].diff[...] = padded[inside]
 
     def _margins(self, bottom: Blob) -> list[tuple[int, int]]:
@@ -59,7 +60,7 @@ class Im2col(Layer):
         ahead, n_window = (slice(None),) * self.axis, prod(self.kernel)
         pairs = []
         for k, offsets in enumerate(product(*map(range, self.kernel))):
-            starts = [o * d for o, d in zip(offsets, self.dilation)]
-            steps = [slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(starts, self.out, self.stride)]
+            starts = [o * d for o, d in zip(offsets, self.dilation, strict=True)]
+            steps = [slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(starts, self.out, self.stride, strict=True)]
             pairs.append(((*ahead, slice(k, None, n_window)), (*ahead, slice(None), *steps)))
         return pairs

@@ -25,6 +25,7 @@ class InnerProduct(FusesRelu):
     """
 
     recordable = True
+    _plain: np.ndarray | None = None  # the bottom in Caffe's order, where it does not lie so
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Declare weights and bias."""
@@ -83,5 +84,5 @@ class InnerProduct(FusesRelu):
         if not learns[0]:
             self.blobs[1].diff[...] += gy.reshape(-1, self.blobs[1].n_elems).sum(0)
             return
-        (gw, *gb), fresh = claim_together([blob for blob, wanted in zip(self.blobs, learns) if wanted])
+        (gw, *gb), fresh = claim_together([blob for blob, wanted in zip(self.blobs, learns, strict=True) if wanted])
         self._plan.backward_weights(x, gy, gw.reshape(self.blobs[0].shape), gb[0] if gb else None, fresh)

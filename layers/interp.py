@@ -31,7 +31,7 @@ class Interp(Layer):
         top[0].reshape((*shape[:2], *wanted))
         dtype = self.context.param_dtype
         self.weights = [self.context.kernels.to_device(interpolation(n, -p.pad_beg, length, out, dtype))
-                        for n, length, out in zip(shape[2:], seen, wanted)]
+                        for n, length, out in zip(shape[2:], seen, wanted, strict=True)]
 
     def allow_force_backward(self, bottom_index: int) -> bool:
         """Bottom 1 only gives its size."""
@@ -62,10 +62,10 @@ def output_length(p: Any, n: int, index: int, like: Sequence[int] | None) -> int
     if p.HasField("shrink_factor") or p.HasField("zoom_factor"):
         if min(p.shrink_factor, p.zoom_factor) < 1:
             raise LayerError(f"factors are at least 1, got shrink {p.shrink_factor} and zoom {p.zoom_factor}")
-        n = (n - 1) // p.shrink_factor + 1
-        return n + (n - 1) * (p.zoom_factor - 1)
+        n = (n - 1) // int(p.shrink_factor) + 1
+        return n + (n - 1) * (int(p.zoom_factor) - 1)
     if p.HasField("height") and p.HasField("width"):
-        return (p.height, p.width)[index]
+        return int((p.height, p.width)[index])
     raise LayerError("wants a size: shrink_factor, zoom_factor, height and width, or a second bottom")
 
 

@@ -36,7 +36,7 @@ class EuclideanLoss(LossLayer):
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """(a - b) / N for the first bottom, its negative for the second."""
         scale = self.weight(top) / bottom[0].shape[0]
-        for blob, sign, wanted in zip(bottom, (1, -1), propagate_down):
+        for blob, sign, wanted in zip(bottom, (1, -1), propagate_down, strict=True):
             if wanted:
                 blob.diff[...] = (sign * scale * self._difference).reshape(blob.shape)
 
@@ -73,7 +73,7 @@ class HingeLoss(LossLayer):
             bottom[0].diff[...] = (-scale * self._signs * slope).reshape(bottom[0].shape)
 
     def _norm(self) -> int:
-        return self.param.hinge_loss_param.norm
+        return int(self.param.hinge_loss_param.norm)
 
 
 @layer_types.register("MultinomialLogisticLoss")
@@ -148,7 +148,7 @@ class ContrastiveLoss(LossLayer):
         refuse_gradient(propagate_down, [2])
         factors = np.where(self._similar, 1, -self._push()) * (self.weight(top) / len(self._similar))
         gradient = factors[:, None].astype(self._difference.dtype) * self._difference
-        for blob, sign, wanted in zip(bottom, (1, -1), propagate_down):
+        for blob, sign, wanted in zip(bottom, (1, -1), propagate_down, strict=False):
             if wanted:
                 blob.diff[...] = (sign * gradient).reshape(blob.shape)
 
@@ -158,7 +158,8 @@ class ContrastiveLoss(LossLayer):
         if p.legacy_version:
             return np.where(p.margin > self._squared, 1, 0)
         distance = np.sqrt(self._squared)
-        return np.maximum(p.margin - distance, 0) / (distance + NEAR_ZERO)
+        push: np.ndarray = np.maximum(p.margin - distance, 0) / (distance + NEAR_ZERO)
+        return push
 
 
 def check_one_label(bottom: Sequence[Blob]) -> None:

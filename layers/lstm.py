@@ -50,7 +50,8 @@ def step_backward(gc: np.ndarray, gh: np.ndarray, cont: np.ndarray, step: Step, 
     out[:, n : 2 * n] = gc * step.before * cont * step.f * (1 - step.f)
     out[:, 2 * n : 3 * n] = gh * step.squashed * step.o * (1 - step.o)
     out[:, 3 * n :] = gc * step.i * (1 - np.square(step.g))
-    return gc * cont * step.f
+    before: np.ndarray = gc * cont * step.f
+    return before
 
 
 @layer_types.register("LSTM")
@@ -122,6 +123,6 @@ class LstmUnit(Layer):
         refuse_gradient(propagate_down, [2])
         gates = np.empty_like(bottom[1].data[0])
         cells = step_backward(top[0].diff[0], top[1].diff[0], bottom[2].data[0][:, None], self._step, gates)
-        for blob, gradient, wanted in zip(bottom, (cells, gates), propagate_down):
+        for blob, gradient, wanted in zip(bottom, (cells, gates), propagate_down, strict=False):
             if wanted:
                 blob.diff[0] = gradient

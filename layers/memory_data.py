@@ -59,7 +59,7 @@ class MemoryData(Layer):
         if not len(self.data):
             raise LayerError("has no data yet: hand it over with set_input_arrays")
         batch = slice(self.at, self.at + self.shape[0])
-        for blob, values in zip(top, (self.data, self.labels)):
+        for blob, values in zip(top, (self.data, self.labels), strict=True):
             blob.data[...] = self.context.kernels.to_device(values[batch], blob.dtype)
         self.at = batch.stop % len(self.data)
 

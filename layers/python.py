@@ -74,7 +74,7 @@ class UserBlob:
         return self._blob.shape[axis] if axis < self._blob.ndim else 1
 
 
-class UserBlobs(list):
+class UserBlobs(list[UserBlob]):
     """A user's layer's parameters; ``add_blob(*shape)`` adds one, of zeros."""
 
     def __init__(self, owner: Layer) -> None:

@@ -23,7 +23,7 @@ class ReLU(Neuron):
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the slope; a negative one makes the layer keep x when in place."""
         self._slope = float(self.param.relu_param.negative_slope)
-        self.keeps_input = self._slope < 0  # type: ignore[misc]
+        self.keeps_input = self._slope < 0
 
     @property
     def relu_slope(self) -> float | None:

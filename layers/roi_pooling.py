@@ -85,4 +85,4 @@ def bin_edges(first: int, last: int, n_bins: int, length: int, dtype: type) -> l
     places = np.arange(n_bins + 1, dtype=dtype) * step
     starts = np.clip(first + np.floor(places[:-1]).astype(np.int64), 0, length)
     ends = np.clip(first + np.ceil(places[1:]).astype(np.int64), 0, length)
-    return list(zip(starts.tolist(), ends.tolist()))
+    return list(zip(starts.tolist(), ends.tolist(), strict=True))

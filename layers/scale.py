@@ -58,9 +58,9 @@ class Affine(FusesRelu):
 
     def fused_diffs(self) -> FusedDiffs:
         """Where the layer that this one is fused to leaves their gradients."""
-        wanted = [blob for blob, w in zip(self.blobs, self.param_propagate_down) if w]
+        wanted = [blob for blob, w in zip(self.blobs, self.param_propagate_down, strict=True) if w]
         diffs, overwrite = claim_together(wanted)
-        found = {id(blob): diff for blob, diff in zip(wanted, diffs)}
+        found = {id(blob): diff for blob, diff in zip(wanted, diffs, strict=True)}
         return FusedDiffs(found.get(id(self._scale)), found.get(id(self._bias)), overwrite)
 
     @property
@@ -93,8 +93,8 @@ class Affine(FusesRelu):
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """FusedDiffs numbers' gradients add up; those of a second bottom are written."""
-        wanted = {id(blob) for blob, w in zip(self.blobs, self.param_propagate_down) if w}
-        wanted |= {id(blob) for blob, w in zip(bottom[1:], propagate_down[1:]) if w}
+        wanted = {id(blob) for blob, w in zip(self.blobs, self.param_propagate_down, strict=True) if w}
+        wanted |= {id(blob) for blob, w in zip(bottom[1:], propagate_down[1:], strict=True) if w}
         if wanted:
             self._differentiate_factors(self._kept or bottom[0], top[0], wanted, bottom)
         if not propagate_down[0]:

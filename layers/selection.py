@@ -73,7 +73,7 @@ class Filter(Layer):
         self._places = np.flatnonzero(selector.data)
         n_items = len(self._places) if self._seen else selector.shape[0]
         self._seen = True
-        for source, target in zip(blobs, top):
+        for source, target in zip(blobs, top, strict=True):
             target.reshape((n_items, *source.shape[1:]))
 
     def allow_force_backward(self, bottom_index: int) -> bool:
@@ -82,13 +82,13 @@ class Filter(Layer):
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Pick."""
-        for source, target in zip(bottom, top):
+        for source, target in zip(bottom, top, strict=False):
             target.data_storage[...] = source.data_storage[self._places]
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Put the diffs back; 0 for the items left out."""
         refuse_gradient(propagate_down, [len(bottom) - 1])
-        for source, target, wanted in zip(bottom, top, propagate_down):
+        for source, target, wanted in zip(bottom, top, propagate_down, strict=False):
             if wanted:
                 source.diff_flat[...] = 0
                 source.diff_storage[self._places] = target.diff_storage

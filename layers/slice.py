@@ -33,7 +33,7 @@ class Slice(Layer):
         points = cut_points(shape[self.axis], len(top), list(p.slice_point))
         ahead = (slice(None),) * self.axis
         self.parts = [(*ahead, slice(a, b)) for a, b in pairwise(points)]
-        for blob, (a, b) in zip(top, pairwise(points)):
+        for blob, (a, b) in zip(top, pairwise(points), strict=True):
             blob.reshape((*shape[: self.axis], b - a, *shape[self.axis + 1 :]))
         self._share(bottom, top)
 
@@ -41,13 +41,13 @@ class Slice(Layer):
         """Copy the parts; a single top shares the bottom's memory."""
         self._share(bottom, top)
         if len(top) > 1:
-            for blob, part in zip(top, self.parts):
+            for blob, part in zip(top, self.parts, strict=True):
                 self.context.kernels.copy_part(blob.data, bottom[0].data[part])
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Copy the parts' diffs back."""
         if propagate_down[0] and len(top) > 1:
-            for blob, part in zip(top, self.parts):
+            for blob, part in zip(top, self.parts, strict=True):
                 self.context.kernels.copy_part(bottom[0].diff[part], blob.diff)
 
     @staticmethod

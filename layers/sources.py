@@ -122,6 +122,6 @@ class Silence(Layer):
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Zero the diffs asked for."""
-        for blob, wanted in zip(bottom, propagate_down):
+        for blob, wanted in zip(bottom, propagate_down, strict=True):
             if wanted:
                 blob.diff_flat[...] = 0

@@ -36,7 +36,7 @@ class Spp(Layer):
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Pool each level and put it in its place."""
-        for pooling, level, part in zip(self.poolings, self.levels, self._parts(top[0].data)):
+        for pooling, level, part in zip(self.poolings, self.levels, self._parts(top[0].data), strict=True):
             pooling.forward(bottom, [level])
             np.copyto(part, level.data.reshape(part.shape))
 
@@ -45,7 +45,7 @@ class Spp(Layer):
         if not propagate_down[0]:
             return
         total = np.zeros_like(bottom[0].diff_flat)
-        for pooling, level, part in zip(self.poolings, self.levels, self._parts(top[0].diff)):
+        for pooling, level, part in zip(self.poolings, self.levels, self._parts(top[0].diff), strict=True):
             level.diff[...] = part.reshape(level.shape)
             pooling.backward([level], [True], bottom)
             total += bottom[0].diff_flat
@@ -62,7 +62,7 @@ class Spp(Layer):
         """2^level by 2^level windows that cover the whole image, side by side, padded about evenly."""
         n_bins = 2**level
         kernel_h, kernel_w = kernel = [-(-n // n_bins) for n in shape[2:]]
-        pad_h, pad_w = ((k * n_bins - n + 1) // 2 for k, n in zip(kernel, shape[2:]))
+        pad_h, pad_w = ((k * n_bins - n + 1) // 2 for k, n in zip(kernel, shape[2:], strict=True))
         message = type(self.param)()
         for name, value in (("kernel_h", kernel_h), ("kernel_w", kernel_w), ("stride_h", kernel_h),
                             ("stride_w", kernel_w), ("pad_h", pad_h), ("pad_w", pad_w),

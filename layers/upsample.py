@@ -75,7 +75,7 @@ class Upsample(Layer):
             raise LayerError("wants upsample_h and upsample_w, scale, or scale_h and scale_w")
         scales = (p.scale_h, p.scale_w) if p.HasField("scale_h") else (p.scale, p.scale)
         pads = p.pad_out_h, p.pad_out_w
-        if min(scales) < 2 or any(pad and scale != 2 for pad, scale in zip(pads, scales)):
+        if min(scales) < 2 or any(pad and scale != 2 for pad, scale in zip(pads, scales, strict=True)):
             raise LayerError(f"scales are at least 2, and exactly 2 with pad_out; got {scales} and {pads}")
-        height, width = (n * scale - int(pad) for n, scale, pad in zip(shape[2:], scales, pads))
+        height, width = (n * scale - int(pad) for n, scale, pad in zip(shape[2:], scales, pads, strict=True))
         return height, width

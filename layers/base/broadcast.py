@@ -32,4 +32,4 @@ def spread_shape(blob: Blob, covered: Shape, axis: int) -> Shape:
 
 def summed_axes(spread: Shape, shape: Shape) -> tuple[int, ...]:
     """The axes that a gradient of ``shape`` is summed over to become one of ``spread``."""
-    return tuple(i for i, (s, n) in enumerate(zip(spread, shape)) if s == 1 and n != 1)
+    return tuple(i for i, (s, n) in enumerate(zip(spread, shape, strict=True)) if s == 1 and n != 1)

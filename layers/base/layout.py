@@ -49,7 +49,7 @@ def same_memory(a: np.ndarray, b: np.ndarray) -> bool:
 
 def _address(array: Any) -> int:
     interface = getattr(array, "__cuda_array_interface__", None) or array.__array_interface__
-    return interface["data"][0]
+    return int(interface["data"][0])
 
 
 def lies_channels_last(blob: Blob, axis: int = 1) -> bool:

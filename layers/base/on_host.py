@@ -61,13 +61,13 @@ class OnHost(Layer):
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Bottoms and parameters there, the inner layer, tops back."""
         self._pull(bottom)
-        for mine, blob in zip(self.inner.blobs, self.blobs):
+        for mine, blob in zip(self.inner.blobs, self.blobs, strict=True):
             mine.data_flat[...] = self._to_host(blob.data_flat)
         self.inner.forward(self._hosts(bottom), self._hosts(top))
         self._show_shapes(top)
         for blob in top:
             blob.data_flat[...] = self._to_device(self._mirrors[id(blob)].data_flat, blob)
-        for mine, blob in zip(self.inner.blobs, self.blobs):
+        for mine, blob in zip(self.inner.blobs, self.blobs, strict=True):
             blob.data_flat[...] = self._to_device(mine.data_flat, blob)  # statistics change in forward
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -78,10 +78,10 @@ class OnHost(Layer):
             mine.clear_diff()
         self.inner.param_propagate_down = self.param_propagate_down
         self.inner.backward(self._hosts(top), propagate_down, self._hosts(bottom))
-        for blob, wanted in zip(bottom, propagate_down):
+        for blob, wanted in zip(bottom, propagate_down, strict=True):
             if wanted:
                 blob.diff_flat[...] = self._to_device(self._mirrors[id(blob)].diff_flat, blob)
-        for mine, blob, wanted in zip(self.inner.blobs, self.blobs, self.param_propagate_down):
+        for mine, blob, wanted in zip(self.inner.blobs, self.blobs, self.param_propagate_down, strict=True):
             if wanted:
                 blob.diff_flat[...] += self._to_device(mine.diff_flat, blob)
 
@@ -100,17 +100,17 @@ class OnHost(Layer):
 
     def _shaped(self, blobs: Sequence[Blob]) -> list[Blob]:
         hosts = self._hosts(blobs)
-        for blob, host in zip(blobs, hosts):
+        for blob, host in zip(blobs, hosts, strict=True):
             if host.shape != blob.shape:
                 host.reshape(blob.shape)
         return hosts
 
     def _pull(self, blobs: Sequence[Blob]) -> None:
-        for blob, host in zip(blobs, self._hosts(blobs)):
+        for blob, host in zip(blobs, self._hosts(blobs), strict=True):
             host.data_flat[...] = self._to_host(blob.data_flat)
 
     def _show_shapes(self, top: Sequence[Blob]) -> None:
-        for blob, host in zip(top, self._hosts(top)):
+        for blob, host in zip(top, self._hosts(top), strict=True):
             if blob.shape != host.shape:
                 blob.reshape(host.shape)
 

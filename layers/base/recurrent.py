@@ -85,7 +85,7 @@ class Recurrent(Layer):
         states = [blob.data[0] for blob in bottom[2 + self.has_static :]] or self._states
         self._cont = bottom[1].data[:, :, None].copy()
         top[0].data[...], self._states = self.run(inputs, self._cont, states)
-        for blob, state in zip(top[1:], self._states):
+        for blob, state in zip(top[1:], self._states, strict=False):
             blob.data[0] = state
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -99,7 +99,7 @@ class Recurrent(Layer):
             bottom[0].diff[...] = (rows @ self.blobs[0].data).reshape(bottom[0].shape)
         if self.has_static:
             self._static_backward(gradients.sum(axis=0), propagate_down[2], bottom[2])
-        for blob, wanted in zip(bottom[2 + self.has_static :], propagate_down[2 + self.has_static :]):
+        for blob, wanted in zip(bottom[2 + self.has_static :], propagate_down[2 + self.has_static :], strict=True):
             if wanted:
                 blob.diff_flat[...] = 0
 

@@ -18,24 +18,24 @@ def load() -> ModuleType:
     """The module ``cupy``. Raises LayerError, one line, where the package, the driver or a device is missing."""
     try:
         import cupy
-
-        if cupy in _checked:
-            return cupy
     except ImportError as error:
         raise LayerError(f"a GPU needs CuPy, which cannot be imported ({first_line(error)}): {INSTALL}") from None
+    found: ModuleType = cupy
+    if found in _checked:
+        return found
     try:
-        n_devices = cupy.cuda.runtime.getDeviceCount()
+        n_devices = found.cuda.runtime.getDeviceCount()
     except Exception as error:  # CuPy's own classes have no name where CuPy is not there
         raise LayerError(f"CUDA finds no device: {first_line(error)}") from None
     if n_devices < 1:
         raise LayerError("CUDA finds no device")
     try:
         # Ahead of cuDNN, which loads it too: CUDA 13's wheel finds its second library only where CuPy has loaded that.
-        cupy.cuda.nvrtc.getVersion()
+        found.cuda.nvrtc.getVersion()
     except Exception as error:
         raise LayerError(f"CUDA's run-time compiler cannot be loaded: {first_line(error)}: {INSTALL}") from None
-    _checked[:] = [cupy]
-    return cupy
+    _checked[:] = [found]
+    return found
 
 
 def missing() -> str:

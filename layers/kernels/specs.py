@@ -39,8 +39,8 @@ class ConvSpec:
     @property
     def out_spatial(self) -> Ints:
         """Output size per axis: (in + 2 pad - (dilation (kernel - 1) + 1)) / stride + 1, rounded down."""
-        return tuple((n + 2 * p - (d * (k - 1) + 1)) // s + 1
-                     for n, k, s, p, d in zip(self.in_shape[2:], self.kernel, self.stride, self.pad, self.dilation))
+        axes = zip(self.in_shape[2:], self.kernel, self.stride, self.pad, self.dilation, strict=True)
+        return tuple((n + 2 * p - (d * (k - 1) + 1)) // s + 1 for n, k, s, p, d in axes)
 
     @property
     def out_shape(self) -> Ints:
@@ -86,7 +86,8 @@ class PoolSpec:
     @property
     def out_spatial(self) -> Ints:
         """Output size per axis; a last window that would start in the padding is left out."""
-        return tuple(self._out(*axis) for axis in zip(self.in_shape[2:], self.kernel, self.stride, self.pad))
+        axes = zip(self.in_shape[2:], self.kernel, self.stride, self.pad, strict=True)
+        return tuple(self._out(*axis) for axis in axes)
 
     def _out(self, n: int, k: int, s: int, p: int) -> int:
         span = n + 2 * p - k
@@ -102,26 +103,26 @@ class PoolSpec:
     def pad_end(self) -> Ints:
         """Padding at the bottom and right that makes every window whole; at least what was asked where sizes fit."""
         return tuple(max((o - 1) * s + k - n - p, 0) for n, o, k, s, p in zip(
-            self.in_shape[2:], self.out_spatial, self.kernel, self.stride, self.pad))
+            self.in_shape[2:], self.out_spatial, self.kernel, self.stride, self.pad, strict=True))
 
     @property
     def windows_stay_inside(self) -> bool:
         """Whether no window reaches past the padding asked for, so that all windows of AVE count kernel elements."""
         return all((o - 1) * s + k <= n + 2 * p for n, o, k, s, p in zip(
-            self.in_shape[2:], self.out_spatial, self.kernel, self.stride, self.pad))
+            self.in_shape[2:], self.out_spatial, self.kernel, self.stride, self.pad, strict=True))
 
     def check(self) -> None:
         """Raise LayerError for padding as wide as the kernel, an output of no elements, or an empty last window.
 
         Caffe 1.0 answers an empty window with -FLT_MAX or 0/0 and writes its gradient outside the blob.
         """
-        if any(p >= k for p, k in zip(self.pad, self.kernel)):
+        if any(p >= k for p, k in zip(self.pad, self.kernel, strict=True)):
             raise LayerError(f"pad {self.pad} must be smaller than the kernel {self.kernel}")
         if min(self.out_spatial) < 1:
             raise LayerError(f"kernel {self.kernel} does not fit into the bottom {self.in_shape} with pad {self.pad}")
         check_extents(self.in_shape[2:], self.pad, self.kernel)
         if any((o - 1) * s >= n + p
-               for n, o, s, p in zip(self.in_shape[2:], self.out_spatial, self.stride, self.pad)):
+               for n, o, s, p in zip(self.in_shape[2:], self.out_spatial, self.stride, self.pad, strict=True)):
             raise LayerError(f"stride {self.stride} puts the last window behind the end of the bottom {self.in_shape}; "
                              "round_mode: FLOOR leaves it out")
 

@@ -76,10 +76,10 @@ def check_exhaustive(case: Case, step: float = STEP, tolerance: float = TOLERANC
     rig = case.rig()
     tops = [rig.forward()[i] for i in _active_tops(case, rig)]
     n_out = sum(t.size for t in tops)
-    analytic = [np.stack(rows) for rows in zip(*[_gradients(case, rig, unit) for unit in np.eye(n_out)])]
+    analytic = [np.stack(rows) for rows in zip(*[_gradients(case, rig, unit) for unit in np.eye(n_out)], strict=True)]
     weights = np.random.default_rng(7).normal(size=n_out)
     weighted = _gradients(case, rig, weights)
-    for name, place, got, got_weighted in zip(*_inputs(case, rig), analytic, weighted):
+    for name, place, got, got_weighted in zip(*_inputs(case, rig), analytic, weighted, strict=True):
         expected = _numeric(case, rig, place, step)
         _compare(name, got, expected, tolerance)
         _compare(f"{name}, weighted sum", got_weighted[None], weights[None] @ expected, 10 * tolerance)
@@ -92,13 +92,13 @@ def check_direction(case: Case, step: float = STEP, tolerance: float = TOLERANCE
     weights = rng.normal(size=n_out)
     _, places = _inputs(case, rig)
     directions = [rng.normal(size=place.size) for place in places]
-    along = sum(float(g @ d) for g, d in zip(_gradients(case, rig, weights), directions))
+    along = sum(float(g @ d) for g, d in zip(_gradients(case, rig, weights), directions, strict=True))
     sides = []
     for sign in (1, -1):
-        for place, direction in zip(places, directions):
+        for place, direction in zip(places, directions, strict=True):
             place.flat[...] = place.ravel() + sign * step * direction
         sides.append(weights @ _outputs(case, rig))
-        for place, direction in zip(places, directions):
+        for place, direction in zip(places, directions, strict=True):
             place.flat[...] = place.ravel() - sign * step * direction
     expected = (sides[0] - sides[1]) / (2 * step)
     assert abs(along - expected) <= tolerance * max(1.0, abs(along)), f"along a direction: {along} against {expected}"
@@ -129,7 +129,7 @@ def _gradients(case: Case, rig: Rig, weights: np.ndarray) -> list[np.ndarray]:
         diffs[i] = weights[start : start + diffs[i].size].reshape(diffs[i].shape)
         start += diffs[i].size
     bottoms, params = rig.backward(diffs, case.propagate_down())
-    chosen = [g for g, wanted in zip(bottoms, case.propagate_down()) if wanted]
+    chosen = [g for g, wanted in zip(bottoms, case.propagate_down(), strict=True) if wanted]
     chosen += [params[i] for i in (range(len(params)) if case.params is None else case.params)]
     return [g.ravel() for g in chosen]
 

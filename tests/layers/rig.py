@@ -65,7 +65,7 @@ class Rig:
 
     def load(self) -> None:
         """Put the inputs into the bottoms."""
-        for blob, value in zip(self.bottom, self.inputs):
+        for blob, value in zip(self.bottom, self.inputs, strict=True):
             self.put(blob.data, value)
 
     def put(self, target: Any, values: Any) -> None:
@@ -92,7 +92,7 @@ class Rig:
     def feed(self, *inputs: np.ndarray) -> list[np.ndarray]:
         """Forward from other inputs, of other shapes perhaps. Returns copies of the tops' data."""
         self.inputs = [np.array(x, self.context.dtype) for x in inputs]
-        for blob, value in zip(self.bottom, self.inputs):
+        for blob, value in zip(self.bottom, self.inputs, strict=True):
             blob.reshape(value.shape)
         self.layer.reshape(self.bottom, self.top)
         return self.forward()
@@ -106,7 +106,7 @@ class Rig:
         self.forward()
         for blob in self.layer.blobs:
             blob.clear_diff()
-        for blob, diff in zip(self.top, top_diffs):
+        for blob, diff in zip(self.top, top_diffs, strict=True):
             self.put(blob.diff, diff)
         self.layer.backward(self.top, propagate_down or [True] * len(self.bottom), self.bottom)
         return self.copies(b.diff for b in self.bottom), self.copies(b.diff for b in self.layer.blobs)

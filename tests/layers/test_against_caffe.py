@@ -16,7 +16,7 @@ CLOSE = {"rtol": 2e-4, "atol": 2e-5}
 def test_same_as_caffe(run: Recorded) -> None:
     rig = Rig(run.prototxt, run.inputs, len(run.tops), run.in_place, run.phase, np.float32)
     assert [b.shape for b in rig.layer.blobs] == [b.shape for b in run.blobs]
-    for blob, expected in zip(rig.layer.blobs, run.blobs):
+    for blob, expected in zip(rig.layer.blobs, run.blobs, strict=True):
         np.testing.assert_array_equal(blob.data, expected)
     for got, expected in zip(rig.forward(), run.tops, strict=True):
         assert got.shape == expected.shape

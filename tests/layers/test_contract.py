@@ -49,16 +49,16 @@ def test_shapes_announced_are_produced(case: Case) -> None:
 def test_inputs_are_left_alone(case: Case) -> None:
     rig = case.rig()
     rig.forward()
-    for blob, value in zip(rig.bottom, rig.inputs):
+    for blob, value in zip(rig.bottom, rig.inputs, strict=True):
         np.testing.assert_array_equal(rig.get(blob.data), value)
 
 
 @every_case
 def test_float32_agrees_with_float64(case: Case) -> None:
     wide, narrow = case.rig(), case.rig(np.float32)
-    for mine, theirs in zip(narrow.layer.blobs, wide.layer.blobs):
+    for mine, theirs in zip(narrow.layer.blobs, wide.layer.blobs, strict=True):
         narrow.put(mine.data, wide.get(theirs.data))
-    for got, expected in zip(narrow.forward(), wide.forward()):
+    for got, expected in zip(narrow.forward(), wide.forward(), strict=True):
         assert got.dtype == np.float32
         np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5)
 
@@ -68,9 +68,9 @@ def test_another_batch_size_gives_what_a_new_layer_gives(case: Case) -> None:
     rig, doubled = case.rig(), [np.concatenate([x, x[::-1]]) for x in case.inputs()]
     fresh = Case(case.prototxt, tuple(doubled), n_tops=case.n_tops, in_place=case.in_place, phase=case.phase).rig()
     rig.forward()
-    for mine, theirs in zip(rig.layer.blobs, fresh.layer.blobs):
+    for mine, theirs in zip(rig.layer.blobs, fresh.layer.blobs, strict=True):
         rig.put(mine.data, fresh.get(theirs.data))
-    for got, expected in zip(rig.feed(*doubled), fresh.forward()):
+    for got, expected in zip(rig.feed(*doubled), fresh.forward(), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -87,10 +87,10 @@ def test_parameter_diffs_accumulate(case: Case) -> None:
         pytest.skip("no parameters")
     _, once = rig.backward(_diffs(rig), case.propagate_down())
     rig.forward()
-    for blob, diff in zip(rig.top, _diffs(rig)):
+    for blob, diff in zip(rig.top, _diffs(rig), strict=True):
         rig.put(blob.diff, diff)
     rig.layer.backward(rig.top, case.propagate_down(), rig.bottom)
-    for blob, diff in zip(rig.layer.blobs, once):
+    for blob, diff in zip(rig.layer.blobs, once, strict=True):
         np.testing.assert_allclose(rig.get(blob.diff), 2 * diff, rtol=1e-9, atol=1e-12)
 
 
@@ -114,7 +114,7 @@ def test_nothing_is_written_that_was_not_asked_for(case: Case) -> None:
         pytest.skip("bottom and top share their diff")
     for blob in (*rig.bottom, *rig.layer.blobs):
         rig.put(blob.diff, GARBAGE)
-    for blob, diff in zip(rig.top, _diffs(rig)):
+    for blob, diff in zip(rig.top, _diffs(rig), strict=True):
         rig.put(blob.diff, diff)
     rig.layer.param_propagate_down = [False] * len(rig.layer.blobs)
     rig.layer.backward(rig.top, [False] * len(rig.bottom), rig.bottom)

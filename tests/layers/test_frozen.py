@@ -31,7 +31,7 @@ def test_only_what_learns_gets_a_gradient(text: str, dtype: type, learns: list[b
     rig, diffs, whole = make(text, dtype)
     rig.layer.param_propagate_down = learns
     _, got = rig.backward(diffs)
-    for mine, expected, wanted in zip(got, whole, learns):
+    for mine, expected, wanted in zip(got, whole, learns, strict=True):
         np.testing.assert_allclose(mine, expected if wanted else 0 * expected, rtol=1e-4, atol=1e-5)
 
 
@@ -42,5 +42,5 @@ def test_a_blob_that_was_not_cleared_is_added_to(text: str, dtype: type, cleared
     rig, _, whole = make(text, dtype)
     rig.layer.blobs[cleared].clear_diff()
     rig.layer.backward(rig.top, [True], rig.bottom)
-    for i, (blob, once) in enumerate(zip(rig.layer.blobs, whole)):
+    for i, (blob, once) in enumerate(zip(rig.layer.blobs, whole, strict=True)):
         np.testing.assert_allclose(blob.diff, once if i == cleared else 2 * once, rtol=1e-4, atol=1e-5)

@@ -42,7 +42,7 @@ def test_relu_in_the_same_pass(name: str, in_place: bool, slope: float) -> None:
     rig.top[0].diff[...] = np.where(y > 0, gy, slope * gy)
     rig.layer.backward(rig.top, [True], rig.bottom)
     np.testing.assert_allclose(rig.bottom[0].diff, gradients[0][0], rtol=1e-12, atol=1e-14)
-    for blob, wanted in zip(rig.layer.blobs, gradients[1]):
+    for blob, wanted in zip(rig.layer.blobs, gradients[1], strict=True):
         np.testing.assert_allclose(blob.diff, wanted, rtol=1e-12, atol=1e-14)
 
 

@@ -48,10 +48,10 @@ def test_exposed_states() -> None:
     h0, c0 = spread((1, 2, 3), seed=5), spread((1, 2, 3), seed=6)
     bench = rig("LSTM", h0, c0, options="expose_hidden: true", n_tops=3)
     for _ in range(2):
-        for got, expected in zip(bench.forward(), recurrent.lstm(X, CONT, blobs(bench), h0[0], c0[0])):
+        for got, expected in zip(bench.forward(), recurrent.lstm(X, CONT, blobs(bench), h0[0], c0[0]), strict=True):
             np.testing.assert_allclose(got.reshape(expected.shape), expected)
     plain = rig("RNN", h0, options="expose_hidden: true", n_tops=2)
-    for got, expected in zip(plain.forward(), recurrent.rnn(X, CONT, blobs(plain), h0[0])):
+    for got, expected in zip(plain.forward(), recurrent.rnn(X, CONT, blobs(plain), h0[0]), strict=True):
         np.testing.assert_allclose(got.reshape(expected.shape), expected)
     assert not bench.backward([1.0, 1.0, 1.0], [True, False, True, True])[0][2].any()
 

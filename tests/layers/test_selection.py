@@ -24,7 +24,7 @@ def test_argmax_over_items(top_k: int, values: bool) -> None:
     options = f"top_k: {top_k} out_max_val: {str(values).lower()}"
     got = run(f'type: "ArgMax" argmax_param {{ {options} }}', x)
     assert got.shape == (2, 2 if values else 1, top_k, 1)
-    for item, rows in zip(x.reshape(2, -1), got[..., 0]):
+    for item, rows in zip(x.reshape(2, -1), got[..., 0], strict=True):
         places = reference.argmax(list(item), top_k)
         np.testing.assert_array_equal(rows[0], places)
         if values:

@@ -55,7 +55,7 @@ def test_reshape_shares_memory_where_it_can() -> None:
                                                        ("axis: 0 slice_point: 1", 0, [1])])
 def test_slice(options: str, axis: int, cuts: list[int]) -> None:
     rig = Rig(f'type: "Slice" slice_param {{ {options} }}', [IMAGE], n_tops=len(cuts) + 1)
-    for got, expected in zip(rig.forward(), np.split(IMAGE, cuts, axis)):
+    for got, expected in zip(rig.forward(), np.split(IMAGE, cuts, axis), strict=True):
         np.testing.assert_array_equal(got, expected)
 
 

@@ -34,7 +34,7 @@ class BatchNorm:
         """
         self._check(x, y, kept)
         mean, variance = moments(x)
-        for total, news in zip(sums, (mean, variance * self.spec.correction, 1.0)):
+        for total, news in zip(sums, (mean, variance * self.spec.correction, np.ones(1)), strict=True):
             total[...] = total * self.spec.fraction + news
         self._fixed = False
         self._normalize(mean, variance)

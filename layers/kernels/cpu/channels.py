@@ -12,7 +12,7 @@ WIDE = np.float64  # sums over many rows lose digits in float32
 
 
 @compiled
-def moments(x):
+def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance (divided by the number of rows) of each column, float64."""
     n_rows, n_channels = x.shape
     mean, variance = np.zeros(n_channels, WIDE), np.zeros(n_channels, WIDE)
@@ -41,7 +41,7 @@ def scale_rows(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, y: np.ndarray
 
 
 @compiled
-def _scale_rows(x, scale, bias, y):
+def _scale_rows(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, y: np.ndarray) -> None:
     for r in range(x.shape[0]):
         for c in range(x.shape[1]):
             y[r, c] = x[r, c] * scale[c] + bias[c]
@@ -56,7 +56,7 @@ def scale_sums(x: np.ndarray, gy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @compiled
-def _scale_sums(x, gy, products, sums):
+def _scale_sums(x: np.ndarray, gy: np.ndarray, products: np.ndarray, sums: np.ndarray) -> None:
     for r in range(x.shape[0]):
         for c in range(x.shape[1]):
             products[c] += gy[r, c] * x[r, c]

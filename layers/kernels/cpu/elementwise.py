@@ -36,25 +36,25 @@ def _rectify(x: np.ndarray, y: np.ndarray) -> None:
 
 
 @compiled
-def _leaky(x, y, slope):
+def _leaky(x: np.ndarray, y: np.ndarray, slope: float) -> None:
     for i in range(x.size):
         y[i] = x[i] if x[i] > 0 else slope * x[i]
 
 
 @compiled
-def _leaky_back(y, gy, gx, slope):
+def _leaky_back(y: np.ndarray, gy: np.ndarray, gx: np.ndarray, slope: float) -> None:
     for i in range(y.size):
         gx[i] = gy[i] if y[i] > 0 else slope * gy[i]
 
 
 @compiled
-def _add_relu(a, b, y, slope):
+def _add_relu(a: np.ndarray, b: np.ndarray, y: np.ndarray, slope: float) -> None:
     for i in range(y.size):
         value = a[i] + b[i]
         y[i] = value if value > 0 else slope * value
 
 
 @compiled
-def _mask_scale(x, mask, y, scale):
+def _mask_scale(x: np.ndarray, mask: np.ndarray, y: np.ndarray, scale: float) -> None:
     for i in range(x.size):
         y[i] = x[i] * scale if mask[i] else x.dtype.type(0)

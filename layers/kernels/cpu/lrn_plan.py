@@ -51,7 +51,7 @@ class Lrn:
 
 
 @compiled(error_model="numpy")
-def _across(x, y, scale, half, numbers):
+def _across(x: np.ndarray, y: np.ndarray, scale: np.ndarray, half: int, numbers: tuple[float, float, float]) -> None:
     """Channels are columns. A padded row of squares lets every window be summed alike, many channels at a time."""
     k, rate, beta = numbers
     n_channels = x.shape[1]
@@ -74,7 +74,8 @@ def _across(x, y, scale, half, numbers):
 
 
 @compiled(error_model="numpy")
-def _across_back(x, y, gy, gx, scale, half, numbers):
+def _across_back(x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray, scale: np.ndarray, half: int,
+                 numbers: tuple[float, float]) -> None:
     rate, beta = numbers
     n_channels = x.shape[1]
     ratios = np.zeros(n_channels + 2 * half, x.dtype)
@@ -95,7 +96,7 @@ def _across_back(x, y, gy, gx, scale, half, numbers):
 
 
 @compiled(inline="always")
-def _window_sums(padded, sums, half):
+def _window_sums(padded: np.ndarray, sums: np.ndarray, half: int) -> None:
     """sums[c] = padded[c] + ... + padded[c + 2 half]."""
     if half == 2:  # the usual one, in one pass
         for c in range(sums.size):
@@ -109,7 +110,7 @@ def _window_sums(padded, sums, half):
 
 
 @compiled
-def _box_sum(x, out, half):
+def _box_sum(x: np.ndarray, out: np.ndarray, half: int) -> None:
     """Sums over square windows of (N, H, W, C), cut at the borders."""
     n_images, n_rows, n_columns, n_channels = x.shape
     across = np.empty((n_rows, n_columns, n_channels), x.dtype)

@@ -8,6 +8,7 @@ two exponential numbers, drawn by a ziggurat of 256 layers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal, localcontext
 from functools import cache
 from math import exp, nan
@@ -23,6 +24,7 @@ EXPONENTIAL_EDGE = Decimal("7.69711747013104971404462804811")  # of 256 layers; 
 REAL = np.float32
 UNIT_24, UNIT_32 = REAL(2.0**-24), REAL(2.0**-32)
 ONE, TWO, ZERO = REAL(1), REAL(2), REAL(0)
+Curve = Callable[[Decimal], Decimal]
 SHORT = -1  # in place of a position: the draws ran out
 
 
@@ -48,7 +50,7 @@ def exponential_layers() -> Layers:
     return _layers(EXPONENTIAL_EDGE, EXPONENTIAL_EDGE + 1, 256, lambda x: (-x).exp(), lambda y: -y.ln())
 
 
-def _layers(edge: Decimal, width: Decimal, n_layers: int, curve, inverse) -> Layers:
+def _layers(edge: Decimal, width: Decimal, n_layers: int, curve: Curve, inverse: Curve) -> Layers:
     with localcontext() as context:
         context.prec = 40
         area = width * curve(edge)
@@ -63,7 +65,7 @@ def _layers(edge: Decimal, width: Decimal, n_layers: int, curve, inverse) -> Lay
 
 
 @compiled
-def _unit(draws, at):
+def _unit(draws: np.ndarray, at: int) -> tuple[np.float32, int]:
     """A number of [0, 1) and the next position; a draw that rounds to 1 is thrown away."""
     while at < draws.size:
         value = REAL(draws[at]) * UNIT_32
@@ -74,12 +76,12 @@ def _unit(draws, at):
 
 
 @compiled
-def _exponential(draws, at, layers):
+def _exponential(draws: np.ndarray, at: int, layers: Layers) -> tuple[np.float32, int]:
     """An exponential number and the next position."""
     shift = ZERO
     while at < draws.size:
         i = draws[at] & np.uint32(255)
-        x = REAL(draws[at] >> np.uint32(8)) * UNIT_24 * layers.x[i]
+        x: np.float32 = REAL(draws[at] >> np.uint32(8)) * UNIT_24 * layers.x[i]
         at += 1
         if x < layers.x[i + 1]:
             return shift + x, at
@@ -98,7 +100,7 @@ def _exponential(draws, at, layers):
 
 
 @compiled
-def _tail(draws, at, edge, exponential):
+def _tail(draws: np.ndarray, at: int, edge: np.float32, exponential: Layers) -> tuple[np.float32, int]:
     """A number beyond the edge and the next position."""
     while True:
         x, at = _exponential(draws, at, exponential)
@@ -113,7 +115,8 @@ def _tail(draws, at, edge, exponential):
 
 
 @compiled
-def _second_look(draws, at, i, x, normal, exponential):
+def _second_look(draws: np.ndarray, at: int, i: int, x: np.float32, normal: Layers,
+                 exponential: Layers) -> tuple[np.float32, int]:
     """For a place x beside the layer above i: the number (NaN: none, start anew) and the next position."""
     if i == 0:
         return _tail(draws, at, normal.x[1], exponential)
@@ -128,7 +131,7 @@ def _second_look(draws, at, i, x, normal, exponential):
 
 
 @compiled
-def fill_normal(draws, out, normal, exponential):
+def fill_normal(draws: np.ndarray, out: np.ndarray, normal: Layers, exponential: Layers) -> tuple[int, int]:
     """Write standard normal numbers into out from raw draws.
 
     Args:

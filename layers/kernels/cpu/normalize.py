@@ -67,7 +67,8 @@ def _are_one(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 @compiled
-def _forward(y, x, mean, factor, bias, slope):
+def _forward(y: np.ndarray, x: np.ndarray | None, mean: np.ndarray, factor: np.ndarray, bias: np.ndarray,
+             slope: float | None) -> None:
     for r in range(y.shape[0]):
         for c in range(y.shape[1]):
             value = y[r, c] if x is None else x[r, c]
@@ -78,7 +79,8 @@ def _forward(y, x, mean, factor, bias, slope):
 
 
 @compiled
-def _forward_keeping(x, y, kept, mean, factor, bias, slope):
+def _forward_keeping(x: np.ndarray, y: np.ndarray, kept: np.ndarray, mean: np.ndarray, factor: np.ndarray,
+                     bias: np.ndarray, slope: float | None) -> None:
     for r in range(x.shape[0]):
         for c in range(x.shape[1]):
             kept[r, c] = x[r, c]
@@ -90,7 +92,8 @@ def _forward_keeping(x, y, kept, mean, factor, bias, slope):
 
 
 @compiled
-def _sums(x, gy, mean, factor, bias, slope, products, sums):
+def _sums(x: np.ndarray, gy: np.ndarray, mean: np.ndarray, factor: np.ndarray, bias: np.ndarray, slope: float | None,
+          products: np.ndarray, sums: np.ndarray) -> None:
     for r in range(x.shape[0]):
         for c in range(x.shape[1]):
             g, away = gy[r, c], x[r, c] - mean[c]
@@ -101,7 +104,8 @@ def _sums(x, gy, mean, factor, bias, slope, products, sums):
 
 
 @compiled
-def _backward(x, gx, gy, mean, factor, bias, slope, level, tilt):
+def _backward(x: np.ndarray, gx: np.ndarray, gy: np.ndarray | None, mean: np.ndarray, factor: np.ndarray,
+              bias: np.ndarray, slope: float | None, level: np.ndarray, tilt: np.ndarray) -> None:
     for r in range(x.shape[0]):
         for c in range(x.shape[1]):
             g = gx[r, c] if gy is None else gy[r, c]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ def in_parts(kernel: Callable[..., Any], arrays: tuple[np.ndarray, ...], *rest: 
         kernel(*arrays, *rest)
         return
     cuts = [length * i // n_parts for i in range(n_parts + 1)]
-    parts = [[a[start:end] for a in arrays] for start, end in zip(cuts, cuts[1:])]
+    parts = [[a[start:end] for a in arrays] for start, end in pairwise(cuts)]
     running = [pool.submit(kernel, *part, *rest) for part in parts[1:]]
     kernel(*parts[0], *rest)
     for future in running:

@@ -26,10 +26,10 @@ class Convolution:
 
     def __init__(self, spec: ConvSpec) -> None:
         self.spec = spec
-        self._padded = tuple(n + 2 * p for n, p in zip(spec.in_shape[2:], spec.pad))
+        self._padded = tuple(n + 2 * p for n, p in zip(spec.in_shape[2:], spec.pad, strict=True))
         self._per_group = spec.in_shape[1] // spec.group
         self._n_out = prod(spec.out_spatial)
-        self._offsets = list(product(*(range(0, k * d, d) for k, d in zip(spec.kernel, spec.dilation))))
+        self._offsets = list(product(*(range(0, k * d, d) for k, d in zip(spec.kernel, spec.dilation, strict=True))))
         n_columns = self._n_out * len(self._offsets) * spec.in_shape[1]
         self._block = max(1, BLOCK_ELEMS // max(n_columns, 1))
 
@@ -95,17 +95,19 @@ class Convolution:
         padded = np.zeros((len(images), *self._padded, spec.in_shape[1]), images.dtype)
         padded[self._inside()] = images
         first, *steps, last = padded.strides
-        strides = (first, *(s * n for s, n in zip(spec.stride, steps)), *(d * n for d, n in zip(spec.dilation, steps)))
+        places = (s * n for s, n in zip(spec.stride, steps, strict=True))
+        taps = (d * n for d, n in zip(spec.dilation, steps, strict=True))
         windows = as_strided(padded, (len(images), *spec.out_spatial, *spec.kernel, spec.in_shape[1]),
-                             (*strides, last), writeable=False)
+                             (first, *places, *taps, last), writeable=False)
         for g in range(spec.group):
             yield windows[..., self._inputs(g)].reshape(len(images) * self._n_out, -1)
 
     def _window(self, offset: tuple[int, ...]) -> tuple[slice, ...]:
-        return tuple(slice(o, o + n * s, s) for o, n, s in zip(offset, self.spec.out_spatial, self.spec.stride))
+        axes = zip(offset, self.spec.out_spatial, self.spec.stride, strict=True)
+        return tuple(slice(o, o + n * s, s) for o, n, s in axes)
 
     def _inside(self) -> tuple[slice, ...]:
-        return (slice(None), *(slice(p, p + n) for p, n in zip(self.spec.pad, self.spec.in_shape[2:])))
+        return (slice(None), *(slice(p, p + n) for p, n in zip(self.spec.pad, self.spec.in_shape[2:], strict=True)))
 
     def _outputs(self, g: int) -> slice:
         n = self.spec.n_output // self.spec.group

@@ -8,6 +8,7 @@ from scaffe.jit import compiled
 from scaffe.layers.kernels.specs import PoolSpec
 
 NOWHERE = -1
+Window = tuple[int, ...]  # kernel, stride and pad, (height, width) each
 
 
 class Pooling:
@@ -59,7 +60,7 @@ class Pooling:
 
 
 @compiled
-def _bounds(i, j, n_rows, n_columns, window):
+def _bounds(i: int, j: int, n_rows: int, n_columns: int, window: Window) -> tuple[int, int, int, int, int]:
     """First and end row and column of a window inside the image, and how many elements AVE divides by."""
     kh, kw, sh, sw, ph, pw = window
     top, left = i * sh - ph, j * sw - pw
@@ -69,7 +70,7 @@ def _bounds(i, j, n_rows, n_columns, window):
 
 
 @compiled
-def _maximum(x, y, places, window):
+def _maximum(x: np.ndarray, y: np.ndarray, places: np.ndarray, window: Window) -> None:
     n_images, n_rows, n_columns, n_channels = x.shape
     for n in range(n_images):
         for i in range(y.shape[1]):
@@ -88,7 +89,7 @@ def _maximum(x, y, places, window):
 
 
 @compiled
-def _scatter(gy, gx, places):
+def _scatter(gy: np.ndarray, gx: np.ndarray, places: np.ndarray) -> None:
     n_columns = gx.shape[2]
     for n in range(gy.shape[0]):
         for i in range(gy.shape[1]):
@@ -99,7 +100,7 @@ def _scatter(gy, gx, places):
 
 
 @compiled
-def _average(x, y, window):
+def _average(x: np.ndarray, y: np.ndarray, window: Window) -> None:
     n_images, n_rows, n_columns, n_channels = x.shape
     for n in range(n_images):
         for i in range(y.shape[1]):
@@ -115,7 +116,7 @@ def _average(x, y, window):
 
 
 @compiled
-def _average_back(gy, gx, window):
+def _average_back(gy: np.ndarray, gx: np.ndarray, window: Window) -> None:
     n_images, n_rows, n_columns, n_channels = gx.shape
     for n in range(n_images):
         for i in range(gy.shape[1]):
@@ -128,7 +129,7 @@ def _average_back(gy, gx, window):
 
 
 @compiled
-def _stochastic(x, y, places, draws, window):
+def _stochastic(x: np.ndarray, y: np.ndarray, places: np.ndarray, draws: np.ndarray, window: Window) -> None:
     n_images, n_rows, n_columns, n_channels = x.shape
     for n in range(n_images):
         for i in range(y.shape[1]):
@@ -149,7 +150,7 @@ def _stochastic(x, y, places, draws, window):
 
 
 @compiled
-def _weighted_mean(x, y, window):
+def _weighted_mean(x: np.ndarray, y: np.ndarray, window: Window) -> None:
     n_images, n_rows, n_columns, n_channels = x.shape
     for n in range(n_images):
         for i in range(y.shape[1]):

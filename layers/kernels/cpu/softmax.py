@@ -21,7 +21,7 @@ def softmax_rows_back(y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
 
 
 @compiled
-def _softmax_rows(x, y):
+def _softmax_rows(x: np.ndarray, y: np.ndarray) -> None:
     for r in range(x.shape[0]):
         top = x[r].max()
         total = x.dtype.type(0)
@@ -33,7 +33,7 @@ def _softmax_rows(x, y):
 
 
 @compiled
-def _softmax_rows_back(y, gy, gx):
+def _softmax_rows_back(y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
     for r in range(y.shape[0]):
         dot = y.dtype.type(0)
         for c in range(y.shape[1]):

@@ -200,7 +200,8 @@ def to_host(array: Any) -> np.ndarray:
     """A copy on the host, which waits for it; a host's array itself."""
     from scaffe.layers.kernels import device
 
-    return device.load().asnumpy(array)
+    host: np.ndarray = device.load().asnumpy(array)
+    return host
 
 
 def to_device(array: Any, dtype: Any = None) -> Any:

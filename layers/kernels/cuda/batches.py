@@ -60,9 +60,9 @@ class Staging:
             slot.arrived.synchronize()  # two batches ago: pinned memory may be written again
         if slot is None or not slot.fits(batch):
             slot = self._slots[self._turn] = _Slot(batch)
-        for pinned, array in zip(slot.pinned, batch):
+        for pinned, array in zip(slot.pinned, batch, strict=True):
             np.copyto(pinned, array)
         self._stream.wait_event(consumer.record())
-        for pinned, target in zip(slot.pinned, slot.arrays):
+        for pinned, target in zip(slot.pinned, slot.arrays, strict=True):
             target.set(pinned, stream=self._stream)
         slot.arrived.record(self._stream)

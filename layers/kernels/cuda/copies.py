@@ -19,7 +19,7 @@ def as_rows(shape: Ints, strides: Ints, other_strides: Ints, itemsize: int) -> t
         shape: of both views.
         strides, other_strides: in bytes.
     """
-    axes = sorted((a for a in zip(strides, other_strides, shape) if a[2] != 1), reverse=True)
+    axes = sorted((a for a in zip(strides, other_strides, shape, strict=True) if a[2] != 1), reverse=True)
     merged: list[list[int]] = []
     for one, other, n in axes:
         if merged and merged[-1][0] == one * n and merged[-1][1] == other * n:

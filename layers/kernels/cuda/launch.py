@@ -63,7 +63,7 @@ def most_blocks() -> int:
     """Blocks of 256 threads that fill the device."""
     cupy = device.load()
     properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.runtime.getDevice())
-    return BLOCKS_PER_MULTIPROCESSOR * properties["multiProcessorCount"]
+    return BLOCKS_PER_MULTIPROCESSOR * int(properties["multiProcessorCount"])
 
 
 def blocks_for(n_threads: int) -> tuple[int]:
@@ -73,7 +73,7 @@ def blocks_for(n_threads: int) -> tuple[int]:
 
 def pack(dtype: Any) -> int:
     """Elements that a thread reads at once."""
-    return 16 // np.dtype(dtype).itemsize
+    return 16 // int(np.dtype(dtype).itemsize)
 
 
 def run_flat(family: str, name: str, dtype: Any, n_elems: int, arguments: tuple[Any, ...], *, other: Any = None,

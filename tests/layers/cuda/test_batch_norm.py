@@ -51,7 +51,7 @@ class Bench:
         if gx is not None:
             np.testing.assert_allclose(double(gx.get()), expected[0], rtol=0, atol=8 * size * EPS[self.dtype.name])
         kept = 0 if diffs.overwrite else 1
-        for got, e in zip((diffs.scale, diffs.bias), expected[1:]):
+        for got, e in zip((diffs.scale, diffs.bias), expected[1:], strict=True):
             np.testing.assert_allclose(double(got.get()), kept + e, rtol=0, atol=2e3 * EPS[self.real.name])
 
 
@@ -66,7 +66,8 @@ def test_all_passes(cp: Any, kind: str, shape: tuple, what: str, dtype: np.dtype
     out, back = cp.empty(on.x.shape, dtype), cp.empty(on.x.shape, dtype)
     on.plan.forward_train(on_x, out, on.sums, on.fused)
     close(out, reference.forward(x, x.mean(0), x.var(0), BN_EPS, *on.factors), dtype, 40)
-    for got, expected in zip(on.sums, (0.75 + x.mean(0), 1.5 + x.var(0) * m / max(m - 1, 1), np.array([3.25]))):
+    sums = 0.75 + x.mean(0), 1.5 + x.var(0) * m / max(m - 1, 1), np.array([3.25])
+    for got, expected in zip(on.sums, sums, strict=True):
         close(got, expected, on.real, 40)
     close_to_kink = np.abs(reference.forward(x, x.mean(0), x.var(0), BN_EPS, *on.factors[:2], 1.0)).min()
     assert on.slope is None or m == 1 or close_to_kink > 1e-5

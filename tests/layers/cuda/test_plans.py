@@ -47,6 +47,6 @@ def test_every_graph_has_a_plan(tmp_path: Path) -> None:
     lines = done.stdout.splitlines()
     names = [name for name, _ in plan_graphs.every_graph()]
     assert len(lines) == len(names) + len(plan_graphs.REFUSED)
-    for line, name in zip(lines, names):
+    for line, name in zip(lines, names, strict=True):
         assert line.startswith(name) and "built 0" not in line, line
     assert all(line.endswith(": refused") for line in lines[len(names):]), lines[len(names):]

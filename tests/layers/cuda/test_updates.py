@@ -81,9 +81,9 @@ def check(cp: Any, name: str, dtype: np.dtype, hyper: Hyper, factor: Any = 1.0, 
         want_copy[at] = want_w[at]
         if hyper.keeps_step:
             want_g[at] = step
-        for h, n in zip(want_h, new):
+        for h, n in zip(want_h, new, strict=True):
             h[at] = n
-    for got, want in zip((on_w, on_g, *on_h), (want_w, want_g, *want_h)):
+    for got, want in zip((on_w, on_g, *on_h), (want_w, want_g, *want_h), strict=True):
         close(got, want, dtype, 8)
     if copy is not None:
         close(copy, want_copy, np.dtype(copy.dtype))

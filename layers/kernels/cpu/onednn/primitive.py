@@ -68,7 +68,7 @@ class Primitive:
         self._n_bytes = [lib.memory_desc_get_size(md) for _, md in memories]
         self._places = [0] * len(memories)
         self._arguments = (_Argument * len(memories))(
-            *[_Argument(number, memory.value) for (number, _), memory in zip(memories, self._memories)])
+            *[_Argument(number, memory.value) for (number, _), memory in zip(memories, self._memories, strict=True)])
         self._execute = (self._primitive.value, lib.stream.value, len(memories), ctypes.addressof(self._arguments))
 
     def run(self, *arrays: np.ndarray) -> None:
@@ -107,7 +107,8 @@ class Reorder:
 
 def place_of(array: np.ndarray) -> int:
     """The address of an array's memory."""
-    return array.__array_interface__["data"][0]
+    place: int = array.__array_interface__["data"][0]
+    return place
 
 
 def scratch(lib: Library, desc: Any) -> np.ndarray:

@@ -228,7 +228,7 @@ def _seconds(work: Callable[[], Any]) -> float:
     """The shortest of a few runs on the device."""
     cuda = device.load().cuda
     work()
-    times = []
+    times: list[float] = []
     for _ in range(N_TIMED):
         start, end = cuda.Event(), cuda.Event()
         start.record()

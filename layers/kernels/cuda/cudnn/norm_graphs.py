@@ -81,7 +81,7 @@ class NormKey:
             gradient = graph.relu_backward(loss=gradient, input=y)
             gradient.set_data_type(data_type(self.dtype))  # the engine takes no wider one, though nobody sees it
         found = graph.batchnorm_backward(grad=gradient, input=x, scale=scale, mean=mean, inv_variance=inverse)
-        for result, number in zip(found, (GX, OF_SCALE, OF_BIAS)):
+        for result, number in zip(found, (GX, OF_SCALE, OF_BIAS), strict=False):
             sheet.give(result, number)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, isfinite, log
+from math import isfinite, log
 
 import numpy as np
 
@@ -63,7 +63,9 @@ class Exp(Neuron):
         """Read base, scale and shift. Raises LayerError for a base that is not positive."""
         p = self.param.exp_param
         log_base = _log_base(p.base)
-        self.inner, self.outer = (self.context.dtype.type(v) for v in (log_base * p.scale, exp(log_base * p.shift)))
+        with np.errstate(over="ignore"):
+            factors = log_base * p.scale, np.exp(np.float64(log_base * p.shift))
+            self.inner, self.outer = (self.context.dtype.type(v) for v in factors)
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
         """Write y."""

@@ -28,6 +28,8 @@ class Upsample(Layer):
         if len(shape) != 4 or shape != mask:
             raise LayerError(f"wants values and mask of one image shape, got {shape} and {mask}")
         out = self._out_size(shape)
+        if 0 in shape[2:]:
+            raise LayerError(f"wants images of at least one pixel, got shape {shape}")
         if len(bottom) == 1 and (out[0] % shape[2] or out[1] % shape[3]):
             raise LayerError(f"without a mask the top's size {out} must be a multiple of the bottom's, {shape[2:]}")
         self._blocks = (shape[0], shape[2], out[0] // shape[2], shape[3], out[1] // shape[3], shape[1])

@@ -119,7 +119,8 @@ def _second_look(draws: np.ndarray, at: int, i: int, x: np.float32, normal: Laye
                  exponential: Layers) -> tuple[np.float32, int]:
     """For a place x beside the layer above i: the number (NaN: none, start anew) and the next position."""
     if i == 0:
-        return _tail(draws, at, normal.x[1], exponential)
+        far: tuple[np.float32, int] = _tail(draws, at, normal.x[1], exponential)
+        return far
     part, at = _unit(draws, at)
     y = normal.y[i] + part * normal.rise[i]
     above_chord = normal.narrowing[i] * part - (normal.x[i] - x)

@@ -1,0 +1,13 @@
+"""Some of the trials of tests.layers.extremes, in a process of their own: options at the ends of their types."""
+
+import subprocess
+import sys
+
+EVERY = 97  # all of them take minutes
+
+
+def test_options_at_the_ends_of_their_types() -> None:
+    done = subprocess.run([sys.executable, "-X", "faulthandler", "-m", "tests.layers.extremes", "--every", str(EVERY)],
+                          capture_output=True, text=True, timeout=300)
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    assert done.returncode == 0, "\n".join([*failed, *done.stdout.splitlines()[-1:], done.stderr[-2000:]])

@@ -65,7 +65,8 @@ class RoiPooling(Layer):
             return
         bottom[0].diff_flat[...] = 0
         region, _, _, channel = found = np.nonzero(self._places != NOWHERE)
-        pixels = bottom[0].diff_storage.reshape(bottom[0].shape[0], -1, bottom[0].shape[1])
+        n_items, n_channels, height, width = bottom[0].shape
+        pixels = bottom[0].diff_storage.reshape(n_items, height * width, n_channels)
         np.add.at(pixels, (self._items[region], self._places[found], channel), top[0].diff_storage[found])
 
     def _bins(self, bottom: Sequence[Blob]) -> list[tuple[list[tuple[int, int]], list[tuple[int, int]]]]:

@@ -67,7 +67,8 @@ class Upsample(Layer):
     @staticmethod
     def _pixels(storage: np.ndarray) -> np.ndarray:
         """(N, pixels, C): a view of channels-last storage."""
-        return storage.reshape(storage.shape[0], -1, storage.shape[-1])
+        n, height, width, n_channels = storage.shape
+        return storage.reshape(n, height * width, n_channels)
 
     def _out_size(self, shape: Sequence[int]) -> tuple[int, int]:
         p = self.param.upsample_param

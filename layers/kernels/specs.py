@@ -118,7 +118,7 @@ class PoolSpec:
         """
         if any(p >= k for p, k in zip(self.pad, self.kernel, strict=True)):
             raise LayerError(f"pad {self.pad} must be smaller than the kernel {self.kernel}")
-        if min(self.out_spatial) < 1:
+        if min(self.out_spatial) < 1 or 0 in self.in_shape[2:]:
             raise LayerError(f"kernel {self.kernel} does not fit into the bottom {self.in_shape} with pad {self.pad}")
         check_extents(self.in_shape[2:], self.pad, self.kernel)
         if any((o - 1) * s >= n + p

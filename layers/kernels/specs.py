@@ -199,6 +199,11 @@ def check_extents(spatial: Ints, pad: Ints, extents: Ints) -> None:
             raise LayerError(f"a padded axis and a window have at most {LONGEST} places, got {n + 2 * p} and {extent}")
 
 
+def strides_within(spec: ConvSpec | PoolSpec) -> Ints:
+    """The strides, no larger than the padded image: larger ones say the same, and oneDNN multiplies in 32 bits."""
+    return tuple(min(s, n + 2 * p) for s, n, p in zip(spec.stride, spec.in_shape[2:], spec.pad, strict=True))
+
+
 def storage_strides(shape: Ints) -> Ints:
     """Element strides, in logical order, of a blob stored channels-last."""
     n_channels, spatial = shape[1], shape[2:]

@@ -27,7 +27,7 @@ from scaffe.layers.kernels.cpu.onednn.primitive import (
     scratch,
     strided,
 )
-from scaffe.layers.kernels.specs import ConvSpec, plain_strides, storage_strides
+from scaffe.layers.kernels.specs import ConvSpec, plain_strides, storage_strides, strides_within
 
 TRAINING, DIRECT = 64, 1
 
@@ -54,7 +54,8 @@ class Convolution:
         self._any = any_layout(lib, self._weight_shape)
         self._b = strided(lib, (spec.n_output,), (1,)) if spec.bias else None
         padding = dims(spec.pad)
-        self._geometry = (dims(spec.stride), dims(tuple(d - 1 for d in spec.dilation)), padding, padding)
+        spread = tuple(d - 1 if k > 1 else 0 for d, k in zip(spec.dilation, spec.kernel, strict=True))
+        self._geometry = (dims(strides_within(spec)), dims(spread), padding, padding)
         self._forwards: dict[float | None, _Weighted] = {None: self._build_forward(None)}
 
     def forward(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,

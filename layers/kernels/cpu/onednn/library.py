@@ -50,13 +50,10 @@ SIGNATURES: dict[str, list[Any]] = {
 
 
 class OnednnError(RuntimeError):
-    """oneDNN refused a call; ``unimplemented`` tells whether it only has no kernel for the case.
-
-    So says "invalid arguments", too: strides far beyond the image, for one.
-    """
+    """oneDNN refused a call; ``unimplemented`` tells whether it only lacks a kernel for the case."""
 
     def __init__(self, function: str, status: int) -> None:
-        self.unimplemented = status in (2, 3)
+        self.unimplemented = status == 3
         super().__init__(f"dnnl_{function}: {STATUS[status] if status < len(STATUS) else status}")
 
 

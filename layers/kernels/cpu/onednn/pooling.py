@@ -16,14 +16,19 @@ from scaffe.layers.kernels.cpu.onednn.primitive import (
     scratch,
     strided,
 )
-from scaffe.layers.kernels.specs import PoolSpec, storage_strides
+from scaffe.layers.kernels.specs import PoolSpec, storage_strides, strides_within
 
 TRAINING = 64
 MAX, AVERAGE_OF_KERNEL, AVERAGE_OF_VALID = 0x1FF, 0x2FF, 0x3FF
 
 
 def can_pool(spec: PoolSpec) -> bool:
-    """Whether oneDNN's windows give Caffe's numbers: MAX always; AVE where all of Caffe's windows count alike."""
+    """Whether oneDNN's windows give Caffe's numbers: MAX always; AVE where all of Caffe's windows count alike.
+
+    It takes no padding wider than the image, of which it computes in 32 bits.
+    """
+    if any(p > n for p, n in zip(spec.pad, spec.in_shape[2:], strict=True)):
+        return False
     if spec.method == "MAX":
         return True
     return spec.method == "AVE" and (spec.windows_stay_inside or not any(spec.pad))
@@ -45,7 +50,7 @@ class Pooling:
         method = MAX if spec.method == "MAX" else average
         x = strided(lib, spec.in_shape, storage_strides(spec.in_shape))
         y = strided(lib, spec.out_shape, storage_strides(spec.out_shape))
-        geometry = [dims(v) for v in (spec.stride, spec.kernel, (0, 0), spec.pad, spec.pad_end)]
+        geometry = [dims(v) for v in (strides_within(spec), spec.kernel, (0, 0), spec.pad, spec.pad_end)]
         forward = lib.make("pooling_forward_primitive_desc_create", lib.engine, TRAINING, method, x, y, *geometry, None)
         backward = lib.make("pooling_backward_primitive_desc_create", lib.engine, method, x, y, *geometry, forward,
                             None)

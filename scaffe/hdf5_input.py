@@ -20,6 +20,7 @@ from scaffe.errors import ExpectedError
 from scaffe.input_files import most_unpacked_bytes, open_input
 
 MakeError = Callable[[str], ExpectedError]
+CHECKSUM_BYTES = 4  # fletcher32
 # what h5py raises for damaged files
 UNREADABLE = (OSError, RuntimeError, LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError,
               NotImplementedError, ArithmeticError)
@@ -53,6 +54,8 @@ class Hdf5Input:
         if n_bytes > self._left:
             raise self._error(f"{self.path}: dataset {name!r} of shape {dataset.shape} takes {n_bytes} bytes, "
                               f"more than a file of {self._n_bytes} bytes may hold")
+        if dataset.chunks and _has_short_chunk(dataset):
+            raise self._error(f"{self.path}: dataset {name!r} is damaged: a piece of it has no bytes")
 
     def array(self, dataset: Any, name: str, dtype: Any = np.float32) -> np.ndarray:
         """A dataset's values as ``dtype`` (None: as stored). Raises as ``check``; the limit counts over all calls."""
@@ -63,6 +66,13 @@ class Hdf5Input:
             return values
         with np.errstate(over="ignore", invalid="ignore"):  # doubles beyond float32 become infinite, as in Caffe
             return values.astype(dtype, copy=False)
+
+
+def _has_short_chunk(dataset: Any) -> bool:
+    """Whether a chunk has no more bytes than a checksum: HDF5 2.0 crashes where it takes the checksum off."""
+    if not hasattr(dataset.id, "chunk_iter"):  # HDF5 before 1.12.3
+        return False
+    return bool(dataset.id.chunk_iter(lambda chunk: chunk.size <= CHECKSUM_BYTES or None))
 
 
 @contextmanager

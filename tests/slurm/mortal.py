@@ -18,7 +18,7 @@ def rank():
 
 def die():
     """Leave the time of death in a file, then go as one whom the kernel kills."""
-    Path("died").write_text(repr(time.time()))
+    Path("died").touch()
     os.kill(os.getpid(), signal.SIGKILL)
 
 

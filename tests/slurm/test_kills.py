@@ -1,9 +1,8 @@
 """A rank that is killed in the middle ends the job within 10 s with a line that names it, on two nodes too."""
 
-import time
-
 import pytest
 
+from tests.slurm.cluster import wait_until
 from tests.slurm.runs import ROOT, Job, write
 
 LONG, BAR_SECONDS = 150, 20  # promised: 10; measured: 0.4 to 1.6; a busy machine takes its time
@@ -17,7 +16,6 @@ def test_a_killed_rank(tmp_path, cluster, databases, launcher, strategy, victim,
           param=f"{victim} {where}")
     job = Job(cluster, tmp_path, ["--nodes=2", "--ntasks-per-node=2", str(ROOT / "jobs/train.sbatch"), "-solver",
                                   "solver.prototxt", "-threads", "1", "-strategy", strategy], SCAFFE_LAUNCHER=launcher)
-    assert job.ends(LONG) == "FAILED", job.text()
-    took = time.time() - float((tmp_path / "died").read_text())
+    wait_until((tmp_path / "died").exists, LONG, "the rank's death")
+    assert job.ends(BAR_SECONDS) == "FAILED", job.text()
     assert f"rank {victim} on n{victim // 2} was killed by signal 9 (SIGKILL)" in job.text()
-    assert took < BAR_SECONDS, f"{took:.1f} s\n{job.text()[-2000:]}"

@@ -11,7 +11,7 @@ MNIST  := examples/fashion_mnist
 include mpi.env
 export $(shell sed -n 's/^\([A-Z_a-z]*\)=.*/\1/p' mpi.env)
 
-.PHONY: venv train test test-mpich test-slurm fuzz gpu test-gpu bench-gpu lint types clean
+.PHONY: venv train test test-bounds fuzz test-mpich test-slurm gpu test-gpu bench-gpu lint types clean
 venv: $(VENV)/ready
 
 $(VENV)/ready: pyproject.toml
@@ -33,6 +33,10 @@ N_PROCESSES ?= 2
 PYTEST := MPIRUN='$(MPIRUN)' $(PY) -m pytest tests --ignore=tests/slurm --durations=20
 test: venv
 	$(PYTEST) -m 'not mpi_job' -n $(N_PROCESSES) --dist worksteal; others=$$?; $(PYTEST) -m mpi_job && exit $$others
+
+# The layers' tests with every index of compiled functions checked against its array.
+test-bounds: venv
+	SCAFFE_BOUNDSCHECK=1 $(PY) -m pytest tests/layers -n $(N_PROCESSES) --dist worksteal --durations=20
 
 # The collectives' MPI tests once more under MPICH, which needs an environment of its own: both MPIs' wheels have mpirun.
 test-mpich: venv .venv-mpich/ready

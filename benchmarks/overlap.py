@@ -78,7 +78,7 @@ class Clock:
 def sleep_instead(net: Net, seconds: float) -> None:
     """Let every layer take its part of the seconds by sleeping."""
     work = [line.n_multiply_adds for line in summarize(net)]
-    for node, share in zip(net.nodes, (n / sum(work) for n in work)):
+    for node, share in zip(net.nodes, (n / sum(work) for n in work), strict=True):
         node.n_fused = node.fused_offset = 0
         node.layer.forward = lambda bottom, top, nap=seconds * share / 3: time.sleep(nap)
         node.layer.backward = lambda top, propagate_down, bottom, nap=seconds * share * 2 / 3: time.sleep(nap)
@@ -100,7 +100,7 @@ def make_solver(how: str, args: argparse.Namespace, communicator: Communicator) 
 
 def slowest(communicator: Communicator, seconds: list[float]) -> list[float]:
     """Element by element the largest of the ranks' values."""
-    return [max(values) for values in zip(*communicator.allgather_objects(seconds))]
+    return [max(values) for values in zip(*communicator.allgather_objects(seconds), strict=True)]
 
 
 def time_layers(args: argparse.Namespace, communicator: Communicator) -> tuple[list[float], list[float]]:

@@ -50,7 +50,7 @@ class Detector(Net):
         if not prepared:
             return []
         predictions = self.forward_all(**{name: np.stack(prepared)})[self.outputs[0]]
-        return [{**one, "prediction": prediction} for one, prediction in zip(found, predictions)]
+        return [{**one, "prediction": prediction} for one, prediction in zip(found, predictions, strict=True)]
 
     def detect_selective_search(self, image_fnames: Iterable[str]) -> list[dict[str, Any]]:
         """The same over the windows that Selective Search proposes.
@@ -64,7 +64,7 @@ class Detector(Net):
             raise UserError("detect_selective_search needs the package selective_search_ijcv_with_python; "
                             "with windows of your own, call detect_windows") from error
         names = [str(Path(name).absolute()) for name in image_fnames]
-        return self.detect_windows(zip(names, search.get_windows(names, cmd="selective_search_rcnn")))
+        return self.detect_windows(zip(names, search.get_windows(names, cmd="selective_search_rcnn"), strict=True))
 
     def crop(self, im: np.ndarray, window: Window) -> np.ndarray:
         """A window of an image; with ``context_pad`` at the input's size, with what is around it, the mean outside."""

@@ -100,7 +100,7 @@ def save(path: Path, net: Net, batch: dict[str, np.ndarray]) -> None:
     """Batch and weights, for the peer."""
     arrays: dict[str, Any] = dict(batch)
     for node in net.nodes:
-        for blob, part in zip(node.layer.blobs, ("weight", "bias")):
+        for blob, part in zip(node.layer.blobs, ("weight", "bias"), strict=False):
             arrays[f"{node.name}.{part}"] = net.context.kernels.to_host(blob.data)
     np.savez(path, **arrays)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -50,7 +51,7 @@ def milliseconds(queue_work: Any) -> float:
 def segments(n_elems: int) -> list[Segment]:
     """A net's: as many weights as biases, with Caffe's usual multipliers, of uneven lengths."""
     edges = np.unique(np.linspace(0, 1, N_PARAMETERS + 1) ** 3 * n_elems // 16 * 16).astype(int)
-    return [Segment(int(a), int(b), 1.0 + i % 2, 1.0 - i % 2) for i, (a, b) in enumerate(zip(edges, edges[1:]))]
+    return [Segment(int(a), int(b), 1.0 + i % 2, 1.0 - i % 2) for i, (a, b) in enumerate(pairwise(edges))]
 
 
 def measure(name: str, n_elems: int) -> dict[str, Any]:

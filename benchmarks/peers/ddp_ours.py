@@ -44,7 +44,7 @@ def make_solver(name: str, how: str, files: dict[str, np.ndarray], communicator:
     message = parse_text(prototxt(name, batch), caffe_pb2.NetParameter)
     net = build_net(graph.prepare(message, TRAIN), Context(TRAIN, load_kernels(1), rng=Stream(1)))
     for node in net.nodes:
-        for blob, part in zip(node.layer.blobs, ("weight", "bias")):
+        for blob, part in zip(node.layer.blobs, ("weight", "bias"), strict=False):
             blob.data = files[f"{node.name}.{part}"]
     mine = slice(communicator.rank * batch, (communicator.rank + 1) * batch)
     for top in ("data", "label"):

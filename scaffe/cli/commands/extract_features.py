@@ -46,6 +46,6 @@ def _extract(options: Namespace) -> int:
         counts = extract_features(net, names, options.databases.split(","), options.n_batches, options.kind)
     finally:
         net.close()
-    for name, n_records in zip(names, counts):
+    for name, n_records in zip(names, counts, strict=True):
         info(f"Extracted features of {n_records} query images for feature blob {name}")
     return 0

@@ -54,10 +54,10 @@ def _test(communicator: Communicator, options: Namespace) -> int:
     results = sorted(r for part in communicator.allgather_objects(mine) for r in part)
     names = [name for name, blob, _ in net.outputs() for _ in range(blob.n_elems)]
     for batch, _, values in results:
-        for name, value in zip(names, values):
+        for name, value in zip(names, values, strict=True):
             info(f"Batch {batch}, {name} = {value:g}")
     info(f"Loss: {sum(loss for _, loss, _ in results) / options.iterations:g}")
-    means = [sum(column) / options.iterations for column in zip(*(values for _, _, values in results))]
+    means = [sum(column) / options.iterations for column in zip(*(values for _, _, values in results), strict=True)]
     for line in output_lines(net, means):
         info(line)
     return 0

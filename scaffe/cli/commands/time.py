@@ -84,7 +84,7 @@ def _report(net: Net, forward: dict[int, float], backward: dict[int, float], pas
     for index, node in enumerate(net.nodes):
         info(f"{node.name:>10}\tforward: {forward[index] * 1e3 / n_iterations:g} ms.")
         info(f"{node.name:>10}\tbackward: {backward[index] * 1e3 / n_iterations:g} ms.")
-    total_forward, total_backward = (sum(part) * 1e3 for part in zip(*passes))
+    total_forward, total_backward = (sum(part) * 1e3 for part in zip(*passes, strict=True))
     info(f"Average Forward pass: {total_forward / n_iterations:g} ms.")
     info(f"Average Backward pass: {total_backward / n_iterations:g} ms.")
     info(f"Average Forward-Backward: {(total_forward + total_backward) / n_iterations:g} ms.")

@@ -17,7 +17,7 @@ def values_of(net: Net) -> list[float]:
 def output_lines(net: Net, values: Sequence[float]) -> Iterator[str]:
     """Lines like ``loss = 0.66 (* 1 = 0.66 loss)``, one an element."""
     names = [(name, weight) for name, blob, weight in net.outputs() for _ in range(blob.n_elems)]
-    for (name, weight), value in zip(names, values):
+    for (name, weight), value in zip(names, values, strict=True):
         yield f"{name} = {value:g}" + (f" (* {weight:g} = {weight * value:g} loss)" if weight else "")
 
 

@@ -39,6 +39,6 @@ class Test(Observer):
         total_loss, sums = 0.0, [0.0] * sum(blob.n_elems for _, blob, _ in net.outputs())
         for _ in range(rank, n_iterations, n_ranks):
             total_loss += net.forward()
-            sums = [s + v for s, v in zip(sums, values_of(net))]
+            sums = [s + v for s, v in zip(sums, values_of(net), strict=True)]
         loss, *values = solver.mean_over_ranks([float(total_loss), *sums], n_iterations)
         return values, loss

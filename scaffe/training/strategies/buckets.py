@@ -82,7 +82,7 @@ def trainable_intervals(params: FlatParams) -> tuple[list[tuple[int, slice]], li
     rates: dict[int, bool] = {}
     for param in params.params:
         rates[param.layer_index] = rates.get(param.layer_index, False) or param.lr_mult != 0
-    for param, place, end in zip(params.params, params.slices, ends):
+    for param, place, end in zip(params.params, params.slices, ends, strict=True):
         whole = slice(place.start, end)
         if not rates[param.layer_index]:
             frozen.append(whole)

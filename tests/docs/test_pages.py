@@ -112,3 +112,20 @@ def known(monkeypatch):
 def test_every_page_is_looked_at():
     assert len(PAGES) >= 14
     assert sum(len(list(blocks(page))) for page in PAGES) >= 30
+
+
+@pytest.mark.parametrize("name", ["docs/way.svg", "docs/architecture.md"])
+def test_the_map_names_what_is_there(name):
+    """The files and folders of the picture, and of the tables' first columns."""
+    text = (ROOT / name).read_text()
+    named = re.findall(r'font-family="monospace">([^<]*)<', text) + re.findall(r"^\| (`[^|]*) \|", text, re.M)
+    paths = [word.strip("`,") for cell in named for word in cell.split()]
+    assert len(paths) > 15
+    assert [path for path in paths if not exists(path) and path not in ("…", "*.py")] == []
+
+
+def test_every_folder_is_on_the_map():
+    page = (ROOT / "docs/architecture.md").read_text()
+    folders = [path for part in ("scaffe", "layers", "data", "collectives") for path in (ROOT / part).iterdir()
+               if path.is_dir() and not path.is_symlink() and any(path.glob("*.py"))]
+    assert [str(path) for path in folders if f"`{path.name}/" not in page] == []

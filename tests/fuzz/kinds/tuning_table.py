@@ -50,7 +50,7 @@ def _changed(rng: random.Random, tree: Any) -> Any:
 
 def read(folder: Path) -> None:
     """As a communicator does."""
-    table.Table.read(folder / "table.json")
+    table.TuningTable.read(folder / "table.json")
 
 
 KIND = Kind(seeds, read, one_file(as_json, as_json))

@@ -12,8 +12,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from scaffe import signal_mask
-
 PATH_VARIABLE = "SCAFFE_ONEDNN"
 NAME = "libdnnl.so.3"
 CPU, ANY_TAG, FLOAT32 = 1, 1, 3
@@ -71,6 +69,8 @@ class Library:
     """The loaded library with its CPU engine and stream. Calls release the interpreter's lock."""
 
     def __init__(self, path: str) -> None:
+        from scaffe import signal_mask  # numba: only where oneDNN is used
+
         self.path = path
         self._dll = ctypes.CDLL(path)
         for name, types in SIGNATURES.items():

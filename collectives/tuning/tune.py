@@ -70,6 +70,8 @@ def main(argv: Sequence[str]) -> int:
     """
     flags = tune_flags()
     options = flags.parse(argv)
+    if not all(word.isdecimal() and int(word) for word in filter(None, options.chunks.split(","))):
+        flags.error(f"-chunks must be bytes with commas between, got {options.chunks!r}")
     for place in options.places.split(","):
         if place not in DEFAULT_CHUNKS:
             flags.error(f"-places takes {', '.join(DEFAULT_CHUNKS)}, not {place!r}")
@@ -96,7 +98,7 @@ def _tune(communicator: Communicator, options: Namespace, collective: str, place
     topology = communicator.topology
     names = options.algorithms.split(",") if options.algorithms else candidates(collective, topology)
     names = [name for name in names if place != "cuda" or name != "mpi"]  # which may crash there, non-blocking
-    race = Race(names, [int(chunk) for chunk in (options.chunks or DEFAULT_CHUNKS[place]).split(",")])
+    race = Race(names, [int(chunk) for chunk in filter(None, (options.chunks or DEFAULT_CHUNKS[place]).split(","))])
     lengths = sizes(options.message_size, 4, options.step)
     figures: list[dict[Candidate, float]] = []
     for n_bytes in lengths:

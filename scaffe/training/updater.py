@@ -78,6 +78,9 @@ class Updater:
             iteration: iterations done before this one.
             n_ranks: how many ranks' gradients were summed; the update takes their mean.
             sum_of_squares: of the whole summed gradient, where ``params.diff`` has only parts of it.
+
+        Raises:
+            UserError: the rule divides by zero (Adam with delta 0 where a gradient is 0, or a momentum of 1).
         """
         mean = self.gradient_scale / n_ranks
         hyper = Hyper(rate, self.param.weight_decay, self.param.regularization_type == "L1",
@@ -85,8 +88,12 @@ class Updater:
         factor = self._clip(mean, sum_of_squares)
         if self._guard is not None:
             factor = self._guard.checked(factor)
-        for shard in self.shards:
-            shard.update(hyper, factor)
+        try:
+            for shard in self.shards:
+                shard.update(hyper, factor)
+        except ZeroDivisionError as error:
+            raise UserError(f"iteration {iteration}: {self.rule.name}'s update divides by zero: the solver's delta is "
+                            f"{self.param.delta:g}, momentum {self.param.momentum:g}") from error
 
     def load_history(self, index: int, start: int, values: np.ndarray) -> None:
         """Take over what this rank owns of a part of one history.

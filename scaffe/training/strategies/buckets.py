@@ -78,7 +78,7 @@ def trainable_intervals(params: FlatParams) -> tuple[list[tuple[int, slice]], li
     """
     trainable: list[tuple[int, slice]] = []
     frozen: list[slice] = []
-    ends = [s.start for s in params.slices[1:]] + [params.n_elems]
+    ends = [s.start for s in params.slices[1:]] + [params.n_elems] * bool(params.slices)
     rates: dict[int, bool] = {}
     for param in params.params:
         rates[param.layer_index] = rates.get(param.layer_index, False) or param.lr_mult != 0

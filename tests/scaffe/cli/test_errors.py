@@ -79,6 +79,7 @@ def test_weights_that_do_not_fit(tmp_path, capfd, databases):
     ({"type": "Sgdd"}, "unknown solver type 'Sgdd'; did you mean 'SGD'?"),
     ({"snapshot_prefix": "no/such/folder/run"}, "there is no folder no/such/folder"),
     ({"base_lr": 1e30, "max_iter": 9}, "the loss is nan on rank 0"),
+    ({"type": "Adam", "momentum": 1}, "Adam's update divides by zero: the solver's delta is 1e-08, momentum 1"),
 ])
 def test_mistakes_in_a_solver(tmp_path, capfd, databases, solver, said):
     code, err = train(tmp_path, "\n".join([DATA.format(databases / "train"), IP, LOSS]), capfd, **solver)
@@ -176,6 +177,12 @@ def test_a_policy_without_a_rate(tmp_path, capfd, databases, policy, said):
         file.write(policy)
     assert cli.main(["train", "-solver", "solver.prototxt", "-threads", "1"]) == 1
     assert said in capfd.readouterr().err.strip().splitlines()[-1]
+
+
+def test_a_net_without_parameters_trains(tmp_path, capfd):
+    """Caffe runs it; nothing is learned."""
+    net = 'layer { name: "d" type: "DummyData" top: "x" dummy_data_param { shape { dim: 2 } } }'
+    assert train(tmp_path, net, capfd)[0] == 0
 
 
 @pytest.mark.parametrize("text", ['{"traceEvents": [{"ph": "X"}]}', '{"traceEvents": 3}', '{"traceEvents": [1]}'])

@@ -125,6 +125,7 @@ def test_the_commands_are_listed_in_groups(capfd):
     ("convert_imageset -gray=maybe a b c", 2, "convert_imageset: -gray must be true or false"),
     ("bench reduce -algoritms mpi", 2, "bench: unknown flag -algoritms; did you mean -algorithms?"),
     ("tune --places disk", 2, "tune: -places takes shared, host, cuda, not 'disk'"),
+    ("tune -chunks 8,x", 2, "tune: -chunks must be bytes with commas between, got '8,x'"),
     ("simulate --rank 4", 2, "simulate: unknown flag --rank; did you mean -ranks?"),
 ])
 def test_commands_share_the_habits(line, code, said, capfd, tmp_path, monkeypatch):

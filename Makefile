@@ -11,7 +11,7 @@ MNIST  := examples/fashion_mnist
 include mpi.env
 export $(shell sed -n 's/^\([A-Z_a-z]*\)=.*/\1/p' mpi.env)
 
-.PHONY: venv train test test-bounds fuzz test-mpich test-slurm gpu test-gpu bench-gpu lint types clean
+.PHONY: venv train test test-bounds fuzz test-mpich test-slurm gpu test-gpu bench-gpu soak lint types clean
 venv: $(VENV)/ready
 
 $(VENV)/ready: pyproject.toml
@@ -75,6 +75,10 @@ test-gpu: gpu
 
 bench-gpu: gpu
 	MPIRUN='$(MPIRUN)' $(PY) benchmarks/gpu.py --json gpu.json $(if $(PEER),--peer $(PEER))
+
+# Kills, stops, full disks, signals and random collectives for ten minutes (docs/reliability.md).
+soak: venv
+	$(PY) -m tests.soak --seconds 600
 
 lint: venv
 	$(PY) -m ruff check .

@@ -27,7 +27,7 @@ def u16(file: np.ndarray, at: int) -> np.int64:
 @compiled(inline="always")
 def u32(file: np.ndarray, at: int) -> np.int64:
     """The 32-bit number at an offset."""
-    return u16(file, at) | u16(file, at + 2) << 16
+    return np.int64(u16(file, at) | u16(file, at + 2) << 16)
 
 
 @compiled

@@ -14,6 +14,7 @@ from scaffe.data.errors import DataError
 from scaffe.data.sources.source import Run
 from scaffe.input_files import read_input
 
+PATH_TOLD = 1000  # characters of a path, in messages
 MOST_PIXELS = 1 << 28  # of an image; a file of 3 MB can hold a billion
 
 
@@ -79,7 +80,7 @@ def file_bytes(path: str | Path) -> np.ndarray:
     try:
         return np.frombuffer(read_input(path), np.uint8)
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from None
+        raise DataError(f"{str(path)[:PATH_TOLD]}: {error.strerror or error}") from None
 
 
 def run_of(image: np.ndarray, label: int) -> Run:

@@ -30,7 +30,11 @@ def main(argv: list[str]) -> int:
     output = Path(options.output or Path(options.trace).with_suffix(".svg"))
     if output.suffix.lower() not in WRITERS:
         raise UserError(f"{output}: cannot draw {output.suffix or 'a file without an ending'}; expected .svg or .png")
-    picture = lay_out(read_events(options.trace), options.start, options.end or None)
+    events = read_events(options.trace)
+    try:
+        picture = lay_out(events, options.start, options.end or None)
+    except UserError as error:
+        raise UserError(f"{options.trace}: {error}") from error
     write_whole(output, WRITERS[output.suffix.lower()](picture), UserError)
     print(output)
     return 0

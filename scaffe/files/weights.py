@@ -72,7 +72,7 @@ def upgrade_model(source: str | Path, target: str | Path) -> bool:
         for layer in net.layer:
             parts = [blobs[blob.num] for blob in layer.blobs]
             file.writelines(_layer_parts(layer, [(len(part), [part]) for part in parts]))
-    return net != message
+    return bool(net != message)
 
 
 def read_model(path: str | Path) -> list[tuple[str, str, list[np.ndarray | None]]]:

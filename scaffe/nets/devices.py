@@ -53,7 +53,8 @@ class Compute:
             import ml_dtypes
         except ImportError as error:
             raise UserError("-precision bf16 needs the package ml_dtypes: pip install ml_dtypes") from error
-        return np.dtype(ml_dtypes.bfloat16)
+        dtype: np.dtype = np.dtype(ml_dtypes.bfloat16)
+        return dtype
 
 
 def add_flags(flags: Flags) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from scaffe.errors import UserError
+from scaffe.jit.clock import compiling_seconds
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import Context
 from scaffe.nets.flat_params import FlatParams, Param
@@ -25,7 +26,7 @@ class Net:
         params: the flat buffers of all learnable parameters.
         before_forward, after_forward, before_backward, after_backward: hooks called with the layer's index.
         unfused: every layer runs by itself, since somebody looks at blobs between them.
-        data_seconds: time spent so far in layers that bring data in.
+        data_seconds: seconds spent so far in layers that bring data in, compiling left out.
     """
 
     def __init__(self, name: str, context: Context, nodes: list[Node], blobs: dict[str, Blob],
@@ -93,7 +94,8 @@ class Net:
         with node.named():
             (layer.forward_fused if len(nodes) > 1 else layer.forward)(node.bottoms, node.tops)
         if node.is_source:
-            self.data_seconds += time.perf_counter() - started
+            ended = time.perf_counter()
+            self.data_seconds += ended - started - compiling_seconds(started, ended)
 
     def backward(self, start: int | None = None, end: int = 0) -> None:
         """Run backward from layer start (None is the last) down to end, inclusive.

@@ -24,7 +24,7 @@ def _deconvolution(node: Node) -> int:
 
 
 def _inner_product(node: Node) -> int:
-    n_output = node.param.inner_product_param.num_output
+    n_output: int = node.param.inner_product_param.num_output
     return node.bottoms[0].n_elems * n_output
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from scaffe.errors import UserError
 from scaffe.files import StoredLayer, hdf5, read_model, write_model
 from scaffe.log import info
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
+
+Arrays = Sequence[np.ndarray | None]
 
 
 def initial_weights(given: str, param: Any) -> list[str]:
@@ -43,7 +48,7 @@ def save_hdf5(net: Net, path: str | Path) -> None:
     hdf5.write_model(path, [_stored(node) for node in net.nodes])
 
 
-def _take(net: Net, layers: list[tuple[str, str, list]], path: str | Path) -> None:
+def _take(net: Net, layers: Sequence[tuple[str, str, Arrays]], path: str | Path) -> None:
     nodes = {node.name: node for node in net.nodes}
     for name, _, arrays in layers:
         if name not in nodes:
@@ -53,15 +58,15 @@ def _take(net: Net, layers: list[tuple[str, str, list]], path: str | Path) -> No
             _copy(nodes[name], arrays, path)
 
 
-def _copy(node: Node, arrays: list, path: str | Path) -> None:
+def _copy(node: Node, arrays: Arrays, path: str | Path) -> None:
     blobs = node.layer.blobs
-    arrays = [*arrays, *[None] * (len(blobs) - len(arrays))]
+    arrays = [*arrays, *[None] * (len(blobs) - len(arrays))]  # what the end of the file's list lacks
     missing = {i for i, array in enumerate(arrays) if array is None}
     if len(arrays) > len(blobs) or missing - node.shared:
         raise UserError(f"{path}: layer {node.name!r} has {len(arrays) - len(missing)} blobs in the file, "
                         f"{len(blobs)} in the net")
     for index, (blob, array) in enumerate(zip(blobs, arrays)):
-        if index in missing:
+        if array is None:
             continue  # its owner has it
         if _squeezed(array.shape) != _squeezed(blob.shape):
             raise UserError(f"{path}: layer {node.name!r} blob {index} has shape {_show(array.shape)} in the file, "

@@ -21,7 +21,7 @@ def to_png(picture: Picture) -> bytes:
         (width, _), _ = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, FONT_SCALE, 1)
         place = (round(x - width if ends else x), round(y))
         cv2.putText(canvas, text, place, cv2.FONT_HERSHEY_SIMPLEX, FONT_SCALE, BLACK, 1, cv2.LINE_AA)
-    return cv2.imencode(".png", canvas)[1].tobytes()
+    return bytes(cv2.imencode(".png", canvas)[1])
 
 
 def _corners(bar: Bar) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -55,9 +55,9 @@ def parse_binary(raw: bytes, kind: type, source: str) -> Any:
     """A message from its wire form. Raises ProtoError."""
     message = kind()
     try:
-        message.ParseFromString(raw)  # type: ignore[attr-defined]
+        message.ParseFromString(raw)
     except DecodeError as error:
-        name = message.DESCRIPTOR.name  # type: ignore[attr-defined]
+        name = message.DESCRIPTOR.name
         raise ProtoError(f"{source}: truncated, or not a binary {name} of {len(raw)} bytes") from error
     return message
 

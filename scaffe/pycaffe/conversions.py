@@ -37,7 +37,7 @@ def array_to_blobproto(arr: np.ndarray, diff: np.ndarray | None = None) -> Any:
 
 def arraylist_to_blobprotovector_str(arraylist: Iterable[np.ndarray]) -> bytes:
     """Arrays as a serialized BlobProtoVector."""
-    return caffe_pb2.BlobProtoVector(blobs=[array_to_blobproto(arr) for arr in arraylist]).SerializeToString()
+    return bytes(caffe_pb2.BlobProtoVector(blobs=[array_to_blobproto(a) for a in arraylist]).SerializeToString())
 
 
 def blobprotovector_str_to_arraylist(content: bytes) -> list[np.ndarray]:

@@ -39,7 +39,7 @@ def load_image(filename: str, color: bool = True) -> np.ndarray:
     image = image.reshape(*image.shape[:2], -1) / full
     if image.shape[2] >= 3:
         image = image[:, :, 2::-1]  # blue first, perhaps with transparency behind
-        return (image if color else image @ LUMINANCE[:, None]).astype(np.float32)
+        return np.asarray(image if color else image @ LUMINANCE[:, None], np.float32)
     return np.tile(image[:, :, :1], (1, 1, 3 if color else 1)).astype(np.float32)
 
 
@@ -76,10 +76,10 @@ def _resize_by_splines(im: np.ndarray, new_dims: Dims, order: int) -> np.ndarray
         raise UserError(f"interp_order {order} needs SciPy: pip install scipy") from error
     factors = (*(int(new) / old for new, old in zip(new_dims, im.shape)), 1)
     if im.shape[-1] not in GREYS_AND_COLOURS:
-        return ndimage.zoom(im, factors, order=order).astype(np.float32)
+        return np.asarray(ndimage.zoom(im, factors, order=order), np.float32)
     least, most = im.min(), im.max()
     zoomed = ndimage.zoom(im - least, factors, order=order, mode="grid-constant", grid_mode=True)
-    return (np.clip(zoomed, 0, most - least) + least).astype(np.float32)
+    return np.asarray(np.clip(zoomed, 0, most - least) + least, np.float32)
 
 
 def _places(n_old: int, n_new: int, as_areas: bool) -> np.ndarray:
@@ -96,7 +96,7 @@ def _resample(framed: np.ndarray, axis: int, places: np.ndarray, order: int) -> 
     low = np.floor(places).astype(int)
     share = (places - low).reshape(-1, *[1] * (framed.ndim - 1 - axis))
     after = np.minimum(low + 2, framed.shape[axis] - 1)
-    return framed.take(low + 1, axis) * (1 - share) + framed.take(after, axis) * share
+    return np.asarray(framed.take(low + 1, axis) * (1 - share) + framed.take(after, axis) * share)
 
 
 def oversample(images: Sequence[np.ndarray] | np.ndarray, crop_dims: Dims) -> np.ndarray:

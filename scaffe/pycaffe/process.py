@@ -35,14 +35,15 @@ def kernels(n_threads: int = 0) -> Any:
 def stream() -> Stream:
     """The stream that fillers and layers of all nets draw from, seeded by the system unless ``set_random_seed`` did."""
     seed()
-    return _state["stream"]
+    found: Stream = _state["stream"]
+    return found
 
 
 def seed() -> int:
     """What the stream was seeded with."""
     if "seed" not in _state:
         set_random_seed(int.from_bytes(os.urandom(4), "little"))
-    return _state["seed"]
+    return int(_state["seed"])
 
 
 def set_random_seed(seed: int) -> None:
@@ -82,7 +83,7 @@ def set_solver_count(count: int) -> None:
 
 def solver_count() -> int:
     """What ``set_solver_count`` was told; 1 at first."""
-    return _state["solver_count"]
+    return int(_state["solver_count"])
 
 
 def set_solver_rank(rank: int) -> None:
@@ -92,7 +93,7 @@ def set_solver_rank(rank: int) -> None:
 
 def solver_rank() -> int:
     """What ``set_solver_rank`` was told; 0 at first."""
-    return _state["solver_rank"]
+    return int(_state["solver_rank"])
 
 
 def set_multiprocess(multiprocess: bool) -> None:

@@ -54,7 +54,7 @@ def forward_backward_all(net: Net, blobs: Iterable[str], diffs: Iterable[str],
 
 def batch_size(net: Net) -> int:
     """The first axis of the net's first blob."""
-    return next(iter(net.blobs.values())).shape[0]
+    return int(next(iter(net.blobs.values())).shape[0])
 
 
 def _length(arrays: Mapping[str, np.ndarray]) -> int:

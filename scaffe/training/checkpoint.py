@@ -117,7 +117,7 @@ def _tests_done(param: Any, iteration: int) -> int:
     if not param.test_interval:
         return 0
     first = 0 if param.test_initialization else 1
-    return max(-(-iteration // param.test_interval) - first, 0)
+    return int(max(-(-iteration // param.test_interval) - first, 0))
 
 
 def _find_model(learned_net: str, state: Path) -> Path:

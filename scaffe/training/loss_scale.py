@@ -68,4 +68,4 @@ class LossScale(Observer):
 
 def needs_scale(dtype: Any) -> bool:
     """Whether gradients of that type of activations vanish unless they are scaled: bfloat16's range is float32's."""
-    return np.dtype(dtype) == np.float16
+    return bool(np.dtype(dtype) == np.float16)

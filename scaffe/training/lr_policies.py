@@ -14,40 +14,42 @@ LARGEST_EXPONENT = math.log(sys.float_info.max)
 
 def fixed(p: Any, iteration: int) -> float:
     """base_lr."""
-    return p.base_lr
+    return float(p.base_lr)
 
 
 def step(p: Any, iteration: int) -> float:
     """base_lr · gamma^floor(iteration / stepsize)."""
     if p.stepsize <= 0:
         raise UserError(f"lr_policy 'step' needs a stepsize above 0, got {p.stepsize}")
-    return p.base_lr * p.gamma ** (iteration // p.stepsize)
+    return float(p.base_lr * p.gamma ** (iteration // p.stepsize))
 
 
 def exp(p: Any, iteration: int) -> float:
     """base_lr · gamma^iteration."""
-    return p.base_lr * p.gamma**iteration
+    return float(p.base_lr * p.gamma**iteration)
 
 
 def inv(p: Any, iteration: int) -> float:
     """base_lr · (1 + gamma · iteration)^(-power)."""
-    return p.base_lr * (1 + p.gamma * iteration) ** -p.power
+    rate: float = p.base_lr * (1 + p.gamma * iteration) ** -p.power
+    return rate
 
 
 def multistep(p: Any, iteration: int) -> float:
     """base_lr · gamma^(number of stepvalues reached)."""
-    return p.base_lr * p.gamma ** steps_reached(p, iteration)
+    return float(p.base_lr * p.gamma ** steps_reached(p, iteration))
 
 
 def poly(p: Any, iteration: int) -> float:
     """base_lr · (1 - iteration / max_iter)^power."""
-    return p.base_lr * (1 - iteration / p.max_iter) ** p.power
+    rate: float = p.base_lr * (1 - iteration / p.max_iter) ** p.power
+    return rate
 
 
 def sigmoid(p: Any, iteration: int) -> float:
     """base_lr / (1 + exp(-gamma · (iteration - stepsize)))."""
     exponent = -p.gamma * (iteration - p.stepsize)
-    return p.base_lr / (1 + math.exp(exponent)) if exponent < LARGEST_EXPONENT else 0.0
+    return float(p.base_lr / (1 + math.exp(exponent))) if exponent < LARGEST_EXPONENT else 0.0
 
 
 POLICIES: dict[str, Callable[[Any, int], float]] = {
@@ -58,7 +60,7 @@ POLICIES: dict[str, Callable[[Any, int], float]] = {
 def steps_reached(p: Any, iteration: int) -> int:
     """How many steps of the policy lie behind an iteration."""
     if p.lr_policy == "step" and p.stepsize > 0:
-        return iteration // p.stepsize
+        return int(iteration // p.stepsize)
     return sum(value <= iteration for value in p.stepvalue) if p.lr_policy == "multistep" else 0
 
 
@@ -71,7 +73,7 @@ def learning_rate(p: Any, iteration: int) -> float:
     """The rate of an iteration under a SolverParameter.
 
     Raises:
-        UserError: the policy is unknown, or gives no real number there (``inv`` with 1 + gamma · iteration below 0).
+        UserError: the policy is unknown, or gives no finite number there (``inv`` with 1 + gamma · iteration below 0).
     """
     policy = POLICIES.get(p.lr_policy)
     if policy is None:
@@ -82,4 +84,6 @@ def learning_rate(p: Any, iteration: int) -> float:
         raise UserError(f"lr_policy {p.lr_policy!r} has no rate at iteration {iteration}: {error}") from error
     if isinstance(rate, complex):
         raise UserError(f"lr_policy {p.lr_policy!r} has no rate at iteration {iteration}: a power of a number below 0")
+    if not math.isfinite(rate):
+        raise UserError(f"lr_policy {p.lr_policy!r} has no rate at iteration {iteration}: {rate}")
     return rate

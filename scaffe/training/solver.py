@@ -164,4 +164,4 @@ class Solver:
         if self.communicator.n_ranks > 1:
             with self.timers("communication"):
                 self.communicator.allreduce(sums, "sum", "mpi")
-        return (sums / (n_parts or self.communicator.n_ranks)).tolist()
+        return [float(value) for value in sums / (n_parts or self.communicator.n_ranks)]

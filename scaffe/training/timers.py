@@ -1,4 +1,7 @@
-"""Where a run's time goes: seconds by activity, and what a helper thread did meanwhile."""
+"""Where a run's time goes: seconds by activity, and what a helper thread did meanwhile.
+
+What this process compiles meanwhile, in whatever thread, counts as "compiling" and not as the activity that needs it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from scaffe.jit.clock import compiling_seconds
+
+COMPILING = "compiling"
 MAIN, HELPER = "main", "helper"
 Record = Callable[[str, str, float, float], None]
 
@@ -25,7 +31,7 @@ class Timers:
         self.seconds: dict[str, float] = {}
         self.behind = self.waited = 0.0
         self.record: Record | None = None
-        self._open: list[float] = []  # seconds of inner activities, to be taken off the outer ones
+        self._inner: list[list[float]] = []  # by open activity: seconds of activities inside, and of compiling there
 
     def clear(self) -> None:
         """Begin to count anew."""
@@ -36,17 +42,28 @@ class Timers:
     def __call__(self, name: str, label: str = "") -> Iterator[None]:
         """Count the time of a with-block under the name; a record shows it by the label."""
         started = time.perf_counter()
-        self._open.append(0.0)
+        self._inner.append([0.0, 0.0])
         try:
             yield
         finally:
             ended = time.perf_counter()
-            elapsed = ended - started
             if self.record is not None:
                 self.record(MAIN, label or name, started, ended)
-            self.seconds[name] = self.seconds.get(name, 0.0) + elapsed - self._open.pop()
-            if self._open:
-                self._open[-1] += elapsed
+            self._count(name, ended - started, compiling_seconds(started, ended))
+
+    def _count(self, name: str, elapsed: float, compiling: float) -> None:
+        """Close the innermost activity."""
+        inner_elapsed, inner_compiling = self._inner.pop()
+        own_compiling = compiling - inner_compiling
+        self._add(name, elapsed - inner_elapsed - own_compiling)
+        if own_compiling:
+            self._add(COMPILING, own_compiling)
+        if self._inner:
+            self._inner[-1][0] += elapsed
+            self._inner[-1][1] += compiling
+
+    def _add(self, name: str, seconds: float) -> None:
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
     @contextmanager
     def forward(self, net: Any) -> Iterator[None]:
@@ -54,13 +71,19 @@ class Timers:
         before = net.data_seconds
         with self("forward"):
             yield
-        waited = net.data_seconds - before
+        waited = net.data_seconds - before  # without compiling, as everything here
         self.seconds["data"] = self.seconds.get("data", 0.0) + waited
         self.seconds["forward"] -= waited
 
     def carried(self, label: str, started: float, ended: float, waited: float) -> None:
-        """Count a collective that the helper thread carried, and how long the main thread waited for it."""
-        self.behind += ended - started
+        """Count a collective that the helper thread carried.
+
+        Args:
+            label: what a timeline calls it.
+            started, ended: of ``time.perf_counter()``, in seconds.
+            waited: seconds that the main thread waited for it, without compiling.
+        """
+        self.behind += ended - started - compiling_seconds(started, ended)
         self.waited += waited
         if self.record is not None:
             self.record(HELPER, label, started, ended)

@@ -39,7 +39,7 @@ def to_png(picture: Picture) -> bytes:
         cv2.rectangle(canvas, *corners, BLACK, 1, cv2.LINE_AA)
         for i, line in enumerate(box.lines):
             text(line, x, y + (i - (len(box.lines) - 1) / 2) * LINE_HEIGHT, BLACK)
-    return cv2.imencode(".png", canvas)[1].tobytes()
+    return bytes(cv2.imencode(".png", canvas)[1])
 
 
 def _whole(point: Point) -> tuple[int, int]:

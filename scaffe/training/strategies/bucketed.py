@@ -6,6 +6,7 @@ import time
 
 from scaffe.collectives.request import Request
 from scaffe.flags import Flags
+from scaffe.jit.clock import compiling_seconds
 from scaffe.training.strategies import whole
 from scaffe.training.strategies.base import Replica
 from scaffe.training.strategies.buckets import Bucket, add_bucket_flag
@@ -49,7 +50,8 @@ class Pending:
             started = time.perf_counter()
             with timers("communication", f"wait {label}"):
                 request.wait()
-            waited = time.perf_counter() - started
+            ended = time.perf_counter()
+            waited = ended - started - compiling_seconds(started, ended)
         timers.carried(label, request.started or request.ended, request.ended, waited)
 
 

@@ -29,8 +29,9 @@ class AdaGrad(UpdateRule):
                  one(hyper.scale), hyper.keeps_step)
 
 
-@compiled
-def _adagrad(w, g, h, rate, delta, decay, l1, scale, keeps_step):
+@compiled(error_model="numpy")  # 0 / 0 is nan, which the loss shows, as in Caffe
+def _adagrad(w: np.ndarray, g: np.ndarray, h: np.ndarray, rate: float, delta: float, decay: float, l1: bool,
+             scale: float, keeps_step: bool) -> None:
     for i in range(w.size):
         gradient = regularized(w[i], g[i], decay, l1, scale)
         h[i] += gradient * gradient

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
+from scaffe.errors import UserError
 from scaffe.jit import compiled
 from scaffe.training.update_rules.base import Hyper, UpdateRule, regularized, update_rules
 
@@ -14,9 +16,19 @@ from scaffe.training.update_rules.base import Hyper, UpdateRule, regularized, up
 class Adam(UpdateRule):
     """m ← b1 · m + (1 - b1) · g;  v ← b2 · v + (1 - b2) · g²;  w ← w - rate · c · m / (sqrt(v) + delta), g decayed,
     b1 momentum, b2 momentum2, c = sqrt(1 - b2^t) / (1 - b1^t) and t counted from 1 (Caffe 1.0; Kingma and Ba, ICLR
-    2015)."""
+    2015).
+
+    Raises:
+        UserError: a momentum or momentum2 outside 0 to 1.
+    """
 
     n_histories = 2
+
+    def __init__(self, param: Any) -> None:
+        super().__init__(param)
+        for name in ("momentum", "momentum2"):
+            if not 0 <= getattr(param, name) < 1:
+                raise UserError(f"Adam needs a {name} of at least 0 and below 1, got {getattr(param, name):g}")
 
     def numbers(self, hyper: Hyper) -> dict[str, float]:
         """See UpdateRule."""
@@ -25,7 +37,7 @@ class Adam(UpdateRule):
     def _rate(self, hyper: Hyper) -> float:
         """The rate with both moments' corrections."""
         p, t = self.param, hyper.iteration + 1
-        return hyper.rate * sqrt(1 - p.momentum2**t) / (1 - p.momentum**t)
+        return float(hyper.rate * sqrt(1 - p.momentum2**t) / (1 - p.momentum**t))
 
     def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
         """See UpdateRule; two histories, the moments."""
@@ -35,8 +47,9 @@ class Adam(UpdateRule):
               hyper.keeps_step)
 
 
-@compiled
-def _adam(w, g, m, v, rate, b1, b2, delta, decay, l1, scale, keeps_step):
+@compiled(error_model="numpy")  # 0 / 0 is nan, which the loss shows, as in Caffe
+def _adam(w: np.ndarray, g: np.ndarray, m: np.ndarray, v: np.ndarray, rate: float, b1: float, b2: float, delta: float,
+          decay: float, l1: bool, scale: float, keeps_step: bool) -> None:
     for i in range(w.size):
         gradient = regularized(w[i], g[i], decay, l1, scale)
         m[i] = b1 * m[i] + (1 - b1) * gradient

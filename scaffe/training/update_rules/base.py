@@ -65,6 +65,6 @@ def refuse_momentum(param: Any, name: str) -> None:
 
 
 @compiled(inline="always")
-def regularized(w, g, decay, l1, scale):
+def regularized(w: float, g: float, decay: float, l1: bool, scale: float) -> float:
     """One element's scaled gradient with the decay's: scale · g + decay · w, or decay · sign(w)."""
     return scale * g + decay * (np.sign(w) if l1 else w)

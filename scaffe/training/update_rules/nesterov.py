@@ -22,8 +22,9 @@ class Nesterov(UpdateRule):
                   one(hyper.scale), hyper.keeps_step)
 
 
-@compiled
-def _nesterov(w, g, h, rate, momentum, decay, l1, scale, keeps_step):
+@compiled(error_model="numpy")  # 0 / 0 is nan, which the loss shows, as in Caffe
+def _nesterov(w: np.ndarray, g: np.ndarray, h: np.ndarray, rate: float, momentum: float, decay: float, l1: bool,
+              scale: float, keeps_step: bool) -> None:
     for i in range(w.size):
         before = h[i]
         h[i] = momentum * before + rate * regularized(w[i], g[i], decay, l1, scale)

@@ -37,8 +37,9 @@ class RmsProp(UpdateRule):
                  one(hyper.decay), hyper.l1, one(hyper.scale), hyper.keeps_step)
 
 
-@compiled
-def _rmsprop(w, g, h, rate, keep, delta, decay, l1, scale, keeps_step):
+@compiled(error_model="numpy")  # 0 / 0 is nan, which the loss shows, as in Caffe
+def _rmsprop(w: np.ndarray, g: np.ndarray, h: np.ndarray, rate: float, keep: float, delta: float, decay: float,
+             l1: bool, scale: float, keeps_step: bool) -> None:
     for i in range(w.size):
         gradient = regularized(w[i], g[i], decay, l1, scale)
         h[i] = keep * h[i] + (1 - keep) * gradient * gradient

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import scaffe as caffe
+from scaffe.layers.base.errors import LayerError
 from tests.reference.common import convolution
 from tests.scaffe.pycaffe.pycaffe_nets import pixels, small
 
@@ -212,3 +213,28 @@ def test_nothing_in_nothing_out(tmp_path):
 def test_mistakes_are_of_the_kinds_that_pycaffe_raises(tmp_path, call, kind):
     with pytest.raises(kind):
         call(small(tmp_path))
+
+
+def test_what_a_layer_refuses_names_it_in_reshape_and_backward(tmp_path, monkeypatch):
+    """A RuntimeError, as Caffe's own where it does not end the process."""
+    path = tmp_path / "net.prototxt"
+    path.write_text("""layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }
+      layer { name: "ip" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 4 } }
+      layer { name: "bn" type: "BatchNorm" bottom: "y" top: "z" }
+      layer { name: "relu" type: "ReLU" bottom: "z" top: "z" } force_backward: true""")
+    net = caffe.Net(str(path), caffe.TRAIN)
+    net.blobs["x"].reshape(2, 5)
+    with pytest.raises(RuntimeError, match=r"^layer 'ip' \(InnerProduct\): the bottom \(2, 5\) gives 5 inputs"):
+        net.reshape()
+    net.blobs["x"].reshape(2, 3)
+    for name, method in (("ip", "backward"), ("bn", "backward_fused")):
+        layer = net._net.node(name).layer
+
+        def refuse(*blobs):
+            raise LayerError("no")
+
+        monkeypatch.setattr(layer, method, refuse)
+        net.forward()
+        with pytest.raises(RuntimeError, match=rf"^layer '{name}' \(\w+\): no$"):
+            net.backward()
+        monkeypatch.undo()

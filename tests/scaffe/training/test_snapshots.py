@@ -1,11 +1,14 @@
 """What snapshots hold beyond weights: diffs where the solver asks, shared parameters once, frozen ones' histories."""
 
+import dataclasses
+
 import h5py
 import numpy as np
 import pytest
 
 import scaffe as caffe
-from scaffe.files import read_state
+from scaffe.errors import UserError
+from scaffe.files import read_state, write_state
 from scaffe.proto import caffe_pb2
 
 NET = """layer { name: "in" type: "DummyData" top: "x" top: "y" dummy_data_param {
@@ -100,3 +103,33 @@ def test_frozen_parameters_decay_in_the_histories_alone(tmp_path, kind):
     histories = read_state(tmp_path / "run_iter_1.solverstate").history
     for i, value in enumerate(wanted):
         np.testing.assert_allclose(histories[3 * i + 2], np.full(4, value), rtol=1e-4)
+
+
+@pytest.mark.parametrize("form", ["BINARYPROTO", "HDF5"])
+@pytest.mark.parametrize("damage", [
+    lambda place: b"", lambda place: place[:-1], lambda place: place[:100],
+    lambda place: place[:-4] + (625).to_bytes(4, "little"),  # a position outside of the generator's words
+    lambda place: place[:-4] + b"\xff" * 4], ids=["nothing", "a byte less", "short", "outside", "far outside"])
+def test_damaged_random_numbers_are_one_line(tmp_path, form, damage):
+    made = solver(tmp_path, f"snapshot_format: {form}")
+    made.step(1)
+    made.snapshot()
+    path = tmp_path / ("run_iter_1.solverstate" + (".h5" if form == "HDF5" else ""))
+    state = read_state(path)
+    write_state(path, dataclasses.replace(state, streams=[damage(place) for place in state.streams]))
+    with pytest.raises(RuntimeError, match=r"^\S*run_iter_1\.solverstate\S*: damaged random state: a random"):
+        solver(tmp_path).restore(str(path))
+
+
+def test_a_model_whose_name_is_no_text_is_one_line(tmp_path):
+    plain, h5 = tmp_path / "plain.solverstate", tmp_path / "state.solverstate.h5"
+    content = caffe_pb2.SolverState(iter=3, learned_net="abc").SerializeToString()
+    plain.write_bytes(content.replace(b"abc", b"a\xff\xfe"))
+    with h5py.File(h5, "w") as file:
+        file["iter"], file["current_step"] = np.array([3]), np.array([0])
+        file["learned_net"] = np.bytes_(b"a\xff\xfe")
+        file.create_group("history")
+    for path, said in ((plain, "the name of its trained net is not UTF-8"), (h5, "not an HDF5 file, or a damaged one")):
+        with pytest.raises(UserError) as caught:
+            read_state(path)
+        assert str(caught.value).startswith(f"{path}: {said}")

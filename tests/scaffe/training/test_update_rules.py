@@ -10,7 +10,7 @@ from scaffe.errors import UserError
 from scaffe.layers.base.blob import Blob
 from scaffe.nets.flat_params import FlatParams, Param, offsets
 from scaffe.proto import caffe_pb2
-from scaffe.training.lr_policies import POLICIES, current_step, learning_rate
+from scaffe.training.lr_policies import current_step, learning_rate
 from scaffe.training.update_rules import update_rules
 from scaffe.training.updater import Updater
 from tests.reference.update_rules import decayed, rule_step
@@ -96,6 +96,9 @@ def test_an_interval_updates_only_itself():
     ('type: "AdaGrad" momentum: 0.5', "momentum cannot be used with AdaGrad, got 0.5"),
     ('type: "RMSProp" rms_decay: 1', "rms_decay must be at least 0 and below 1, got 1"),
     ('regularization_type: "L3"', "regularization_type 'L3' is unknown"),
+    ('type: "Adam" momentum: 0.9 momentum2: 1 delta: 0', "Adam needs a momentum2 of at least 0 and below 1, got 1"),
+    ('type: "Adam" momentum: 1', "Adam needs a momentum of at least 0 and below 1, got 1"),
+    ('type: "Adam" momentum: -0.5', "Adam needs a momentum of at least 0 and below 1, got -0.5"),
 ])
 def test_wrong_settings_are_refused(text, said):
     with pytest.raises(UserError, match=said):
@@ -113,14 +116,41 @@ def test_policies(text, iteration, rate):
     assert learning_rate(solver(text + " base_lr: 0.5"), iteration) == pytest.approx(rate, rel=1e-6)
 
 
-def test_all_seven_policies_and_steps():
-    assert len(POLICIES) == 7
+@pytest.mark.parametrize("kind", ["AdaGrad", "RMSProp", "AdaDelta", "Adam"])
+def test_nothing_by_nothing_is_no_number(kind):
+    """delta 0 where a gradient is 0 gives nan, as Caffe and a GPU do, and no exception; others learn as they do."""
+    params, (blob,) = flat([np.ones(3, np.float32)])
+    blob.diff = [0, 1, 0]
+    Updater(solver(f'type: "{kind}" delta: 0'), params).update(0.1, 0)
+    assert np.isnan(blob.data).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize(("text", "iteration", "said"), [
+    ('lr_policy: "poly" max_iter: 0 power: 1', 0, "lr_policy 'poly' has no rate at iteration 0"),
+    ('lr_policy: "poly" max_iter: 3 power: 0.5', 4, "lr_policy 'poly' has no rate at iteration 4"),
+    ('lr_policy: "inv" gamma: -1 power: 0.75', 1, "lr_policy 'inv' has no rate at iteration 1"),
+    ('lr_policy: "inv" gamma: -1 power: 0.75', 2, "lr_policy 'inv' has no rate at iteration 2"),
+    ('lr_policy: "exp" gamma: -3e38', 9, "lr_policy 'exp' has no rate at iteration 9"),
+    ('lr_policy: "exp" gamma: inf', 1, "lr_policy 'exp' has no rate at iteration 1: inf"),
+    ('lr_policy: "fixed" base_lr: nan', 0, "lr_policy 'fixed' has no rate at iteration 0: nan"),
+    ('lr_policy: "x"', 0, "lr_policy 'x' is unknown; known: exp, fixed, inv, multistep, poly, sigmoid, step"),
+])
+def test_policies_without_a_rate_are_refused(text, iteration, said):
+    with pytest.raises(UserError) as caught:
+        learning_rate(solver(text if "base_lr" in text else text + " base_lr: 0.5"), iteration)
+    assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize("gamma, rate", [(-1e30, 0.0), (1e30, 0.5)])
+def test_a_sigmoid_far_from_its_step_is_flat(gamma, rate):
+    assert learning_rate(solver(f'lr_policy: "sigmoid" gamma: {gamma} stepsize: 7 base_lr: 0.5'), 9) == rate
+
+
+def test_steps_of_the_policies():
     steps = solver('lr_policy: "multistep" stepvalue: 3 stepvalue: 9')
     assert [current_step(steps, iteration) for iteration in (0, 3, 4, 9, 10)] == [0, 0, 1, 1, 2]  # as Caffe writes it
     assert current_step(solver('lr_policy: "fixed" stepvalue: 3'), 9) == 0
     assert [current_step(solver('lr_policy: "step" stepsize: 2'), iteration) for iteration in (0, 2, 3)] == [0, 0, 1]
-    with pytest.raises(UserError, match="unknown; known: exp, fixed"):
-        learning_rate(solver('lr_policy: "x"'), 0)
 
 
 def test_parameters_start_on_cache_lines():

@@ -64,5 +64,5 @@ def _bar(event: dict[str, Any], y: int, start_ms: float, end_ms: float) -> Bar:
     scale = (WIDTH - LEFT - MARGIN) / (end_ms - start_ms)
     x = LEFT + max(event["ts"] / 1e3 - start_ms, 0.0) * scale
     right = LEFT + (min((event["ts"] + event["dur"]) / 1e3, end_ms) - start_ms) * scale
-    return Bar(x, y, right - x, ROW - 4, COLOURS.get(event["name"].split()[0], OTHER),
+    return Bar(x, y, right - x, ROW - 4, COLOURS.get(event["name"].partition(" ")[0], OTHER),
                f"{event['name']}: {event['dur'] / 1e3:.3f} ms")

@@ -210,12 +210,12 @@ def test_import_caffe_means_us():
 def test_the_recipe_of_the_documents(cv2, tmp_path, monkeypatch, capfd):
     """The code block that classifies an image, as it stands in docs/python.md."""
     lines = (ROOT / "docs/python.md").read_text().splitlines()
-    first = next(i for i, line in enumerate(lines) if line.startswith("    import numpy"))
+    first = next(i for i, line in enumerate(lines) if line.startswith("import numpy"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "deploy.prototxt").write_text(NET)
     caffe.Net("deploy.prototxt", caffe.TEST).save("net.caffemodel")
     cv2.imwrite("cat.jpg", np.random.default_rng(0).integers(0, 256, (30, 40, 3), np.uint8))
-    exec("\n".join(line[4:] for line in lines[first:first + 5]), {})
+    exec("\n".join(lines[first:first + 5]), {})
     best = [int(word) for word in capfd.readouterr().out.strip("[]\n ").split()]
     assert len(set(best)) == 5
     assert set(best) <= set(range(7))

@@ -63,17 +63,18 @@ def _timespec(seconds: float) -> np.ndarray:
 
 
 @compiled
-def _numbers(slot):
+def _numbers(slot: int) -> np.ndarray:
     return carray(as_pointer(slot + 8, np.empty(0, np.int64)), N_NUMBERS)
 
 
 @compiled
-def _ticket(base):
-    return add_word(base, 1)
+def _ticket(base: int) -> int:
+    ticket: int = add_word(base, 1)
+    return ticket
 
 
 @compiled
-def _put(base, n_slots, ticket, numbers, n_spins, timespec):
+def _put(base: int, n_slots: int, ticket: int, numbers: np.ndarray, n_spins: int, timespec: np.ndarray) -> bool:
     slot = base + LINE_BYTES * (1 + (ticket & (n_slots - 1)))
     if not wait_for(slot, ticket, n_spins, timespec):
         return False
@@ -84,7 +85,7 @@ def _put(base, n_slots, ticket, numbers, n_spins, timespec):
 
 
 @compiled
-def _take(base, n_slots, count, numbers, n_spins, timespec):
+def _take(base: int, n_slots: int, count: int, numbers: np.ndarray, n_spins: int, timespec: np.ndarray) -> bool:
     slot = base + LINE_BYTES * (1 + (count & (n_slots - 1)))
     if not wait_for(slot, count + 1, n_spins, timespec):
         return False

@@ -99,7 +99,7 @@ def convolution(graph: Graph, node: Node) -> None:
     group = node.bottoms[0].shape[1] if "epthwise" in node.param.type else p.group
     constants = [graph.constant(blob.data) for blob in node.layer.blobs]
     operator = "ConvTranspose" if node.param.type == "Deconvolution" else "Conv"
-    for bottom, top in zip(_in(graph, node), node.top_names):
+    for bottom, top in zip(_in(graph, node), node.top_names, strict=False):
         graph.add(operator, [bottom, *constants], graph.define(top), kernel_shape=list(weight.shape[2:]), group=group,
                   strides=_spatial(p, "stride", 1, n_axes), dilations=_spatial(p, "dilation", 1, n_axes),
                   pads=pads + pads)
@@ -139,10 +139,10 @@ def pooling(graph: Graph, node: Node) -> None:
         return
     kernel, stride, pad = (_window(p, name) for name in ("kernel", "stride", "pad"))
     ends = [max(0, (out - 1) * s + k - n - 2 * d) for out, s, k, n, d in
-            zip(node.tops[0].shape[2:], stride, kernel, node.bottoms[0].shape[2:], pad)]
+            zip(node.tops[0].shape[2:], stride, kernel, node.bottoms[0].shape[2:], pad, strict=False)]
     common = {"kernel_shape": kernel, "strides": stride}
     if p.pool == p.MAX:
-        graph.add("MaxPool", [bottom], top, pads=[*pad, *(d + e for d, e in zip(pad, ends))], **common)
+        graph.add("MaxPool", [bottom], top, pads=[*pad, *(d + e for d, e in zip(pad, ends, strict=False))], **common)
         return
     if any(pad):  # averages count the padding, but not what lies behind it
         bottom = graph.add("Pad", [bottom, graph.constant([0, 0, *pad, 0, 0, *pad], np.int64)])
@@ -197,7 +197,7 @@ def affine(graph: Graph, node: Node) -> None:
         shape = graph.constant(spread(node.bottoms[1].shape), np.int64)
         factors.insert(0, graph.add("Reshape", [given[0], shape]))
     operators = ["Mul", "Add"] if is_scale else ["Add"]
-    for operator, factor in zip(operators, factors[:-1]):
+    for operator, factor in zip(operators, factors[:-1], strict=False):
         x = graph.add(operator, [x, factor])
     graph.add(operators[len(factors) - 1], [x, factors[-1]], graph.define(node.top_names[0]))
 
@@ -207,7 +207,7 @@ def eltwise(graph: Graph, node: Node) -> None:
     """Mul, Sum or Max of all bottoms."""
     p, terms = node.param.eltwise_param, _in(graph, node)
     if p.operation == p.SUM and p.coeff:
-        terms = [graph.add("Mul", [t, graph.constant(np.float32(c))]) for t, c in zip(terms, p.coeff)]
+        terms = [graph.add("Mul", [t, graph.constant(np.float32(c))]) for t, c in zip(terms, p.coeff, strict=False)]
     while p.operation == p.PROD and len(terms) > 2:
         terms = [graph.add("Mul", terms[:2]), *terms[2:]]
     graph.add({p.PROD: "Mul", p.SUM: "Sum", p.MAX: "Max"}[p.operation], terms, graph.define(node.top_names[0]))
@@ -235,7 +235,7 @@ def slices(graph: Graph, node: Node) -> None:
     p, start = node.param.slice_param, 0
     axis = node.bottoms[0].axis(p.slice_dim if p.HasField("slice_dim") else p.axis)
     bottom = _in(graph, node)[0]
-    for name, top in zip(node.top_names, node.tops):
+    for name, top in zip(node.top_names, node.tops, strict=False):
         end = start + top.shape[axis]
         places = [graph.constant([n], np.int64) for n in (start, end, axis)]
         graph.add("Slice", [bottom, *places], graph.define(name))

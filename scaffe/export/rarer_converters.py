@@ -65,7 +65,7 @@ def crop(graph: Graph, node: Node) -> None:
     axes = list(range(axis, ndim))
     offsets = list(node.param.crop_param.offset) or [0]
     offsets *= len(axes) // len(offsets)
-    ends = [offset + node.tops[0].shape[a] for offset, a in zip(offsets, axes)]
+    ends = [offset + node.tops[0].shape[a] for offset, a in zip(offsets, axes, strict=False)]
     places = [graph.constant(numbers, np.int64) for numbers in (offsets, ends, axes)]
     graph.add("Slice", [graph.bottom(node), *places], top_of(graph, node))
 

@@ -50,10 +50,10 @@ def reuse_activations(net: Net, backward: bool) -> int:
     lifetimes = [part.lifetime for part in (*data, *diffs)]
     offsets, n_bytes = place(lifetimes)
     memory = net.context.kernels.zeros(n_bytes, np.dtype(np.uint8))
-    views = [memory[start : start + x.n_bytes] for start, x in zip(offsets, lifetimes)]
-    for part, view in zip(data, views):
+    views = [memory[start : start + x.n_bytes] for start, x in zip(offsets, lifetimes, strict=True)]
+    for part, view in zip(data, views, strict=False):
         part.blob.bind_data(view.view(part.blob.dtype))
-    for part, view in zip(diffs, views[len(data):]):
+    for part, view in zip(diffs, views[len(data):], strict=True):
         part.blob.bind_diff(view.view(part.blob.dtype))
     for node in net.nodes:
         node.seen_shapes = None  # layers that share memory do so anew
@@ -123,7 +123,7 @@ def _backward_steps(net: Net, index: int) -> list[int]:
 def _written(nodes: Iterable[Node]) -> list[Blob]:
     """Blobs whose diff is written by a layer that takes them."""
     return [blob for node in nodes if node.needs_backward and not node.layer.shares_diff
-            for blob, wanted in zip(node.bottoms, node.propagate_down) if wanted]
+            for blob, wanted in zip(node.bottoms, node.propagate_down, strict=False) if wanted]
 
 
 def _owners(net: Net, shares: str) -> dict[int, Blob]:
@@ -138,5 +138,6 @@ def _owners(net: Net, shares: str) -> dict[int, Blob]:
 
 def _kept(net: Net) -> dict[int, Blob]:
     """Blobs that keep memory of their own."""
-    tops = [top for node in net.nodes for top, weight in zip(node.tops, node.loss_weights) if weight or node.is_source]
+    tops = [top for node in net.nodes for top, weight in zip(node.tops, node.loss_weights, strict=False)
+            if weight or node.is_source]
     return {id(blob): blob for blob in (*tops, *(net.blobs[name] for name in net.output_names))}

@@ -42,7 +42,7 @@ def place(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
             start = max(start, offsets[other] + aligned(lifetimes[other].n_bytes))
         offsets[index] = start
         placed.append(index)
-    return offsets, max((o + aligned(x.n_bytes) for o, x in zip(offsets, lifetimes)), default=0)
+    return offsets, max((o + aligned(x.n_bytes) for o, x in zip(offsets, lifetimes, strict=True)), default=0)
 
 
 def lower_bound(lifetimes: Sequence[Lifetime]) -> int:

@@ -178,5 +178,5 @@ def _plan_backward(nodes: list[Node], params: list[Param], force: bool) -> None:
             propagate_down=tuple(node.param.propagate_down), loss=tuple(w != 0 for w in node.loss_weights),
             learns=any(rates[id(b)] != 0 for b in node.layer.blobs),
             allows_force=tuple(node.layer.allow_force_backward(i) for i in range(len(node.bottoms)))))
-    for node, plan in zip(nodes, graph.plan_backward(specs, force)):
+    for node, plan in zip(nodes, graph.plan_backward(specs, force), strict=True):
         node.needs_backward, node.propagate_down = plan.needs_backward, list(plan.propagate_down)

@@ -35,7 +35,7 @@ def log_values(net: Net, wanted: Callable[[], bool] = lambda: True) -> None:
 
 def forward_lines(node: Node) -> Iterator[str]:
     """A layer's tops and parameters."""
-    for name, blob in zip(node.top_names, node.tops):
+    for name, blob in zip(node.top_names, node.tops, strict=False):
         yield f"    [Forward] Layer {node.name}, top blob {name} data: {mean_magnitude(blob.data_flat):g}"
     for index, blob in enumerate(node.layer.blobs):
         value = mean_magnitude(blob.data_flat)
@@ -44,10 +44,10 @@ def forward_lines(node: Node) -> Iterator[str]:
 
 def backward_lines(node: Node) -> Iterator[str]:
     """The gradients that a layer computed."""
-    for name, blob, wanted in zip(node.bottom_names, node.bottoms, node.propagate_down):
+    for name, blob, wanted in zip(node.bottom_names, node.bottoms, node.propagate_down, strict=False):
         if wanted:
             yield f"    [Backward] Layer {node.name}, bottom blob {name} diff: {mean_magnitude(blob.diff_flat):g}"
-    for index, (blob, wanted) in enumerate(zip(node.layer.blobs, node.layer.param_propagate_down)):
+    for index, (blob, wanted) in enumerate(zip(node.layer.blobs, node.layer.param_propagate_down, strict=False)):
         if wanted:
             yield f"    [Backward] Layer {node.name}, param blob {index} diff: {mean_magnitude(blob.diff_flat):g}"
 

@@ -52,7 +52,7 @@ class FlatParams:
     def __init__(self, params: list[Param], dtype: np.dtype, zeros: Allocate = np.zeros) -> None:
         self.params, self.zeros = params, zeros
         starts, self.n_elems = offsets([p.blob.n_elems for p in params])
-        self.slices = [slice(s, s + p.blob.n_elems) for s, p in zip(starts, params)]
+        self.slices = [slice(s, s + p.blob.n_elems) for s, p in zip(starts, params, strict=False)]
         self.dtype = np.dtype(dtype)
         self._layers: dict[int, list[Param]] = {}
         for param in params:
@@ -65,14 +65,14 @@ class FlatParams:
         The trainer passes the communicator's ``alloc``, so that ranks of one node can sum each other's gradients.
         """
         self.data, self.diff = allocate(self.n_elems, self.dtype), allocate(self.n_elems, self.dtype)
-        for param, place in zip(self.params, self.slices):
+        for param, place in zip(self.params, self.slices, strict=True):
             self.data[place] = param.blob.data_flat
             for blob in (param.blob, *param.sharers):
                 blob.bind(self.data[place], self.diff[place])
 
     def clear_diffs(self) -> None:
         """Every gradient counts as zero from here; memory shared by several layers is written at once."""
-        for param, place in zip(self.params, self.slices):
+        for param, place in zip(self.params, self.slices, strict=True):
             if param.sharers:
                 self.diff[place] = 0
             else:

@@ -155,7 +155,7 @@ class Net:
 
     def outputs(self) -> list[tuple[str, Blob, float]]:
         """The net's outputs by name, with each one's loss weight."""
-        weights = {t: w for n in self.nodes for t, w in zip(n.top_names, n.loss_weights)}
+        weights = {t: w for n in self.nodes for t, w in zip(n.top_names, n.loss_weights, strict=False)}
         return [(name, self.blobs[name], weights.get(name, 0.0)) for name in self.output_names]
 
     # -- parameters ----------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ class Net:
         theirs = {n.name: n for n in other.nodes}
         for node in self.nodes:
             source = theirs.get(node.name)
-            for mine, blob in zip(node.layer.blobs, source.layer.blobs if source else ()):
+            for mine, blob in zip(node.layer.blobs, source.layer.blobs if source else (), strict=False):
                 if mine.shape != blob.shape:
                     raise UserError(f"layer {node.name!r}: its parameters have shape {mine.shape} in the test net, "
                                     f"{blob.shape} in the training net")

@@ -75,14 +75,14 @@ class Node:
 
     def set_weights(self) -> None:
         """Write the loss weights into the tops' diffs, where backward starts from them."""
-        for top, weight in zip(self.tops, self.loss_weights):
+        for top, weight in zip(self.tops, self.loss_weights, strict=False):
             if weight:
                 top.diff_flat[:] = weight * self.loss_scale
 
     def loss(self) -> Any:
         """This layer's share of the net's loss, from its tops as they are; on a device a number that is still there."""
         return sum(weight * top.data_flat.sum(dtype=np.float64)
-                   for top, weight in zip(self.tops, self.loss_weights) if weight)
+                   for top, weight in zip(self.tops, self.loss_weights, strict=False) if weight)
 
     @contextmanager
     def named(self) -> Iterator[None]:

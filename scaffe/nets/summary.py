@@ -80,7 +80,7 @@ def table(lines: Sequence[Line]) -> list[str]:
     rows.append(("total", "", "", f"{totals[0]:,}", _short(totals[1]), _short(totals[2])))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     align = [str.ljust] * 3 + [str.rjust] * 3
-    text = ["  ".join(put(cell, width) for put, cell, width in zip(align, row, widths)) for row in rows]
+    text = ["  ".join(put(cell, width) for put, cell, width in zip(align, row, widths, strict=False)) for row in rows]
     n_weights = totals[0] * 4
     return [*text, f"parameters: {_short(n_weights)}B; blobs of one batch: {_short(totals[2])}B, "
                    f"training: {_short(2 * (n_weights + totals[2]))}B with gradients"]

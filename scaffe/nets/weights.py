@@ -65,7 +65,7 @@ def _copy(node: Node, arrays: Arrays, path: str | Path) -> None:
     if len(arrays) > len(blobs) or missing - node.shared:
         raise UserError(f"{path}: layer {node.name!r} has {len(arrays) - len(missing)} blobs in the file, "
                         f"{len(blobs)} in the net")
-    for index, (blob, array) in enumerate(zip(blobs, arrays)):
+    for index, (blob, array) in enumerate(zip(blobs, arrays, strict=False)):
         if array is None:
             continue  # its owner has it
         if _squeezed(array.shape) != _squeezed(blob.shape):

@@ -38,7 +38,8 @@ def extract_features(net: Net, blobs: Sequence[str], folders: Sequence[str], n_b
     queues: list[Queue[Record]] = [Queue(MAX_WAITING) for _ in blobs]
     counts = [0] * len(blobs)
     with ThreadPoolExecutor(len(blobs)) as pool:
-        writers = [pool.submit(write, folder, _drain(queue), False) for folder, queue in zip(folders, queues)]
+        writers = [pool.submit(write, folder, _drain(queue), False)
+                   for folder, queue in zip(folders, queues, strict=True)]
         is_whole = False
         try:
             for _ in range(n_batches):
@@ -49,7 +50,7 @@ def extract_features(net: Net, blobs: Sequence[str], folders: Sequence[str], n_b
                         counts[i] += 1
             is_whole = True
         finally:
-            for queue, writer in zip(queues, writers):
+            for queue, writer in zip(queues, writers, strict=True):
                 _put(queue, END if is_whole else ABANDONED, writer)
     return [writer.result() for writer in writers]
 

@@ -74,7 +74,7 @@ def _resize_by_splines(im: np.ndarray, new_dims: Dims, order: int) -> np.ndarray
         ndimage = importlib.import_module("scipy.ndimage")
     except ImportError as error:
         raise UserError(f"interp_order {order} needs SciPy: pip install scipy") from error
-    factors = (*(int(new) / old for new, old in zip(new_dims, im.shape)), 1)
+    factors = (*(int(new) / old for new, old in zip(new_dims, im.shape, strict=False)), 1)
     if im.shape[-1] not in GREYS_AND_COLOURS:
         return np.asarray(ndimage.zoom(im, factors, order=order), np.float32)
     least, most = im.min(), im.max()

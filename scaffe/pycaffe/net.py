@@ -101,12 +101,13 @@ class Net:
         self.layers = [_layer_view(node, kernels) for node in nodes]
         shown = [*self.blobs.values(), *(blob for layer in self.layers for blob in getattr(layer, "blobs", ()))]
         self._mirrors = [blob for blob in shown if isinstance(blob, MirroredBlob)]
-        self.layer_dict = OrderedDict(zip(self._layer_names, self.layers))
+        self.layer_dict = OrderedDict(zip(self._layer_names, self.layers, strict=True))
         self.params = OrderedDict((name, layer.blobs) for name, layer in self.layer_dict.items() if layer.blobs)
         self.top_names = OrderedDict((node.name, list(node.top_names)) for node in nodes)
         self.bottom_names = OrderedDict((node.name, list(node.bottom_names)) for node in nodes)
         self.inputs, self.outputs = list(built.input_names), list(built.output_names)
-        weights = {name: weight for node in nodes for name, weight in zip(node.top_names, node.loss_weights)}
+        weights = {name: weight for node in nodes
+                   for name, weight in zip(node.top_names, node.loss_weights, strict=False)}
         self._inputs, self._outputs = self._ids(self.inputs), self._ids(self.outputs)
         self.blob_loss_weights = OrderedDict((name, weights.get(name, 0.0)) for name in self.blobs)
 

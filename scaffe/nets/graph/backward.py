@@ -43,9 +43,9 @@ def plan_backward(specs: Sequence[BackwardSpec], force: bool = False) -> list[Ba
     plans = _by_what_learns(specs)
     _drop_what_no_loss_sees(specs, plans)
     if force:
-        for spec, plan in zip(specs, plans):
+        for spec, plan in zip(specs, plans, strict=True):
             plan.needs_backward = True
-            plan.propagate_down = [a or b for a, b in zip(plan.propagate_down, spec.allows_force)]
+            plan.propagate_down = [a or b for a, b in zip(plan.propagate_down, spec.allows_force, strict=False)]
     return plans
 
 
@@ -64,12 +64,12 @@ def _by_what_learns(specs: Sequence[BackwardSpec]) -> list[BackwardPlan]:
 def _drop_what_no_loss_sees(specs: Sequence[BackwardSpec], plans: list[BackwardPlan]) -> None:
     under_loss: set[str] = set()
     skipped: set[str] = set()
-    for spec, plan in zip(reversed(specs), reversed(plans)):
+    for spec, plan in zip(reversed(specs), reversed(plans), strict=True):
         contributes = any(spec.loss) or not under_loss.isdisjoint(spec.tops)
         if (plan.needs_backward and skipped.issuperset(spec.tops)) or not contributes:
             plan.needs_backward = False
             plan.propagate_down = [False] * len(plan.propagate_down)
-        for name, needed in zip(spec.bottoms, plan.propagate_down):
+        for name, needed in zip(spec.bottoms, plan.propagate_down, strict=False):
             if contributes:
                 under_loss.add(name)
             if not needed:

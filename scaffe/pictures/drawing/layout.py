@@ -45,11 +45,11 @@ def lay_out(extents: Sequence[Point], arrows: Sequence[tuple[int, int]], rankdir
     along = [h if is_vertical else w for w, h in extents]
     ranks = _ranks(len(extents), arrows)
     chains = _add_way_points(ranks, across, along, arrows)
-    links = [link for chain in chains for link in zip(chain, chain[1:])]
+    links = [link for chain in chains for link in zip(chain, chain[1:], strict=False)]
     layers = _ordered(ranks, links)
     places = _positions(layers, across, links)
     depths, total = _depths(layers, along)
-    span = max((p + a / 2 for p, a in zip(places, across)), default=0.0)
+    span = max((p + a / 2 for p, a in zip(places, across, strict=False)), default=0.0)
 
     def point(node: int) -> Point:
         depth = depths[ranks[node]]
@@ -122,7 +122,7 @@ def _positions(layers: list[list[int]], across: list[float], links: list[tuple[i
         neighbours = below if sweep % 2 else above
         for layer in reversed(layers) if sweep % 2 else layers:
             _pack(layer, places, across, [_mean([places[m] for m in neighbours[n]], places[n]) for n in layer])
-    least = min((p - a / 2 for p, a in zip(places, across)), default=0.0)
+    least = min((p - a / 2 for p, a in zip(places, across, strict=False)), default=0.0)
     return [p - least for p in places]
 
 

@@ -27,10 +27,10 @@ def net_picture(net: Any, rankdir: str = "LR", phase: int | None = None, display
     extents = [(max(map(len, box.lines)) * CHAR_WIDTH + 2 * PADDING, len(box.lines) * LINE_HEIGHT + PADDING)
                for box in boxes]
     layout = lay_out(extents, [(a.start, a.end) for a in arrows], rankdir)
-    placed = [(box, _shift(centre), extent) for box, centre, extent in zip(boxes, layout.centres, extents)]
+    placed = [(box, _shift(centre), extent) for box, centre, extent in zip(boxes, layout.centres, extents, strict=True)]
     is_vertical = rankdir in ("TB", "BT")
     paths = [(_between(path, extents[a.start], extents[a.end], is_vertical), a.label)
-             for a, path in zip(arrows, layout.paths)]
+             for a, path in zip(arrows, layout.paths, strict=True)]
     return Picture(placed, paths, *_whole(layout))
 
 

@@ -29,7 +29,7 @@ def to_png(picture: Picture) -> bytes:
         cv2.putText(canvas, line, place, cv2.FONT_HERSHEY_SIMPLEX, FONT_SCALE, colour, 1, cv2.LINE_AA)
 
     for path, label in picture.arrows:
-        for start, end in zip(path, path[1:-1]):
+        for start, end in zip(path, path[1:-1], strict=False):
             cv2.line(canvas, _whole(start), _whole(end), GREY, 1, cv2.LINE_AA)
         cv2.arrowedLine(canvas, _whole(path[-2]), _whole(path[-1]), GREY, 1, cv2.LINE_AA, 0, 0.12)
         text(label, (path[-2][0] + path[-1][0]) / 2, (path[-2][1] + path[-1][1]) / 2, GREY)

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from scaffe.errors import UserError, users_line
+from scaffe.errors import ExpectedError, UserError, users_line
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Context, Layer, layer_types
@@ -59,8 +59,11 @@ def _make_node(param: Any, context: Context, blobs: dict[str, Blob], exact: Coll
         node.loss_weights = _loss_weights(param, layer, len(node.tops))
         layer.setup(node.bottoms, node.tops)
         node.reshape()
-    except (LayerError, ValueError) as error:
-        raise UserError(users_line(error) or f"layer {param.name!r} ({param.type}): {error}") from error
+    except ValueError as error:
+        line = users_line(error)
+        if not line and not isinstance(error, ExpectedError):
+            raise  # a defect keeps its traceback
+        raise UserError(line or f"layer {param.name!r} ({param.type}): {error}") from error
     except MemoryError as error:
         raise UserError(f"layer {param.name!r} ({param.type}): not enough memory: {error}") from error
     return node

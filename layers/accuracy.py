@@ -15,10 +15,13 @@ from scaffe.layers.base.neuron import NoGradient
 
 @layer_types.register("Accuracy")
 class Accuracy(NoGradient):
-    """The share of positions whose true class scores among the top_k; ties with the true class count against it.
+    """The fraction of predictions whose true class is among the ``top_k`` highest scores.
 
-    Bottoms: scores with classes along ``axis``; labels, one a position. Tops: the share, a scalar; on request the
-    share per class, (classes,), 0 for a class without labels. A score that is not a number counts against, too.
+    A prediction is correct if fewer than ``top_k`` other classes score as high as the true class or higher. A tie
+    thus counts against the true class, and so does a NaN score.
+
+    Bottoms: scores, with the classes along ``axis``; one label for each position of the other axes.
+    Tops: the fraction, a scalar; optionally the fraction for each class, (classes,), 0 for a class with no labels.
     """
 
     n_bottoms = (2, 2)
@@ -26,7 +29,7 @@ class Accuracy(NoGradient):
     n_tops = (1, 2)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """A scalar, and a vector. Raises LayerError where labels or top_k do not fit the scores."""
+        """Shape the tops: () and (classes,). Raises LayerError if the labels or top_k do not fit the scores."""
         p = self.param.accuracy_param
         self.axis = check_label_count(bottom[0], bottom[1], p.axis)
         n_classes = bottom[0].shape[self.axis]
@@ -38,7 +41,7 @@ class Accuracy(NoGradient):
             top[1].reshape((n_classes,))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the shares. Raises LayerError for a label out of range."""
+        """Compute the fractions. Raises LayerError for a label out of range."""
         scores = by_position(bottom[0].data, self.axis)
         labels, counts = read_labels(bottom[1].data, scores.shape[1], self.ignored)
         scores, labels = scores[counts], labels[counts]

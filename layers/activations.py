@@ -1,4 +1,7 @@
-"""Activation functions without parameters of their own to learn (Caffe 1.0's formulas)."""
+"""Activation functions without learnable parameters (Caffe 1.0's formulas).
+
+Notation: x is the bottom, y the top; gx and gy are the gradients of the loss with respect to them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,15 @@ BNLL_LIMIT = 50.0  # beyond it exp(x) / (exp(x) + 1) is 1 in float32
 
 
 def sigmoid(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """1 / (1 + exp(-x)) as (tanh(x / 2) + 1) / 2, which never overflows; out may be x."""
+    """The logistic function 1 / (1 + exp(-x)), computed as (tanh(x / 2) + 1) / 2, which cannot overflow.
+
+    Args:
+        x: an array of floating-point numbers, of any shape.
+        out: where to write the result; may be x. A new array if None.
+
+    Returns:
+        the result, of x's shape and dtype.
+    """
     out = np.multiply(x, 0.5, out=out)
     np.tanh(out, out=out)
     out *= 0.5
@@ -52,10 +63,10 @@ class TanH(Neuron):
 
 @layer_types.register("AbsVal")
 class AbsVal(Neuron):
-    """y = |x|; not in place, as in Caffe."""
+    """y = |x|. As in Caffe, it does not work in place."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Raises LayerError when in place."""
+        """Raise LayerError if the layer is to work in place."""
         if bottom[0] is top[0]:
             raise LayerError("does not work in place; give the top another name")
 
@@ -70,12 +81,12 @@ class AbsVal(Neuron):
 
 @layer_types.register("BNLL")
 class Bnll(Neuron):
-    """y = log(1 + exp(x)), the binomial normal log likelihood."""
+    """y = log(1 + exp(x)), the binomial normal log likelihood (softplus)."""
 
     keeps_input = True
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Write y, by the form that does not overflow."""
+        """Write y as max(x, 0) + log(1 + exp(-|x|)), which cannot overflow."""
         np.add(np.maximum(x, 0), np.log1p(np.exp(-np.abs(x))), out=y)
 
     def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
@@ -86,7 +97,7 @@ class Bnll(Neuron):
 
 @layer_types.register("ELU")
 class Elu(Neuron):
-    """y = x above 0, alpha (exp(x) - 1) below (Clevert, Unterthiner and Hochreiter 2016)."""
+    """y = x where x > 0, alpha (exp(x) - 1) elsewhere (Clevert, Unterthiner and Hochreiter 2016)."""
 
     keeps_input = True
 
@@ -96,7 +107,7 @@ class Elu(Neuron):
         np.add(np.maximum(x, 0), alpha * np.expm1(np.minimum(x, 0)), out=y)
 
     def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
-        """gx = gy above 0, gy (alpha + y) below."""
+        """gx = gy where x > 0, gy (alpha + y) elsewhere."""
         alpha = x.dtype.type(self.param.elu_param.alpha)
         np.multiply(gy, np.where(x > 0, 1, alpha + y), out=gx)
 
@@ -120,7 +131,7 @@ class Swish(Neuron):
 
 @layer_types.register("Clip")
 class Clip(Neuron):
-    """y = x held between clip_param's min and max."""
+    """y = min(max(x, clip_param.min), clip_param.max)."""
 
     keeps_input = True
 
@@ -130,7 +141,7 @@ class Clip(Neuron):
         np.maximum(low, np.minimum(x, high), out=y)
 
     def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
-        """gx = gy inside the limits (bounds included), 0 outside."""
+        """gx = gy where min <= x <= max, 0 elsewhere."""
         low, high = self._limits(x)
         np.multiply(gy, (x >= low) & (x <= high), out=gx)
 
@@ -141,7 +152,7 @@ class Clip(Neuron):
 
 @layer_types.register("Threshold")
 class Threshold(NoGradient, Neuron):
-    """y = 1 where x > threshold, else 0."""
+    """y = 1 where x > threshold, 0 elsewhere; it has no gradient."""
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
         """Write y."""
@@ -150,7 +161,7 @@ class Threshold(NoGradient, Neuron):
 
 @layer_types.register("ReLU6")
 class ReLU6(Neuron):
-    """y = x held between 0 and 6, plus negative_slope x below 0 (Howard et al. 2017; forks of Caffe)."""
+    """y = min(x, 6) where x > 0, negative_slope x elsewhere (Howard et al. 2017; from forks of Caffe)."""
 
     keeps_input = True
 
@@ -160,6 +171,6 @@ class ReLU6(Neuron):
         np.add(np.clip(x, 0, RELU6_LIMIT), slope * np.minimum(x, 0), out=y)
 
     def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
-        """gx = gy between 0 and 6, negative_slope gy below, 0 above."""
+        """gx = gy where 0 < x < 6, 0 where x >= 6, negative_slope gy elsewhere."""
         slope = x.dtype.type(self.param.relu6_param.negative_slope)
         np.multiply(gy, np.where(x > 0, x < RELU6_LIMIT, slope), out=gx)

@@ -1,4 +1,4 @@
-"""ArgMax: where the largest elements are (Caffe 1.0)."""
+"""ArgMax: the indices of the largest elements (Caffe 1.0)."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ from scaffe.layers.base.neuron import NoGradient
 
 @layer_types.register("ArgMax")
 class ArgMax(NoGradient):
-    """The top_k largest elements, largest first, the higher index first among equals.
+    """The indices of the ``top_k`` largest elements, largest first; of equal elements, the higher index comes first.
 
-    With ``axis``: along it, their indices (or values, with out_max_val), the axis shrunk to top_k. Without: over
-    each item's elements in Caffe's order, (N, 1, top_k) indices, or (N, 2, top_k) indices and values; as many axes
-    as the bottom, at least 3.
+    With ``axis``, the search runs along that axis: the top has the bottom's shape, with top_k elements along the axis.
+    It holds indices, or with ``out_max_val`` the values in their place.
+
+    Without ``axis``, the search runs over all elements of each item, numbered in Caffe's (C, H, W) order: the top is
+    (N, 1, top_k) with indices, or with ``out_max_val`` (N, 2, top_k) with indices and then values. Axes of length 1
+    are added at the end where the bottom has more than 3 axes.
     """
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top. Raises LayerError where top_k does not fit."""
+        """Shape the top. Raises LayerError if top_k is not between 1 and the number of elements searched."""
         p = self.param.argmax_param
         shape = bottom[0].shape
         self.axis = check_axis(bottom[0], p.axis) if p.HasField("axis") else None
@@ -36,7 +39,7 @@ class ArgMax(NoGradient):
             top[0].reshape((shape[0], 2 if p.out_max_val else 1, p.top_k) + (1,) * (len(shape) - 3))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Find them."""
+        """Sort, and write the indices or values of the largest elements."""
         p = self.param.argmax_param
         x = bottom[0].data.astype(self.context.param_dtype, copy=False)  # CuPy sorts no bfloat16
         x = x.reshape(x.shape[0], -1) if self.axis is None else np.moveaxis(x, self.axis, -1)

@@ -1,4 +1,4 @@
-"""Axpy: a x + y with a per channel (SENet's fork of Caffe)."""
+"""Axpy: a x + y with one factor a for each item and channel (SENet's fork of Caffe)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from scaffe.layers.base.layer import Layer, layer_types
 
 @layer_types.register("Axpy")
 class Axpy(Layer):
-    """Bottoms: a (N, C) or (N, C, 1, 1); x and y (N, C, ...). Top: a x + y."""
+    """a x + y, with ``a`` broadcast over the spatial axes.
+
+    Bottoms: a, (N, C) or (N, C, 1, 1); x and y, both (N, C, ...). Top: a x + y, of x's shape.
+    """
 
     n_bottoms = (3, 3)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """The shape of x. Raises LayerError where the shapes do not fit."""
+        """Give the top x's shape. Raises LayerError if the bottoms' shapes do not fit together."""
         a, x, y = (b.shape for b in bottom)
         if a[:2] != x[:2] or len(a) < 2 or bottom[0].count(2) != 1 or x != y:
             raise LayerError(f"wants bottoms (N, C), (N, C, ...) and the same again, got shapes {a}, {x}, {y}")
@@ -26,12 +29,12 @@ class Axpy(Layer):
         top[0].reshape(x)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute."""
+        """Compute a x + y."""
         np.multiply(bottom[1].data, bottom[0].data.reshape(self.factors), out=top[0].data)
         top[0].data_flat[...] += bottom[2].data_flat
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """gy x summed over space for a, a gy for x, gy for y."""
+        """Write the gradients: of a, gy x summed over the spatial axes; of x, a gy; of y, gy (gy is the top's)."""
         gy = top[0].diff
         if propagate_down[0]:
             sums = (gy * bottom[1].data).sum(axis=tuple(range(2, gy.ndim)))

@@ -1,4 +1,4 @@
-"""Batch normalisation without scale and bias, as Caffe has it (Ioffe and Szegedy 2015)."""
+"""Batch normalisation (Ioffe and Szegedy 2015). As in Caffe, a Scale layer after it applies scale and bias."""
 
 from __future__ import annotations
 
@@ -17,17 +17,21 @@ from scaffe.layers.scale import Affine
 
 @layer_types.register("BatchNorm")
 class BatchNorm(Layer):
-    """y = (x - mean) / sqrt(variance + eps) per channel, of the batch in training, of the running sums in testing.
+    """y = (x - mean) / sqrt(variance + eps), for each channel (Caffe 1.0's behaviour).
 
-    Blobs (C,), (C,), (1,): running sums of means and of variances (corrected by m / (m - 1)), and the factor that both
-    are divided by. All three decay by moving_average_fraction at each forward and never learn by gradients.
-    use_global_stats overrides the phase. Behaviour: Caffe 1.0.
+    Training takes the mean and variance of the batch, testing the running averages; ``use_global_stats`` sets the
+    choice whatever the phase.
 
-    A Scale or Bias of one number a channel that follows, and a ReLU, are fused, forward and backward: of all
-    activations backward then needs the bottom alone.
+    Blobs: the running sum of batch means, (C,); the running sum of batch variances, (C,), each variance multiplied by
+    m / (m - 1) for m elements per channel; and the sum of the weights, (1,), that divides both. Each forward with
+    the batch's statistics multiplies all three by ``moving_average_fraction``, then adds the batch's numbers and 1. The
+    solver does not change them.
+
+    A Scale or Bias layer with one number per channel and a ReLU that follow are fused with this layer, forward and
+    backward. Backward then needs only one of their activations: this layer's bottom.
 
     Raises:
-        LayerError: a learning rate given for the statistics, or a bottom of other channels than at first.
+        LayerError: the statistics are given a learning rate, or the number of channels changed after setup.
     """
 
     recordable = True
@@ -37,7 +41,7 @@ class BatchNorm(Layer):
     _slope: float | None = None
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare the statistics, which no learning rate touches."""
+        """Declare the three blobs of statistics, with learning rate 0."""
         p = self.param.batch_norm_param
         self._uses_sums = p.use_global_stats if p.HasField("use_global_stats") else self.context.phase == TEST
         self._n_channels = bottom[0].shape[1] if bottom[0].ndim > 1 else 1
@@ -50,7 +54,7 @@ class BatchNorm(Layer):
                 raise LayerError(f"statistics do not learn: param {i} must have lr_mult 0")
 
     def fuse(self, following: Layer) -> bool:
-        """Fuse a Scale or Bias of one number a channel, then a ReLU."""
+        """Fuse a Scale or Bias with one number per channel, then a ReLU. Returns whether ``following`` is fused."""
         slope = getattr(following, "relu_slope", None)
         if self._slope is not None:
             return False
@@ -63,7 +67,7 @@ class BatchNorm(Layer):
         return False
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Top as the bottom."""
+        """Give the top the bottom's shape and plan the kernels."""
         x = bottom[0]
         if (x.shape[1] if x.ndim > 1 else 1) != self._n_channels:
             raise LayerError(f"has statistics of {self._n_channels} channels, the bottom is {x.shape}")
@@ -77,25 +81,28 @@ class BatchNorm(Layer):
         self._plan = self.context.kernels.batch_norm(spec)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Normalise; in training bring the statistics up to date."""
+        """Normalise; in training also update the running statistics."""
         self._forward(bottom[0], top[0], NOT_FUSED)
 
     def forward_fused(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """With what is fused."""
+        """Normalise and apply the fused layers in one pass."""
         self._forward(bottom[0], top[0], self._fused())
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """gx = (gy - mean(gy) - y mean(gy y)) / sqrt(variance + eps); with fixed statistics gy / sqrt alone."""
+        """gx = (gy - mean(gy) - y mean(gy y)) / sqrt(variance + eps), with the means taken over each channel.
+
+        With the running averages as statistics, gx = gy / sqrt(variance + eps).
+        """
         if propagate_down[0]:
             self._backward(top[0], bottom[0], NOT_FUSED)
 
     def backward_fused(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """With the gradients of what is fused."""
+        """Write the gradients of the bottom and of the fused layers' parameters in one pass."""
         diffs = NO_DIFFS if self._affine is None else self._affine.fused_diffs()
         self._backward(top[0], bottom[0], self._fused(), diffs, propagate_down[0])
 
     def unfuse(self) -> None:
-        """Write the input that the fused Scale would have kept."""
+        """Write the normalised values that an in-place Scale keeps for its own backward."""
         kept = None if self._affine is None else self._affine.kept
         if kept is None:
             return

@@ -1,4 +1,4 @@
-"""Concat: several blobs as one along an axis."""
+"""Concat: several blobs joined along an axis (Caffe 1.0)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from scaffe.layers.base.layer import Layer, layer_types
 
 @layer_types.register("Concat")
 class Concat(Layer):
-    """The bottoms one behind the other along ``axis`` (1 by default, or the old concat_dim).
+    """The bottoms joined along ``axis`` (default 1; ``concat_dim`` is its older name).
 
-    A single bottom is passed on without a copy.
+    With a single bottom, the top shares its memory.
 
     Raises:
-        LayerError: bottoms that differ elsewhere than along the axis, or both axis and concat_dim given.
+        LayerError: the bottoms' shapes differ along another axis, or both axis and concat_dim are given.
     """
 
     recordable = True
     n_bottoms = (1, None)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the axis."""
+        """Check the options."""
         p = self.param.concat_param
         if p.HasField("axis") and p.HasField("concat_dim"):
             raise LayerError("give axis or concat_dim, not both")
@@ -45,7 +45,7 @@ class Concat(Layer):
         self._pass_on(bottom, top)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy the bottoms to their places."""
+        """Copy each bottom to its part of the top."""
         self._pass_on(bottom, top)
         if len(bottom) > 1:
             y = top[0].data
@@ -53,7 +53,7 @@ class Concat(Layer):
                 self.context.kernels.copy_part(y[part], blob.data)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Copy the gradients back."""
+        """Copy each part of the top's gradient to its bottom."""
         if len(bottom) > 1:
             gy = top[0].diff
             for blob, part, wanted in zip(bottom, self._parts, propagate_down, strict=True):

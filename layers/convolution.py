@@ -1,4 +1,4 @@
-"""Convolution and deconvolution, in any number of spatial axes."""
+"""Convolution and deconvolution over any number of spatial axes (Caffe 1.0)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scaffe.layers.kernels.specs import ConvSpec
 
 
 class _Windowed(FusesRelu):
-    """What both share: parameters, several bottoms with one set of weights, a fused ReLU."""
+    """What both layers share: the parameters, one set of weights for all bottoms, a fused ReLU."""
 
     recordable = True
     n_bottoms = (1, None)
@@ -28,7 +28,7 @@ class _Windowed(FusesRelu):
     equal_counts = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read ConvolutionParameter; declare weights and bias. Raises LayerError."""
+        """Read convolution_param; declare weights and bias. Raises LayerError if it does not fit the bottom."""
         p = self.param.convolution_param
         if p.num_output < 1:
             raise LayerError("needs a num_output above 0")
@@ -40,7 +40,11 @@ class _Windowed(FusesRelu):
             self.add_blob((p.num_output,), p.bias_filler)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Tops (..., num_output, spatial...). Raises LayerError for bottoms unlike the first, or of other channels."""
+        """Shape the tops: (..., num_output, spatial'...).
+
+        Raises:
+            LayerError: the bottoms' shapes differ, or do not fit the weights.
+        """
         for blob in bottom[1:]:
             if blob.shape != bottom[0].shape:
                 raise LayerError(f"all bottoms must have one shape, got {bottom[0].shape} and {blob.shape}")
@@ -54,7 +58,7 @@ class _Windowed(FusesRelu):
         self._plan = self._make_plan(spec)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob], relu_slope: float | None = None) -> None:
-        """Top by top, each with a ReLU of that slope where one is given."""
+        """Compute each top from its bottom, followed by a ReLU of slope ``relu_slope`` below 0 unless that is None."""
         w, b = self._weights()
         for x, y in zip(bottom, top, strict=True):
             out = y.data_flat if lies_channels_last(y, self._axis) else np.empty_like(y.data_flat)
@@ -62,7 +66,7 @@ class _Windowed(FusesRelu):
             put_channels_last(out, y, y.data, self._axis)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Gradients of the weights and the bias add up over the tops."""
+        """Add the gradients of weights and bias, summed over all tops; write those of the bottoms asked for."""
         w, _ = self._weights()
         for x, y, wanted in zip(bottom, top, propagate_down, strict=True):
             if any(self.param_propagate_down):
@@ -85,7 +89,7 @@ class _Windowed(FusesRelu):
         return self.blobs[0].data, self.blobs[1].data if len(self.blobs) > 1 else None
 
     def _folded(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """A bottom's shape with all axes ahead of the channels as one."""
+        """A bottom's shape with all axes before the channel axis merged into one."""
         return (prod(shape[: self._axis]), *shape[self._axis :])
 
     # -- what differs --------------------------------------------------------------------------------------
@@ -101,14 +105,17 @@ class _Windowed(FusesRelu):
 
 @layer_types.register("Convolution")
 class Convolution(_Windowed):
-    """y = x * w + b: (N, C, spatial...) to (N, num_output, spatial'...), weights (num_output, C / group, kernel...).
+    """Convolution (a cross-correlation, as in Caffe) of each bottom with learned weights, plus a bias.
 
-    ``axis`` says where the channels are; all axes ahead of it count as images.
+    Bottoms: (N, C, spatial...), all of one shape. Tops: (N, num_output, spatial'...), one for each bottom.
+    Blobs: weights (num_output, C / group, kernel...); bias (num_output,) unless bias_term is false.
 
-    Each output axis has (in + 2 pad - (dilation (kernel - 1) + 1)) / stride + 1 elements, rounded down (Caffe 1.0).
+    ``axis`` is the channel axis, 1 by default; all axes before it together form the batch N.
+
+    An output axis has floor((in + 2 pad - (dilation (kernel - 1) + 1)) / stride) + 1 elements (Caffe 1.0).
 
     Raises:
-        LayerError: no num_output, a window that does not fit, groups that do not divide the channels.
+        LayerError: num_output is missing, the window does not fit, or ``group`` does not divide the channels.
     """
 
     def _spec(self, shape: tuple[int, ...]) -> ConvSpec:
@@ -126,16 +133,19 @@ class Convolution(_Windowed):
 
 @layer_types.register("Deconvolution")
 class Deconvolution(_Windowed):
-    """The transposed convolution: each output axis has stride (in - 1) + dilation (kernel - 1) + 1 - 2 pad elements.
+    """Transposed convolution: its forward is the backward of a convolution with respect to the data (Caffe 1.0).
 
-    Weights are (C, num_output / group, kernel...), as Caffe 1.0 has them.
+    Bottoms: (N, C, spatial...), all of one shape. Tops: (N, num_output, spatial'...), one for each bottom.
+    Blobs: weights (C, num_output / group, kernel...); bias (num_output,) unless bias_term is false.
+
+    An output axis has stride (in - 1) + dilation (kernel - 1) + 1 - 2 pad elements.
 
     Raises:
-        LayerError: as Convolution.
+        LayerError: num_output is missing, nothing of the top is left, or ``group`` does not divide the channels.
     """
 
     def _spec(self, shape: tuple[int, ...]) -> ConvSpec:
-        """The convolution that leads back from top to bottom."""
+        """The convolution that maps a top's shape to the bottom's."""
         p = self.param.convolution_param
         kernel, stride, pad, dilation = self._window
         out = tuple(s * (n - 1) + d * (k - 1) + 1 - 2 * q

@@ -1,4 +1,4 @@
-"""Crop: a window of one blob, as large as another (Caffe 1.0)."""
+"""Crop: one blob cut to the size of another (Caffe 1.0)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ from scaffe.layers.base.layer import Layer, layer_types
 
 @layer_types.register("Crop")
 class Crop(Layer):
-    """Bottom 0 cut to bottom 1's shape from ``axis`` on, at the given offsets (one for all axes, or one each)."""
+    """Bottom 0 cut to the lengths that bottom 1 has along ``axis`` and all axes after it.
+
+    ``offset`` is where the window begins: one number for all cropped axes, or one for each; 0 if not given.
+    Bottom 1 only gives its shape.
+    """
 
     n_bottoms = (2, 2)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Place the window. Raises LayerError where it does not fit."""
+        """Place the window and shape the top. Raises LayerError if the window does not fit into bottom 0."""
         p = self.param.crop_param
         axis = check_axis(bottom[0], p.axis)
         n_cropped = bottom[0].ndim - axis
@@ -35,11 +39,11 @@ class Crop(Layer):
         top[0].reshape((*shape[:axis], *wanted))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Cut."""
+        """Copy the window to the top."""
         np.copyto(top[0].data, bottom[0].data[self.window])
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """The diff inside the window, 0 outside; 0 for bottom 1, which gives its shape only."""
+        """Write the gradient of bottom 0: the top's inside the window, 0 outside; that of bottom 1 is 0."""
         if propagate_down[0]:
             bottom[0].diff_flat[...] = 0
             bottom[0].diff[self.window] = top[0].diff

@@ -1,4 +1,4 @@
-"""Losses of many classes or bits: infogain and sigmoid cross entropy (Caffe 1.0's formulas)."""
+"""The infogain loss and the sigmoid cross-entropy loss (Caffe 1.0's formulas)."""
 
 from __future__ import annotations
 
@@ -27,16 +27,22 @@ from scaffe.layers.losses import LEAST_PROBABILITY
 
 @layer_types.register("SigmoidCrossEntropyLoss")
 class SigmoidCrossEntropyLoss(LossLayer):
-    """-(t log s(x) + (1 - t) log(1 - s(x))) summed over elements, by a form that does not overflow; s: sigmoid."""
+    """The sum over all elements of -(t log s(x) + (1 - t) log(1 - s(x))), divided by the normalization; s: sigmoid.
+
+    Each term is computed as max(x, 0) - x t + log(1 + exp(-|x|)), which cannot overflow. Elements whose target is
+    ``ignore_label`` do not count.
+
+    Bottoms: scores x before the sigmoid, (N, ...); targets t, usually from 0 to 1, as many. Top: the loss, a scalar.
+    """
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the normalisation (BATCH_SIZE unless given) and the ignored target."""
+        """Read the normalization (BATCH_SIZE if not given) and ignore_label."""
         p = self.param.loss_param
         self.mode = p.normalization if p.HasField("normalization") else VALID if p.normalize else BATCH_SIZE
         self.ignored = p.ignore_label if p.HasField("ignore_label") else None
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """A scalar. Raises LayerError where the bottoms differ in size."""
+        """Shape the top: (). Raises LayerError if there is not one target for each score."""
         super().reshape(bottom, top)
         if bottom[0].n_elems != bottom[1].n_elems:
             raise LayerError(f"wants a target per prediction, got shapes {bottom[0].shape} and {bottom[1].shape}")
@@ -52,7 +58,7 @@ class SigmoidCrossEntropyLoss(LossLayer):
         top[0].data[...] = np.where(self._counts, losses, 0).sum() / self._divisor
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """s(x) - t, 0 where ignored."""
+        """Write the scores' gradient: (s(x) - t) · loss weight / divisor, 0 at ignored elements."""
         refuse_gradient(propagate_down, [1])
         if propagate_down[0]:
             x = bottom[0].data
@@ -63,16 +69,20 @@ class SigmoidCrossEntropyLoss(LossLayer):
 
 @layer_types.register("InfogainLoss")
 class InfogainLoss(LossLayer):
-    """-sum_k H[label, k] log softmax(x)_k per position, with an infogain matrix H from a file or a third bottom.
+    """The sum over positions of -sum_k H[label, k] log softmax(x)_k, divided by the normalization.
 
-    Tops: the loss; on request the softmax of the first bottom.
+    The infogain matrix H, (classes, classes), weighs each predicted class k for each true class. It comes from the
+    third bottom, or from the file ``infogain_loss_param.source``. Probabilities below 1e-20 count as 1e-20.
+
+    Bottoms: scores x, with the classes along ``axis``; one label for each position of the other axes; optionally H.
+    Tops: the loss, a scalar; optionally softmax(x), of the scores' shape.
     """
 
     n_bottoms = (2, 3)
     n_tops = (1, 2)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the matrix. Raises LayerError where there is none, or for the deprecated ``normalize``."""
+        """Read H from its file. Raises LayerError if there is no H, or for the deprecated option ``normalize``."""
         p = self.param.loss_param
         if p.HasField("normalize"):
             raise LayerError('normalize is not for this layer; use "normalization"')
@@ -80,7 +90,7 @@ class InfogainLoss(LossLayer):
         self._matrix = self._read_matrix() if len(bottom) < 3 else None
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """A scalar, and the shape of bottom 0. Raises LayerError where labels or matrix do not fit."""
+        """Shape the tops: () and the scores' shape. Raises LayerError if the labels or H do not fit the scores."""
         super().reshape(bottom, top)
         self.axis = check_label_count(bottom[0], bottom[1], self.param.infogain_loss_param.axis)
         n_classes = bottom[0].shape[self.axis]
@@ -104,7 +114,10 @@ class InfogainLoss(LossLayer):
             put_by_position(self._prob, self.axis, top[1].data)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """softmax times the row sum of H, minus the row of H; 0 where ignored."""
+        """Write the scores' gradient: (p_k sum_j H[label, j] - H[label, k]) · loss weight / divisor.
+
+        p is softmax(x). The gradient is 0 at ignored positions.
+        """
         refuse_gradient(propagate_down, [1, 2])
         if propagate_down[0]:
             gains = self._gains(bottom, self._prob.shape[1])
@@ -113,13 +126,13 @@ class InfogainLoss(LossLayer):
             put_by_position(gradient, self.axis, bottom[0].diff)
 
     def _gains(self, bottom: Sequence[Blob], n_classes: int) -> np.ndarray:
-        """(positions, classes): the row of H that belongs to each label."""
+        """The row of H for each label, (positions, classes)."""
         matrix = bottom[2].data if self._matrix is None else self._matrix
         rows: np.ndarray = matrix.reshape(n_classes, n_classes)[self._labels]
         return rows
 
     def _read_matrix(self) -> np.ndarray:
-        """H from a file that holds a binary BlobProto."""
+        """H from ``source``, a file that holds a binary BlobProto."""
         source = self.param.infogain_loss_param.source
         if not source:
             raise LayerError("wants infogain_loss_param.source or a third bottom for the infogain matrix")
@@ -134,7 +147,7 @@ class InfogainLoss(LossLayer):
 
 
 def softmax(rows: np.ndarray) -> np.ndarray:
-    """Softmax along the last axis."""
+    """Softmax along the last axis; the maximum is subtracted first, so that it cannot overflow."""
     powers = np.exp(rows - rows.max(axis=-1, keepdims=True))
     shares: np.ndarray = powers / powers.sum(axis=-1, keepdims=True)
     return shares

@@ -1,4 +1,4 @@
-"""Depthwise convolution under the names that forks of Caffe gave it (MobileNet; Howard et al. 2017, section 3.1)."""
+"""Depthwise convolution, under the names it has in forks of Caffe (MobileNet: Howard et al. 2017, section 3.1)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from scaffe.layers.convolution import Convolution
 
 @layer_types.register("DepthwiseConvolution", "ConvolutionDepthwise")
 class DepthwiseConvolution(Convolution):
-    """A convolution with a group per channel, whatever ``group`` says; num_output is the channels or a multiple."""
+    """A convolution with one group for each channel; ``group`` in the prototxt is ignored.
+
+    num_output is a multiple of the number of channels; if not given, it is that number.
+    """
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """As Convolution's. Raises LayerError for outputs that are not a multiple of the channels."""
+        """Set up the convolution. Raises LayerError if num_output is not a multiple of the channels."""
         n_channels = bottom[0].shape[1] if bottom[0].ndim > 1 else 0
         message = type(self.param)()
         message.CopyFrom(self.param)

@@ -15,32 +15,32 @@ from scaffe.layers.base.neuron import Neuron
 
 @layer_types.register("Dropout")
 class Dropout(Neuron):
-    """In training each element is kept with probability 1 - dropout_ratio and scaled by 1 / (1 - dropout_ratio).
+    """Training sets each element to 0 with probability dropout_ratio and scales the others by 1 / (1 - dropout_ratio).
 
-    In testing y = x. Elements are drawn for in Caffe's order, one raw 32-bit draw each, and kept where the draw is at
-    most (1 - ratio) (2^32 - 1), compared in float32 as Caffe 1.0 does.
+    In testing y = x. On the CPU the random numbers are Caffe 1.0's: one raw 32-bit draw for each element, in Caffe's
+    (N, C, H, W) order; the element is kept if the draw is at most (1 - ratio) (2^32 - 1), compared in float32.
 
     Raises:
-        LayerError: a ratio outside (0, 1).
+        LayerError: dropout_ratio is not between 0 and 1, both excluded.
     """
 
     recordable = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the ratio."""
+        """Read dropout_ratio."""
         ratio = np.float32(self.param.dropout_param.dropout_ratio)
         if not 0 < ratio < 1:
             raise LayerError(f"dropout_ratio must lie between 0 and 1, got {ratio:g}")
         self._ratio = float(ratio)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Top as the bottom."""
+        """Give the top the bottom's shape and plan the kernels."""
         super().reshape(bottom, top)
         self._plan = self.context.kernels.dropout(bottom[0].shape, not is_plain(bottom[0]), self._ratio,
                                                   self.context.draws, self.context.dtype)
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Draw and write y."""
+        """Draw which elements are kept, and write y."""
         if self.context.phase != TRAIN:
             if not same_memory(x, y):
                 np.copyto(y, x)
@@ -48,7 +48,7 @@ class Dropout(Neuron):
         self._plan.forward(x, y)
 
     def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
-        """The same elements are kept."""
+        """Write gx: gy, scaled as y was, for the kept elements, 0 for the others; gy in testing."""
         if self.context.phase == TRAIN:
             self._plan.backward(gy, gx)
         elif not same_memory(gx, gy):

@@ -1,4 +1,4 @@
-"""Eltwise: sums, products or maxima of several blobs, element by element."""
+"""Eltwise: the sum, product or maximum of several blobs, element by element (Caffe 1.0)."""
 
 from __future__ import annotations
 
@@ -17,20 +17,25 @@ PROD, SUM, MAX = 0, 1, 2
 
 @layer_types.register("Eltwise")
 class Eltwise(FusesRelu):
-    """y = x0 x1 ..., or coeff0 x0 + coeff1 x1 + ..., or max(x0, x1, ...); bottoms of one shape.
+    """Combines two or more bottoms of one shape, element by element (Caffe 1.0).
 
-    The gradient of PROD multiplies the other bottoms (stable), or divides y by the bottom where stable_prod_grad is
-    false. Of equal maxima among the first two bottoms the second takes the gradient, else the first (Caffe 1.0).
+    SUM: y = coeff0 x0 + coeff1 x1 + ..., with coefficients 1 if none are given. PROD: y = x0 x1 ...
+    MAX: y = max(x0, x1, ...).
+
+    The gradient of PROD is gy times the product of the other bottoms; with stable_prod_grad false it is gy y / x, one
+    division instead of the products, which fails where x is 0. The gradient of MAX goes to the bottom with the largest
+    element. Where the first two bottoms tie, the second takes it; a later bottom takes it only if it is larger.
 
     Raises:
-        LayerError: bottoms of unlike shapes, coefficients for other than SUM or not one a bottom.
+        LayerError: the bottoms' shapes differ, coefficients are not one for each bottom or are given for PROD, or the
+            layer works in place with PROD or MAX.
     """
 
     recordable = True
     n_bottoms = (2, None)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read operation and coefficients."""
+        """Read the operation and the coefficients."""
         p = self.param.eltwise_param
         self._operation = p.operation
         if len(p.coeff) not in (0, len(bottom)):
@@ -40,7 +45,7 @@ class Eltwise(FusesRelu):
         self._coeffs = [self.context.dtype.type(c) for c in p.coeff] or [self.context.dtype.type(1)] * len(bottom)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Top as the bottoms."""
+        """Give the top the bottoms' shape."""
         for blob in bottom[1:]:
             if blob.shape != bottom[0].shape:
                 raise LayerError(f"all bottoms must have one shape, got {bottom[0].shape} and {blob.shape}")
@@ -52,11 +57,11 @@ class Eltwise(FusesRelu):
             self._winners = self.context.kernels.zeros(bottom[0].n_elems, np.int32)
 
     def fuse(self, following: Layer) -> bool:
-        """Only the plain sum of two bottoms fuses a ReLU."""
+        """Fuse a ReLU that follows the sum of two bottoms with coefficients 1. Returns whether it is fused."""
         return self._operation == SUM and self._coeffs == [1, 1] and super().fuse(following)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob], relu_slope: float | None = None) -> None:
-        """Write the top, with a ReLU of that slope where one is given."""
+        """Write the top, followed by a ReLU of slope ``relu_slope`` below 0 unless that is None."""
         xs, y = [blob.data_flat for blob in bottom], top[0].data_flat
         if relu_slope is not None:
             self.context.kernels.add_relu(xs[0], xs[1], y, relu_slope)
@@ -85,7 +90,7 @@ class Eltwise(FusesRelu):
             np.maximum(x, y, out=y)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the bottoms' gradients."""
+        """Write the gradients of the bottoms asked for."""
         gy = top[0].diff_flat
         for i in reversed(range(len(bottom))):  # bottom 0 last: its gradient may be gy's own memory
             blob = bottom[i]

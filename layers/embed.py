@@ -1,4 +1,4 @@
-"""Embed: a row of a table for every index (Caffe 1.0)."""
+"""Embed: looks up a row of a learned table for each index (Caffe 1.0)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ from scaffe.layers.base.neuron import refuse_gradient
 
 @layer_types.register("Embed")
 class Embed(Layer):
-    """top[..., :] = weights[index] (+ bias); blobs: weights (input_dim, num_output), bias (num_output,)."""
+    """Row ``index`` of the weights, plus a bias, for each index in the bottom.
+
+    Bottom: whole numbers from 0 to input_dim - 1, of any shape. Top: the bottom's shape, then num_output.
+    Blobs: weights (input_dim, num_output); bias (num_output,) unless bias_term is false.
+    """
 
     host_only = True
     exact_bottoms = (0,)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare weights and bias. Raises LayerError where a dimension is missing."""
+        """Declare weights and bias. Raises LayerError if num_output or input_dim is missing."""
         p = self.param.embed_param
         for name in ("num_output", "input_dim"):
             if getattr(p, name) <= 0:
@@ -30,7 +34,7 @@ class Embed(Layer):
             self.add_blob((p.num_output,), p.bias_filler)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """The bottom's shape and one more axis."""
+        """Shape the top: the bottom's shape, then num_output."""
         top[0].reshape((*bottom[0].shape, self.param.embed_param.num_output))
 
     def allow_force_backward(self, bottom_index: int) -> bool:
@@ -38,7 +42,7 @@ class Embed(Layer):
         return False
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Look up. Raises LayerError for an index out of range."""
+        """Look up the rows and add the bias. Raises LayerError for an index out of range."""
         self._indices = bottom[0].data.astype(np.int64)
         n_rows = self.param.embed_param.input_dim
         wrong = (self._indices < 0) | (self._indices >= n_rows)
@@ -49,7 +53,7 @@ class Embed(Layer):
             top[0].data[...] += self.blobs[1].data
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Add to the rows that were looked up, and to the bias."""
+        """Add the top's gradient to that of the rows looked up, and to the bias's."""
         refuse_gradient(propagate_down, [0])
         rows = top[0].diff.reshape(-1, self.param.embed_param.num_output)
         if self.param_propagate_down[0]:

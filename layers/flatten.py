@@ -1,4 +1,4 @@
-"""Flatten: a run of axes becomes one."""
+"""Flatten: merges several neighbouring axes into one (Caffe 1.0)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from scaffe.layers.base.layout import pass_data, pass_diff_back, share_diff
 
 @layer_types.register("Flatten")
 class Flatten(Layer):
-    """Axes ``axis`` to ``end_axis`` (1 and the last by default) become one, in Caffe's order.
+    """Merges the axes from ``axis`` to ``end_axis``, both included (default: 1 and the last), in Caffe's order.
 
     Raises:
-        LayerError: axes that the bottom lacks or that are the wrong way round; in place.
+        LayerError: an axis is out of range, ``axis`` lies behind ``end_axis``, or the layer works in place.
     """
 
     recordable = True
     shares_data = shares_diff = True
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top; share memory where the storage orders agree."""
+        """Shape the top; it shares the bottom's memory if both store their elements in the same order."""
         if bottom[0] is top[0]:
             raise LayerError("cannot work in place")
         p, shape = self.param.flatten_param, bottom[0].shape
@@ -34,10 +34,10 @@ class Flatten(Layer):
         self._shares_diff = share_diff(bottom[0], top[0])
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """The same numbers in another shape."""
+        """Pass the elements on in the new shape."""
         pass_data(bottom[0], top[0])
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """The same gradients in the bottom's shape."""
+        """Pass the gradient back in the bottom's shape."""
         if propagate_down[0] and not self._shares_diff:
             pass_diff_back(top[0], bottom[0])

@@ -1,4 +1,4 @@
-"""Caffe's Classifier: a net with its images' preparation (Caffe 1.0, caffe.Classifier)."""
+"""Caffe's Classifier: a net together with the preprocessing of its images (Caffe 1.0, caffe.Classifier)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Classifier(Net):
 
     Args:
         model_file, pretrained_file: the net's prototxt and its ``.caffemodel``.
-        image_dims: height and width that images are brought to before they are cropped; the input's unless given.
+        image_dims: height and width to which images are resized before cropping; by default the input's.
         mean, input_scale, raw_scale, channel_swap: see ``io.Transformer``.
     """
 
@@ -30,13 +30,14 @@ class Classifier(Net):
         self.image_dims = self.crop_dims if image_dims is None or not len(image_dims) else np.array(image_dims)
 
     def predict(self, inputs: Sequence[np.ndarray], oversample: bool = True) -> np.ndarray:
-        """The net's first output for n images (height, width, channels).
+        """Classify images.
 
         Args:
-            oversample: the mean over ten crops (corners, centre, mirrored); else the centre alone.
+            inputs: n images, each (height, width, channels).
+            oversample: average over ten crops (corners and centre, each also mirrored); False takes the centre only.
 
         Returns:
-            (n, classes).
+            The net's first output, (n, classes).
         """
         name = self.inputs[0]
         images = np.stack([io.resize_image(image, self.image_dims) for image in inputs])
@@ -52,7 +53,7 @@ class Classifier(Net):
 
 def image_transformer(net: Net, mean: np.ndarray | None, input_scale: float | None, raw_scale: float | None,
                       channel_swap: Sequence[int] | None) -> io.Transformer:
-    """What prepares images for a net's first input. Raises UserError where an option does not fit it."""
+    """The Transformer for a net's first input. Raises UserError if an option does not fit the input."""
     name = net.inputs[0]
     transformer = io.Transformer({name: net.blobs[name].shape})
     transformer.set_transpose(name, (2, 0, 1))

@@ -1,4 +1,4 @@
-"""What one worker may do when, and what it tells the shards: a pure state machine."""
+"""One worker's state machine: which calls are allowed when, and which messages go to the shards. Pure, no I/O."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class _Batch:
     asked: int = -1  # the last iteration in which a read was asked for
     read: int = -1  # the last iteration with a read
     ages: dict[int, int] = field(default_factory=dict)  # by shard, the answers of that iteration
-    is_read: bool = False  # the read buffer is the caller's
-    is_open: bool = False  # the update buffer is the caller's
+    is_read: bool = False  # the caller holds the read buffer
+    is_open: bool = False  # the caller holds the update buffer
     n_unreleased: int = 0  # shards that have not applied the last update yet
     updated: int = -1  # the last iteration with an update
 
@@ -27,12 +27,12 @@ class Client:
     Args:
         worker: its number.
         shards: for each batch, the shards that hold some of its rows.
-        n_shards: how many there are.
-        slack: as the keepers have it.
+        n_shards: number of shards.
+        slack: iterations that a worker may be ahead of the slowest; the same value as in every ``Keeper``.
 
     Attributes:
-        clock: finished iterations.
-        staleness: for each read, how many iterations the slowest worker was behind this one.
+        clock: number of iterations this worker has finished.
+        staleness: for each read so far, how many iterations the slowest worker was behind this one.
     """
 
     def __init__(self, worker: int, shards: Sequence[tuple[int, ...]], n_shards: int, slack: float) -> None:
@@ -42,7 +42,11 @@ class Client:
         self._batches = [_Batch(of) for of in shards]
 
     def ask(self, batch: int) -> list[tuple[int, ToShard]]:
-        """The messages, by shard, that ask for a batch's rows; none where they were asked for in this iteration."""
+        """Ask for a batch's rows.
+
+        Returns:
+            (shard, message) pairs to send; empty if the rows were asked for in this iteration already.
+        """
         state = self._batches[batch]
         if state.asked == self.clock:
             return []
@@ -55,7 +59,7 @@ class Client:
         return state.asked == self.clock and len(state.ages) == len(state.shards)
 
     def begin_read(self, batch: int) -> None:
-        """Before a read. Raises CommError where the batch is being read, or was updated in this iteration already."""
+        """Check that a read may begin. Raises CommError if the batch is being read or was updated this iteration."""
         state = self._batches[batch]
         self._refuse(self._has_left, "reads after it has left")
         self._refuse(state.is_read, f"reads batch {batch} again before post_read")
@@ -63,18 +67,22 @@ class Client:
                      f"reads batch {batch} after it has updated it in the same iteration; slack 0 allows no such read")
 
     def opened_read(self, batch: int) -> None:
-        """The rows are the caller's until ``end_read``."""
+        """Note that the caller holds the rows, until ``end_read``."""
         state = self._batches[batch]
         state.is_read, state.read = True, self.clock
         self.staleness.append(max(self.clock - min(state.ages.values()), 0))
 
     def end_read(self, batch: int) -> None:
-        """The caller has done with the rows. Raises CommError where it had none."""
+        """Note that the caller is done with the rows. Raises CommError if it held none."""
         self._refuse(not self._batches[batch].is_read, f"post_read of batch {batch}, which it does not read")
         self._batches[batch].is_read = False
 
     def begin_update(self, batch: int) -> None:
-        """Before an update buffer is given out. Raises CommError where it is out, or one was sent in this iteration."""
+        """Check that the update buffer may be given out.
+
+        Raises:
+            CommError: the caller holds it already, or the batch was updated in this iteration.
+        """
         state = self._batches[batch]
         self._refuse(self._has_left, "updates after it has left")
         self._refuse(state.is_open, f"pre_update of batch {batch} again before update")
@@ -85,11 +93,22 @@ class Client:
         return self._batches[batch].n_unreleased == 0
 
     def opened_update(self, batch: int) -> None:
-        """The update buffer is the caller's until ``end_update``."""
+        """Note that the caller holds the update buffer, until ``end_update``."""
         self._batches[batch].is_open = True
 
     def end_update(self, batch: int, settings: Settings) -> list[tuple[int, ToShard]]:
-        """The messages, by shard, that send an update off. Raises CommError where no buffer is out."""
+        """Take the filled update buffer back from the caller.
+
+        Args:
+            batch: the batch's number.
+            settings: the update's rate and iteration.
+
+        Returns:
+            (shard, message) pairs to send.
+
+        Raises:
+            CommError: the caller holds no update buffer of this batch.
+        """
         state = self._batches[batch]
         self._refuse(not state.is_open, f"update of batch {batch} without pre_update")
         is_reading = not self._slack and state.is_read
@@ -98,9 +117,13 @@ class Client:
         return [(shard, Update(self.worker, batch, self.clock, settings)) for shard in state.shards]
 
     def advance(self) -> list[tuple[int, ToShard]]:
-        """End this iteration: the messages, by shard, with questions for all that was read in it (prefetching).
+        """End this iteration, and prefetch for the next one every batch that was read in it.
 
-        Raises CommError where a buffer is still out.
+        Returns:
+            (shard, message) pairs to send.
+
+        Raises:
+            CommError: the caller still holds a buffer.
         """
         for batch, state in enumerate(self._batches):
             self._refuse(state.is_read, f"ends an iteration while it reads batch {batch}; post_read comes first")
@@ -113,15 +136,15 @@ class Client:
         return messages
 
     def leave(self) -> list[tuple[int, ToShard]]:
-        """The messages, by shard, that say that nobody is to wait for this worker any more."""
+        """Stop taking part. Returns the (shard, message) pairs that tell the shards not to wait for this worker."""
         self._has_left = True
         return [(shard, Leave(self.worker)) for shard in range(self._n_shards)]
 
     def handle(self, shard: int, message: ToWorker) -> None:
-        """Take a shard's message in."""
+        """Update the state from a message that ``shard`` sent."""
         state = self._batches[message.batch]
         if isinstance(message, Ready):
-            if message.clock == state.asked:  # else the answer to a question that nobody used
+            if message.clock == state.asked:  # else it answers a prefetch that was never used
                 state.ages[shard] = message.age
         else:
             state.n_unreleased -= 1

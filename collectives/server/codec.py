@@ -11,7 +11,15 @@ N_NUMBERS = 7
 
 
 def encode(message: ToShard | ToWorker | None, sender: int) -> np.ndarray:
-    """int64 (7,): kind, sender, batch, clock, age, and two float64 as their bits. None: the shard is to stop."""
+    """Encode one message.
+
+    Args:
+        message: the message; None tells the shard to stop.
+        sender: number of the worker or shard that sends it.
+
+    Returns:
+        int64 (7,): kind, sender, batch, clock, age, and two float64 values stored as their bit patterns.
+    """
     numbers = np.zeros(N_NUMBERS, np.int64)
     numbers[1] = sender
     if isinstance(message, Update):
@@ -33,7 +41,7 @@ def encode(message: ToShard | ToWorker | None, sender: int) -> np.ndarray:
 
 
 def decode(numbers: np.ndarray) -> tuple[int, ToShard | ToWorker | None]:
-    """The sender and its message, as ``encode`` has it."""
+    """The inverse of ``encode``. Returns (sender, message)."""
     kind, sender, batch, clock, age = numbers[:5].tolist()
     if kind == UPDATE:
         rate, iteration = numbers[5:].view(np.float64).tolist()

@@ -1,8 +1,8 @@
-"""What the keeper of one shard does with each message: a pure state machine.
+"""One shard's state machine: what it does on each message. Pure, no I/O.
 
 Each shard counts every worker's finished iterations in a vector clock (Cui et al., EuroSys 2016, 4.2). A read in
-iteration t waits until the slowest worker has finished t - slack iterations. Messages of one worker come in the order
-that it sent them; those of different workers in any order.
+iteration t waits until the slowest worker has finished t - slack iterations. Messages from one worker arrive in the
+order sent; messages from different workers may arrive in any order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scaffe.collectives.server.messages import Clock, Leave, Read, Ready, Releas
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Do one step of the table's rule with the sum of these workers' updates of a batch, added up in this order."""
+    """Sum these workers' updates of a batch, in this order, and do one step of the table's rule with the sum."""
 
     batch: int
     workers: tuple[int, ...]
@@ -26,7 +26,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Tell a worker."""
+    """Send a message to a worker."""
 
     worker: int
     message: ToWorker
@@ -38,18 +38,18 @@ Action = Apply | Send
 class Keeper:
     """The state of one shard.
 
-    With ``slack`` 0 (bulk synchronous) the updates of an iteration are applied in the order of the workers, once all
-    have made theirs: the same bits in every run. Otherwise each is applied when it comes.
+    With ``slack`` 0 (bulk synchronous) the updates of an iteration are applied in worker order once every worker has
+    sent its own, so results are bitwise the same in every run. Otherwise each update is applied when it arrives.
 
     Args:
         n_workers: how many workers there are, numbered from 0.
         slack: how many iterations a worker may be ahead of the slowest; math.inf for no limit.
-        joint: batches that are of the same rows for all workers and of nobody else's: with slack 0 their updates are
-            summed and make one step, as soon as the last of them is there.
+        joint: batches that name the same rows on every worker, where no other batch touches these rows. With slack 0
+            the workers' updates of such a batch are summed and applied in one step, as soon as the last one arrives.
 
     Attributes:
-        clocks: by worker, finished iterations.
-        workers: those that have not left.
+        clocks: number of finished iterations of each worker.
+        workers: numbers of the workers that have not left.
     """
 
     def __init__(self, n_workers: int, slack: float, joint: Collection[int] = ()) -> None:
@@ -60,7 +60,7 @@ class Keeper:
         self._reads: list[Read] = []
 
     def handle(self, message: ToShard) -> list[Action]:
-        """Take one message in. Returns what is to be done, in this order."""
+        """Update the state from one message. Returns the actions to carry out, in this order."""
         if isinstance(message, Update):
             return list(self._updated(message))
         if isinstance(message, Read):
@@ -81,13 +81,13 @@ class Keeper:
         yield from self._complete(update.clock, update.batch)
 
     def _complete(self, clock: int, batch: int) -> Iterator[Action]:
-        """One step for a joint batch that all workers have updated."""
+        """The step for a joint batch, once all workers have updated it."""
         waiting = self._updates[clock][batch]
         if batch in self._joint and self.workers <= waiting.keys():
             yield from self._summed(batch, self._updates[clock].pop(batch))
 
     def _advanced(self) -> Iterator[Action]:
-        """What the slowest worker's progress, or its leaving, allows."""
+        """The actions that become possible when the slowest worker advances or leaves."""
         oldest = min((self.clocks[w] for w in self.workers), default=1 + max(self._updates, default=self._oldest))
         for clock in sorted(self._updates):
             for batch in sorted(self._updates[clock]):

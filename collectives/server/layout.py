@@ -1,4 +1,4 @@
-"""Which rank does what, and where everything lies in the memory that the ranks share. Pure."""
+"""Which ranks are workers and which hold shards, and the layout of the memory that they share. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from scaffe.collectives.server.table import Index, Table
 
 @dataclass(frozen=True)
 class Roles:
-    """Which ranks work and which keep shards.
+    """Which ranks are workers and which hold shards.
 
     Attributes:
-        workers, shards: ranks; a worker's or a shard's number is its place here.
+        workers, shards: ranks. The number of a worker or shard is its index in this list.
     """
 
     workers: tuple[int, ...]
@@ -26,10 +26,15 @@ class Roles:
 
     @classmethod
     def of(cls, n_ranks: int, n_servers: int) -> Roles:
-        """Every rank both (``n_servers`` 0), or the last ``n_servers`` ranks shards alone and the others workers.
+        """Assign the roles.
+
+        Args:
+            n_ranks: number of ranks.
+            n_servers: how many of the last ranks hold shards only, the others being workers only; with 0 every rank
+                is a worker and holds a shard.
 
         Raises:
-            CommError: no rank would be left to work.
+            CommError: no rank would be left as a worker.
         """
         if not 0 <= n_servers < max(n_ranks, 1):
             raise CommError(f"servers must be from 0 to {n_ranks - 1} on {n_ranks} ranks, so that one can work; "
@@ -40,15 +45,15 @@ class Roles:
 
 @dataclass(frozen=True)
 class Layout:
-    """Bytes of the common memory.
+    """Layout of the shared memory. All offsets are in bytes from its start.
 
     Attributes:
-        values: by table, where its values begin.
-        updates: by worker and batch, where its update buffer begins.
-        shard_mail, worker_mail: by shard and by worker, where its mailbox begins.
-        clocks: where the workers' clocks begin, an int64 each.
-        n_slots: of every mailbox.
-        n_bytes: of all.
+        values: offset of each table's values.
+        updates: offset of each worker's update buffer for each batch.
+        shard_mail, worker_mail: offset of each shard's and each worker's mailbox.
+        clocks: offset of the workers' clocks, one int64 per worker.
+        n_slots: slots in every mailbox.
+        n_bytes: total length.
     """
 
     values: tuple[int, ...]
@@ -61,7 +66,13 @@ class Layout:
 
 
 def lay_out(tables: Sequence[Table], batches: Sequence[Sequence[Index]], n_shards: int) -> Layout:
-    """Plan the memory. ``batches``: by worker, its batches' indexes."""
+    """Lay out the shared memory.
+
+    Args:
+        tables: in the order declared.
+        batches: for each worker, the indexes of its batches.
+        n_shards: number of shards.
+    """
     n_workers = len(batches)
     most = max((len(own) for own in batches), default=0)
     n_slots = 1 << (max(n_workers, n_shards) * (3 * most + 4)).bit_length()
@@ -82,7 +93,7 @@ def lay_out(tables: Sequence[Table], batches: Sequence[Sequence[Index]], n_shard
 
 
 def joint_batches(batches: Sequence[Sequence[Index]]) -> frozenset[int]:
-    """The batches that are of the same rows for all workers, rows that no other batch has (see Keeper)."""
+    """The batches that name the same rows on every worker, where no other batch touches these rows (see Keeper)."""
     first = batches[0]
     same = [b for b, index in enumerate(first) if all(own[b].same_rows(index) for own in batches)]
     return frozenset(b for b in same if not any(

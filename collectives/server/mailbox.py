@@ -1,8 +1,8 @@
-"""Mailboxes in shared memory: any thread of any process puts messages in, one takes them out or sleeps.
+"""Mailboxes in shared memory, many producers and one consumer: any thread of any process puts, one thread takes.
 
-A ring of slots, each a cache line: a word that counts, then seven numbers. Slot i of lap n is free at count n·L + i,
-full at one more (L slots; D. Vyukov's bounded queue). Counts are modulo 2**32. Who waits for a slot sleeps on its
-word.
+A mailbox is a ring of L slots of one cache line each: a sequence counter, then the message's seven numbers. In lap n
+slot i is free while its counter is n·L + i and full when it is one more (D. Vyukov's bounded queue). Counters wrap
+modulo 2**32. A thread that waits for a slot sleeps on its counter (futex).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from scaffe.jit import compiled
 
 LINE_BYTES = 64
 N_NUMBERS = 7
-N_SPINS = 50  # looks at a word, giving way in between, before sleeping
+N_SPINS = 50  # times a thread polls the counter, yielding in between, before it sleeps
 
 
 def mailbox_bytes(n_slots: int) -> int:
-    """Length of a mailbox's memory. ``n_slots``: a power of two from 2 on."""
+    """Bytes of memory that a mailbox needs. ``n_slots`` is a power of two, at least 2."""
     return LINE_BYTES * (1 + n_slots)
 
 
@@ -30,8 +30,8 @@ class Mailbox:
     """One mailbox, seen from one process.
 
     Args:
-        memory: uint8 (mailbox_bytes(n_slots),), shared by all who use it, on a cache line.
-        n_slots: a power of two from 2 on.
+        memory: uint8 (mailbox_bytes(n_slots),), shared by all its users and aligned to a cache line.
+        n_slots: a power of two, at least 2.
     """
 
     def __init__(self, memory: np.ndarray, n_slots: int) -> None:
@@ -40,18 +40,32 @@ class Mailbox:
         self._taken = 0
 
     def prepare(self) -> None:
-        """Make it empty: once, by one process, before anybody uses it."""
+        """Initialise the mailbox as empty. One process calls it once, before any other use."""
         words = self._memory.view(np.uint32).reshape(-1, LINE_BYTES // 4)
         words[1:, 0] = np.arange(self._n_slots)
 
     def put(self, numbers: np.ndarray, waiting: Callable[[], None], seconds: float = 0.2) -> None:
-        """Put a message in: int64 (7,). While no slot is free, ``waiting()`` is called now and then; it may raise."""
+        """Put a message into the mailbox; blocks while no slot is free.
+
+        Args:
+            numbers: the message, int64 (7,).
+            waiting: called about every ``seconds`` while no slot is free; an exception that it raises ends the wait.
+            seconds: time between two such calls.
+        """
         ticket, timespec = _ticket(self._base), _timespec(seconds)
         while not _put(self._base, self._n_slots, ticket, numbers, N_SPINS, timespec):
             waiting()
 
     def take(self, numbers: np.ndarray, seconds: float) -> bool:
-        """Take the next message out into int64 (7,). False where none came in time. One thread alone may call it."""
+        """Take the next message. Only one thread may ever call this.
+
+        Args:
+            numbers: int64 (7,), receives the message.
+            seconds: how long to wait for one.
+
+        Returns:
+            False if no message came in time.
+        """
         if not _take(self._base, self._n_slots, np.uint32(self._taken), numbers, N_SPINS, _timespec(seconds)):
             return False
         self._taken = (self._taken + 1) & 0xFFFFFFFF

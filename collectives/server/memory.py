@@ -1,4 +1,4 @@
-"""Memory that all ranks of one node have mapped at once: the tables' values, the workers' updates, the mailboxes."""
+"""Memory that all ranks of one node map: the tables' values, the workers' updates, the mailboxes."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ ALIGNMENT = 64  # bytes: a cache line
 
 
 def aligned(n_bytes: int) -> int:
-    """The next multiple of a cache line."""
+    """``n_bytes`` rounded up to a multiple of a cache line."""
     return -(-n_bytes // ALIGNMENT) * ALIGNMENT
 
 
 def common(communicator: Communicator, n_bytes: int) -> np.ndarray:
-    """One zeroed piece of memory that all ranks read and write; every rank calls it with the same length.
+    """Allocate zeroed memory that all ranks read and write. Collective: every rank passes the same ``n_bytes``.
 
-    No page of it is touched yet: it lies near the core that first writes there. It goes when the last rank lets go of
-    it.
+    No page has been touched yet, so each page is placed on the NUMA node of the core that first writes to it. The
+    memory is freed when the last rank drops its reference.
 
     Returns:
         uint8 (n_bytes,).
 
     Raises:
-        CommError: on every rank, where memory cannot be had or shared.
+        CommError: on every rank, if the memory cannot be allocated or mapped.
     """
     if communicator.n_ranks == 1:
         return np.zeros(n_bytes, np.uint8)

@@ -1,4 +1,4 @@
-"""What workers and shards tell each other. Numbers only: rows lie in memory that both have, or travel beside."""
+"""The messages between workers and shards. They carry numbers only; the rows themselves lie in shared memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Settings = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A worker's update of a batch's rows, made in iteration ``clock`` of its own."""
+    """A worker updated a batch's rows in its iteration ``clock``."""
 
     worker: int
     batch: int
@@ -20,7 +20,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A worker has ended its iteration ``clock``."""
+    """A worker finished its iteration ``clock``."""
 
     worker: int
     clock: int
@@ -37,14 +37,14 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """A worker makes no more updates: nobody waits for it from here on."""
+    """A worker makes no more updates: from now on nobody waits for it."""
 
     worker: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """To a worker: the rows that it wanted in ``clock`` have all workers' updates of iterations before ``age``."""
+    """To a worker: the rows it asked for in ``clock`` now include every worker's updates of iterations < ``age``."""
 
     batch: int
     clock: int
@@ -53,7 +53,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """To a worker: its update of the batch has been applied; the buffer is its own again."""
+    """To a worker: its update of the batch has been applied and the update buffer may be reused."""
 
     batch: int
 

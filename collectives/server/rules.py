@@ -10,27 +10,29 @@ from scaffe.collectives.server.messages import Settings
 
 
 class Rule(Protocol):
-    """Changes an interval of a table's values by an update. Elementwise: an interval may be cut anywhere.
+    """Applies an update to an interval of a table's values, element by element: an interval may be split anywhere.
 
     Attributes:
-        n_histories: how many numbers it keeps beside every value.
+        n_histories: how many history values (momentum and the like) it keeps for every table value.
     """
 
     n_histories: int
 
     def step(self, values: np.ndarray, update: np.ndarray, histories: list[np.ndarray], first: int,
              settings: Settings) -> None:
-        """Change values and histories in place.
+        """Change ``values`` and ``histories`` in place.
 
         Args:
-            values, update, histories: flat arrays of one length and the table's dtype; ``update`` may be overwritten.
-            first: which element of the table ``values[0]`` is.
-            settings: what the worker gave to ``update``, of the first worker where several make one step.
+            values, update, histories: flat arrays of the same length in the table's dtype; ``update`` may be
+                overwritten.
+            first: index in the table of the element ``values[0]``.
+            settings: the rate and iteration that the worker passed to ``Batch.update``; those of the first worker if
+                several workers' updates are applied in one step.
         """
 
 
 class Add:
-    """values += update: what a worker computes itself is simply added (GeePS's own update)."""
+    """values += update, GeePS's own rule: the worker computes the full change, rate included."""
 
     n_histories = 0
 

@@ -1,4 +1,4 @@
-"""Rows that lie scattered, into one buffer: compiled, without the interpreter's lock."""
+"""Gathers scattered rows into one buffer: compiled, and run without the interpreter's lock (GIL)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from scaffe.jit import compiled
 
 @compiled
 def gather_runs(values: np.ndarray, runs: np.ndarray, buffer: np.ndarray) -> None:
-    """Copy runs (element of values, element of buffer, n_elems) from values, flat, to buffer, flat."""
+    """Copy runs of elements.
+
+    Args:
+        values: source, flat.
+        runs: int64 (n_runs, 3), rows of (offset in values, offset in buffer, n_elems).
+        buffer: destination, flat.
+    """
     for r in range(len(runs)):
         source, target, n_elems = runs[r]
         buffer[target : target + n_elems] = values[source : source + n_elems]

@@ -1,4 +1,4 @@
-"""The front door of the parameter server."""
+"""ParameterServer, the public interface of the parameter server."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from scaffe.collectives.shared.node import alive
 class ParameterServer:
     """Tables on shards, under bounded staleness (GeePS: Cui et al., EuroSys 2016, sections 3.2 and 4.2).
 
-    Every rank makes one with the same arguments, declares the same tables and as many batches in the same order, and
-    calls ``start``. A worker's iterations end with ``clock``. One thread of a rank calls it. The ranks are those of
-    one node.
+    Every rank creates one with the same arguments, declares the same tables and the same number of batches in the same
+    order, and calls ``start``. A worker ends each iteration with ``clock``. Only one thread per rank may use it, and
+    all ranks must be on one node.
 
     Args:
         communicator: the ranks.
-        slack: how many iterations a worker may be ahead of the slowest: 0 for bulk synchronous work, whose bits do not
-            depend on timing; math.inf for asynchronous work.
-        servers: how many of the last ranks hold shards and do not work; 0: every rank works and holds a shard.
+        slack: how many iterations a worker may be ahead of the slowest. 0 is bulk synchronous: results are bitwise
+            independent of timing. math.inf is fully asynchronous.
+        servers: how many of the last ranks hold shards only; with 0 every rank is a worker and holds a shard.
 
     Attributes:
-        is_worker: whether this rank works.
-        n_workers: how many do; they are the first ranks.
+        is_worker: whether this rank is a worker.
+        n_workers: number of workers; they are the first ranks.
 
     Raises:
         CommError: on every rank, a slack below 0, no rank left to work, or ranks of several nodes.
@@ -67,14 +67,14 @@ class ParameterServer:
         """Declare a table, before ``start``.
 
         Args:
-            name: its own.
-            n_rows: its keys are 0 to n_rows - 1.
-            row_elems: elements of a row.
-            rule: what an update does; default: it is added.
+            name: unique among the tables.
+            n_rows: number of rows; the keys are 0 to n_rows - 1.
+            row_elems: elements in a row.
+            rule: how an update changes the values; ``Add`` by default.
             dtype: "float32" or "float64".
 
         Raises:
-            CommError: a name given twice, a length below 1 or another dtype.
+            CommError: the name is taken, a length is below 1, or the dtype is another.
         """
         _refuse(self._store is not None, "declares a table after start")
         _refuse(name in [table.name for table in self._rules], f"declares table {name!r} twice")
@@ -83,10 +83,14 @@ class ParameterServer:
         return table
 
     def batch(self, table: Table, keys: Sequence[int] | np.ndarray | range) -> Batch:
-        """Declare rows that this worker reads and updates together, before ``start``; workers' keys may differ.
+        """Declare rows that this worker reads and updates together, before ``start``.
+
+        Args:
+            table: the rows' table.
+            keys: the rows, in the order of the batch's buffers, without repeats; they may differ between workers.
 
         Raises:
-            CommError: unknown keys or table.
+            CommError: called after ``start``, a key that is not in the table, or a table that was not declared here.
         """
         _refuse(self._store is not None, "declares a batch after start")
         _refuse(table not in self._rules, f"has no table {table.name!r}")
@@ -94,14 +98,14 @@ class ParameterServer:
         return self._batches[-1]
 
     def start(self, values: Mapping[str, np.ndarray] | None = None) -> None:
-        """Begin: every rank calls it once.
+        """Allocate the shared memory and start the shards. Collective: every rank calls it once.
 
         Args:
-            values: of rank 0, by table's name, what rows hold at first; other tables begin with 0.
+            values: initial values by table name; only rank 0's count. Tables not named here start at 0.
 
         Raises:
-            CommError: on every rank, where the ranks' tables or batches do not fit one another, values do not fit their
-                table, or memory is short.
+            CommError: on every rank, if tables or batches differ between ranks, values do not fit their table, or
+                memory cannot be allocated.
         """
         _refuse(self._store is not None, "starts twice")
         ranks, tables = self.communicator, list(self._rules)
@@ -120,18 +124,18 @@ class ParameterServer:
             self._worker = self._work(store)
 
     def clock(self) -> None:
-        """End this worker's iteration. Raises CommError where a buffer is still out."""
+        """End this worker's iteration. Raises CommError if the caller still holds a read or update buffer."""
         worker = self._working()
         worker.send(worker.client.advance())
         self._started().clocks[worker.client.worker] = worker.client.clock
 
     def leave(self) -> None:
-        """Make no more updates: nobody waits for this worker from here on."""
+        """Stop taking part as a worker: no more updates, and from now on nobody waits for this one."""
         worker = self._working()
         worker.send(worker.client.leave())
 
     def close(self) -> None:
-        """End: every rank calls it once. All updates have been applied when it returns."""
+        """Shut down. Collective: every rank calls it once; all updates have been applied when it returns."""
         self._started()
         if self._worker is not None:
             self.leave()
@@ -146,7 +150,7 @@ class ParameterServer:
 
     @property
     def staleness(self) -> list[int]:
-        """For each read of this worker, how many iterations of the slowest worker it did without."""
+        """For each read of this worker so far, how many iterations the slowest worker was behind it."""
         return self._working().client.staleness
 
     # --- inside
@@ -180,7 +184,7 @@ class ParameterServer:
         return worker
 
     def _look_around(self, what: str, waited: float) -> None:
-        """Raise CommError where what is waited for cannot come, or has not come in ``waited`` seconds."""
+        """Raise CommError if the wait for ``what`` cannot succeed, or has lasted too long: ``waited`` seconds."""
         rank = self.communicator.rank
         if self._fault is not None:
             raise CommError(f"rank {rank}'s shard has failed: {self._fault}") from self._fault
@@ -194,7 +198,8 @@ class ParameterServer:
                             f"{self._roles.workers[slowest]}, in iteration {clocks[slowest]}")
 
     def _fail(self, error: BaseException) -> None:
-        """In the shard's thread. A rank by itself learns of it when it waits; else the job ends: others wait too."""
+        """Runs in the shard's thread. A single rank learns of the error at its next wait; with more ranks the job is
+        aborted, because others wait for this shard too."""
         self._fault = error
         if self.communicator.n_ranks > 1:
             traceback.print_exception(error)
@@ -208,7 +213,7 @@ def _refuse(is_wrong: bool, what: str) -> None:
 
 
 def _check_batches(everyone: list[list[Index]]) -> None:
-    """Raise CommError unless workers have as many batches, each of the same table."""
+    """Raise CommError unless all workers have the same number of batches, each over the same table."""
     for worker, own in enumerate(everyone):
         if [index.table for index in own] != [index.table for index in everyone[0]]:
             raise CommError(f"workers' batches differ: worker 0's are of tables {_named(everyone[0])}, "

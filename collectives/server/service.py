@@ -1,4 +1,4 @@
-"""The thread that keeps one shard: it takes messages in, does what the keeper says, and sleeps while there are none."""
+"""The thread that runs one shard: it takes messages, carries out the keeper's actions, and sleeps while idle."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ TICK_SECONDS = 1.0
 
 
 class Service:
-    """One shard at work.
+    """One running shard and its thread.
 
     Args:
-        number: the shard's.
-        keeper: its state.
-        steps: by batch and worker, what an update does here.
+        number: the shard's number.
+        keeper: its state machine.
+        steps: for each (batch, first worker), the step that applies the update on this shard.
         mail: its own mailbox.
         workers: the workers' mailboxes.
-        fail: called, in the thread, with an error that ended it.
+        fail: called in the shard's thread with the error that ended it.
     """
 
     def __init__(self, number: int, keeper: Keeper, steps: Mapping[tuple[int, int], BatchSteps], mail: Mailbox,
@@ -35,7 +35,7 @@ class Service:
         self._thread.start()
 
     def stop(self) -> None:
-        """End when all messages before this call have been taken in. Returns when it has ended."""
+        """Stop the thread after the messages sent before this call have been handled, and wait for it to end."""
         self._mail.put(encode(None, 0), lambda: None)
         self._thread.join()
 

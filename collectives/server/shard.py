@@ -1,4 +1,4 @@
-"""One shard's part of every table: the master values of an interval, the rule's histories, and steps upon them."""
+"""One shard's part of every table: the master values of an interval, the rule's histories, and the update steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scaffe.collectives.server.rules import Add, Rule
 from scaffe.collectives.server.table import Index, Table
 from scaffe.collectives.shared.kernels import block_for, combine_ranks
 
-STEP_BYTES = 256 << 10  # of a step's sums: they stay in the second-level cache between the sum and the rule
+STEP_BYTES = 256 << 10  # summed at a time, so that the sum is still in the L2 cache when the rule reads it
 SUM = OPS.index("sum")
 
 
@@ -20,9 +20,9 @@ class Part:
     """What one shard holds of one table.
 
     Args:
-        values: the whole table's values, flat; the shard changes its interval of them alone.
-        start, stop: the interval, in elements.
-        rule: what an update does.
+        values: the whole table's values, flat; the shard writes only to [start, stop).
+        start, stop: its interval, in elements.
+        rule: how an update changes the values.
     """
 
     def __init__(self, values: np.ndarray, start: int, stop: int, rule: Rule) -> None:
@@ -30,19 +30,19 @@ class Part:
         self.histories = [np.zeros(stop - start, values.dtype) for _ in range(rule.n_histories)]
 
     def step(self, update: np.ndarray, first: int, settings: Settings) -> None:
-        """One step with an update of the elements from ``first`` on."""
+        """Apply the rule to the elements [first, first + len(update)) of the table."""
         mine = slice(first - self.start, first - self.start + update.size)
         values, histories = self.values[first : first + update.size], [history[mine] for history in self.histories]
         self.rule.step(values, update, histories, first, settings)
 
 
 class BatchSteps:
-    """Steps with one batch's updates on one shard.
+    """Applies one batch's updates on one shard.
 
     Args:
         part: the shard's part of the batch's table.
-        index: where the rows lie, the same for all workers that make a step together.
-        updates: by worker, its update buffer.
+        index: where the rows lie; the same for all workers whose updates are summed.
+        updates: each worker's update buffer, flat.
     """
 
     def __init__(self, part: Part, index: Index, updates: Sequence[np.ndarray]) -> None:
@@ -53,14 +53,14 @@ class BatchSteps:
         self._block, self._sums = block_for(part.values.dtype), np.empty(STEP_BYTES // item, part.values.dtype)
 
     def run(self, workers: tuple[int, ...], settings: Settings) -> None:
-        """One step with the sum of these workers' updates, added up in the order given."""
+        """Sum these workers' updates in the order given, and apply the sum in one step."""
         for first, at, n_elems in self._runs:
             for done in range(0, n_elems, self._sums.size):
                 n = min(self._sums.size, n_elems - done)
                 self._part.step(self._sum(workers, at + done, n), first + done, settings)
 
     def _sum(self, workers: tuple[int, ...], at: int, n_elems: int) -> np.ndarray:
-        """Of elements [at, at + n_elems) of the update buffers, in memory that may be overwritten."""
+        """The sum of elements [at, at + n_elems) of the update buffers, in memory that the caller may overwrite."""
         sums = self._sums[:n_elems]
         if len(workers) == 1:
             np.copyto(sums, self._updates[workers[0]][at : at + n_elems])
@@ -72,7 +72,7 @@ class BatchSteps:
 
 
 class AddedSteps(BatchSteps):
-    """Steps of the rule that adds: values and updates are summed in one pass."""
+    """BatchSteps for the rule ``Add``: values and updates are summed in one pass."""
 
     def run(self, workers: tuple[int, ...], settings: Settings) -> None:
         """See BatchSteps."""
@@ -86,12 +86,15 @@ class AddedSteps(BatchSteps):
 
 def all_steps(parts: Mapping[Table, Part], batches: Sequence[Sequence[Index]], updates: Sequence[Sequence[np.ndarray]],
               joint: Collection[int]) -> dict[tuple[int, int], BatchSteps]:
-    """Steps with every batch of every worker, by batch and the first worker of the step.
+    """The steps for every batch of every worker on one shard.
 
     Args:
-        parts: what the shard holds, by table.
-        batches, updates: by worker and batch, the indexes and the update buffers.
-        joint: batches whose updates several workers make one step of.
+        parts: what the shard holds of each table.
+        batches, updates: for each worker and batch, the index and the update buffer.
+        joint: batches whose updates are summed over all workers and applied in one step.
+
+    Returns:
+        Steps by (batch, first worker whose update goes into the step).
     """
     made: dict[tuple[int, int], BatchSteps] = {}
     for worker, own in enumerate(batches):

@@ -14,22 +14,24 @@ from scaffe.collectives.server.table import Index, Table
 
 
 class Store:
-    """All of it, as this rank sees it. Every rank makes one; it may be used once they have met again.
+    """This rank's views of the shared memory. Collective: every rank creates one.
+
+    The ranks must synchronise once (any collective will do) between creating it and using it.
 
     Args:
-        ranks: those that share it.
+        ranks: the ranks that share it.
         tables: in the order declared.
-        batches: by worker, its batches' indexes.
-        n_shards: how many shards there are.
+        batches: for each worker, the indexes of its batches.
+        n_shards: number of shards.
 
     Attributes:
-        values: by table, flat.
-        updates: by worker and batch, the update buffer, flat.
-        shard_mail, worker_mail: by shard and by worker.
-        clocks: int64 (n_workers,), finished iterations, for messages to people.
+        values: each table's values, flat.
+        updates: for each worker and batch, the update buffer, flat.
+        shard_mail, worker_mail: the mailbox of each shard and of each worker.
+        clocks: int64 (n_workers,), finished iterations; used in error messages only.
 
     Raises:
-        CommError: on every rank, where memory cannot be had or shared.
+        CommError: on every rank, if the memory cannot be allocated or mapped.
     """
 
     def __init__(self, ranks: Communicator, tables: Sequence[Table], batches: Sequence[Sequence[Index]],
@@ -53,7 +55,7 @@ class Store:
             mailbox.prepare()
 
     def fill(self, given: Mapping[str, np.ndarray]) -> str:
-        """Write tables' first values. Returns what is wrong with them, or nothing."""
+        """Write the tables' initial values, by table name. Returns what is wrong with them, or an empty string."""
         by_name = {table.name: values for table, values in self.values.items()}
         for name, array in given.items():
             if name not in by_name:

@@ -15,15 +15,15 @@ DTYPES = ("float32", "float64")
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of one length and dtype, by keys from 0 on; in memory they lie one behind the other.
+    """Rows of equal length and one dtype, with keys 0 to n_rows - 1, contiguous in memory.
 
     Attributes:
-        name: for errors; a table's name is its own.
-        n_rows, row_elems: how many rows, and how many elements a row.
+        name: unique among the tables; used in errors.
+        n_rows, row_elems: number of rows, and elements in a row.
         dtype: "float32" or "float64".
 
     Raises:
-        CommError: a length below 1 or another dtype.
+        CommError: a length is below 1, or the dtype is another.
     """
 
     name: str
@@ -45,22 +45,23 @@ class Table:
         return self.n_rows * self.row_elems
 
     def shard(self, number: int, n_shards: int) -> tuple[int, int]:
-        """First and last + 1 element of a shard: shards are in order and differ by at most one element."""
+        """The interval [start, stop) of elements that shard ``number`` holds; shards differ by at most one element."""
         return bounds(number, n_shards, self.n_elems)
 
 
 class Index:
-    """Where the rows of a batch of keys lie in their table: built once, used by every read and update.
+    """Where the rows of a batch lie in their table: built once, used by every read and update.
 
-    Neighbouring keys make one run, so that a batch of neighbours is one slice.
+    Consecutive keys are merged into one run, so a batch of consecutive keys is a single slice.
 
     Args:
-        table: whose rows.
-        keys: in the order that buffers have them; none twice.
+        table: the rows' table.
+        keys: in the order of the batch's buffers, without repeats.
 
     Attributes:
-        runs: int64 (n_runs, 3), rows of (element of the table, element of the buffer, n_elems), in order of the buffer.
-        n_rows: how many keys.
+        runs: int64 (n_runs, 3), rows of (offset in the table, offset in the buffer, n_elems), in buffer order; both
+            offsets in elements.
+        n_rows: number of keys.
 
     Raises:
         CommError: no keys, a key that is not in the table, or one given twice.
@@ -84,16 +85,16 @@ class Index:
 
     @property
     def n_elems(self) -> int:
-        """Elements of a buffer."""
+        """Elements in the batch's buffer."""
         return self.n_rows * self.table.row_elems
 
     @property
     def is_slice(self) -> bool:
-        """Whether the rows are one piece of the table."""
+        """Whether the rows are contiguous in the table."""
         return len(self.runs) == 1
 
     def within(self, start: int, stop: int) -> np.ndarray:
-        """The runs cut to elements [start, stop) of the table: what of the batch a shard holds."""
+        """The runs clipped to elements [start, stop) of the table: the part of the batch that one shard holds."""
         first = np.maximum(self.runs[:, 0], start)
         last = np.minimum(self.runs[:, 0] + self.runs[:, 2], stop)
         inside = first < last
@@ -102,15 +103,15 @@ class Index:
         return cut
 
     def shards(self, n_shards: int) -> tuple[int, ...]:
-        """The shards that hold some of the rows."""
+        """Numbers of the shards that hold some of the rows."""
         return tuple(s for s in range(n_shards) if len(self.within(*self.table.shard(s, n_shards))))
 
     def same_rows(self, other: Index) -> bool:
-        """Whether the other index is of the same rows of the same table in the same order."""
+        """Whether both name the same rows of the same table in the same order."""
         return self.table == other.table and np.array_equal(self.runs, other.runs)
 
     def shares_rows(self, other: Index) -> bool:
-        """Whether some row is in both."""
+        """Whether the two have at least one row in common."""
         if self.table != other.table:
             return False
         mine, others = (index.runs[np.argsort(index.runs[:, 0])] for index in (self, other))

@@ -1,4 +1,4 @@
-"""A worker's side of the messages: what its client says is sent, and it waits for the answers."""
+"""A worker's communication: sends the messages that its client produces and waits for the shards' answers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ TICK_SECONDS = 0.2
 
 
 class Worker:
-    """One worker at work; one thread calls it.
+    """One running worker; only one thread may use it.
 
     Args:
-        client: its state.
+        client: its state machine.
         mail: its own mailbox.
         shards: the shards' mailboxes.
-        look_around: called every now and then while it waits, with what it waits for and since how many seconds; raises
-            CommError where that cannot come.
-        slack: as the server has it.
+        look_around: called from time to time during a wait, with what is waited for and the seconds waited so far;
+            raises CommError if the wait cannot succeed.
+        slack: the server's.
     """
 
     def __init__(self, client: Client, mail: Mailbox, shards: Sequence[Mailbox],
@@ -34,14 +34,14 @@ class Worker:
         self._numbers = np.empty(N_NUMBERS, np.int64)
 
     def read(self, batch: int, what: str) -> None:
-        """Ask for a batch's rows and wait until they may be read. ``what``: for errors."""
+        """Ask for a batch's rows and wait until they may be read. ``what`` describes the wait in errors."""
         self.client.begin_read(batch)
         self.send(self.client.ask(batch))
         self._wait(lambda: self.client.is_ready(batch), what)
         self.client.opened_read(batch)
 
     def pre_update(self, batch: int, what: str) -> None:
-        """Wait until a batch's update buffer is free. ``what``: for errors."""
+        """Wait until a batch's update buffer may be reused. ``what`` describes the wait in errors."""
         self.client.begin_update(batch)
         self._wait(lambda: self.client.is_free(batch), what)
         self.client.opened_update(batch)

@@ -12,10 +12,14 @@ Arrays = dict[str, np.ndarray]
 
 
 def batches(arrays: Mapping[str, np.ndarray], batch_size: int) -> Iterator[Arrays]:
-    """The arrays, all of one length, in pieces of batch_size; the last one is filled up with zeros.
+    """Cut arrays into batches along their first axis; the last batch is padded with zeros.
+
+    Args:
+        arrays: by name, all of the same length.
+        batch_size: length of each batch.
 
     Raises:
-        UserError: arrays of different lengths.
+        UserError: the arrays differ in length.
     """
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
@@ -31,7 +35,7 @@ def _filled(array: np.ndarray, batch_size: int) -> np.ndarray:
 
 
 class Gathered:
-    """Arrays that come batch by batch, to be one array a name."""
+    """Collects batches, and joins them into one array per name."""
 
     def __init__(self) -> None:
         self._parts: dict[str, list[np.ndarray]] = {}
@@ -42,7 +46,15 @@ class Gathered:
             self._parts.setdefault(name, []).append(np.array(np.atleast_1d(array), order="C"))
 
     def joined(self, n_given: int, batch_size: int) -> Arrays:
-        """Each name's arrays as one, without the rows that filled the last batch up."""
+        """Join the batches.
+
+        Args:
+            n_given: rows of the original arrays.
+            batch_size: rows of a batch.
+
+        Returns:
+            One array per name, without the rows that padded the last batch.
+        """
         joined = {name: np.concatenate(parts) for name, parts in self._parts.items()}
         n_padded = -(-n_given // batch_size) * batch_size
         return {name: array[:n_given] if len(array) == n_padded else array for name, array in joined.items()}

@@ -1,4 +1,4 @@
-"""Caffe's messages to arrays and back (Caffe 1.0, caffe.io)."""
+"""Conversions between Caffe's messages and NumPy arrays (Caffe 1.0, caffe.io)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,17 @@ OLD_DIMS = ("num", "channels", "height", "width")
 
 
 def blobproto_to_array(blob: Any, return_diff: bool = False) -> np.ndarray:
-    """A BlobProto's data (or diff) in its shape, of four axes where the blob is an old one; float64.
+    """The data of a BlobProto as an array.
+
+    Args:
+        blob: the BlobProto.
+        return_diff: return the diff instead of the data.
+
+    Returns:
+        float64 in the blob's shape; (num, channels, height, width) if the blob has the old four-number shape.
 
     Raises:
-        ValueError: a shape that does not fit the number of values.
+        ValueError: the shape does not fit the number of values.
     """
     single, double = (blob.diff, blob.double_diff) if return_diff else (blob.data, blob.double_data)
     is_old = any(blob.HasField(name) for name in OLD_DIMS)
@@ -26,7 +33,7 @@ def blobproto_to_array(blob: Any, return_diff: bool = False) -> np.ndarray:
 
 
 def array_to_blobproto(arr: np.ndarray, diff: np.ndarray | None = None) -> Any:
-    """A BlobProto of an array, with its diff if one is given."""
+    """An array, and its diff if given, as a BlobProto."""
     blob = caffe_pb2.BlobProto()
     blob.shape.dim.extend(arr.shape)
     blob.data.extend(np.asarray(arr, np.float64).ravel().tolist())
@@ -46,10 +53,10 @@ def blobprotovector_str_to_arraylist(content: bytes) -> list[np.ndarray]:
 
 
 def array_to_datum(arr: np.ndarray, label: int | None = None) -> Any:
-    """A Datum of a (channels, height, width) array: bytes where it is uint8, floats else.
+    """A (channels, height, width) array as a Datum; uint8 is stored as bytes, any other dtype as floats.
 
     Raises:
-        UserError: another number of axes.
+        UserError: the array does not have three axes.
     """
     if arr.ndim != 3:
         raise UserError(f"a Datum takes an array of shape (channels, height, width), got {arr.shape}")
@@ -64,10 +71,10 @@ def array_to_datum(arr: np.ndarray, label: int | None = None) -> Any:
 
 
 def datum_to_array(datum: Any) -> np.ndarray:
-    """A Datum's pixels (channels, height, width): uint8 of bytes, float64 of floats.
+    """A Datum's pixels as (channels, height, width): uint8 if stored as bytes, float64 if stored as floats.
 
     Raises:
-        ValueError: the number of values does not fit; an encoded image.
+        ValueError: the number of values does not fit the shape, or the Datum holds an encoded image (JPEG, PNG).
     """
     if datum.encoded:
         raise UserError("the Datum holds an image file (encoded: true), not pixels")

@@ -1,4 +1,4 @@
-"""Blobs of a running net into databases of Datums, a database a blob (Caffe 1.0, extract_features)."""
+"""Writes blobs of a running net to databases of Datums, one database per blob (Caffe 1.0, extract_features)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,26 @@ from scaffe.proto import caffe_pb2
 
 Record = tuple[bytes, bytes]
 END, ABANDONED = (b"", b""), (b"", b"abandoned")  # no record has an empty key
-WAIT_SECONDS = 0.2  # between looks at whether the writer still lives
-MAX_WAITING = 4096  # records between the net and a writer
+WAIT_SECONDS = 0.2  # between checks that the writer still runs
+MAX_WAITING = 4096  # records queued between the net and a writer
 
 
 def extract_features(net: Net, blobs: Sequence[str], folders: Sequence[str], n_batches: int,
                      backend: str = "lmdb") -> list[int]:
-    """Run n_batches and write each blob's rows, in order, to a database of its own. Returns the numbers of records.
+    """Run the net forward and write each blob's rows, in order, to a database of its own.
+
+    Args:
+        net: the net; it reads its own data.
+        blobs: names of the blobs to write.
+        folders: one database folder per blob.
+        n_batches: number of forward passes.
+        backend: the databases' kind.
+
+    Returns:
+        The number of records written to each database.
 
     Raises:
-        ValueError: unknown blobs, other than one folder a blob, or a database that exists or cannot be written.
+        ValueError: an unknown blob, not one folder per blob, or a database that exists or cannot be written.
     """
     if len(blobs) != len(folders):
         raise UserError(f"expected as many databases as blobs, got {len(folders)} for {len(blobs)}")
@@ -56,7 +66,7 @@ def extract_features(net: Net, blobs: Sequence[str], folders: Sequence[str], n_b
 
 
 def _records(blob: Blob, first: int) -> Iterator[Record]:
-    """One Datum a row, keys ten digits from ``first`` on."""
+    """One Datum per row of the blob; the keys are ten-digit numbers counted from ``first``."""
     if blob.ndim > 4:
         raise UserError(f"a Datum has no place for a blob of shape {blob.shape}; at most 4 axes fit")
     channels, height, width = (*blob.shape[1:], 1, 1, 1)[:3]
@@ -73,7 +83,7 @@ def _drain(queue: Queue[Record]) -> Iterator[Record]:
 
 
 def _put(queue: Queue[Record], record: Record, writer: Future[int]) -> None:
-    """Hand over; where the writer has ended, raise what it raised, but let others end too (END, ABANDONED)."""
+    """Queue a record. If the writer has ended, raise its error, except for END and ABANDONED, so that all can end."""
     while not writer.done():
         try:
             queue.put(record, timeout=WAIT_SECONDS)

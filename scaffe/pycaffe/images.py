@@ -1,6 +1,6 @@
-"""Images as pycaffe has them: float32, height x width x channels, RGB, 0 to 1 (Caffe 1.0, caffe.io).
+"""Images in pycaffe's form: float32 (height, width, channels), RGB, values 0 to 1 (Caffe 1.0, caffe.io).
 
-Sizes are changed as the scikit-image and SciPy of Caffe's time did it: linear, without smoothing first.
+Resizing follows the scikit-image and SciPy versions of Caffe's time: linear, without smoothing beforehand.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ NEAREST, LINEAR, MOST_ORDER = 0, 1, 5
 
 
 def load_image(filename: str, color: bool = True) -> np.ndarray:
-    """An image file as float32 in [0, 1]: (height, width, 3) RGB, or with color=False (height, width, 1).
+    """Read an image file.
+
+    Returns:
+        float32 in [0, 1]: (height, width, 3) RGB, or (height, width, 1) grey with ``color=False``.
 
     Raises:
-        MissingFile: it cannot be opened (a ValueError, and a FileNotFoundError as in pycaffe).
-        ValueError: not an image that OpenCV reads, or OpenCV itself is not there.
+        MissingFile: the file cannot be opened (a ValueError, and a FileNotFoundError as in pycaffe).
+        ValueError: OpenCV cannot read the image, or is not installed.
     """
     cv2 = opencv()
     try:
@@ -38,22 +41,27 @@ def load_image(filename: str, color: bool = True) -> np.ndarray:
     full = np.iinfo(image.dtype).max if np.issubdtype(image.dtype, np.integer) else 1
     image = image.reshape(*image.shape[:2], -1) / full
     if image.shape[2] >= 3:
-        image = image[:, :, 2::-1]  # blue first, perhaps with transparency behind
+        image = image[:, :, 2::-1]  # BGR or BGRA to RGB
         return np.asarray(image if color else image @ LUMINANCE[:, None], np.float32)
     return np.tile(image[:, :, :1], (1, 1, 3 if color else 1)).astype(np.float32)
 
 
 def resize_image(im: np.ndarray, new_dims: Dims, interp_order: int = LINEAR) -> np.ndarray:
-    """An image (height, width, channels) at new_dims (height, width), float32.
+    """Resize an image.
 
-    One or three channels: pixels are areas, and what lies outside counts as the image's minimum. Any other number of
-    channels: pixels are points, corners stay corners.
+    With one or three channels pixels are areas, and everything outside the image has the image's minimum value. With
+    any other number of channels pixels are points, and the corner pixels stay at the corners. pycaffe does the same.
 
     Args:
-        interp_order: 0 for the nearest pixel, 1 for linear, 2 to 5 for splines of that order (they need SciPy).
+        im: (height, width, channels).
+        new_dims: new height and width.
+        interp_order: 0 for the nearest pixel, 1 for linear, 2 to 5 for splines of that order (which need SciPy).
+
+    Returns:
+        float32 (*new_dims, channels).
 
     Raises:
-        UserError: another order, or SciPy is not installed where it is needed.
+        UserError: an unknown order, or one that needs SciPy, which is not installed.
     """
     if interp_order not in range(MOST_ORDER + 1):
         raise UserError(f"interp_order must be 0 (nearest), 1 (linear) or up to {MOST_ORDER}, got {interp_order}")
@@ -69,7 +77,7 @@ def resize_image(im: np.ndarray, new_dims: Dims, interp_order: int = LINEAR) -> 
 
 
 def _resize_by_splines(im: np.ndarray, new_dims: Dims, order: int) -> np.ndarray:
-    """The same by SciPy. As areas, values stay within the image's own."""
+    """``resize_image`` by SciPy's splines. Where pixels are areas, values are clipped to the image's own range."""
     try:
         ndimage = importlib.import_module("scipy.ndimage")
     except ImportError as error:
@@ -83,14 +91,14 @@ def _resize_by_splines(im: np.ndarray, new_dims: Dims, order: int) -> np.ndarray
 
 
 def _places(n_old: int, n_new: int, as_areas: bool) -> np.ndarray:
-    """Where each new pixel lies among the old ones."""
+    """The coordinate of each new pixel among the old ones."""
     if as_areas:
         return (np.arange(n_new) + 0.5) * n_old / n_new - 0.5
     return np.arange(n_new) * ((n_old - 1) / max(n_new - 1, 1))
 
 
 def _resample(framed: np.ndarray, axis: int, places: np.ndarray, order: int) -> np.ndarray:
-    """Along one axis of an image with a frame of one pixel. The other axis keeps its frame."""
+    """Resample an image that has a border of one pixel along one axis. The other axis keeps its border."""
     if order == NEAREST:
         places = np.floor(places + 0.5)
     low = np.floor(places).astype(int)
@@ -100,14 +108,14 @@ def _resample(framed: np.ndarray, axis: int, places: np.ndarray, order: int) -> 
 
 
 def oversample(images: Sequence[np.ndarray] | np.ndarray, crop_dims: Dims) -> np.ndarray:
-    """Ten crops of each image: the corners and the centre, then the same mirrored.
+    """Ten crops of each image: the four corners and the centre, then the same five mirrored.
 
     Args:
-        images: n images (height, width, channels) of one shape.
+        images: n images (height, width, channels) of the same shape.
         crop_dims: height and width of the crops.
 
     Returns:
-        (10 n, height, width, channels), float32, an image's crops one after the other.
+        float32 (10 n, *crop_dims, channels); the ten crops of an image follow one another.
     """
     height, width = (int(n) for n in crop_dims)
     down, right = images[0].shape[0] - height, images[0].shape[1] - width

@@ -1,4 +1,4 @@
-"""A device's blobs as NumPy arrays: a copy on the host that is as new as the device's whenever somebody looks."""
+"""A device's blobs as NumPy arrays: a host copy that is brought up to date whenever it is accessed."""
 
 from __future__ import annotations
 
@@ -11,30 +11,31 @@ from scaffe.layers.python import UserBlob
 
 
 class MirroredBlob(UserBlob):
-    """Shows a blob that lies on a device, as Caffe's SyncedMemory does.
+    """A host copy of a blob in device memory, after Caffe's SyncedMemory.
 
-    ``data`` and ``diff`` copy from the device when first looked at; what is then written into them goes back with
-    ``push``, which the net calls before it computes. An array taken before that is old afterwards, as in Caffe.
+    ``data`` and ``diff`` are copied from the device at the first access after each ``push``. What the user then writes
+    into them goes back with ``push``, which the net calls before it computes. An array obtained before ``push`` is
+    stale afterwards, as in Caffe: access ``data`` or ``diff`` again.
 
     Args:
-        blob: the blob.
-        kernels: the backend that it belongs to.
+        blob: the blob on the device.
+        kernels: the backend that the blob belongs to.
     """
 
     def __init__(self, blob: Blob, kernels: Any) -> None:
         super().__init__(blob)
         self._kernels = kernels
         self._hosts: dict[str, np.ndarray] = {}
-        self._shown: set[str] = set()  # parts whose host copy may be newer than the device's
+        self._shown: set[str] = set()  # of "data" and "diff", those whose host copy may be newer than the device's
 
     @property
     def data(self) -> np.ndarray:
-        """The data."""
+        """The values, on the host."""
         return self._pull("data")
 
     @property
     def diff(self) -> np.ndarray:
-        """The gradient."""
+        """The gradient, on the host."""
         return self._pull("diff")
 
     def reshape(self, *dims: int) -> None:
@@ -43,7 +44,7 @@ class MirroredBlob(UserBlob):
         super().reshape(*dims)
 
     def push(self) -> None:
-        """Bring what was shown, and perhaps written to, back to the device."""
+        """Copy whatever was accessed since the last push, and so may have been written to, back to the device."""
         for part in self._shown:
             if self._hosts[part].shape == self._blob.shape:
                 target = getattr(self._blob, part)
@@ -65,5 +66,5 @@ class MirroredBlob(UserBlob):
 
 
 def show(blob: Blob, kernels: Any) -> UserBlob:
-    """A blob as pycaffe shows it: its own memory where that is the host's, else a mirror of it."""
+    """A blob as pycaffe shows it: the blob's own memory if that is on the host, else a mirror of it."""
     return UserBlob(blob) if kernels.PLACE == "host" else MirroredBlob(blob, kernels)

@@ -1,4 +1,4 @@
-"""pycaffe's Net over ours."""
+"""pycaffe's Net, a view of ``scaffe.nets.net.Net``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LayerView:
 
     Attributes:
         type: the layer's type.
-        blobs: its parameters.
+        blobs: its parameter blobs.
     """
 
     def __init__(self, node: Node, kernels: Any) -> None:
@@ -39,26 +39,28 @@ class LayerView:
 
 
 class Net:
-    """A net built from a prototxt: ``Net(file, phase, weights=...)`` or, as of old, ``Net(file, weights, phase)``.
+    """A net built from a prototxt: ``Net(file, phase, weights=...)`` or the older ``Net(file, weights, phase)``.
 
-    Blobs' ``data`` and ``diff`` are arrays in Caffe's layout that write through to the net. Those of four axes and
-    more are strided, so that ``reshape`` copies them. Source: Caffe 1.0, pycaffe.
+    The blobs' ``data`` and ``diff`` are NumPy views in Caffe's axis order; writing to them changes the net. Views with
+    four or more axes are not contiguous, so NumPy's ``reshape`` on them returns a copy. Source: Caffe 1.0, pycaffe.
 
     Args:
         network_file: the prototxt.
         phase: ``TRAIN`` or ``TEST``.
-        level, stages: the rest of Caffe's NetState.
+        level, stages: Caffe's NetState besides the phase; they select layers with ``include`` and ``exclude`` rules.
         weights: a ``.caffemodel`` or ``.caffemodel.h5`` to start from.
 
     Attributes:
-        blobs, params: name to Blob, layer's name to its list of Blobs.
+        blobs: each blob by name.
+        params: the list of parameter blobs of each layer, by the layer's name.
         layers, layer_dict: the layers in order, and by name.
-        top_names, bottom_names: layer's name to the names of its blobs.
-        inputs, outputs: names of the blobs that the caller fills and that no layer takes.
-        blob_loss_weights: name to loss weight.
+        top_names, bottom_names: the names of each layer's top and bottom blobs, by the layer's name.
+        inputs: names of the blobs that the caller fills.
+        outputs: names of the blobs that no layer reads.
+        blob_loss_weights: each blob's loss weight, by name.
 
     Raises:
-        UserError: one line (a ValueError) that names file and layer.
+        UserError: the net cannot be built; one line names file and layer. It is also a ValueError.
     """
 
     def __init__(self, network_file: str | Path, phase: int | str | Path, *old: Any, level: int = 0,
@@ -79,14 +81,14 @@ class Net:
 
     @classmethod
     def of(cls, built: net.Net) -> Net:
-        """The view of a net that is there already (a solver's)."""
+        """The view of an existing net, such as a solver's."""
         view = cls.__new__(cls)
         view._show(built)
         return view
 
     @property
     def _net(self) -> net.Net:
-        """The net itself, to compute with: what the user wrote into its arrays has reached it."""
+        """The net itself, ready to compute: what the user wrote into its arrays has been copied to the device."""
         for mirror in self._mirrors:
             mirror.push()
         return self._built
@@ -111,7 +113,7 @@ class Net:
         self._inputs, self._outputs = self._ids(self.inputs), self._ids(self.outputs)
         self.blob_loss_weights = OrderedDict((name, weights.get(name, 0.0)) for name in self.blobs)
 
-    # -- what pycaffe has under names of its own, and people use -----------------------------------------------
+    # -- pycaffe's underscored names, which scripts use --------------------------------------------------------
     @property
     def _blobs(self) -> list[UserBlob]:
         return list(self.blobs.values())
@@ -135,15 +137,16 @@ class Net:
         """Run layers ``start`` to ``end`` (names, inclusive) forward.
 
         Args:
-            blobs: names of blobs to give beside the outputs.
-            start, end: the first and the last layer; the net's unless given.
-            inputs: arrays for all of the net's inputs, by name.
+            blobs: names of further blobs to return.
+            start, end: the first and the last layer to run; by default the net's first and last.
+            inputs: arrays for the net's inputs, by name: all of them, or none to keep what the inputs hold.
 
         Returns:
-            name to array, of the net's outputs, or of layer ``end``'s tops. The arrays are the net's own.
+            By name, the net's outputs, or layer ``end``'s tops if ``end`` is given. The arrays are the net's own
+            memory, not copies.
 
         Raises:
-            UserError: inputs that are not the net's, or of another batch size.
+            UserError: the names are not those of the net's inputs, or an array has another batch size.
         """
         self._fill(inputs, self.inputs, "data", "inputs")
         self._forward(self._index(start, 0), self._index(end, len(self.layers) - 1))
@@ -155,15 +158,16 @@ class Net:
         """Run layers ``start`` down to ``end`` (names, inclusive) backward.
 
         Args:
-            diffs: names of blobs whose diffs to give beside the inputs'.
-            start, end: the first (highest) and the last layer; the net's unless given.
-            tops: diffs for all of the net's outputs, by name; a loss has its own.
+            diffs: names of further blobs whose diffs to return.
+            start, end: the first (highest) and the last (lowest) layer to run; by default the net's last and first.
+            tops: diffs for all of the net's outputs, by name. Not needed for losses, which start from their weight.
 
         Returns:
-            name to diff, of the net's inputs, or of layer ``end``'s bottoms. The arrays are the net's own.
+            By name, the diffs of the net's inputs, or of layer ``end``'s bottoms if ``end`` is given. The arrays are
+            the net's own memory, not copies.
 
         Raises:
-            UserError: tops that are not the net's outputs, or of another batch size.
+            UserError: the names are not those of the net's outputs, or an array has another batch size.
         """
         self._fill(tops, self.outputs, "diff", "outputs")
         self._backward(self._index(start, len(self.layers) - 1), self._index(end, 0))
@@ -171,15 +175,28 @@ class Net:
         return {name: self.blobs[name].diff for name in names}
 
     def forward_all(self, blobs: Iterable[str] | None = None, **inputs: np.ndarray) -> Arrays:
-        """Forward over arrays of any length, batch by batch. Returns one array of that length a name."""
+        """Run forward over arrays of any length, batch by batch.
+
+        Args:
+            blobs: names of further blobs to return.
+            inputs: an array of n rows for each of the net's inputs, by name.
+
+        Returns:
+            The outputs and ``blobs`` by name, each an array of n rows.
+        """
         return whole_sets.forward_all(self, tuple(blobs or ()), inputs)
 
     def forward_backward_all(self, blobs: Iterable[str] | None = None, diffs: Iterable[str] | None = None,
                              **arrays: np.ndarray) -> tuple[Arrays, Arrays]:
-        """Forward and backward over arrays of any length, batch by batch: inputs' data and outputs' diffs, by name.
+        """Run forward and backward over arrays of any length, batch by batch.
+
+        Args:
+            blobs: names of further blobs to return.
+            diffs: names of further blobs whose diffs to return.
+            arrays: n rows of data for each input and of diffs for each output, by name.
 
         Returns:
-            the outputs, and the inputs' diffs, one array of that length a name.
+            (the outputs and ``blobs``, the diffs of the inputs and of ``diffs``), by name, each an array of n rows.
         """
         return whole_sets.forward_backward_all(self, tuple(blobs or ()), tuple(diffs or ()), arrays)
 
@@ -206,45 +223,49 @@ class Net:
             place[...] = array
 
     def _batch(self, blobs: Mapping[str, np.ndarray]) -> Iterator[Arrays]:
-        """The arrays in pieces of the net's batch size, the last one filled up with zeros."""
+        """The arrays cut into batches of the net's size, the last one padded with zeros."""
         return batches(blobs, whole_sets.batch_size(self))
 
     # -- contents ------------------------------------------------------------------------------------------
     def reshape(self) -> None:
-        """Carry changed shapes of inputs through the net."""
+        """Recompute all blobs' shapes after the inputs have been reshaped."""
         self._net.reshape()
 
     def clear_param_diffs(self) -> None:
-        """Make every parameter's diff zero."""
+        """Set every parameter's diff to zero."""
         for node in self._net.nodes:
             for blob in node.layer.blobs:
                 blob.diff_flat[:] = 0
 
     def copy_from(self, path: str) -> None:
-        """Take the layers of a ``.caffemodel`` (or ``.caffemodel.h5``) that the net has, by name. Raises UserError."""
+        """Load weights from a ``.caffemodel`` or ``.caffemodel.h5``, matching layers by name. Raises UserError."""
         load_weights(self._net, path)
 
     def load_hdf5(self, path: str) -> None:
-        """Take the layers of an HDF5 file that the net has, by name. Raises UserError."""
+        """Load weights from an HDF5 file, matching layers by name. Raises UserError."""
         load_hdf5(self._net, path)
 
     def save(self, path: str) -> None:
-        """Write all layers to a ``.caffemodel``. Raises UserError."""
+        """Write all layers and their weights to a ``.caffemodel``. Raises UserError."""
         save_weights(self._net, path)
 
     def save_hdf5(self, path: str) -> None:
-        """Write all layers to an HDF5 file. Raises UserError."""
+        """Write all layers' weights to an HDF5 file. Raises UserError."""
         save_hdf5(self._net, path)
 
     def share_with(self, other: Net) -> None:
-        """Use the other net's parameters, layer by layer of the same names. Raises ValueError for other shapes."""
+        """Share the other net's parameters, matching layers by name. Raises ValueError if shapes differ."""
         self._net.share_trained_layers(other._net)
 
     def set_input_arrays(self, data: np.ndarray, labels: np.ndarray) -> None:
-        """Hand images (n, channels, height, width) and n labels to the MemoryData layer, which must be the first one.
+        """Set the data of the MemoryData layer, which must be the net's first layer.
+
+        Args:
+            data: (n, channels, height, width).
+            labels: n labels.
 
         Raises:
-            UserError: another first layer, or arrays that do not fit it.
+            UserError: the first layer is of another type, or the arrays do not fit it.
         """
         first = self._net.nodes[0].layer
         if not isinstance(first, MemoryData):
@@ -277,6 +298,6 @@ class Net:
 
 
 def _layer_view(node: Node, kernels: Any) -> Any:
-    """A user's own layer as itself, another as a view."""
+    """A layer as pycaffe shows it: a user's Python layer itself, any other as a LayerView."""
     layer = getattr(node.layer, "inner", node.layer)
     return layer.user if isinstance(layer, Python) else LayerView(node, kernels)

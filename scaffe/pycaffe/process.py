@@ -1,4 +1,4 @@
-"""What pycaffe keeps for the whole process: mode, device, random stream, log."""
+"""pycaffe's process-wide settings: mode, device, random stream, log."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _state: dict[str, Any] = {"solver_count": 1, "solver_rank": 0}
 
 
 def kernels(n_threads: int = 0) -> Any:
-    """What new nets compute on: the GPU after ``set_mode_gpu``, where there is one, else the CPU.
+    """The backend for new nets: the GPU after ``set_mode_gpu`` if there is one, else the CPU.
 
     Args:
-        n_threads: of the CPU; 0: as before, at first all cores that this process may use.
+        n_threads: CPU threads; 0 leaves the number as it is, which at first is all cores this process may use.
     """
     from scaffe.nets.devices import Compute, load_kernels
 
@@ -33,21 +33,21 @@ def kernels(n_threads: int = 0) -> Any:
 
 
 def stream() -> Stream:
-    """The stream that fillers and layers of all nets draw from, seeded by the system unless ``set_random_seed`` did."""
+    """The random stream of all nets' fillers and layers, seeded by ``set_random_seed``, else by the system."""
     seed()
     found: Stream = _state["stream"]
     return found
 
 
 def seed() -> int:
-    """What the stream was seeded with."""
+    """The seed of the process's random stream."""
     if "seed" not in _state:
         set_random_seed(int.from_bytes(os.urandom(4), "little"))
     return int(_state["seed"])
 
 
 def set_random_seed(seed: int) -> None:
-    """Start the process's stream of random draws anew, for the nets that there are too."""
+    """Restart the process's random stream from ``seed``; this affects existing nets too."""
     if "stream" in _state:
         _state["stream"].restart(seed)
     else:
@@ -56,12 +56,12 @@ def set_random_seed(seed: int) -> None:
 
 
 def set_mode_cpu() -> None:
-    """Nets that are made from now on compute on the CPU, as at first."""
+    """Create nets on the CPU from now on (the default)."""
     _state["on_gpu"] = False
 
 
 def set_mode_gpu() -> None:
-    """Nets that are made from now on compute on a GPU; where there is none, a warning, and on with the CPU."""
+    """Create nets on a GPU from now on; if there is none, warn and stay on the CPU."""
     from scaffe.layers.kernels import device
     from scaffe.log import warning
 
@@ -72,32 +72,32 @@ def set_mode_gpu() -> None:
 
 
 def set_device(device_id: int) -> None:
-    """The GPU, counted from 0, for nets that are made from now on."""
+    """Choose the GPU, counted from 0, for nets created from now on."""
     _state["device"] = int(device_id)
 
 
 def set_solver_count(count: int) -> None:
-    """Remembered and nothing else: ranks under mpirun take the place of Caffe's solver processes."""
+    """Stores the count; it has no effect, because ranks under mpirun replace Caffe's solver processes."""
     _state["solver_count"] = count
 
 
 def solver_count() -> int:
-    """What ``set_solver_count`` was told; 1 at first."""
+    """The value given to ``set_solver_count``; 1 by default."""
     return int(_state["solver_count"])
 
 
 def set_solver_rank(rank: int) -> None:
-    """Remembered and nothing else."""
+    """Stores the rank; it has no effect (see ``set_solver_count``)."""
     _state["solver_rank"] = rank
 
 
 def solver_rank() -> int:
-    """What ``set_solver_rank`` was told; 0 at first."""
+    """The value given to ``set_solver_rank``; 0 by default."""
     return int(_state["solver_rank"])
 
 
 def set_multiprocess(multiprocess: bool) -> None:
-    """Nothing: ranks under mpirun take its place."""
+    """Does nothing: ranks under mpirun take its place."""
 
 
 def has_nccl() -> bool:
@@ -106,7 +106,7 @@ def has_nccl() -> bool:
 
 
 class NCCL:
-    """Stands where pycaffe has its GPUs' collectives, to say what takes their place. Raises UserError when made."""
+    """Placeholder for pycaffe's NCCL: creating one raises a UserError that says what to use instead."""
 
     def __init__(self, solver: Any, uid: str | bytes) -> None:
         self.new_uid()
@@ -126,7 +126,12 @@ def layer_type_list() -> list[str]:
 
 
 def init_log(level: int = 0, stderr: bool = True) -> None:
-    """Log on standard error from a level on: 0 all, 1 warnings, 2 errors; without ``stderr``, errors alone."""
+    """Set what is logged on standard error.
+
+    Args:
+        level: the least level to log: 0 info, 1 warnings, 2 errors.
+        stderr: False logs errors only.
+    """
     from scaffe import log
 
     log.set_level(level if stderr else log.ERROR)

@@ -1,4 +1,4 @@
-"""pycaffe's solvers over ours. Under mpirun every rank makes one, and they train together as `scaffe train` does."""
+"""pycaffe's solvers. Under mpirun every rank creates one, and the ranks train together as with `scaffe train`."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class Solver:
 
     Args:
         solver_file: the solver's prototxt.
-        allow_nan: go on when the loss is not finite.
+        allow_nan: continue when the loss is not finite.
 
     Attributes:
-        net, test_nets: the nets, as ``Net``.
-        param: the SolverParameter message; what is changed in it holds from the next iteration on.
+        net, test_nets: the training net and the test nets, as ``Net``.
+        param: the SolverParameter message; changes to it take effect from the next iteration on.
 
     Raises:
-        UserError: one line (a ValueError) that names file and mistake.
+        UserError: the prototxt is wrong; one line names file and mistake. It is also a ValueError.
     """
 
-    type: ClassVar[str] = ""  # the solver type that the class stands for, whatever the prototxt says
+    type: ClassVar[str] = ""  # the class's solver type, which overrides the prototxt's
 
     def __init__(self, solver_file: str, allow_nan: bool = False) -> None:
         communicator = Communicator.world()
@@ -71,14 +71,14 @@ class Solver:
 
     @property
     def _solver(self) -> solver.Solver:
-        """The solver itself; what the user wrote into the nets' arrays has reached them."""
+        """The solver itself; what the user wrote into the nets' arrays has been copied to the device."""
         for view in (self.net, *self.test_nets):
             _ = view._net
         return self._built
 
     @property
     def iter(self) -> int:
-        """Iterations done."""
+        """Number of iterations done."""
         return self._built.iteration
 
     @property
@@ -87,7 +87,7 @@ class Solver:
         return learning_rate(self.param, self.iter)
 
     def step(self, n_iterations: int) -> None:
-        """Train that many iterations, with the displays, tests and snapshots that fall into them. Raises UserError."""
+        """Train ``n_iterations``, with the displays, tests and snapshots that fall into them. Raises UserError."""
         if not self._begun:
             self._begun = True
             for observer in self._solver.observers:
@@ -97,14 +97,14 @@ class Solver:
         self._solver.strategy.settle()
 
     def solve(self, resume_file: str | None = None) -> None:
-        """Train up to ``max_iter``, from a ``.solverstate`` if one is given. Raises UserError."""
+        """Train up to ``max_iter``, resuming from a ``.solverstate`` if one is given. Raises UserError."""
         if resume_file:
             self.restore(resume_file)
         self._begun = True
         self._solver.solve()
 
     def restore(self, path: str) -> None:
-        """Go on from a ``.solverstate``. Raises UserError."""
+        """Restore weights and solver state from a ``.solverstate``. Raises UserError."""
         restore_checkpoint(self._solver, path)
 
     def snapshot(self) -> None:
@@ -112,7 +112,7 @@ class Solver:
         save_checkpoint(self._solver)
 
     def apply_update(self) -> None:
-        """Change the parameters by the diffs that are there, at this iteration's rate, and count it in ``iter``."""
+        """Update the parameters from their current diffs at this iteration's rate, and add 1 to ``iter``."""
         self._solver.net.params.settle_all()
         self._solver.strategy.gradients_ready()
         if self.param.display and self.iter % self.param.display == 0:
@@ -122,7 +122,7 @@ class Solver:
         self._solver.iteration += 1
 
     def share_weights(self, net: Net) -> None:
-        """Make another net use the training net's parameters. Raises ValueError for other shapes."""
+        """Make another net share the training net's parameters. Raises ValueError if shapes differ."""
         net.share_with(self.net)
 
     def add_callback(self, on_start: Callable[[], Any], on_gradients_ready: Callable[[], Any]) -> None:
@@ -185,5 +185,5 @@ KINDS = {kind.type: kind for kind in (SGDSolver, NesterovSolver, AdaGradSolver, 
 
 
 def get_solver(solver_file: str, allow_nan: bool = False) -> Solver:
-    """The solver of the type that the prototxt names. Raises UserError."""
+    """Create the solver of the type that the prototxt names. Raises UserError."""
     return KINDS.get(graph.read_solver(solver_file).type, Solver)(solver_file, allow_nan)

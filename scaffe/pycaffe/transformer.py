@@ -1,4 +1,4 @@
-"""From an image to a net's input and back (Caffe 1.0, caffe.io.Transformer)."""
+"""Converts images to a net's input and back (Caffe 1.0, caffe.io.Transformer)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from scaffe.pycaffe.images import resize_image
 class Transformer:
     """Prepares images (height, width, channels) for inputs (channels, height, width).
 
-    In this order: resize to the input, transpose, swap channels, times raw_scale, minus mean, times input_scale;
-    each of them only if it is set.
+    The steps, in this order, each only if it is set: resize to the input's height and width, transpose, swap channels,
+    multiply by raw_scale, subtract the mean, multiply by input_scale.
 
     Args:
-        inputs: name of a net's input to its shape (batch, channels, height, width).
+        inputs: the shape (batch, channels, height, width) of each of the net's inputs, by name.
     """
 
     def __init__(self, inputs: Mapping[str, Sequence[int]]) -> None:
@@ -30,7 +30,18 @@ class Transformer:
         self.input_scale: dict[str, float] = {}
 
     def preprocess(self, in_: str, data: np.ndarray) -> np.ndarray:
-        """The image as the input wants it, float32; ``data`` stays as it is. Raises UserError for an unknown input."""
+        """Convert an image for an input.
+
+        Args:
+            in_: the input's name.
+            data: the image, (height, width, channels); it is not changed.
+
+        Returns:
+            float32, usually (channels, height, width): the axes are in the order that ``set_transpose`` gave.
+
+        Raises:
+            UserError: an unknown input.
+        """
         self._check(in_)
         image = np.array(data, np.float32)
         if image.shape[:2] != self.inputs[in_][2:]:
@@ -46,7 +57,7 @@ class Transformer:
         return image * np.float32(self.input_scale.get(in_, 1.0))
 
     def deprocess(self, in_: str, data: np.ndarray) -> np.ndarray:
-        """The image that ``preprocess`` would have made the input ``data`` from, at the input's size."""
+        """The inverse of ``preprocess``, except that the image keeps the input's height and width."""
         self._check(in_)
         image = np.array(data, np.float32).squeeze() / np.float32(self.input_scale.get(in_, 1.0))
         if in_ in self.mean:
@@ -59,26 +70,31 @@ class Transformer:
         return image
 
     def set_transpose(self, in_: str, order: Sequence[int]) -> None:
-        """The order of axes: (2, 0, 1) puts the channels of an image first. Raises UserError."""
+        """Set the order of the axes: (2, 0, 1) puts an image's channels first. Raises UserError."""
         self._set(self.transpose, in_, order, len(order) == len(self._check(in_)) - 1, "one axis fewer than the input")
 
     def set_channel_swap(self, in_: str, order: Sequence[int]) -> None:
-        """The order of channels, after the transposition: (2, 1, 0) makes RGB to BGR. Raises UserError."""
+        """Set the order of the channels, applied after the transposition: (2, 1, 0) turns RGB into BGR. Raises
+        UserError."""
         self._set(self.channel_swap, in_, order, len(order) == self._check(in_)[1], "as many as the input's channels")
 
     def set_raw_scale(self, in_: str, scale: float) -> None:
-        """A factor on the pixels, before the mean: 255 for nets that were trained on 0 to 255."""
+        """Set a factor applied before the mean is subtracted: 255 for nets trained on pixels of 0 to 255."""
         self._set(self.raw_scale, in_, scale)
 
     def set_input_scale(self, in_: str, scale: float) -> None:
-        """A factor on everything, after the mean."""
+        """Set a factor applied after the mean is subtracted."""
         self._set(self.input_scale, in_, scale)
 
     def set_mean(self, in_: str, mean: np.ndarray) -> None:
-        """The mean to subtract: a value a channel, or an image (channels, height, width), resized to the input's size.
+        """Set the mean to subtract.
+
+        Args:
+            in_: the input's name.
+            mean: (channels,), or an image (channels, height, width), which is resized to the input's size.
 
         Raises:
-            UserError: it does not fit the input.
+            UserError: the mean does not fit the input.
         """
         shape = self._check(in_)
         if mean.ndim == 1:

@@ -1,4 +1,4 @@
-"""A net over arrays of any length, batch by batch (pycaffe's forward_all and forward_backward_all)."""
+"""Runs a net over arrays of any length, batch by batch (pycaffe's forward_all and forward_backward_all)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Net(Protocol):
 
     @property
     def blobs(self) -> Mapping[str, Any]:
-        """Name to blob; the first one's first axis is the batch."""
+        """The blobs by name; the first axis of the first one is the batch."""
 
     def forward(self, blobs: Iterable[str] | None, start: str | None, end: str | None, **inputs: np.ndarray) -> Arrays:
         """Run the layers from start to end. Returns the outputs and ``blobs``, by name."""
@@ -30,7 +30,19 @@ class Net(Protocol):
 
 
 def forward_all(net: Net, blobs: Iterable[str], inputs: Mapping[str, np.ndarray]) -> Arrays:
-    """The outputs and ``blobs`` for inputs of any length, one array a name. Raises UserError."""
+    """Run forward, batch by batch.
+
+    Args:
+        net: the net.
+        blobs: names of further blobs to return.
+        inputs: an array of n rows for each of the net's inputs, by name.
+
+    Returns:
+        The outputs and ``blobs`` by name, each an array of n rows.
+
+    Raises:
+        UserError: no arrays, arrays of different lengths, or names that are not the net's inputs.
+    """
     n_elems, outputs = _length(inputs), Gathered()
     for batch in batches(inputs, batch_size(net)):
         outputs.add(net.forward(blobs, None, None, **batch))
@@ -41,7 +53,20 @@ def forward_all(net: Net, blobs: Iterable[str], inputs: Mapping[str, np.ndarray]
 
 def forward_backward_all(net: Net, blobs: Iterable[str], diffs: Iterable[str],
                          arrays: Mapping[str, np.ndarray]) -> tuple[Arrays, Arrays]:
-    """The outputs and ``blobs``, and the inputs' diffs and ``diffs``, for arrays of any length. Raises UserError."""
+    """Run forward and backward, batch by batch.
+
+    Args:
+        net: the net.
+        blobs: names of further blobs to return.
+        diffs: names of further blobs whose diffs to return.
+        arrays: n rows of data for each input and of diffs for each output, by name.
+
+    Returns:
+        (the outputs and ``blobs``, the diffs of the inputs and of ``diffs``), by name, each an array of n rows.
+
+    Raises:
+        UserError: no arrays, arrays of different lengths, or names that are not the net's inputs and outputs.
+    """
     n_elems, n_batch = _length(arrays), batch_size(net)
     pairs = zip_longest(*(batches({name: arrays[name] for name in names if name in arrays}, n_batch)
                           for names in (net.inputs, net.outputs)), fillvalue={})

@@ -1,4 +1,4 @@
-"""A blob: an array and its gradient, in Caffe's logical shape over a storage order of our choice."""
+"""A blob: an array and its gradient, indexed in Caffe's logical shape whatever order the memory is in."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Zeros = Callable[[int, np.dtype], Any]
 class Blob:
     """Data and diff of one Caffe blob.
 
-    ``data`` and ``diff`` are views in Caffe's order, (N, C, H, W) for images, that write through.
-    ``data_storage`` and ``diff_storage`` are the same memory as C-contiguous arrays in storage order, which is
-    channels-last, (N, H, W, C), where ``channels_last`` holds and Caffe's own order elsewhere. Memory is
-    taken (zeroed) on first touch and kept when the blob is reshaped to something no larger.
+    ``data`` and ``diff`` are views in Caffe's order, (N, C, H, W) for images; writing to them writes the blob's
+    memory. ``data_storage`` and ``diff_storage`` are the same memory as C-contiguous arrays in storage order:
+    channels-last, (N, H, W, C), if ``channels_last`` is true, else Caffe's order. Memory is allocated, filled with
+    zeros, at first use. It is reused when the blob is reshaped to as many elements or fewer.
 
     Args:
         shape: Caffe's logical shape; () is a scalar of one element, as in Caffe.
-        dtype: float32 for training, float64 for gradient checks.
-        channels_last: storage order; None means: channels-last for four axes or more. Parameters pass False.
-        zeros: gives memory, (n_elems, dtype) → a flat array of zeros; the backend's.
+        dtype: element type: float32 or a half type for training, float64 for gradient checks.
+        channels_last: storage order; None: channels-last for four axes or more. Parameters pass False.
+        zeros: the backend's allocator: (n_elems, dtype) → a flat array of zeros.
     """
 
     def __init__(self, shape: Sequence[int] = (0,), dtype: np.dtype | type = np.float32,
@@ -44,11 +44,11 @@ class Blob:
 
     # -- shape ---------------------------------------------------------------------------------------------
     def reshape(self, shape: Sequence[int]) -> None:
-        """Take a new logical shape; contents are undefined after it unless the number of elements stays.
+        """Take a new logical shape; the contents are undefined afterwards unless the number of elements is unchanged.
 
         Raises:
             LayerError: a shape that Caffe's Blob::Reshape refuses: a negative dimension, more than 32 axes, or more
-                elements than 2^31 - 1. The blob keeps its old shape then.
+                elements than 2^31 - 1. The blob then keeps its old shape.
         """
         self.shape, self.n_elems = checked_shape(shape)
         self.channels_last = len(self.shape) >= 4 if self._order is None else self._order
@@ -65,30 +65,30 @@ class Blob:
 
     @property
     def storage_shape(self) -> Shape:
-        """The shape of the memory: (N, spatial..., C) where channels-last."""
+        """The shape of the memory: (N, spatial..., C) if channels-last, else the logical shape."""
         if not self.channels_last:
             return self.shape
         return (self.shape[0], *self.shape[2:], self.shape[1])
 
     def axis(self, index: int) -> int:
-        """Caffe's CanonicalAxisIndex: a negative axis counted from the end."""
+        """The axis counted from the front (Caffe's CanonicalAxisIndex): -1 is the last. The range is not checked."""
         return index + self.ndim if index < 0 else index
 
     def count(self, start: int = 0, end: int | None = None) -> int:
-        """Product of the logical dimensions start..end-1."""
+        """Product of the logical dimensions from ``start`` to before ``end`` (None: to the last)."""
         return prod(self.shape[start:end])
 
     # -- memory --------------------------------------------------------------------------------------------
     @property
     def data_flat(self) -> np.ndarray:
-        """The data's memory as one row in storage order."""
+        """The data as a flat view (n_elems,) in storage order."""
         if self._data is None:
             self._data = self.zeros(self.n_elems, self.dtype)
         return self._data[: self.n_elems]
 
     @property
     def diff_flat(self) -> np.ndarray:
-        """The diff's memory as one row in storage order."""
+        """The diff as a flat view (n_elems,) in storage order."""
         if self._diff is None:
             self._diff = self.zeros(self.n_elems, self.dtype)
         elif self._cleared:
@@ -109,7 +109,7 @@ class Blob:
 
     @property
     def data(self) -> np.ndarray:
-        """The data in Caffe's order: a view that writes through."""
+        """The data in Caffe's order: a view of the blob's memory, of shape ``shape``."""
         return self._view("data", lambda: self._logical(self.data_storage))
 
     @data.setter
@@ -118,7 +118,7 @@ class Blob:
 
     @property
     def diff(self) -> np.ndarray:
-        """The diff in Caffe's order: a view that writes through."""
+        """The diff in Caffe's order: a view of the blob's memory, of shape ``shape``."""
         self.settle_diff()
         return self._view("diff", lambda: self._logical(self.diff_storage))
 
@@ -128,43 +128,55 @@ class Blob:
 
     # -- clearing without writing ----------------------------------------------------------------------------
     def clear_diff(self) -> None:
-        """Make the diff zero; zeros are written only when somebody looks, so that a kernel may write instead of add."""
+        """Make the diff zero without writing it yet.
+
+        The zeros are written at the next read. A kernel that calls ``claim_diff`` first overwrites the diff instead of
+        adding to it, which saves that pass over the memory.
+        """
         self._cleared = self._diff is not None
 
     def claim_diff(self) -> tuple[np.ndarray, bool]:
-        """The flat diff for a kernel that accumulates, and whether it must overwrite (diff was just cleared) or add."""
+        """Hand the diff to a kernel that accumulates into it.
+
+        Returns:
+            the flat diff, and True if the kernel must overwrite it (it was cleared), False if it must add to it.
+        """
         if self._diff is None:
             return self.diff_flat, False
         overwrite, self._cleared = self._cleared, False
         return self._diff[: self.n_elems], overwrite
 
     def settle_diff(self) -> None:
-        """Write the zeros of a cleared diff that no kernel has claimed."""
+        """Write the zeros of a cleared diff, unless a kernel has claimed it since."""
         if self._cleared:
             _ = self.diff_flat
 
     def bind(self, data: np.ndarray, diff: np.ndarray) -> None:
-        """Live in the given flat memory from now on (a slice of the net's parameter and gradient buffers)."""
+        """Use these flat arrays as the blob's memory from now on: slices of the net's parameter and gradient buffers.
+
+        Raises:
+            LayerError: an array with fewer elements than the blob.
+        """
         self.bind_data(data)
         self.bind_diff(diff)
 
     def bind_data(self, data: np.ndarray) -> None:
-        """Keep the data in the given flat memory from now on; its contents are undefined until they are written."""
+        """Use the given flat array as the data's memory from now on. Raises LayerError if it is too short."""
         self._data = self._long_enough(data)
         self._views.clear()
 
     def bind_diff(self, diff: np.ndarray) -> None:
-        """Keep the diff in the given flat memory from now on."""
+        """Use the given flat array as the diff's memory from now on. Raises LayerError if it is too short."""
         self._diff = self._long_enough(diff)
         self._views.clear()
 
     def share_data(self, other: Blob) -> None:
-        """Use the other blob's data memory. Raises LayerError where the other has fewer elements."""
+        """Use the other blob's data memory. Raises LayerError if the other has fewer elements."""
         self._data = self._long_enough(other.data_flat)
         self._views.clear()
 
     def share_diff(self, other: Blob) -> None:
-        """Use the other blob's diff memory. Raises LayerError where the other has fewer elements."""
+        """Use the other blob's diff memory. Raises LayerError if the other has fewer elements."""
         self._diff = self._long_enough(other.diff_flat)
         self._views.clear()
 
@@ -184,7 +196,7 @@ class Blob:
 
 
 def checked_shape(shape: Sequence[int]) -> tuple[Shape, int]:
-    """A shape as a tuple and its number of elements. Raises LayerError for one that no blob can have."""
+    """The shape as a tuple, and its number of elements. Raises LayerError if Caffe allows no blob of that shape."""
     if len(shape) > MOST_AXES:
         raise LayerError(f"a blob has at most {MOST_AXES} axes, got {len(shape)}")
     dims = tuple(int(n) for n in shape)
@@ -197,9 +209,12 @@ def checked_shape(shape: Sequence[int]) -> tuple[Shape, int]:
 
 
 def claim_together(blobs: Sequence[Blob]) -> tuple[list[np.ndarray], bool]:
-    """The flat diffs of several blobs for one kernel, and whether it must overwrite all of them or add to all.
+    """Hand the diffs of several blobs to one kernel that accumulates into all of them.
 
-    Where only some were cleared, those get their zeros and all are added to.
+    If only some were cleared, zeros are written to those, and the kernel adds to all.
+
+    Returns:
+        the flat diffs, and True if the kernel must overwrite all of them, False if it must add to all.
     """
     claimed = [blob.claim_diff() for blob in blobs]
     overwrite = all(fresh for _, fresh in claimed)

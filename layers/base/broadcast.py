@@ -1,4 +1,4 @@
-"""Factors and offsets that cover a run of a blob's axes: what Scale and Bias share."""
+"""Broadcasting of a factor or offset over consecutive axes of a blob: shared by the layers Scale and Bias."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scaffe.layers.base.labels import check_axis
 
 
 def covered_shape(blob: Blob, axis: int, num_axes: int) -> Shape:
-    """The shape of num_axes axes from ``axis`` on (-1: to the end). Raises LayerError where the blob has fewer."""
+    """The blob's dimensions of ``num_axes`` axes from ``axis`` on (-1: all). Raises LayerError if it has fewer."""
     if num_axes == 0:
         return ()
     first = check_axis(blob, axis)
@@ -19,7 +19,7 @@ def covered_shape(blob: Blob, axis: int, num_axes: int) -> Shape:
 
 
 def spread_shape(blob: Blob, covered: Shape, axis: int) -> Shape:
-    """``covered`` with ones around it, so that it broadcasts over the blob in Caffe's order.
+    """``covered`` with ones before and after it, so that it broadcasts over the blob in Caffe's order.
 
     Raises:
         LayerError: the blob's axes from ``axis`` on differ from ``covered``.
@@ -31,5 +31,5 @@ def spread_shape(blob: Blob, covered: Shape, axis: int) -> Shape:
 
 
 def summed_axes(spread: Shape, shape: Shape) -> tuple[int, ...]:
-    """The axes that a gradient of ``shape`` is summed over to become one of ``spread``."""
+    """The axes over which a gradient of ``shape`` is summed to get the gradient of a factor of shape ``spread``."""
     return tuple(i for i, (s, n) in enumerate(zip(spread, shape, strict=True)) if s == 1 and n != 1)

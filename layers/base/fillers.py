@@ -1,4 +1,4 @@
-"""Caffe's weight fillers, with Caffe's own draws: a seed gives Caffe's weights bit for bit."""
+"""Caffe's weight fillers. They use Caffe's random numbers, so a seed gives the same weights as Caffe, bit for bit."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ CHUNK = 1 << 16  # draws turned into values at a time, so that temporaries stay 
 
 
 def fill(array: np.ndarray, filler: Any, rng: Stream) -> None:
-    """Fill an array of any strides, in Caffe's element order, as a FillerParameter message says (Caffe 1.0).
+    """Fill an array with what a FillerParameter message asks for, element by element in Caffe's order (Caffe 1.0).
 
     Args:
-        array: float32 or float64, Caffe's logical shape; overwritten.
+        array: float32 or float64, in Caffe's logical shape, of any strides; overwritten.
         filler: the FillerParameter message.
-        rng: the process's stream of draws; advanced as far as Caffe would advance it.
+        rng: the process's random stream; advanced by as many draws as Caffe takes.
 
     Raises:
         LayerError: unknown filler, impossible parameters, or an array without elements.
@@ -39,10 +39,18 @@ def fill(array: np.ndarray, filler: Any, rng: Stream) -> None:
 
 
 def uniform(out: np.ndarray, low: float, high: float, rng: Stream) -> None:
-    """Fill with uniform numbers of [low, high], one draw each, in the element type's arithmetic.
+    """Fill with uniform numbers in [low, high], one draw each, computed in the array's element type.
 
-    boost::uniform_real over a 32-bit engine: draw / 2^32 * (next(high) - low) + low; a value that rounds up to
-    next(high) is thrown away and drawn again (about one in 10^7).
+    The formula is boost::uniform_real's over a 32-bit engine: draw / 2^32 * (next(high) - low) + low. A value that
+    rounds up to next(high) is discarded and drawn again (about one in 10^7).
+
+    Args:
+        out: float32 or float64, C-contiguous; overwritten.
+        low, high: the interval.
+        rng: gives the draws.
+
+    Raises:
+        LayerError: low > high, or high - low is not finite.
     """
     real = out.dtype.type
     with np.errstate(over="ignore", invalid="ignore"):
@@ -63,9 +71,17 @@ def uniform(out: np.ndarray, low: float, high: float, rng: Stream) -> None:
 
 
 def gaussian(out: np.ndarray, mean: float, std: float, rng: Stream) -> None:
-    """Fill with normal numbers, in float32 whatever the element type: boost::normal_distribution<float>'s, bit for bit.
+    """Fill with normal numbers: those of boost::normal_distribution<float>, bit for bit.
 
-    Raises LayerError for a deviation that is not positive.
+    They are computed in float32 even if the array is float64, as Caffe does.
+
+    Args:
+        out: float32 or float64, C-contiguous; overwritten.
+        mean, std: of the distribution.
+        rng: gives the draws.
+
+    Raises:
+        LayerError: std is not positive.
     """
     if not std > 0:
         raise LayerError(f"gaussian filler wants std > 0, got {std}")
@@ -79,7 +95,7 @@ def gaussian(out: np.ndarray, mean: float, std: float, rng: Stream) -> None:
     values, draws = np.empty(min(CHUNK, flat.size), np.float32), np.empty(0, np.uint32)
     done = 0
     while done < flat.size:
-        wanted = min(CHUNK, flat.size - done)  # each number takes a draw at least, so none is drawn in vain
+        wanted = min(CHUNK, flat.size - done)  # each number takes at least one draw, so no draw is wasted
         draws = np.concatenate([draws, rng.draw(wanted)])
         n_new, n_used = fill_normal(draws, values[:wanted], *layers)
         flat[done : done + n_new] = values[:n_new] * np.float32(std) + np.float32(mean)
@@ -87,7 +103,13 @@ def gaussian(out: np.ndarray, mean: float, std: float, rng: Stream) -> None:
 
 
 def bernoulli(n_elems: int, probability: float, rng: Stream) -> np.ndarray:
-    """n_elems booleans, true with the given probability, one draw each (none for probability 0, as in boost)."""
+    """Booleans (n_elems,), each True with the given probability.
+
+    Each takes one draw; for probability 0 no draw is taken, as in boost.
+
+    Raises:
+        LayerError: a probability outside 0 to 1.
+    """
     if not 0 <= probability <= 1:
         raise LayerError(f"a probability lies in 0 to 1, got {probability}")
     if probability == 0:
@@ -96,7 +118,7 @@ def bernoulli(n_elems: int, probability: float, rng: Stream) -> np.ndarray:
 
 
 def fan(shape: tuple[int, ...], variance_norm: int) -> float:
-    """Caffe's n for 'xavier' and 'msra': elements per output, per input, or their mean."""
+    """Caffe's n for 'xavier' and 'msra', of a weight shape: fan-in, fan-out or their mean (``variance_norm``)."""
     count = prod(shape)
     fan_in = count // shape[0] if shape else count
     fan_out = count // shape[1] if len(shape) > 1 else count

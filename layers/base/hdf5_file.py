@@ -1,4 +1,4 @@
-"""What HDF5's library writes to: it crashes where a write fails, so failures wait here until somebody asks."""
+"""A file for the HDF5 library to write to. The library crashes if a write fails, so failures are only noted here."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from typing import Any
 
 
 class PatientFile:
-    """A new, empty file. After the first failure nothing reaches the disk, and what is read is zeros.
+    """A new, empty file whose writes never raise.
+
+    After the first failed write nothing more is written to disk, and reads give zeros.
 
     Args:
-        path: the file. Raises OSError where it cannot be made.
+        path: the file.
 
     Attributes:
-        error: the first failure; None while there is none.
+        error: the first failure; None if there was none. The caller checks it when HDF5 is done.
+
+    Raises:
+        OSError: the file cannot be created.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -23,16 +28,16 @@ class PatientFile:
         self._at = self._end = 0
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a place, which may lie behind the end."""
+        """Move to a position, in bytes, which may lie beyond the end. Returns it from the start of the file."""
         self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._end}[whence]
         return self._at
 
     def tell(self) -> int:
-        """The place."""
+        """The position in bytes."""
         return self._at
 
     def write(self, content: Any) -> int:
-        """Write all of it, or remember why not."""
+        """Write all of the content at the position, or note the failure in ``error``. Returns its length in bytes."""
         rest = memoryview(content).cast("B")
         n_bytes = len(rest)
         try:
@@ -46,13 +51,13 @@ class PatientFile:
         return n_bytes
 
     def read(self, n_bytes: int) -> bytes:
-        """What lies there, and zeros where nothing does."""
+        """Read n_bytes from the position on; zeros beyond the end, and after a failure."""
         found = b"" if self.error else os.pread(self._file.fileno(), n_bytes, self._at)
         self._at += n_bytes
         return found.ljust(n_bytes, b"\0")
 
     def truncate(self, n_bytes: int) -> int:
-        """Set the length."""
+        """Set the file's length to n_bytes, or note the failure in ``error``."""
         try:
             if self.error is None:
                 self._file.truncate(n_bytes)
@@ -62,7 +67,7 @@ class PatientFile:
         return n_bytes
 
     def flush(self) -> None:
-        """Nothing waits here."""
+        """Nothing to do: writes are not buffered."""
 
     def close(self) -> None:
         """Close the file."""

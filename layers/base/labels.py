@@ -1,4 +1,4 @@
-"""Labels and the scores they belong to: shared by losses and accuracy."""
+"""Reading labels and scores: shared by the losses and Accuracy. A position is one element of the other axes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,25 @@ FULL, VALID, BATCH_SIZE, NONE = 0, 1, 2, 3  # LossParameter.NormalizationMode
 
 
 def by_position(array: np.ndarray, axis: int) -> np.ndarray:
-    """(positions, classes) from an array in Caffe's order; a view where the memory allows it (channels-last does)."""
+    """An array in Caffe's order as (positions, classes), classes along ``axis``; a view if that axis is innermost."""
     return np.moveaxis(array, axis, -1).reshape(-1, array.shape[axis])
 
 
 def put_by_position(rows: np.ndarray, axis: int, out: np.ndarray) -> None:
-    """Write (positions, classes) back into an array in Caffe's order."""
+    """Write (positions, classes) to ``out``, in Caffe's order with classes along ``axis``."""
     moved = np.moveaxis(out, axis, -1)
     moved[...] = rows.reshape(moved.shape)
 
 
 def check_label_count(scores: Blob, labels: Blob, axis: int) -> int:
-    """The class axis, counted from 0. Raises LayerError if it is out of range or labels are not one a position."""
+    """Check that there is one label for each position of the scores.
+
+    Returns:
+        the class axis, counted from 0.
+
+    Raises:
+        LayerError: the axis is out of range, or the number of labels differs from the number of positions.
+    """
     canonical = check_axis(scores, axis)
     n_positions = scores.count(0, canonical) * scores.count(canonical + 1)
     if n_positions != labels.n_elems:
@@ -40,9 +47,18 @@ def check_axis(blob: Blob, axis: int) -> int:
 
 
 def read_labels(labels: np.ndarray, n_classes: int, ignored: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Integer labels in Caffe's order, and which of them count; ignored ones read as 0.
+    """Convert labels to integers and check their range.
 
-    Raises LayerError for a label that is not in 0..n_classes-1 and not the ignored one.
+    Args:
+        labels: of any shape and type, in Caffe's order.
+        n_classes: labels lie in 0..n_classes-1.
+        ignored: the label to leave out of the loss; None: none.
+
+    Returns:
+        labels, int64 (n,), with 0 in place of ignored ones; and booleans (n,), False for ignored ones.
+
+    Raises:
+        LayerError: a label out of range that is not ``ignored``.
     """
     whole = labels.reshape(-1).astype(np.int64)
     counts = np.ones_like(whole, bool) if ignored is None else whole != ignored
@@ -53,12 +69,12 @@ def read_labels(labels: np.ndarray, n_classes: int, ignored: int | None = None) 
 
 
 def normalizer(mode: int, n_outer: int, n_inner: int, n_valid: int) -> float:
-    """What a loss is divided by, at least 1 (Caffe's LossParameter.normalization).
+    """The number that a summed loss is divided by, at least 1 (Caffe's LossParameter.normalization).
 
     Args:
         mode: FULL, VALID, BATCH_SIZE or NONE.
         n_outer: positions before the class axis (the batch).
-        n_inner: positions after it.
+        n_inner: positions after the class axis (pixels).
         n_valid: labels that are not ignored.
     """
     return float(max({FULL: n_outer * n_inner, VALID: n_valid, BATCH_SIZE: n_outer, NONE: 1}[mode], 1))

@@ -1,4 +1,4 @@
-"""The contract of a layer, and what a net lends to its layers."""
+"""The interface of a layer, and the context that a net gives to its layers."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ layer_types: Registry[type[Layer]] = Registry("layer type", "scaffe.layers")
 
 @dataclass
 class Context:
-    """What a net lends to its layers: the device's kernels, the random stream, the way to the data.
+    """What a net gives to its layers: the kernels of its device, the random stream, the access to data.
 
     Attributes:
         phase: TRAIN or TEST.
         kernels: the backend, ``scaffe.layers.kernels.cpu`` or ``cuda``.
         dtype: element type of blobs; parameters and their gradients have ``param_dtype``, at least float32.
-        rng: Caffe's stream of draws, shared by the fillers and the layers of a process, in Caffe's order.
-        open_feed: gives a data layer its batches; the trainer sets it (layers know no data sources).
+        rng: the process's random stream. Fillers and layers all draw from it, in the same order as in Caffe.
+        open_feed: opens the batches of a data layer, (param, context) → feed. The trainer sets it, since layers do
+            not depend on data sources.
     """
 
     phase: int
@@ -41,51 +42,51 @@ class Context:
 
     @property
     def xp(self) -> Any:
-        """NumPy, or the module that stands in for it on the device."""
+        """The array module of the backend: NumPy, or its counterpart on the device (CuPy)."""
         return self.kernels.xp
 
     @cached_property
     def draws(self) -> Draws:
-        """Where layers draw from while they run: the stream on the CPU, numbers seeded by it on a device."""
+        """Random numbers of layers in forward: ``rng`` itself on the CPU; on a device a generator seeded from it."""
         return self.kernels.draws(self.rng)
 
     @property
     def param_dtype(self) -> np.dtype:
-        """Element type of parameters: half precision trains float32 ones."""
+        """Element type of parameters: ``dtype``, but float32 if that is a half type."""
         return np.promote_types(self.dtype, np.float32)
 
     def blob(self, shape: Sequence[int] = (0,), channels_last: bool | None = None,
              dtype: np.dtype | None = None) -> Blob:
-        """A blob in the device's memory."""
+        """A new blob in the backend's memory; arguments as for ``Blob``, with ``self.dtype`` if no dtype is given."""
         return Blob(shape, dtype or self.dtype, channels_last, self.kernels.zeros)
 
 
 class Layer:
-    """One layer of a net, in Caffe's meaning of the word.
+    """One layer of a net, as in Caffe.
 
-    A subclass registers itself with ``@layer_types.register("Type")`` in its own file and fills in ``setup`` (once),
-    ``reshape`` (whenever a bottom's shape changes), ``forward`` and ``backward``. Backward accumulates into the
-    diffs of ``self.blobs`` and overwrites the diffs of bottoms whose ``propagate_down`` is set.
+    A subclass registers itself with ``@layer_types.register("Type")`` in its own file and implements ``setup`` (called
+    once), ``reshape`` (called whenever a bottom's shape changes), ``forward`` and ``backward``. Backward adds to the
+    diffs of the parameters, ``self.blobs``, and overwrites the diffs of the bottoms whose ``propagate_down`` is true.
 
     Args:
         param: the LayerParameter message.
-        context: what the net lends.
+        context: the net's kernels, random stream and access to data.
     """
 
-    n_bottoms: ClassVar[tuple[int, int | None]] = (1, 1)  # least and most; None is no limit
+    n_bottoms: ClassVar[tuple[int, int | None]] = (1, 1)  # (fewest, most); None: no limit
     n_tops: ClassVar[tuple[int, int | None]] = (1, 1)
     equal_counts: ClassVar[bool] = False  # as many tops as bottoms
     default_loss_weight: ClassVar[float] = 0.0  # of top 0; 1.0 makes it a loss layer
     auto_tops: ClassVar[bool] = False  # tops not named in the prototxt are made anonymously (losses)
-    reshape_always: ClassVar[bool] = False  # top shapes depend on values: reshape before every forward
+    reshape_always: ClassVar[bool] = False  # top shapes depend on values of bottoms: reshape before every forward
     shares_data: bool = False  # tops' data may live in bottom 0's memory
     shares_diff: bool = False  # tops' diffs may live in bottom 0's memory
-    recordable: ClassVar[bool] = False  # every pass queues the same work, and the host decides nothing by values
-    fuses_backward: ClassVar[bool] = False  # backward of the layers fused to it runs in one pass too
-    keeps_bottom: ClassVar[bool] = False  # backward needs the bottom's data, so that in place it keeps a copy
-    forward_only: bool = False  # set by who never runs backward: nothing need be kept for it
-    exact_bottoms: ClassVar[tuple[int, ...]] = ()  # bottoms of whole numbers: float32 in half precision too
-    host_only: ClassVar[bool] = False  # beside a net on a device it runs on the host (user code, files, rare layers)
+    recordable: ClassVar[bool] = False  # a pass queues the same work whatever the values: a CUDA graph can replay it
+    fuses_backward: ClassVar[bool] = False  # has ``backward_fused``, one pass for it and the layers fused to it
+    keeps_bottom: ClassVar[bool] = False  # backward needs the bottom's data: in place, the layer keeps a copy
+    forward_only: bool = False  # set by a caller that never runs backward: nothing is kept for it
+    exact_bottoms: ClassVar[tuple[int, ...]] = ()  # bottoms of integers (labels): float32 even in half precision
+    host_only: ClassVar[bool] = False  # runs on the host even in a net on a device (user code, files, rare layers)
 
     def __init__(self, param: Any, context: Context) -> None:
         self.param, self.context = param, context
@@ -94,10 +95,10 @@ class Layer:
 
     # -- for subclasses ------------------------------------------------------------------------------------
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the parameters, declare blobs with ``add_blob``. Called once, after the count checks."""
+        """Read ``self.param`` and declare parameters with ``add_blob``. Called once, after ``check_counts``."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops from the bottoms; build kernels' plans here, never in forward."""
+        """Set the tops' shapes from the bottoms'. Kernel plans are built here, never in ``forward``."""
         raise NotImplementedError
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -105,35 +106,52 @@ class Layer:
         raise NotImplementedError
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Add to the parameters' diffs; write the diffs of the bottoms asked for."""
+        """Add to the parameters' diffs and overwrite the bottoms' diffs.
+
+        Args:
+            top: their diffs are the gradients of the loss.
+            propagate_down: for each bottom, whether its diff is wanted.
+            bottom: their diffs are written.
+        """
         raise NotImplementedError
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """Whether ``force_backward`` may ask for this bottom's gradient (labels say no)."""
+        """Whether a net with ``force_backward`` computes this bottom's gradient (False for labels)."""
         return True
 
     def fuse(self, following: Layer) -> bool:
-        """Fuse the layer that follows this one and those fused so far, if its output can be computed in the same pass.
+        """Fuse the following layer into this one, if both can be computed in one pass.
+
+        Args:
+            following: the layer after this one and those already fused to it.
 
         Returns:
-            whether it is fused from now on: ``forward_fused`` then computes its top.
+            True if it is fused: ``forward_fused`` then computes its top.
         """
         return False
 
     def forward_fused(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Forward of this layer and those fused to it, in one pass."""
+        """Forward of this layer and those fused to it, in one pass; ``top`` is the last one's."""
         raise NotImplementedError
 
     def backward_fused(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Backward of the layers fused to this one and of itself, in one pass; only where ``fuses_backward`` holds."""
+        """Backward of the fused layers and of this one, in one pass. Called only if ``fuses_backward`` is true."""
         raise NotImplementedError
 
     def unfuse(self) -> None:
-        """Write what the fused layers' own backward needs of the last fused forward; only where ``fuses_backward``."""
+        """After a fused forward, write what each fused layer needs to run its own backward; if ``fuses_backward``."""
 
     # -- for all -------------------------------------------------------------------------------------------
     def add_blob(self, shape: Sequence[int], filler: Any) -> Blob:
-        """Declare a learnable parameter, filled from ``context.rng`` by a FillerParameter message (None: zeros)."""
+        """Declare a learnable parameter.
+
+        Args:
+            shape: Caffe's shape of the parameter.
+            filler: the FillerParameter message with its initial values, drawn from ``context.rng``; None: zeros.
+
+        Returns:
+            the blob, of ``context.param_dtype``, appended to ``self.blobs``.
+        """
         blob = self.context.blob(shape, channels_last=False, dtype=self.context.param_dtype)
         if filler is not None:
             self.fill(blob, filler)
@@ -142,16 +160,16 @@ class Layer:
         return blob
 
     def fill(self, blob: Blob, filler: Any) -> None:
-        """Fill a blob's data by a FillerParameter message, with Caffe's draws, made on the host."""
+        """Fill a blob's data as a FillerParameter message says. Random numbers are drawn on the host."""
         values = np.empty(blob.shape, np.promote_types(blob.dtype, np.float32))
         fill(values, filler, self.context.rng)
         blob.data[...] = self.context.kernels.to_device(values, blob.dtype)
 
     def check_values(self) -> None:
-        """Raise LayerError for a mistake in the values since last time that forward could not see without waiting."""
+        """Raise LayerError for a bad value since the last call that forward, which must not wait, could not report."""
 
     def check_counts(self, n_bottoms: int, n_tops: int) -> None:
-        """Refuse a wrong number of bottoms or tops with LayerError."""
+        """Raise LayerError for a wrong number of bottoms or tops."""
         for what, came, (least, most) in (("bottom", n_bottoms, self.n_bottoms), ("top", n_tops, self.n_tops)):
             if came < least or (most is not None and came > most):
                 wanted = f"at least {least}" if most is None else str(least) if least == most else f"{least} to {most}"

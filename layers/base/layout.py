@@ -1,4 +1,4 @@
-"""Storage orders of blobs, seen from layers that only reinterpret shapes."""
+"""Storage orders of blobs: what layers need that only reinterpret shapes (Reshape, Flatten) or move an axis."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from scaffe.layers.base.blob import Blob
 
 
 def is_plain(blob: Blob) -> bool:
-    """Whether storage order and Caffe's order put the elements in the same sequence."""
+    """Whether the blob's elements lie in memory in Caffe's order."""
     return not blob.channels_last or blob.shape[1] == 1 or blob.count(2) == 1
 
 
 def same_sequence(a: Blob, b: Blob) -> bool:
-    """Whether two blobs of one count keep the same elements at the same flat places, so that memory can be shared."""
+    """Whether two blobs of equal count, one a reshape of the other, hold their elements in the same memory order."""
     if is_plain(a) and is_plain(b):
         return True
     return a.channels_last and b.channels_last and a.shape[:2] == b.shape[:2]
 
 
 def pass_data(source: Blob, target: Blob) -> None:
-    """Give the target the source's data, reinterpreted in Caffe's order; by sharing memory where that is enough."""
+    """Make the target's data the source's data, reshaped in Caffe's order. Shares memory if the orders agree."""
     if same_sequence(source, target):
         target.share_data(source)
     else:
@@ -30,7 +30,7 @@ def pass_data(source: Blob, target: Blob) -> None:
 
 
 def share_diff(source: Blob, target: Blob) -> bool:
-    """Let the target's diff live in the source's memory if the sequences agree. Returns whether it does."""
+    """Let the target use the source's diff memory if their memory orders agree. Returns whether they do."""
     if same_sequence(source, target):
         target.share_diff(source)
         return True
@@ -38,12 +38,12 @@ def share_diff(source: Blob, target: Blob) -> bool:
 
 
 def pass_diff_back(target: Blob, source: Blob) -> None:
-    """Give the source the target's diff, reinterpreted in Caffe's order, where they do not share it."""
+    """Copy the target's diff to the source's, reshaped in Caffe's order; for blobs that do not share it."""
     source.diff[...] = target.diff.reshape(source.shape)
 
 
 def same_memory(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two arrays of one shape start at one place: a layer at work in place."""
+    """Whether two arrays of equal shape start at the same address, as in a layer that works in place."""
     return _address(a) == _address(b)
 
 
@@ -53,17 +53,24 @@ def _address(array: Any) -> int:
 
 
 def lies_channels_last(blob: Blob, axis: int = 1) -> bool:
-    """Whether the blob's memory already has that axis innermost and the others in order."""
+    """Whether the blob's memory already has that axis innermost and the other axes in order."""
     return blob.channels_last and axis == 1
 
 
 def channels_last(logical: np.ndarray, axis: int = 1) -> np.ndarray:
-    """A blob's data or diff in Caffe's order as one row with that axis last: a view where it lies so, else a copy."""
+    """A blob's data or diff, given in Caffe's order, as a flat array with ``axis`` innermost; a view if possible."""
     return np.moveaxis(logical, axis, -1).reshape(-1)
 
 
 def put_channels_last(row: np.ndarray, blob: Blob, logical: np.ndarray, axis: int = 1) -> None:
-    """Bring a row with that axis last back to a blob that lies otherwise; others hold it already."""
+    """Copy a flat array from ``channels_last`` back to the blob, unless it was a view of the blob's memory.
+
+    Args:
+        row: flat, with ``axis`` innermost.
+        blob: the blob.
+        logical: its data or diff in Caffe's order; overwritten.
+        axis: as given to ``channels_last``.
+    """
     if not lies_channels_last(blob, axis):
         moved = np.moveaxis(logical, axis, -1)
         moved[...] = row.reshape(moved.shape)

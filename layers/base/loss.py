@@ -1,4 +1,4 @@
-"""The base of loss layers: a scalar top that counts with weight 1 unless the net says otherwise (Caffe 1.0)."""
+"""The base of loss layers: a scalar top with loss weight 1 unless the net gives another (Caffe 1.0)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scaffe.layers.base.layer import Layer
 
 
 class LossLayer(Layer):
-    """Predictions and targets in, one number out. ``top[0].diff`` holds the loss weight when backward runs."""
+    """Bottoms: predictions and targets; top: one number. In backward, ``top[0].diff`` holds the loss weight."""
 
     n_bottoms = (2, 2)
     default_loss_weight = 1.0
@@ -18,13 +18,13 @@ class LossLayer(Layer):
     auto_tops = True
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """A scalar. Raises LayerError where predictions and targets differ in their first dimension."""
+        """Make the top a scalar. Raises LayerError if predictions and targets differ in their first dimension."""
         if bottom[0].shape[:1] != bottom[1].shape[:1]:
             raise LayerError(f"wants one first dimension, got shapes {bottom[0].shape} and {bottom[1].shape}")
         top[0].reshape(())
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """All but the targets."""
+        """True for all bottoms but the targets."""
         return bottom_index != 1
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Layers that run on the host beside a net on a device: their blobs are copied there and back."""
+"""Layers that run on the host in a net on a device: their blobs are copied to the host and back."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from scaffe.layers.kernels import cpu
 
 
 class OnHost(Layer):
-    """A layer of the CPU's among a device's: user code, files, and what is too rare for kernels of its own.
+    """Runs a CPU layer in a net on a device: user code, files, and layers too rare to have GPU kernels.
 
-    Every pass waits for the device. The parameters live on the device with all others; the host's copies are
-    brought up to date before each forward, and the host's gradients are added to the device's.
+    Every pass waits for the device. The parameters stay in device memory with those of all other layers. They are
+    copied to the host before each forward, and the gradients found on the host are added to those on the device.
 
     Args:
-        inner_type: the layer's type.
-        param, context: as for every layer.
+        inner_type: the class of the CPU layer.
+        param, context: as for every layer; ``context`` is the device's.
     """
 
     def __init__(self, inner_type: type[Layer], param: Any, context: Context) -> None:
         super().__init__(param, context)
-        # The stream of draws and the way to the data are shared: only the memory differs.
+        # The random stream and the access to data are the net's; only the memory differs.
         self.inner = inner_type(param, replace(context, kernels=cpu, dtype=context.param_dtype))
         for name in ("n_bottoms", "n_tops", "equal_counts", "default_loss_weight", "auto_tops", "reshape_always"):
             setattr(self, name, getattr(self.inner, name))
         self._mirrors: dict[int, Blob] = {}
 
     def check_counts(self, n_bottoms: int, n_tops: int) -> None:
-        """The inner layer's."""
+        """Check with the inner layer's limits."""
         self.inner.check_counts(n_bottoms, n_tops)
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """The inner layer's."""
+        """Answer as the inner layer does."""
         return self.inner.allow_force_backward(bottom_index)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """The inner layer's, and its parameters moved to the device."""
+        """Set up the inner layer, then copy its parameters to the device."""
         hosts = self._shaped(bottom), self._shaped(top)
         self._pull(bottom)
         self.inner.setup(*hosts)
@@ -51,7 +51,7 @@ class OnHost(Layer):
         self._show_shapes(top)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """The inner layer's; it may look at values."""
+        """Reshape the inner layer, with the bottoms' values if its shapes depend on them."""
         self._shaped(bottom)
         if self.inner.reshape_always:
             self._pull(bottom)
@@ -59,7 +59,7 @@ class OnHost(Layer):
         self._show_shapes(top)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Bottoms and parameters there, the inner layer, tops back."""
+        """Copy bottoms and parameters to the host, run the inner layer, copy tops and parameters back."""
         self._pull(bottom)
         for mine, blob in zip(self.inner.blobs, self.blobs, strict=True):
             mine.data_flat[...] = self._to_host(blob.data_flat)
@@ -71,7 +71,7 @@ class OnHost(Layer):
             blob.data_flat[...] = self._to_device(mine.data_flat, blob)  # statistics change in forward
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Tops' diffs there, the inner layer, bottoms' diffs and parameters' gradients back."""
+        """Copy the tops' diffs to the host, run the inner layer, copy the bottoms' and add the parameters' diffs."""
         for blob in top:
             self._mirrors[id(blob)].diff_flat[...] = self._to_host(blob.diff_flat)
         for mine in self.inner.blobs:
@@ -86,7 +86,7 @@ class OnHost(Layer):
                 blob.diff_flat[...] += self._to_device(mine.diff_flat, blob)
 
     def close(self) -> None:
-        """The inner layer's."""
+        """Close the inner layer, if it can be closed."""
         close = getattr(self.inner, "close", None)
         if close:
             close()

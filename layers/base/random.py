@@ -1,4 +1,4 @@
-"""Caffe's random numbers: one MT19937 stream of raw 32-bit draws a process."""
+"""Caffe's random numbers: each process has one MT19937 stream of raw 32-bit draws."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ class Stream:
         seed: Caffe's random_seed (plus the solver's rank).
 
     Attributes:
-        n_restarts: how often ``restart`` was called: who took a key from here takes another when it has changed.
+        n_restarts: how often ``restart`` was called. A generator seeded from this stream takes a new seed when the
+            number has changed.
     """
 
-    N_BYTES = 4 * 625  # of a place: 624 words of state and the position
+    N_BYTES = 4 * 625  # of a saved state: 624 words and the position among them
 
     def __init__(self, seed: int) -> None:
         self._generator = np.random.MT19937()
@@ -23,31 +24,37 @@ class Stream:
         self.n_restarts = 0
 
     def restart(self, seed: int) -> None:
-        """Begin anew as ``Stream(seed)`` does, for all who draw from here."""
+        """Restart the stream from a seed, as ``Stream(seed)`` does, for all who hold this object."""
         self._generator._legacy_seeding(seed % 2**32)
         self.n_restarts += 1
 
     def catch_up(self) -> None:
-        """Nothing: a restart shows at the next draw."""
+        """Nothing to do: after a restart, the next draw is already from the new seed (see ``backend.Draws``)."""
 
     def draw(self, n_elems: int) -> np.ndarray:
         """The next n_elems raw draws, uint32."""
         return self._generator.random_raw(n_elems).astype(np.uint32)
 
     def skip(self, n_elems: int) -> None:
-        """Leave out n_elems draws."""
+        """Skip n_elems draws."""
         self._generator.random_raw(n_elems, output=False)
 
     def to_bytes(self) -> bytes:
-        """The place in the stream, as little-endian uint32."""
+        """The generator's state: ``N_BYTES`` of little-endian uint32."""
         state = self._generator.state["state"]
         return np.append(state["key"], state["pos"]).astype("<u4").tobytes()
 
     def from_bytes(self, place: bytes) -> bool:
-        """Go on from a place that ``to_bytes`` gave, here or on a device. Returns whether it was here.
+        """Continue from a saved state.
+
+        Args:
+            place: what ``to_bytes`` gave, of this class or of a device's generator, whose bytes begin with these.
+
+        Returns:
+            True if this class saved it, so that the same numbers follow as after saving.
 
         Raises:
-            ValueError: bytes that are no such place; the generator would read outside its own memory.
+            ValueError: too few bytes, or a position outside the state, where the generator would read foreign memory.
         """
         if len(place) < self.N_BYTES:
             raise ValueError(f"a random stream's place takes {self.N_BYTES} bytes, found {len(place)}")

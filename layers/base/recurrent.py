@@ -1,4 +1,4 @@
-"""Recurrent layers over whole sequences: the base of RNN and LSTM (Caffe 1.0's unrolled nets, computed directly)."""
+"""The base of RNN and LSTM. Caffe 1.0 unrolls them into a net of one layer a step; here the steps run in a loop."""
 
 from __future__ import annotations
 
@@ -19,26 +19,30 @@ Arrays = list[np.ndarray]
 class Recurrent(Layer):
     """T steps of N independent sequences.
 
-    Bottoms: x (T, N, ...); cont (T, N), 0 where a sequence begins; a static input (N, ...) if there is one more;
-    with expose_hidden the first states, each (1, N, num_output). Tops: the outputs (T, N, num_output); with
-    expose_hidden the last states. Without expose_hidden the last states of one forward are the first of the next.
+    Bottoms: x (T, N, ...); cont (T, N), 0 where a sequence begins, else 1; optionally a static input (N, ...); with
+    expose_hidden the initial states, each (1, N, num_output). Tops: the outputs (T, N, num_output); with
+    expose_hidden the final states. Without expose_hidden, each forward starts from the final states of the one before.
     No gradient flows through states from one forward to another.
 
-    A subclass names the number of its states and gates, its parameters of one step, and runs the steps.
+    A subclass sets the number of its states and gates, and implements ``step_params``, ``run`` and ``run_back``.
     """
 
     n_states: ClassVar[int]
     n_gates: ClassVar[int]
 
     def check_counts(self, n_bottoms: int, n_tops: int) -> None:
-        """Refuse a wrong number of bottoms or tops, which depend on expose_hidden, with LayerError."""
+        """Raise LayerError for a wrong number of bottoms or tops; expose_hidden decides how many there are."""
         exposed = self._n_exposed()
         if n_bottoms not in (2 + exposed, 3 + exposed) or n_tops != 1 + exposed:
             raise LayerError(f"takes {2 + exposed} bottoms, one more with a static input, and {1 + exposed} top(s); "
                              f"got {n_bottoms} and {n_tops}")
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare the parameters: x's weights and bias, the static input's weights, those of a step."""
+        """Declare the parameters: weights and bias of x, weights of the static input, then those of ``step_params``.
+
+        Raises:
+            LayerError: num_output is missing, or the bottoms' shapes do not fit together.
+        """
         p = self.param.recurrent_param
         if p.num_output < 1:
             raise LayerError(f"recurrent_param.num_output must be at least 1, got {p.num_output}")
@@ -59,7 +63,7 @@ class Recurrent(Layer):
         self._states: Arrays = []
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops. Raises LayerError where shapes do not fit, or the number of steps changed."""
+        """Shape the tops. Raises LayerError if shapes do not fit together or the number of steps has changed."""
         self._check_inputs(bottom)
         n_streams = bottom[0].shape[1]
         state = 1, n_streams, self.n_output
@@ -73,7 +77,7 @@ class Recurrent(Layer):
             self._states = [np.zeros_like(bottom[0].data, shape=state[1:]) for _ in range(self.n_states)]
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """Only x and the static input have a gradient."""
+        """True for x and the static input, which alone have a gradient."""
         return bottom_index == 0 or (bottom_index == 2 and len(self.param.bottom) > 2 + self._n_exposed())
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -89,7 +93,7 @@ class Recurrent(Layer):
             blob.data[0] = state
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Back through all steps; exposed states get a zero gradient."""
+        """Back-propagate through all steps; the gradient of exposed initial states is zero."""
         refuse_gradient(propagate_down, [1])
         gradients = self.run_back(top[0].diff, self._cont)
         rows, x = self._rows(gradients), self._rows(bottom[0].data)
@@ -110,19 +114,36 @@ class Recurrent(Layer):
 
     # -- for subclasses ------------------------------------------------------------------------------------
     def step_params(self) -> list[tuple[Shape, Any]]:
-        """(shape, filler) of the parameters of one step, in Caffe's order."""
+        """(shape, FillerParameter message) of each parameter that a step uses, in Caffe's order."""
         raise NotImplementedError
 
     def run(self, inputs: np.ndarray, cont: np.ndarray, states: Arrays) -> tuple[np.ndarray, Arrays]:
-        """All steps forward: inputs (T, N, gates * num_output), cont (T, N, 1) → outputs and last states."""
+        """Run all steps forward.
+
+        Args:
+            inputs: (T, N, n_gates * num_output): x and the static input times their weights, with the bias.
+            cont: (T, N, 1), 0 where a sequence begins.
+            states: the initial states, each (N, num_output).
+
+        Returns:
+            outputs (T, N, num_output), and the final states.
+        """
         raise NotImplementedError
 
     def run_back(self, gy: np.ndarray, cont: np.ndarray) -> np.ndarray:
-        """All steps backward: the inputs' gradients; adds to the diffs of the parameters of a step."""
+        """Run all steps backward; adds to the diffs of the parameters of ``step_params``.
+
+        Args:
+            gy: the outputs' gradient (T, N, num_output).
+            cont: as in ``run``.
+
+        Returns:
+            the gradient of ``inputs``, (T, N, n_gates * num_output).
+        """
         raise NotImplementedError
 
     def accumulate(self, index: int, gradient: np.ndarray) -> None:
-        """Add to a parameter's diff if it wants a gradient."""
+        """Add to the diff of parameter ``index``, if its gradient is wanted."""
         if self.param_propagate_down[index]:
             self.blobs[index].diff[...] += gradient
 

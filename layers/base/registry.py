@@ -1,4 +1,4 @@
-"""Names to classes: a unit registers itself in its own file and is found by being in the folder."""
+"""Classes by name: each registers itself in its own file, and all files of one package are imported."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """The units of one kind (layers, update rules, strategies), by name.
+    """Units of one kind (layers, update rules, strategies) by name.
 
     Args:
-        kind: what a unit is called in messages ("layer type").
-        package: dotted name of the package whose modules register units; they are imported on first look-up.
+        kind: what error messages call a unit ("layer type").
+        package: dotted name of the package whose modules register units; they are imported at the first look-up.
     """
 
     def __init__(self, kind: str, package: str) -> None:
@@ -25,7 +25,7 @@ class Registry(Generic[T]):
         self._loaded = False
 
     def register(self, *names: str) -> Callable[[T], T]:
-        """Decorator: enter a unit under its names; a name taken twice is refused with ValueError."""
+        """A decorator that enters a unit under these names. Raises ValueError if a name is taken."""
 
         def enter(unit: T) -> T:
             for name in names:
@@ -37,7 +37,7 @@ class Registry(Generic[T]):
         return enter
 
     def get(self, name: str) -> T:
-        """The unit of that name. Raises KeyError with the nearest known names."""
+        """The unit of that name. Raises KeyError, naming the nearest known name, if there is none."""
         self._load()
         if name not in self._units:
             lower = {known.lower(): known for known in self._units}

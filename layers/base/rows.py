@@ -1,4 +1,4 @@
-"""A blob seen as a matrix whose columns are one axis: what softmax, batch norm and scales per channel work on."""
+"""A blob as a matrix with one axis as columns: what softmax, batch norm and per-channel scales work on."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from scaffe.layers.base.labels import put_by_position
 
 
 class Rows:
-    """A blob's data or diff as (positions, columns): a view where the axis lies innermost, else a copy.
+    """A blob's data or diff as (positions, columns): a view if the axis is innermost in memory, else a copy.
 
     Args:
-        blob: gives shape and storage order.
-        axis: becomes the columns.
+        blob: any blob of the shape and storage order to work on.
+        axis: the axis that becomes the columns, counted from 0.
+
+    Attributes:
+        n_rows, n_columns: of the matrix.
+        is_view: whether rows are views of the blob's memory.
     """
 
     def __init__(self, blob: Blob, axis: int) -> None:
@@ -23,20 +27,20 @@ class Rows:
         self.n_rows = blob.n_elems // max(self.n_columns, 1)
 
     def data(self, blob: Blob) -> np.ndarray:
-        """The data as rows; writing to them reaches the blob for sure only through ``put_data``."""
+        """The data as rows; to change the blob, write to them and then call ``put_data``."""
         return self._of(blob.data_flat) if self.is_view else self._copy(blob.data)
 
     def diff(self, blob: Blob) -> np.ndarray:
-        """The diff as rows; writing to them reaches the blob for sure only through ``put_diff``."""
+        """The diff as rows; to change the blob, write to them and then call ``put_diff``."""
         return self._of(blob.diff_flat) if self.is_view else self._copy(blob.diff)
 
     def put_data(self, rows: np.ndarray, blob: Blob) -> None:
-        """Bring changed rows of data back."""
+        """Copy rows from ``data`` back to the blob, unless they are a view of it."""
         if not self.is_view:
             put_by_position(rows, self._axis, blob.data)
 
     def put_diff(self, rows: np.ndarray, blob: Blob) -> None:
-        """Bring changed rows of the diff back."""
+        """Copy rows from ``diff`` back to the blob, unless they are a view of it."""
         if not self.is_view:
             put_by_position(rows, self._axis, blob.diff)
 

@@ -14,8 +14,8 @@ def conv_window(p: Any, n_axes: int) -> tuple[Ints, Ints, Ints, Ints]:
     """Kernel, stride, pad and dilation of a ConvolutionParameter, one number per spatial axis.
 
     Raises:
-        LayerError: numbers missing, too many, too large, or given in both of Caffe's ways (kernel_size and
-            kernel_h/kernel_w).
+        LayerError: a number is missing or out of range, there are too many, or they are given in both of Caffe's ways
+            (kernel_size, and kernel_h with kernel_w).
     """
     kernel = _pair(p, "kernel_size", "kernel", n_axes) or _spread("kernel_size", p.kernel_size, n_axes, None)
     stride = _pair(p, "stride", "stride", n_axes) or _spread("stride", p.stride, n_axes, 1)
@@ -27,7 +27,7 @@ def conv_window(p: Any, n_axes: int) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def check_window(least: int, **numbers: Ints) -> None:
-    """Raise LayerError where one of a window's numbers is less than ``least`` or more than 2^31 - 1."""
+    """Raise LayerError if one of a window's numbers is less than ``least`` or more than 2^31 - 1."""
     for name, values in numbers.items():
         if min(values, default=least) < least or max(values, default=least) > LARGEST:
             raise LayerError(f"{name} must be {'above' if least else 'at least'} 0 and below 2^31, got "

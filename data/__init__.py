@@ -1,1 +1,1 @@
-"""Samples in, batches out: sources, order, transformations, readers."""
+"""Reads training data: sources of samples, their order, their transformations, and the threads that make batches."""

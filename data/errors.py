@@ -1,7 +1,7 @@
-"""The one exception that this package raises for a user's mistake or a bad file."""
+"""The exception that this package raises for a user's mistake or a bad file."""
 
 from scaffe.errors import ExpectedError
 
 
 class DataError(ExpectedError):
-    """Data that cannot be read or do not fit: one line with the file or record, what was expected and what came."""
+    """Data cannot be read or does not fit. One line names the file or record, what was expected and what was found."""

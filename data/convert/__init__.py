@@ -1,1 +1,1 @@
-"""Converters: other people's archives into Caffe's databases."""
+"""Converters from public archives and image lists to Caffe's databases."""

@@ -1,4 +1,4 @@
-"""CIFAR-10's binary archives into two LMDBs (format: Krizhevsky's CIFAR page; Caffe 1.0, convert_cifar_data)."""
+"""Converts CIFAR-10's binary files to two databases (Krizhevsky's CIFAR page; Caffe 1.0, convert_cifar_data)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from scaffe.data.records.datum import encode_image
 from scaffe.data.records.decode import file_bytes
 
 SHAPE = (3, 32, 32)
-RECORD_BYTES = 1 + 3 * 32 * 32  # the label, then the planes
+RECORD_BYTES = 1 + 3 * 32 * 32  # the label, then the three colour planes
 PARTS = {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]}
 
 
 def read_cifar(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
-    """Images, uint8 (n, 3, 32, 32), red first, and labels, uint8 (n,), of one binary file.
+    """Read one binary file.
+
+    Returns:
+        Images, uint8 (n, 3, 32, 32), red first, and labels, uint8 (n,).
 
     Raises:
-        DataError: the file is missing, or is not a whole number of records.
+        DataError: the file is missing, or does not hold a whole number of records, at least one.
     """
     content = file_bytes(path)
     if content.size == 0 or content.size % RECORD_BYTES:
@@ -31,13 +34,19 @@ def read_cifar(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
 
 def convert_cifar(input_folder: str | Path, output_folder: str | Path, force: bool = False,
                   backend: str = "lmdb") -> dict[str, int]:
-    """Write ``cifar10_train_lmdb`` and ``cifar10_test_lmdb`` (or ``_leveldb``) into a folder; returns the records of
-    each part.
+    """Write the databases ``cifar10_train_BACKEND`` and ``cifar10_test_BACKEND``; keys have 5 digits, as Caffe's.
 
-    Keys have 5 digits, as Caffe's.
+    Args:
+        input_folder: holds the binary files ``data_batch_1.bin`` ... and ``test_batch.bin``.
+        output_folder: where the databases are made.
+        force: replace databases that exist.
+        backend: lmdb or leveldb.
+
+    Returns:
+        Number of records of each part, "train" and "test".
 
     Raises:
-        DataError: an archive is missing or damaged, or a database exists and ``force`` is not given.
+        DataError: an input file is missing or damaged, or a database exists and ``force`` is not given.
     """
     n_records = {}
     for part, names in PARTS.items():

@@ -1,4 +1,4 @@
-"""Listed images into an LMDB (Caffe 1.0, tools/convert_imageset)."""
+"""Converts a list of images to a database (Caffe 1.0, tools/convert_imageset)."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ from scaffe.data.sources.image_list import read_list
 Made = tuple[bytes, bytes, tuple[int, ...]]  # key, value, the image's shape
 T = TypeVar("T")
 U = TypeVar("U")
-LOOK_AHEAD = 64  # images decoded side by side
+LOOK_AHEAD = 64  # images handed to the decoding threads at a time
 
 
 @dataclass(frozen=True)
 class ImagesetOptions:
-    """What convert_imageset's flags say.
+    """The flags of convert_imageset.
 
     Attributes:
         grey: one channel instead of three.
-        shuffle: in random order, from ``seed``.
-        height, width: resize to this; 0 and 0 leave images as they are.
-        check_shape: all images must have one shape.
-        encoded: keep image files in the records instead of pixels.
-        encode_type: "jpg", "png", ...: of kept files; "" goes by each file's name. Given, it means ``encoded``.
-        n_threads: decoders side by side.
-        on_bad: called with one line for every image that cannot be read and is left out, as in Caffe.
+        shuffle: write the images in random order.
+        seed: uint32, of the random order.
+        height, width: pixels to resize to; 0 and 0 keeps each image's own size.
+        check_shape: all images must have the same shape.
+        encoded: records hold image files instead of pixels.
+        encode_type: type of those files, "jpg", "png", ...; "" keeps each file's own type. Implies ``encoded``.
+        n_threads: decoding threads.
+        on_bad: called with one line for every image that cannot be read. Such images are left out, as in Caffe.
     """
 
     grey: bool = False
@@ -53,20 +54,24 @@ class ImagesetOptions:
 
 def convert_imageset(root: str, list_path: str | Path, db_path: str | Path, options: ImagesetOptions,
                      force: bool = False, backend: str = "lmdb") -> int:
-    """Write the images of a list as Datum records; returns how many were written.
+    """Write the images of a list as Datum records.
 
-    Keys are the line's place in 8 digits, an underscore, and the path as listed.
+    A record's key is its place in the list, after shuffling, in 8 digits, then an underscore and the path as listed.
 
     Args:
-        root: put before every path, as it is.
-        list_path: ``path label`` a line.
-        db_path: the folder to make.
+        root: prefix of every path, joined without a slash.
+        list_path: text file with one ``path label`` a line.
+        db_path: the database's folder, which is made.
         options: the flags.
-        force: replace the folder if there is one.
+        force: replace the folder if it exists.
         backend: lmdb or leveldb.
 
+    Returns:
+        Number of records written.
+
     Raises:
-        DataError: the list cannot be read, the folder exists, no image can be read, or shapes differ and may not.
+        DataError: the list cannot be read, the folder exists and ``force`` is not given, no image can be read, or
+            shapes differ although ``check_shape`` is set.
     """
     check_resize(options.height, options.width, "-resize_height", "-resize_width")
     write = writer_of(backend)
@@ -79,13 +84,13 @@ def convert_imageset(root: str, list_path: str | Path, db_path: str | Path, opti
 
 
 def _map_ahead(pool: ThreadPoolExecutor, function: Callable[[T], U], items: Iterator[T]) -> Iterator[U]:
-    """The function's results in order, never more than LOOK_AHEAD of them waiting."""
+    """The function's results in order, at most LOOK_AHEAD computed in advance."""
     while batch := list(islice(items, LOOK_AHEAD)):
         yield from pool.map(function, batch)
 
 
 def _checked(made: Iterator[Made | None], list_path: str | Path, alike: bool) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of the records that could be made; at least one, and of one shape where they must be alike."""
+    """Keys and values of the records that could be made. Raises DataError if none, or (``alike``) shapes differ."""
     first: tuple[int, ...] | None = None
     for record in made:
         if record is None:
@@ -100,14 +105,14 @@ def _checked(made: Iterator[Made | None], list_path: str | Path, alike: bool) ->
 
 
 class _RecordMaker:
-    """Makes records; threads share it."""
+    """Makes records. Threads share one object."""
 
     def __init__(self, root: str, options: ImagesetOptions) -> None:
         self._root, self._options = root, options
         self._colour = Colour.GREY if options.grey else Colour.BGR
 
     def make(self, item: tuple[int, str, int]) -> Made | None:
-        """Key, Datum and shape of one listed image; None where it cannot be read."""
+        """Key, Datum and shape of one listed image (number, path, label); None if it cannot be read."""
         number, name, label = item
         options = self._options
         try:
@@ -121,7 +126,7 @@ class _RecordMaker:
         return key, encode_image(np.moveaxis(image, -1, 0), label), image.shape
 
     def _file(self, name: str, image: np.ndarray) -> bytes:
-        """The file itself where it is of the wanted kind and not resized, else one made anew."""
+        """The image file's own bytes if it has the wanted type and is not resized, else the image encoded again."""
         ending = Path(name).suffix[1:].lower()
         wanted = (self._options.encode_type or ending).lower()
         if not self._options.height and wanted in (ending, {"jpeg": "jpg"}.get(ending)):

@@ -1,4 +1,4 @@
-"""A new LevelDB folder: one table file, and the manifest that names it (LevelDB's table_format.md, log_format.md)."""
+"""Writes a new LevelDB folder: one table file and its manifest (LevelDB's table_format.md, log_format.md)."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ from scaffe.data.sources.leveldb_format import COMPARATOR, FOOTER, FULL, MAGIC, 
 Handle = tuple[int, int]  # offset and length of a block
 BLOCK_BYTES = 4096
 TABLE, MANIFEST, LOG_NUMBER, NEXT_NUMBER = 5, 2, 3, 6  # file numbers
-LEVEL = 6  # the lowest: nothing is ever merged into it
+LEVEL = 6  # the last of LevelDB's levels
 CRC_MASK = 0xA282EAD8
 
 
 def write_leveldb(path: str | Path, records: Iterable[tuple[bytes, bytes]], force: bool = False) -> int:
-    """Write (key, value) records, keys ascending, into a new LevelDB folder; returns how many were written.
+    """Write records into a new LevelDB folder.
 
     Args:
         path: the folder to make.
-        records: keys and values.
-        force: replace the folder if there is one; otherwise that is an error, as in Caffe.
+        records: (key, value) pairs in ascending order of keys.
+        force: replace the folder if it exists; without it that is an error, as in Caffe.
+
+    Returns:
+        Number of records written.
 
     Raises:
-        DataError: the folder exists or cannot be made, the disk is full, keys do not ascend, or there are none.
+        DataError: the folder exists or cannot be written, keys do not ascend, or there are no records.
     """
     return make_folder(path, lambda folder: _fill(folder, records), force)
 
@@ -55,7 +58,7 @@ class _Table:
 
     Attributes:
         n_records: written so far.
-        first, last: the first and the last record's key as the file has them.
+        first, last: keys of the first and the last record as stored, with 8 bytes of sequence number and kind.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -65,7 +68,7 @@ class _Table:
         self.first = self.last = b""
 
     def add(self, key: bytes, value: bytes) -> None:
-        """Write one record. Raises DataError where its key does not come after the last one's."""
+        """Write one record. Raises DataError if its key is not greater than the last one."""
         if self.n_records and key <= self.last[:-8]:
             raise DataError(f"key {key.decode(errors='replace')!r} does not come after "
                             f"{self.last[:-8].decode(errors='replace')!r}; a LevelDB is written in the order of keys")
@@ -77,7 +80,7 @@ class _Table:
             self._end_block()
 
     def finish(self) -> int:
-        """End the file. Returns its length. Raises DataError for a table without records."""
+        """Write index and footer. Returns the file's length in bytes. Raises DataError if there are no records."""
         if not self.n_records:
             raise DataError("there are no records to write")
         self._end_block()
@@ -104,7 +107,7 @@ class _Table:
 
 
 class _Block:
-    """Entries with whole keys, and where each starts."""
+    """A block: entries with whole keys (no shared prefixes), then the offset of each entry."""
 
     def __init__(self) -> None:
         self._entries: list[bytes] = []
@@ -123,7 +126,7 @@ class _Block:
 
 
 def _checksum(content: bytes) -> bytes:
-    """The checksum as files hold it: turned, and with a number added."""
+    """CRC-32C as LevelDB stores it: rotated right by 15 bits, plus CRC_MASK."""
     from scaffe.data.kernels.crc32c import crc32c
 
     crc = int(crc32c(np.frombuffer(content, np.uint8)))

@@ -1,4 +1,4 @@
-"""A new LMDB folder, whole or absent."""
+"""Writes a new LMDB folder; it appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ from scaffe.data.convert.whole_folder import make_folder
 from scaffe.data.errors import DataError
 
 RECORDS_PER_COMMIT = 1000  # as Caffe's converters
-BYTES_PER_COMMIT = 1 << 26  # they are held in memory until the commit
+BYTES_PER_COMMIT = 1 << 26  # records are held in memory until the commit
 FIRST_MAP_BYTES = 1 << 24
 PROBE_BYTES = 1 << 20
 
 
 def write_lmdb(path: str | Path, records: Iterable[tuple[bytes, bytes]], force: bool = False) -> int:
-    """Write (key, value) records, keys ascending or not, into a new LMDB folder; returns how many were written.
+    """Write records into a new LMDB folder.
 
     Args:
         path: the folder to make.
-        records: keys of at most 511 bytes and their values.
-        force: replace the folder if there is one; otherwise that is an error, as in Caffe.
+        records: (key, value) pairs in any order; keys have at most 511 bytes.
+        force: replace the folder if it exists; without it that is an error, as in Caffe.
+
+    Returns:
+        Number of records written.
 
     Raises:
-        DataError: the folder exists or cannot be made, the disk is full, or two records have one key.
+        DataError: the folder exists or cannot be written, the disk is full, or two records have the same key.
     """
     return make_folder(path, lambda folder: _fill(folder, records), force)
 
@@ -49,7 +52,7 @@ def _fill(folder: Path, records: Iterable[tuple[bytes, bytes]]) -> int:
 
 
 def _reason(folder: Path, error: Exception) -> OSError:
-    """Why LMDB could not write. A write that the disk cuts short it calls an input/output error: one more tells."""
+    """Why LMDB could not write. It calls a full disk an input/output error, so another write is tried to find out."""
     try:
         with (folder / "data.mdb").open("ab") as file:
             file.write(bytes(PROBE_BYTES))
@@ -59,7 +62,7 @@ def _reason(folder: Path, error: Exception) -> OSError:
 
 
 def _commit(env: Any, pending: list[tuple[bytes, bytes]]) -> int:
-    """Write the pending records in one transaction, with a map doubled as often as it takes; empties the list."""
+    """Write the pending records in one transaction, doubling the map until they fit; empties the list."""
     import lmdb
 
     while True:

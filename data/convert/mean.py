@@ -1,4 +1,4 @@
-"""The mean image of a database (Caffe 1.0, tools/compute_image_mean)."""
+"""Computes the mean image of a database (Caffe 1.0, tools/compute_image_mean)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ RECORDS_AT_ONCE = 256
 
 
 def mean_image(source: Source) -> np.ndarray:
-    """The mean of all samples, float32 (channels, height, width).
+    """The mean of all samples of a source.
 
-    Summed in double precision, so that the mean of any number of images is right; Caffe sums in single precision.
+    The sum is kept in double precision, so any number of images gives an accurate mean; Caffe sums in single
+    precision.
+
+    Returns:
+        float32 (channels, height, width).
 
     Raises:
-        DataError: a record cannot be read, or has another shape than the first.
+        DataError: a record cannot be read, has another shape than the first, or there is none.
     """
     from scaffe.data.kernels.sums import add_samples
 
@@ -40,7 +44,7 @@ def mean_image(source: Source) -> np.ndarray:
 
 
 def _planes(run: Run) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels and starts of the run in (channels, height, width) order."""
+    """The run's pixels with every sample in (channels, height, width) order, and the start of each sample."""
     if not run.interleaved:
         return run.pixels, run.starts
     channels, height, width = run.shape

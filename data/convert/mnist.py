@@ -1,4 +1,4 @@
-"""MNIST's archives (and those in its format, Fashion-MNIST for one) into an LMDB."""
+"""Converts MNIST's archives, or others in the same format such as Fashion-MNIST, to a database."""
 
 from __future__ import annotations
 
@@ -12,10 +12,18 @@ from scaffe.data.records.idx import read_idx
 
 def convert_mnist(images_path: str | Path, labels_path: str | Path, db_path: str | Path, force: bool = False,
                   backend: str = "lmdb") -> int:
-    """Write an images file and a labels file, gzipped or plain IDX, as an LMDB or LevelDB; returns how many records.
+    """Write the images and labels of two IDX files as Datum records.
 
-    Records are Datums of 1 x height x width uint8 under keys of 8 digits, as ``convert_mnist_data`` of Caffe 1.0
-    writes them.
+    Images are uint8 (1, height, width), keys have 8 digits, as ``convert_mnist_data`` of Caffe 1.0 writes them.
+
+    Args:
+        images_path, labels_path: IDX files, plain or gzipped.
+        db_path: the database's folder, which is made.
+        force: replace the folder if it exists.
+        backend: lmdb or leveldb.
+
+    Returns:
+        Number of records written.
 
     Raises:
         DataError: a file is missing or damaged, the two do not match, or the folder exists and ``force`` is not given.

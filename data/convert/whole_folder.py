@@ -1,4 +1,4 @@
-"""A database's folder that is written beside and renamed into place, so that it is whole or absent."""
+"""Writes a database's folder under a temporary name and renames it, so it appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -20,16 +20,20 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2  # Linux
 
 
 def make_folder(path: str | Path, fill: Callable[[Path], int], force: bool) -> int:
-    """Make a database's folder by ``fill``, which gets an empty folder. Returns what it returns.
+    """Make a database's folder.
 
     Args:
         path: the folder to make, or a link to it.
-        fill: makes the files.
-        force: replace a database, or an empty folder, that is there; otherwise that is an error, as in Caffe. Nothing
-            else is ever removed. The old database stays until the new one has its name.
+        fill: called with an empty folder, in which it writes the database's files.
+        force: replace a database or an empty folder of that name; without it that is an error, as in Caffe. Nothing
+            else is ever removed. The old database stays in place until the new one is complete.
+
+    Returns:
+        What ``fill`` returns.
 
     Raises:
-        DataError: the folder exists, holds something else than a database, or cannot be written.
+        DataError: the folder exists and ``force`` is not given, it holds files that are not a database's, or it cannot
+            be written.
     """
     target = Path(path).resolve()
     _check_replaceable(path, target, force)
@@ -38,7 +42,7 @@ def make_folder(path: str | Path, fill: Callable[[Path], int], force: bool) -> i
         beside, descriptor = temporary.make_folder(target)
         try:
             made = fill(beside)
-            _check_replaceable(path, target, force)  # the work may have taken hours
+            _check_replaceable(path, target, force)  # again: filling may have taken hours
             _put_in_place(beside, target)
         finally:
             _remove_database(beside)
@@ -65,8 +69,11 @@ def _is_of_a_database(file: Path) -> bool:
 
 
 def _put_in_place(beside: Path, target: Path) -> None:
-    """Give the new folder its name, and ``beside`` what was there: in one step, or, where the file system cannot
-    (NFS), in two, between which a kill leaves the old one under ``NAME.old``."""
+    """Rename ``beside`` to ``target``; an old ``target`` ends up as ``beside``.
+
+    The two are exchanged atomically where the file system can do it. Elsewhere (NFS) the old folder is first renamed
+    to ``NAME.old``, where a killed process leaves it.
+    """
     if not target.exists():
         beside.rename(target)
     elif not _exchange(beside, target):
@@ -85,7 +92,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def _remove_database(folder: Path) -> None:
-    """Remove a folder of a database's files; what else is in it stays, with the folder."""
+    """Remove a database's files and their folder. Other files in it stay, and then the folder stays too."""
     if folder.is_symlink() or not folder.is_dir():
         return
     with suppress(OSError):

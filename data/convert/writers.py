@@ -1,4 +1,4 @@
-"""The kinds of databases that tools write, by the names that Caffe's ``-backend`` has for them."""
+"""The kinds of database that tools can write, under the names of Caffe's ``-backend`` flag."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WRITERS: dict[str, Writer] = {"lmdb": write_lmdb, "leveldb": write_leveldb}
 
 
 def writer_of(backend: str) -> Writer:
-    """The function (path, records, force) that writes that kind. Raises DataError for an unknown one."""
+    """The function (path, records, force) that writes this kind of database. Raises DataError if unknown."""
     if backend not in WRITERS:
         raise DataError(f"databases are of the kinds {' and '.join(WRITERS)}, got {backend!r}")
     return WRITERS[backend]

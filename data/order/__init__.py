@@ -1,1 +1,1 @@
-"""Which rank reads which record when; pure functions of rank, ranks and seed."""
+"""Decides which rank reads which record, and when. It depends on rank, number of ranks and seed alone."""

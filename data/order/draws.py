@@ -1,4 +1,4 @@
-"""The random numbers that crops and mirrorings take, the same whichever rank and thread uses them."""
+"""The random numbers of crops and mirroring. A sample gets the same ones on whatever rank or thread it is read."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import numpy as np
 
 
 class Draws:
-    """The raw random numbers of visits: visit v of a layer with k draws a visit has numbers v*k .. v*k + k - 1.
+    """Random numbers by visit (see ``visits``): with k numbers a visit, visit v has v*k .. v*k + k - 1 of the stream.
 
-    The stream is MT19937 from the layer's own seed, as in Caffe, whose one reader takes them in the order of visits;
-    so any number of ranks and threads crops and mirrors as one process of Caffe does.
+    The stream is MT19937 with the layer's seed. Caffe's single reader takes the same numbers visit after visit, so
+    any number of ranks and threads crops and mirrors as one process of Caffe does.
 
     Args:
-        seed: uint32.
-        n_per_visit: draws a visit takes; may be 0.
+        seed: uint32, the layer's.
+        n_per_visit: numbers that a visit takes; may be 0.
     """
 
     def __init__(self, seed: int, n_per_visit: int) -> None:
@@ -22,7 +22,17 @@ class Draws:
         self._generator._legacy_seeding(seed)
 
     def take(self, visits: np.ndarray) -> np.ndarray:
-        """The draws of these visits, uint32 (n, n_per_visit). They must ascend, from call to call too (ValueError)."""
+        """The numbers of some visits.
+
+        Args:
+            visits: int64 (n,), ascending, and above those of earlier calls.
+
+        Returns:
+            uint32 (n, n_per_visit).
+
+        Raises:
+            ValueError: the visits do not come after those of earlier calls.
+        """
         if self._n == 0 or len(visits) == 0:
             return np.zeros((len(visits), self._n), np.uint32)
         first, end = int(visits[0]), int(visits[-1]) + 1

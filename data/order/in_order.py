@@ -1,4 +1,4 @@
-"""Records one after another."""
+"""The order of a source that is not shuffled."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import numpy as np
 
 
 class InOrder:
-    """Records one after another, from the first again after the last.
+    """Records one after another; after the last comes the first again.
 
     Args:
-        n_records: of the source.
-        skip: records left out at the very start (Caffe's rand_skip).
+        n_records: number of records of the source.
+        skip: records left out at the start of the first pass (Caffe's rand_skip).
     """
 
     def __init__(self, n_records: int, skip: int = 0) -> None:

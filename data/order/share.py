@@ -1,4 +1,4 @@
-"""A rank's part of the data, and how much of it has been read before."""
+"""A rank's part of the data, and where a resumed run goes on reading."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ TRAIN, TEST = 0, 1  # Caffe's Phase
 
 @dataclass
 class Share:
-    """This rank's part of the data. Its place may be moved until the first batch is asked for (a run that goes on).
+    """This rank's part of the data. A resumed run sets the start (``start_at``) before the first batch is asked for.
 
     Attributes:
-        rank, ranks: this rank and how many there are.
-        weak: the net's batch size is each rank's, and the global batch grows with the ranks; else it is shared out.
-        first_batch: TRAIN batches, of the net's batch size, that all ranks together have had before.
-        first_iteration: the iteration that this was so at.
-        n_test_iterations: test_iter of a TEST net; 0 for one read without end, by every rank alike.
-        first_test: tests that have been before.
+        rank, ranks: this rank and the number of ranks.
+        weak: weak scaling, the net's batch size is that of each rank; otherwise (strong) that of all ranks together.
+        first_batch: TRAIN batches of the net's batch size that all ranks together had read before this run.
+        n_test_iterations: test_iter of a TEST net; 0 if every rank reads all of the data, without end.
+        first_test: number of tests before this run.
+        first_iteration: iteration at which this run starts; ``first_batch`` is the count at this iteration.
     """
 
     rank: int = 0
@@ -34,7 +34,15 @@ class Share:
     first_iteration: int = 0
 
     def visits(self, phase: int, batch: int) -> Iterator[np.ndarray]:
-        """This rank's visits, batch after batch, for a net whose batch size is ``batch``."""
+        """This rank's visits, batch after batch (see ``order.visits``).
+
+        Args:
+            phase: TRAIN or TEST.
+            batch: the net's batch size.
+
+        Yields:
+            int64 visits of one batch, ascending.
+        """
         if phase == TRAIN:
             yield from visits_in_training(self.global_batch(phase, batch), self.rank, self.ranks,
                                           first_visit=self.first_batch * batch)
@@ -44,20 +52,27 @@ class Share:
             yield from visits_in_tests(batch, self.n_test_iterations, self.rank, self.ranks, self.first_test)
 
     def batch_elems(self, phase: int, batch: int) -> int:
-        """Samples in each of this rank's batches."""
+        """Samples in each of this rank's batches, for a net with batch size ``batch``."""
         return batch_elems(self.global_batch(phase, batch), self.rank, self.ranks) if phase == TRAIN else batch
 
     def batches_read(self, iteration: int, iter_size: int) -> int:
-        """TRAIN batches, of the net's batch size, that all ranks together have had once this iteration is reached."""
+        """TRAIN batches of the net's batch size that all ranks together have read when this iteration begins."""
         since = (iteration - self.first_iteration) * iter_size
         return self.first_batch + since * (self.ranks if self.weak else 1)
 
     def start_at(self, iteration: int, batches_read: int | None, iter_size: int) -> None:
-        """Go on at an iteration; without a count of batches, as if this many ranks had come there."""
+        """Go on where an earlier run stopped.
+
+        Args:
+            iteration: the iteration at which it stopped.
+            batches_read: TRAIN batches that its ranks had read together; None if unknown, then it is taken to have
+                had as many ranks as this one.
+            iter_size: the solver's, batches of the net's batch size in an iteration.
+        """
         if batches_read is None:
             batches_read = iteration * iter_size * (self.ranks if self.weak else 1)
         self.first_batch, self.first_iteration = batches_read, iteration
 
     def global_batch(self, phase: int, batch: int) -> int:
-        """Samples of all ranks together in one training batch; a test batch is one rank's."""
+        """Samples in one batch of all ranks together (TRAIN); in TEST each batch belongs to one rank."""
         return batch * self.ranks if self.weak and phase == TRAIN else batch

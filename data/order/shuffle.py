@@ -1,4 +1,4 @@
-"""Records in random order, pass after pass, the same on every rank and in the order that Caffe 1.0 gives."""
+"""Shuffled orders of records: the same on every rank, and equal to those of Caffe 1.0."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 
 class Passes:
-    """The order of visits that a series of arrays of record numbers spells out.
+    """An order given as an endless series of arrays of record numbers; visit v is the v-th number of the series.
 
     Args:
-        n_records: of the source; each number is below it.
-        make: starts the series, which never ends; called again where somebody goes back.
-        skip: visits left out at the very start (Caffe's rand_skip).
+        n_records: number of records of the source.
+        make: starts the series from its beginning; called again when earlier visits are asked for.
+        skip: numbers left out at the start of the series (Caffe's rand_skip).
     """
 
     def __init__(self, n_records: int, make: Callable[[], Iterator[np.ndarray]], skip: int = 0) -> None:
@@ -23,7 +23,7 @@ class Passes:
         self._series, self._start, self._pass = make(), 0, np.zeros(0, np.int64)
 
     def records(self, visits: np.ndarray) -> np.ndarray:
-        """Record numbers of these visits, int64; visits ascend within a call, and calls are cheap where they ascend."""
+        """Record numbers, int64, of ascending visits. Visits before the current pass start the series again: slow."""
         places = visits + self._skip
         out = np.empty(len(visits), np.int64)
         done = 0
@@ -41,32 +41,34 @@ class Passes:
 
 
 def shuffled(n_records: int, seed: int, skip: int = 0) -> Passes:
-    """All records once a pass, shuffled before each from where the last shuffle left them.
+    """Every record once in each pass. Before each pass, the order of the pass before is shuffled again.
 
     Source: ImageDataLayer::ShuffleImages of Caffe 1.0 (Fisher-Yates from the end over boost's uniform_int).
 
     Args:
-        n_records: of the source.
-        seed: uint32, one raw draw of the net's stream; the same on every rank.
-        skip: visits left out at the very start.
+        n_records: number of records of the source.
+        seed: uint32, a number of the net's random stream; the same on every rank.
+        skip: records left out at the start of the first pass.
     """
     return Passes(n_records, lambda: _boost_passes(n_records, seed), skip)
 
 
 def shuffled_files(n_rows: Sequence[int]) -> Passes:
-    """The rows of several files, files in random order and each file's rows in random order, file by file.
+    """The rows of several files, file by file: files in random order, and the rows of each in random order.
 
-    Source: HDF5DataLayer of Caffe 1.0, which shuffles with the C library's ``rand`` from its seed 1, whatever the
-    solver's seed; row r of file f is record n_rows[0] + ... + n_rows[f-1] + r.
+    Row r of file f is record n_rows[0] + ... + n_rows[f-1] + r.
+
+    Source: HDF5DataLayer of Caffe 1.0, which shuffles with the C library's ``rand`` from seed 1, whatever the
+    solver's seed is.
 
     Args:
-        n_rows: rows of each file.
+        n_rows: number of rows of each file.
     """
     return Passes(sum(n_rows), lambda: _libc_passes(n_rows))
 
 
 class _Draws:
-    """A stream of numbers in blocks, with what a shuffle leaves over kept for the next."""
+    """A stream of random numbers; those that one shuffle does not use are kept for the next."""
 
     def __init__(self, make: Callable[[int], np.ndarray]) -> None:
         self._make, self._left = make, np.zeros(0, np.uint64)
@@ -108,7 +110,7 @@ def _libc_passes(n_rows: Sequence[int]) -> Iterator[np.ndarray]:
             shuffle(rows)
             yield rows.copy()
     firsts, files = np.cumsum([0, *n_rows]), np.arange(len(n_rows))
-    n_shuffles = 1  # Caffe shuffles the first file's rows as it opens it, later files' once more
+    n_shuffles = 1  # Caffe shuffles the rows once for the first file it opens, twice for each later one
     while True:
         shuffle(files)
         for file in files:

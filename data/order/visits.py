@@ -1,8 +1,9 @@
-"""Which visits fall to which rank: pure arithmetic.
+"""Divides the visits among the ranks.
 
-A *visit* is a place in the order in which one process alone would read: visit v is the v-th sample it would see.
-Ranks share the visits out; an order turns visits into record numbers. So what is trained on does not depend on
-the number of ranks, and a resumed run reads on where it stopped.
+A *visit* is a place in the order in which a single process would read: visit v is the v-th sample it would see,
+counted from 0 and on through all epochs. Each rank takes some of the visits, and an order (``in_order``, ``shuffle``)
+turns visits into record numbers. So the samples of a training batch do not depend on the number of ranks, and a
+resumed run reads on where it stopped.
 """
 
 from __future__ import annotations
@@ -14,23 +15,23 @@ import numpy as np
 
 
 def batch_elems(global_batch: int, rank: int, ranks: int) -> int:
-    """How many samples of a global batch fall to this rank: those with index = rank mod ranks."""
+    """Number of samples of a global batch that this rank reads: those with index % ranks == rank."""
     return len(range(rank, global_batch, ranks))
 
 
 def visits_in_training(global_batch: int, rank: int, ranks: int, first_batch: int = 0,
                        first_visit: int = 0) -> Iterator[np.ndarray]:
-    """The visits of one rank, batch after batch without end.
+    """The training visits of one rank, batch after batch without end.
 
     Args:
-        global_batch: samples of all ranks together; under weak scaling the net's batch times the number of ranks.
-        rank, ranks: this rank and how many there are.
-        first_batch: where to start, for a run that goes on.
-        first_visit: the same in visits, where other ranks have read other batches before; added to it.
+        global_batch: samples in a batch of all ranks together; with weak scaling the net's batch size times ranks.
+        rank, ranks: this rank and the number of ranks.
+        first_batch: global batches to leave out at the start.
+        first_visit: visits to leave out before those, for a resumed run whose global batch may have had another length.
 
     Yields:
-        int64 visits, ascending; batch i of all ranks together is global_batch*i .. global_batch*(i+1) - 1, and
-        first_visit behind that.
+        int64 visits of one batch, ascending. Batch i of all ranks together is visits
+        first_visit + global_batch*i .. first_visit + global_batch*(i+1) - 1, i counted from first_batch.
     """
     own = np.arange(rank, global_batch, ranks, dtype=np.int64)
     for batch in count(first_batch):
@@ -39,17 +40,17 @@ def visits_in_training(global_batch: int, rank: int, ranks: int, first_batch: in
 
 def visits_in_tests(batch: int, n_iterations: int, rank: int, ranks: int,
                     first_test: int = 0) -> Iterator[np.ndarray]:
-    """The visits of one rank through test after test, whole batches at a time.
+    """The visits of one rank in test after test, without end. A test iteration is done by one rank alone.
 
     Args:
-        batch: samples of one test iteration.
-        n_iterations: test_iter, iterations of one test; this rank does those with number = rank mod ranks.
-        rank, ranks: this rank and how many there are.
-        first_test: how many tests have been before, for a run that goes on.
+        batch: samples in one test iteration.
+        n_iterations: test_iter, iterations in one test; this rank does those with iteration % ranks == rank.
+        rank, ranks: this rank and the number of ranks.
+        first_test: tests to leave out at the start, for a resumed run.
 
     Yields:
-        int64 visits, as Caffe reads: each test goes on where the one before stopped. None at all for a rank to which
-        no iteration of a test falls.
+        int64 visits of one iteration, ascending. Each test goes on where the one before stopped, as in Caffe. A rank
+        that has no iteration of a test gets nothing.
     """
     if rank >= n_iterations:
         return

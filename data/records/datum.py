@@ -1,4 +1,7 @@
-"""Caffe's Datum message, encoded by hand: the record of its databases (field numbers: caffe.proto of Caffe 1.0)."""
+"""Writes Caffe's Datum message, the record type of its databases (field numbers: caffe.proto of Caffe 1.0).
+
+Encoded without the protobuf library.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,26 @@ CHANNELS, HEIGHT, WIDTH, DATA, LABEL, FLOAT_DATA, ENCODED = range(1, 8)
 
 
 def encode_image(image: np.ndarray, label: int) -> bytes:
-    """A Datum of raw pixels.
+    """Encode an image as a Datum of raw pixels.
 
     Args:
-        image: uint8, (channels, height, width).
+        image: uint8 (channels, height, width).
         label: any int32.
+
+    Returns:
+        The encoded message.
     """
     head = b"".join(_field(number, n) for number, n in zip((CHANNELS, HEIGHT, WIDTH), image.shape, strict=True))
     return head + _bytes_field(DATA, image.tobytes()) + _field(LABEL, label)
 
 
 def encode_file(content: bytes, label: int) -> bytes:
-    """A Datum that holds a whole image file (JPEG, PNG), to be decoded by the reader."""
+    """Encode a whole image file (JPEG, PNG) as a Datum; the reader decodes the image."""
     return _bytes_field(DATA, content) + _field(LABEL, label) + _field(ENCODED, 1)
 
 
 def encode_floats(array: np.ndarray, label: int) -> bytes:
-    """A Datum of floats, (channels, height, width), each with its own tag as Caffe writes them."""
+    """Encode floats (channels, height, width) as a Datum; each gets its own tag (not packed), as Caffe writes them."""
     head = b"".join(_field(number, n) for number, n in zip((CHANNELS, HEIGHT, WIDTH), array.shape, strict=True))
     tagged = np.empty((array.size, 5), np.uint8)
     tagged[:, 0] = FLOAT_DATA << 3 | FLOAT

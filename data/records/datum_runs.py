@@ -1,4 +1,4 @@
-"""Datum records into runs of samples, whatever database they lie in."""
+"""Reads Datum records as runs of samples, for every kind of database."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from scaffe.data.sources.source import Run, Shape
 
 
 def datum_runs(content: np.ndarray, spans: np.ndarray, names: Sequence[str], colour: Colour) -> Iterator[Run]:
-    """The samples of Datum records; one run, without a copy, where all are raw pixels of one shape.
+    """Read the samples of Datum records.
 
     Args:
         content: uint8, 1-D, read-only; all records lie in it.
-        spans: int64 (n, 2), start and length of each record.
-        names: how messages call each record; only looked at when something is wrong.
-        colour: what to make of records that hold image files.
+        spans: int64 (n, 2), start and length of each record in bytes.
+        names: what error messages call each record.
+        colour: how records that hold image files are decoded.
+
+    Yields:
+        One run for all records, without a copy, if all are raw pixels of one shape; otherwise one run a record.
 
     Raises:
-        DataError: a record is not a whole Datum, naming it.
+        DataError: a record is not a complete Datum; the message names it.
     """
     from scaffe.data.kernels import datum_fields as f
 
@@ -37,7 +40,7 @@ def datum_runs(content: np.ndarray, spans: np.ndarray, names: Sequence[str], col
 
 
 def _raw(content: np.ndarray, table: np.ndarray, name: str) -> Run:
-    """Uncompressed pixels, where they lie."""
+    """A run of raw pixels, not copied."""
     from scaffe.data.kernels import datum_fields as f
 
     shape = _shape(table[0], int(table[0, f.N_DATA]), name)
@@ -45,7 +48,7 @@ def _raw(content: np.ndarray, table: np.ndarray, name: str) -> Run:
 
 
 def _one(content: np.ndarray, table: np.ndarray, span: np.ndarray, name: str, colour: Colour) -> Run:
-    """One record of whatever kind."""
+    """One record as a run: an image file, raw pixels, or floats."""
     from scaffe.data.kernels import datum_fields as f
 
     row = table[0]
@@ -67,7 +70,7 @@ def _one(content: np.ndarray, table: np.ndarray, span: np.ndarray, name: str, co
 
 
 def _shape(row: np.ndarray, n_found: int, name: str) -> Shape:
-    """The shape a Datum states; it must be of ``n_found`` values."""
+    """The shape that a Datum states. Raises DataError if it does not make ``n_found`` values."""
     channels, height, width = (int(n) for n in row[1:4])
     if min(channels, height, width) < 1:
         raise DataError(f"{name} has the shape {channels} x {height} x {width}")

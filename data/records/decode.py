@@ -1,4 +1,4 @@
-"""Image files into pixels, by OpenCV as in Caffe: pixels are Caffe's, and threads decode side by side."""
+"""Decodes image files with OpenCV, as Caffe does, so pixels equal Caffe's. Several threads can decode at once."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from scaffe.data.errors import DataError
 from scaffe.data.sources.source import Run
 from scaffe.input_files import read_input
 
-PATH_TOLD = 1000  # characters of a path, in messages
-MOST_PIXELS = 1 << 28  # of an image; a file of 3 MB can hold a billion
+PATH_TOLD = 1000  # most characters of a path in a message
+MOST_PIXELS = 1 << 28  # limit for one image: a file of 3 MB can unpack to a billion pixels
 
 
 class Colour(IntEnum):
-    """What to make of an image; the values are OpenCV's imread flags."""
+    """How an image is decoded; the values are OpenCV's imread flags."""
 
     AS_STORED = -1
     GREY = 0
@@ -28,8 +28,8 @@ class Colour(IntEnum):
 
 @functools.cache
 def opencv() -> ModuleType:
-    """OpenCV, told to start no threads of its own. Raises DataError where it is not installed."""
-    os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(MOST_PIXELS))  # OpenCV looks as it is imported
+    """The OpenCV module, set to start no threads of its own. Raises DataError if it is not installed."""
+    os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(MOST_PIXELS))  # OpenCV reads it at import
     try:
         import cv2
     except ImportError:
@@ -39,7 +39,15 @@ def opencv() -> ModuleType:
 
 
 def check_resize(height: int, width: int, height_name: str, width_name: str) -> None:
-    """Raises DataError for a size to resize images to that is one-sided, negative, or more than MOST_PIXELS."""
+    """Check the size that images are to be resized to; 0 and 0 means no resizing.
+
+    Args:
+        height, width: pixels.
+        height_name, width_name: what error messages call them.
+
+    Raises:
+        DataError: only one of the two is given, one is negative, or they make more than MOST_PIXELS pixels.
+    """
     if (height > 0) != (width > 0) or min(height, width) < 0:
         raise DataError(f"{height_name} and {width_name} go together, got {height} and {width}")
     if height * width > MOST_PIXELS:
@@ -47,7 +55,15 @@ def check_resize(height: int, width: int, height_name: str, width_name: str) -> 
 
 
 def decode(content: np.ndarray, colour: Colour) -> np.ndarray | None:
-    """A file's bytes (uint8, 1-D) into uint8 (height, width, channels), channels blue first; None where it fails."""
+    """Decode an image file that is in memory.
+
+    Args:
+        content: uint8, 1-D, the file's bytes.
+        colour: how to decode it.
+
+    Returns:
+        uint8 (height, width, channels), blue first; None if OpenCV cannot decode it or its pixels do not have 8 bits.
+    """
     cv2 = opencv()
     try:
         return _checked(cv2.imdecode(content, int(colour)))
@@ -56,15 +72,18 @@ def decode(content: np.ndarray, colour: Colour) -> np.ndarray | None:
 
 
 def read_image(path: str, colour: Colour, height: int = 0, width: int = 0) -> np.ndarray:
-    """An image file as uint8 (height, width, channels), channels blue first.
+    """Read and decode an image file.
 
     Args:
         path: the file.
-        colour: what to make of it.
-        height, width: resize to this, bilinear as in Caffe; 0 and 0 leave it as it is.
+        colour: how to decode it.
+        height, width: size in pixels to resize to, bilinearly as in Caffe; 0 and 0 keeps the image's own size.
+
+    Returns:
+        uint8 (height, width, channels), blue first.
 
     Raises:
-        DataError: the file is missing or is not an image of 8 bits.
+        DataError: the file is missing or is not an image with 8 bits a channel.
     """
     cv2 = opencv()
     image = decode(file_bytes(path), colour)
@@ -76,7 +95,7 @@ def read_image(path: str, colour: Colour, height: int = 0, width: int = 0) -> np
 
 
 def file_bytes(path: str | Path) -> np.ndarray:
-    """A whole file, uint8. Raises DataError."""
+    """The bytes of a file, uint8, 1-D. Raises DataError if it cannot be read."""
     try:
         return np.frombuffer(read_input(path), np.uint8)
     except OSError as error:
@@ -84,15 +103,15 @@ def file_bytes(path: str | Path) -> np.ndarray:
 
 
 def run_of(image: np.ndarray, label: int) -> Run:
-    """A run of one decoded image."""
+    """A run of one decoded image, uint8 (height, width, channels)."""
     height, width, channels = image.shape
     pixels = image.reshape(-1)
-    pixels.flags.writeable = False  # one kind of array for the kernels
+    pixels.flags.writeable = False  # as mapped files are, so that kernels are compiled for one array type
     return Run(pixels, np.zeros(1, np.int64), np.array([label]), (channels, height, width), interleaved=True)
 
 
 def _checked(image: np.ndarray | None) -> np.ndarray | None:
-    """With a channel axis; None where there are no pixels or not of 8 bits."""
+    """The image with a channel axis; None if there is none or its pixels do not have 8 bits."""
     if image is None or image.dtype != np.uint8:
         return None
     return image if image.ndim == 3 else image[:, :, None]

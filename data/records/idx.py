@@ -1,4 +1,4 @@
-"""IDX files, the format of MNIST's archives: read and written plain or gzipped (format: LeCun's MNIST page)."""
+"""Reads and writes IDX files, plain or gzipped: the format of MNIST's archives (format: LeCun's MNIST page)."""
 
 from __future__ import annotations
 
@@ -18,18 +18,22 @@ from scaffe.data.errors import DataError
 from scaffe.input_files import ALWAYS_ALLOWED_BYTES, open_input
 
 GZIP_MAGIC = b"\x1f\x8b"
-IMAGES_RATIO = 64  # gzip packs MNIST's images 5 times
+IMAGES_RATIO = 64  # most that gzip may have shrunk a file; MNIST's images shrink 5 times
 
 
 def read_idx(path: str | Path, n_axes: int) -> np.ndarray:
-    """The uint8 array of an IDX file, gzipped or not, whatever its name ends in.
+    """Read an IDX file. Whether it is gzipped is seen from its content, not its name.
 
     Args:
         path: the file.
-        n_axes: axes expected, 3 for images (n, height, width), 1 for labels (n,).
+        n_axes: number of axes expected: 3 for images (n, height, width), 1 for labels (n,).
+
+    Returns:
+        A uint8 array with n_axes axes.
 
     Raises:
-        DataError: the file is missing, is not IDX with uint8 and n_axes axes, or is shorter or longer than it says.
+        DataError: the file is missing, is not an IDX file of uint8 with n_axes axes, or its length does not match its
+            header.
     """
     n_head = 4 + 4 * n_axes
     with _opened(path) as file:
@@ -50,9 +54,14 @@ def read_idx(path: str | Path, n_axes: int) -> np.ndarray:
 
 
 def write_idx(path: str | Path, array: np.ndarray) -> None:
-    """Write a uint8 array as IDX; gzipped, without a time stamp, where the name ends in ``.gz``.
+    """Write a uint8 array as an IDX file.
 
-    Raises DataError: another dtype, or it cannot be written.
+    Args:
+        path: the file; a name that ends in ``.gz`` makes it gzipped, without a time stamp.
+        array: uint8, any number of axes.
+
+    Raises:
+        DataError: the array has another dtype, or the file cannot be written.
     """
     if array.dtype != np.uint8:
         raise DataError(f"{path}: IDX is written from uint8, got {array.dtype}")
@@ -63,7 +72,7 @@ def write_idx(path: str | Path, array: np.ndarray) -> None:
 
 @contextmanager
 def _opened(path: str | Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    """The file's contents, unpacked while they are read. Raises DataError."""
+    """Open a file, gzipped or not, for reading its unpacked content. Raises DataError."""
     try:
         with open_input(path) as file:
             packed = file.read(2) == GZIP_MAGIC
@@ -80,5 +89,5 @@ def _opened(path: str | Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
 
 
 def _most_bytes(path: str | Path) -> int:
-    """Bytes that the file may hold: its own, or IMAGES_RATIO times as many where it is gzipped."""
+    """Most bytes that the content may have: IMAGES_RATIO times the file's length, or ALWAYS_ALLOWED_BYTES if more."""
     return max(ALWAYS_ALLOWED_BYTES, IMAGES_RATIO * Path(path).stat().st_size)

@@ -1,4 +1,4 @@
-"""Caffe's TransformationParameter: crop, mirror, mean, scale (Caffe 1.0, DataTransformer)."""
+"""Crops, mirrors, subtracts the mean and scales, by Caffe's TransformationParameter (Caffe 1.0, DataTransformer)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from scaffe.data.sources.source import Run, Shape
 
 @dataclass(frozen=True)
 class TransformOptions:
-    """What to do to each sample: result = (pixel - mean) * scale, of a window, perhaps mirrored.
+    """How each sample is transformed: cropped, perhaps mirrored, then (pixel - mean) * scale.
 
     Attributes:
-        scale: factor, after the mean is subtracted.
-        mirror: flip left to right every other time, at random; in the TEST phase too, as in Caffe.
-        crop_size: side of the square window; 0 takes the whole image.
-        mean_values: one for all channels or one a channel.
-        mean_image: float32 (channels, height, width) of the uncropped image, as a mean file has it.
-        random_crop: the window lies anywhere (TRAIN); else in the middle (TEST).
+        scale: factor, applied after the mean is subtracted.
+        mirror: flip left to right with probability 1/2; in the TEST phase too, as in Caffe.
+        crop_size: side of the square crop in pixels; 0 keeps the whole image.
+        mean_values: one for all channels, or one for each channel.
+        mean_image: float32 (channels, height, width), the mean of the uncropped images, as a mean file has it.
+        random_crop: crop at a random place (TRAIN) instead of the middle (TEST).
     """
 
     scale: float = 1.0
@@ -36,10 +36,10 @@ class TransformOptions:
 
 
 class Transform:
-    """Makes a batch's floats out of runs of samples. Threads share it.
+    """Transforms runs of samples into the floats of a batch. Threads may share one object.
 
     Args:
-        options: what to do.
+        options: how to transform.
     """
 
     def __init__(self, options: TransformOptions) -> None:
@@ -53,11 +53,21 @@ class Transform:
 
     @property
     def draws_per_visit(self) -> int:
-        """Random numbers that one sample takes: one to mirror, two to place the window, in this order."""
+        """Random numbers used for each sample: one to mirror, then two to place the crop; each only if asked for."""
         return int(self.options.mirror) + 2 * int(self._random_crop)
 
     def out_shape(self, shape: Shape) -> Shape:
-        """(channels, height, width) after the crop. Raises DataError where a sample of this shape does not fit."""
+        """The shape of a sample after the transformation.
+
+        Args:
+            shape: (channels, height, width) before it.
+
+        Returns:
+            (channels, height, width) after it.
+
+        Raises:
+            DataError: the image is smaller than the crop, or the mean does not fit it.
+        """
         channels, height, width = shape
         side = self.options.crop_size
         if side > min(height, width):
@@ -71,17 +81,17 @@ class Transform:
         return (channels, side, side) if side else (channels, height, width)
 
     def apply(self, run: Run, draws: np.ndarray, out: np.ndarray) -> None:
-        """Write the samples of a run.
+        """Transform the samples of a run into ``out``.
 
         Args:
             run: n samples.
-            draws: uint32 (n, draws_per_visit), from ``draws.Draws``.
-            out: float32 (n, height, width, channels), contiguous, of ``out_shape``.
+            draws: uint32 (n, draws_per_visit), random numbers from ``order.draws.Draws``.
+            out: float32 (n, height, width, channels), contiguous; sizes as ``out_shape`` gives them.
         """
         from scaffe.data.kernels.crop import crop_batch
 
         channels, height, width = run.shape
-        if not self.options.crop_size and not self.options.mirror:  # an image is one long row then
+        if not self.options.crop_size and not self.options.mirror:  # then an image is treated as one long row
             height, width, out = 1, height * width, out.reshape(len(out), 1, height * width, channels)
         strides = (1, width * channels, channels) if run.interleaved else (height * width, width, 1)
         mean, mean_stride = self._mean(channels, width)
@@ -89,17 +99,17 @@ class Transform:
         crop_batch(run.pixels, run.starts, strides, places, mean, mean_stride, self._scale, out)
 
     def _mean(self, channels: int, width: int) -> tuple[np.ndarray, int]:
-        """The mean's rows of (column, channel) floats, and the elements between them; 0: one row serves all."""
+        """The mean as rows of (column, channel) floats, and the elements from row to row; 0 if one row serves all."""
         if self._image_mean is not None:
             return self._image_mean, width * channels
         row = self._mean_rows.get(channels)
-        if row is None or row.size < channels * width:  # the longest so far serves shorter rows too
+        if row is None or row.size < channels * width:  # a longer row serves narrower images too
             values = np.array(self.options.mean_values or (0.0,), np.float32)
             row = self._mean_rows[channels] = np.tile(np.broadcast_to(values, (channels,)), width)
         return row, 0
 
     def _places(self, shape: Shape, draws: np.ndarray) -> np.ndarray:
-        """First row, first column and whether to mirror, for each sample."""
+        """int64 (n, 3): for each sample the crop's first row, its first column, and 1 if it is mirrored."""
         places = np.zeros((len(draws), 3), np.int64)
         side = self.options.crop_size
         if self.options.mirror:

@@ -23,7 +23,16 @@ from scaffe.training.solver import Method, Solver
 
 
 def build_solver(communicator: Communicator, param: Any, options: Namespace) -> Solver:
-    """Build nets and solver on this rank; what fails on one rank fails on all (UserError)."""
+    """Build this rank's nets and its solver. Called by all ranks.
+
+    Args:
+        communicator: the ranks that train together.
+        param: the SolverParameter message, upgraded; its ``random_seed`` is set to the seed that rank 0 drew.
+        options: the flags of ``train``.
+
+    Raises:
+        UserError: on every rank, when a step failed on any of them.
+    """
     wants_gpu = param.HasField("solver_mode") and param.solver_mode == param.GPU
     compute = Compute.of(options, communicator.node_rank, wants_gpu)
     kernels = together(communicator, lambda: load_kernels(threads_per_rank(communicator, options.threads), compute))
@@ -47,7 +56,7 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace) -> 
 
 
 def images_per_pass(net: Net) -> int:
-    """This rank's batch: the first axis of the first blob that comes from outside; 0 where there is none."""
+    """This rank's batch size: the first axis of the first top of a layer without bottoms; 0 if there is no such top."""
     tops = [top for node in net.nodes if node.is_source for top in node.tops]
     return tops[0].shape[0] if tops and tops[0].shape else 0
 
@@ -55,9 +64,16 @@ def images_per_pass(net: Net) -> int:
 class NetMaker:
     """Makes the nets of one solver on one rank.
 
+    Args:
+        param: the SolverParameter message.
+        options: the flags of ``train``.
+        kernels: the backend that the layers compute with.
+        rng: this rank's random stream.
+        rank, n_ranks: this rank, and the number of ranks that share the data.
+
     Attributes:
-        shares: the nets' places in the data, in the order made.
-        bad: what their readers pass over.
+        shares: which part of the data each net reads, in the order the nets were made.
+        bad: the records that the nets' readers skipped.
     """
 
     def __init__(self, param: Any, options: Namespace, kernels: Any, rng: Stream, rank: int, n_ranks: int) -> None:
@@ -90,7 +106,8 @@ class NetMaker:
 
 
 def _test_sources(param: Any) -> list[tuple[Any, str]]:
-    """The test nets' messages and what to call them, in Caffe's order: given ones, files, then the common net."""
+    """The test nets' messages, each with its name for error messages. Order as in Caffe: messages given in the solver,
+    then files, then the net that training and testing have in common."""
     sources = [(m, "test_net_param") for m in param.test_net_param]
     sources += [(graph.read_net(path), path) for path in param.test_net]
     n_tests = len(param.test_iter)
@@ -111,7 +128,7 @@ def _selection(state: Any, phase: str, options: Namespace) -> Selection:
 
 
 def _only_one(param: Any, fields: tuple[str, ...]) -> tuple[Any, str]:
-    """The one training net that a solver names, read, and what to call it in messages."""
+    """The solver's one training net, and its name for error messages."""
     given = [f for f in fields if param.HasField(f)]
     if len(given) != 1:
         raise UserError(f"the solver must give one of {', '.join(fields)}; it gives {', '.join(given) or 'none'}")

@@ -1,4 +1,4 @@
-"""Records that readers pass over, counted over all ranks (``-skip-bad-records N``)."""
+"""Records that could not be read and were skipped, counted over all ranks (``-skip-bad-records N``)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from scaffe.log import warning
 
 
 class BadRecords:
-    """What the readers of this rank's nets have passed over, and what all ranks know of.
+    """The bad records that this rank's readers skipped, and those that all ranks have been told of.
 
-    A record counts once, however many nets, passes and ranks meet it.
+    A record counts once, even if several nets, epochs or ranks read it.
 
     Args:
-        n_allowed: how many the job may pass over; 0: the first one ends it.
+        n_allowed: how many bad records all ranks together may skip; with 0 the first one ends the run.
     """
 
     def __init__(self, n_allowed: int) -> None:
@@ -29,24 +29,29 @@ class BadRecords:
 
     @property
     def n_known(self) -> int:
-        """Bad records that all ranks know of."""
+        """How many bad records all ranks have been told of."""
         return len(self._known)
 
     def reader_options(self, n_threads: int) -> ReaderOptions:
-        """How feeds of this job read."""
+        """The options for this run's feeds.
+
+        Args:
+            n_threads: reader threads; with 0 the caller's own thread reads.
+        """
         return ReaderOptions(n_threads, n_bad_allowed=self.n_allowed, on_bad=self.note)
 
     def note(self, line: str) -> None:
-        """Keep a reader's line about a bad record; any thread may call."""
+        """Keep a reader's message about a bad record until the next ``exchange``. Any thread may call this."""
         with self._lock:
             self._met.append(line)
 
     def exchange(self, communicator: Communicator) -> None:
-        """Tell the other ranks, and log what is new with the count; every rank calls. Costs one small message where
-        nobody has met any.
+        """Tell all ranks of the bad records met since the last call, and log the new ones. Called by all ranks.
+
+        When no rank has met any, this costs one allreduce of a single int32.
 
         Raises:
-            UserError: on every rank, where all ranks together have met more than are allowed.
+            UserError: on every rank, when all ranks together have met more than ``n_allowed``.
         """
         if not self.n_allowed:
             return

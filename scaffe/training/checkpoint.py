@@ -1,4 +1,4 @@
-"""A run's state in Caffe's two files, ``_iter_N.caffemodel`` and ``_iter_N.solverstate``, and back."""
+"""Save and restore a run in Caffe's two files, ``_iter_N.caffemodel`` and ``_iter_N.solverstate``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = 0
 
 
 def checkpoint_paths(solver: Solver) -> tuple[Path, Path]:
-    """The model's and the state's file names for the iteration reached."""
+    """The paths of the model and the state after the iterations done so far; ``.h5`` is added for HDF5."""
     param = solver.param
     ending = ".h5" if param.snapshot_format == param.HDF5 else ""
     stem = f"{param.snapshot_prefix}_iter_{solver.iteration}"
@@ -28,10 +28,12 @@ def checkpoint_paths(solver: Solver) -> tuple[Path, Path]:
 
 
 def save_checkpoint(solver: Solver) -> None:
-    """Write both files on rank 0; every rank calls. The model comes first: a state always has its model.
+    """Write both files on rank 0. Called by all ranks.
+
+    The model is written first, so that a state never exists without its model.
 
     Raises:
-        UserError: the files cannot be written; what was there before is left as it was.
+        UserError: a file cannot be written; an older file of the same name is then left as it was.
     """
     solver.check_losses()
     solver.strategy.settle()
@@ -52,13 +54,17 @@ def save_checkpoint(solver: Solver) -> None:
 
 
 def restore_checkpoint(solver: Solver, path: str | Path) -> None:
-    """Go on from a ``.solverstate``: iteration, histories, parameters, random streams and the place in the data.
+    """Resume from a ``.solverstate``: iteration, histories, parameters, random streams and the position in the data.
 
-    Any number of ranks goes on from any other's; Caffe's own states are read too. A name whose file ends in ``.h5``
-    may go without it: the script of Caffe's CIFAR-10 example names its HDF5 states so.
+    The number of ranks may differ from that of the run which saved it (the random streams are restored only if it is
+    the same). States that Caffe itself wrote can be read too.
+
+    Args:
+        solver: built, not yet running.
+        path: the state's file. The ending ``.h5`` may be left out, as the script of Caffe's CIFAR-10 example does.
 
     Raises:
-        UserError: a file that cannot be read or does not fit the net.
+        UserError: a file cannot be read, is damaged, or does not fit the net.
     """
     path = _found(path)
     state = read_state(path)
@@ -85,7 +91,7 @@ def restore_checkpoint(solver: Solver, path: str | Path) -> None:
 
 
 def _place_in_data(solver: Solver) -> dict[str, int]:
-    """The seed of the data's order, and how far the training net has read in it."""
+    """The seed that orders the data, and how many batches the training net has read."""
     if not solver.shares:
         return {}
     read = solver.shares[0].batches_read(solver.iteration, solver.param.iter_size)
@@ -93,7 +99,11 @@ def _place_in_data(solver: Solver) -> dict[str, int]:
 
 
 def saved_seed(path: str | Path) -> int:
-    """The seed of the data's order that a state holds; -1 for none (Caffe's, older ones). Raises UserError."""
+    """The seed that ordered the data of a saved run; -1 if the state has none (Caffe's own, older ones).
+
+    Raises:
+        UserError: the file cannot be read.
+    """
     seed = read_state(_found(path)).seed
     return -1 if seed is None else seed
 
@@ -103,7 +113,7 @@ def _found(path: str | Path) -> str | Path:
 
 
 def newest_state(prefix: str) -> Path | None:
-    """The state with the highest iteration under a snapshot prefix (``-resume auto``); None if there is none."""
+    """The state with the highest iteration for a snapshot prefix (``-resume auto``); None if there is none."""
     folder, stem = Path(prefix).parent, Path(prefix).name
     found = []
     for path in folder.glob(f"{stem}_iter_*.solverstate*"):
@@ -126,14 +136,14 @@ def _find_model(learned_net: str, state: Path) -> Path:
 
 
 def _split(solver: Solver, histories: list[np.ndarray]) -> list[np.ndarray]:
-    """Flat histories as Caffe keeps them: one array a parameter, the histories one after the other."""
+    """Cut flat histories into Caffe's order: one array per parameter, all of the first history, then of the next."""
     params = solver.net.params
     return [history[place].reshape(param.blob.shape)
             for history in histories for param, place in zip(params.params, params.slices, strict=True)]
 
 
 def _join(solver: Solver, arrays: list[np.ndarray], path: str | Path) -> None:
-    """Let this rank take its part of the histories."""
+    """Check the saved histories and copy the parts that this rank owns."""
     params, n_histories = solver.net.params, solver.updater.rule.n_histories
     wanted = n_histories * len(params.params)
     if len(arrays) != wanted:

@@ -1,9 +1,9 @@
-"""Signals that come while a run starts: noted from its first line on, for the observer that acts on them later.
+"""Signals that arrive while a run starts are noted here; the Signals observer acts on them later.
 
-Importing, starting MPI, compiling and building nets take seconds, on a cluster minutes. A signal in that time would
-end the run by its default action, on this rank alone; noted here, it takes effect after the first iteration, on all.
+Importing, starting MPI, compiling and building nets take seconds, and on a cluster minutes. By its default action a
+signal in that time would end this rank alone. Noted here, it takes effect on all ranks after the first iteration.
 
-Imports nothing but the standard library, so that it can be the first thing that a command does.
+Imports only the standard library, so that a command can call it before anything else.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ _noted: list[int] = []
 
 
 def note_signals() -> None:
-    """Note these signals from now on instead of ending; a second Ctrl-C still ends it. Ignored ones stay ignored."""
+    """From now on note the signals in NUMBERS instead of ending the process.
+
+    A second SIGINT (Ctrl-C) still ends it. A signal that is ignored, or has a handler of its own, is left so.
+    """
     for number in NUMBERS:
         if signal.getsignal(number) in UNTOUCHED:
             signal.signal(number, _note)
 
 
 def noted_signals() -> list[int]:
-    """The numbers noted so far."""
+    """The numbers of the signals noted so far, in order of arrival."""
     return list(_noted)
 
 

@@ -1,4 +1,4 @@
-"""The update rule's histories between the ranks that own parts of them and a snapshot, which has them whole."""
+"""Gather the update rule's histories, which ranks own in parts, into whole arrays for a snapshot."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.training.updater import Updater
 
 MOST_BYTES = 1 << 30
-"""Of one message to rank 0, all ranks' parts counted: MPI counts bytes with 32 bits."""
+"""The most bytes that one gather brings to the root, all ranks' parts together: MPI counts bytes with 32 bits."""
 
 
 def gather_histories(updater: Updater, communicator: Communicator, root: int = 0) -> list[np.ndarray]:
-    """The rule's histories as a whole, on root. Called by all ranks.
+    """The update rule's whole histories, on root. Called by all ranks.
 
     Args:
-        updater: of this rank, whose intervals no other rank owns.
-        communicator: of the ranks that share the parameters out.
-        root: the rank that gets them.
+        updater: this rank's; no two ranks own the same element.
+        communicator: the ranks that own the parts.
+        root: the rank that gets the whole.
 
     Returns:
-        one flat array a history, (n_elems,) like the parameters and in the host's memory; nothing on other ranks.
+        on root one flat array per history, (n_elems,), of the parameters' dtype, in host memory; elsewhere an empty
+        list.
     """
     found = []
     for index in range(updater.rule.n_histories):
@@ -35,7 +36,7 @@ def gather_histories(updater: Updater, communicator: Communicator, root: int = 0
 
 
 def _whole(own: list[tuple[int, np.ndarray]], updater: Updater) -> np.ndarray:
-    """Root's parts in their places: the one part itself where it is all there is."""
+    """Root's own parts in an array of full length. A single part that covers everything is returned uncopied."""
     n_elems = updater.params.n_elems
     if len(own) == 1 and len(own[0][1]) == n_elems:
         return own[0][1]
@@ -47,7 +48,7 @@ def _whole(own: list[tuple[int, np.ndarray]], updater: Updater) -> np.ndarray:
 
 def _others(own: list[tuple[int, np.ndarray]], communicator: Communicator, root: int
             ) -> Iterator[tuple[int, np.ndarray]]:
-    """The other ranks' parts, on root, as (first element, values)."""
+    """On root: the other ranks' parts as (first element, values), in pieces that keep within MOST_BYTES."""
     most = MOST_BYTES // communicator.n_ranks
     cuts = [] if communicator.rank == root else [
         (start + at, values[at:at + most // values.itemsize])

@@ -1,6 +1,7 @@
-"""Loss scaling for fp16: gradients too small for the type are made larger, and updates that overflowed are left out.
+"""Loss scaling for fp16: the loss is multiplied by a factor so that small gradients do not round to zero.
 
-Micikevicius et al., "Mixed Precision Training" (ICLR 2018), section 3.2, with a factor that finds its own size.
+Updates whose gradients overflowed are skipped. Micikevicius et al., "Mixed Precision Training" (ICLR 2018), section
+3.2, with a factor that adapts: halved after an overflow, doubled after PATIENCE iterations without one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ PATIENCE = 1000  # iterations without an overflow before the factor is doubled
 
 
 def next_scale(scale: float, n_clean: int, overflowed: bool) -> tuple[float, int]:
-    """The factor from here on, and how many iterations count as clean, after some more of them."""
+    """Adapt the factor after a look for overflows.
+
+    Args:
+        scale: the present factor.
+        n_clean: iterations without an overflow so far, those since the last look included.
+        overflowed: whether an update since the last look overflowed on any rank.
+
+    Returns:
+        the factor from now on, and the iterations without an overflow to count on from.
+    """
     if overflowed:
         return max(scale / 2, 1.0), 0
     if n_clean >= PATIENCE:
@@ -26,7 +36,7 @@ def next_scale(scale: float, n_clean: int, overflowed: bool) -> tuple[float, int
 
 
 class LossScale(Observer):
-    """Scales the training net's losses, unscales in the update, and looks now and then for what overflowed."""
+    """Scales the training net's loss, divides the scale out in the update, and regularly looks for overflows."""
 
     def __init__(self) -> None:
         self._scale, self._n_clean, self._since = FIRST, 0, 0
@@ -37,13 +47,14 @@ class LossScale(Observer):
         self._apply(solver)
 
     def after_iteration(self, solver: Solver) -> None:
-        """See Observer; ranks agree on the factor, which costs the host a wait for the device."""
+        """See Observer. Every CHECK_EVERY iterations the ranks agree on the factor; the host then waits for the
+        device."""
         self._since += 1
         if self._since >= solver.net.context.kernels.CHECK_EVERY:
             self._look(solver)
 
     def kept(self, solver: Solver) -> dict[str, int]:
-        """See Observer; looks first, so that a run that goes on has missed nothing."""
+        """See Observer. Looks for overflows first, so that a resumed run misses none."""
         self._look(solver)
         return {"loss_scale": int(self._scale), "clean_iterations": self._n_clean}
 
@@ -67,5 +78,5 @@ class LossScale(Observer):
 
 
 def needs_scale(dtype: Any) -> bool:
-    """Whether gradients of that type of activations vanish unless they are scaled: bfloat16's range is float32's."""
+    """Whether activations of this dtype need loss scaling: float16 does; bfloat16 has the range of float32."""
     return bool(np.dtype(dtype) == np.float16)

@@ -1,4 +1,4 @@
-"""Caffe's learning rate policies: small functions of the iteration, in a table by name."""
+"""Caffe's learning rate policies: functions of a SolverParameter and the iteration, in a table by name."""
 
 from __future__ import annotations
 
@@ -58,22 +58,27 @@ POLICIES: dict[str, Callable[[Any, int], float]] = {
 
 
 def steps_reached(p: Any, iteration: int) -> int:
-    """How many steps of the policy lie behind an iteration."""
+    """How many times the policies step and multistep have lowered the rate by this iteration; 0 for other policies."""
     if p.lr_policy == "step" and p.stepsize > 0:
         return int(iteration // p.stepsize)
     return sum(value <= iteration for value in p.stepvalue) if p.lr_policy == "multistep" else 0
 
 
 def current_step(p: Any, iteration: int) -> int:
-    """What Caffe writes into the state after so many iterations: the steps that the last rate asked for knew of."""
+    """The ``current_step`` that Caffe saves after so many iterations: ``steps_reached`` at the last one computed."""
     return steps_reached(p, max(iteration - 1, 0))
 
 
 def learning_rate(p: Any, iteration: int) -> float:
-    """The rate of an iteration under a SolverParameter.
+    """The learning rate of an iteration.
+
+    Args:
+        p: the SolverParameter message.
+        iteration: iterations done before this one.
 
     Raises:
-        UserError: the policy is unknown, or gives no finite number there (``inv`` with 1 + gamma · iteration below 0).
+        UserError: the policy is unknown, or yields no finite real number here (such as ``inv`` where
+            1 + gamma · iteration is below 0).
     """
     policy = POLICIES.get(p.lr_policy)
     if policy is None:

@@ -1,4 +1,4 @@
-"""What ranks settle before they train: whether a step went well on all, how many threads each computes on."""
+"""What ranks agree on before they train: whether a step succeeded on all, and how many threads each computes with."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ T = TypeVar("T")
 
 
 def together(communicator: Communicator, step: Callable[[], T]) -> T:
-    """Do a step that sends no messages and may fail. Called by all ranks.
+    """Run a step that may fail, and let all ranks fail if one does. Called by all ranks.
 
     Args:
-        communicator: of the ranks that do it.
-        step: the step.
+        communicator: the ranks that run the step.
+        step: must not communicate, since a rank that fails in it would leave the others waiting.
 
     Returns:
-        what the step returns on this rank.
+        what the step returned on this rank.
 
     Raises:
-        UserError: the step failed on some rank: every rank raises the first such rank's message.
+        UserError: the step failed on some rank; every rank raises the message of the lowest such rank.
     """
     error, result = None, None
     try:
@@ -45,11 +45,12 @@ def together(communicator: Communicator, step: Callable[[], T]) -> T:
 
 
 def threads_per_rank(communicator: Communicator, wanted: int) -> int:
-    """How many threads this rank computes on.
+    """How many threads this rank computes with.
 
     Args:
-        communicator: its ranks share the node's cores out, unless the launcher has bound them to cores already.
-        wanted: a number of threads, or 0 for this rank's share.
+        communicator: its ranks on one node divide the node's cores evenly, unless the launcher has bound each rank to
+            cores: then a rank uses those.
+        wanted: a number of threads, or 0 for this rank's share of the cores.
     """
     mine = len(os.sched_getaffinity(0))
     is_bound = mine < (os.cpu_count() or 1)

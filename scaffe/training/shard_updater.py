@@ -1,4 +1,4 @@
-"""The update of one interval of the flat parameters, with histories of that interval alone."""
+"""The update of one interval of the flat parameters; histories are kept for that interval only."""
 
 from __future__ import annotations
 
@@ -15,19 +15,16 @@ from scaffe.training.update_rules.base import Hyper, UpdateRule
 class ShardUpdater:
     """One interval of the flat parameters, and this rank's histories of it.
 
-    Arrays begin up to ``ALIGN_ELEMS`` - 1 elements before the interval, where a cache line does: a device's kernels
-    then read parameters and histories in packs.
+    The arrays that are updated begin at the cache line that holds the interval's start, up to ``ALIGN_ELEMS`` - 1
+    elements before it, so that a device's kernels can use vector loads.
 
     Args:
         rule: the update rule.
         params: the net's flat buffers.
         interval: start and stop, in elements of the buffers; not empty.
         kernels: the backend in whose memory the buffers lie.
-        make_plan: (interval, origin) → what updates an interval of arrays that begin at element ``origin``; called at
-            the first update.
-
-    Attributes:
-        interval: as given.
+        make_plan: (interval, origin) → the plan that updates this interval, where the arrays it is given begin at
+            element ``origin`` of the flat buffers. Called at the first update.
     """
 
     def __init__(self, rule: UpdateRule, params: FlatParams, interval: slice, kernels: Backend,
@@ -40,15 +37,16 @@ class ShardUpdater:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes that the histories take on this rank."""
+        """Bytes of this interval's histories."""
         return sum(history.nbytes for history in self._histories)
 
     def update(self, hyper: Hyper, factor: Any) -> None:
-        """Apply the summed gradients of the interval.
+        """Update the interval's parameters and histories by its summed gradients.
 
         Args:
             hyper: the numbers of this update.
-            factor: on every gradient: a number, or what a device's ``clip_factor`` and guard give.
+            factor: multiplies every gradient: a float, or the device array that a device's ``clip_factor`` and guard
+                return.
         """
         if self._plan is None:
             self._plan = self._make_plan(self.interval, self._origin)
@@ -56,16 +54,16 @@ class ShardUpdater:
         self._plan.run(self._params.data[place], self._params.diff[place], self._histories, hyper, factor)
 
     def history(self, index: int) -> np.ndarray:
-        """One of the rule's histories of the interval, (n,) in the host's memory; there it is the history itself."""
+        """One history of the interval, (n,), in host memory: a view on the CPU, a copy from a device."""
         return self._kernels.to_host(self._histories[index][self.interval.start - self._origin:])
 
     def load(self, index: int, start: int, values: np.ndarray) -> None:
-        """Take over what of the values lies in the interval.
+        """Copy the values that lie in the interval into a history.
 
         Args:
             index: which history.
-            start: element of the flat buffers that the values begin at.
-            values: (n,) in the host's memory.
+            start: the element of the flat buffers that ``values[0]`` belongs to.
+            values: (n,), in host memory.
         """
         first, last = max(start, self.interval.start), min(start + len(values), self.interval.stop)
         if first < last:

@@ -28,9 +28,9 @@ class Method:
     """How ranks train together.
 
     Attributes:
-        strategy: its name ("sc-b"), or "auto".
-        algorithm: how it reduces and broadcasts ("mpi", "CB-8", "auto").
-        allow_nan: go on when the loss is not finite.
+        strategy: a strategy's name ("sc-b"), or "auto".
+        algorithm: the collective algorithm that it reduces and broadcasts with ("mpi", "CB-8", "auto").
+        allow_nan: continue when the loss is not finite.
         options: the command line's other options, for the strategy.
     """
 
@@ -41,29 +41,38 @@ class Method:
 
 
 class Observer:
-    """Somebody who watches the loop: display, test, snapshots, signals, progress. Called in the order of the list."""
+    """Watches the training loop: display, test, snapshots, signals, progress.
+
+    The solver calls its observers in the order of ``Solver.observers``. A method that is not overridden does nothing.
+    """
 
     def begin(self, solver: Solver) -> None:
         """Once, before the first iteration."""
 
     def before_iteration(self, solver: Solver) -> None:
-        """Before an iteration; ``solver.iteration`` are done."""
+        """Before an iteration; ``solver.iteration`` iterations are done."""
 
     def gradients_ready(self, solver: Solver, loss: float, rate: float) -> None:
-        """Between the passes and the update."""
+        """After the passes of an iteration, before its update.
+
+        Args:
+            solver: the solver.
+            loss: this rank's mean loss over the iteration's passes.
+            rate: the iteration's learning rate.
+        """
 
     def after_iteration(self, solver: Solver) -> None:
-        """After the update; ``solver.iteration`` counts it."""
+        """After the update; ``solver.iteration`` counts this iteration already."""
 
     def finish(self, solver: Solver) -> None:
-        """Once, when ``solve`` is through; not after an error."""
+        """Once, at the end of ``solve``; not called after an error."""
 
     def kept(self, solver: Solver) -> dict[str, int]:
-        """What a snapshot keeps of this observer, fields of a SolverState. Called by all ranks."""
+        """What a snapshot saves for this observer: names and values of SolverState fields. Called by all ranks."""
         return {}
 
     def restore(self, state: SolverState) -> None:
-        """Go on from a snapshot, before ``begin``."""
+        """Take back what ``kept`` saved; called before ``begin`` when a run resumes."""
 
 
 class Solver:
@@ -72,10 +81,19 @@ class Solver:
     Args:
         param: the SolverParameter message, upgraded.
         net: the training net.
-        test_nets: nets to test, sharing the training net's parameters.
+        test_nets: nets to test; they use the training net's parameters.
         communicator: the ranks that train together.
         method: how the ranks train together.
-        shares: this rank's places in the data, for a run that goes on.
+        shares: which part of the data each net of this rank reads; a run that resumes moves them on.
+
+    Attributes:
+        iteration: iterations done so far.
+        stopping: set by an observer, on all ranks at once, to end training after this iteration.
+        observers: called in this order.
+
+    Raises:
+        UserError: the solver's numbers, learning rate policy or type, or the method's strategy or algorithm, are not
+            known or not usable.
     """
 
     def __init__(self, param: Any, net: Net, test_nets: list[Net], communicator: Communicator,
@@ -118,7 +136,7 @@ class Solver:
         return made
 
     def solve(self) -> None:
-        """Train from the iteration reached up to max_iter, then show and test the result as Caffe does."""
+        """Train up to ``max_iter``, then display and test the result as Caffe does."""
         info(f"Solving {self.net.name}")
         info(f"Learning Rate Policy: {self.param.lr_policy}")
         self._tell("begin")
@@ -130,7 +148,7 @@ class Solver:
         info("Optimization stopped early." if self.stopping else "Optimization Done.")
 
     def step(self, n_iterations: int) -> None:
-        """Train that many iterations, or fewer when an observer stops it."""
+        """Train this many more iterations, or fewer if an observer sets ``stopping``."""
         end = self.iteration + n_iterations
         while self.iteration < end and not self.stopping:
             self._tell("before_iteration")
@@ -150,7 +168,12 @@ class Solver:
             getattr(observer, event)(self, *values)
 
     def check_losses(self) -> None:
-        """Look at the losses since last time, which a device lets wait. Raises UserError for one that is no number."""
+        """Check that the losses since the last check are finite. On a GPU this waits for the device, so it is done
+        only every ``CHECK_EVERY`` iterations.
+
+        Raises:
+            UserError: a loss is nan or infinite, and ``allow_nan`` is not set.
+        """
         losses, self._unchecked = [float(loss) for loss in self._unchecked], []
         for back, loss in enumerate(reversed(losses)):
             if not math.isfinite(loss) and not self.method.allow_nan:
@@ -159,7 +182,12 @@ class Solver:
                                 f"{self.communicator.rank}; lower base_lr, or go on with -allow-nan")
 
     def mean_over_ranks(self, values: list[float], n_parts: int | None = None) -> list[float]:
-        """Sums of the ranks' values divided by n_parts (the number of ranks unless given); called by all ranks."""
+        """Sum each value over the ranks and divide. Called by all ranks.
+
+        Args:
+            values: this rank's; the same number on every rank. Summed in float64.
+            n_parts: the divisor; the number of ranks if None.
+        """
         sums = np.array(values, np.float64)
         if self.communicator.n_ranks > 1:
             with self.timers("communication"):

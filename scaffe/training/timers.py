@@ -1,6 +1,6 @@
-"""Where a run's time goes: seconds by activity, and what a helper thread did meanwhile.
+"""Where a run's time goes: seconds per activity of the main thread, and the helper thread's communication.
 
-What this process compiles meanwhile, in whatever thread, counts as "compiling" and not as the activity that needs it.
+Time that any thread of this process spends compiling counts as "compiling", not as the activity that needed it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ Record = Callable[[str, str, float, float], None]
 
 
 class Timers:
-    """Seconds spent so far under each name, nested names not counted twice.
+    """Seconds spent so far in each activity. An activity inside another is subtracted from the outer one.
 
     Attributes:
-        seconds: by name.
-        behind: seconds of communication that the helper thread carried.
-        waited: seconds that the main thread stood waiting for it.
-        record: called with each activity's thread, label, start and end (perf_counter); None: nobody records.
+        seconds: activity's name → seconds.
+        behind: seconds of communication that the helper thread carried out.
+        waited: seconds that the main thread waited for the helper thread.
+        record: called after each activity with its thread, label, start and end (``time.perf_counter()``, in seconds);
+            None if nobody records.
     """
 
     def __init__(self) -> None:
@@ -34,13 +35,18 @@ class Timers:
         self._inner: list[list[float]] = []  # by open activity: seconds of activities inside, and of compiling there
 
     def clear(self) -> None:
-        """Begin to count anew."""
+        """Set all counts to zero."""
         self.seconds.clear()
         self.behind = self.waited = 0.0
 
     @contextmanager
     def __call__(self, name: str, label: str = "") -> Iterator[None]:
-        """Count the time of a with-block under the name; a record shows it by the label."""
+        """Count the time of a with-block.
+
+        Args:
+            name: the activity it counts under.
+            label: what ``record`` gets instead of the name.
+        """
         started = time.perf_counter()
         self._inner.append([0.0, 0.0])
         try:
@@ -67,7 +73,7 @@ class Timers:
 
     @contextmanager
     def forward(self, net: Any) -> Iterator[None]:
-        """Count a forward pass, with the time in layers that bring data under "data"."""
+        """Count a with-block that runs a net's forward: its data layers as "data", the rest as "forward"."""
         before = net.data_seconds
         with self("forward"):
             yield
@@ -76,12 +82,12 @@ class Timers:
         self.seconds["forward"] -= waited
 
     def carried(self, label: str, started: float, ended: float, waited: float) -> None:
-        """Count a collective that the helper thread carried.
+        """Count a collective that the helper thread carried out.
 
         Args:
-            label: what a timeline calls it.
-            started, ended: of ``time.perf_counter()``, in seconds.
-            waited: seconds that the main thread waited for it, without compiling.
+            label: its name in a timeline.
+            started, ended: values of ``time.perf_counter()``, in seconds.
+            waited: seconds that the main thread waited for it, compiling left out.
         """
         self.behind += ended - started - compiling_seconds(started, ended)
         self.waited += waited
@@ -89,12 +95,12 @@ class Timers:
             self.record(HELPER, label, started, ended)
 
     def hidden(self) -> tuple[float, float]:
-        """Seconds of communication in all, and the share of them that computing covered."""
+        """Communication in all, in seconds, and the fraction of it (0 to 1) that was hidden behind computing."""
         total = self.behind + self.seconds.get("communication", 0.0) - self.waited
         covered = max(self.behind - self.waited, 0.0)
         return total, covered / total if total > 0 else 0.0
 
     def shares(self, total_seconds: float) -> dict[str, float]:
-        """Each name's part of a total, most first."""
+        """Each activity's fraction of a total in seconds, largest first; empty if the total is 0."""
         ranked = sorted(self.seconds.items(), key=lambda item: -item[1])
         return {name: seconds / total_seconds for name, seconds in ranked} if total_seconds else {}

@@ -1,5 +1,4 @@
-"""The update of the parameters by the gradients: one rule over the intervals that a rank owns, with Caffe's clipping
-and decay."""
+"""The update of the parameters: the solver's rule, with Caffe's clipping and decay, on the intervals a rank owns."""
 
 from __future__ import annotations
 
@@ -22,21 +21,22 @@ DECAY_KINDS = ("L2", "L1")
 
 
 class Updater:
-    """The rule, what of the parameters this rank updates by it, and the numbers that change with every update.
+    """Updates the intervals of the flat parameters that this rank owns, by the solver's update rule.
 
     Args:
-        param: the SolverParameter message; what is changed in it holds from the next update on.
+        param: the SolverParameter message. A change made in it takes effect at the next update.
         params: the net's flat buffers.
-        kernels: the backend in whose memory they lie.
+        kernels: the backend in whose memory the buffers lie.
 
     Attributes:
         rule: the update rule that ``param.type`` names.
-        gradient_scale: factor on every gradient, what undoes a scaled loss.
-        keeps_step: whether updates leave in the diffs what they took off the parameters, as Caffe's do; for those who
-            look at diffs after an update (``snapshot_diff``, pycaffe). It costs one more write of the buffer.
+        gradient_scale: factor on every gradient; 1 / s if the loss was scaled by s.
+        keeps_step: whether an update writes the step, the amount subtracted from each parameter, into the diffs, as
+            Caffe does. Needed by whoever reads the diffs after an update (``snapshot_diff``, pycaffe); costs one more
+            write of the buffer.
 
     Raises:
-        UserError: unknown solver type or regularization, or numbers that the rule cannot work with.
+        UserError: unknown solver type or regularization, or numbers that the rule does not allow.
     """
 
     def __init__(self, param: Any, params: FlatParams, kernels: Backend = cpu) -> None:
@@ -55,32 +55,35 @@ class Updater:
             raise UserError(f"regularization_type {param.regularization_type!r} is unknown; known: L1, L2")
 
     def own(self, intervals: Sequence[slice]) -> None:
-        """From now on update these intervals of the flat buffers alone; their histories begin at zero, others go.
+        """Update only these intervals of the flat buffers from now on, with new histories, all zero.
+
+        Until this is called, the updater owns the whole buffers.
 
         Args:
-            intervals: disjoint; empty ones count for nothing. Until this is called, all of the buffers.
+            intervals: in elements; disjoint. Empty ones are ignored.
         """
         self._shards = [ShardUpdater(self.rule, self.params, interval, self._kernels, self._plan)
                         for interval in intervals if interval.start < interval.stop]
 
     @property
     def shards(self) -> list[ShardUpdater]:
-        """The intervals that this rank updates, with their histories."""
+        """One updater, with its histories, for each interval that this rank owns."""
         if self._shards is None:
             self.own([slice(0, self.params.n_elems)])
         return self._shards or []
 
     def update(self, rate: float, iteration: int, n_ranks: int = 1, sum_of_squares: float | None = None) -> None:
-        """Apply the summed gradients in ``params.diff`` to the intervals that this rank owns.
+        """Update the intervals that this rank owns by the summed gradients in ``params.diff``.
 
         Args:
             rate: learning rate.
             iteration: iterations done before this one.
-            n_ranks: how many ranks' gradients were summed; the update takes their mean.
-            sum_of_squares: of the whole summed gradient, where ``params.diff`` has only parts of it.
+            n_ranks: how many ranks' gradients were summed; the update uses their mean.
+            sum_of_squares: of the whole summed gradient, for clipping when ``params.diff`` holds only part of it; None
+                if it holds all.
 
         Raises:
-            UserError: the rule divides by zero (Adam with delta 0 where a gradient is 0, or a momentum of 1).
+            UserError: the rule divides by zero (Adam with delta 0 where a gradient is 0, or with a momentum of 1).
         """
         mean = self.gradient_scale / n_ranks
         hyper = Hyper(rate, self.param.weight_decay, self.param.regularization_type == "L1",
@@ -96,35 +99,39 @@ class Updater:
                             f"{self.param.delta:g}, momentum {self.param.momentum:g}") from error
 
     def load_history(self, index: int, start: int, values: np.ndarray) -> None:
-        """Take over what this rank owns of a part of one history.
+        """Copy those of the values that this rank owns into one of the rule's histories.
 
         Args:
-            index: which history of the rule.
-            start: of the part, as an element of the flat buffers.
-            values: (n,) in the host's memory.
+            index: which history.
+            start: the element of the flat buffers that ``values[0]`` belongs to.
+            values: (n,), in host memory.
         """
         for shard in self.shards:
             shard.load(index, start, values)
 
     def guard(self) -> None:
-        """From now on leave an update out whose gradients, as ``check`` finds, are not all finite (devices only)."""
+        """Skip updates from now on whose gradients ``check`` found not all finite. No effect on the CPU."""
         if is_device(self._kernels):
             self._guard = self._kernels.Guard()
 
     def check(self, intervals: Sequence[slice]) -> Any:
-        """Look at gradients before they are used, where they are guarded.
+        """Check that the gradients are finite, if ``guard`` was called; to be called before ``update``.
+
+        Args:
+            intervals: of the flat buffers, those whose gradients this rank will use.
 
         Returns:
-            None, or a device's int32 (1,), not 0 where one is not finite: ranks that update parts add theirs up in it.
+            None without a guard; else an int32 (1,) on the device, not 0 if a gradient is nan or infinite. Ranks that
+            update different parts sum it in place, so that all of them skip the update or none does.
         """
         return None if self._guard is None else self._guard.look([self.params.diff[place] for place in intervals])
 
     def take_overflows(self) -> float:
-        """How many updates were left out since last time; waits for the device."""
+        """How many updates were skipped since the last call. Waits for the device."""
         return 0.0 if self._guard is None else self._guard.take()
 
     def _plan(self, interval: slice, origin: int) -> Any:
-        """What updates an interval of arrays that begin at element ``origin`` of the flat buffers."""
+        """The plan that updates an interval, for arrays that begin at element ``origin`` of the flat buffers."""
         return self._arithmetic.update_plan(self.rule, list(self._segments(interval, origin)))
 
     def _segments(self, interval: slice, origin: int) -> Iterator[Segment]:
@@ -135,7 +142,7 @@ class Updater:
                 yield Segment(start - origin, stop - origin, param.lr_mult, param.decay_mult)
 
     def _clip(self, mean: float, sum_of_squares: float | None) -> Any:
-        """The factor that brings the norm of the mean gradient down to clip_gradients."""
+        """The factor that reduces the L2 norm of the mean gradient to ``clip_gradients``; 1 if it is not above it."""
         limit = self.param.clip_gradients
         if limit < 0:
             return 1.0

@@ -1,4 +1,4 @@
-"""The seams of the training loop that a strategy fills."""
+"""Strategy: the points of the training loop at which ranks may communicate, each a method that does nothing yet."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class Replica:
     """What a strategy trains: this rank's net, its updater, and the way to the other ranks.
 
     Attributes:
-        net, updater, communicator, timers: the parts.
-        iter_size: passes whose gradients add up to one update.
-        algorithm: how to sum gradients ("mpi", "CB-8", "auto"), and to send parameters where it can.
+        net, updater, communicator, timers: this rank's.
+        iter_size: passes whose gradients are accumulated for one update.
+        algorithm: the collective algorithm that sums gradients ("mpi", "CB-8", "auto"); it also sends parameters if it
+            can.
         options: the command line's other options, by name.
     """
 
@@ -40,20 +41,20 @@ class Replica:
 
     @property
     def sum_algorithm(self) -> str:
-        """How to sum gradients, with the half precision that they travel in where ``-wire`` asks for one."""
+        """The algorithm that sums gradients, with ``:fp16`` or ``:bf16`` if ``-wire`` asks for half precision."""
         wire = getattr(self.options, "wire", "")
         return f"{self.algorithm}:{wire}" if wire else self.algorithm
 
     def algorithm_for(self, collective: str) -> str:
-        """How to run a collective that sends parameters."""
+        """The algorithm for a collective that sends parameters: "auto" if the one given cannot run it."""
         return self.algorithm if self.communicator.can(collective, self.algorithm) else "auto"
 
 
 class Strategy:
-    """A strategy does nothing at each seam unless it overrides it.
+    """How ranks train one net together. A method that is not overridden does nothing.
 
-    Order of one iteration: before_iteration, then per pass before_forward(layer) and after_backward(layer) of each
-    layer, gradients_ready, apply. ``settle`` comes before anyone looks at the parameters.
+    Calls of one iteration, in order: ``before_iteration``; in each pass ``before_forward`` and ``after_backward`` for
+    every layer; ``gradients_ready``; ``apply``. ``settle`` is called before anyone reads the parameters.
     """
 
     @classmethod
@@ -70,7 +71,10 @@ class Strategy:
 
     @property
     def seams(self) -> Collection[int]:
-        """Layers before whose forward or after whose backward this strategy acts: between them all may be one piece."""
+        """Indices of the layers before whose forward, or after whose backward, this strategy acts.
+
+        Layers between two of them may run as one piece (a CUDA graph).
+        """
         return range(len(self.replica.net.nodes))
 
     def begin(self) -> None:
@@ -83,29 +87,35 @@ class Strategy:
         """Just before a layer's forward."""
 
     def after_backward(self, layer_index: int) -> None:
-        """Right after a layer's backward; its gradients are complete if ``is_last_pass``."""
+        """Right after a layer's backward. Its gradients are complete only if ``is_last_pass``."""
 
     def gradients_ready(self) -> None:
         """After the last pass."""
 
     def apply(self, rate: float, iteration: int) -> None:
-        """Change the parameters."""
+        """Update the parameters.
+
+        Args:
+            rate: the learning rate.
+            iteration: iterations done before this one.
+        """
 
     def settle(self) -> None:
-        """Bring the newest parameters to every rank (before a test, a snapshot or the end)."""
+        """Bring the newest parameters to every rank; called before a test, a snapshot and the end."""
 
     def owned(self) -> Sequence[slice]:
-        """The intervals of the flat buffers that this rank updates: it holds the update rule's histories of no others.
+        """The intervals of the flat buffers that this rank updates, and holds the update rule's histories of.
 
         No two ranks own the same element. Called once, before training.
         """
         return [slice(0, self.replica.net.params.n_elems)]
 
     def histories(self) -> list[np.ndarray]:
-        """The update rule's histories as a whole, for a snapshot. Called by all ranks.
+        """The update rule's whole histories, for a snapshot. Called by all ranks.
 
         Returns:
-            on rank 0 one flat array a history, (n_elems,) like the parameters and in the host's memory; else nothing.
+            on rank 0 one flat array per history, (n_elems,), of the parameters' dtype, in host memory; elsewhere an
+            empty list.
         """
         return gather_histories(self.replica.updater, self.replica.communicator)
 
@@ -113,7 +123,11 @@ class Strategy:
         """Once, after the last iteration."""
 
     def iterate(self) -> float:
-        """The passes of one iteration. Returns the mean loss."""
+        """Run the ``iter_size`` passes of one iteration.
+
+        Returns:
+            this rank's mean loss over the passes.
+        """
         replica, loss = self.replica, 0.0
         self.before_iteration()
         replica.net.clear_param_diffs()

@@ -1,4 +1,4 @@
-"""Parameters and gradients sent bucket by bucket, by a helper thread while the net computes."""
+"""Parameters and gradients sent bucket by bucket; a helper thread does so while the net computes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from scaffe.training.strategies.parts import ROOT, Buckets
 
 
 class Pending:
-    """Requests under way, by bucket.
+    """The requests under way, at most one per bucket.
 
     Args:
-        replica: whose timers count the waiting.
-        kind: what a timeline calls them.
+        replica: this rank's replica; its timers count the waiting.
+        kind: the requests' name in a timeline ("broadcast").
     """
 
     def __init__(self, replica: Replica, kind: str) -> None:
@@ -34,7 +34,7 @@ class Pending:
         self._wait(bucket.first_layer)
 
     def wait_all(self) -> None:
-        """Wait for all that are left, in the order added."""
+        """Wait for all remaining requests, in the order they were added."""
         for first_layer in list(self._requests):
             self._wait(first_layer)
 
@@ -56,8 +56,8 @@ class Pending:
 
 
 class Broadcasts(whole.Broadcast):
-    """All buckets' broadcasts are posted at once; each is waited for just before the first layer that needs it
-    (S-Caffe, 4.2)."""
+    """Posts all buckets' broadcasts at once, and waits for each just before the first layer that needs it (S-Caffe,
+    4.2)."""
 
     kind = "broadcast"
 
@@ -79,7 +79,7 @@ class Broadcasts(whole.Broadcast):
         self.are_stale = False
 
     def wait_for(self, layer_index: int) -> None:
-        """Wait for the bucket that a layer begins."""
+        """If a bucket begins with this layer, wait for it."""
         bucket = self.buckets.by_first_layer.get(layer_index)
         if bucket is not None:
             self._pending.wait(bucket)
@@ -100,7 +100,7 @@ class Broadcasts(whole.Broadcast):
 
 
 class Reductions(whole.Reduction):
-    """Each bucket is reduced to the root once backward has completed it, while backward goes on (S-Caffe, 4.3)."""
+    """Reduces each bucket to the root as soon as backward has completed it, while backward continues (S-Caffe, 4.3)."""
 
     @classmethod
     def flags(cls, flags: Flags) -> None:
@@ -113,13 +113,13 @@ class Reductions(whole.Reduction):
         self.seams = buckets.by_first_layer.keys()
 
     def completed(self, layer_index: int) -> None:
-        """Hand a bucket that is complete to the helper thread."""
+        """If a bucket begins with this layer, its gradients are complete now: hand it to the helper thread."""
         bucket = self.buckets.by_first_layer.get(layer_index)
         if bucket is not None:
             self._pending.add(bucket, self.start_on(bucket.place))
 
     def finish(self) -> None:
-        """Wait for the last."""
+        """Wait for all reductions still under way."""
         self._pending.wait_all()
 
     def start_on(self, place: slice) -> Request:

@@ -1,4 +1,4 @@
-"""Buckets: runs of whole layers in the flat buffers that travel as one message."""
+"""Buckets: consecutive layers whose part of the flat buffers is sent as one message."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from scaffe.flags import Flags
 from scaffe.nets.flat_params import FlatParams
 
 START_UPS_PER_BUCKET = 4
-"""A bucket's bytes take so many times as long as its start-up: one part in five is lost, were nothing hidden."""
+"""Sending a bucket's bytes takes this many times as long as starting its collective up: with 4, start-ups would cost a
+fifth of the time if nothing were hidden."""
 
 
 def add_bucket_flag(flags: Flags) -> None:
@@ -25,12 +26,12 @@ def _bucket_bytes(text: str) -> str:
 
 @dataclass(frozen=True)
 class Bucket:
-    """A run of layers whose parameters lie side by side.
+    """Consecutive layers whose parameters are adjacent in the flat buffers.
 
     Attributes:
-        first_layer, last_layer: the layers at its ends: forward needs it before the first, backward completes it
-            with the first.
-        place: its interval of the flat buffers.
+        first_layer, last_layer: indices of its first and last layer. Forward needs the bucket's parameters before the
+            first layer; backward, which runs in reverse, completes its gradients with the first layer.
+        place: its interval of the flat buffers, in elements.
     """
 
     first_layer: int
@@ -39,23 +40,23 @@ class Bucket:
 
 
 def auto_bucket_bytes(bandwidth_bytes: Iterable[int]) -> int:
-    """How long ``-bucket auto`` makes a bucket: as short as it can be without losing time to start-ups.
+    """The bytes of a bucket with ``-bucket auto``: as few as possible without losing much time to start-ups.
 
     Args:
-        bandwidth_bytes: for each collective that will run on buckets, the length from which the tuned table uses the
-            algorithm for long messages: there a start-up costs about as much as the bytes.
+        bandwidth_bytes: for each collective that will run on buckets, the message length in bytes from which the tuned
+            table uses the algorithm for long messages. There start-up and transfer take about the same time.
     """
     return START_UPS_PER_BUCKET * max(bandwidth_bytes, default=0)
 
 
 def plan_buckets(places: Sequence[tuple[int, slice]], n_bytes_per_elem: int, max_bytes: int) -> list[Bucket]:
-    """Fuse neighbouring layers until a bucket holds ``max_bytes``; a larger layer is a bucket of its own.
+    """Fuse adjacent layers into buckets of at most ``max_bytes``; a larger layer is a bucket by itself.
 
     Args:
-        places: (layer index, its interval) in layer order; layers that must not travel are left out, and a gap that
-            one leaves ends a bucket.
-        n_bytes_per_elem: of the buffer.
-        max_bytes: 0 makes every layer a bucket.
+        places: (layer index, its interval in elements) in layer order. Layers that are not sent are left out; the gap
+            that such a layer leaves ends a bucket.
+        n_bytes_per_elem: of the flat buffer.
+        max_bytes: with 0 every layer is a bucket by itself.
     """
     buckets: list[Bucket] = []
     for layer, place in places:
@@ -70,11 +71,11 @@ def plan_buckets(places: Sequence[tuple[int, slice]], n_bytes_per_elem: int, max
 
 
 def trainable_intervals(params: FlatParams) -> tuple[list[tuple[int, slice]], list[slice]]:
-    """What of the flat buffers gradients change, and what they do not.
+    """Divide the flat buffers into what gradients change and what they do not.
 
     Returns:
-        (layer index, its interval with padding) of the layers that have a learning rate, in layer order; and the
-        intervals of the others (frozen layers, BatchNorm's statistics).
+        (layer index, its interval with padding) for the layers in which a parameter has an lr_mult other than 0, in
+        layer order; and the intervals of the others (frozen layers, BatchNorm's statistics).
     """
     trainable: list[tuple[int, slice]] = []
     frozen: list[slice] = []

@@ -1,4 +1,4 @@
-"""Which strategy ``-strategy auto`` takes. Pure."""
+"""The choice that ``-strategy auto`` makes: a pure function of the topology."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from scaffe.collectives.topology import Topology
 
 AUTO = "auto"
 CHOICES = ("sc-b", "sc-rs", "sc-obr")
-"""What ``auto`` may choose."""
+"""The strategies that ``auto`` chooses from."""
 
 
 def choose_strategy(topology: Topology, can_scatter: bool = True) -> str:
-    """The name of the strategy that was fastest on such ranks (docs/overlap.md has the measurements).
+    """The name of the strategy that was fastest on such ranks (measurements: docs/overlap.md).
 
-    Within one node everything is summed in shared memory and there is nothing to hide behind: sc-b, whose one rank
-    sends nothing. Across nodes sc-rs: a rank sends and receives 2 (P-1)/P of the parameters an iteration each way, a
-    chain's broadcast and reduction 2, and both hide behind the computing.
+    On one node gradients are summed in shared memory, and overlap gains nothing: sc-b (a rank alone sends nothing).
+    Across nodes sc-rs: each of P ranks sends, and receives, 2 (P-1)/P times the parameters' bytes per iteration; with
+    a chain's broadcast and reduction it would be 2 times. Both overlap with computing.
 
     Args:
-        topology: which rank sits on which node.
-        can_scatter: whether the algorithm that ``-reduce`` names can do what sc-rs needs; if not, sc-obr.
+        topology: which rank is on which node.
+        can_scatter: whether the algorithm that ``-reduce`` names has a reduce-scatter, which sc-rs needs; if not,
+            sc-obr is chosen across nodes.
     """
     on_one_node, scattered, rooted = CHOICES
     if topology.n_nodes == 1:

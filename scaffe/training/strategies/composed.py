@@ -1,4 +1,4 @@
-"""A strategy put together from its two parts; what differs between strategies is which."""
+"""A strategy composed of two parts: one sends parameters, one sums gradients."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from scaffe.training.strategies.parts import ROOT, Buckets, Gradients, Parameter
 
 
 class Composed(Strategy):
-    """Fills the loop's seams with a way to send parameters and a way to sum gradients; the root updates.
+    """Calls its two parts at the right points of the loop; the root updates. Subclasses name the parts.
 
     Attributes:
-        parameters_kind, gradients_kind: the ways, made with the replica and its buckets; one rank needs neither.
-        collectives: what they run on buckets.
+        parameters_kind, gradients_kind: the parts' classes. A rank alone uses the base classes, which do nothing.
+        collectives: names of the collectives that the parts run on buckets.
     """
 
     parameters_kind: ClassVar[type[Parameters]]
@@ -24,7 +24,7 @@ class Composed(Strategy):
 
     @classmethod
     def flags(cls, flags: Flags) -> None:
-        """See Strategy: ``-wire``, and those of its parts."""
+        """See Strategy: adds ``-wire`` and the flags of both parts."""
         flags.flag("wire", "", "round gradients while they are sent", choices=("fp16", "bf16"))
         cls.parameters_kind.flags(flags)
         cls.gradients_kind.flags(flags)
@@ -47,19 +47,19 @@ class Composed(Strategy):
         self.parameters.begin()
 
     def owned(self) -> Sequence[slice]:
-        """See Strategy: the root owns all."""
+        """See Strategy: the root owns everything."""
         return super().owned() if self.replica.communicator.rank == ROOT else []
 
     def before_iteration(self) -> None:
-        """Start to send the parameters."""
+        """Start to send the parameters if they are stale."""
         self.parameters.post()
 
     def before_forward(self, layer_index: int) -> None:
-        """Wait for what this layer needs."""
+        """Wait for this layer's parameters."""
         self.parameters.wait_for(layer_index)
 
     def after_backward(self, layer_index: int) -> None:
-        """Hand on gradients that are complete."""
+        """In the last pass the layer's gradients are complete: start to sum them."""
         if self.is_last_pass:
             self.gradients.completed(layer_index)
 
@@ -68,7 +68,7 @@ class Composed(Strategy):
         self.gradients.finish()
 
     def apply(self, rate: float, iteration: int) -> None:
-        """The root updates; everybody else's parameters are stale from here."""
+        """Update on the root; the other ranks' parameters are stale from here on."""
         replica = self.replica
         if replica.communicator.rank == ROOT:
             with replica.timers("update"):

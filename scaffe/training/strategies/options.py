@@ -1,4 +1,4 @@
-"""The flags that strategies add to ``scaffe train``, each in its own file, and the refusal of another one's."""
+"""The flags that strategies add to ``scaffe train``, and the refusal of a flag that the chosen one does not have."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def add_flags(flags: Flags) -> None:
 
 
 def check_flags(options: Namespace) -> None:
-    """Refuse a flag that the chosen strategy does not know, if it was given another value than its default.
+    """Refuse a flag that the chosen strategy does not have, if its value is not the default.
 
     Args:
-        options: the values of all flags. ``auto`` takes the flags of all strategies that it may choose.
+        options: the values of all flags. ``-strategy auto`` accepts the flags of every strategy that it may choose.
 
     Raises:
-        UsageError: one line that names the flag and the strategies that it is for.
+        UsageError: one line that names the flag and the strategies that have it.
     """
     own = {name: _flags_of(name) for name in strategies.names()}
     chosen = CHOICES if options.strategy == AUTO else (options.strategy,)

@@ -1,4 +1,4 @@
-"""What a strategy is made of: how parameters reach the ranks, and how the ranks' gradients are summed."""
+"""The two parts of a strategy: how parameters reach the ranks, and how the ranks' gradients are summed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ ROOT = 0
 
 
 class Parameters:
-    """How parameters that have been updated reach every rank. One rank has them: this class does nothing.
+    """How updated parameters reach every rank. This base class does nothing, which is right for a single rank.
 
     Attributes:
-        are_stale: whether they have changed since they were last sent.
+        are_stale: whether the parameters have been updated since they were last sent.
+        seams: indices of the layers before whose forward it must be called.
     """
 
     are_stale = False
@@ -26,20 +27,24 @@ class Parameters:
         """Add its own flags to those of ``train``."""
 
     def begin(self) -> None:
-        """Every rank begins with the root's, initial or restored."""
+        """Give every rank the root's parameters, initial or restored."""
 
     def post(self) -> None:
-        """Start to send them if they have changed."""
+        """Start to send the parameters if they are stale."""
 
     def wait_for(self, layer_index: int) -> None:
-        """Return when this layer's are here."""
+        """Return when this layer's parameters have arrived."""
 
     def settle(self) -> None:
-        """Return when all are here, those too that gradients never change."""
+        """Return when all parameters have arrived, those included that gradients never change."""
 
 
 class Gradients:
-    """How the ranks' gradients are summed. On one rank they are: this class does nothing."""
+    """How the ranks' gradients are summed. This base class does nothing, which is right for a single rank.
+
+    Attributes:
+        seams: indices of the layers after whose backward it must be called.
+    """
 
     seams: Collection[int] = ()  # layers after whose backward it acts
 
@@ -48,24 +53,25 @@ class Gradients:
         """Add its own flags to those of ``train``."""
 
     def completed(self, layer_index: int) -> None:
-        """Backward has computed the last of this layer's."""
+        """Called when backward has completed this layer's gradients."""
 
     def finish(self) -> None:
-        """Return when every sum is where it belongs."""
+        """Return when every sum is on the rank that needs it."""
 
 
 class Buckets:
-    """A replica's buckets, and which layer begins or completes which.
+    """A replica's buckets, and the layer at which each begins.
 
     Args:
         replica: its ``options.bucket`` is a number of bytes, or "auto".
-        collectives: what will run on them, for "auto".
+        collectives: names of the collectives that will run on the buckets; "auto" depends on them.
 
     Attributes:
-        all: in layer order.
-        runs: the same parameters in the fewest intervals.
-        frozen: intervals that gradients never change.
-        by_first_layer: by the layer whose forward needs it first and whose backward completes it.
+        all: the buckets in layer order.
+        runs: the same parameters in as few intervals as possible.
+        frozen: the intervals that gradients never change.
+        by_first_layer: index of a bucket's first layer → the bucket. Forward needs the bucket from that layer on;
+            backward completes it there.
     """
 
     def __init__(self, replica: Replica, collectives: Sequence[str]) -> None:

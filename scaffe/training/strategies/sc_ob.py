@@ -9,7 +9,7 @@ from scaffe.training.strategies.composed import Composed
 
 @strategies.register("sc-ob")
 class ScOb(Composed):
-    """All buckets' non-blocking broadcasts are posted first, each is waited for just before the first layer that needs
-    it; the gradients are reduced whole after backward (Awan et al., PPoPP'17, 4.2)."""
+    """All buckets' non-blocking broadcasts are posted before forward. Each is waited for just before the first layer
+    that needs it. Gradients are reduced whole after backward (Awan et al., PPoPP'17, 4.2)."""
 
     parameters_kind, gradients_kind = bucketed.Broadcasts, whole.Reduction

@@ -1,4 +1,4 @@
-"""The naive SC-OB, to compare with: only the next bucket's broadcast runs beside a layer."""
+"""The naive SC-OB, for comparison: while a layer computes, only the next bucket's broadcast is under way."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scaffe.training.strategies.parts import Buckets
 
 
 class NextBroadcasts(bucketed.Broadcasts):
-    """While the layers of one bucket compute, the next bucket's broadcast is under way, and no other."""
+    """While the layers of one bucket compute, only the next bucket is being broadcast."""
 
     def __init__(self, replica: Replica, buckets: Buckets) -> None:
         super().__init__(replica, buckets)
@@ -24,7 +24,7 @@ class NextBroadcasts(bucketed.Broadcasts):
         self.are_stale = False
 
     def wait_for(self, layer_index: int) -> None:
-        """Wait for the bucket that a layer begins, and post the one after it."""
+        """If a bucket begins with this layer, wait for it and post the next one."""
         super().wait_for(layer_index)
         if layer_index in self.buckets.by_first_layer:
             self._post_next()
@@ -43,7 +43,10 @@ class NextBroadcasts(bucketed.Broadcasts):
 
 @strategies.register("sc-ob-naive")
 class ScObNaive(Composed):
-    """Layer i+1's broadcast is posted when layer i begins (Awan et al., PPoPP'17, 4.2, the variant that the paper
-    rejects: a layer that computes for less time than its successor's parameters travel hides only a part)."""
+    """Layer i+1's broadcast is posted when layer i begins (Awan et al., PPoPP'17, 4.2).
+
+    The paper rejects this variant: a layer that computes for a shorter time than the next layer's broadcast takes
+    hides only part of it.
+    """
 
     parameters_kind, gradients_kind = NextBroadcasts, whole.Reduction

@@ -9,7 +9,7 @@ from scaffe.training.strategies.composed import Composed
 
 @strategies.register("sc-obr")
 class ScObr(Composed):
-    """As sc-ob, and a helper thread reduces each bucket to the root as soon as backward has completed it (Awan et al.,
-    PPoPP'17, 4.3)."""
+    """Broadcasts as in sc-ob; a helper thread reduces each bucket to the root as soon as backward has completed it
+    (Awan et al., PPoPP'17, 4.3)."""
 
     parameters_kind, gradients_kind = bucketed.Broadcasts, bucketed.Reductions

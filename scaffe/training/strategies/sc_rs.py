@@ -15,12 +15,12 @@ from scaffe.training.strategies.parts import ROOT
 
 
 class Gathers(bucketed.Broadcasts):
-    """Every rank's own part of each bucket, on its way to all ranks."""
+    """Allgathers each bucket's updated parameters: every rank sends the part that it owns."""
 
     kind = "gather"
 
     def settle(self) -> None:
-        """See Parameters; where snapshots hold the last steps too, those as well."""
+        """See Parameters; if updates leave their steps in the diffs (``keeps_step``), those are gathered too."""
         super().settle()
         replica = self.replica
         for bucket in self.buckets.all if replica.updater.keeps_step else ():
@@ -33,7 +33,7 @@ class Gathers(bucketed.Broadcasts):
 
 
 class Scatters(bucketed.Reductions):
-    """Each bucket's sums, on their way to the ranks that own its parts."""
+    """Reduce-scatters each bucket's gradients: every rank gets the sums of the part that it owns."""
 
     def start_on(self, place: slice) -> Request:
         """See Reductions."""
@@ -43,14 +43,16 @@ class Scatters(bucketed.Reductions):
 
 @strategies.register("sc-rs")
 class ScRs(Composed):
-    """Buckets are reduce-scattered while backward goes on, each rank updates its part of them, and they are gathered
-    before the forward of the first layer that needs them: 1/P of the update's work and of the histories a rank."""
+    """Each bucket is reduce-scattered while backward continues, each rank updates its own part of the bucket, and the
+    bucket is allgathered before the forward of the first layer that needs it. Each of P ranks does 1/P of the update
+    and holds 1/P of the histories."""
 
     parameters_kind, gradients_kind = Gathers, Scatters
     collectives = ("allgather", "reduce_scatter")
 
     def owned(self) -> Sequence[slice]:
-        """See Strategy: its part of every bucket; the root also what is frozen, whose histories some rules change."""
+        """See Strategy: a rank owns its part of every bucket. The root also owns frozen parameters, since some rules
+        change their histories."""
         is_root = self.replica.communicator.rank == ROOT
         return [*map(self._own, self.buckets.all), *(self.buckets.frozen if is_root else ())]
 

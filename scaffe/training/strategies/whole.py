@@ -1,4 +1,4 @@
-"""Parameters and gradients sent whole, by blocking calls."""
+"""Parameters and gradients sent whole, by blocking collectives."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from scaffe.training.strategies.parts import ROOT, Buckets, Gradients, Parameter
 
 
 class Broadcast(Parameters):
-    """The root's parameters, on their way to every rank while nobody computes (S-Caffe, 4.1).
+    """Broadcasts the root's parameters to every rank before forward; nobody computes meanwhile (S-Caffe, 4.1).
 
     Args:
-        replica: whose parameters.
-        buckets: what of them changes; frozen layers are sent when others look at them.
+        replica: this rank's replica.
+        buckets: which intervals change in every update. The frozen ones are sent only at ``begin`` and ``settle``.
     """
 
     def __init__(self, replica: Replica, buckets: Buckets) -> None:
         self.replica, self.buckets = replica, buckets
 
     def begin(self) -> None:
-        """See Parameters; the frozen ones too."""
+        """See Parameters; frozen parameters are sent too."""
         self._send([slice(None)])
 
     def post(self) -> None:
-        """See Parameters; they have arrived when this returns."""
+        """See Parameters; the parameters have arrived when this returns."""
         if self.are_stale:
             self._send(self.buckets.runs)
         self.are_stale = False
@@ -42,11 +42,11 @@ class Broadcast(Parameters):
 
 
 class Reduction(Gradients):
-    """The gradients' sums on the root, in one go after backward.
+    """Reduces the gradients to the root after backward, all at once.
 
     Args:
-        replica: whose gradients.
-        buckets: which of them anyone needs.
+        replica: this rank's replica.
+        buckets: which intervals have gradients that an update uses.
     """
 
     def __init__(self, replica: Replica, buckets: Buckets) -> None:

@@ -1,4 +1,4 @@
-"""HDF5Output: two blobs into a file, batch after batch (Caffe 1.0's file; needs h5py)."""
+"""HDF5Output: writes two blobs to an HDF5 file, batch after batch (Caffe 1.0's file layout; needs h5py)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ DATASETS = ("data", "label")
 
 @layer_types.register("HDF5Output")
 class Hdf5Output(NoGradient):
-    """Data sets "data" and "label" of 4 axes (N, C, H, W) in Caffe's order; every forward appends its items.
+    """Appends bottom 0 to the dataset "data" and bottom 1 to the dataset "label" at every forward.
 
-    Caffe's own layer cannot write a second batch. The file is complete after every forward.
+    Both datasets have the axes (N, C, H, W); axes that a bottom lacks have length 1. Every forward flushes the file, so
+    that it is complete after each batch. Caffe 1.0's own layer fails at the second batch; this one appends it.
     """
 
     n_bottoms = (2, 2)
@@ -25,7 +26,7 @@ class Hdf5Output(NoGradient):
     host_only = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Open the file, emptied. Raises LayerError without h5py, a name, or leave to write."""
+        """Create the file or empty it. Raises LayerError if h5py is missing or the file cannot be written."""
         name = self.param.hdf5_output_param.file_name
         try:
             import h5py
@@ -38,13 +39,13 @@ class Hdf5Output(NoGradient):
             raise self._refusal(error) from error
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Raises LayerError for bottoms of different batch sizes or more than 4 axes."""
+        """Check the bottoms. Raises LayerError if their batch sizes differ or one has more than 4 axes."""
         shapes = [b.shape for b in bottom]
         if shapes[0][:1] != shapes[1][:1] or max(map(len, shapes)) > 4 or not min(map(len, shapes)):
             raise LayerError(f"wants two bottoms of one batch size and 1 to 4 axes, got {shapes[0]}, {shapes[1]}")
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Append. Raises LayerError where items changed their shape, or the file cannot grow."""
+        """Append the batch. Raises LayerError if the items' shape has changed or the file cannot be written."""
         for name, blob in zip(DATASETS, bottom, strict=True):
             items = blob.data.reshape(blob.shape + (1,) * (4 - blob.ndim))
             if name not in self._file:

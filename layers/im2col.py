@@ -1,4 +1,4 @@
-"""Im2col: the windows that a convolution sees, as channels (Caffe 1.0)."""
+"""Im2col: the windows that a convolution reads, laid out as channels (Caffe 1.0)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,16 @@ from scaffe.layers.base.windows import conv_window
 
 @layer_types.register("Im2col")
 class Im2col(Layer):
-    """Channel c * K + k of the top holds, at each output position, the k-th of the K elements of c's window there."""
+    """Copies each convolution window's elements into the channels of the top, at that window's output position.
+
+    For windows of K elements, channel c K + k of the top holds element k of each window in the bottom's channel c.
+
+    Bottom: (..., C, spatial...), with C at ``axis``. Top: (..., C K, spatial'...), with the output positions of a
+    convolution of the same convolution_param.
+    """
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Channels times the window, and the convolution's output positions. Raises LayerError where it cannot be."""
+        """Shape the top. Raises LayerError if there are no spatial axes or the window does not fit."""
         p, shape = self.param.convolution_param, bottom[0].shape
         self.axis = check_axis(bottom[0], p.axis)
         n = len(shape) - self.axis - 1
@@ -35,13 +41,13 @@ class Im2col(Layer):
         top[0].reshape((*shape[: self.axis], shape[self.axis] * prod(self.kernel), *self.out))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy the windows."""
+        """Copy the windows, with zeros for the padding."""
         padded = np.pad(bottom[0].data, self._margins(bottom[0]))
         for place, window in self._windows():
             np.copyto(top[0].data[place], padded[window])
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Sum the windows' diffs."""
+        """Write the bottom's gradient: for each element, the sum over the windows that contain it (col2im)."""
         if not propagate_down[0]:
             return
         margins = self._margins(bottom[0])

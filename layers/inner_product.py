@@ -1,4 +1,4 @@
-"""Inner products: fully connected layers."""
+"""InnerProduct: the fully connected layer (Caffe 1.0)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from scaffe.layers.base.layout import is_plain
 
 @layer_types.register("InnerProduct")
 class InnerProduct(FusesRelu):
-    """y = x wᵀ + b: everything from ``axis`` on is one vector of K inputs; tops (..., num_output).
+    """y = x wᵀ + b, where x is the bottom with all axes from ``axis`` on flattened into K inputs, in Caffe's order.
 
-    Weights are (num_output, K), or (K, num_output) with ``transpose``, in Caffe's order of the K inputs.
+    Bottom: (..., K inputs in any number of axes). Top: the axes before ``axis``, then num_output.
+    Blobs: weights (num_output, K), or (K, num_output) with ``transpose``; bias (num_output,) unless bias_term is false.
 
     Raises:
-        LayerError: no num_output, an axis that the bottom lacks, or a bottom of another K than the weights.
+        LayerError: num_output is missing, ``axis`` is out of range, or K does not fit the weights.
     """
 
     recordable = True
-    _plain: np.ndarray | None = None  # the bottom in Caffe's order, where it does not lie so
+    _plain: np.ndarray | None = None  # a copy of the bottom in Caffe's order, if it is stored in another
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Declare weights and bias."""
@@ -39,7 +40,7 @@ class InnerProduct(FusesRelu):
             self.add_blob((p.num_output,), p.bias_filler)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Top: the bottom's axes before ``axis``, then num_output."""
+        """Shape the top and plan the kernels. Raises LayerError if the bottom does not fit the weights."""
         p = self.param.inner_product_param
         k = bottom[0].count(self._axis)
         if k != self.blobs[0].shape[0 if p.transpose else 1]:
@@ -51,7 +52,7 @@ class InnerProduct(FusesRelu):
         self._plain_top = None if is_plain(top[0]) else self.context.xp.empty(top[0].shape, self.context.dtype)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob], relu_slope: float | None = None) -> None:
-        """One matrix product, with a ReLU of that slope where one is given."""
+        """Compute y, followed by a ReLU of slope ``relu_slope`` below 0 unless that is None."""
         y = top[0].data_flat if self._plain_top is None else self._plain_top
         b = self.blobs[1].data if len(self.blobs) > 1 else None
         self._plan.forward(self._input(bottom[0]), self.blobs[0].data, b, y, relu_slope)
@@ -59,14 +60,14 @@ class InnerProduct(FusesRelu):
             top[0].data[...] = self._plain_top
 
     def _input(self, x: Blob) -> np.ndarray:
-        """The bottom in Caffe's order, which the weights follow."""
+        """The bottom's elements in Caffe's order, the order of the weights."""
         if self._plain is None:
             return x.data_flat
         np.copyto(self._plain, x.data)
         return self._plain
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Three products at most."""
+        """Add the gradients of weights and bias; write the bottom's if asked for."""
         gy = top[0].diff_flat
         if self._plain_top is not None:
             np.copyto(self._plain_top, top[0].diff)

@@ -14,12 +14,19 @@ from scaffe.layers.base.layer import Layer, layer_types
 
 @layer_types.register("Interp")
 class Interp(Layer):
-    """The bottom's images, cropped by -pad_beg and -pad_end, resized: by factors, to a size, or to bottom 1's size."""
+    """Resizes images bilinearly; the corner pixels of the bottom become the corner pixels of the top.
+
+    First, -pad_beg rows and columns are cut off at the top and left, and -pad_end at the bottom and right; both options
+    are 0 or negative. The size then comes from bottom 1 if there is one, else from shrink_factor and zoom_factor, else
+    from height and width.
+
+    Bottoms: images (N, C, H, W); optionally a blob whose height and width the top takes. Top: (N, C, H', W').
+    """
 
     n_bottoms = (1, 2)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Find the size. Raises LayerError for a size that is not given, or cannot be."""
+        """Shape the top and compute the weights. Raises LayerError if the size is missing or below 1."""
         p, shape = self.param.interp_param, bottom[0].shape
         if len(shape) != 4 or p.pad_beg > 0 or p.pad_end > 0:
             raise LayerError(f"wants images and paddings of at most 0, got {shape}, {p.pad_beg} and {p.pad_end}")
@@ -34,16 +41,16 @@ class Interp(Layer):
                         for n, length, out in zip(shape[2:], seen, wanted, strict=True)]
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """Bottom 1 only gives its size."""
+        """Bottom 1 only gives its size and has no gradient."""
         return bottom_index == 0
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Resize rows, then columns."""
+        """Resize along the height and the width."""
         rows, columns = self.weights
         top[0].data[...] = rows @ self._wide(bottom[0].data) @ columns.T
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """The transpose; 0 for bottom 1."""
+        """Write the images' gradient, by the transposed weights; bottom 1's is 0."""
         rows, columns = self.weights
         if propagate_down[0]:
             bottom[0].diff[...] = rows.T @ self._wide(top[0].diff) @ columns
@@ -51,12 +58,25 @@ class Interp(Layer):
             bottom[1].diff_flat[...] = 0
 
     def _wide(self, x: Any) -> Any:
-        """CuPy multiplies no stacks of bfloat16."""
+        """The array as float32 or wider: CuPy cannot multiply stacks of bfloat16 matrices."""
         return x.astype(self.context.param_dtype, copy=False)
 
 
 def output_length(p: Any, n: int, index: int, like: Sequence[int] | None) -> int:
-    """Length of spatial axis ``index`` (0: height) after an InterpParameter; LayerError where it says nothing."""
+    """The length of a spatial axis after resizing.
+
+    Args:
+        p: the InterpParameter message.
+        n: the axis' length in pixels before resizing, after cropping.
+        index: 0 for the height, 1 for the width.
+        like: height and width of the second bottom; None without one.
+
+    Returns:
+        the length in pixels.
+
+    Raises:
+        LayerError: no size is given, or a factor is below 1.
+    """
     if like is not None:
         return like[index]
     if p.HasField("shrink_factor") or p.HasField("zoom_factor"):
@@ -70,7 +90,20 @@ def output_length(p: Any, n: int, index: int, like: Sequence[int] | None) -> int
 
 
 def interpolation(n: int, start: int, length: int, n_out: int, dtype: np.dtype) -> np.ndarray:
-    """(n_out, n) weights that resize elements start..start+length-1 of n linearly, first and last to first and last."""
+    """The matrix that resizes one axis by linear interpolation: outputs = weights @ inputs.
+
+    The first output takes the first element used, the last output the last one.
+
+    Args:
+        n: length of the axis, in pixels.
+        start: first element used.
+        length: number of elements used, from ``start`` on.
+        n_out: number of outputs.
+        dtype: type of the weights.
+
+    Returns:
+        the weights, (n_out, n).
+    """
     places = np.arange(n_out) * ((length - 1) / (n_out - 1) if n_out > 1 else 0.0)
     below = np.minimum(places.astype(np.int64), length - 1)
     share = places - below

@@ -1,4 +1,4 @@
-"""Losses of single numbers and pairs: Euclidean, hinge, multinomial logistic, contrastive (Caffe 1.0's formulas)."""
+"""The Euclidean, hinge, multinomial logistic and contrastive losses (Caffe 1.0's formulas; N: items in the batch)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ L1, L2 = 1, 2  # HingeLossParameter.Norm
 
 @layer_types.register("EuclideanLoss")
 class EuclideanLoss(LossLayer):
-    """Half the squared distance, per item: sum((a - b)^2) / (2 N)."""
+    """sum((a - b)^2) / (2 N).
+
+    Bottoms: a and b, (N, ...), with the same number of elements per item. Top: the loss, a scalar.
+    """
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """A scalar. Raises LayerError where the bottoms differ in their elements per item."""
+        """Shape the top: (). Raises LayerError if the bottoms differ in their elements per item."""
         super().reshape(bottom, top)
         if bottom[0].n_elems != bottom[1].n_elems:
             raise LayerError(f"wants bottoms of one size per item, got shapes {bottom[0].shape} and {bottom[1].shape}")
@@ -34,7 +37,7 @@ class EuclideanLoss(LossLayer):
         top[0].data[...] = np.square(self._difference).sum() / (2 * bottom[0].shape[0])
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """(a - b) / N for the first bottom, its negative for the second."""
+        """Write the gradients: (a - b) / N · loss weight for the first bottom, its negative for the second."""
         scale = self.weight(top) / bottom[0].shape[0]
         for blob, sign, wanted in zip(bottom, (1, -1), propagate_down, strict=True):
             if wanted:
@@ -47,10 +50,15 @@ class EuclideanLoss(LossLayer):
 
 @layer_types.register("HingeLoss")
 class HingeLoss(LossLayer):
-    """One-against-all hinge: the sum over classes of max(0, 1 - t x), squared for norm L2, per item; t is 1 or -1."""
+    """One-against-all hinge loss: the sum over items and classes of max(0, 1 - t x), divided by N.
+
+    x is the class's score; t is 1 for the item's own class and -1 for the others. With norm L2 each term is squared.
+
+    Bottoms: scores (N, classes...); labels, one for each item. Top: the loss, a scalar.
+    """
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """A scalar. Raises LayerError for more than one label an item."""
+        """Shape the top: (). Raises LayerError if there is not one label for each item."""
         super().reshape(bottom, top)
         check_one_label(bottom)
 
@@ -65,7 +73,7 @@ class HingeLoss(LossLayer):
         top[0].data[...] = total / scores.shape[0]
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """-t where the margin is broken, per item (times twice the margin for L2)."""
+        """Write the scores' gradient: -t / N · loss weight where 1 - t x > 0, else 0; for L2, times 2 (1 - t x)."""
         refuse_gradient(propagate_down, [1])
         if propagate_down[0]:
             slope = np.sign(self._margins) if self._norm() == L1 else 2 * self._margins
@@ -78,10 +86,14 @@ class HingeLoss(LossLayer):
 
 @layer_types.register("MultinomialLogisticLoss")
 class MultinomialLogisticLoss(LossLayer):
-    """-log of the probability given to the label, per item; the bottom holds probabilities."""
+    """The mean over items of -log(probability of the item's label).
+
+    Bottoms: probabilities (N, classes...), such as a Softmax layer's top; labels, one for each item.
+    Top: the loss, a scalar. Probabilities below 1e-20 count as 1e-20.
+    """
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """A scalar. Raises LayerError for more than one label an item."""
+        """Shape the top: (). Raises LayerError if there is not one label for each item."""
         super().reshape(bottom, top)
         check_one_label(bottom)
 
@@ -91,7 +103,7 @@ class MultinomialLogisticLoss(LossLayer):
         top[0].data[...] = -np.log(true).sum() / len(true)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """-1 / probability at the label, per item; 0 elsewhere."""
+        """Write the gradient: -loss weight / (N · probability) at each item's label, 0 elsewhere."""
         refuse_gradient(propagate_down, [1])
         if propagate_down[0]:
             place, true = self._true(bottom)
@@ -100,7 +112,7 @@ class MultinomialLogisticLoss(LossLayer):
             bottom[0].diff[...] = gradient.reshape(bottom[0].shape)
 
     def _true(self, bottom: Sequence[Blob]) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
-        """Where the labels are in (items, classes), and the clamped probabilities there."""
+        """The labels' indices into (items, classes), and the probabilities there, at least 1e-20."""
         rows = bottom[0].data.reshape(bottom[0].shape[0], -1)
         labels, _ = read_labels(bottom[1].data, rows.shape[1])
         place = self.context.xp.arange(len(labels)), labels
@@ -109,16 +121,19 @@ class MultinomialLogisticLoss(LossLayer):
 
 @layer_types.register("ContrastiveLoss")
 class ContrastiveLoss(LossLayer):
-    """Half the mean over pairs of d^2 where similar, max(margin - d, 0)^2 where not (Hadsell, Chopra and LeCun 2006).
+    """Half the mean over N pairs: d^2 for a similar pair, max(margin - d, 0)^2 for a dissimilar one.
 
-    Bottoms: two of shape (N, C[, 1, 1]) and the similarities (N), 0 or not. With ``legacy_version`` dissimilar pairs
-    cost max(margin - d^2, 0).
+    d is the Euclidean distance between the two vectors of a pair (Hadsell, Chopra and LeCun 2006). With
+    ``legacy_version`` a dissimilar pair costs max(margin - d^2, 0).
+
+    Bottoms: the pairs' first and second vectors, both (N, C) or (N, C, 1, 1); (N,) numbers, 0 for a dissimilar pair.
+    Top: the loss, a scalar.
     """
 
     n_bottoms = (3, 3)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """A scalar. Raises LayerError where the shapes do not fit."""
+        """Shape the top: (). Raises LayerError if the bottoms' shapes do not fit together."""
         super().reshape(bottom, top)
         n_items = bottom[0].shape[0]
         vectors = all(b.ndim >= 2 and b.count(2) == 1 for b in bottom[:2])
@@ -127,7 +142,7 @@ class ContrastiveLoss(LossLayer):
                              + ", ".join(str(b.shape) for b in bottom))
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """All but the similarities."""
+        """All bottoms but the similarities have a gradient."""
         return bottom_index != 2
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -144,7 +159,7 @@ class ContrastiveLoss(LossLayer):
         top[0].data[...] = np.where(self._similar, self._squared, apart).sum() / (2 * n_items)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Pull similar pairs together, push dissimilar ones inside the margin apart."""
+        """Write the vectors' gradients: similar pairs attract, dissimilar ones closer than the margin repel."""
         refuse_gradient(propagate_down, [2])
         factors = np.where(self._similar, 1, -self._push()) * (self.weight(top) / len(self._similar))
         gradient = factors[:, None].astype(self._difference.dtype) * self._difference
@@ -153,7 +168,7 @@ class ContrastiveLoss(LossLayer):
                 blob.diff[...] = (sign * gradient).reshape(blob.shape)
 
     def _push(self) -> np.ndarray:
-        """How strongly each pair would be pushed apart, 0 beyond the margin."""
+        """The factor of (a - b) in each pair's gradient if it is dissimilar: 0 beyond the margin."""
         p = self.param.contrastive_loss_param
         if p.legacy_version:
             return np.where(p.margin > self._squared, 1, 0)
@@ -163,6 +178,6 @@ class ContrastiveLoss(LossLayer):
 
 
 def check_one_label(bottom: Sequence[Blob]) -> None:
-    """Raise LayerError where bottom 1 does not hold one label per item of bottom 0."""
+    """Raise LayerError unless bottom 1 holds one label for each item of bottom 0."""
     if bottom[1].n_elems != bottom[0].shape[0]:
         raise LayerError(f"wants one label an item, got shapes {bottom[0].shape} and {bottom[1].shape}")

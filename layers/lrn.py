@@ -14,25 +14,28 @@ WITHIN_CHANNEL = 1
 
 @layer_types.register("LRN")
 class Lrn(Layer):
-    """y = x (k + alpha / n · sum of squares)^-beta, over local_size channels or a square window in one channel.
+    """y = x (k + alpha / n · s)^-beta, where s is the sum of x^2 over a window of n elements around each element.
 
-    n is the number of elements of the window. WITHIN_CHANNEL takes k = 1 whatever is given, as Caffe 1.0 does.
+    With ACROSS_CHANNELS the window is local_size neighbouring channels; with WITHIN_CHANNEL it is local_size by
+    local_size pixels of one channel, and k is 1 whatever the prototxt says, as in Caffe 1.0.
+
+    Bottom and top: (N, C, H, W).
 
     Raises:
-        LayerError: an even local_size, a bottom that is not four axes, or in place.
+        LayerError: local_size is even, the bottom does not have four axes, or the layer works in place.
     """
 
     recordable = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Check the window."""
+        """Check the options."""
         if self.param.lrn_param.local_size % 2 == 0:
             raise LayerError(f"local_size must be odd, got {self.param.lrn_param.local_size}")
         if bottom[0] is top[0]:
             raise LayerError("cannot work in place")
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Top as the bottom."""
+        """Give the top the bottom's shape and plan the kernels."""
         p, shape = self.param.lrn_param, bottom[0].shape
         if len(shape) != 4:
             raise LayerError(f"takes images of four axes (N, C, H, W), got shape {shape}")

@@ -1,4 +1,8 @@
-"""LSTM and one step of it (Hochreiter and Schmidhuber 1997, as Caffe 1.0 has it, without peepholes)."""
+"""LSTM over sequences, and LSTMUnit, one step of it (Hochreiter and Schmidhuber 1997; Caffe 1.0, without peepholes).
+
+Notation: N sequences side by side, D = num_output; gates i (input), f (forget), o (output), g (new values); c is the
+state of the cells, h the output. ``cont`` is 0 for a sequence that begins at this step, which clears its state, else 1.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,13 @@ from scaffe.layers.base.recurrent import Arrays, Recurrent
 
 
 class Step(NamedTuple):
-    """What a step's backward needs: gates i, f (without cont), o, g, the cells before it and tanh of those after."""
+    """What the backward of one step needs, all (N, D).
+
+    Attributes:
+        i, f, o, g: the gates, after sigmoid or tanh; f not multiplied by cont.
+        before: the cells c before the step.
+        squashed: tanh of the cells after the step.
+    """
 
     i: np.ndarray
     f: np.ndarray
@@ -27,12 +37,15 @@ class Step(NamedTuple):
 
 
 def step_forward(cells: np.ndarray, gates: np.ndarray, cont: np.ndarray) -> tuple[np.ndarray, np.ndarray, Step]:
-    """c = cont f c_before + i g; h = o tanh(c).
+    """One step: c = cont f c_before + i g, then h = o tanh(c).
 
     Args:
-        cells: (N, D) before the step.
-        gates: (N, 4 D): i, f, o before the sigmoid, g before tanh.
+        cells: c before the step, (N, D).
+        gates: (N, 4 D): i, f, o before the sigmoid, then g before tanh.
         cont: (N, 1).
+
+    Returns:
+        c and h after the step, (N, D), and what ``step_backward`` needs.
     """
     n = cells.shape[-1]
     i, f, o = (sigmoid(gates[:, k * n : (k + 1) * n]) for k in range(3))
@@ -43,7 +56,18 @@ def step_forward(cells: np.ndarray, gates: np.ndarray, cont: np.ndarray) -> tupl
 
 
 def step_backward(gc: np.ndarray, gh: np.ndarray, cont: np.ndarray, step: Step, out: np.ndarray) -> np.ndarray:
-    """Write the gates' gradient, (N, 4 D), into out; return that of the cells before the step."""
+    """Backward of one step.
+
+    Args:
+        gc: gradient of c after the step, (N, D), without what comes through h.
+        gh: gradient of h, (N, D).
+        cont: (N, 1).
+        step: what ``step_forward`` kept.
+        out: where to write the gradient of the gates (before sigmoid and tanh), (N, 4 D).
+
+    Returns:
+        the gradient of c before the step, (N, D).
+    """
     n = gc.shape[-1]
     gc = gc + gh * step.o * (1 - np.square(step.squashed))
     out[:, :n] = gc * step.g * step.i * (1 - step.i)
@@ -56,20 +80,22 @@ def step_backward(gc: np.ndarray, gh: np.ndarray, cont: np.ndarray, step: Step, 
 
 @layer_types.register("LSTM")
 class Lstm(Recurrent):
-    """gates = W_hc cont_t h_{t-1} + W_xc x_t + b_c, then ``step_forward``; the output is h.
+    """For each step t: gates = W_hc (cont_t h_{t-1}) + W_xc x_t + b_c, then ``step_forward``; the output is h_t.
 
-    Blobs: W_xc, b_c, [W_xc_static,] W_hc; rows of gates i, f, o, g. States: h, c.
+    Bottoms and tops: see ``Recurrent``. The states are h and c.
+    Blobs: W_xc (4 D, inputs); b_c (4 D,); with a static input W_xc_static (4 D, inputs); W_hc (4 D, D). The rows are
+    those of i, f, o and g, D each.
     """
 
     n_states = 2
     n_gates = 4
 
     def step_params(self) -> list[tuple[Shape, Any]]:
-        """W_hc."""
+        """Shape and filler of W_hc."""
         return [((4 * self.n_output, self.n_output), self.param.recurrent_param.weight_filler)]
 
     def run(self, inputs: np.ndarray, cont: np.ndarray, states: Arrays) -> tuple[np.ndarray, Arrays]:
-        """All steps forward."""
+        """Run all steps forward; see ``Recurrent.run``."""
         weights = self.blobs[self.first_of_step].data
         hidden, cells = states
         self._steps: list[Step] = []
@@ -83,7 +109,7 @@ class Lstm(Recurrent):
         return outputs, [hidden, cells]
 
     def run_back(self, gy: np.ndarray, cont: np.ndarray) -> np.ndarray:
-        """All steps backward."""
+        """Run all steps backward; see ``Recurrent.run_back``."""
         weights = self.blobs[self.first_of_step].data
         gradients = np.empty_like(gy, shape=(*gy.shape[:2], 4 * self.n_output))
         gh, gc = np.zeros_like(gy[0]), np.zeros_like(gy[0])
@@ -96,13 +122,16 @@ class Lstm(Recurrent):
 
 @layer_types.register("LSTMUnit")
 class LstmUnit(Layer):
-    """One step. Bottoms: c (1, N, D), gates (1, N, 4 D), cont (1, N). Tops: c and h, (1, N, D)."""
+    """One step of an LSTM, ``step_forward``.
+
+    Bottoms: c before the step, (1, N, D); gates, (1, N, 4 D); cont, (1, N). Tops: c and h after it, both (1, N, D).
+    """
 
     n_bottoms = (3, 3)
     n_tops = (2, 2)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Both tops have the shape of c. Raises LayerError where the shapes do not fit."""
+        """Give both tops the shape of c. Raises LayerError if the bottoms' shapes do not fit together."""
         cells, gates, cont = (b.shape for b in bottom)
         if len(cells) != 3 or cells[0] != 1 or gates != (*cells[:2], 4 * cells[2]) or cont != cells[:2]:
             raise LayerError(f"wants bottoms (1, N, D), (1, N, 4 D) and (1, N), got shapes {cells}, {gates}, {cont}")
@@ -110,7 +139,7 @@ class LstmUnit(Layer):
             blob.reshape(cells)
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """All but cont."""
+        """All bottoms but cont have a gradient."""
         return bottom_index != 2
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -1,4 +1,4 @@
-"""The MemoryData layer: batches out of arrays that the program hands over."""
+"""The MemoryData layer: batches from arrays in the program's memory."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from scaffe.layers.base.layer import Layer, layer_types
 
 @layer_types.register("MemoryData")
 class MemoryData(Layer):
-    """Images (batch_size, channels, height, width) and labels (batch_size,), one batch after the other, from the first
-    again at the end. ``load`` hands them over (pycaffe's ``set_input_arrays``).
+    """Batches from the arrays given to ``load`` (pycaffe's ``set_input_arrays``), in order; after the last, the first.
+
+    Tops: images (batch_size, channels, height, width); labels (batch_size,).
 
     Source: Caffe 1.0, MemoryDataLayer.
 
     Raises:
-        LayerError: an option that is not above 0, or forward before ``load``.
+        LayerError: a dimension is 0, or forward runs before ``load``.
     """
 
     n_bottoms = (0, 0)
     n_tops = (2, 2)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the shape of a batch."""
+        """Read the shape of a batch. Raises LayerError if a dimension is 0."""
         p = self.param.memory_data_param
         self.shape = (p.batch_size, p.channels, p.height, p.width)
         if not all(self.shape):
@@ -36,15 +37,19 @@ class MemoryData(Layer):
         self.at = 0
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Tops of one batch."""
+        """Give the tops the shape of a batch."""
         top[0].reshape(self.shape)
         top[1].reshape(self.shape[:1])
 
     def load(self, data: np.ndarray, labels: np.ndarray) -> None:
-        """Hand over images (n, channels, height, width) and n labels, n a multiple of batch_size; not copied.
+        """Set the images and labels that the batches come from, and start with the first. The arrays are not copied.
+
+        Args:
+            data: images, (n, channels, height, width); n is a multiple of batch_size.
+            labels: n labels, of any shape.
 
         Raises:
-            LayerError: another shape or number.
+            LayerError: the arrays do not have these shapes.
         """
         n_images, batch = len(data), self.shape[0]
         if data.shape[1:] != self.shape[1:] or n_images == 0 or n_images % batch:
@@ -55,7 +60,7 @@ class MemoryData(Layer):
         self.data, self.labels, self.at = data, labels.reshape(-1), 0
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """The next batch."""
+        """Copy the next batch to the tops. Raises LayerError if there are no data yet."""
         if not len(self.data):
             raise LayerError("has no data yet: hand it over with set_input_arrays")
         batch = slice(self.at, self.at + self.shape[0])

@@ -1,4 +1,4 @@
-"""MVN: each image's channels to mean 0 and variance 1 (Caffe 1.0)."""
+"""MVN: scales each channel of each image to mean 0 and variance 1 (Caffe 1.0)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from scaffe.layers.base.layer import Layer, layer_types
 
 @layer_types.register("MVN")
 class Mvn(Layer):
-    """y = (x - mean) / (std + eps) over each channel, or over each item with across_channels.
+    """y = (x - mean) / (std + eps), or x - mean if normalize_variance is false.
 
-    The top has 4 axes whatever the bottom has, as in Caffe. The gradient is Caffe's: it leaves out a factor
-    (std + eps) / std in one term, which is 1 for any sensible eps.
+    Mean and standard deviation are those of each channel of each item, or with across_channels those of each item.
+
+    Bottom: at most 4 axes. Top: 4 axes, those that the bottom lacks of length 1, as in Caffe.
+
+    The gradient is Caffe's, which leaves out the factor (std + eps) / std in one term. For an eps far below std that
+    factor is close to 1.
     """
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Four axes. Raises LayerError for more."""
+        """Shape the top to four axes. Raises LayerError if the bottom has more."""
         shape = bottom[0].shape
         if len(shape) > 4:
             raise LayerError(f"wants a bottom of at most 4 axes, got shape {shape}")
@@ -39,7 +43,7 @@ class Mvn(Layer):
             y /= self._divisor
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """gx = (gy - mean(gy) - y mean(gy y)) / (std + eps); gy - mean(gy) alone without variance."""
+        """gx = (gy - mean(gy) - y mean(gy y)) / (std + eps); without normalize_variance gx = gy - mean(gy)."""
         if not propagate_down[0]:
             return
         y, gy = top[0].data, top[0].diff

@@ -1,4 +1,4 @@
-"""Normalize: L2 norm 1 per position or per item, with scales to learn (SSD's fork of Caffe; ParseNet)."""
+"""Normalize: scales vectors to L2 norm 1, then by a learned factor (ParseNet, Liu et al. 2015; SSD's fork of Caffe)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from scaffe.layers.base.layer import Layer, layer_types
 
 @layer_types.register("Normalize")
 class Normalize(Layer):
-    """y = scale x / sqrt(sum(x^2) + eps), the sum over channels, or over channels and space with across_spatial.
+    """y = scale x / sqrt(sum(x^2) + eps).
 
-    One scale for all (channel_shared, shape ()) or one per channel, 1 without a filler. The gradient is the true one
-    for scales that differ per channel, too, where the fork's leaves a term unscaled.
+    The sum runs over the channels at each position, or with across_spatial over all elements of an item.
+
+    Blobs: one learned scale for each channel, (C,), or with channel_shared one for all, (); 1 without scale_filler.
+
+    The gradient is exact. That of SSD's fork differs for scales that differ from channel to channel: it leaves one term
+    unscaled.
     """
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare the scales. Raises LayerError for fewer than 2 axes."""
+        """Declare the scales. Raises LayerError if the bottom has fewer than 2 axes."""
         if bottom[0].ndim < 2:
             raise LayerError(f"wants a bottom of at least 2 axes, got shape {bottom[0].shape}")
         p = self.param.norm_param
@@ -30,7 +34,7 @@ class Normalize(Layer):
             blob.data[...] = 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """The bottom's shape. Raises LayerError where the channels do not fit the scales."""
+        """Give the top the bottom's shape. Raises LayerError if the channels do not fit the scales."""
         p, shape = self.param.norm_param, bottom[0].shape
         if not p.channel_shared and shape[1] != self.blobs[0].n_elems:
             raise LayerError(f"has scales for {self.blobs[0].n_elems} channels, got shape {shape}")
@@ -46,7 +50,7 @@ class Normalize(Layer):
         np.multiply(self._unit, self._scales(x), out=top[0].data)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Add to the scales' diffs; gx = (g - u (u . g)) / norm with g = scale gy and u = x / norm."""
+        """Add the scales' gradients; write gx = (g - u sum(u g)) / norm, where g = scale gy and u = x / norm."""
         gy = top[0].diff
         if self.param_propagate_down[0]:
             others = None if self.blobs[0].ndim == 0 else tuple(a for a in range(gy.ndim) if a != 1)

@@ -133,8 +133,8 @@ def measure(options: argparse.Namespace, n_ranks: int, way: str, seconds: float)
     launcher = os.environ.get("MPIRUN") or str(Path(sys.executable).with_name("mpirun"))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rows.json"
-        command = [launcher, "-np", str(n_ranks), sys.executable, "-m", "scaffe", "bench", options.case, "-d", "cuda",
-                   "-m", options.message_size, "-a", algorithm, "--json", str(file)]
+        command = [launcher, "-np", str(n_ranks), sys.executable, "-m", "scaffe", "bench", options.case,
+                   "-memory", "device", "-m", options.message_size, "-a", algorithm, "--json", str(file)]
         try:
             done = limited(command, seconds, environment() | variables)
         except subprocess.TimeoutExpired:

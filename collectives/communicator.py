@@ -163,7 +163,7 @@ class Communicator:
         if self._comm is None:
             return 0
         if memories.of(array) is memories.DEVICE:
-            return self._selector.bandwidth_bytes(collective, "cuda", BANDWIDTH_BYTES)
+            return self._selector.bandwidth_bytes(collective, "device", BANDWIDTH_BYTES)
         is_shared = self._ranks.windows.find(array.reshape(-1)) is not None
         is_shared = is_shared and self.topology.n_nodes < self.n_ranks
         return self._selector.bandwidth_bytes(collective, "shared" if is_shared else "host")

@@ -42,19 +42,18 @@ class HostBuffers:
 class DeviceBuffers(HostBuffers):
     """CuPy arrays on this rank's GPU; the ranks of a node take its GPUs round-robin."""
 
-    def __init__(self, communicator: Communicator, flag: str) -> None:
+    def __init__(self, communicator: Communicator) -> None:
         """Makes this rank's GPU the current one.
 
         Args:
             communicator: all of its ranks call it.
-            flag: what asked for a GPU, for the error's text.
 
         Raises:
             CommError: on every rank, where one has no GPU.
         """
         missing = next(filter(None, communicator.allgather_objects(device.missing())), "")
         if missing:
-            raise CommError(f"{flag}: {missing}", everywhere=True)
+            raise CommError(f"-memory device: {missing}", everywhere=True)
         device.use_by_rank(communicator.node_rank)
         self._cupy = device.load()
 
@@ -84,15 +83,14 @@ class DeviceBuffers(HostBuffers):
         return {"transport": communicator.describe_device()}
 
 
-def of(place: str, communicator: Communicator, flag: str) -> HostBuffers:
-    """Makes the buffers of a place.
+def of(memory: str, communicator: Communicator) -> HostBuffers:
+    """Makes the buffers for a kind of memory.
 
     Args:
-        place: `host`, `shared` or `cuda`.
+        memory: `host`, `shared` or `device`.
         communicator: all of its ranks call it.
-        flag: what asked for the place, for the error's text.
 
     Raises:
         CommError: as DeviceBuffers does.
     """
-    return DeviceBuffers(communicator, flag) if place == "cuda" else HostBuffers()
+    return DeviceBuffers(communicator) if memory == "device" else HostBuffers()

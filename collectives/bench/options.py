@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.datatypes import DTYPES
+from scaffe.collectives.tuning.table import MEMORIES
 from scaffe.flags import Flags, at_least
 
 CASES = ("reduce", "allreduce", "bcast", "reduce_scatter", "allgather", "latency")
-PLACES = ("host", "cuda")
 LARGE_BYTES = 8192
 """Above this OSU takes fewer iterations, and so do we."""
 
@@ -26,14 +26,15 @@ def bench_flags() -> Flags:
     made.flag("warmup", None, "iterations before timing; none: by size", kind=at_least(0), short="x", metavar="N")
     made.flag("full", False, "also minimum, mean and maximum", short="f")
     made.flag("validation", False, "print that each column was verified", short="c")
-    made.flag("device", "host", "where the buffers lie", choices=PLACES, short="d")
     made.flag("dtype", "float32", f"element type: {', '.join(DTYPES)}", choices=DTYPES, short="T", metavar="TYPE")
     made.section("Ours")
     made.flag("algorithms", "mpi,auto", "a column each; NAME@BYTES sets the chunk", short="a", metavar="NAME,...")
     made.flag("step", 2, "factor from one message size to the next", short="s")
     made.flag("overlap", False, "how much of the non-blocking form hides behind compute", short="o")
     made.flag("check_auto", False, "all columns in place; exit code 1 where auto takes over 1.1 times the best other")
-    made.flag("memory", "window", "buffers from Communicator.alloc, or the rank's own", choices=("window", "private"))
+    made.flag("memory", "shared", "shared (the node's windows), host (private), device (a GPU's)",
+              choices=MEMORIES, short="d")
+    made.flag("unmapped", False, "device buffers that no other rank has mapped (not Communicator.alloc's)")
     made.flag("root", 0, "the root's rank")
     made.flag("json", "", "write the rows there as well", metavar="FILE")
     return made

@@ -37,13 +37,16 @@ def main(argv: Sequence[str]) -> int:
     Returns:
         The exit code: 0, or 1 when an element was wrong or the benchmark cannot run.
     """
-    options = bench_flags().parse(argv)
+    flags = bench_flags()
+    options = flags.parse(argv)
+    if options.unmapped and options.memory != "device":
+        flags.error(f"-unmapped needs -memory device, not {options.memory}")
     communicator = Communicator.world()
     communicator.install_excepthook()
     try:
         if options.json:
             on_root(communicator, lambda: check_writable(options.json, CommError))
-        buffers = where.of(options.device, communicator, f"-d {options.device}")
+        buffers = where.of(options.memory, communicator)
         rows = run(communicator, options, buffers)
         transport = buffers.about(communicator)
     except CommError as error:
@@ -54,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
         return 1
     if options.json:
         about = {"case": options.case, "ranks": communicator.n_ranks, "nodes": communicator.topology.shape,
-                 "dtype": options.dtype, "memory": options.memory, "device": options.device} | transport
+                 "dtype": options.dtype, "memory": options.memory, "unmapped": options.unmapped} | transport
         on_root(communicator, lambda: report.write_json(options.json, about, rows))
     return 0
 
@@ -79,7 +82,7 @@ def run(communicator: Communicator, options: Namespace, buffers: HostBuffers) ->
     titles = ["latency"] if options.case == "latency" else [column.title for column in columns]
     kind = "overlap, %" if options.overlap else "slowest rank, us"
     say(report.heading(f"{options.case}: {communicator.n_ranks} ranks, {communicator.topology.shape}, "
-                       f"{options.dtype}, {options.memory} memory on {options.device}, {kind}", titles, options.full))
+                       f"{options.dtype}, {_memory(options)} memory, {kind}", titles, options.full))
     for text in buffers.about(communicator).values():
         say(f"# {text}")
     rows: list[dict[str, Any]] = []
@@ -94,13 +97,17 @@ def run(communicator: Communicator, options: Namespace, buffers: HostBuffers) ->
     return rows
 
 
+def _memory(options: Namespace) -> str:
+    return "unmapped device" if options.unmapped else str(options.memory)
+
+
 def _one_size(communicator: Communicator, options: Namespace, columns: list[Column],
               n_bytes: int, buffers: HostBuffers) -> tuple[str, list[dict[str, Any]]]:
     n_elems = n_bytes // np.dtype(options.dtype).itemsize
     payload = Payload(options.dtype, communicator.n_ranks, buffers)
     n_warm, n_timed = iterations(options, n_bytes)
     other = buffers.private(n_elems, options.dtype)
-    is_window = options.memory == "window"
+    is_window = options.memory != "host" and not options.unmapped
     buffer = (buffers.window(communicator, n_elems, options.dtype) if is_window
               else buffers.private(n_elems, options.dtype))
     if options.case == "latency":

@@ -23,14 +23,14 @@ class AwareCalls(MpiCalls):
     The host waits for the communication stream before each call, since MPI knows nothing of streams.
     """
 
-    def __init__(self, comm: Intracomm, streams: Streams, patient: bool) -> None:
+    def __init__(self, comm: Intracomm, streams: Streams, backs_off: bool) -> None:
         """Args:
             comm: nobody else uses it from another thread at the same time.
             streams: of the engine that calls.
-            patient: waits for the device sleep between polls.
+            backs_off: waits for the device sleep between polls.
         """
         super().__init__(comm)
-        self._streams, self._patient = streams, patient
+        self._streams, self._backs_off = streams, backs_off
         self._spare: Any = None
 
     def run(self, collective: str, source: Any, array: Any, op: str, root: int) -> None:
@@ -47,7 +47,7 @@ class AwareCalls(MpiCalls):
         return copy
 
     def _wait(self) -> None:
-        wait_until(Point.now(self._streams.comm).is_reached, self._patient)
+        wait_until(Point.now(self._streams.comm).is_reached, self._backs_off)
 
 
 class StagedCalls:
@@ -55,9 +55,9 @@ class StagedCalls:
 
     fault = ""
 
-    def __init__(self, comm: Intracomm, streams: Streams, patient: bool) -> None:
+    def __init__(self, comm: Intracomm, streams: Streams, backs_off: bool) -> None:
         """Args: as AwareCalls has them."""
-        self._calls, self._streams, self._patient = MpiCalls(comm), streams, patient
+        self._calls, self._streams, self._backs_off = MpiCalls(comm), streams, backs_off
         self._given, self._got = np.empty(0, np.uint8), np.empty(0, np.uint8)
 
     def run(self, collective: str, source: DeviceArray, array: DeviceArray, op: str, root: int) -> None:
@@ -66,7 +66,7 @@ class StagedCalls:
         given: np.ndarray = self._given[: array.nbytes].view(array.dtype)
         got = given if source is array else self._result(array)
         source.get(out=given, stream=self._streams.comm, blocking=False)
-        wait_until(Point.now(self._streams.comm).is_reached, self._patient)
+        wait_until(Point.now(self._streams.comm).is_reached, self._backs_off)
         self._calls.run(collective, given, got, op, root)
         array.set(got, stream=self._streams.comm)
 
@@ -80,5 +80,5 @@ class StagedCalls:
     def _grown(self, spare: np.ndarray, n_bytes: int) -> np.ndarray:
         if spare.nbytes >= n_bytes:
             return spare
-        wait_until(Point.now(self._streams.comm).is_reached, self._patient)  # copies from the shorter one have ended
+        wait_until(Point.now(self._streams.comm).is_reached, self._backs_off)  # copies from the shorter one have ended
         return device.pinned(n_bytes)

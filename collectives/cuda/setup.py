@@ -71,28 +71,28 @@ class Device:
         if not self.no_ipc:
             atexit.register(self._finish)
 
-    def backend(self, comm: Any, group: NodeGroup, patient: bool) -> DeviceBackend:
+    def backend(self, comm: Any, group: NodeGroup, backs_off: bool) -> DeviceBackend:
         """Makes the backend of one engine. All ranks call it.
 
         Args:
             comm: only this engine uses it.
             group: where the node's host threads meet.
-            patient: waits sleep between polls, as they always do where a node has more ranks than cores.
+            backs_off: waits sleep between polls, as they always do where a node has more ranks than cores.
         """
-        streams, patient = Streams(), patient or self._is_crowded
+        streams, backs_off = Streams(), backs_off or self._is_crowded
         self._all_streams.append(streams)
-        transport = (AwareTransport if self.is_aware else StagedTransport)(comm, streams, patient)
-        library = (AwareCalls if self.is_aware else StagedCalls)(comm, streams, patient)
-        node = self._node(group, streams, patient)
+        transport = (AwareTransport if self.is_aware else StagedTransport)(comm, streams, backs_off)
+        library = (AwareCalls if self.is_aware else StagedCalls)(comm, streams, backs_off)
+        node = self._node(group, streams, backs_off)
         self._how.append(node.how)
         levels = SharedLevels(node, self._topology, comm.rank)
         return DeviceBackend(streams, self.no_ipc, transport=transport, levels=levels,
                              calls={"mpi": library, "nccl": NcclCalls(comm, streams)})
 
-    def _node(self, group: NodeGroup, streams: Streams, patient: bool) -> DeviceNode | NoNode:
+    def _node(self, group: NodeGroup, streams: Streams, backs_off: bool) -> DeviceNode | NoNode:
         if self.no_ipc:
             return NoNode()
-        return DeviceNode(group, self.windows, signals(self._node_comm, streams, patient), self._cards)
+        return DeviceNode(group, self.windows, signals(self._node_comm, streams, backs_off), self._cards)
 
     def alloc(self, n_elems: int, dtype: np.dtype) -> Any:
         """Allocates a buffer, in a window where the ranks of a node can share memory. All ranks call it.
@@ -191,7 +191,7 @@ class Device:
     def _settle(self, until: float = float("inf")) -> None:
         for stream in (stream for streams in self._all_streams for stream in (streams.comm, streams.copy)):
             is_reached = Point.now(stream).is_reached
-            wait_until(partial(_reached, is_reached, until), patient=True)
+            wait_until(partial(_reached, is_reached, until), backs_off=True)
 
     def _finish(self) -> None:
         """At exit: does this rank's share of collectives that others may wait for, before its memory is freed."""

@@ -22,7 +22,7 @@ LONG = {"reduce": "C", "bcast": "C", "allreduce": "R", "reduce_scatter": "R", "a
 
 
 def choose_on_device(collective: str, n_bytes: int, topology: Topology, table: TuningTable, has_ipc: bool) -> Choice:
-    """Takes the table's choice for the place `cuda` where there is one that can run here, else the defaults.
+    """Takes the table's choice for `device` memory where there is one that can run here, else the defaults.
 
     The MPI library's own calls are never chosen.
 
@@ -36,7 +36,7 @@ def choose_on_device(collective: str, n_bytes: int, topology: Topology, table: T
     Returns:
         The algorithm, and the chunk in bytes.
     """
-    tuned = table.choose(TuningKey.of(collective, "cuda", topology), n_bytes)
+    tuned = table.choose(TuningKey.of(collective, "device", topology), n_bytes)
     if tuned is not None and tuned.algorithm != "mpi" and (has_ipc or not parse(tuned.algorithm).is_shared):
         return tuned
     name = (SHORT if n_bytes < SHORT_BYTES else LONG)[collective]

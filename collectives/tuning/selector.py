@@ -102,15 +102,15 @@ class Selector:
             return parse("M")
         return parse(FEW_ROUNDS_FEW_BYTES[collective][n_bytes > self._topology.n_ranks * chunk_bytes])
 
-    def bandwidth_bytes(self, collective: str, place: str, without: int = 0) -> int:
+    def bandwidth_bytes(self, collective: str, memory: str, without: int = 0) -> int:
         """Returns the length from which a collective is bound by bandwidth rather than latency, by the table.
 
         Args:
             collective: its name.
-            place: host, shared or cuda.
+            memory: host, shared or device.
             without: the answer where the table has no entry; 0 for one chunk.
         """
-        entry = self.table.nearest(TuningKey.of(collective, place, self._topology))
+        entry = self.table.nearest(TuningKey.of(collective, memory, self._topology))
         return (without or self.default_chunk_bytes(collective)) if entry is None else entry.bandwidth_bytes
 
     def _tuned(self, collective: str, n_bytes: int, is_shared: bool) -> Choice | None:
@@ -119,7 +119,7 @@ class Selector:
         if is_measured or not is_shared or self._topology.n_nodes == 1:
             return self.table.choose(key, n_bytes)
         if not spans_nodes(collective, self._topology):
-            return self.table.choose(replace(key, place="host"), n_bytes)
+            return self.table.choose(replace(key, memory="host"), n_bytes)
         across = self.table.choose(TuningKey.of(collective, "host", Topology.flat(self._topology.n_nodes)), n_bytes)
         if across is None or across.algorithm == "mpi" or parse(across.algorithm).is_shared:
             return across

@@ -1,6 +1,6 @@
-"""The tuned table: which algorithm and chunk was fastest for which collective, ranks, place and length.
+"""The tuned table: which algorithm and chunk was fastest for which collective, ranks, memory and length.
 
-The file is JSON: {"version": 1, "entries": [{"collective", "place", "n_ranks", "nodes", "source", "choices"}]} with
+The file is JSON: {"version": 2, "entries": [{"collective", "memory", "n_ranks", "nodes", "source", "choices"}]} with
 choices [{"max_bytes", "algorithm", "chunk_bytes"}] in ascending max_bytes, the last one null for all longer buffers.
 `nodes` is a `Topology.shape` such as `8x2`, `source` says where the entry comes from.
 """
@@ -22,8 +22,10 @@ from scaffe.collectives.planning.registry import COLLECTIVES
 from scaffe.collectives.topology import Topology
 from scaffe.input_files import read_text_input
 
-PLACES = ("host", "shared", "cuda")
-"""Where a buffer lies: in private host memory, in a window that the node's ranks share, on a GPU."""
+VERSION = 2
+"""Of the file. Version 1 wrote `place` for `memory` and `cuda` for `device`."""
+MEMORIES = ("shared", "host", "device")
+"""The kinds of memory that a buffer lies in: a window that the node's ranks share, private host memory, a GPU's."""
 
 DEFAULT_TABLE = Path(__file__).parent / "tables" / "default.json"
 
@@ -34,28 +36,28 @@ class TuningKey:
 
     Attributes:
         collective: its name.
-        place: where the buffer lies, one of PLACES.
+        memory: the kind that the buffer lies in, one of MEMORIES.
         n_ranks: how many ranks take part.
         nodes: how they lie on nodes: `8x2` is 8 nodes of 2 ranks, `2x4+1x3` two of 4 and one of 3.
     """
 
     collective: str
-    place: str
+    memory: str
     n_ranks: int
     nodes: str
 
     def __post_init__(self) -> None:
-        """Raises CommError on an unknown collective or place, or nodes that do not hold n_ranks."""
-        if self.collective not in COLLECTIVES or self.place not in PLACES:
-            raise CommError(f"a table's key needs one of {', '.join(COLLECTIVES)} and one of {', '.join(PLACES)}, "
-                            f"not {self.collective!r} and {self.place!r}")
+        """Raises CommError on an unknown collective or memory, or nodes that do not hold n_ranks."""
+        if self.collective not in COLLECTIVES or self.memory not in MEMORIES:
+            raise CommError(f"a table's key needs one of {', '.join(COLLECTIVES)} and one of {', '.join(MEMORIES)}, "
+                            f"not {self.collective!r} and {self.memory!r}")
         if sum(count * ranks for count, ranks in _nodes(self.nodes)) != self.n_ranks:
             raise CommError(f"nodes {self.nodes!r} do not hold {self.n_ranks} ranks")
 
     @classmethod
-    def of(cls, collective: str, place: str, topology: Topology) -> TuningKey:
+    def of(cls, collective: str, memory: str, topology: Topology) -> TuningKey:
         """Makes the key of a call on the ranks of `topology`."""
-        return cls(collective, place, topology.n_ranks, topology.shape)
+        return cls(collective, memory, topology.n_ranks, topology.shape)
 
     def distance(self, other: TuningKey) -> float:
         """Returns how different two sets of ranks are: doublings between their numbers of nodes and of ranks per node,
@@ -143,15 +145,15 @@ class TuningTable:
         return TuningTable([*self.entries, *other.entries])
 
     def nearest(self, key: TuningKey) -> TuningEntry | None:
-        """Finds the entry of a key, or else that of the most similar ranks for the same collective and place.
+        """Finds the entry of a key, or else that of the most similar ranks for the same collective and memory.
 
         Returns:
-            None where the table has nothing for this collective and place.
+            None where the table has nothing for this collective and memory.
         """
         if key in self._entries:
             return self._entries[key]
         alike = [entry for entry in self.entries
-                 if (entry.key.collective, entry.key.place) == (key.collective, key.place)]
+                 if (entry.key.collective, entry.key.memory) == (key.collective, key.memory)]
         return min(alike, key=lambda entry: key.distance(entry.key), default=None)
 
     def choose(self, key: TuningKey, n_bytes: int) -> Choice | None:
@@ -161,7 +163,7 @@ class TuningTable:
 
     def write(self, path: Path) -> None:
         """Writes the table as JSON. Raises CommError where it cannot be written."""
-        content = {"version": 1, "entries": [
+        content = {"version": VERSION, "entries": [
             {**asdict(entry.key), "source": entry.source, "choices": [asdict(choice) for choice in entry.choices]}
             for entry in self.entries]}
         write_whole(path, (json.dumps(content, indent=1) + "\n").encode(), CommError)
@@ -178,12 +180,18 @@ class TuningTable:
         """
         try:
             content = json.loads(read_text_input(path))
-            if not isinstance(content, dict) or content.get("version") != 1:
-                raise CommError("expected an object with version 1")
+            if not isinstance(content, dict) or content.get("version") != VERSION:
+                raise CommError(_other_version(content))
             return cls(_entry(index, value) for index, value in enumerate(content["entries"]))
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             reason = f"{error} is missing" if isinstance(error, KeyError) else error
             raise CommError(f"table {path}: {str(reason)[:500]}") from None
+
+
+def _other_version(content: Any) -> str:
+    if isinstance(content, dict) and content.get("version") == 1:
+        return f"expected version {VERSION}, got the older version 1: run `tune` again, into a new file"
+    return f"expected an object with version {VERSION}"
 
 
 def _nodes(text: str) -> list[tuple[int, int]]:
@@ -199,7 +207,7 @@ def _nodes(text: str) -> list[tuple[int, int]]:
 
 def _entry(index: int, value: Any) -> TuningEntry:
     try:
-        key = TuningKey(value["collective"], value["place"], value["n_ranks"], value["nodes"])
+        key = TuningKey(value["collective"], value["memory"], value["n_ranks"], value["nodes"])
         choices = tuple(Choice(item["max_bytes"], item["algorithm"], item["chunk_bytes"]) for item in value["choices"])
         return TuningEntry(key, choices, value.get("source", ""))
     except (TypeError, AttributeError) as error:

@@ -31,8 +31,8 @@ FAMILIAR = ("mpi", "M")
 """Preferred among equals, in this order."""
 Candidate = tuple[str, int]
 """An algorithm and its chunk in bytes."""
-DEFAULT_CHUNKS = {"shared": "61440,262144,1048576", "host": "61440,262144,1048576", "cuda": "262144,1048576,4194304"}
-"""By place, bytes: a chunk in GPU memory also costs kernel launches and events, so these are longer."""
+DEFAULT_CHUNKS = {"shared": "61440,262144,1048576", "host": "61440,262144,1048576", "device": "262144,1048576,4194304"}
+"""By kind of memory, bytes: a chunk in GPU memory also costs kernel launches and events, so these are longer."""
 
 
 def tune_flags() -> Flags:
@@ -42,11 +42,12 @@ def tune_flags() -> Flags:
               metavar="FILE")
     made.section("What is measured")
     made.flag("collectives", ",".join(COLLECTIVES), "the collectives", short="c", metavar="NAME,...")
-    made.flag("places", "shared,host", "shared windows, private memory, cuda (GPUs' memory)", metavar="PLACE,...")
+    made.flag("memory", "shared,host", "kinds: shared (the node's windows), host (private), device (a GPU's)",
+              metavar="KIND,...")
     made.flag("message_size", "4:67108864", "bytes", short="m", metavar="[MIN:]MAX")
     made.flag("step", 4, "factor from one message size to the next")
     made.flag("algorithms", "", "candidates; none: all that make sense here", short="a", metavar="NAME,...")
-    made.flag("chunks", "", f"bytes; none: {DEFAULT_CHUNKS['host']}; for cuda {DEFAULT_CHUNKS['cuda']}",
+    made.flag("chunks", "", f"bytes; none: {DEFAULT_CHUNKS['host']}; for device memory {DEFAULT_CHUNKS['device']}",
               metavar="N,...")
     made.section("How")
     made.flag("warmup", 2, "iterations before timing", kind=at_least(0), short="x")
@@ -72,16 +73,16 @@ def main(argv: Sequence[str]) -> int:
     options = flags.parse(argv)
     if not all(word.isdecimal() and int(word) for word in filter(None, options.chunks.split(","))):
         flags.error(f"-chunks must be bytes with commas between, got {options.chunks!r}")
-    for place in options.places.split(","):
-        if place not in DEFAULT_CHUNKS:
-            flags.error(f"-places takes {', '.join(DEFAULT_CHUNKS)}, not {place!r}")
+    for memory in options.memory.split(","):
+        if memory not in DEFAULT_CHUNKS:
+            flags.error(f"-memory takes {', '.join(DEFAULT_CHUNKS)}, not {memory!r}")
     communicator = Communicator.world()
     communicator.install_excepthook()
     path = Path(options.output)
     on_root(communicator, lambda: _found(path))  # before anything is measured
     entries = [
-        _tune(communicator, options, collective, place)
-        for collective in options.collectives.split(",") for place in options.places.split(",")
+        _tune(communicator, options, collective, memory)
+        for collective in options.collectives.split(",") for memory in options.memory.split(",")
     ]
     on_root(communicator, lambda: _found(path).merged(TuningTable(entries)).write(path))
     if communicator.rank == 0:
@@ -94,22 +95,22 @@ def _found(path: Path) -> TuningTable:
     return TuningTable.read(path) if path.exists() else TuningTable([])
 
 
-def _tune(communicator: Communicator, options: Namespace, collective: str, place: str) -> TuningEntry:
+def _tune(communicator: Communicator, options: Namespace, collective: str, memory: str) -> TuningEntry:
     topology = communicator.topology
     names = options.algorithms.split(",") if options.algorithms else candidates(collective, topology)
-    names = [name for name in names if place != "cuda" or name != "mpi"]  # which may crash there, non-blocking
-    race = Race(names, [int(chunk) for chunk in filter(None, (options.chunks or DEFAULT_CHUNKS[place]).split(","))])
+    names = [name for name in names if memory != "device" or name != "mpi"]  # which may crash there, non-blocking
+    race = Race(names, [int(chunk) for chunk in filter(None, (options.chunks or DEFAULT_CHUNKS[memory]).split(","))])
     lengths = sizes(options.message_size, 4, options.step)
     figures: list[dict[Candidate, float]] = []
     for n_bytes in lengths:
-        figures.append(_measure(communicator, options, collective, place, n_bytes, race.starters(n_bytes)))
+        figures.append(_measure(communicator, options, collective, memory, n_bytes, race.starters(n_bytes)))
         race.judge(figures[-1], n_bytes >= DROP_FROM_BYTES)
         if communicator.rank == 0:
             best = "  ".join(f"{name}@{chunk}:{seconds * 1e6:.0f}"
                              for (name, chunk), seconds in sorted(figures[-1].items(), key=lambda item: item[1])[:5])
-            print(f"{collective:15}{place:7}{n_bytes:>10}   {best}", flush=True)
+            print(f"{collective:15}{memory:7}{n_bytes:>10}   {best}", flush=True)
     winners = [(n_bytes, *winner) for n_bytes, winner in zip(lengths, fewest_changes(figures), strict=True)]
-    return TuningEntry(TuningKey.of(collective, place, topology), tuple(choices(winners)), options.source)
+    return TuningEntry(TuningKey.of(collective, memory, topology), tuple(choices(winners)), options.source)
 
 
 def fewest_changes(figures: Sequence[Mapping[Candidate, float]]) -> list[Candidate]:
@@ -162,11 +163,11 @@ class Race:
             self._n_lost[pair] = self._n_lost[pair] + 1 if is_long and seconds > DROP_FACTOR * best else 0
 
 
-def _measure(communicator: Communicator, options: Namespace, collective: str, place: str, n_bytes: int,
+def _measure(communicator: Communicator, options: Namespace, collective: str, memory: str, n_bytes: int,
              starters: list[Candidate]) -> dict[Candidate, float]:
     n_elems = n_bytes // 4
-    buffers = where.of(place, communicator, "--places cuda")
-    is_window = place != "host"
+    buffers = where.of(memory, communicator)
+    is_window = memory != "host"
     buffer = buffers.window(communicator, n_elems, "float32") if is_window else buffers.private(n_elems, "float32")
     other = buffers.private(n_elems, "float32")
     payload = Payload("float32", communicator.n_ranks, buffers)

@@ -150,7 +150,7 @@ def test_benchmarks_verify_and_print_a_row_for_each_length(case):
 
 def test_tune_writes_a_table_that_auto_reads(tmp_path):
     table = tmp_path / "table.json"
-    quick = ["-m", "4:64", "-i", "1", "-x", "0", "-a", "mpi,C", "-c", "reduce", "--places", "host"]
+    quick = ["-m", "4:64", "-i", "1", "-x", "0", "-a", "mpi,C", "-c", "reduce", "-memory", "host"]
     result = job(2, ["-m", "scaffe", "tune", "-o", str(table), *quick])
     assert result.returncode == 0, result.stderr
     body = "from scaffe.collectives import Communicator; import numpy as np; Communicator.world().reduce(np.ones(9))"

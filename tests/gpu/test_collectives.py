@@ -22,7 +22,7 @@ def test_device_buffers_on(n_ranks, ranks_per_node):
 def test_benchmarks_verify_every_element(case, tmp_path):
     rows = tmp_path / "rows.json"
     names = "M,R,auto" if case in ("reduce_scatter", "allgather") else "M,C,auto"
-    flags = ["-d", "cuda", "-m", "4:4194304", "-s", "64", "-a", names, "-i", "2", "-x", "1", "--json", str(rows)]
+    flags = ["-memory", "device", "-m", "4:4194304", "-s", "64", "-a", names, "-i", "2", "-x", "1", "--json", str(rows)]
     result = job(2, ["-m", "scaffe", "bench", case, *flags])
     assert result.returncode == 0, result.stderr
     assert json.loads(rows.read_text())
@@ -30,7 +30,8 @@ def test_benchmarks_verify_every_element(case, tmp_path):
 
 def test_nccl_works_or_says_why_not():
     cupy = device.load()
-    result = job(2, ["-m", "scaffe", "bench", "allreduce", "-d", "cuda", "-m", "4096:4096", "-a", "nccl", "-i", "2"])
+    result = job(2, ["-m", "scaffe", "bench", "allreduce", "-memory", "device", "-m", "4096:4096",
+                     "-a", "nccl", "-i", "2"])
     if cupy.cuda.runtime.getDeviceCount() >= 2 and "NCCL cannot be loaded" not in result.stderr:
         assert result.returncode == 0, result.stderr
     else:

@@ -93,32 +93,32 @@ class EventSignals:
 class HostSignals:
     """Where events cannot be shared: the host waits for its own point before it meets the others."""
 
-    def __init__(self, streams: Streams, patient: bool, why: str) -> None:
+    def __init__(self, streams: Streams, backs_off: bool, why: str) -> None:
         """Args:
             streams: of the engine that uses the signals.
-            patient: waits for the device sleep between polls.
+            backs_off: waits for the device sleep between polls.
             why: why events cannot be shared.
         """
-        self._stream, self._patient = streams.comm, patient
+        self._stream, self._backs_off = streams.comm, backs_off
         self.how = f"hosts wait for their streams, {why}"
 
     def announce(self, kind: int) -> None:
         """See Signals."""
-        wait_until(Point.now(self._stream).is_reached, self._patient)
+        wait_until(Point.now(self._stream).is_reached, self._backs_off)
 
     def follow(self, kind: int, ranks: Iterable[int]) -> None:
         """See Signals: what was announced is over already."""
 
 
-def signals(node_comm: Intracomm, streams: Streams, patient: bool) -> Signals:
+def signals(node_comm: Intracomm, streams: Streams, backs_off: bool) -> Signals:
     """Makes one engine's signals: interprocess events where every rank of the node can open them, else host waits.
 
     Args:
         node_comm: the node's ranks, all of which call it.
         streams: of the engine.
-        patient: waits for the device sleep between polls.
+        backs_off: waits for the device sleep between polls.
     """
     try:
         return EventSignals(node_comm, streams)
     except CommError as error:
-        return HostSignals(streams, patient, str(error))
+        return HostSignals(streams, backs_off, str(error))

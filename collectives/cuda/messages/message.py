@@ -16,12 +16,12 @@ from scaffe.collectives.cuda.streams import Streams
 class StartQueues:
     """The start queues of one engine: per peer one for receives, one for copies to the host and one for sends."""
 
-    def __init__(self, streams: Streams, patient: bool) -> None:
+    def __init__(self, streams: Streams, backs_off: bool) -> None:
         """Args:
             streams: of the engine.
-            patient: waits sleep between polls.
+            backs_off: waits sleep between polls.
         """
-        self.streams, self._patient = streams, patient
+        self.streams, self._backs_off = streams, backs_off
         self._queues: defaultdict[tuple[str, int], StartQueue] = defaultdict(StartQueue)
 
     def of(self, kind: str, peer: int) -> StartQueue:
@@ -30,7 +30,7 @@ class StartQueues:
 
     def wait_for(self, message: Message) -> None:
         """Returns when `message` is complete; other messages start meanwhile."""
-        wait_until(lambda: self._poll(message), self._patient)
+        wait_until(lambda: self._poll(message), self._backs_off)
 
     def progress(self) -> None:
         """Starts the messages that may start."""

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 
 POLLS_BEFORE_SLEEP, FIRST_SLEEP_SECONDS, LONGEST_SLEEP_SECONDS = 50, 20e-6, 200e-6
-"""A patient wait polls so often before it sleeps, then doubles each sleep: the longest is about what a chunk of 1 MiB
-takes at 5 GB/s."""
+"""A wait that backs off polls so often before it sleeps, then doubles each sleep: the longest is about what a chunk of
+1 MiB takes at 5 GB/s."""
 
 
 class StartQueue:
@@ -28,17 +28,17 @@ class StartQueue:
             waiting.popleft()[1]()
 
 
-def wait_until(is_done: Callable[[], bool], patient: bool) -> None:
+def wait_until(is_done: Callable[[], bool], backs_off: bool) -> None:
     """Polls until `is_done()`; other threads of this process may run between polls.
 
     Args:
         is_done: what is waited for.
-        patient: sleep between polls, so that the core is free for other processes too.
+        backs_off: sleep between polls, so that the core is free for other processes too.
     """
     pause, n_polls = FIRST_SLEEP_SECONDS, 0
     while not is_done():
         n_polls += 1
-        if patient and n_polls > POLLS_BEFORE_SLEEP:
+        if backs_off and n_polls > POLLS_BEFORE_SLEEP:
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_SLEEP_SECONDS)
         else:

@@ -31,17 +31,17 @@ many as the executor posts ahead, so that some are copied to the device or forwa
 class AwareTransport:
     """Device memory through a CUDA-aware MPI (see transport.Transport)."""
 
-    def __init__(self, comm: Intracomm, streams: Streams, patient: bool) -> None:
+    def __init__(self, comm: Intracomm, streams: Streams, backs_off: bool) -> None:
         """Args:
             comm: all of its point-to-point messages are ours.
             streams: of the engine.
-            patient: waits sleep between polls.
+            backs_off: waits sleep between polls.
         """
         from mpi4py import MPI
 
         self._comm, self._from_address, self._byte = comm, MPI.buffer.fromaddress, MPI.BYTE
         self.tag = TAG
-        self._queues = StartQueues(streams, patient)
+        self._queues = StartQueues(streams, backs_off)
         self._memory: dict[tuple[object, ...], Any] = {}
 
     def address(self, array: Any) -> int:
@@ -84,9 +84,9 @@ class StagedTransport(AwareTransport):
     buffer in which it was received.
     """
 
-    def __init__(self, comm: Intracomm, streams: Streams, patient: bool) -> None:
+    def __init__(self, comm: Intracomm, streams: Streams, backs_off: bool) -> None:
         """Args: as AwareTransport has them."""
-        super().__init__(comm, streams, patient)
+        super().__init__(comm, streams, backs_off)
         self._n_sends: defaultdict[int, int] = defaultdict(int)
         self._n_receives = 0
         self._send_buffers: dict[tuple[int, int, int], SendBuffer] = {}

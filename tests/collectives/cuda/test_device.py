@@ -94,7 +94,7 @@ def test_a_failure_on_the_device_is_an_error_and_no_endless_wait(cp, monkeypatch
     point = device.Point.now()
     monkeypatch.setattr(point._runtime, "eventQuery", lambda event: 719)
     with pytest.raises(CommError, match="CUDA error 719"):
-        wait_until(point.is_reached, patient=True)
+        wait_until(point.is_reached, backs_off=True)
 
 
 @pytest.mark.parametrize(("named", "followed"), [(None, []), (1, [0]), (2, [2]), (77, [77])])

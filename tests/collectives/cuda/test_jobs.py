@@ -40,7 +40,7 @@ def command(n_ranks, *arguments, **environment):
 @pretend.needs_compiler
 def test_bench_prints_a_row_for_each_length_of_device_buffers(tmp_path):
     rows = tmp_path / "rows.json"
-    result = command(2, "-m", "scaffe", "bench", "reduce", "-d", "cuda", "-m", "4:4096", "-s", "32", "-a",
+    result = command(2, "-m", "scaffe", "bench", "reduce", "-memory", "device", "-m", "4:4096", "-s", "32", "-a",
                      "mpi,M,C@256,auto", "-i", "2", "-x", "1", "-c", "--json", str(rows))
     assert result.returncode == 0, result.stderr
     lines = [line.split() for line in result.stdout.splitlines() if line[:1].isdigit()]
@@ -77,7 +77,7 @@ def test_a_rank_that_does_not_come_ends_the_job(body, line):
     assert not line or len([text for text in result.stderr.splitlines() if re.match(line, text)]) == 1
 
 
-@pytest.mark.parametrize("arguments", [["bench", "bcast", "-d", "cuda"], ["tune", "--places", "cuda"]])
+@pytest.mark.parametrize("arguments", [["bench", "bcast", "-memory", "device"], ["tune", "-memory", "device"]])
 def test_commands_without_a_gpu_say_so_in_one_line(monkeypatch, capsys, arguments):
     monkeypatch.setitem(sys.modules, "cupy", None)
     assert scaffe(arguments) == 1
@@ -85,14 +85,14 @@ def test_commands_without_a_gpu_say_so_in_one_line(monkeypatch, capsys, argument
 
 
 @pretend.needs_compiler
-def test_tune_measures_the_place_cuda(cp, tmp_path, capsys):
+def test_tune_measures_device_memory(cp, tmp_path, capsys):
     table = tmp_path / "table.json"
-    assert scaffe(["tune", "-o", str(table), "--places", "cuda", "-c", "reduce", "-m", "4:64", "-i", "1", "-x", "0",
+    assert scaffe(["tune", "-o", str(table), "-memory", "device", "-c", "reduce", "-m", "4:64", "-i", "1", "-x", "0",
                    "-a", "mpi,C"]) == 0
     found = TuningTable.read(table).entries
-    assert [entry.key.place for entry in found] == ["cuda"]
+    assert [entry.key.memory for entry in found] == ["device"]
     chosen = {(choice.algorithm, choice.chunk_bytes) for choice in found[0].choices}
-    assert chosen == {("C", 262144)}  # of the chunks for this place the least
+    assert chosen == {("C", 262144)}  # of the chunks for this memory the least
 
 
 @pytest.mark.mpi_job

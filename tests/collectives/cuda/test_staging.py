@@ -54,7 +54,7 @@ class Sent:
 def test_the_next_chunk_is_copied_to_the_host_while_the_one_before_leaves(cp, monkeypatch):
     monkeypatch.setattr(pretend.settings, "looks", 0)  # the device comes where it is asked for
     streams, chunk = Streams(), 1024
-    queues, memory = StartQueues(streams, patient=False), cp.zeros(3 * chunk, np.uint8)
+    queues, memory = StartQueues(streams, backs_off=False), cp.zeros(3 * chunk, np.uint8)
     parts = [Span(memory.data.ptr + n * chunk, chunk, memory.dtype) for n in range(3)]
     pinned = [device.pinned(chunk) for _ in range(2)]
     slots = [SendBuffer(Span(buffer.ctypes.data, chunk, buffer.dtype, is_pinned=True)) for buffer in pinned]
@@ -91,7 +91,7 @@ def test_the_next_chunk_is_copied_to_the_host_while_the_one_before_leaves(cp, mo
 def test_what_passes_through_leaves_before_the_device_has_it_and_its_buffer_waits_for_it(cp, monkeypatch):
     monkeypatch.setattr(pretend.settings, "looks", 0)  # the device comes where it is asked for
     streams, n_bytes = Streams(), 1024
-    queues, memory = StartQueues(streams, patient=False), cp.zeros(n_bytes, np.uint8)
+    queues, memory = StartQueues(streams, backs_off=False), cp.zeros(n_bytes, np.uint8)
     cp.cuda.Device().synchronize()
     pinned = device.pinned(n_bytes)
     landing = ReceiveBuffer(Span(pinned.ctypes.data, n_bytes, pinned.dtype, is_pinned=True))
@@ -126,7 +126,7 @@ def test_what_passes_through_leaves_before_the_device_has_it_and_its_buffer_wait
 @pretend.needs_compiler
 def test_a_rank_in_the_middle_passes_on_what_it_only_receives(cp, collective, name, n_passed_on, n_sends):
     call = Call(Topology([0] * 3), 18 * 96, 96, 0)
-    transport = StagedTransport(Comm(), Streams(), patient=False)
+    transport = StagedTransport(Comm(), Streams(), backs_off=False)
     plan = planners.plan(collective, parse(name), 1, call)
     execution = Execution(plan, cp.zeros(call.n_elems, np.float32), "sum", transport)
     kinds = [type(message) for message, _ in execution._messages]
@@ -145,7 +145,7 @@ class Comm:
 @pytest.fixture
 def staged(cp):
     """A staged transport with the view of a buffer of 4096 float32 on it."""
-    transport = StagedTransport(Comm(), Streams(), patient=False)
+    transport = StagedTransport(Comm(), Streams(), backs_off=False)
     return transport, transport.view(cp.zeros(4096, np.float32))
 
 

@@ -28,8 +28,8 @@ def test_chunks_are_an_eighth_within_bounds(n_bytes, chunk_bytes):
 
 def test_the_table_is_keyed_by_place_and_never_gives_the_librarys_own():
     def table(name):
-        return TuningTable([TuningEntry(TuningKey.of("reduce", place, NODE), (Choice(None, algorithm, 77),))
-                      for place, algorithm in (("host", "H"), ("cuda", name))])
+        return TuningTable([TuningEntry(TuningKey.of("reduce", memory, NODE), (Choice(None, algorithm, 77),))
+                      for memory, algorithm in (("host", "H"), ("device", name))])
     assert choose_on_device("reduce", 9, NODE, table("CB-2"), True) == Choice(None, "CB-2", 77)
     assert choose_on_device("reduce", 9, NODE, table("mpi"), True).algorithm == "M"
     assert choose_on_device("reduce", 9, NODE, table("M"), False).algorithm == "B"

@@ -73,9 +73,9 @@ def test_the_shipped_table_takes_bandwidth_bound_algorithms_between_nodes():
 
 def test_the_shipped_table_knows_every_collective_in_every_kind_of_memory():
     shipped = TuningTable.read(DEFAULT_TABLE)
-    for place, topology in (("host", NETWORK), ("host", NODE), ("shared", NODE)):
+    for memory, topology in (("host", NETWORK), ("host", NODE), ("shared", NODE)):
         known = {entry.key.collective for entry in shipped.entries
-                 if entry.key.place == place and (entry.key.nodes[:2] == "1x") == (topology is NODE)}
+                 if entry.key.memory == memory and (entry.key.nodes[:2] == "1x") == (topology is NODE)}
         assert known == set(COLLECTIVES)
 
 
@@ -91,8 +91,8 @@ def test_without_the_librarys_call_few_rounds_for_short_and_few_bytes_for_long_b
 
 
 def test_an_entry_for_windows_on_several_nodes_goes_before_one_that_is_put_together(tmp_path, monkeypatch):
-    entries = [TuningEntry(TuningKey("reduce", place, n_ranks, nodes), (Choice(None, name, 8),))
-               for place, n_ranks, nodes, name in (("shared", 4, "2x2", "MB"), ("host", 2, "2x1", "C"))]
+    entries = [TuningEntry(TuningKey("reduce", memory, n_ranks, nodes), (Choice(None, name, 8),))
+               for memory, n_ranks, nodes, name in (("shared", 4, "2x2", "MB"), ("host", 2, "2x1", "C"))]
     path = tmp_path / "own.json"
     TuningTable(entries).write(path)
     monkeypatch.setenv("SCAFFE_TABLE", str(path))
@@ -103,7 +103,7 @@ def test_an_entry_for_windows_on_several_nodes_goes_before_one_that_is_put_toget
 def test_the_length_from_which_bandwidth_counts():
     assert Selector(NETWORK).bandwidth_bytes("reduce", "host") == 1000
     assert Selector(NETWORK).bandwidth_bytes("bcast", "host") == 60 << 10
-    assert Selector(NETWORK).bandwidth_bytes("bcast", "cuda", 77) == 77
+    assert Selector(NETWORK).bandwidth_bytes("bcast", "device", 77) == 77
 
 
 def test_a_broadcast_between_two_nodes_is_not_cut_where_others_are():

@@ -11,13 +11,13 @@ from scaffe.collectives.planning.algorithm import parse
 from scaffe.collectives.planning.registry import COLLECTIVES
 from scaffe.collectives.planning.requirements import require
 from scaffe.collectives.topology import Topology
-from scaffe.collectives.tuning.table import DEFAULT_TABLE, PLACES, Choice, TuningEntry, TuningKey, TuningTable
+from scaffe.collectives.tuning.table import DEFAULT_TABLE, MEMORIES, Choice, TuningEntry, TuningKey, TuningTable
 
 BY_SIZE = (Choice(1000, "B", 64), Choice(50000, "CB-4", 4096), Choice(None, "C", 65536))
 
 
-def entry(collective="reduce", place="host", n_ranks=8, nodes="8x1", choices=BY_SIZE, source="") -> TuningEntry:
-    return TuningEntry(TuningKey(collective, place, n_ranks, nodes), choices, source)
+def entry(collective="reduce", memory="host", n_ranks=8, nodes="8x1", choices=BY_SIZE, source="") -> TuningEntry:
+    return TuningEntry(TuningKey(collective, memory, n_ranks, nodes), choices, source)
 
 
 def always(name: str, **key) -> TuningEntry:
@@ -46,16 +46,16 @@ def test_ranks_of_one_node_are_no_model_for_ranks_of_several():
     assert table.choose(TuningKey("reduce", "host", 32, "1x32"), 5).algorithm == "D"
 
 
-def test_collectives_and_places_are_not_mixed():
-    table = TuningTable([entry(), always("B", place="cuda")])
+def test_collectives_and_memories_are_not_mixed():
+    table = TuningTable([entry(), always("B", memory="device")])
     assert table.choose(TuningKey("bcast", "host", 8, "8x1"), 5) is None
     assert table.choose(TuningKey("reduce", "shared", 8, "8x1"), 5) is None
-    assert table.choose(TuningKey("reduce", "cuda", 8, "8x1"), 1 << 20).algorithm == "B"
+    assert table.choose(TuningKey("reduce", "device", 8, "8x1"), 1 << 20).algorithm == "B"
 
 
 def test_key_of_a_call():
     topology = Topology.from_ranks_per_node(7, 3)
-    assert TuningKey.of("reduce", "cuda", topology) == TuningKey("reduce", "cuda", 7, "2x3+1x1")
+    assert TuningKey.of("reduce", "device", topology) == TuningKey("reduce", "device", 7, "2x3+1x1")
 
 
 def test_merging_replaces_entries_of_the_same_key():
@@ -65,13 +65,13 @@ def test_merging_replaces_entries_of_the_same_key():
 
 def test_written_and_read_back(tmp_path):
     path = tmp_path / "table.json"
-    table = TuningTable([entry(source="measured here"), always("MC", collective="bcast", place="shared", nodes="4x2")])
+    table = TuningTable([entry(source="measured here"), always("MC", collective="bcast", memory="shared", nodes="4x2")])
     table.write(path)
     assert TuningTable.read(path).entries == table.entries
 
 
 @pytest.mark.parametrize(("change", "words"), [
-    ({"collective": "gather"}, "not 'gather'"), ({"place": "disk"}, "'disk'"), ({"n_ranks": 7}, "do not hold 7"),
+    ({"collective": "gather"}, "not 'gather'"), ({"memory": "disk"}, "'disk'"), ({"n_ranks": 7}, "do not hold 7"),
     ({"nodes": "eight"}, "8x2 or 2x4.1x3 .*not 'eight'"), ({"nodes": 8}, "not 8"), ({"nodes": None}, "not None"),
     ({"choices": []}, "null at the end"), ({"choices": None}, "entry 0"),
     ({"choices": [{"max_bytes": 5, "algorithm": "C", "chunk_bytes": 1}]}, "null at the end"),
@@ -81,18 +81,18 @@ def test_written_and_read_back(tmp_path):
     ({"choices": [{"max_bytes": None, "algorithm": "C"}]}, "'chunk_bytes' is missing"),
 ])
 def test_a_bad_entry_is_named(tmp_path, change, words):
-    good = {"collective": "reduce", "place": "host", "n_ranks": 8, "nodes": "8x1",
+    good = {"collective": "reduce", "memory": "host", "n_ranks": 8, "nodes": "8x1",
             "choices": [{"max_bytes": None, "algorithm": "C", "chunk_bytes": 1}]}
     path = tmp_path / "table.json"
-    path.write_text(json.dumps({"version": 1, "entries": [good | change]}))
+    path.write_text(json.dumps({"version": 2, "entries": [good | change]}))
     with pytest.raises(CommError, match=f"table .*table.json: entry 0: .*{words}|{words}"):
         TuningTable.read(path)
-    path.write_text(json.dumps({"version": 1, "entries": [good]}))
+    path.write_text(json.dumps({"version": 2, "entries": [good]}))
     assert len(TuningTable.read(path).entries) == 1
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"version": 2, "entries": []}', '{"version": 1}',
-                                  '{"version": 1, "entries": 5}'])
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"version": 3, "entries": []}', '{"version": 2}',
+                                  '{"version": 2, "entries": 5}'])
 def test_a_bad_file_is_named(tmp_path, text):
     path = tmp_path / "table.json"
     path.write_text(text)
@@ -100,6 +100,14 @@ def test_a_bad_file_is_named(tmp_path, text):
         TuningTable.read(path)
     with pytest.raises(CommError, match="absent.json"):
         TuningTable.read(tmp_path / "absent.json")
+
+
+def test_an_older_file_is_one_line_that_says_what_to_do(tmp_path):
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps({"version": 1, "entries": [
+        {"collective": "reduce", "place": "cuda", "n_ranks": 2, "nodes": "1x2", "choices": []}]}))
+    with pytest.raises(CommError, match=r"table .*table.json: expected version 2, got .* 1: run `tune` again[^\n]*$"):
+        TuningTable.read(path)
 
 
 @pytest.mark.parametrize("limits", [(5, 5, None), (6, 5, None), (None, None), (5,), (None, 5), ()])
@@ -110,7 +118,7 @@ def test_choices_ascend_to_an_open_end(limits):
 
 def test_the_shipped_table_reads_and_covers_every_collective_between_hosts():
     table = TuningTable.read(DEFAULT_TABLE)
-    assert {found.key.place for found in table.entries} <= set(PLACES)
+    assert {found.key.memory for found in table.entries} <= set(MEMORIES)
     for collective in COLLECTIVES:
         for topology in (Topology.flat(8), Topology([0] * 4), Topology.from_ranks_per_node(8, 2)):
             choice = table.choose(TuningKey.of(collective, "host", topology), 1 << 20)

@@ -8,8 +8,8 @@ from scaffe.errors import UsageError
 
 
 def test_tune_refuses_a_place_that_is_not_there():
-    with pytest.raises(UsageError, match="^tune: -places takes shared, host, cuda, not 'disk'; see scaffe tune -h$"):
-        tune(["--places", "host,disk"])
+    with pytest.raises(UsageError, match="^tune: -memory takes shared, host, device, not 'disk'; see scaffe tune -h$"):
+        tune(["-memory", "host,disk"])
 
 
 def test_tune_puts_borders_between_the_lengths_it_measured():

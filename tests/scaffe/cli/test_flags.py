@@ -124,7 +124,9 @@ def test_the_commands_are_listed_in_groups(capfd):
     ("test -model x -weights y -iterations 0", 2, "-iterations must be a whole number from 1 on, got '0'"),
     ("convert_imageset -gray=maybe a b c", 2, "convert_imageset: -gray must be true or false"),
     ("bench reduce -algoritms mpi", 2, "bench: unknown flag -algoritms; did you mean -algorithms?"),
-    ("tune --places disk", 2, "tune: -places takes shared, host, cuda, not 'disk'"),
+    ("bench reduce -memory host -unmapped", 2, "bench: -unmapped needs -memory device, not host"),
+    ("bench reduce -memory disk", 2, "bench: -memory must be one of shared, host, device, got 'disk'"),
+    ("tune --memory disk", 2, "tune: -memory takes shared, host, device, not 'disk'"),
     ("tune -chunks 8,x", 2, "tune: -chunks must be bytes with commas between, got '8,x'"),
     ("simulate --rank 4", 2, "simulate: unknown flag --rank; did you mean -ranks?"),
 ])

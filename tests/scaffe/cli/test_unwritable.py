@@ -33,7 +33,7 @@ COMMANDS = {  # {0}: the folder with what they read, {1}: where they write; what
     "scaling": ("scaling -strong {0}/strong -json {1}/made", "made"),
     "scaling_plot": ("scaling -strong {0}/strong -plot {1}/made.svg", "made.svg"),
     "timeline": ("train -solver {0}/solver.prototxt -timeline {1}/made", "made"),
-    "tune": ("tune -c reduce -m 64 -x 0 -i 1 --places host -o {1}/made", "made"),
+    "tune": ("tune -c reduce -m 64 -x 0 -i 1 --memory host -o {1}/made", "made"),
     "upgrade_net_proto_binary": ("upgrade_net_proto_binary {0}/w.caffemodel {1}/made", "made"),
     "upgrade_net_proto_text": ("upgrade_net_proto_text {0}/net.prototxt {1}/made", "made"),
     "upgrade_solver_proto_text": ("upgrade_solver_proto_text {0}/solver.prototxt {1}/made", "made")}

@@ -1,4 +1,4 @@
-"""Pooling of images."""
+"""Pooling of images: MAX, AVE and STOCHASTIC (Caffe 1.0)."""
 
 from __future__ import annotations
 
@@ -17,21 +17,26 @@ METHODS = ("MAX", "AVE", "STOCHASTIC")
 
 @layer_types.register("Pooling")
 class Pooling(Layer):
-    """(N, C, H, W) to (N, C, H', W'), H' = (H + 2 pad - kernel) / stride + 1 rounded up, or down by round_mode.
+    """Reduces each window of each channel to one number (Caffe 1.0's behaviour).
 
-    A last window that would start in the padding is left out. AVE divides by the window with the padding in it.
-    MAX gives the places of its maxima, h W + w, as a second top. STOCHASTIC draws in training (Zeiler and Fergus,
-    ICLR 2013) and takes the weighted mean in testing. Behaviour: Caffe 1.0.
+    Bottom: (N, C, H, W). Top: (N, C, H', W') with H' = (H + 2 pad - kernel) / stride + 1, rounded up, or down if
+    round_mode says so; W' likewise. A last window that would start in the padding is left out.
+
+    MAX takes the largest element. An optional second top, of the first one's shape, holds where it was in the image,
+    as h W + w. AVE takes the mean; the padding counts as zeros. STOCHASTIC draws one element of the window in training,
+    with probability proportional to its value, and in testing takes the mean with these probabilities as weights
+    (Zeiler and Fergus, ICLR 2013).
 
     Raises:
-        LayerError: a window missing, given twice, or one that does not fit; a bottom that is not four axes.
+        LayerError: the window is missing, given twice or does not fit; the bottom does not have four axes; or an option
+            does not go with the method.
     """
 
     recordable = True
     n_tops = (1, 2)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the window."""
+        """Read the method and the window."""
         p = self.param.pooling_param
         self._method = METHODS[p.pool]
         if len(top) > 1 and self._method != "MAX":
@@ -48,7 +53,7 @@ class Pooling(Layer):
         self._kernel = None if p.global_pooling else _pair(p, "kernel", None)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops and build the plan."""
+        """Shape the tops and plan the kernels."""
         shape = bottom[0].shape
         if len(shape) != 4:
             raise LayerError(f"takes images of four axes (N, C, H, W), got shape {shape}")
@@ -65,7 +70,7 @@ class Pooling(Layer):
             self._plan = self._pool = kernels.pooling(spec, len(top) > 1)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Pool."""
+        """Pool the windows."""
         x, y = bottom[0].data_flat, top[0].data_flat
         if self._method == "STOCHASTIC":
             self._stochastic.forward_stochastic(x, y, self._draws.next() if self.context.phase == TRAIN else None)
@@ -73,7 +78,11 @@ class Pooling(Layer):
             self._pool.forward(x, y, top[1].data_flat if len(top) > 1 else None)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """The gradient goes where the value came from."""
+        """Write the bottom's gradient: each output's goes to the elements that it was computed from.
+
+        Raises:
+            LayerError: STOCHASTIC pooling in testing, which has no gradient.
+        """
         if propagate_down[0]:
             if self._method == "STOCHASTIC" and self.context.phase != TRAIN:
                 raise LayerError("STOCHASTIC pooling has a gradient in training only")
@@ -81,7 +90,7 @@ class Pooling(Layer):
 
 
 def _pair(p: Any, name: str, default: int | None) -> tuple[int, int]:
-    """(h, w) of a window's number, given once (``kernel_size``, ``stride``) or as two."""
+    """One of the window's options as (h, w), from its one field (``kernel_size``, ``stride``) or from its _h and _w."""
     whole = "kernel_size" if name == "kernel" else name
     given = [p.HasField(f) for f in (whole, f"{name}_h", f"{name}_w")]
     if given[0] and (given[1] or given[2]) and (name != "kernel" or given[1] == given[2]):

@@ -1,4 +1,7 @@
-"""Power, exponential and logarithm of each element (Caffe 1.0's formulas)."""
+"""Power, exponential and logarithm of each element (Caffe 1.0's formulas).
+
+Notation: x is the bottom, y the top; gx and gy are the gradients of the loss with respect to them.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ class Power(Neuron):
         self.keeps_input = self.power not in (0, 1) and self.scale != 0
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Write y; a constant where power or scale is 0, whatever x."""
+        """Write y; if power or scale is 0 it is a constant, even where x is NaN."""
         if self.power == 0 or self.scale == 0:
             y[...] = 1 if self.power == 0 else self.shift**self.power
             return
@@ -57,10 +60,10 @@ class Power(Neuron):
 
 @layer_types.register("Exp")
 class Exp(Neuron):
-    """y = base ^ (shift + scale x); base -1 is e."""
+    """y = base ^ (shift + scale x); base -1 stands for e."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read base, scale and shift. Raises LayerError for a base that is not positive."""
+        """Read base, scale and shift. Raises LayerError if the base is neither positive nor -1."""
         p = self.param.exp_param
         log_base = _log_base(p.base)
         with np.errstate(over="ignore"):
@@ -81,12 +84,12 @@ class Exp(Neuron):
 
 @layer_types.register("Log")
 class Log(Neuron):
-    """y = log of (shift + scale x) to the base; base -1 is e."""
+    """y = log(shift + scale x) / log(base); base -1 stands for e."""
 
     keeps_input = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read base, scale and shift. Raises LayerError for a base that is not positive, or 1."""
+        """Read base, scale and shift. Raises LayerError if the base is 1, or neither positive nor -1."""
         p = self.param.log_param
         log_base = _log_base(p.base)
         if log_base == 0:
@@ -107,7 +110,7 @@ class Log(Neuron):
 
 
 def _log_base(base: float) -> float:
-    """Natural logarithm of a base; 1 for base -1. Raises LayerError where there is none."""
+    """The natural logarithm of a base; 1 for base -1. Raises LayerError if the base is neither positive nor -1."""
     if base == NATURAL:
         return 1.0
     if not base > 0 or not isfinite(base):

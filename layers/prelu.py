@@ -10,15 +10,18 @@ from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 
-FIRST_SLOPE = 0.25  # without a filler
+FIRST_SLOPE = 0.25  # Caffe's value if the prototxt gives no filler
 
 
 @layer_types.register("PReLU")
 class PReLU(Layer):
-    """y = x above 0, slope x below, with a slope to learn per channel, or one for all (channel_shared)."""
+    """y = x where x > 0, slope x elsewhere, with learned slopes.
+
+    Bottom and top: (N, C, ...). Blobs: one slope for each channel, (C,), or with channel_shared one for all, ().
+    """
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare the slopes: shape (channels,), or () if shared. Raises LayerError for fewer than 2 axes."""
+        """Declare the slopes. Raises LayerError if the bottom has fewer than 2 axes."""
         if bottom[0].ndim < 2:
             raise LayerError(f"wants a bottom of at least 2 axes, got shape {bottom[0].shape}")
         p = self.param.prelu_param
@@ -28,7 +31,7 @@ class PReLU(Layer):
             blob.data[...] = FIRST_SLOPE
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """The top gets the bottom's shape. Raises LayerError where the channels do not fit the slopes."""
+        """Give the top the bottom's shape. Raises LayerError if the channels do not fit the slopes."""
         n_channels = bottom[0].shape[1] if bottom[0].ndim > 1 else 0
         if not self.shared and n_channels != self.blobs[0].n_elems:
             raise LayerError(f"has slopes for {self.blobs[0].n_elems} channels, got shape {bottom[0].shape}")
@@ -46,7 +49,7 @@ class PReLU(Layer):
         np.copyto(top[0].data, np.where(x > 0, x, self._slopes(x) * x))
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Add to the slopes' diffs; write gx."""
+        """Add the slopes' gradients; write the bottom's: gy where x > 0, slope gy elsewhere (gy is the top's)."""
         x = bottom[0].data if self._kept is None else self._kept
         gy, below = top[0].diff, x <= 0
         if self.param_propagate_down[0]:

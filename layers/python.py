@@ -1,4 +1,4 @@
-"""Layers written by users in Python: ``type: "Python"`` with python_param, as in Caffe 1.0's Python interface."""
+"""Layers that users write in Python: ``type: "Python"`` with python_param (Caffe 1.0's Python interface)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from scaffe.layers.base.layer import Layer, layer_types
 
 
 class UserBlob:
-    """A blob as Caffe's Python interface shows it.
+    """A blob with the attributes that Caffe's Python interface gives it.
+
+    ``data`` and ``diff`` are arrays in Caffe's order, (N, C, H, W) for images; writing to them writes to the blob.
 
     Args:
-        blob: the blob that it shows; ``data`` and ``diff`` are its views in Caffe's order and write through.
+        blob: the blob to wrap.
     """
 
     def __init__(self, blob: Blob) -> None:
@@ -28,46 +30,46 @@ class UserBlob:
 
     @property
     def data(self) -> np.ndarray:
-        """The data."""
+        """The data, an array in Caffe's order that can be written to."""
         return self._blob.data
 
     @property
     def diff(self) -> np.ndarray:
-        """The gradient."""
+        """The gradient, an array in Caffe's order that can be written to."""
         return self._blob.diff
 
     @property
     def shape(self) -> Shape:
-        """The shape."""
+        """The lengths of the axes, in Caffe's order."""
         return self._blob.shape
 
     @property
     def count(self) -> int:
-        """Number of elements."""
+        """The number of elements."""
         return self._blob.n_elems
 
     @property
     def num(self) -> int:
-        """First of the four old dimensions."""
+        """Length of axis 0, N; 1 if there is no such axis."""
         return self._legacy(0)
 
     @property
     def channels(self) -> int:
-        """Second of the four old dimensions."""
+        """Length of axis 1, C; 1 if there is no such axis."""
         return self._legacy(1)
 
     @property
     def height(self) -> int:
-        """Third of the four old dimensions."""
+        """Length of axis 2, H; 1 if there is no such axis."""
         return self._legacy(2)
 
     @property
     def width(self) -> int:
-        """Last of the four old dimensions."""
+        """Length of axis 3, W; 1 if there is no such axis."""
         return self._legacy(3)
 
     def reshape(self, *dims: int) -> None:
-        """Take a new shape."""
+        """Change the shape; ``dims`` are the lengths of the axes."""
         self._blob.reshape(dims)
 
     def _legacy(self, axis: int) -> int:
@@ -75,23 +77,27 @@ class UserBlob:
 
 
 class UserBlobs(list[UserBlob]):
-    """A user's layer's parameters; ``add_blob(*shape)`` adds one, of zeros."""
+    """The learnable parameters of a user's layer; ``add_blob(*shape)`` adds one."""
 
     def __init__(self, owner: Layer) -> None:
         super().__init__()
         self._owner = owner
 
     def add_blob(self, *dims: int) -> None:
-        """Declare a parameter."""
+        """Add a parameter of zeros; ``dims`` are the lengths of its axes."""
         self.append(UserBlob(self._owner.add_blob(dims, None)))
 
 
 class UserLayer:
-    """The base of users' layers, which give setup, reshape, forward and backward (Caffe's ``caffe.Layer``).
+    """The base class of users' layers, Caffe's ``caffe.Layer``.
+
+    A subclass defines setup, reshape, forward and backward.
 
     Attributes:
-        type, param_str, phase: from the prototxt and the net.
-        blobs: the layer's parameters; setup may call ``self.blobs.add_blob(*shape)``.
+        type: "Python".
+        param_str: python_param.param_str from the prototxt, for the subclass to interpret.
+        phase: 0 in training, 1 in testing.
+        blobs: the layer's learnable parameters; setup adds them with ``self.blobs.add_blob(*shape)``.
     """
 
     type: str = "Python"
@@ -100,24 +106,27 @@ class UserLayer:
     blobs: UserBlobs
 
     def setup(self, bottom: Sequence[UserBlob], top: Sequence[UserBlob]) -> None:
-        """Called once."""
+        """Read param_str, check the bottoms, add parameters. Called once, before the first reshape."""
 
     def reshape(self, bottom: Sequence[UserBlob], top: Sequence[UserBlob]) -> None:
-        """Shape the tops; called before every forward."""
+        """Shape the tops. Called before every forward."""
         raise NotImplementedError(f"{type(self).__name__} has no reshape")
 
     def forward(self, bottom: Sequence[UserBlob], top: Sequence[UserBlob]) -> None:
-        """Write the tops' data."""
+        """Compute the tops' data."""
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
     def backward(self, top: Sequence[UserBlob], propagate_down: Sequence[bool], bottom: Sequence[UserBlob]) -> None:
-        """Write the diffs of the bottoms asked for; add to the parameters'."""
+        """Write ``diff`` of each bottom i with propagate_down[i]; add the parameters' gradients to their ``diff``."""
         raise NotImplementedError(f"{type(self).__name__} has no backward")
 
 
 @layer_types.register("Python")
 class Python(Layer):
-    """Runs a user's layer. What the user's own code raises keeps its type and traceback; a note names the layer."""
+    """Runs a user's layer: the class ``python_param.layer`` of the module ``python_param.module``.
+
+    An exception that the user's code raises keeps its type and traceback; a note on it names the layer.
+    """
 
     n_bottoms = (0, None)
     n_tops = (0, None)
@@ -125,26 +134,26 @@ class Python(Layer):
     host_only = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Find the user's class, make one and set it up. Raises LayerError where it cannot be found."""
+        """Import the user's class, make an instance and run its setup. Raises LayerError if there is no such class."""
         p = self.param.python_param
         self.user: Any = self._run(self._find(p.module, p.layer))
         self.user.param_str, self.user.phase, self.user.blobs = p.param_str, self.context.phase, UserBlobs(self)
         self._run(self.user.setup, _shown(bottom), _shown(top))
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """The user's reshape."""
+        """Run the user's reshape."""
         self._run(self.user.reshape, _shown(bottom), _shown(top))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """The user's forward."""
+        """Run the user's forward."""
         self._run(self.user.forward, _shown(bottom), _shown(top))
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """The user's backward."""
+        """Run the user's backward."""
         self._run(self.user.backward, _shown(top), list(propagate_down), _shown(bottom))
 
     def _find(self, module: str, name: str) -> type[UserLayer]:
-        """The class that the prototxt names. As in Caffe only a Layer is made: a prototxt may be a stranger's."""
+        """The class that the prototxt names. As in Caffe it must be a Layer: the prototxt may be a stranger's."""
         if not all(part.isidentifier() for part in module.split(".")):
             raise LayerError(f"python_param.module {module!r} is no module's name")
         found = self._import(module)
@@ -168,7 +177,7 @@ class Python(Layer):
             raise LayerError(f"cannot import python_param.module {module!r}: {error}{hint}") from error
 
     def _run(self, code: Callable[..., Any], *arguments: Any) -> Any:
-        """Call the user's code, and put the layer's name to what it raises."""
+        """Call the user's code; add the layer's name to what it raises."""
         try:
             return code(*arguments)
         except (Exception, SystemExit) as error:
@@ -176,7 +185,7 @@ class Python(Layer):
             self._raise(code.__qualname__, error, trace)
 
     def _raise(self, what: str, error: BaseException, trace: TracebackType | None) -> NoReturn:
-        """Raise what the user's code raised, marked as theirs; a LayerError in place of ``sys.exit``."""
+        """Raise the user's error again, marked as the user's; for ``sys.exit`` raise a LayerError instead."""
         raised, said = error, f"raised {type(error).__name__}: {error}"
         if isinstance(error, SystemExit):
             said = f"called sys.exit({error.code!r})"
@@ -189,7 +198,7 @@ class Python(Layer):
 
 
 def _behind_importlib(trace: TracebackType | None) -> TracebackType | None:
-    """Where the imported module's own code begins in a traceback of ``import_module``; None where it does not."""
+    """The part of a traceback of ``import_module`` in the imported module's own code; None if it never got there."""
     trace = trace and trace.tb_next
     while trace is not None and "importlib" in trace.tb_frame.f_code.co_filename:
         trace = trace.tb_next

@@ -1,4 +1,4 @@
-"""Reduction: all axes from one on to a single number (Caffe 1.0)."""
+"""Reduction: the last axes reduced to one number (Caffe 1.0)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ SUM, ASUM, SUMSQ, MEAN = 1, 2, 3, 4  # ReductionParameter.ReductionOp
 
 @layer_types.register("Reduction")
 class Reduction(Layer):
-    """coeff times the sum, absolute sum, sum of squares or mean over axes axis..last."""
+    """Reduces ``axis`` and all axes after it to one number: coeff times a sum or mean.
+
+    SUM: the sum of x; ASUM: of |x|; SUMSQ: of x^2; MEAN: the mean of x. Top: the bottom's axes before ``axis``.
+    """
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """The axes before ``axis`` stay. Raises LayerError for an axis out of range."""
+        """Shape the top. Raises LayerError if ``axis`` is out of range."""
         p = self.param.reduction_param
         self.axis = check_axis(bottom[0], p.axis)
         self.operation = p.operation
@@ -26,13 +29,13 @@ class Reduction(Layer):
         top[0].reshape(bottom[0].shape[: self.axis])
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Reduce."""
+        """Compute the sums or means."""
         x = bottom[0].data
         terms = {ASUM: np.abs, SUMSQ: np.square}.get(self.operation, np.positive)(x)
         top[0].data[...] = self.coeff * terms.sum(axis=tuple(range(self.axis, x.ndim)))
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """The top's diff times coeff, sign or twice the bottom."""
+        """Write the bottom's gradient: coeff gy times 1 (SUM), 1 / count (MEAN), sign(x) (ASUM) or 2 x (SUMSQ)."""
         if not propagate_down[0]:
             return
         x, gx = bottom[0].data, bottom[0].diff

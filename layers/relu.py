@@ -1,4 +1,4 @@
-"""ReLU, with Caffe's leak."""
+"""ReLU, with Caffe's negative_slope (leaky ReLU)."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from scaffe.layers.base.neuron import Neuron
 
 @layer_types.register("ReLU")
 class ReLU(Neuron):
-    """y = x where x > 0, negative_slope · x elsewhere; any shape, in place or not.
+    """y = x where x > 0, negative_slope · x elsewhere (Caffe 1.0). It works in place, too.
 
-    Its gradient needs only the sign of x, which y keeps where the slope is not negative.
+    The gradient needs only whether x > 0. Unless the slope is negative, y > 0 tells the same, so that x need not be
+    kept.
     """
 
     recordable = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read the slope; a negative one makes the layer keep x when in place."""
+        """Read the slope. If it is negative, the layer keeps a copy of x when it works in place."""
         self._slope = float(self.param.relu_param.negative_slope)
         self.keeps_input = self._slope < 0
 
     @property
     def relu_slope(self) -> float | None:
-        """The slope, for the layer that this one is to be fused to; None if it must not be."""
+        """The slope, for a layer that this one can be fused with; None if it must not be fused."""
         return None if self.keeps_input else self._slope
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
@@ -35,5 +36,5 @@ class ReLU(Neuron):
         self.context.kernels.relu_forward(x, y, self._slope)
 
     def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
-        """Write gx."""
+        """Write gx: gy where x > 0, negative_slope · gy elsewhere."""
         self.context.kernels.relu_backward(x, gy, gx, self._slope)

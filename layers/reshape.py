@@ -1,4 +1,4 @@
-"""Reshape: the same elements under another shape (Caffe 1.0)."""
+"""Reshape: the same elements in another shape (Caffe 1.0)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 from scaffe.layers.base.layout import pass_data, pass_diff_back, share_diff
 
-COPY, INFER = 0, -1  # meanings of the dimensions 0 and -1
+COPY, INFER = 0, -1  # reshape_param: dimension 0 copies the bottom's, -1 is inferred
 
 
 @layer_types.register("Reshape")
 class Reshape(Layer):
-    """The bottom's elements in Caffe's order under a new shape; no copy where storage orders allow it."""
+    """The bottom's elements in the shape that reshape_param gives, in Caffe's order.
+
+    The top shares the bottom's memory if both store their elements in the same order.
+    """
 
     recordable = True
     shares_data = shares_diff = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Check the wanted shape. Raises LayerError when in place or for more than one -1."""
+        """Read the shape. Raises LayerError if it has more than one -1 or the layer works in place."""
         if bottom[0] is top[0]:
             raise LayerError("does not work in place; give the top another name")
         self.dims = tuple(self.param.reshape_param.shape.dim)
@@ -29,7 +32,7 @@ class Reshape(Layer):
             raise LayerError(f"shape {self.dims} has more than one -1")
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Work out the top's shape. Raises LayerError where the counts cannot agree."""
+        """Shape the top. Raises LayerError if bottom and top cannot have the same number of elements."""
         p = self.param.reshape_param
         top[0].reshape(reshaped(bottom[0].shape, self.dims, p.axis, p.num_axes))
         pass_data(bottom[0], top[0])
@@ -40,15 +43,25 @@ class Reshape(Layer):
         pass_data(bottom[0], top[0])
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Pass the diff back."""
+        """Pass the gradient back."""
         if propagate_down[0] and not self._shares_diff:
             pass_diff_back(top[0], bottom[0])
 
 
 def reshaped(shape: Shape, dims: Shape, axis: int = 0, num_axes: int = -1) -> Shape:
-    """The shape after axes axis .. axis+num_axes-1 are replaced by dims, where 0 copies and -1 is inferred.
+    """The shape of a blob after a Reshape layer.
 
-    Raises LayerError for axes out of range, a 0 with nothing to copy, or counts that cannot agree.
+    Args:
+        shape: the bottom's shape.
+        dims: what replaces the axes; 0 copies the bottom's length at this place, one -1 is inferred from the rest.
+        axis: first axis that is replaced; a negative one counts from the end, where -1 is behind the last axis.
+        num_axes: how many axes are replaced; -1 is all from ``axis`` on.
+
+    Returns:
+        the top's shape.
+
+    Raises:
+        LayerError: axes are out of range, a 0 has nothing to copy, or the numbers of elements cannot agree.
     """
     start = axis if axis >= 0 else len(shape) + axis + 1
     end = len(shape) if num_axes == -1 else start + num_axes

@@ -1,4 +1,4 @@
-"""RNN: the plain recurrent net (Caffe 1.0)."""
+"""RNN: the simple recurrent network (Caffe 1.0)."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from scaffe.layers.base.recurrent import Arrays, Recurrent
 
 @layer_types.register("RNN")
 class Rnn(Recurrent):
-    """h_t = tanh(W_hh cont_t h_{t-1} + W_xh x_t + b_h); the output is tanh(W_ho h_t + b_o).
+    """For each step t: h_t = tanh(W_hh (cont_t h_{t-1}) + W_xh x_t + b_h); the output is tanh(W_ho h_t + b_o).
 
-    Blobs: W_xh, b_h, [W_xh_static,] W_hh, W_ho, b_o.
+    Bottoms and tops: see ``Recurrent``; cont_t is 0 where a sequence begins. The state is h; D = num_output.
+    Blobs: W_xh (D, inputs); b_h (D,); with a static input W_xh_static (D, inputs); W_hh, W_ho (D, D); b_o (D,).
     """
 
     n_states = 1
     n_gates = 1
 
     def step_params(self) -> list[tuple[Shape, Any]]:
-        """W_hh, W_ho, b_o."""
+        """Shapes and fillers of W_hh, W_ho and b_o."""
         p, n = self.param.recurrent_param, self.n_output
         return [((n, n), p.weight_filler), ((n, n), p.weight_filler), ((n,), p.bias_filler)]
 
     def run(self, inputs: np.ndarray, cont: np.ndarray, states: Arrays) -> tuple[np.ndarray, Arrays]:
-        """All steps forward."""
+        """Run all steps forward; see ``Recurrent.run``."""
         w_hh, w_ho, b_o = (blob.data for blob in self.blobs[self.first_of_step :])
         self._before, self._hidden = np.empty_like(inputs), np.empty_like(inputs)
         hidden = states[0]
@@ -38,7 +39,7 @@ class Rnn(Recurrent):
         return self._output, [hidden.copy()]
 
     def run_back(self, gy: np.ndarray, cont: np.ndarray) -> np.ndarray:
-        """All steps backward."""
+        """Run all steps backward; see ``Recurrent.run_back``."""
         first = self.first_of_step
         w_hh, w_ho = (blob.data for blob in self.blobs[first : first + 2])
         outer = gy * (1 - np.square(self._output))

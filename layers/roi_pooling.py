@@ -1,4 +1,4 @@
-"""ROIPooling: regions of a feature map to a fixed size by max pooling (Girshick 2015, section 2.1)."""
+"""ROIPooling: max pooling of regions to a fixed size (Fast R-CNN, Girshick 2015, section 2.1)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 from scaffe.layers.base.neuron import refuse_gradient
 
-NOWHERE = -1  # an empty bin's place
+NOWHERE = -1  # the index of an empty bin's maximum
 
 
 @layer_types.register("ROIPooling")
 class RoiPooling(Layer):
-    """Bottoms: features (N, C, H, W); regions (R, 5) of (item, x1, y1, x2, y2) in the input image's pixels.
+    """Max pooling of rectangular regions, each divided into pooled_h by pooled_w bins.
 
-    Top: (R, C, pooled_h, pooled_w). Corners times spatial_scale are rounded, half away from 0; an empty bin gives 0.
+    Bottoms: features (N, C, H, W); regions (R, 5), each (item in the batch, x1, y1, x2, y2) in pixels of the input
+    image, both corners included. Top: (R, C, pooled_h, pooled_w).
+
+    The corners are multiplied by spatial_scale, from pixels of the input image to those of the features, and rounded,
+    half away from 0. An empty bin gives 0.
     """
 
     n_bottoms = (2, 2)
@@ -26,7 +30,7 @@ class RoiPooling(Layer):
     exact_bottoms = (1,)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top. Raises LayerError where shapes or sizes cannot be."""
+        """Shape the top. Raises LayerError if a bottom has another shape or pooled_h or pooled_w is below 1."""
         p = self.param.roi_pooling_param
         if p.pooled_h < 1 or p.pooled_w < 1:
             raise LayerError(f"pooled_h and pooled_w are at least 1, got {p.pooled_h} and {p.pooled_w}")
@@ -39,7 +43,7 @@ class RoiPooling(Layer):
         return bottom_index == 0
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Pool, and note where each maximum was. Raises LayerError for an item that is not in the batch."""
+        """Pool, and keep where each maximum was. Raises LayerError if a region names an item not in the batch."""
         features, pooled = bottom[0].data_storage, top[0].data_storage
         n_items, _, width, n_channels = features.shape
         self._items = bottom[1].data.reshape(-1, 5)[:, 0].astype(np.int64)
@@ -59,7 +63,7 @@ class RoiPooling(Layer):
                         pooled[r, i, j] = window[row, column, np.arange(n_channels)]
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Send each bin's diff to where its maximum was."""
+        """Add each bin's gradient to the element that was its maximum."""
         refuse_gradient(propagate_down, [1])
         if not propagate_down[0]:
             return
@@ -70,7 +74,7 @@ class RoiPooling(Layer):
         np.add.at(pixels, (self._items[region], self._places[found], channel), top[0].diff_storage[found])
 
     def _bins(self, bottom: Sequence[Blob]) -> list[tuple[list[tuple[int, int]], list[tuple[int, int]]]]:
-        """Per region, the (start, end) of each row and each column of bins."""
+        """For each region, the (start, end) of each row and each column of bins."""
         p = self.param.roi_pooling_param
         dtype = bottom[1].dtype.type
         corners = bottom[1].data.reshape(-1, 5)[:, 1:] * dtype(p.spatial_scale)
@@ -81,7 +85,17 @@ class RoiPooling(Layer):
 
 
 def bin_edges(first: int, last: int, n_bins: int, length: int, dtype: type) -> list[tuple[int, int]]:
-    """(start, end) of n_bins overlapping bins of pixels first..last, cut to 0..length."""
+    """Divide a range of pixels into bins of equal length. Rounded outwards to whole pixels, they may overlap.
+
+    Args:
+        first, last: the range, both included.
+        n_bins: number of bins.
+        length: length of the image along this axis, in pixels; the bins are cut to it.
+        dtype: the type that is computed in.
+
+    Returns:
+        (start, end) for each bin; the end is not included.
+    """
     step = dtype(max(last - first + 1, 1)) / dtype(n_bins)
     places = np.arange(n_bins + 1, dtype=dtype) * step
     starts = np.clip(first + np.floor(places[:-1]).astype(np.int64), 0, length)

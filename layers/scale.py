@@ -1,4 +1,4 @@
-"""Scale and Bias: learned or given factors and offsets along some axes."""
+"""Scale and Bias: multiply by factors and add offsets, learned or given, broadcast over some axes (Caffe 1.0)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from scaffe.layers.kernels.norms import Fused, FusedDiffs
 
 
 class Affine(FusesRelu):
-    """y = x · scale + bias; each of the two learned, given as a second bottom, or absent. In place or not."""
+    """The base of Scale and Bias: y = x · scale + bias, in place or not.
+
+    Scale and bias are each a learned blob, the second bottom, or absent.
+    """
 
     recordable = True
     n_bottoms = (1, 2)
@@ -25,7 +28,7 @@ class Affine(FusesRelu):
     _bias: Blob | None = None
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Top as the bottom. Raises LayerError where scale or bias does not fit."""
+        """Give the top the bottom's shape. Raises LayerError if scale or bias does not fit it."""
         x = bottom[0]
         self._bind(bottom)
         factor = self._scale or self._bias
@@ -43,21 +46,21 @@ class Affine(FusesRelu):
         self._ones, self._zeros = ones, 0 * ones
 
     def _bind(self, bottom: Sequence[Blob]) -> None:
-        """Set ``_scale`` and ``_bias``."""
+        """Set ``_scale`` and ``_bias`` to the blobs that hold them."""
         raise NotImplementedError
 
     @property
     def is_fusable(self) -> bool:
-        """Whether this is one learned scale, one bias or both a channel: what batch norm can fuse."""
+        """Whether batch norm can fuse this layer: scale and bias are learned, with one number per channel."""
         return self._per_channel and all(blob is None or blob in self.blobs for blob in (self._scale, self._bias))
 
     def fused(self) -> Fused:
-        """Scale and bias, for the layer that this one is fused to."""
+        """Scale and bias, for the layer that this one is fused with."""
         scale, bias = (None if blob is None else blob.data_flat for blob in (self._scale, self._bias))
         return Fused(scale, bias)
 
     def fused_diffs(self) -> FusedDiffs:
-        """Where the layer that this one is fused to leaves their gradients."""
+        """Where the layer that this one is fused with writes or adds the gradients of scale and bias."""
         wanted = [blob for blob, w in zip(self.blobs, self.param_propagate_down, strict=True) if w]
         diffs, overwrite = claim_together(wanted)
         found = {id(blob): diff for blob, diff in zip(wanted, diffs, strict=True)}
@@ -65,11 +68,14 @@ class Affine(FusesRelu):
 
     @property
     def kept(self) -> Blob | None:
-        """Where the input is kept for backward in place; the layer that this one is fused to fills it."""
+        """A copy of the input that backward needs after working in place; None if it is not needed.
+
+        While this layer is fused with another, that one writes it.
+        """
         return self._kept
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob], relu_slope: float | None = None) -> None:
-        """Write the top, with a ReLU of that slope where one is given."""
+        """Write the top, followed by a ReLU of slope ``relu_slope`` below 0 unless that is None."""
         x, y = bottom[0], top[0]
         self._bind(bottom)
         if self._rows is not None:
@@ -83,7 +89,7 @@ class Affine(FusesRelu):
             self.context.kernels.relu_forward(y.data_flat, y.data_flat, relu_slope)
 
     def _spread_out(self, x: Blob, y: Blob) -> None:
-        """Write the top where the numbers are not one a channel."""
+        """Write the top, for scale and bias that are not one number per channel."""
         if self._kept is not None:
             np.copyto(self._kept.data_flat, x.data_flat)
         if self._scale is not None:
@@ -92,7 +98,7 @@ class Affine(FusesRelu):
             np.add(x.data if self._scale is None else y.data, self._bias.data.reshape(self._spread), out=y.data)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """FusedDiffs numbers' gradients add up; those of a second bottom are written."""
+        """Add the gradients of learned scale and bias; write those of the bottoms asked for."""
         wanted = {id(blob) for blob, w in zip(self.blobs, self.param_propagate_down, strict=True) if w}
         wanted |= {id(blob) for blob, w in zip(bottom[1:], propagate_down[1:], strict=True) if w}
         if wanted:
@@ -120,7 +126,7 @@ class Affine(FusesRelu):
                 blob.diff[...] += gradient.astype(blob.dtype)
 
     def _reduce(self, x: Blob, y: Blob) -> tuple[np.ndarray, np.ndarray]:
-        """Sums of gy x and of gy over what the factors do not cover."""
+        """The gradients of scale and bias: sums of gy x and of gy over the axes that they do not cover."""
         if self._rows is not None:
             return self.context.kernels.scale_sums(self._rows.data(x), self._rows.diff(y))
         gy = y.diff
@@ -129,13 +135,15 @@ class Affine(FusesRelu):
 
 @layer_types.register("Scale")
 class Scale(Affine):
-    """y = x · scale (+ bias): the scale is learned (1 unless filled) or the second bottom; it covers ``num_axes`` axes
+    """y = x · scale, plus a bias if bias_term is set (Caffe 1.0).
 
-    from ``axis`` on. bias_term adds a learned bias of the same shape (Caffe 1.0).
+    The scale has the lengths of ``num_axes`` axes of x, from ``axis`` on, and is broadcast over the others. It is the
+    second bottom if there is one, else a learned blob, 1 at first unless there is a filler. The bias is a learned blob
+    of the scale's shape.
     """
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare what is learned."""
+        """Declare the learned blobs."""
         p = self.param.scale_param
         self._axis = p.axis
         shape = bottom[1].shape if len(bottom) > 1 else covered_shape(bottom[0], p.axis, p.num_axes)
@@ -153,10 +161,14 @@ class Scale(Affine):
 
 @layer_types.register("Bias")
 class Bias(Affine):
-    """y = x + bias: learned, or the second bottom; it covers ``num_axes`` axes from ``axis`` on (Caffe 1.0)."""
+    """y = x + bias (Caffe 1.0).
+
+    The bias has the lengths of ``num_axes`` axes of x, from ``axis`` on, and is broadcast over the others. It is the
+    second bottom if there is one, else a learned blob.
+    """
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare what is learned."""
+        """Declare the learned blobs."""
         p = self.param.bias_param
         self._axis = p.axis
         if len(bottom) == 1:

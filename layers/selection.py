@@ -1,4 +1,4 @@
-"""Layers that pick items of a batch by another blob's values: BatchReindex, Filter (Caffe 1.0)."""
+"""Layers that select items of a batch by the values of another blob: BatchReindex and Filter (Caffe 1.0)."""
 
 from __future__ import annotations
 
@@ -14,24 +14,27 @@ from scaffe.layers.base.neuron import refuse_gradient
 
 @layer_types.register("BatchReindex")
 class BatchReindex(Layer):
-    """Item n of the top is item index[n] of the bottom; the indices are bottom 1, of one axis."""
+    """Item i of the top is item index[i] of bottom 0.
+
+    Bottoms: items (N, ...); indices from 0 to N - 1, (M,), in any order and any number of times. Top: (M, ...).
+    """
 
     n_bottoms = (2, 2)
     host_only = True
     exact_bottoms = (1,)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """As many items as indices. Raises LayerError for indices of more than one axis."""
+        """Shape the top. Raises LayerError if the indices do not have exactly one axis."""
         if bottom[1].ndim != 1:
             raise LayerError(f"wants indices of one axis, got shape {bottom[1].shape}")
         top[0].reshape((bottom[1].shape[0], *bottom[0].shape[1:]))
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """All but the indices."""
+        """The indices have no gradient."""
         return bottom_index == 0
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Pick. Raises LayerError for an index out of range."""
+        """Copy the selected items. Raises LayerError for an index out of range."""
         self._places = bottom[1].data.astype(np.int64)
         n_items = bottom[0].shape[0]
         wrong = (self._places < 0) | (self._places >= n_items)
@@ -40,7 +43,7 @@ class BatchReindex(Layer):
         top[0].data_storage[...] = bottom[0].data_storage[self._places]
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Sum the diffs of each item's copies."""
+        """Write each item's gradient: the sum over its copies, 0 without any."""
         refuse_gradient(propagate_down, [1])
         if propagate_down[0]:
             bottom[0].diff_flat[...] = 0
@@ -49,7 +52,11 @@ class BatchReindex(Layer):
 
 @layer_types.register("Filter")
 class Filter(Layer):
-    """The items of all bottoms but the last where the last, the selector, is not 0."""
+    """Keeps the items of a batch for which the selector is not 0.
+
+    Bottoms: any number of blobs (N, ...); last, the selector, one number for each item. Tops: for each blob, its kept
+    items, (number kept, ...).
+    """
 
     n_bottoms = (2, None)
     n_tops = (1, None)
@@ -57,13 +64,17 @@ class Filter(Layer):
     host_only = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Raises LayerError unless there is a top for each bottom but the selector."""
+        """Raise LayerError unless there is one top for each bottom but the selector."""
         if len(top) != len(bottom) - 1:
             raise LayerError(f"wants one top fewer than bottoms, got {len(bottom)} bottoms, {len(top)} tops")
         self._seen = False
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """As many items as the selector passes; all of them the first time, before there are data (as Caffe does)."""
+        """Shape the tops to the number of items kept; the first time, before there are data, to all of them (Caffe).
+
+        Raises:
+            LayerError: the selector does not have one number for each item of every other bottom.
+        """
         *blobs, selector = bottom
         if selector.count(1) != 1:
             raise LayerError(f"wants a selector of one number an item, got shape {selector.shape}")
@@ -77,16 +88,16 @@ class Filter(Layer):
             target.reshape((n_items, *source.shape[1:]))
 
     def allow_force_backward(self, bottom_index: int) -> bool:
-        """All but the selector."""
+        """The selector has no gradient."""
         return bottom_index != len(self.param.bottom) - 1
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Pick."""
+        """Copy the items kept."""
         for source, target in zip(bottom, top, strict=False):
             target.data_storage[...] = source.data_storage[self._places]
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Put the diffs back; 0 for the items left out."""
+        """Write the gradients of the items kept to their places; those of the others are 0."""
         refuse_gradient(propagate_down, [len(bottom) - 1])
         for source, target, wanted in zip(bottom, top, propagate_down, strict=False):
             if wanted:

@@ -13,20 +13,24 @@ from scaffe.layers.base.layer import Layer, layer_types
 
 @layer_types.register("Slice")
 class Slice(Layer):
-    """Each top is a run of the bottom along ``axis``: equal parts, or parts that begin at the slice points."""
+    """Cuts the bottom along ``axis`` into one part for each top (default axis: 1; ``slice_dim`` is its older name).
+
+    The parts are equal, or the second and each later one begin at the positions ``slice_point``. A single top shares
+    the bottom's memory.
+    """
 
     recordable = True
     n_tops = (1, None)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Raises LayerError where both axis and the old slice_dim are given."""
+        """Raise LayerError if both axis and slice_dim are given."""
         p = self.param.slice_param
         if p.HasField("axis") and p.HasField("slice_dim"):
             raise LayerError("give axis or slice_dim, not both")
         self.shares_data = self.shares_diff = len(top) == 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Cut. Raises LayerError where the points or the number of tops do not fit the axis."""
+        """Shape the tops. Raises LayerError if the slice points or the number of tops do not fit the axis."""
         p = self.param.slice_param
         self.axis = check_axis(bottom[0], p.slice_dim if p.HasField("slice_dim") else p.axis)
         shape = bottom[0].shape
@@ -38,14 +42,14 @@ class Slice(Layer):
         self._share(bottom, top)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy the parts; a single top shares the bottom's memory."""
+        """Copy each part to its top."""
         self._share(bottom, top)
         if len(top) > 1:
             for blob, part in zip(top, self.parts, strict=True):
                 self.context.kernels.copy_part(blob.data, bottom[0].data[part])
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Copy the parts' diffs back."""
+        """Copy the tops' gradients to their parts of the bottom's."""
         if propagate_down[0] and len(top) > 1:
             for blob, part in zip(top, self.parts, strict=True):
                 self.context.kernels.copy_part(bottom[0].diff[part], blob.diff)
@@ -58,9 +62,18 @@ class Slice(Layer):
 
 
 def cut_points(length: int, n_parts: int, points: Sequence[int]) -> list[int]:
-    """0, the cuts between n_parts parts of an axis of that length, and the length.
+    """Where the parts of an axis begin and end.
 
-    Raises LayerError where points are not one fewer than parts and rising, or equal parts do not divide the length.
+    Args:
+        length: length of the axis.
+        n_parts: number of parts.
+        points: where the second and later parts begin; empty for equal parts.
+
+    Returns:
+        n_parts + 1 rising positions: 0, the beginnings of the later parts, and ``length``.
+
+    Raises:
+        LayerError: there are not n_parts - 1 rising points inside the axis, or n_parts does not divide the length.
     """
     if points:
         cuts = [0, *points, length]

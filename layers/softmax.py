@@ -1,4 +1,4 @@
-"""Softmax, alone and with the logistic loss."""
+"""Softmax, and SoftmaxWithLoss, which adds the multinomial logistic loss (Caffe 1.0)."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from scaffe.layers.kernels.specs import LossSpec
 
 @layer_types.register("Softmax")
 class Softmax(Layer):
-    """y = exp(x) / sum of exp(x) along ``axis`` (1 by default), any shape."""
+    """y = exp(x) / sum(exp(x)), with the sum along ``axis`` (default 1). Bottom and top may have any shape."""
 
     recordable = True
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Top as the bottom. Raises LayerError for an axis that the bottom lacks."""
+        """Give the top the bottom's shape. Raises LayerError if ``axis`` is out of range."""
         axis = check_axis(bottom[0], self.param.softmax_param.axis)
         if top[0] is not bottom[0]:
             top[0].reshape(bottom[0].shape)
         self._rows = Rows(bottom[0], axis)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Row by row."""
+        """Compute the softmax at each position of the other axes."""
         y = self._rows.data(top[0])
         self.context.kernels.softmax_rows(self._rows.data(bottom[0]), y)
         self._rows.put_data(y, top[0])
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """gx = y (gy - sum of gy y)."""
+        """gx = y (gy - sum(gy y)), with the sum along ``axis``."""
         if not propagate_down[0]:
             return
         rows, x, y = self._rows, bottom[0], top[0]
@@ -44,13 +44,16 @@ class Softmax(Layer):
 
 @layer_types.register("SoftmaxWithLoss")
 class SoftmaxWithLoss(LossLayer):
-    """-log of the softmax of the right class, summed and divided by the normalization; labels one a position.
+    """The sum over positions of -log softmax(x)[label], divided by the normalization (Caffe 1.0's behaviour).
 
-    Options: softmax_param.axis, loss_param.ignore_label, normalization and the old normalize. The probabilities are
-    a second top where asked for. Behaviour: Caffe 1.0.
+    Bottoms: scores x, with the classes along ``softmax_param.axis``; one label for each position of the other axes.
+    Tops: the loss, a scalar; optionally softmax(x), of the scores' shape.
+
+    Positions whose label is ``loss_param.ignore_label`` do not count. ``loss_param.normalization`` says what the sum is
+    divided by; its older form ``normalize`` counts only without it.
 
     Raises:
-        LayerError: a label that is no class, labels that are not one a position.
+        LayerError: there is not one label for each position, or a label is not a class.
     """
 
     recordable = True
@@ -66,7 +69,7 @@ class SoftmaxWithLoss(LossLayer):
         self._probabilities = self.context.blob()
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """A scalar, and the probabilities as the scores."""
+        """Shape the tops, () and the scores' shape, and plan the kernels."""
         super().reshape(bottom, top)
         self._axis = check_label_count(bottom[0], bottom[1], self.param.softmax_param.axis)
         self._rows = Rows(bottom[0], self._axis)
@@ -79,17 +82,17 @@ class SoftmaxWithLoss(LossLayer):
         self._output = probabilities
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Loss and probabilities."""
+        """Compute the loss and the probabilities."""
         y = self._rows.data(self._output)
         self._plan.forward(self._rows.data(bottom[0]), bottom[1].data.reshape(-1), y, top[0].data_flat)
         self._rows.put_data(y, self._output)
 
     def check_values(self) -> None:
-        """Labels are classes."""
+        """Raise LayerError if a label since the last check was not a class."""
         self._plan.check()
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """(probability - 1 at the right class) · loss weight / divisor; 0 at ignored positions."""
+        """Write the scores' gradient: (probability - [1 at the label]) · loss weight / divisor, 0 where ignored."""
         if len(propagate_down) > 1 and propagate_down[1]:
             raise LayerError("has no gradient with respect to labels (bottom 1)")
         if not propagate_down[0]:

@@ -1,4 +1,7 @@
-"""Layers without bottoms and without data files: Input, DummyData, Parameter; and Silence, without tops (Caffe 1.0)."""
+"""Layers that only begin or end a net (Caffe 1.0).
+
+Input, DummyData and Parameter have tops only, and read no files; Silence has bottoms only.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +15,27 @@ from scaffe.layers.base.layout import pass_data
 
 
 class Source(Layer):
-    """No bottoms; tops are shaped once, in setup, and then by whoever feeds them."""
+    """The base of Input and DummyData: no bottoms. Setup shapes the tops; later the caller may."""
 
     n_bottoms = (0, 0)
     n_tops = (1, None)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Nothing: setup has done it."""
+        """Do nothing: setup has shaped the tops."""
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @layer_types.register("Input")
 class Input(Source):
-    """Tops that the caller fills."""
+    """Tops that the caller fills with data, of the shapes in input_param."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops. Raises LayerError for a number of shapes that is not 0, 1 or one a top."""
+        """Shape the tops. Raises LayerError unless there are no shapes, one, or one for each top."""
         shapes = [tuple(s.dim) for s in self.param.input_param.shape]
         if shapes:
             for i, blob in enumerate(top):
@@ -41,10 +44,10 @@ class Input(Source):
 
 @layer_types.register("DummyData")
 class DummyData(Source):
-    """Tops from fillers: constants are filled once, random ones before every forward."""
+    """Tops filled by fillers: a constant filler fills once, in setup, a random one at every forward."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the tops, fill the constant ones. Raises LayerError where shapes or fillers are not 1 or one a top."""
+        """Shape the tops, fill the constant ones. Raises LayerError unless shapes and fillers are 1 or one per top."""
         p = self.param.dummy_data_param
         n_tops = len(top)
         self.fillers = [one_a_top(p.data_filler, i, n_tops, "data_filler") if p.data_filler else None
@@ -57,7 +60,7 @@ class DummyData(Source):
                     self.fill(blob, self.fillers[i])
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Fill the random tops anew."""
+        """Fill the random tops again."""
         for i, blob in enumerate(top):
             if not self._is_constant(i):
                 self.fill(blob, self.fillers[i])
@@ -77,7 +80,17 @@ class DummyData(Source):
 
 
 def one_a_top(values: Sequence[Any], i: int, n_tops: int, name: str) -> Any:
-    """Value i of a repeated field that is given once for all tops or once per top; LayerError if neither."""
+    """The value for top i of a repeated field that is given once for all tops, or once for each.
+
+    Args:
+        values: the field's values.
+        i: index of the top.
+        n_tops: number of tops.
+        name: the field's name, for the error.
+
+    Raises:
+        LayerError: there are neither 1 nor n_tops values.
+    """
     if len(values) not in (1, n_tops):
         raise LayerError(f"{name} is to be given once, or once per top ({n_tops}); got {len(values)}")
     return values[0] if len(values) == 1 else values[i]
@@ -85,7 +98,7 @@ def one_a_top(values: Sequence[Any], i: int, n_tops: int, name: str) -> Any:
 
 @layer_types.register("Parameter")
 class Parameter(Layer):
-    """A learnable blob as a top: zeros at first, learnt by its gradient."""
+    """A learnable blob, shown as the top. It has the shape in parameter_param and is zero at first."""
 
     n_bottoms = (0, 0)
 
@@ -95,33 +108,33 @@ class Parameter(Layer):
         top[0].reshape(self.blobs[0].shape)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Nothing: the shape is the blob's."""
+        """Do nothing: setup has given the top the blob's shape."""
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Show the parameter; by sharing its memory where storage orders agree."""
+        """Pass the parameter to the top, which shares its memory if both store their elements in the same order."""
         pass_data(self.blobs[0], top[0])
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Add the top's diff to the parameter's."""
+        """Add the top's gradient to the parameter's."""
         if self.param_propagate_down[0]:
             self.blobs[0].diff[...] += top[0].diff
 
 
 @layer_types.register("Silence")
 class Silence(Layer):
-    """Takes bottoms that nobody wants; gives them a zero gradient."""
+    """Consumes bottoms that no other layer uses, so that they are not outputs of the net; their gradient is 0."""
 
     n_bottoms = (1, None)
     n_tops = (0, 0)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Nothing to shape."""
+        """Do nothing: there are no tops."""
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Zero the diffs asked for."""
+        """Write zeros to the gradients asked for."""
         for blob, wanted in zip(bottom, propagate_down, strict=True):
             if wanted:
                 blob.diff_flat[...] = 0

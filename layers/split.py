@@ -1,4 +1,4 @@
-"""Split: one blob for several users."""
+"""Split: one blob as the bottom of several layers (Caffe 1.0)."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from scaffe.layers.base.layer import Layer, layer_types
 
 @layer_types.register("Split")
 class Split(Layer):
-    """Every top is the bottom, without a copy; the bottom's gradient is the sum of the tops'."""
+    """Each top shares the bottom's data; the bottom's gradient is the sum of the tops'."""
 
     recordable = True
     n_tops = (1, None)
     shares_data = True
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Tops as the bottom. Raises LayerError in place."""
+        """Give the tops the bottom's shape. Raises LayerError if a top is the bottom."""
         for blob in top:
             if blob is bottom[0]:
                 raise LayerError("cannot work in place")
             blob.reshape(bottom[0].shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Lend the bottom's memory."""
+        """Let each top share the bottom's memory."""
         for blob in top:
             blob.share_data(bottom[0])
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Add the tops' gradients."""
+        """Write the sum of the tops' gradients."""
         if not propagate_down[0]:
             return
         out = bottom[0].diff_flat

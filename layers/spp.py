@@ -1,4 +1,7 @@
-"""SPP: pooling over ever finer grids, one after another in a row (He, Zhang, Ren and Sun 2014; Caffe 1.0's shapes)."""
+"""SPP, spatial pyramid pooling: pooling over ever finer grids, with the results joined.
+
+Source: He, Zhang, Ren and Sun 2014; shapes as in Caffe 1.0.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,14 @@ from scaffe.layers.pooling import Pooling
 
 @layer_types.register("SPP")
 class Spp(Layer):
-    """Level l pools 2^l by 2^l bins; the top holds each item's bins, levels after one another: (N, all bins).
+    """Pools each image at pyramid_height levels; level l divides it into 2^l by 2^l bins.
 
-    With a pyramid of one level the top is that level's image, (N, C, 1, 1).
+    Bottom: (N, C, H, W). Top: (N, K), for each item the C 4^l results of level 0, then those of level 1, and so on.
+    With one level the top is (N, C, 1, 1).
     """
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Set up a pooling per level. Raises LayerError for a bottom without 4 axes or smaller than its finest grid."""
+        """Set up a pooling for each level. Raises LayerError if the bottom is not 4 axes or too small for a level."""
         height, shape = self.param.spp_param.pyramid_height, bottom[0].shape
         if len(shape) != 4 or height < 1:
             raise LayerError(f"wants images and a pyramid_height of at least 1, got {shape} and {height}")
@@ -35,7 +39,7 @@ class Spp(Layer):
         top[0].reshape(self.levels[0].shape if height == 1 else (shape[0], n_bins))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Pool each level and put it in its place."""
+        """Pool each level and copy it to its part of the top."""
         for pooling, level, part in zip(self.poolings, self.levels, self._parts(top[0].data), strict=True):
             pooling.forward(bottom, [level])
             np.copyto(part, level.data.reshape(part.shape))
@@ -52,14 +56,14 @@ class Spp(Layer):
         bottom[0].diff_flat[...] = total
 
     def _parts(self, array: np.ndarray) -> list[np.ndarray]:
-        """Each level's columns of the top."""
+        """The part of the top that belongs to each level."""
         if len(self.levels) == 1:
             return [array]
         ends = np.cumsum([level.count(1) for level in self.levels])
         return np.split(array, ends[:-1].tolist(), axis=1)
 
     def _pooling(self, shape: Sequence[int], level: int) -> Pooling:
-        """2^level by 2^level windows that cover the whole image, side by side, padded about evenly."""
+        """The pooling of one level: 2^level by 2^level windows side by side; padding makes the image fill them."""
         n_bins = 2**level
         kernel_h, kernel_w = kernel = [-(-n // n_bins) for n in shape[2:]]
         pad_h, pad_w = ((k * n_bins - n + 1) // 2 for k, n in zip(kernel, shape[2:], strict=True))

@@ -17,7 +17,7 @@ class Tile(Layer):
     """``tiles`` copies of the bottom one after another along ``axis``."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """The axis grows tiles times. Raises LayerError for no tiles or an axis out of range."""
+        """Shape the top: ``axis`` is ``tiles`` times as long. Raises LayerError if either option is out of range."""
         p = self.param.tile_param
         axis = check_axis(bottom[0], p.axis)
         if p.tiles <= 0:
@@ -27,10 +27,10 @@ class Tile(Layer):
         self._axis, self._tiled = axis, (*shape[:axis], p.tiles, *shape[axis:])
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy."""
+        """Copy the bottom ``tiles`` times."""
         np.copyto(top[0].data.reshape(self._tiled), np.expand_dims(bottom[0].data, self._axis))
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Sum the copies' diffs."""
+        """Write the bottom's gradient: the sum over its copies."""
         if propagate_down[0]:
             np.sum(top[0].diff.reshape(self._tiled), axis=self._axis, out=bottom[0].diff)

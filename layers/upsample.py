@@ -1,4 +1,4 @@
-"""Upsample: the inverse of max pooling by the places that it kept (SegNet's fork), or larger pixels (YOLO's forks)."""
+"""Upsample: larger images, by undoing max pooling (SegNet's fork of Caffe) or repeating pixels (YOLO's forks)."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ from scaffe.layers.base.neuron import refuse_gradient
 
 @layer_types.register("Upsample")
 class Upsample(Layer):
-    """Each element goes to the place in its image that the mask names; 0 elsewhere.
+    """Enlarges images, with or without the mask of a max pooling layer.
 
-    Bottoms: values (N, C, H, W) and a pooling layer's mask of that shape: row * width + column in the top's image.
-    Without a mask each element fills its block of the top: the nearest neighbour, for tops of a multiple's size.
+    With a mask, each element is copied to the pixel that had been the maximum; all other pixels are 0. Without, each
+    element is repeated to fill a block of pixels (nearest neighbour); H' and W' are then multiples of H and W.
+
+    Bottoms: images (N, C, H, W); optionally the mask, of this shape, holding row * W' + column in the top's image.
+    Top: (N, C, H', W'), the size from upsample_h and upsample_w, or from the scale.
     """
 
     n_bottoms = (1, 2)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Find the size. Raises LayerError where shapes or sizes cannot be."""
+        """Shape the top. Raises LayerError if the mask's shape or the top's size does not fit the images."""
         shape, mask = bottom[0].shape, bottom[-1].shape
         if len(shape) != 4 or shape != mask:
             raise LayerError(f"wants values and mask of one image shape, got {shape} and {mask}")
@@ -40,7 +43,7 @@ class Upsample(Layer):
         return bottom_index == 0
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Scatter. Raises LayerError for a place outside the image."""
+        """Copy the elements to their pixels. Raises LayerError if the mask names a pixel outside the image."""
         if len(bottom) == 1:
             top[0].data_storage.reshape(self._blocks)[...] = bottom[0].data_storage[:, :, None, :, None]
             return
@@ -49,7 +52,7 @@ class Upsample(Layer):
                           self._pixels(bottom[0].data_storage), axis=1)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Gather; without a mask sum each block."""
+        """Write the images' gradient: that of the pixel written to, or without a mask the sum over each block."""
         refuse_gradient(propagate_down, [1])
         if propagate_down[0] and len(bottom) == 1:
             bottom[0].diff_storage[...] = top[0].diff_storage.reshape(self._blocks).sum(axis=(2, 4))

@@ -1,4 +1,4 @@
-"""A net's activations and their gradients in one piece of memory that is used again as soon as contents have served."""
+"""A net's activations and their gradients in one arena, whose memory is reused once its contents are not needed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from scaffe.nets.net_layer import Node
 
 @dataclass
 class Part:
-    """The data or the diff of blobs that share memory.
+    """The data, or the diff, of a group of blobs that share memory.
 
     Attributes:
-        blob: the one that the others take their memory from.
-        steps: in which somebody writes or reads it: forward of layer i of n is i, its backward 2n - 1 - i.
+        blob: the blob of the group that owns the memory.
+        steps: the steps of an iteration that read or write it. With n layers, forward of layer i is step i, its
+            backward step 2n - 1 - i.
     """
 
     blob: Blob
@@ -29,18 +30,19 @@ class Part:
 
     @property
     def lifetime(self) -> Lifetime:
-        """From the first use to the last."""
+        """The steps from the first use to the last."""
         return Lifetime(self.blob.n_elems * self.blob.dtype.itemsize, min(self.steps), max(self.steps))
 
 
 def reuse_activations(net: Net, backward: bool) -> int:
-    """Let the net's blobs live in one arena from now on; whoever wants to look at them later must not call this.
+    """Fuse the net's layers and move its activations into one arena, where they overwrite each other.
 
-    Tops of sources, losses and outputs keep their own memory: somebody fills or reads them outside of the passes.
+    Afterwards a blob's contents are valid only while the passes need them. The tops of sources, losses and outputs
+    keep memory of their own, since they are filled or read outside of the passes.
 
     Args:
         net: a built net.
-        backward: whether it will run backward too.
+        backward: whether the net will run backward too.
 
     Returns:
         the arena's length in bytes.
@@ -62,16 +64,25 @@ def reuse_activations(net: Net, backward: bool) -> int:
 
 
 def arena_bytes(net: Net, backward: bool) -> int:
-    """What ``reuse_activations`` takes, of a net as ``fuse_layers`` makes it."""
+    """The length in bytes of the arena that ``reuse_activations`` makes.
+
+    Args:
+        net: a net after ``fuse_layers``.
+        backward: whether it will run backward too.
+    """
     found = [*data_parts(net, backward), *(diff_parts(net) if backward else ())]
     return place([part.lifetime for part in found])[1]
 
 
 def training_bytes(net: Net, n_histories: int) -> int:
-    """Bytes that training takes on a device, beside the scratch of convolutions' and batch norm's plans.
+    """Bytes of device memory that training takes, without the scratch of convolutions' and batch norm's plans.
 
-    Parameters, gradients, histories; activations in their arena, and what layers keep beside them; batches, and two
-    more of them on their way; what matrix products work in. The net is one as ``fuse_layers`` makes it.
+    The sum of: parameters, gradients and histories; the activations' arena and blobs outside it; what layers keep for
+    backward; two batches that are being prefetched; the workspace of matrix products.
+
+    Args:
+        net: a net after ``fuse_layers``.
+        n_histories: of the update rule.
     """
     from scaffe.layers.kernels.cuda.cublas import WORKSPACE_BYTES
 
@@ -82,7 +93,12 @@ def training_bytes(net: Net, n_histories: int) -> int:
 
 
 def data_parts(net: Net, backward: bool) -> list[Part]:
-    """The data that an arena may hold: read by backward too, as far as layers run it."""
+    """The blobs' data that an arena may hold.
+
+    Args:
+        net: a net after ``fuse_layers``.
+        backward: whether it will run backward too: then data live until the last backward that may read them.
+    """
     owner, kept = _owners(net, "shares_data"), _kept(net)
     parts: dict[int, Part] = {}
     for index, node in enumerate(net.nodes):
@@ -95,7 +111,8 @@ def data_parts(net: Net, backward: bool) -> list[Part]:
 
 
 def diff_parts(net: Net) -> list[Part]:
-    """The diffs that an arena may hold: those that some layer's backward writes. Others stay zero where they are."""
+    """The blobs' diffs that an arena may hold: those that some layer's backward writes. The others keep their own
+    memory, which stays zero."""
     owner, kept = _owners(net, "shares_diff"), _kept(net)
     parts: dict[int, Part] = {}
     for index, node in enumerate(net.nodes):
@@ -108,12 +125,12 @@ def diff_parts(net: Net) -> list[Part]:
 
 
 def _forward_steps(net: Net, index: int) -> list[int]:
-    """Its own, and that of the layer that it is fused to."""
+    """The layer's own forward, and that of the layer it is fused to."""
     return [index, index - net.nodes[index].fused_offset]
 
 
 def _backward_steps(net: Net, index: int) -> list[int]:
-    """Its own, and that of the last of the layers fused with it, where backward of all runs then."""
+    """The layer's own backward, and that of the last layer it is fused with, where a fused backward of all runs."""
     n, first = len(net.nodes), index - net.nodes[index].fused_offset
     head = net.nodes[first]
     last = first + head.n_fused if head.layer.fuses_backward else index
@@ -121,13 +138,13 @@ def _backward_steps(net: Net, index: int) -> list[int]:
 
 
 def _written(nodes: Iterable[Node]) -> list[Blob]:
-    """Blobs whose diff is written by a layer that takes them."""
+    """Bottoms whose diff is written by their layer's backward."""
     return [blob for node in nodes if node.needs_backward and not node.layer.shares_diff
             for blob, wanted in zip(node.bottoms, node.propagate_down, strict=False) if wanted]
 
 
 def _owners(net: Net, shares: str) -> dict[int, Blob]:
-    """Blob → the blob whose memory it may share, through layers like Split that pass their bottom's on."""
+    """id of each blob → the blob that owns its memory: layers like Split give their tops the bottom's memory."""
     owner: dict[int, Blob] = {}
     for node in net.nodes:
         for top in node.tops:
@@ -137,7 +154,7 @@ def _owners(net: Net, shares: str) -> dict[int, Blob]:
 
 
 def _kept(net: Net) -> dict[int, Blob]:
-    """Blobs that keep memory of their own."""
+    """The blobs that keep memory of their own, by id: tops of sources and losses, and the net's outputs."""
     tops = [top for node in net.nodes for top, weight in zip(node.tops, node.loss_weights, strict=False)
             if weight or node.is_source]
     return {id(blob): blob for blob in (*tops, *(net.blobs[name] for name in net.output_names))}

@@ -1,4 +1,4 @@
-"""Where arrays that live for part of an iteration lie in one piece of memory: a pure plan."""
+"""Offsets in one arena for arrays that are needed for part of an iteration only: a pure plan."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ ALIGN_BYTES = 256  # a device's own granularity, and a multiple of every vector'
 
 @dataclass(frozen=True)
 class Lifetime:
-    """An array and the steps of an iteration in which its contents matter.
+    """An array's length and the steps of an iteration in which its contents are needed.
 
     Attributes:
-        n_bytes: its length.
-        first, last: steps, inclusive.
+        n_bytes: the array's length in bytes.
+        first, last: the first and the last such step, inclusive.
     """
 
     n_bytes: int
@@ -22,15 +22,18 @@ class Lifetime:
     last: int
 
     def meets(self, other: Lifetime) -> bool:
-        """Whether both live in some step."""
+        """Whether both are needed in some step."""
         return self.first <= other.last and other.first <= self.last
 
 
 def place(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
-    """Offsets in bytes such that no two arrays that live at once overlap, and the bytes needed in all.
+    """Place arrays in an arena such that two that are needed in the same step do not overlap.
 
-    Largest first, each as low as it fits among those that it meets (best fit would save little and reads worse); the
-    result is at least ``lower_bound`` and for the nets in benchmarks/ within a tenth of it.
+    Greedy: largest first, each at the lowest offset that fits. Best fit would save little and be harder to read. The
+    total is at least ``lower_bound``; for the nets in benchmarks/ it is within a tenth of it.
+
+    Returns:
+        each array's offset and the arena's length, both in bytes.
     """
     offsets = [0] * len(lifetimes)
     placed: list[int] = []
@@ -46,11 +49,11 @@ def place(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
 
 
 def lower_bound(lifetimes: Sequence[Lifetime]) -> int:
-    """Bytes that live at once in the fullest step: no plan needs less."""
+    """Bytes needed at once in the fullest step: no plan can do with fewer."""
     return max((sum(aligned(x.n_bytes) for x in lifetimes if x.first <= step <= x.last)
                 for step in {x.first for x in lifetimes}), default=0)
 
 
 def aligned(n_bytes: int) -> int:
-    """Bytes that an array of that length takes in the arena."""
+    """The length in bytes rounded up to a multiple of ALIGN_BYTES: what an array takes in the arena."""
     return -(-n_bytes // ALIGN_BYTES) * ALIGN_BYTES

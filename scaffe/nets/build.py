@@ -25,9 +25,9 @@ def build_net(message: Any, context: Context, trained: Net | None = None) -> Net
     """Build a net.
 
     Args:
-        message: a NetParameter as ``graph.prepare`` gives it (upgraded, filtered, with splits).
+        message: a NetParameter as ``graph.prepare`` returns it (upgraded, filtered, with splits).
         context: phase, kernels, random stream and data for the layers.
-        trained: another net whose parameters this one uses where layers have the same name (test nets).
+        trained: for a test net: the net whose parameters it uses in layers of the same name.
 
     Raises:
         UserError: one line that names the layer.
@@ -108,7 +108,7 @@ def _tops(node: Node, context: Context, blobs: dict[str, Blob], exact: Collectio
 
 
 def _automatic(layer_name: str, blobs: dict[str, Blob]) -> str:
-    """Caffe's name of a top that the prototxt does not name; for all but the first, whose it is."""
+    """The name of a top that the prototxt does not name: Caffe's for the first, with the layer's name for others."""
     return AUTOMATIC if AUTOMATIC not in blobs else f"{AUTOMATIC} {layer_name}"
 
 

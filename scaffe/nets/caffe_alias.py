@@ -1,4 +1,4 @@
-"""``import caffe`` in code that nobody wants to change: the name ``caffe`` made to mean this package."""
+"""Makes ``import caffe`` give this package, so that code written for Caffe runs unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAME, OURS = "caffe", "scaffe"
 
 
 class _Alias(MetaPathFinder, Loader):
-    """Finds ``caffe`` and ``caffe.x.y``, and gives our modules themselves, not second copies of them."""
+    """Finds ``caffe`` and ``caffe.x.y``, and returns this package's own modules, not second copies of them."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         ours = OURS + name.removeprefix(NAME)
@@ -29,7 +29,7 @@ class _Alias(MetaPathFinder, Loader):
 
 
 class _Stand(ModuleType):
-    """What the import system decorates with a spec of the wrong name; our module takes its place."""
+    """A placeholder on which the import system sets the alias's spec; ``exec_module`` puts our module in its place."""
 
 
 def install_as_caffe() -> None:

@@ -1,4 +1,4 @@
-"""A net's passes as recordings (CUDA graphs): stretches of layers recorded once, launched with one call each."""
+"""Runs a net's passes as CUDA graphs: stretches of layers are recorded once, then launched with one call each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ WARM_UP = 2  # passes that run layer by layer first: plans are built, memory is 
 
 
 def stretches(can_record: Sequence[bool], seams: Collection[int]) -> list[tuple[int, int, bool]]:
-    """(first, last, whether to record) of runs of layers that are alike, with a cut ahead of every seam."""
+    """Divide the layers into stretches, all of whose layers can be recorded, or none; each seam begins a stretch.
+
+    Args:
+        can_record: for each layer, whether it can be recorded.
+        seams: indices of the layers at which somebody acts.
+
+    Returns:
+        (first layer, last layer, whether to record it) for each stretch, in order.
+    """
     runs: list[tuple[int, int, bool]] = []
     for index, can in enumerate(can_record):
         if runs and runs[-1][2] == can and index not in seams:
@@ -26,12 +34,14 @@ def stretches(can_record: Sequence[bool], seams: Collection[int]) -> list[tuple[
 
 
 class Recorded:
-    """Stands for the net where a strategy runs its passes; the net's own hooks are called around each stretch.
+    """Runs the net's passes for a strategy, in the net's place. The net's hooks are called around each stretch.
+
+    Layers run one by one for the first WARM_UP passes, and again after the input shapes have changed.
 
     Args:
         net: the training net.
-        seams: layers at which somebody acts: before their forward, after their backward.
-        several_passes: whether gradients of several passes add up, which is not recorded.
+        seams: indices of the layers at which somebody acts: before their forward, after their backward.
+        several_passes: whether gradients of several passes are accumulated; backward is then not recorded.
     """
 
     def __init__(self, net: Net, seams: Collection[int], several_passes: bool = False) -> None:
@@ -46,7 +56,11 @@ class Recorded:
         self._recordings: dict[tuple[str, int], Any] = {}
 
     def forward(self) -> Any:
-        """The net's forward. Returns the loss."""
+        """Run the net's forward.
+
+        Returns:
+            the loss: a number on the device, which ``float`` waits for.
+        """
         if self._input_shapes() != self._shapes:
             self._start()
         loss: Any = 0.0
@@ -58,7 +72,7 @@ class Recorded:
         return loss
 
     def backward(self) -> None:
-        """The net's backward."""
+        """Run the net's backward."""
         for first, last, can in reversed(self._runs):
             down = range(last, first - 1, -1)
             self._call(self._net.before_backward, down)
@@ -88,7 +102,7 @@ class Recorded:
             return run
 
     def _bare_forward(self, first: int, last: int) -> Any:
-        """Without hooks: they are called around the stretch."""
+        """Run forward without the hooks, which are called around the stretch."""
         net = self._net
         hooks, net.before_forward, net.after_forward = (net.before_forward, net.after_forward), [], []
         try:
@@ -105,7 +119,7 @@ class Recorded:
             net.before_backward, net.after_backward = hooks
 
     def _claim(self, first: int, last: int) -> None:
-        """What a replayed backward has written counts as written."""
+        """Mark as written the gradients that a replayed backward wrote, since the layers' own code did not run."""
         for node in self._net.nodes[first : last + 1]:
             if node.needs_backward:
                 for blob in node.layer.blobs:
@@ -122,5 +136,5 @@ class Recorded:
 
 
 def can_record(layer: Layer) -> bool:
-    """Whether a layer does the same at every pass, all of it on the device."""
+    """Whether a layer does the same in every pass, entirely on the device."""
     return layer.recordable and not layer.reshape_always

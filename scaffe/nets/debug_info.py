@@ -15,7 +15,12 @@ from scaffe.nets.net_layer import Node
 
 
 def log_values(net: Net, wanted: Callable[[], bool] = lambda: True) -> None:
-    """Log a net's values from now on, at each pass at which ``wanted`` says so, in the lines of Caffe 1.0."""
+    """Log a net's values from now on, in the lines of Caffe 1.0.
+
+    Args:
+        net: the net; hooks are added to it.
+        wanted: asked at every layer whether to log it.
+    """
 
     def after_forward(index: int) -> None:
         if wanted():
@@ -34,7 +39,7 @@ def log_values(net: Net, wanted: Callable[[], bool] = lambda: True) -> None:
 
 
 def forward_lines(node: Node) -> Iterator[str]:
-    """A layer's tops and parameters."""
+    """The lines for a layer's tops and parameters."""
     for name, blob in zip(node.top_names, node.tops, strict=False):
         yield f"    [Forward] Layer {node.name}, top blob {name} data: {mean_magnitude(blob.data_flat):g}"
     for index, blob in enumerate(node.layer.blobs):
@@ -43,7 +48,7 @@ def forward_lines(node: Node) -> Iterator[str]:
 
 
 def backward_lines(node: Node) -> Iterator[str]:
-    """The gradients that a layer computed."""
+    """The lines for the gradients that a layer computed."""
     for name, blob, wanted in zip(node.bottom_names, node.bottoms, node.propagate_down, strict=False):
         if wanted:
             yield f"    [Backward] Layer {node.name}, bottom blob {name} diff: {mean_magnitude(blob.diff_flat):g}"
@@ -53,7 +58,7 @@ def backward_lines(node: Node) -> Iterator[str]:
 
 
 def totals_line(net: Net) -> str:
-    """The norms of all parameters and of all gradients."""
+    """The line with the L1 and L2 norms of all parameters and of all gradients."""
     blobs: list[Blob] = [param.blob for param in net.learnable()]
     (l1_data, l2_data), (l1_diff, l2_diff) = (_norms([getattr(b, kind) for b in blobs])
                                               for kind in ("data_flat", "diff_flat"))
@@ -62,7 +67,7 @@ def totals_line(net: Net) -> str:
 
 
 def mean_magnitude(values: Any) -> float:
-    """The mean of the elements' magnitudes; no number where there are none."""
+    """The mean of the elements' absolute values, summed in float64; nan for an empty array."""
     return float(np.abs(values).sum(dtype=np.float64)) / values.size if values.size else float("nan")
 
 

@@ -1,4 +1,4 @@
-"""What a rank computes on: the CPU, or one of the node's GPUs; and how precisely."""
+"""What a rank computes on, the CPU or one of the node's GPUs, and with which precision."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ ON_OFF = ("on", "off")
 
 @dataclass(frozen=True)
 class Compute:
-    """The choice that a command's flags and the solver make.
+    """Device and precision, as a command's flags and the solver choose them.
 
     Attributes:
-        gpus: GPUs to share out among the node's ranks, "0,2" or "all"; empty where no flag asks for one.
-        wants_gpu: whether the solver says ``solver_mode: GPU``: one is used where there is one.
+        gpus: the GPUs that the node's ranks share, "0,2" or "all"; empty if no flag asks for one.
+        wants_gpu: whether the solver says ``solver_mode: GPU``; without a GPU the CPU is used, with a warning.
         precision: of activations, one of ``PRECISIONS``; parameters and their gradients are float32.
-        tf32: whether products of float32 numbers may round them to TF32.
+        tf32: whether matrix products and convolutions of float32 numbers may round their inputs to TF32.
         node_rank: this rank's number on its node.
     """
 
@@ -39,14 +39,14 @@ class Compute:
 
     @classmethod
     def of(cls, options: Namespace, node_rank: int = 0, wants_gpu: bool = False) -> Compute:
-        """From the flags that ``add_flags`` added, as far as they are there."""
+        """Read the flags that ``add_flags`` adds; a command that lacks one gets its default."""
         given = vars(options)
         return cls(given.get("gpu", ""), wants_gpu, given.get("precision", "fp32"), given.get("tf32", "on") == "on",
                    node_rank)
 
     @property
     def dtype(self) -> np.dtype:
-        """Element type of activations. Raises UserError where bfloat16's package is missing."""
+        """Element type of activations. Raises UserError if the package that provides bfloat16 is missing."""
         if self.precision != "bf16":
             return np.dtype({"fp32": np.float32, "fp16": np.float16}[self.precision])
         try:
@@ -66,10 +66,14 @@ def add_flags(flags: Flags) -> None:
 
 
 def load_kernels(n_threads: int, compute: Compute = Compute()) -> Any:  # noqa: B008 - frozen
-    """The backend: this rank's GPU where one is asked for, else the CPU set to that many threads.
+    """Choose and set up this rank's backend: its GPU if one is asked for, else the CPU.
+
+    Args:
+        n_threads: threads that the CPU backend computes with.
+        compute: device and precision.
 
     Raises:
-        UserError: a GPU that is asked for by flag and cannot be had, or half precision without one.
+        UserError: a flag asks for a GPU that is not available, or for half precision on the CPU.
     """
     missing = device.missing() if compute.gpus or compute.wants_gpu else ""
     if compute.gpus and missing:
@@ -99,7 +103,16 @@ def _gpu(compute: Compute) -> Any:
 
 
 def number_for(gpus: str, node_rank: int, n_devices: int) -> int:
-    """The GPU of a rank: the list's, or all the node's, in turn. Raises UserError for what is no list of numbers."""
+    """The number of the GPU that a rank uses: the node's ranks take the listed GPUs in turn.
+
+    Args:
+        gpus: numbers with commas between ("0,2"), or "all".
+        node_rank: this rank's number on its node.
+        n_devices: how many GPUs the node has, for "all".
+
+    Raises:
+        UserError: ``gpus`` is neither.
+    """
     words = [str(n) for n in range(n_devices)] if gpus == "all" else gpus.split(",")
     if not words or not all(word.strip().isdecimal() for word in words):
         raise UserError(f"-gpu takes numbers with commas between, or all; got {gpus!r}")

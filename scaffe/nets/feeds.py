@@ -1,4 +1,4 @@
-"""What the trainer lends to data layers: feeds of this rank's share, with the same random numbers on every rank."""
+"""The feeds that data layers read: this rank's share of the data, with the same random numbers on every rank."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def feed_opener(share: Share, seed: int, options: ReaderOptions) -> Callable[[An
     """``Context.open_feed`` for one net.
 
     Args:
-        share: this rank's share; its place may be moved until the first batch is asked for.
-        seed: the run's, the same on every rank: crops and mirrorings then do not depend on the rank.
-        options: how to read.
+        share: this rank's share; its start may be moved until the first batch is requested.
+        seed: the run's seed, the same on every rank, so that crops and mirroring do not depend on the rank.
+        options: how the feeds read.
     """
     common = Stream(seed)
 

@@ -15,13 +15,13 @@ Allocate = Callable[[int, np.dtype], np.ndarray]
 
 @dataclass(frozen=True)
 class Param:
-    """One learnable blob: the layer that owns it, its place in the flat buffers and its multipliers.
+    """One learnable blob: the layer that owns it, its multipliers, and the blobs that share its memory.
 
     Attributes:
         layer_index: the owning layer's index in the net.
-        blob: the owner's blob.
+        blob: the owning layer's blob.
         lr_mult, decay_mult: factors on the solver's learning rate and weight decay.
-        sharers: blobs of other layers that live in the same memory (Caffe's ``param { name }``).
+        sharers: blobs of other layers that use the same memory (Caffe's ``param { name }``).
     """
 
     layer_index: int
@@ -32,7 +32,11 @@ class Param:
 
 
 def offsets(lengths: list[int], align_elems: int = ALIGN_ELEMS) -> tuple[list[int], int]:
-    """Start of each interval when intervals of those lengths follow one another aligned; and the end of the last."""
+    """Lay intervals of these lengths out one after another, each aligned.
+
+    Returns:
+        the start of each interval, and the end of the last with its padding, in elements.
+    """
     starts, end = [], 0
     for n_elems in lengths:
         starts.append(end)
@@ -41,12 +45,17 @@ def offsets(lengths: list[int], align_elems: int = ALIGN_ELEMS) -> tuple[list[in
 
 
 class FlatParams:
-    """The two flat buffers of a net; every learnable blob becomes a view of them.
+    """The two flat buffers of a net, parameters and gradients; every learnable blob becomes a view of them.
 
     Args:
         params: the learnable blobs in layer order.
         dtype: their element type.
-        zeros: gives memory, the backend's.
+        zeros: allocates memory of the backend: (n_elems, dtype) → flat array of zeros.
+
+    Attributes:
+        data, diff: the flat buffers, (n_elems,): parameters, and their gradients.
+        slices: each parameter's interval of the buffers, in elements.
+        n_elems: length of each buffer, padding included.
     """
 
     def __init__(self, params: list[Param], dtype: np.dtype, zeros: Allocate = np.zeros) -> None:
@@ -60,9 +69,11 @@ class FlatParams:
         self.move(zeros)
 
     def move(self, allocate: Allocate) -> None:
-        """Take new flat buffers from ``allocate`` (n_elems, dtype → zeroed flat array) and move the values there.
+        """Allocate new flat buffers and copy the parameters there.
 
-        The trainer passes the communicator's ``alloc``, so that ranks of one node can sum each other's gradients.
+        Args:
+            allocate: (n_elems, dtype) → flat array of zeros. The trainer passes the communicator's ``alloc``, so that
+                ranks of one node can sum each other's gradients.
         """
         self.data, self.diff = allocate(self.n_elems, self.dtype), allocate(self.n_elems, self.dtype)
         for param, place in zip(self.params, self.slices, strict=True):
@@ -71,7 +82,8 @@ class FlatParams:
                 blob.bind(self.data[place], self.diff[place])
 
     def clear_diffs(self) -> None:
-        """Every gradient counts as zero from here; memory shared by several layers is written at once."""
+        """Make every gradient zero. Zeros are written at once only in memory that several layers share; the other
+        gradients are only marked, and backward overwrites them or ``settle`` writes the zeros."""
         for param, place in zip(self.params, self.slices, strict=True):
             if param.sharers:
                 self.diff[place] = 0
@@ -79,11 +91,11 @@ class FlatParams:
                 param.blob.clear_diff()
 
     def settle(self, layer_index: int) -> None:
-        """Write the zeros of gradients of that layer which its backward left untouched."""
+        """After a layer's backward: write the zeros of those of its gradients that backward did not write."""
         for param in self._layers.get(layer_index, ()):
             param.blob.settle_diff()
 
     def settle_all(self) -> None:
-        """Write the zeros of every gradient that nothing has touched since ``clear_diffs``."""
+        """Write the zeros of every gradient that has not been written since ``clear_diffs``."""
         for param in self.params:
             param.blob.settle_diff()

@@ -1,7 +1,7 @@
-"""Fuse layers that one pass can compute: convolution and ReLU; batch norm, scale and ReLU.
+"""Fuse layers that one pass over memory can compute: convolution and ReLU; batch norm, scale and ReLU.
 
-A fused layer keeps its place in the net, its parameters and its hooks. Where somebody looks at the blob between two
-fused layers (``Net.unfused``, ``after_forward`` hooks, a range of layers that ends there), each runs by itself.
+A fused layer keeps its place in the net, its parameters and its hooks. If somebody reads the blob between two fused
+layers (``Net.unfused``, ``after_forward`` hooks, a range of layers that ends there), each runs by itself.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from scaffe.nets.net_layer import Node
 
 
 def fuse_in_place(nodes: Sequence[Node]) -> None:
-    """Fuse layers that work in place to those that they follow: all blobs then hold what Caffe's would."""
+    """Fuse in-place layers to the layers before them. All blobs still hold what they would in Caffe."""
     for index, node in enumerate(nodes):
         if not node.fused_offset:
             _fuse(nodes, index, _works_in_place)
 
 
 def fuse_layers(net: Net, backward: bool) -> None:
-    """Fuse as many layers as can be, and give what they must keep a place without copies.
+    """Fuse as many layers as possible, out-of-place ones too; for nets whose blobs nobody reads between layers.
 
-    For nets whose blobs nobody looks at. Fused layers have one top, the last one's, also where they were out of place.
-    A layer in place that would keep a copy of its bottom for backward finds it in memory of its own.
+    Fused layers then share one top, that of the last of them. An in-place layer that would copy its bottom to keep it
+    for backward becomes out of place instead.
 
     Args:
         net: a built net.
-        backward: whether it will run backward too; if not, nothing is kept for it.
+        backward: whether the net will run backward too; if not, layers keep nothing for it.
     """
     for index, node in enumerate(net.nodes):
         node.layer.forward_only = not backward
@@ -41,7 +41,7 @@ def fuse_layers(net: Net, backward: bool) -> None:
 
 
 def _fuse(nodes: Sequence[Node], index: int, fits: Callable[[Node, Node], bool]) -> None:
-    """Fuse to a layer those that follow it, one after another."""
+    """Fuse the following layers to this one, one after another, as long as they fit."""
     node = nodes[index]
     for place in range(index + node.n_fused + 1, len(nodes)):
         following = nodes[place]
@@ -58,7 +58,7 @@ def _fuse(nodes: Sequence[Node], index: int, fits: Callable[[Node, Node], bool])
 
 
 def _can_fuse(node: Node, following: Node) -> bool:
-    """Whether the layer that follows takes this one's only top, and nobody else does."""
+    """Whether the following layer's only bottom is this layer's only top, of the same dtype, and no loss is in it."""
     alone = len(node.tops) == len(following.tops) == len(following.bottoms) == 1 and not any(node.loss_weights)
     return alone and following.bottoms[0] is node.tops[0] and following.tops[0].dtype == node.tops[0].dtype
 
@@ -68,7 +68,7 @@ def _works_in_place(node: Node, following: Node) -> bool:
 
 
 def _move_bottom(net: Net, index: int) -> None:
-    """Give the bottom of a layer in place memory of its own, unless it is a batch from outside."""
+    """Give the bottom of an in-place layer memory of its own, unless a data layer fills it."""
     shown = net.nodes[index].tops[0]
     makers = [node for node in net.nodes[:index] if _holds(node.tops, shown) or _holds(node.bottoms, shown)]
     if any(node.is_source for node in makers):

@@ -1,4 +1,5 @@
-"""What layers take on a device beside their tops: copies, places and draws kept for backward, and what they work in."""
+"""Device memory that layers take beside their tops: copies, pooling positions and random masks that they keep for
+backward, and workspace."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ KEPT: dict[str, Callable[[Node], int]] = {
 
 
 def kept_bytes(net: Net) -> int:
-    """Bytes that layers keep from forward to backward, all layers together."""
+    """Bytes that all layers together keep from forward to backward."""
     return sum(_held(node) + KEPT.get(node.param.type, _nothing)(node) for node in net.nodes)
 
 
@@ -39,7 +40,7 @@ def _nothing(node: Node) -> int:
 
 
 def _held(node: Node) -> int:
-    """Of arrays and blobs that are the layer's own attributes; a layer fused to another needs none."""
+    """Bytes of the arrays and blobs among the layer's attributes; 0 for a layer that is fused to another."""
     if node.fused_offset:
         return 0
     shown = {id(blob) for blob in (*node.bottoms, *node.tops, *node.layer.blobs)}
@@ -54,7 +55,8 @@ def _n_bytes(value: Any) -> int:
 
 
 def unfolded_bytes(net: Net) -> int:
-    """Bytes that convolutions work in where cuDNN is missing: images unfolded, weights laid out and their gradient."""
+    """Bytes of workspace that convolutions need without cuDNN, for the net's largest: images unfolded (im2col), the
+    weights in another layout, and their gradient."""
     return max((_unfolded(node) for node in net.nodes if node.param.type in ("Convolution", "Deconvolution")),
                default=0)
 

@@ -1,4 +1,4 @@
-"""A net at work: forward and backward over any range of layers, with hooks at every layer."""
+"""A net that runs: forward and backward over any range of layers, with hooks at every layer."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ class Net:
     """A built net. ``scaffe.nets.build.build_net`` makes one from a NetParameter.
 
     Attributes:
-        name, context: the net's name; what it lends to its layers.
+        name: the net's name.
+        context: what the layers use in common: phase, kernels, dtype, random stream, data.
         nodes: the layers in order.
         blobs: name → blob, in order of appearance.
         params: the flat buffers of all learnable parameters.
         before_forward, after_forward, before_backward, after_backward: hooks called with the layer's index.
-        unfused: every layer runs by itself, since somebody looks at blobs between them.
-        data_seconds: seconds spent so far in layers that bring data in, compiling left out.
+        unfused: set it to run every layer by itself, if somebody reads the blobs between fused layers.
+        data_seconds: seconds spent so far in data layers, compiling left out.
     """
 
     def __init__(self, name: str, context: Context, nodes: list[Node], blobs: dict[str, Blob],
@@ -42,9 +43,13 @@ class Net:
 
     # -- running -------------------------------------------------------------------------------------------
     def forward(self, start: int = 0, end: int | None = None) -> Any:
-        """Run layers start..end (inclusive; None is the last).
+        """Run forward from layer ``start`` up to ``end``, inclusive (None: the last).
 
-        Returns their loss: a float, or on a device a number that ``float`` waits for.
+        Returns:
+            the sum of their weighted losses: a float, or on a device a number that ``float`` waits for.
+
+        Raises:
+            UserError: a layer's error, with the layer's name.
         """
         last = len(self.nodes) - 1 if end is None else end
         loss, index = 0.0, start
@@ -65,18 +70,19 @@ class Net:
         return self.context.kernels.scalar(loss)
 
     def check_values(self) -> None:
-        """Raise UserError for a mistake in values that a layer on a device could not see at once, as a wrong label."""
+        """Raise UserError for wrong values, such as a label out of range, that a device's kernels could not report at
+        once."""
         for node in self.nodes:
             with node.named():
                 node.layer.check_values()
 
     def _fused(self, index: int, last: int) -> range:
-        """The layers that the pass of layer ``index`` computes: those fused to it too where nobody looks in between."""
+        """The layers that run with layer ``index``: those fused to it too, unless somebody reads the blobs between."""
         stop = index + 1 + self.nodes[index].n_fused
         return range(index, index + 1 if self.unfused or self.after_forward or stop > last + 1 else stop)
 
     def _unfuse(self, index: int) -> None:
-        """Let a layer whose last forward ran fused run by itself: what that pass did not keep is written now."""
+        """Let a layer whose last forward ran fused run by itself: write what that pass did not keep."""
         node = self.nodes[index]
         first = self.nodes[index - node.fused_offset]
         if node.fused_offset and first.ran_fused:
@@ -98,10 +104,10 @@ class Net:
             self.data_seconds += ended - started - compiling_seconds(started, ended)
 
     def backward(self, start: int | None = None, end: int = 0) -> None:
-        """Run backward from layer start (None is the last) down to end, inclusive.
+        """Run backward from layer ``start`` (None: the last) down to ``end``, inclusive.
 
         Raises:
-            UserError: a layer's mistake, by the layer's name; a blob that was reshaped since forward.
+            UserError: a layer's error, with the layer's name; also if a blob was reshaped since forward.
         """
         first = len(self.nodes) - 1 if start is None else start
         done = range(0)
@@ -113,7 +119,7 @@ class Net:
             _call(self.after_backward, index)
 
     def _backward_fused(self, index: int, end: int) -> range:
-        """Backward a layer, in one pass with those that it ran fused with. Returns the layers that this did."""
+        """Run a layer's backward, in one pass with those that it ran forward with. Returns the layers this covers."""
         node, first = self.nodes[index], self.nodes[index - self.nodes[index].fused_offset]
         fused = range(index - node.fused_offset, index + 1)
         if first.ran_fused and node.fused_offset == first.n_fused and fused.start >= end and all(
@@ -138,13 +144,13 @@ class Net:
         return loss
 
     def reshape(self) -> None:
-        """Carry changed input shapes through the whole net. Raises UserError where a layer cannot take one."""
+        """Propagate changed input shapes through the whole net. Raises UserError if a layer does not accept one."""
         for node in self.nodes:
             with node.named():
                 node.reshape()
 
     def scale_loss(self, factor: float) -> None:
-        """Multiply the gradients of all that follows; the losses that ``forward`` returns stay as they are."""
+        """Multiply all gradients by a factor from now on; the losses that ``forward`` returns are not scaled."""
         for node in self.nodes:
             node.loss_scale = factor
             node.set_weights()
@@ -154,7 +160,7 @@ class Net:
         self.params.clear_diffs()
 
     def outputs(self) -> list[tuple[str, Blob, float]]:
-        """The net's outputs by name, with each one's loss weight."""
+        """(name, blob, loss weight) of each output, sorted by name; the weight is 0 for an output that is no loss."""
         weights = {t: w for n in self.nodes for t, w in zip(n.top_names, n.loss_weights, strict=False)}
         return [(name, self.blobs[name], weights.get(name, 0.0)) for name in self.output_names]
 
@@ -167,7 +173,11 @@ class Net:
         raise KeyError(name)
 
     def share_trained_layers(self, other: Net) -> None:
-        """Use the parameters of the other net's layers of the same names (a test net the training net's)."""
+        """Use another net's parameters in the layers of the same names, as a test net uses the training net's.
+
+        Raises:
+            UserError: parameters of one layer have different shapes in the two nets.
+        """
         theirs = {n.name: n for n in other.nodes}
         for node in self.nodes:
             source = theirs.get(node.name)
@@ -195,7 +205,7 @@ def _call(hooks: list[Hook], index: int) -> None:
 
 
 def _unused(nodes: list[Node]) -> set[str]:
-    """Names of blobs that no layer takes after they were last made; only of tops that the prototxt names."""
+    """Names of the tops that no layer takes as a bottom afterwards; only of those that the prototxt names."""
     open_tops: set[str] = set()
     for node in nodes:
         open_tops -= set(node.bottom_names)

@@ -21,15 +21,16 @@ class Node:
 
     Attributes:
         layer, param, name: the layer, its LayerParameter message and its name.
-        bottoms, tops: its blobs; ``bottom_names`` and ``top_names`` theirs.
-        propagate_down: per bottom, whether backward computes its gradient.
-        loss_weights: per top.
+        bottoms, tops: its blobs; ``bottom_names`` and ``top_names`` are their names.
+        propagate_down: for each bottom, whether backward computes its gradient.
+        loss_weights: one per top.
         needs_backward: whether backward visits the layer.
-        n_fused: how many of the layers right after this one (Scale, ReLU) are fused to it, in one pass.
-        fused_offset: how many places before this one the layer lies that it is fused to; 0 where it is fused to none.
-        ran_fused: whether the last forward ran in one pass with those fused to it, so that backward may too.
+        n_fused: how many of the layers right after this one (Scale, ReLU) are fused to it, to run in one pass.
+        fused_offset: if this layer is fused to an earlier one: its index minus that layer's; else 0.
+        ran_fused: whether the last forward ran in one pass with the layers fused to this one; backward may then too.
         loss_scale: factor on the loss weights in backward (half precision).
-        shared: indices of the layer's blobs that another layer owns (Caffe's ``param { name }``).
+        shared: indices of those of the layer's blobs that another layer owns (Caffe's ``param { name }``).
+        seen_shapes: shapes of bottoms and tops at the last reshape; None makes the layer reshape at its next pass.
     """
 
     layer: Layer
@@ -51,13 +52,13 @@ class Node:
 
     @property
     def is_source(self) -> bool:
-        """Whether the layer only brings data in."""
+        """Whether the layer has no bottoms: it brings data in."""
         return not self.bottoms
 
     def reshape(self) -> None:
-        """Reshape the layer if a blob's shape changed since last time (or the layer always wants it).
+        """Reshape the layer if a blob's shape changed since the last time, or if the layer always asks for it.
 
-        A top too: whoever gave it another shape finds the layer's again, as in Caffe.
+        A top whose shape somebody changed counts too: it gets back the shape that the layer gives it, as in Caffe.
         """
         if self._shapes() == self.seen_shapes and not self.layer.reshape_always and self.bottoms:
             return
@@ -66,7 +67,7 @@ class Node:
         self.set_weights()
 
     def expect_shapes(self) -> None:
-        """Raise LayerError where a blob was reshaped since forward, whose results backward builds on."""
+        """Raise LayerError if a blob was reshaped since forward, since backward needs forward's results."""
         if self._shapes() != self.seen_shapes and not self.layer.reshape_always:
             raise LayerError("a blob was reshaped after forward: run forward again before backward")
 
@@ -80,13 +81,14 @@ class Node:
                 top.diff_flat[:] = weight * self.loss_scale
 
     def loss(self) -> Any:
-        """This layer's share of the net's loss, from its tops as they are; on a device a number that is still there."""
+        """This layer's part of the net's loss: the weighted sums of its tops, in float64. On a device the result stays
+        there."""
         return sum(weight * top.data_flat.sum(dtype=np.float64)
                    for top, weight in zip(self.tops, self.loss_weights, strict=False) if weight)
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Errors of the layer name it, as UserError."""
+        """In a with-block: turn errors of the layer into a UserError that names the layer."""
         try:
             yield
         except LayerError as error:

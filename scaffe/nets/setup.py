@@ -1,4 +1,4 @@
-"""What the commands build from files and flags: contexts, nets and their readers."""
+"""Builds nets, and the contexts they need, for the commands: from files and flags."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ FLOAT32 = np.dtype(np.float32)
 
 @dataclass(frozen=True)
 class Selection:
-    """Which layers of a prototxt make the net: Caffe's NetState.
+    """Which layers of a prototxt belong to the net.
 
     Attributes:
-        phase, level, stages: as in Caffe.
+        phase, level, stages: as in Caffe's NetState, which include and exclude rules refer to.
     """
 
     phase: int
@@ -38,12 +38,23 @@ class Selection:
 
 
 def seed_of(random_seed: int) -> int:
-    """Caffe's random_seed, or one from the system where it is negative."""
+    """Caffe's ``random_seed``; if it is negative, 32 random bits from the operating system."""
     return random_seed if random_seed >= 0 else int.from_bytes(os.urandom(4), "little")
 
 
 def make_net(message: Any, selection: Selection, context: Context, source: str, trained: Net | None = None) -> Net:
-    """Prepare and build a net for one selection; mistakes name the source (the file)."""
+    """Prepare and build a net.
+
+    Args:
+        message: a NetParameter, as read.
+        selection: which of its layers belong to the net.
+        context: what the layers use in common; its phase is set to the selection's.
+        source: the message's file, for error messages.
+        trained: for a test net: the net whose parameters it uses.
+
+    Raises:
+        UserError: one line that names the source and the layer.
+    """
     context.phase = selection.phase
     try:
         prepared = graph.prepare(message, selection.phase, selection.level, list(selection.stages))
@@ -55,20 +66,42 @@ def make_net(message: Any, selection: Selection, context: Context, source: str, 
 
 def make_context(kernels: Any, rng: Stream, share: Share, seed: int, readers: ReaderOptions = READERS,
                  dtype: np.dtype = FLOAT32) -> Context:
-    """What a net of this rank lends to its layers; ``make_net`` sets the phase."""
+    """What the layers of one net use in common; ``make_net`` sets the phase.
+
+    Args:
+        kernels: the backend.
+        rng: this rank's random stream.
+        share: this rank's share of the data.
+        seed: the run's seed, the same on every rank.
+        readers: how feeds read.
+        dtype: element type of activations.
+    """
     return Context(TRAIN, kernels, dtype, rng, feed_opener(share, seed, readers))
 
 
 def net_from_file(path: str, selection: Selection, kernels: Any, share: Share,
                   readers: ReaderOptions = READERS, dtype: np.dtype = FLOAT32) -> Net:
-    """A net by itself, for the commands that only run one."""
+    """A net from a prototxt, with a random seed, for commands that run a net without a solver.
+
+    Args:
+        path: the prototxt.
+        selection: which of its layers belong to the net.
+        kernels: the backend.
+        share: this rank's share of the data.
+        readers: how feeds read.
+        dtype: element type of activations.
+
+    Raises:
+        UserError: one line that names the file.
+    """
     seed = seed_of(-1)
     context = make_context(kernels, Stream(seed), share, seed, readers, dtype)
     return net_by_itself(path, selection, context)
 
 
 def net_by_itself(path: str | Path, selection: Selection, context: Context) -> Net:
-    """A net that no solver runs, which logs its values where its ``debug_info`` says so (a solver's own decides)."""
+    """As ``net_from_file``, with a given context. The net logs its values if its own ``debug_info`` is set; under a
+    solver, the solver's ``debug_info`` decides instead."""
     message = graph.read_net(path)
     net = make_net(message, selection, context, str(path))
     if message.debug_info:

@@ -43,10 +43,10 @@ class Line:
     """One layer's cost for one batch.
 
     Attributes:
-        name, type, shapes: the layer and its tops' shapes.
-        n_parameters: its own learnable values.
-        n_multiply_adds: of the layer types whose arithmetic is products of matrices; 0 for the others.
-        n_bytes: of its tops' data (those that it does not share with a bottom).
+        name, type, shapes: the layer's name and type, and its tops' shapes.
+        n_parameters: number of learnable elements that the layer owns.
+        n_multiply_adds: of forward, for layer types that compute matrix products; 0 for the others.
+        n_bytes: of its tops' data, those left out that share a bottom's memory.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Line:
 
 
 def summarize(net: Net) -> list[Line]:
-    """One line a layer, in order; parameters shared by name count where they come first."""
+    """One line per layer, in order. Parameters shared by name are counted at the first layer that has them."""
     owned = {id(param.blob) for param in net.learnable()}
     lines = []
     for node in net.nodes:
@@ -72,7 +72,7 @@ def summarize(net: Net) -> list[Line]:
 
 
 def table(lines: Sequence[Line]) -> list[str]:
-    """The summary as text, with the sums below."""
+    """The summary as lines of text, with the totals last."""
     rows = [("layer", "type", "top", "parameters", "multiply-adds", "bytes")]
     rows += [(line.name, line.type, " ".join("x".join(map(str, shape)) or "1" for shape in line.shapes),
               f"{line.n_parameters:,}", _short(line.n_multiply_adds), _short(line.n_bytes)) for line in lines]
@@ -87,10 +87,17 @@ def table(lines: Sequence[Line]) -> list[str]:
 
 
 def without_data(message: Any, shape: Sequence[int]) -> Any:
-    """The net with an Input of that shape for every data layer, so that no data are needed; labels get one a record.
+    """Replace every data layer by an Input layer, so that the net can be built without data.
+
+    Args:
+        message: a NetParameter; left as it is.
+        shape: of each data layer's first top. Its other tops (labels) get the shape (shape[0],).
+
+    Returns:
+        a new NetParameter.
 
     Raises:
-        UserError: a shape with dimensions below 1.
+        UserError: the shape is empty or has a dimension below 1.
     """
     if not shape or min(shape) < 1:
         raise UserError(f"-shape must be dimensions above 0 with commas between, got {','.join(map(str, shape))}")

@@ -1,4 +1,4 @@
-"""Trained weights between nets and files."""
+"""Load and save a net's trained weights."""
 
 from __future__ import annotations
 
@@ -18,33 +18,34 @@ Arrays = Sequence[np.ndarray | None]
 
 
 def initial_weights(given: str, param: Any) -> list[str]:
-    """Files of weights that a run starts from: those of the command line, else those of the solver's ``weights``.
+    """The weight files that a run starts from: the command line's, or else those of the solver's ``weights``.
 
     Args:
-        given: paths with commas between, or none.
-        param: the SolverParameter.
+        given: the command line's paths with commas between, or "".
+        param: the SolverParameter message.
     """
     return [path for paths in ([given] if given else param.weights) for path in paths.split(",") if path]
 
 
 def load_weights(net: Net, path: str | Path) -> None:
-    """Copy the layers of a ``.caffemodel`` (or ``.caffemodel.h5``) that the net has, by name.
+    """Copy weights from a ``.caffemodel`` (or ``.caffemodel.h5``) into the net's layers of the same names.
 
-    Layers that the net lacks are left out with a line in the log; layers that the file lacks keep their values.
+    Layers of the file that the net lacks are ignored, with a line in the log. Layers of the net that the file lacks
+    keep their values.
 
     Raises:
-        UserError: a file that cannot be read, or blobs that do not fit the net's.
+        UserError: the file cannot be read, or its blobs do not fit the net's.
     """
     _take(net, read_model(path), path)
 
 
 def load_hdf5(net: Net, path: str | Path) -> None:
-    """The same from an HDF5 file, whatever its name."""
+    """As ``load_weights``, from an HDF5 file of any name."""
     _take(net, hdf5.read_model(path), path)
 
 
 def save_hdf5(net: Net, path: str | Path) -> None:
-    """Write every layer of the net to an HDF5 file, whatever its name."""
+    """Write every layer of the net to an HDF5 file of any name."""
     hdf5.write_model(path, [_stored(node) for node in net.nodes])
 
 
@@ -75,7 +76,13 @@ def _copy(node: Node, arrays: Arrays, path: str | Path) -> None:
 
 
 def save_weights(net: Net, path: str | Path, with_diffs: bool = False) -> None:
-    """Write every layer of the net, those without parameters too, as Caffe does."""
+    """Write every layer of the net, including those without parameters, as Caffe does.
+
+    Args:
+        net: the net.
+        path: ``.caffemodel``, or ``.caffemodel.h5`` for HDF5.
+        with_diffs: save the diffs too (``snapshot_diff``).
+    """
     write_model(path, net.name, [_stored(node, with_diffs) for node in net.nodes])
 
 
@@ -95,7 +102,7 @@ def _as_saved(node: Node) -> Any:
 
 
 def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Without leading ones: old files give every blob four axes."""
+    """The shape without leading ones, since old files give every blob four axes."""
     while len(shape) > 1 and shape[0] == 1:
         shape = shape[1:]
     return tuple(shape)

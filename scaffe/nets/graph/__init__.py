@@ -1,4 +1,4 @@
-"""Pure passes over nets' messages: upgrade, filter, splits, backward plan. And the reading of prototxt files."""
+"""Pure passes over a net's message (upgrade, filter, splits, backward plan), and the reading of prototxt files."""
 
 from scaffe.nets.graph.backward import BackwardPlan, BackwardSpec, plan_backward
 from scaffe.nets.graph.exact import exact_blobs

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class BackwardSpec:
-    """What the plan needs to know of a layer.
+    """What the plan needs to know about a layer.
 
     Attributes:
         bottoms, tops: blob names.
-        propagate_down: as the prototxt gives it, one a bottom, or empty.
-        loss: per top, whether it has a loss weight.
-        learns: one of its parameters has a learning rate.
-        allows_force: per bottom, whether force_backward may ask for its gradient.
+        propagate_down: as the prototxt gives it: one per bottom, or empty.
+        loss: for each top, whether it has a loss weight.
+        learns: whether one of its parameters has a learning rate other than 0.
+        allows_force: for each bottom, whether ``force_backward`` may ask for its gradient.
     """
 
     bottoms: tuple[str, ...]
@@ -28,17 +28,24 @@ class BackwardSpec:
 
 @dataclass
 class BackwardPlan:
-    """Whether backward visits a layer, and per bottom whether it computes the gradient."""
+    """Whether backward visits a layer, and for each bottom whether it computes the gradient."""
 
     needs_backward: bool
     propagate_down: list[bool]
 
 
 def plan_backward(specs: Sequence[BackwardSpec], force: bool = False) -> list[BackwardPlan]:
-    """Plan the backward pass of layers in order, as Caffe 1.0 does.
+    """Plan the backward pass as Caffe 1.0 does.
 
-    A gradient is computed where something before it learns (or ``propagate_down`` says so) and a loss lies behind
-    it. With ``force`` every layer is visited, and every bottom that allows it gets its gradient.
+    A bottom's gradient is computed if a layer before it learns (or ``propagate_down`` says so) and a loss after it
+    depends on it.
+
+    Args:
+        specs: the layers in forward order.
+        force: Caffe's ``force_backward``: visit every layer, and compute the gradient of every bottom that allows it.
+
+    Returns:
+        one plan per layer, in the same order.
     """
     plans = _by_what_learns(specs)
     _drop_what_no_loss_sees(specs, plans)

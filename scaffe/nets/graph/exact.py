@@ -1,4 +1,4 @@
-"""Which blobs of a net in half precision hold whole numbers that the type would round: labels and indices."""
+"""Which blobs stay float32 in a half-precision net: labels and indices, integers that half precision would round."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ PASSING_ON = ("Split", "Flatten", "Reshape", "Slice", "Concat")  # their tops ho
 
 
 def exact_blobs(layers: Sequence[Any], exact_bottoms: Callable[[str], Sequence[int]]) -> set[str]:
-    """Names of the blobs to keep in float32 (bfloat16 counts to 256, float16 to 2048).
+    """Names of the blobs to keep in float32, since bfloat16 is exact for integers up to 256 only, float16 to 2048.
 
-    They come from layers without bottoms, or through layers that only pass them on, and go nowhere but to bottoms that
-    want them exact.
+    Such a blob comes from a layer without bottoms and goes only to bottoms that need exact values; in both directions
+    it may pass through layers that only pass values on (PASSING_ON).
 
     Args:
-        layers: LayerParameter messages in order, splits and all.
-        exact_bottoms: layer type → the indices of such bottoms.
+        layers: LayerParameter messages in order, Split layers included.
+        exact_bottoms: layer type → indices of its bottoms that need exact values.
     """
     wanted: set[str] = set()
     for layer in reversed(layers):

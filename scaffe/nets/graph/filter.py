@@ -1,4 +1,4 @@
-"""Which layers belong to a net in a state: Caffe's include and exclude rules."""
+"""Selects a net's layers for a NetState by Caffe's include and exclude rules."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from scaffe.errors import UserError
 
 
 def filter_net(net: Any, state: Any) -> Any:
-    """A new NetParameter with the layers that belong to the state (phase, level, stages), in their order.
+    """A new NetParameter with only the layers that belong to the state (phase, level, stages), in order.
 
-    A layer without rules belongs; with ``exclude`` rules it does unless one of them is met; with ``include`` rules,
-    if one of them is.
+    A layer with ``include`` rules belongs if the state meets one of them; a layer with ``exclude`` rules, if it meets
+    none of them; a layer without rules always.
 
     Raises:
-        UserError: a layer with both kinds.
+        UserError: a layer has rules of both kinds.
     """
     kept = type(net)()
     kept.CopyFrom(net)
@@ -32,7 +32,7 @@ def _belongs(layer: Any, state: Any) -> bool:
 
 
 def meets(state: Any, rule: Any) -> bool:
-    """Whether a NetState meets all that a NetStateRule asks."""
+    """Whether a NetState meets every condition of a NetStateRule."""
     stages = set(state.stage)
     return not ((rule.HasField("phase") and rule.phase != state.phase)
                 or (rule.HasField("min_level") and state.level < rule.min_level)

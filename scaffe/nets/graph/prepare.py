@@ -1,4 +1,4 @@
-"""From a file to the message that a net is built from."""
+"""Reads prototxt files, and prepares the message that a net is built from."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from scaffe.proto.text import ProtoError, read_message
 
 
 def prepare(message: Any, phase: int, level: int = 0, stages: Sequence[str] = ()) -> Any:
-    """The net of one state: a new NetParameter, upgraded, filtered, with splits and every layer's phase set.
+    """A new NetParameter for one state: upgraded, filtered, with Split layers, and with every layer's phase set.
 
-    The net's own ``state`` adds its stages, and its level where none is given.
+    Args:
+        message: a NetParameter of any generation; left as it is.
+        phase, level, stages: the state. The stages of the net's own ``state`` are added; its level is used if
+            ``level`` is 0.
 
     Raises:
-        UserError: a layer with both include and exclude rules, layers of two generations in one net.
+        UserError: a layer has both include and exclude rules, or the net has layers of two generations.
     """
     net = upgrade_net(message)
     state = caffe_pb2.NetState(phase=phase, level=level or net.state.level, stage=[*net.state.stage, *stages])
@@ -34,17 +37,25 @@ def prepare(message: Any, phase: int, level: int = 0, stages: Sequence[str] = ()
 
 
 def read_net(path: str | Path) -> Any:
-    """The NetParameter of a prototxt, of whatever generation (``prepare`` upgrades). Raises UserError."""
+    """The NetParameter of a prototxt, not upgraded (``prepare`` does that). Raises UserError."""
     return _read(path, caffe_pb2.NetParameter)
 
 
 def read_solver_as_written(path: str | Path) -> Any:
-    """The SolverParameter of a prototxt with nothing changed. Raises UserError."""
+    """The SolverParameter of a prototxt, unchanged. Raises UserError."""
     return _read(path, caffe_pb2.SolverParameter)
 
 
 def upgraded(message: Any, source: str | Path) -> Any:
-    """A new NetParameter or SolverParameter in today's form. Raises UserError that names the source (the file)."""
+    """A new NetParameter or SolverParameter in Caffe's newest form.
+
+    Args:
+        message: of any generation; left as it is.
+        source: its file, for error messages.
+
+    Raises:
+        UserError: one line that names the source.
+    """
     change = upgrade_solver if message.DESCRIPTOR.name == "SolverParameter" else upgrade_net
     try:
         return change(message)
@@ -55,11 +66,12 @@ def upgraded(message: Any, source: str | Path) -> Any:
 def read_solver(path: str | Path) -> Any:
     """The SolverParameter of a prototxt, upgraded.
 
-    Net files are looked for from the working directory, as Caffe does, and beside the solver file where they are
-    not there. The snapshot prefix defaults to the solver file's name, in the folder given if it is one.
+    Net files are looked up from the working directory, as in Caffe, and then from the solver file's folder. The
+    snapshot prefix defaults to the solver file's path without its ending; if a folder is given as prefix, the file's
+    name is added.
 
     Raises:
-        UserError: file, line and column of the mistake.
+        UserError: one line with file, line and column of the error.
     """
     solver = upgraded(read_solver_as_written(path), path)
     folder = Path(path).parent
@@ -82,6 +94,6 @@ def _read(path: str | Path, kind: type) -> Any:
 
 
 def _locate(name: str, folder: Path) -> str:
-    """A file as named, or else beside the solver: under the same path, or under its bare name."""
+    """A file's path as given, or else in the solver's folder: under the same path, or by its name alone."""
     places = (Path(name), folder / name, folder / Path(name).name)
     return next((str(place) if index else name for index, place in enumerate(places) if there(place)), name)

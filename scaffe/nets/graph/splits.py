@@ -1,4 +1,4 @@
-"""Split layers where a blob is used more than once, so that gradients of all uses add up."""
+"""Inserts Split layers where a blob is used more than once, so that the gradients of all uses add up."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Top = tuple[int, int]  # layer index, top index
 
 
 def insert_splits(net: Any) -> Any:
-    """A new NetParameter with a Split layer behind every top that has several uses, named as in Caffe.
+    """A new NetParameter with a Split layer after every top that is used several times, named as in Caffe.
 
-    The split of top ``t`` (number i) of layer ``l`` is ``t_l_i_split``, its tops ``t_l_i_split_0`` and on, handed out
-    in the order of use. An explicit loss weight counts as the first use and moves to the split's first top.
+    The split of top ``t``, number i of layer ``l``, is named ``t_l_i_split``. Its tops, ``t_l_i_split_0`` and so on, go
+    to the uses in order. An explicit loss weight counts as the first use, and moves to the split's first top.
     """
     sources, uses, weights = _survey(net)
     split = type(net)()
@@ -40,7 +40,7 @@ def insert_splits(net: Any) -> Any:
 
 
 def _survey(net: Any) -> tuple[dict[Top, Top], Counter[Top], dict[Top, float]]:
-    """For every bottom the top that it takes; how often each top is used; the tops' explicit loss weights."""
+    """The top that each bottom takes; how often each top is used; the tops' explicit loss weights."""
     newest: dict[str, Top] = {}
     sources: dict[Top, Top] = {}
     uses: Counter[Top] = Counter()

@@ -1,4 +1,4 @@
-"""Bad records told between ranks after every iteration's passes, and counted at the end."""
+"""Exchanges bad records between ranks after every iteration's passes, and logs their number at the end."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from scaffe.training.solver import Observer, Solver
 
 
 class WatchBadRecords(Observer):
-    """Logs what readers passed over; ends the run on all ranks where it is too much.
+    """Logs the records that readers skipped; ends the run on all ranks when there are more than allowed.
 
     Args:
-        bad: what the readers of this rank's nets tell.
+        bad: collects the bad records of this rank's readers.
     """
 
     def __init__(self, bad: BadRecords) -> None:
         self._bad = bad
 
     def gradients_ready(self, solver: Solver, loss: float, rate: float) -> None:
-        """Exchange here, where the reduction has just brought the ranks together."""
+        """Exchange here: the gradients' reduction has just synchronized the ranks, so nobody waits long."""
         self._bad.exchange(solver.communicator)
 
     def finish(self, solver: Solver) -> None:
-        """The last tests' records, and the sum."""
+        """Exchange what the last tests met, and log the total."""
         self._bad.exchange(solver.communicator)
         info(f"Summary: {self._bad.n_known} bad records were passed over, at most {self._bad.n_allowed} may be")

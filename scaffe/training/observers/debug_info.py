@@ -1,4 +1,4 @@
-"""The solver's ``debug_info``: values of the training net at the iterations displayed, of test nets always."""
+"""The solver's ``debug_info``: logs the training net's values at displayed iterations, the test nets' always."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from scaffe.training.solver import Observer, Solver
 
 
 class DebugInfo(Observer):
-    """Logs values as Caffe 1.0 does."""
+    """Logs the mean magnitude of every blob, parameter and gradient, in the lines of Caffe 1.0."""
 
     def begin(self, solver: Solver) -> None:
         """See Observer."""

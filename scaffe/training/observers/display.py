@@ -12,7 +12,7 @@ from scaffe.training.solver import Observer, Solver
 
 
 class Display(Observer):
-    """Logs the loss smoothed over ``average_loss`` iterations, as the mean over ranks."""
+    """Logs the mean of the last ``average_loss`` iterations' losses, averaged over the ranks."""
 
     def begin(self, solver: Solver) -> None:
         """See Observer."""
@@ -39,7 +39,7 @@ class Display(Observer):
         return f"{n_iters / elapsed if elapsed else 1:g} iter/s, {elapsed:g}s/{display} iters"
 
     def finish(self, solver: Solver) -> None:
-        """One more forward for the last loss, as Caffe does where the last iteration would be displayed."""
+        """If the iteration after the last would be displayed, run one more forward and log its loss, as Caffe does."""
         display = solver.param.display
         if display and solver.iteration % display == 0 and not solver.stopping:
             loss = solver.net.forward()

@@ -12,11 +12,10 @@ REDRAW_SECONDS = 0.2
 
 
 class Progress(Observer):
-    """Rank 0's live line (on a terminal only) and, at the end, images/s and where the time went.
+    """Shows a live line (rank 0, on a terminal only) and at the end images/s and the share of time per activity.
 
     Args:
-        images_per_iteration: over all ranks and passes; 0 where the net has no batch.
-        max_iter: the run's last iteration, for the time left.
+        images_per_iteration: of all ranks and passes together; 0 if the net has no batch.
     """
 
     def __init__(self, images_per_iteration: int) -> None:

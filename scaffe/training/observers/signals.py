@@ -1,4 +1,4 @@
-"""Signals: snapshot, stop, or both, at the end of the iteration and on all ranks together."""
+"""Signals: snapshot, or snapshot and stop, at the end of an iteration and on all ranks together."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ EFFECTS = ("none", "snapshot", "stop")  # in order of strength; a stop snapshots
 
 
 class Signals(Observer):
-    """Turns signals into effects.
+    """Turns a signal into an effect: none, a snapshot, or a snapshot and a stop.
 
-    The ranks agree on the strongest effect that any of them saw, so that all stop after the same iteration. SIGTERM
-    and SIGUSR1 (SLURM's warning before the time limit) always stop. SIGALRM and SIGUSR2 stand for SIGINT and SIGHUP
-    under mpirun, which keeps those two for itself (jobs/mpirun.sh).
+    The ranks agree on the strongest effect that any of them received, so that all stop after the same iteration.
+    SIGTERM and SIGUSR1 (SLURM's warning before the time limit) always stop. mpirun keeps SIGINT and SIGHUP for itself:
+    under it SIGALRM and SIGUSR2 take their places (jobs/mpirun.sh).
 
     Args:
-        snapshots: who writes the snapshot.
-        sigint, sighup: the effects of these two, names from EFFECTS.
+        snapshots: the observer that writes the snapshot.
+        sigint, sighup: the effects of SIGINT and SIGHUP, names from EFFECTS.
     """
 
     def __init__(self, snapshots: Snapshots, sigint: str = "stop", sighup: str = "snapshot") -> None:
@@ -49,7 +49,7 @@ class Signals(Observer):
         self._seen = max(self._seen, EFFECTS.index(self._effects[signal.Signals(number)]))
 
     def gradients_ready(self, solver: Solver, loss: float, rate: float) -> None:
-        """Agree here, where the reduction has just brought the ranks together."""
+        """Agree here: the gradients' reduction has just synchronized the ranks, so nobody waits long."""
         agreed = np.array([self._seen], np.int32)
         if solver.communicator.n_ranks > 1:
             solver.communicator.allreduce(agreed, "max", "mpi")

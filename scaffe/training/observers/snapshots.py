@@ -16,7 +16,8 @@ class Snapshots(Observer):
         self._last = -1
 
     def begin(self, solver: Solver) -> None:
-        """Nothing to save before the first update. What a killed run of this prefix left half-written is removed."""
+        """Remove temporary files that a killed run with this prefix left behind. No snapshot of the iteration that the
+        run starts from is written."""
         self._last = solver.iteration
         if solver.communicator.rank == 0:
             prefix = Path(solver.param.snapshot_prefix)
@@ -34,7 +35,7 @@ class Snapshots(Observer):
             self.save(solver)
 
     def save(self, solver: Solver) -> None:
-        """Write both files unless this iteration has been saved; called by all ranks."""
+        """Write both files unless this iteration has been saved already. Called by all ranks."""
         if self._last != solver.iteration:
             self._last = solver.iteration
             with solver.timers("snapshot"):

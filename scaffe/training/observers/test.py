@@ -1,4 +1,4 @@
-"""Tests of the test nets every ``test_interval`` iterations, their iterations shared out among the ranks."""
+"""Tests the test nets every ``test_interval`` iterations; the ranks divide the test iterations among them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scaffe.training.solver import Observer, Solver
 
 
 class Test(Observer):
-    """Runs test iteration t on rank t mod P and logs the means over all iterations, as one rank would."""
+    """Runs test iteration t on rank t mod P, for P ranks, and logs the means over all iterations as one rank would."""
 
     def before_iteration(self, solver: Solver) -> None:
         """See Observer."""
@@ -24,7 +24,7 @@ class Test(Observer):
             self.test_all(solver)
 
     def test_all(self, solver: Solver) -> None:
-        """Test every test net with the newest parameters."""
+        """Test every test net with the newest parameters. Called by all ranks."""
         solver.strategy.settle()
         for number, net in enumerate(solver.test_nets):
             info(f"Iteration {solver.iteration}, Testing net (#{number})")

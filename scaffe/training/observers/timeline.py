@@ -1,4 +1,4 @@
-"""A trace of the run for Chrome's and Perfetto's viewers: what each rank did when."""
+"""A trace of what each rank did when, for the viewers of Chrome and Perfetto."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ Span = tuple[str, str, float, float]
 
 
 class Timeline(Observer):
-    """Collects spans on every rank and writes one file at rank 0 at the end; the trace-event format's "X" events.
+    """Collects spans of time on every rank; rank 0 writes them to one file at the end ("X" events of the trace-event
+    format).
 
-    A rank is a process of the trace. Its threads: the main thread's activities (forward, waits, update), its layers,
-    and the helper thread's collectives. Ranks' clocks are set to the end of one barrier. A layer that its predecessor
-    computes in the same pass (ReLU) shows no forward of its own.
+    Each rank is a process of the trace, with three threads: the main thread's activities (forward, waits, update), its
+    layers, and the helper thread's collectives. On every rank time 0 is the end of one barrier. A layer that is fused
+    to the one before it (ReLU) shows no forward of its own.
 
     Args:
-        path: the file.
+        path: the file that rank 0 writes.
     """
 
     def __init__(self, path: str) -> None:
@@ -36,7 +37,11 @@ class Timeline(Observer):
         self._spans: list[Span] = []
 
     def begin(self, solver: Solver) -> None:
-        """From here on spans are kept. Raises UserError on all ranks where the file cannot be written."""
+        """Start to collect spans. Called by all ranks.
+
+        Raises:
+            UserError: on all ranks, if the file cannot be written.
+        """
         is_root = solver.communicator.rank == 0
         together(solver.communicator, lambda: check_writable(self._path, UserError) if is_root else None)
         solver.communicator.barrier()
@@ -45,7 +50,11 @@ class Timeline(Observer):
         _LayerSpans(solver.net, self._keep)
 
     def finish(self, solver: Solver) -> None:
-        """Bring the ranks' spans together and write the file. Raises UserError on all ranks."""
+        """Gather the ranks' spans and write the file. Called by all ranks.
+
+        Raises:
+            UserError: on all ranks, if the file cannot be written.
+        """
         solver.timers.record = None
         spans = [(thread, name, start - self._zero, end - self._zero) for thread, name, start, end in self._spans]
         everyone = solver.communicator.gather_objects(spans)
@@ -61,7 +70,8 @@ class Timeline(Observer):
 
 
 class _LayerSpans:
-    """Hooks that make a span of every layer's forward and backward, without the strategy's waits at its border."""
+    """Hooks that record a span for every layer's forward and backward, the strategy's waits before and after left
+    out."""
 
     def __init__(self, net: Net, keep: Any) -> None:
         self._net, self._keep = net, keep
@@ -84,10 +94,10 @@ class _LayerSpans:
 
 
 def trace_text(ranks: list[list[Span]]) -> str:
-    """The trace's JSON.
+    """The trace as JSON.
 
     Args:
-        ranks: per rank its spans: thread, name, start and end in seconds.
+        ranks: for each rank its spans: thread, name, start and end in seconds.
     """
     events: list[dict[str, Any]] = []
     for rank, spans in enumerate(ranks):

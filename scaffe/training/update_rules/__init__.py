@@ -1,4 +1,4 @@
-"""Update rules: how a gradient and the history change the parameters. One rule a file, found by its name."""
+"""Update rules: how a gradient and the histories change the parameters. One per file, looked up by name."""
 
 from scaffe.training.update_rules.base import Hyper, UpdateRule, update_rules
 

@@ -10,13 +10,15 @@ from scaffe.training.update_rules.base import Hyper, UpdateRule, regularized, up
 
 @update_rules.register("AdaDelta")
 class AdaDelta(UpdateRule):
-    """a ← m · a + (1 - m) · g²;  s = g · sqrt((delta + b) / (delta + a));  b ← m · b + (1 - m) · s²;
-    w ← w - rate · s, with g decayed and m the momentum (Caffe 1.0; Zeiler, arXiv:1212.5701)."""
+    """a ← m · a + (1 - m) · g²;  s = g · sqrt((delta + b) / (delta + a));  b ← m · b + (1 - m) · s²;  w ← w - rate · s.
+
+    Here g includes the decay's part, and m is the momentum (Caffe 1.0; Zeiler, arXiv:1212.5701).
+    """
 
     n_histories = 2
 
     def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
-        """See UpdateRule; two histories, the mean squares of gradients and of steps."""
+        """See UpdateRule. Two histories: the running means a and b of squared gradients and of squared steps."""
         one = w.dtype.type
         _adadelta(w, g, histories[0], histories[1], one(hyper.rate), one(self.param.momentum), one(self.param.delta),
                   one(hyper.decay), hyper.l1, one(hyper.scale), hyper.keeps_step)

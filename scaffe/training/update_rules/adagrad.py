@@ -12,10 +12,12 @@ from scaffe.training.update_rules.base import Hyper, UpdateRule, refuse_momentum
 
 @update_rules.register("AdaGrad")
 class AdaGrad(UpdateRule):
-    """h ← h + g²;  w ← w - rate · g / (sqrt(h) + delta), with g decayed (Caffe 1.0; Duchi et al., JMLR 2011).
+    """h ← h + g²;  w ← w - rate · g / (sqrt(h) + delta).
+
+    Here g includes the decay's part (Caffe 1.0; Duchi et al., JMLR 2011).
 
     Raises:
-        UserError: a momentum.
+        UserError: the solver gives a momentum.
     """
 
     def __init__(self, param: Any) -> None:
@@ -23,7 +25,7 @@ class AdaGrad(UpdateRule):
         refuse_momentum(param, "AdaGrad")
 
     def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
-        """See UpdateRule; one history, the sum of squares."""
+        """See UpdateRule. One history: the sum h of squared gradients."""
         one = w.dtype.type
         _adagrad(w, g, histories[0], one(hyper.rate), one(self.param.delta), one(hyper.decay), hyper.l1,
                  one(hyper.scale), hyper.keeps_step)

@@ -14,12 +14,13 @@ from scaffe.training.update_rules.base import Hyper, UpdateRule, regularized, up
 
 @update_rules.register("Adam")
 class Adam(UpdateRule):
-    """m ← b1 · m + (1 - b1) · g;  v ← b2 · v + (1 - b2) · g²;  w ← w - rate · c · m / (sqrt(v) + delta), g decayed,
-    b1 momentum, b2 momentum2, c = sqrt(1 - b2^t) / (1 - b1^t) and t counted from 1 (Caffe 1.0; Kingma and Ba, ICLR
-    2015).
+    """m ← b1 · m + (1 - b1) · g;  v ← b2 · v + (1 - b2) · g²;  w ← w - rate · c · m / (sqrt(v) + delta).
+
+    Here g includes the decay's part, b1 is momentum, b2 is momentum2, c = sqrt(1 - b2^t) / (1 - b1^t), and t counts
+    iterations from 1 (Caffe 1.0; Kingma and Ba, ICLR 2015).
 
     Raises:
-        UserError: a momentum or momentum2 outside 0 to 1.
+        UserError: momentum or momentum2 is below 0, or 1 or above.
     """
 
     n_histories = 2
@@ -35,12 +36,12 @@ class Adam(UpdateRule):
         return {**super().numbers(hyper), "rate": self._rate(hyper), "second": self.param.momentum2}
 
     def _rate(self, hyper: Hyper) -> float:
-        """The rate with both moments' corrections."""
+        """The learning rate times the bias correction c."""
         p, t = self.param, hyper.iteration + 1
         return float(hyper.rate * sqrt(1 - p.momentum2**t) / (1 - p.momentum**t))
 
     def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
-        """See UpdateRule; two histories, the moments."""
+        """See UpdateRule. Two histories: the first and second moments m and v."""
         one, p = w.dtype.type, self.param
         _adam(w, g, histories[0], histories[1], one(self._rate(hyper)), one(p.momentum), one(p.momentum2),
               one(p.delta), one(hyper.decay), hyper.l1, one(hyper.scale),

@@ -1,4 +1,4 @@
-"""What an update rule is: one fused pass over an interval of the flat buffers."""
+"""The base of all update rules. A rule updates an interval of the flat buffers in one fused pass."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ class Hyper:
     Attributes:
         rate: the learning rate of this iteration.
         decay: the weight decay.
-        l1: decay by the weights' signs instead of the weights.
-        scale: factor on every gradient first (1 / (iter_size · ranks), and the clipping of the norm).
+        l1: L1 decay, by the weights' signs, instead of L2 decay, by the weights.
+        scale: factor on every gradient before anything else: 1 / (iter_size · ranks), times those of loss scaling and
+            clipping.
         iteration: iterations done before this one.
-        keeps_step: leave in g what was taken off w, as Caffe's diffs hold it after an update; else g stays as it is.
+        keeps_step: write the step, the amount subtracted from w, into g, as Caffe does; else g is left as it is.
     """
 
     rate: float
@@ -36,10 +37,14 @@ class Hyper:
 
 
 class UpdateRule:
-    """Arithmetic on flat arrays: subclasses fill ``update``.
+    """The arithmetic of one solver type on flat arrays. Subclasses override ``update``.
 
     Args:
         param: the SolverParameter message (momentum, delta, ...).
+
+    Attributes:
+        n_histories: how many arrays of the parameters' length the rule keeps between updates.
+        learns_frozen: whether histories change for parameters whose learning rate is 0.
     """
 
     n_histories: ClassVar[int] = 1
@@ -49,22 +54,30 @@ class UpdateRule:
         self.param, self.name = param, param.type or "SGD"
 
     def numbers(self, hyper: Hyper) -> dict[str, float]:
-        """The rule's own numbers, for kernels elsewhere: rate, momentum, second (a second decay rate) and delta."""
+        """The rule's numbers for a device's kernels: rate, momentum, second (a second decay rate) and delta."""
         return {"rate": hyper.rate, "momentum": self.param.momentum, "second": 0.0, "delta": self.param.delta}
 
     def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
-        """Change w and the histories by the gradient g, elementwise; ``hyper.rate`` and
-        ``hyper.decay`` come multiplied by the parameter's lr_mult and decay_mult."""
+        """Update w and the histories in place, elementwise.
+
+        Args:
+            w: parameters, (n,), floating.
+            g: their summed gradients, (n,), of the same dtype.
+            histories: ``n_histories`` arrays like w.
+            hyper: the numbers of this update, ``rate`` and ``decay`` multiplied already by the parameter's lr_mult and
+                decay_mult.
+        """
         raise NotImplementedError
 
 
 def refuse_momentum(param: Any, name: str) -> None:
-    """Raise UserError where a rule that has no momentum is given one."""
+    """Raise UserError if the solver gives a momentum to a rule that has none."""
     if param.momentum:
         raise UserError(f"momentum cannot be used with {name}, got {param.momentum:g}")
 
 
 @compiled(inline="always")
 def regularized(w: float, g: float, decay: float, l1: bool, scale: float) -> float:
-    """One element's scaled gradient with the decay's: scale · g + decay · w, or decay · sign(w)."""
+    """One element's gradient, scaled and with the decay's part: scale · g + decay · w, or with L1 scale · g +
+    decay · sign(w)."""
     return scale * g + decay * (np.sign(w) if l1 else w)

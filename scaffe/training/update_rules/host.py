@@ -1,4 +1,4 @@
-"""Update rules in the host's memory: the same two functions that a device's backend has."""
+"""Update rules on the CPU: ``update_plan`` and ``clip_factor``, the two functions that a device's backend has too."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from scaffe.training.update_rules.base import Hyper, UpdateRule
 
 
 class UpdatePlan:
-    """A rule over segments, again and again: one compiled call a segment.
+    """Applies a rule to the same segments at every update: one compiled call per segment.
 
     Args:
-        rule: the rule.
-        segments: what of the arrays to update.
+        rule: the update rule.
+        segments: the intervals to update, each with its lr_mult and decay_mult.
     """
 
     def __init__(self, rule: UpdateRule, segments: Sequence[Segment]) -> None:
@@ -24,12 +24,12 @@ class UpdatePlan:
 
     def run(self, w: np.ndarray, g: np.ndarray, histories: Sequence[np.ndarray], hyper: Hyper,
             factor: float = 1.0) -> None:
-        """Update the segments of w and of the histories by g · factor.
+        """Update the segments of w and of the histories in place.
 
         Args:
-            w, g, histories: flat arrays of one length and floating dtype.
+            w, g, histories: parameters, summed gradients, histories: flat arrays of one length and floating dtype.
             hyper: the numbers of this update.
-            factor: on every gradient, beside ``hyper.scale``.
+            factor: multiplies every gradient, in addition to ``hyper.scale``.
         """
         for s in self._segments:
             place = slice(s.start, s.stop)
@@ -42,12 +42,12 @@ update_plan = UpdatePlan
 
 
 def clip_factor(diff: np.ndarray, limit: float, mean: float) -> float:
-    """What brings the L2 norm of mean · diff down to the limit; 1 where it is no larger.
+    """The factor that reduces the L2 norm of mean · diff to the limit; 1 if the norm is not above it.
 
     Args:
-        diff: a flat array.
-        limit: of the norm, above 0.
-        mean: factor that makes a mean of the sums in ``diff``.
+        diff: summed gradients, a flat floating array.
+        limit: the largest norm allowed, 0 or above.
+        mean: the factor that turns the sums in ``diff`` into means (1 / ranks).
     """
     norm = float(np.sqrt(np.dot(diff, diff))) * mean
     return limit / norm if norm > limit else 1.0

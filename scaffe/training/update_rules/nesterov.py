@@ -10,13 +10,16 @@ from scaffe.training.update_rules.base import Hyper, UpdateRule, regularized, up
 
 @update_rules.register("Nesterov")
 class Nesterov(UpdateRule):
-    """h' = momentum · h + rate · g;  w ← w - ((1 + momentum) · h' - momentum · h), with g decayed (Caffe 1.0; Sutskever
-    et al., "On the importance of initialization and momentum in deep learning", ICML 2013)."""
+    """h' = momentum · h + rate · g;  w ← w - ((1 + momentum) · h' - momentum · h).
+
+    Here g includes the decay's part (Caffe 1.0; Sutskever et al., "On the importance of initialization and momentum in
+    deep learning", ICML 2013).
+    """
 
     learns_frozen = False
 
     def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
-        """See UpdateRule; one history, the last step."""
+        """See UpdateRule. One history: the momentum h."""
         one = w.dtype.type
         _nesterov(w, g, histories[0], one(hyper.rate), one(self.param.momentum), one(hyper.decay), hyper.l1,
                   one(hyper.scale), hyper.keeps_step)

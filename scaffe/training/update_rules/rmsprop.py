@@ -13,11 +13,12 @@ from scaffe.training.update_rules.base import Hyper, UpdateRule, refuse_momentum
 
 @update_rules.register("RMSProp")
 class RmsProp(UpdateRule):
-    """h ← rms_decay · h + (1 - rms_decay) · g²;  w ← w - rate · g / (sqrt(h) + delta), with g decayed (Caffe 1.0;
-    Tieleman and Hinton, Coursera lecture 6.5, 2012).
+    """h ← rms_decay · h + (1 - rms_decay) · g²;  w ← w - rate · g / (sqrt(h) + delta).
+
+    Here g includes the decay's part (Caffe 1.0; Tieleman and Hinton, Coursera lecture 6.5, 2012).
 
     Raises:
-        UserError: a momentum, or an rms_decay outside 0 to 1.
+        UserError: the solver gives a momentum, or an rms_decay that is below 0, or 1 or above.
     """
 
     def __init__(self, param: Any) -> None:
@@ -31,7 +32,7 @@ class RmsProp(UpdateRule):
         return {**super().numbers(hyper), "second": self.param.rms_decay}
 
     def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
-        """See UpdateRule; one history, the mean square."""
+        """See UpdateRule. One history: the running mean h of squared gradients."""
         one = w.dtype.type
         _rmsprop(w, g, histories[0], one(hyper.rate), one(self.param.rms_decay), one(self.param.delta),
                  one(hyper.decay), hyper.l1, one(hyper.scale), hyper.keeps_step)

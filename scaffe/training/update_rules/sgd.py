@@ -1,4 +1,4 @@
-"""SGD with momentum, fused: one pass reads w, g, h and writes w, h."""
+"""SGD with momentum, fused: one pass reads w, g and h, and writes w and h."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Sgd(UpdateRule):
     learns_frozen = False
 
     def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
-        """See UpdateRule; one history, the last step."""
+        """See UpdateRule. One history: the last step h."""
         one = w.dtype.type
         in_parts(_sgd, (w, g, histories[0]), one(hyper.rate), one(self.param.momentum), one(hyper.decay), hyper.l1,
                  one(hyper.scale), hyper.keeps_step)

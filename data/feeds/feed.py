@@ -1,4 +1,4 @@
-"""A feed: the batches of one data layer on one rank, made ahead by reader threads."""
+"""A feed: the batches of one data layer on one rank, prefetched by reader threads."""
 
 from __future__ import annotations
 
@@ -14,28 +14,34 @@ Allocate = Callable[[int], np.ndarray]  # n_elems -> flat float32 memory
 
 
 def plain_memory(n_elems: int) -> np.ndarray:
-    """NumPy's own memory, for feeds whose batches need not lie anywhere special."""
+    """Ordinary memory for a batch: float32 (n_elems,)."""
     return np.empty(n_elems, np.float32)
 
 
 class Order(Protocol):
-    """Turns visits into record numbers (``in_order.InOrder``, ``shuffle.Shuffled``)."""
+    """Turns visits into record numbers (``order.in_order.InOrder``, ``order.shuffle.Passes``).
+
+    A visit is a place in the order in which a single process would read (see ``order.visits``).
+
+    Attributes:
+        n_records: number of records of the source.
+    """
 
     n_records: int
 
     def records(self, visits: np.ndarray) -> np.ndarray:
-        """Record numbers of these visits, int64; visits ascend from call to call."""
+        """Record numbers, int64, of these visits, which ascend from call to call."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Which batches a feed gives.
+    """Which samples make up a feed's batches.
 
     Attributes:
-        visits: int64 arrays, one a batch, from ``visits.visits_in_training`` or ``visits.visits_in_tests``.
-        batch_elems: samples in each of them.
-        order: visits to records.
-        seed: uint32, of the crops and mirrorings; the same on every rank.
+        visits: int64 (batch_elems,) arrays, one for each batch, from ``order.share.Share.visits``.
+        batch_elems: samples in a batch of this rank.
+        order: turns visits into record numbers.
+        seed: uint32, of the random numbers of crops and mirroring; the same on every rank.
     """
 
     visits: Iterator[np.ndarray]
@@ -49,10 +55,11 @@ class ReaderOptions:
     """How a feed reads.
 
     Attributes:
-        n_threads: reader threads; 0 reads in the caller's thread when asked.
-        allocate: gives flat float32 memory for batches (pinned memory, for a GPU); None is NumPy's.
-        n_bad_allowed: records that may be unreadable; each is replaced by the next good one.
-        on_bad: called with one line for each bad record passed over.
+        n_threads: reader threads; 0 makes each batch in the caller's thread when it is asked for.
+        allocate: called with a number of elements, returns flat float32 memory for batches (pinned memory for a GPU);
+            None takes NumPy's.
+        n_bad_allowed: how many bad records are tolerated; each is replaced by the next good one.
+        on_bad: called with one line for each bad record that is tolerated.
     """
 
     n_threads: int = 1
@@ -62,23 +69,23 @@ class ReaderOptions:
 
 
 class Slot(Protocol):
-    """One buffer of the ring."""
+    """The buffer of one batch."""
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """The batch, one array a top, in storage order."""
+        """The batch: one float32 array for each top, in storage order (images channels-last)."""
 
 
 class Feed:
-    """Batch after batch for one data layer.
-
-    Attributes:
-        shapes: logical shapes of the tops; images are (n, channels, height, width).
+    """Gives one data layer its batches.
 
     Args:
-        shapes: the same.
-        prefetcher: fills slots.
-        close: called after the readers have ended.
+        shapes: logical shapes of the tops; images are (n, channels, height, width).
+        prefetcher: makes the batches.
+        close: called when the reader threads have ended.
+
+    Attributes:
+        shapes: as given.
     """
 
     def __init__(self, shapes: Sequence[tuple[int, ...]], prefetcher: Prefetcher[Any, Any],
@@ -87,12 +94,14 @@ class Feed:
         self._prefetcher, self._close = prefetcher, close
 
     def next(self) -> tuple[np.ndarray, ...]:
-        """The next batch: one float32 array a top in storage order, valid until the next call.
+        """The next batch.
 
-        Images are (n, height, width, channels); their shape may differ from ``shapes`` where a batch has one image.
+        Returns:
+            One float32 array for each top, valid until the next call. Images are in storage order,
+            (n, height, width, channels). With one image a batch, its size may differ from ``shapes``.
 
         Raises:
-            DataError: a record cannot be read or does not fit; nothing more can be had from the feed then.
+            DataError: a record cannot be read or does not fit. The feed gives no more batches then.
         """
         slot: Slot = self._prefetcher.next()
         return slot.arrays

@@ -14,23 +14,26 @@ from scaffe.data.order.in_order import InOrder
 from scaffe.data.order.shuffle import shuffled_files
 from scaffe.data.sources.hdf5 import Hdf5Files
 
-DEPTH = 4  # batches made ahead
+DEPTH = 4  # batches prefetched
 
 
 def hdf5_feed(list_path: str, names: Sequence[str], visits: Iterator[np.ndarray], batch_elems: int, shuffle: bool,
               options: ReaderOptions) -> Feed:
-    """A feed of one top a dataset, (n, *row shape).
+    """Make a feed from HDF5 files.
 
     Args:
-        list_path: text file of paths of HDF5 files.
-        names: datasets.
-        visits: int64 arrays, one a batch.
-        batch_elems: samples in each.
-        shuffle: files, and rows within files, in random order.
+        list_path: text file with the paths of the HDF5 files.
+        names: the datasets to read, one for each top.
+        visits: int64 (batch_elems,) arrays, one for each batch.
+        batch_elems: samples in a batch of this rank.
+        shuffle: read the files, and the rows within each file, in random order.
         options: how to read.
 
+    Returns:
+        A feed with one top for each dataset, (batch_elems, *row shape).
+
     Raises:
-        DataError: as Hdf5Files.
+        DataError: a file or dataset cannot be read (see ``Hdf5Files``), or batches do not fit into memory.
     """
     files = Hdf5Files(list_path, names)
     order = shuffled_files(files.n_rows) if shuffle else InOrder(sum(files.n_rows))
@@ -44,7 +47,7 @@ def hdf5_feed(list_path: str, names: Sequence[str], visits: Iterator[np.ndarray]
 
 
 class _Batch:
-    """One buffer of the ring: an array a top, and the same in Caffe's order."""
+    """The buffer of one batch: an array for each top in storage order, and a view of it in Caffe's order."""
 
     def __init__(self, shapes: Sequence[tuple[int, ...]], allocate: Allocate) -> None:
         flats = [allocate(prod(shape)) for shape in shapes]
@@ -53,5 +56,5 @@ class _Batch:
 
 
 def _storage(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Images are stored channels-last."""
+    """The storage shape of a logical shape: arrays of 4 or more axes are stored channels-last."""
     return (shape[0], *shape[2:], shape[1]) if len(shape) >= 4 else shape

@@ -17,25 +17,30 @@ from scaffe.data.order.draws import Draws
 from scaffe.data.records.transform import Transform
 from scaffe.data.sources.source import Shape, Source
 
-FIRST_LOOKS = 9  # records that a net's shape is taken from where the first may be a bad one
-Job = tuple[np.ndarray, np.ndarray]  # record numbers and their draws
+FIRST_LOOKS = 9  # records that decide a net's input shape if bad records are tolerated: the first may be bad
+Job = tuple[np.ndarray, np.ndarray]  # record numbers and their random numbers
 
 
 def image_feed(source: Source, plan: Plan, transform: Transform, depth: int = 4,
                options: ReaderOptions = ReaderOptions()) -> Feed:  # noqa: B008 - frozen
-    """A feed of (n, channels, height, width) images and (n,) labels.
+    """Make a feed of images and labels.
 
-    A batch takes its shape from its first record, as in Caffe; shapes may differ from batch to batch if each is of one.
+    A batch takes its image size from its first record, as in Caffe. Sizes may differ between batches only if each batch
+    has one image.
 
     Args:
         source: samples by record number.
-        plan: which batches.
-        transform: what becomes of each sample.
-        depth: batches made ahead.
+        plan: which samples make up the batches.
+        transform: applied to each sample.
+        depth: batches prefetched.
         options: how to read.
 
+    Returns:
+        A feed with two tops: images (n, channels, height, width) and labels (n,).
+
     Raises:
-        DataError: the first record cannot be read, or does not fit the transformation.
+        DataError: the first record cannot be read or does not fit the transformation, or batches do not fit into
+            memory.
     """
     reader = _Reader(source, transform, options)
     n_looked_at = min(FIRST_LOOKS, source.n_records) if options.n_bad_allowed else 1
@@ -51,7 +56,7 @@ def image_feed(source: Source, plan: Plan, transform: Transform, depth: int = 4,
 
 
 class ImageBatch:
-    """One buffer of the ring.
+    """The buffer of one batch.
 
     Attributes:
         images: float32 (n, height, width, channels).
@@ -70,7 +75,7 @@ class ImageBatch:
         return self.images, self.labels
 
     def take_shape(self, storage_shape: tuple[int, ...]) -> None:
-        """Shape the images anew; memory is kept where it suffices."""
+        """Change the images' shape to (n, height, width, channels); allocates only if they need more memory."""
         n_elems = prod(storage_shape)
         if n_elems > self._memory.size:
             check_batches_fit(1, [storage_shape])
@@ -79,10 +84,10 @@ class ImageBatch:
 
 
 class _Reader:
-    """Makes batches: reads runs and transforms each into its place. Threads share it.
+    """Makes batches: reads runs and transforms each into its place in the batch. Threads share one object.
 
     Attributes:
-        shape: of the feed.
+        shape: (channels, height, width) of the feed's images.
     """
 
     def __init__(self, source: Source, transform: Transform, options: ReaderOptions) -> None:
@@ -91,10 +96,10 @@ class _Reader:
         self.shape: Shape = (0, 0, 0)
 
     def usual_shape(self, records: np.ndarray) -> Shape:
-        """The shape that most of these records have after the transformation; the feed's own where as many have it.
+        """The shape that most of these records have after the transformation; in a tie, the feed's own.
 
         Raises:
-            DataError: none can be read; or one cannot, and that is not allowed.
+            DataError: more records are bad than are tolerated.
         """
         shapes: Counter[Shape] = Counter()
         for record in records.tolist():
@@ -110,7 +115,7 @@ class _Reader:
         return self._out_shape(next(iter(self._source.read(np.array([record])))).shape, record)
 
     def fill(self, job: Job, batch: ImageBatch) -> None:
-        """Make one batch; one by one where a record is bad and that is allowed."""
+        """Make one batch. If a record is bad and that is tolerated, make it again, record by record."""
         records, draws = job
         try:
             self._fill_from(records, draws, batch, 0, takes_shape=True)
@@ -134,7 +139,7 @@ class _Reader:
 
     def _fill_from(self, records: np.ndarray, draws: np.ndarray, batch: ImageBatch, place: int,
                    takes_shape: bool) -> None:
-        """Write the samples of these records from ``place`` on; the batch may take its shape from the first."""
+        """Write the samples of these records from ``place`` on; ``takes_shape``: the first sets its shape."""
         done = 0
         for run in self._source.read(records):
             n, at = len(run.starts), place + done
@@ -159,13 +164,13 @@ class _Reader:
             raise DataError(f"{self._source.name_of(record)}: {error}") from None
 
     def _next_after_bad(self, record: int, error: DataError) -> int:
-        """Note a bad record and give the one to take instead; raises DataError where too many are bad."""
+        """Count a bad record and return the one to try instead. Raises DataError if too many are bad."""
         self._tolerance.pass_over(record, error)
         return (record + 1) % self._source.n_records
 
 
 def _storage(n: int, shape: Shape) -> tuple[int, ...]:
-    """(n, height, width, channels) of images of a logical shape."""
+    """The storage shape (n, height, width, channels) of n images."""
     channels, height, width = shape
     return n, height, width, channels
 

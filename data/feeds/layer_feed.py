@@ -1,4 +1,4 @@
-"""From a data layer's message to its feed: what the trainer calls for layers of type Data and their kin."""
+"""Makes the feed of a data layer from its LayerParameter message; the trainer calls this for every data layer."""
 
 from __future__ import annotations
 
@@ -23,16 +23,19 @@ MOST_PREFETCH = 1000
 
 def open_layer_feed(param: Any, phase: int, share: Share, draw: Draw,
                     options: ReaderOptions = ReaderOptions()) -> Feed:  # noqa: B008 - frozen
-    """The feed of a data layer: Data, ImageData, HDF5Data or WindowData.
+    """Make the feed of a data layer: Data, ImageData, HDF5Data or WindowData.
 
     Args:
         param: the LayerParameter message.
         phase: TRAIN or TEST.
-        share: this rank's part.
-        draw: gives the next raw number of the net's random stream. As many are taken as Caffe 1.0 takes at this point
-            (Data: the thread's seed, and two more where the transformer crops or mirrors at random). All ranks must
-            give the same numbers.
+        share: this rank's part of the data.
+        draw: returns the next raw number of the net's random stream; must return the same numbers on every rank. As
+            many are taken as Caffe 1.0 takes here (Data: one for the thread's seed, and two more if the layer crops
+            or mirrors at random).
         options: how to read.
+
+    Returns:
+        The feed; it must be closed.
 
     Raises:
         DataError: the source cannot be read, or the layer's parameters do not fit it.
@@ -41,7 +44,7 @@ def open_layer_feed(param: Any, phase: int, share: Share, draw: Draw,
 
 
 def layer_batch_size(param: Any) -> int:
-    """The batch_size of a data layer's message, wherever its type keeps it; at least 1. Raises DataError."""
+    """The batch_size of a data layer, from its LayerParameter message. Raises DataError if it is not at least 1."""
     return batch_size_of(getattr(param, _kind_of(param).field))
 
 
@@ -63,7 +66,7 @@ def _open_data(param: Any, phase: int, share: Share, draw: Draw, options: Reader
 
 
 def _prefetch(data: Any) -> int:
-    """How many batches a DataParameter message wants made ahead."""
+    """How many batches to prefetch, from a DataParameter message."""
     if data.prefetch > MOST_PREFETCH:
         raise DataError(f"prefetch {data.prefetch} is above {MOST_PREFETCH}, the most batches that are made ahead")
     return max(1, int(data.prefetch))
@@ -102,14 +105,14 @@ def _open_window_data(param: Any, phase: int, share: Share, draw: Draw, options:
     window = WindowOptions(transform.crop_size, data.context_pad, data.crop_mode == "square", data.scale,
                            data.fg_threshold, data.bg_threshold, data.fg_fraction, data.cache_images, data.root_folder)
     if Transform(transform).draws_per_visit:
-        draw()  # the transformer is seeded before and after, and not used
+        draw()  # Caffe seeds a transformer here and below that it never uses
     plan = Plan(share.visits(phase, n), share.batch_elems(phase, n), InOrder(share.global_batch(phase, n)), draw())
     _transform_seed(Transform(transform), draw, n_before=0)
     return window_feed(data.source, plan, transform, window, options)
 
 
 def _transform_seed(transform: Transform, draw: Draw, n_before: int = 1) -> int:
-    """Take the draws that Caffe takes: the transformer is seeded twice, the second one counts, then the thread's."""
+    """Take the numbers that Caffe takes: two transformer seeds (the second counts), then the thread's."""
     seed = 0
     if transform.draws_per_visit:
         for _ in range(n_before):
@@ -120,7 +123,7 @@ def _transform_seed(transform: Transform, draw: Draw, n_before: int = 1) -> int:
 
 
 class _ImageDataSeeds:
-    """The draws that an ImageData layer of Caffe takes as it starts, in its order."""
+    """The random numbers that Caffe's ImageData layer takes in its setup, in Caffe's order."""
 
     def __init__(self, data: Any, transform: Transform, draw: Draw) -> None:
         if transform.draws_per_visit:
@@ -132,7 +135,7 @@ class _ImageDataSeeds:
 
 @dataclass(frozen=True)
 class _Kind:
-    """A type of data layer: the field of its own parameters, and how its feed is opened."""
+    """A type of data layer: the LayerParameter field with its parameters, and the function that opens its feed."""
 
     field: str
     opener: Callable[[Any, int, Share, Draw, ReaderOptions], Feed]

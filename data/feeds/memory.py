@@ -1,4 +1,4 @@
-"""Whether the machine can hold a feed's batches, asked before they are allocated: too much would kill the job later."""
+"""Checks that a feed's batches fit into memory before they are allocated; otherwise the job would be killed later."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ ITEM_BYTES = 4  # float32
 
 
 def check_batches_fit(n_batches: int, shapes: Sequence[tuple[int, ...]]) -> None:
-    """Raises DataError where batches of arrays of these shapes need more than all the machine's memory.
+    """Check that batches fit into the machine's physical memory.
 
     Args:
-        n_batches: held at a time.
-        shapes: of a batch's float32 arrays.
+        n_batches: batches held at a time.
+        shapes: shapes of the float32 arrays of one batch.
+
+    Raises:
+        DataError: they need more than all of it.
     """
     n_bytes = n_batches * ITEM_BYTES * sum(prod(shape) for shape in shapes)
     there_are = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

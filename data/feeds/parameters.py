@@ -1,4 +1,4 @@
-"""What data layers' messages say, made into our own options (messages are duck typed)."""
+"""Turns the messages of data layers into options. Messages are duck typed."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from scaffe.input_files import read_input
 
 
 def transform_options(param: Any, phase: int) -> TransformOptions:
-    """The options of a TransformationParameter message, its mean file read."""
+    """The options in a TransformationParameter message. Reads the mean file; raises DataError if it cannot."""
     mean_image = read_mean(param.mean_file) if param.HasField("mean_file") else None
     return TransformOptions(param.scale, param.mirror, param.crop_size, tuple(param.mean_value), mean_image,
                             random_crop=phase == TRAIN)
 
 
 def colour_of(param: Any) -> Colour:
-    """What a TransformationParameter message says to make of compressed images."""
+    """How compressed images are decoded, from a TransformationParameter message. Raises DataError."""
     if param.force_color and param.force_gray:
         raise DataError("transform_param takes force_color or force_gray, not both")
     return Colour.BGR if param.force_color else Colour.GREY if param.force_gray else Colour.AS_STORED
 
 
 def read_mean(path: str) -> np.ndarray:
-    """The float32 (channels, height, width) array of a mean file (a BlobProto). Raises DataError."""
+    """Read a mean file (a BlobProto): float32 (channels, height, width). Raises DataError if it is not one image."""
     from google.protobuf.message import DecodeError
 
     from scaffe.proto import caffe_pb2
@@ -49,7 +49,7 @@ def read_mean(path: str) -> np.ndarray:
 
 
 def batch_size_of(param: Any) -> int:
-    """The batch_size of a data layer's own parameter message; at least 1."""
+    """The batch_size in a DataParameter message or the like. Raises DataError if it is not at least 1."""
     if param.batch_size < 1:
         raise DataError("batch_size must be at least 1, and is not given or 0")
     return int(param.batch_size)

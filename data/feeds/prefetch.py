@@ -1,4 +1,4 @@
-"""Batches made ahead by threads: a ring of buffers, filled in order of demand whatever the number of threads."""
+"""Prefetches batches in threads, into a ring of buffers. Any number of threads gives the batches in the same order."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ Slot = TypeVar("Slot")
 
 
 class _Ring(Generic[Job, Slot]):
-    """What the threads share. Batch b lives in slot b mod n_slots, which is filled again once batch b is given back."""
+    """What the threads share. Batch b is made in slot b % n_slots, once the consumer has returned batch b - n_slots."""
 
     def __init__(self, jobs: Iterator[Job], fill: Callable[[Job, Slot], None], slots: list[Slot]) -> None:
         self.jobs, self.fill, self.slots = jobs, fill, slots
         self.changed = threading.Condition()
-        self.n_taken = self.n_freed = 0  # batches begun by threads; batches given back by the consumer
+        self.n_taken = self.n_freed = 0  # batches begun by threads; batches returned by the consumer
         self.ready: dict[int, BaseException | None] = {}
         self.stopped = False
         self.threads: list[threading.Thread] = []
 
     def take(self) -> tuple[int, Job] | None:
-        """The next batch to make, once its slot is free; None when it is time to go."""
+        """Wait for a free slot and return the next batch to make; None if the thread is to end."""
         with self.changed:
             self.changed.wait_for(lambda: self.stopped or self.n_taken < self.n_freed + len(self.slots))
             if self.stopped:
@@ -37,7 +37,7 @@ class _Ring(Generic[Job, Slot]):
                 return None
 
     def work(self) -> None:
-        """A reader thread's life."""
+        """What a reader thread runs."""
         while (task := self.take()) is not None:
             batch, job = task
             error: BaseException | None = None
@@ -54,7 +54,7 @@ class _Ring(Generic[Job, Slot]):
         self.changed.notify_all()
 
     def stop(self) -> None:
-        """Ask the threads to go and wait until they have."""
+        """Tell the threads to end, and wait until they have."""
         with self.changed:
             self.stopped = True
             self.changed.notify_all()
@@ -67,10 +67,10 @@ class Prefetcher(Generic[Job, Slot]):
     """Fills slots from jobs, ahead of the consumer and in the jobs' order.
 
     Args:
-        jobs: one item a batch; drawn from under a lock.
-        fill: makes the batch of a job in a slot; called by many threads at once.
-        slots: buffers, reused for ever; the consumer holds one, so n slots are n - 1 batches ahead.
-        n_threads: readers; 0 makes each batch when it is asked for, in the caller's thread.
+        jobs: one item for each batch; only one thread at a time takes from it.
+        fill: makes the batch of a job in a slot; several threads call it at once.
+        slots: buffers, used in turn. The consumer holds one, so n slots prefetch n - 1 batches.
+        n_threads: reader threads; 0 makes each batch in the caller's thread when it is asked for.
     """
 
     def __init__(self, jobs: Iterator[Job], fill: Callable[[Job, Slot], None], slots: list[Slot],
@@ -82,7 +82,7 @@ class Prefetcher(Generic[Job, Slot]):
         self._finalizer = weakref.finalize(self, _Ring.stop, self._ring)
 
     def next(self) -> Slot:
-        """The next batch's slot, valid until the call after this. Raises what ``fill`` or ``jobs`` raised for it."""
+        """The next batch's slot, valid until the next call. Raises what ``fill`` or ``jobs`` raised for this batch."""
         ring = self._ring
         if self._n_threads == 0:
             ring.fill(next(ring.jobs), ring.slots[0])
@@ -102,11 +102,11 @@ class Prefetcher(Generic[Job, Slot]):
         return ring.slots[(self._n_given - 1) % len(ring.slots)]
 
     def close(self) -> None:
-        """End the threads; they finish the batch in hand first. May be called twice."""
+        """End the threads once they have finished their current batches. May be called twice."""
         self._finalizer()
 
     def _start(self) -> None:
-        """Threads begin with the first demand, so that nets that are only looked at cost none."""
+        """Start the threads at the first request, so that a net that is never run starts none."""
         ring: _Ring[Any, Any] = self._ring
         if ring.threads or ring.stopped:
             return

@@ -1,4 +1,4 @@
-"""How many of a feed's records may be bad, and which have been met."""
+"""Counts a feed's bad records, up to the number that is tolerated."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from scaffe.data.errors import DataError
 
 
 class Tolerance:
-    """Notes bad records, each once, whatever thread or pass of the data meets it.
+    """Counts bad records, each once, however many threads and epochs meet it.
 
     Args:
-        n_allowed: bad records that a feed passes over.
-        n_records: of the source; they are never all passed over.
-        on_bad: called with one line for each bad record.
+        n_allowed: bad records that are tolerated; 0 tolerates none.
+        n_records: number of records of the source. At least one must be good, whatever ``n_allowed`` is.
+        on_bad: called with one line for each bad record that is tolerated.
     """
 
     def __init__(self, n_allowed: int, n_records: int, on_bad: Callable[[str], None] | None = None) -> None:
@@ -23,7 +23,7 @@ class Tolerance:
         self._lock = threading.Lock()
 
     def pass_over(self, record: int, error: DataError) -> None:
-        """Note that the record is bad, for the reason that ``error`` gives. Raises DataError where too many are."""
+        """Count a bad record; ``error`` says what is wrong with it. Raises DataError if there are too many now."""
         with self._lock:
             if record in self._bad:
                 return

@@ -18,22 +18,23 @@ from scaffe.data.records.decode import Colour, decode, file_bytes, opencv, read_
 from scaffe.data.records.transform import TransformOptions
 from scaffe.data.sources.windows import Windows, read_windows
 
-DEPTH = 4  # batches made ahead
+DEPTH = 4  # batches prefetched
 
 
 @dataclass(frozen=True)
 class WindowOptions:
-    """A WindowDataParameter message's wishes.
+    """The options of a WindowDataParameter message.
 
     Attributes:
-        crop_size: side of the result.
-        context_pad: pixels of context around a window in the result.
-        square: take the tightest square around a window, else warp it.
-        scale: factor, after the mean is subtracted.
-        fg_threshold, bg_threshold: overlaps that make a window foreground or background.
-        fg_fraction: part of a batch that is foreground.
-        cache_images: hold all image files in memory.
-        root: put before every image's path.
+        crop_size: side of the square result in pixels.
+        context_pad: pixels of context around a window, counted in the result.
+        square: cut the smallest square around a window; otherwise warp the window to a square.
+        scale: factor, applied after the mean is subtracted.
+        fg_threshold: windows with at least this overlap are foreground.
+        bg_threshold: windows with less than this overlap are background.
+        fg_fraction: fraction of a batch that is foreground.
+        cache_images: keep all image files in memory, still compressed.
+        root: prefix of every image's path, joined without a slash.
     """
 
     crop_size: int
@@ -49,17 +50,21 @@ class WindowOptions:
 
 def window_feed(path: str, plan: Plan, transform: TransformOptions, window: WindowOptions,
                 options: ReaderOptions) -> Feed:
-    """A feed of (n, channels, crop_size, crop_size) windows and (n,) labels.
+    """Make a feed of windows.
 
     Args:
         path: the window file.
-        plan: which batches; its order maps a visit to the place in the batch of all ranks, background first.
+        plan: which batches. Its order turns a visit into a place in the batch of all ranks together, whose first
+            places are background and the others foreground; which window is taken is drawn at random.
         transform: mean and mirroring.
-        window: the rest.
+        window: the other options.
         options: how to read.
 
+    Returns:
+        A feed with two tops: windows (n, channels, crop_size, crop_size) and labels (n,).
+
     Raises:
-        DataError: the file cannot be read, or the parameters do not fit.
+        DataError: the window file cannot be read, or the parameters do not fit.
     """
     if window.crop_size < 1:
         raise DataError("WindowData needs a crop_size above 0")
@@ -80,7 +85,7 @@ def window_feed(path: str, plan: Plan, transform: TransformOptions, window: Wind
 
 
 class _Cutter:
-    """Makes batches of windows. Threads share it."""
+    """Makes batches of windows. Threads share one object."""
 
     def __init__(self, windows: Windows, batch: int, transform: TransformOptions, window: WindowOptions,
                  tolerance: Tolerance) -> None:
@@ -102,7 +107,7 @@ class _Cutter:
             batch.labels[i] = self._cut_one_of(kind, int(draws[i, 0]), mirrored, batch.images[i])
 
     def _cut_one_of(self, kind: np.ndarray, first: int, mirrored: bool, out: np.ndarray) -> int:
-        """Cut the window drawn, or the next one whose image is good. Returns its label."""
+        """Cut the window that was drawn, or else the next one with a good image. Returns its label."""
         for k in range(first, first + len(kind)):
             image, label, x1, y1, x2, y2 = (int(x) for x in kind[k % len(kind)])
             try:
@@ -113,7 +118,7 @@ class _Cutter:
         raise DataError(f"none of the {len(kind)} windows of one kind lies in a good image")
 
     def _content(self, image: int) -> np.ndarray | None:
-        """An image's file, None for one that is missing and may be."""
+        """The bytes of an image file; None if it cannot be read and that is tolerated."""
         try:
             return file_bytes(self._windows.paths[image])
         except DataError as error:
@@ -121,7 +126,7 @@ class _Cutter:
             return None
 
     def _cut(self, image: int, box: Box, mirrored: bool, out: np.ndarray) -> None:
-        """Write one window into (side, side, channels) zeros."""
+        """Write one window into ``out``, float32 (side, side, channels), which holds zeros."""
         pixels = self._decode(image)
         options = self._window
         n_rows, n_columns, _ = pixels.shape
@@ -152,7 +157,7 @@ class _Cutter:
 
 
 def _mean(transform: TransformOptions, channels: int, side: int) -> np.ndarray:
-    """The mean under the result, float32 (side, side, channels): the middle of a mean image, or values."""
+    """The mean to subtract, float32 (side, side, channels): the middle of the mean image, or the mean values."""
     if transform.mean_image is not None:
         image = np.moveaxis(transform.mean_image, 0, -1)
         off = (image.shape[1] - side) // 2

@@ -1,4 +1,4 @@
-"""Where a window's pixels are taken from and where they land (Caffe 1.0, WindowDataLayer)."""
+"""Computes which part of an image a window takes and where it goes in the result (Caffe 1.0, WindowDataLayer)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Placement:
     """A window's part of the image and its place in the result.
 
     Attributes:
-        rows, columns: first and one past the last of the image's.
-        height, width: to which the part is resized.
-        top, left: its first row and column in the result.
+        rows, columns: first and one past the last row and column of the part of the image.
+        height, width: pixels that the part is resized to.
+        top, left: first row and column of the resized part in the result.
     """
 
     rows: tuple[int, int]
@@ -30,15 +30,18 @@ class Placement:
 
 def place(box: Box, image: tuple[int, int], side: int, pad: int = 0, square: bool = False,
           mirrored: bool = False) -> Placement:
-    """Place a window.
+    """Compute the placement of a window.
 
     Args:
-        box: x1, y1, x2, y2, all inside the window.
-        image: height and width.
-        side: of the square result.
-        pad: pixels of context around the window in the result.
-        square: take the tightest square around the window.
-        mirrored: the result will be mirrored, its padding too.
+        box: x1, y1, x2, y2 in pixels, all inside the window (x2 and y2 too).
+        image: the image's height and width.
+        side: side of the square result in pixels.
+        pad: pixels of context around the window, counted in the result.
+        square: take the smallest square around the window.
+        mirrored: the part will be mirrored left to right, so padding changes sides.
+
+    Returns:
+        The placement. With ``pad`` or ``square`` the part ends at the image's edge; the rest of the result is padding.
     """
     x1, y1, x2, y2 = box
     if not pad and not square:
@@ -56,7 +59,7 @@ def place(box: Box, image: tuple[int, int], side: int, pad: int = 0, square: boo
 
 
 def _expand(box: Box, scale: np.float32, square: bool) -> Box:
-    """The box about its centre, made square where asked, times scale."""
+    """The box, made square if asked, scaled about its centre."""
     x1, y1, x2, y2 = box
     half_height, half_width = Single((y2 - y1 + 1) / 2), Single((x2 - x1 + 1) / 2)
     center_x, center_y = Single(x1) + half_width, Single(y1) + half_height

@@ -1,1 +1,1 @@
-"""Compiled loops that run without the interpreter's lock; imported inside functions, so that import stays light."""
+"""Compiled loops that release the GIL. Imported inside functions, so that importing the package stays fast."""

@@ -1,8 +1,9 @@
-"""LMDB's B+tree walked in place over the bytes of data.mdb (layout: lmdb.h and mdb.c of OpenLDAP's LMDB 0.9, format 1).
+"""Reads LMDB's B+tree in the bytes of data.mdb (layout: lmdb.h and mdb.c of OpenLDAP's LMDB 0.9, format 1).
 
-A page starts with 16 bytes: page number, padding, flags at 10, end of the pointer table at 12. A node is 8 bytes
-(two halves of a size or page number, flags, key length), the key, and the value or the number of its overflow page.
-Every offset is checked against the file's length, so a damaged file gives a code, never a fault.
+A page starts with 16 bytes: page number, padding, flags (at byte 10), end of the pointer table (at byte 12). A node is
+8 bytes (two halves of a size or page number, flags, key length), the key, then the value or the number of the overflow
+page that holds it. Offsets are checked before they are followed, so a damaged file gives an error code, never a
+segmentation fault.
 """
 
 from __future__ import annotations
@@ -14,29 +15,36 @@ from scaffe.jit import compiled
 HEADER, NODE = 16, 8
 BRANCH, LEAF, OVERFLOW = 1, 2, 4  # page flags
 BIG, SUB, DUP = 1, 2, 4  # node flags
-TRUNCATED, CORRUPT, UNSUPPORTED = -1, -2, -3  # codes
+TRUNCATED, CORRUPT, UNSUPPORTED = -1, -2, -3  # error codes
 MAX_DEPTH = 32
 
 
 @compiled(inline="always")
 def u16(file: np.ndarray, at: int) -> np.int64:
-    """The 16-bit number at an offset."""
+    """The little-endian 16-bit number at an offset."""
     return np.int64(file[at]) | np.int64(file[at + 1]) << 8
 
 
 @compiled(inline="always")
 def u32(file: np.ndarray, at: int) -> np.int64:
-    """The 32-bit number at an offset."""
+    """The little-endian 32-bit number at an offset."""
     return np.int64(u16(file, at) | u16(file, at + 2) << 16)
 
 
 @compiled
 def walk(file: np.ndarray, page_bytes: int, root: int, nodes: np.ndarray) -> int:
-    """Write the offset in the file of every leaf node, in key order, into ``nodes`` (int64).
+    """Find every leaf node, in key order.
 
-    Each page is visited once, so that a file of a few pages cannot hold more ways through them than there is time for.
+    A page that is met twice is an error: in a damaged file, pages that point to each other would take for ever.
 
-    Returns the number of records, or a code (below zero).
+    Args:
+        file: uint8, 1-D, the whole file.
+        page_bytes: length of a page.
+        root: page number of the tree's root.
+        nodes: int64 (n_records,), receives each node's offset in the file.
+
+    Returns:
+        The number of records found, or an error code (below zero).
     """
     pages, places = np.zeros(MAX_DEPTH, np.int64), np.zeros(MAX_DEPTH, np.int64)
     visited = np.zeros(file.size // page_bytes, np.bool_)
@@ -77,7 +85,7 @@ def walk(file: np.ndarray, page_bytes: int, root: int, nodes: np.ndarray) -> int
 
 @compiled
 def value_span(file: np.ndarray, page_bytes: int, node: int) -> tuple[int, int]:
-    """Offset and length of the value of the leaf node at offset ``node``; length is a code where it cannot be had."""
+    """Offset and length of the value of the leaf node at offset ``node``; on failure the length is an error code."""
     flags, start = u16(file, node + 4), node + NODE + u16(file, node + 6)
     n_bytes = u32(file, node)
     if flags & (SUB | DUP):
@@ -98,9 +106,16 @@ def value_span(file: np.ndarray, page_bytes: int, node: int) -> tuple[int, int]:
 
 @compiled
 def value_spans(file: np.ndarray, page_bytes: int, nodes: np.ndarray, spans: np.ndarray) -> int:
-    """Write start and length of each leaf node's value into ``spans`` (int64, (n, 2)).
+    """Find the values of leaf nodes.
 
-    Returns the first record whose value cannot be had, or -1.
+    Args:
+        file: uint8, 1-D, the whole file.
+        page_bytes: length of a page.
+        nodes: int64 (n,), offsets of the nodes.
+        spans: int64 (n, 2), receives start and length of each value.
+
+    Returns:
+        Index of the first node whose value cannot be read (its length in ``spans`` is then an error code), or -1.
     """
     for i in range(nodes.size):
         spans[i, 0], spans[i, 1] = value_span(file, page_bytes, nodes[i])

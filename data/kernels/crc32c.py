@@ -1,4 +1,4 @@
-"""CRC-32C (Castagnoli's polynomial, RFC 3720 appendix B.4), as LevelDB keeps it."""
+"""CRC-32C (Castagnoli's polynomial, RFC 3720 appendix B.4), the checksum of LevelDB's files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from scaffe.jit import compiled
 
-POLYNOMIAL = 0x82F63B78  # its bits from low to high
+POLYNOMIAL = 0x82F63B78  # bit-reversed
 
 
 def _table() -> np.ndarray:
@@ -21,7 +21,7 @@ TABLE = _table()
 
 @compiled
 def crc32c(content: np.ndarray) -> np.uint32:
-    """The checksum of bytes, uint8 (n,)."""
+    """The CRC-32C of ``content``, uint8 (n,)."""
     crc = np.uint32(0xFFFFFFFF)
     for byte in content:
         crc = TABLE[(crc ^ byte) & 0xFF] ^ (crc >> np.uint32(8))

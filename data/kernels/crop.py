@@ -1,6 +1,6 @@
-"""Crop, mirror, subtract the mean, scale: a whole batch in one call, into channels-last floats.
+"""Crops, mirrors, subtracts the mean and scales a whole batch in one call; the result is channels-last floats.
 
-Rows are cut out as slices before they are looped over, since the compiler vectorises such loops alone.
+Each row is sliced out before the loop over it, because the compiler vectorises only loops over whole arrays.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from scaffe.jit import compiled
 
 @compiled
 def _row(pixels: np.ndarray, mean: np.ndarray, scale: np.float32, out: np.ndarray) -> None:
-    """One row whose elements lie in the same order here and there."""
+    """One row whose elements have the same order in input and output."""
     for k in range(out.size):
         out[k] = (np.float32(pixels[k]) - mean[k]) * scale
 
@@ -20,7 +20,7 @@ def _row(pixels: np.ndarray, mean: np.ndarray, scale: np.float32, out: np.ndarra
 @compiled
 def _row_of_three(red: np.ndarray, green: np.ndarray, blue: np.ndarray, mean: np.ndarray, scale: np.float32,
                   out: np.ndarray) -> None:
-    """One row of three planes into interleaved triples."""
+    """One row of three planes, interleaved in the output."""
     for w in range(red.size):
         out[3 * w] = (np.float32(red[w]) - mean[3 * w]) * scale
         out[3 * w + 1] = (np.float32(green[w]) - mean[3 * w + 1]) * scale
@@ -30,7 +30,7 @@ def _row_of_three(red: np.ndarray, green: np.ndarray, blue: np.ndarray, mean: np
 @compiled
 def _row_of_planes(pixels: np.ndarray, at: int, plane: int, mean: np.ndarray, scale: np.float32, out: np.ndarray,
                    n_channels: int) -> None:
-    """One row of any number of planes."""
+    """One row of any number of planes, interleaved in the output."""
     width = out.size // n_channels
     for c in range(n_channels):
         channel = pixels[at + c * plane:at + c * plane + width]
@@ -51,18 +51,18 @@ def _turn(row: np.ndarray, n_channels: int) -> None:
 @compiled
 def crop_batch(pixels: np.ndarray, starts: np.ndarray, strides: tuple[int, int, int], places: np.ndarray,
                mean: np.ndarray, mean_stride: int, scale: np.float32, out: np.ndarray) -> None:
-    """Write ``(pixel - mean) * scale`` of each sample's window into ``out``.
+    """Write ``(pixel - mean) * scale`` of each sample's crop into ``out``.
 
     Args:
-        pixels: 1-D uint8 or float32, all samples.
-        starts: int64 (n,), each sample's first element.
-        strides: elements between neighbours along (channel, row, column); the column's is 1 for planes, or the number
-            of channels for interleaved ones.
-        places: int64 (n, 3): the window's first row and column, and 1 where it is mirrored left to right.
-        mean: float32, 1-D, rows of the uncropped image in (column, channel) order.
-        mean_stride: elements between its rows; 0 where one row serves all.
-        scale: float32.
-        out: float32 (n, height, width, channels), contiguous.
+        pixels: 1-D uint8 or float32, holds all samples.
+        starts: int64 (n,), index of each sample's first element in ``pixels``.
+        strides: elements between neighbours along (channel, row, column); the last is 1 for planes (channels first)
+            and the number of channels for interleaved samples (channels last).
+        places: int64 (n, 3): the crop's first row, its first column, and 1 if it is mirrored left to right, else 0.
+        mean: float32, 1-D, rows of the uncropped mean image in (column, channel) order.
+        mean_stride: elements from one row of the mean to the next; 0 if one row serves all.
+        scale: factor.
+        out: float32 (n, height, width, channels), contiguous, written.
     """
     n, height, width, n_channels = out.shape
     n_row = width * n_channels

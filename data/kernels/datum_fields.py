@@ -1,4 +1,4 @@
-"""The fields of Datum records, found in place (field numbers: caffe.proto of Caffe 1.0)."""
+"""Finds the fields of Datum records without copying them (field numbers: caffe.proto of Caffe 1.0)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FLOAT_FIELD = 6
 
 @compiled
 def varint(file: np.ndarray, at: int, end: int) -> tuple[np.int64, int]:
-    """Value and the offset after it; the offset is beyond ``end`` where the varint does not end in time."""
+    """The varint at offset ``at`` and the offset after it, which is above ``end`` if the varint is not complete."""
     value, shift = np.int64(0), 0
     while at < end and shift < 64:
         byte = np.int64(file[at])
@@ -30,7 +30,7 @@ def varint(file: np.ndarray, at: int, end: int) -> tuple[np.int64, int]:
 
 @compiled
 def _skip(file: np.ndarray, at: int, end: int, wire: int) -> tuple[int, int, int]:
-    """The start, length and end of a field's content; the end is beyond ``end`` where it does not fit."""
+    """Start, length and end of a field's content; the last is above ``end`` if the field is not complete."""
     if wire == BYTES:
         n_bytes, at = varint(file, at, end)
         if n_bytes < 0 or n_bytes > end - at:
@@ -45,7 +45,7 @@ def _skip(file: np.ndarray, at: int, end: int, wire: int) -> tuple[int, int, int
 
 @compiled
 def _fields(file: np.ndarray, at: int, end: int, row: np.ndarray) -> int:
-    """Fill one row from the Datum in file[at:end]; returns 0 or CORRUPT. Unknown fields are passed over."""
+    """Fill one row from the Datum in file[at:end]; returns 0 or CORRUPT. Unknown fields are skipped."""
     while at < end:
         key, at = varint(file, at, end)
         number, wire = key >> 3, key & 7
@@ -74,12 +74,13 @@ def _fields(file: np.ndarray, at: int, end: int, row: np.ndarray) -> int:
 
 @compiled
 def find_fields(file: np.ndarray, spans: np.ndarray, table: np.ndarray) -> None:
-    """One row a record: where each Datum has its parts.
+    """Find the fields of each record.
 
     Args:
-        file: uint8, read-only, all records.
-        spans: int64 (n, 2), start and length of each record, inside the file.
-        table: int64 (n, N_COLUMNS), written; STATUS is 0 or CORRUPT.
+        file: uint8, 1-D, read-only, holds all records.
+        spans: int64 (n, 2), start and length of each record in bytes; must lie inside ``file``.
+        table: int64 (n, N_COLUMNS), written. DATA is an offset in ``file``, N_DATA a number of bytes, N_FLOATS a number
+            of floats; STATUS is 0 or CORRUPT; a field that a record lacks is 0.
     """
     table[:] = 0
     for i in range(len(spans)):
@@ -88,9 +89,15 @@ def find_fields(file: np.ndarray, spans: np.ndarray, table: np.ndarray) -> None:
 
 @compiled
 def read_floats(file: np.ndarray, start: int, n_bytes: int, out: np.ndarray) -> int:
-    """Copy the float_data, packed or tagged one by one, of the Datum at ``start`` into ``out``, as bytes.
+    """Copy the float_data of one Datum, whether packed or not.
 
-    Returns 0, or CORRUPT where they do not fill ``out`` exactly; nothing is written behind its end.
+    Args:
+        file: uint8, 1-D, read-only, holds the record.
+        start, n_bytes: where the record lies in ``file``.
+        out: uint8, 1-D, receives the floats' bytes (little-endian float32).
+
+    Returns:
+        0, or CORRUPT if the floats do not fill ``out`` exactly. Nothing is written past its end.
     """
     at, end, n = start, start + n_bytes, 0
     while at < end:

@@ -1,4 +1,4 @@
-"""Shuffling in place, with the draws of the C and C++ libraries that Caffe was built on."""
+"""Shuffles in place, with the random numbers of the C and C++ libraries that Caffe was built on."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ import numpy as np
 from scaffe.jit import compiled
 
 LARGEST = np.uint64(0xFFFFFFFF)
-LAG, NEAR, WARM = 31, 3, 310  # of the C library's additive feedback generator
+LAG, NEAR, WARM = 31, 3, 310  # lags and discarded numbers of the C library's additive feedback generator
 
 
 @compiled
 def shuffle_from_the_end(items: np.ndarray, draws: np.ndarray) -> int:
-    """Fisher-Yates from the last item down, over boost's uniform_int on a 32-bit generator.
+    """Fisher-Yates from the last item down, with boost's uniform_int over a 32-bit generator.
 
-    A draw is divided by the length of its bucket and thrown away where that leaves the range (boost/random/
-    uniform_int_distribution.hpp, the case of a generator wider than the range).
+    The range of the generator is divided into buckets of equal length, one for each result. A number beyond the last
+    bucket is rejected and the next one is taken (boost/random/uniform_int_distribution.hpp, the case of a generator
+    with a larger range than the result).
 
     Args:
-        items: 1-D, shuffled in place; left as it was where draws run out.
-        draws: uint64 raw numbers below 2**32.
+        items: 1-D, shuffled in place; not changed if there are too few numbers.
+        draws: uint64, raw numbers of the generator, below 2**32.
 
     Returns:
-        How many draws were used, or -1 where they did not suffice.
+        How many numbers were used, or -1 if there were too few.
     """
     places = np.empty(items.size, np.int64)
     n_used = 0
@@ -49,7 +50,7 @@ def shuffle_from_the_start(items: np.ndarray, draws: np.ndarray) -> None:
 
     Args:
         items: 1-D, shuffled in place.
-        draws: one number for each item but the first.
+        draws: int64 (len(items) - 1,), numbers of the C library's ``rand``.
     """
     for i in range(1, items.size):
         place = draws[i - 1] % (i + 1)
@@ -57,7 +58,7 @@ def shuffle_from_the_start(items: np.ndarray, draws: np.ndarray) -> None:
 
 
 class LibcRand:
-    """The numbers of the GNU C library's ``rand`` after ``srand(1)``, the state in which a program starts."""
+    """The numbers of the GNU C library's ``rand`` after ``srand(1)``, which is a program's initial state."""
 
     def __init__(self) -> None:
         state = [1]
@@ -67,7 +68,7 @@ class LibcRand:
         self.draw(WARM)
 
     def draw(self, n_elems: int) -> np.ndarray:
-        """The next numbers, int64, each below 2**31."""
+        """The next numbers, int64 (n_elems,), each below 2**31."""
         out = np.empty(n_elems, np.int64)
         _libc_rand(self._state, out)
         return out
@@ -75,7 +76,7 @@ class LibcRand:
 
 @compiled
 def _libc_rand(state: np.ndarray, out: np.ndarray) -> None:
-    """state: the last LAG sums, oldest first; moved on."""
+    """Fill ``out``; ``state`` holds the last LAG sums, uint32, oldest first, and is updated."""
     for i in range(out.size):
         total = np.uint32((np.uint64(state[0]) + np.uint64(state[state.size - NEAR])) & LARGEST)
         for k in range(state.size - 1):

@@ -1,4 +1,4 @@
-"""Snappy's block format, undone (format: Google's snappy, format_description.txt)."""
+"""Unpacks Snappy's block format (Google's snappy, format_description.txt)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import numpy as np
 from scaffe.data.kernels.datum_fields import varint
 from scaffe.jit import compiled
 
-LITERAL, NEAR_COPY, COPY = 0, 1, 2  # the low two bits of a tag; 3 is a copy from afar
+LITERAL, NEAR_COPY, COPY = 0, 1, 2  # the low two bits of a tag; 3 is a copy with a 4-byte offset
 CORRUPT = -2
 
 
 @compiled
 def uncompressed_bytes(file: np.ndarray, at: int, end: int) -> int:
-    """Length of what file[at:end] unpacks to, or CORRUPT."""
+    """Number of bytes that file[at:end] unpacks to, or CORRUPT."""
     n_bytes, at = varint(file, at, end)
     return n_bytes if 0 <= n_bytes < 1 << 32 and at <= end else CORRUPT
 
@@ -28,7 +28,7 @@ def _little_endian(file: np.ndarray, at: int, n_bytes: int) -> np.int64:
 
 @compiled
 def uncompress(file: np.ndarray, at: int, end: int, out: np.ndarray) -> int:
-    """Unpack file[at:end] into ``out``, which has the right length. Returns 0 or CORRUPT."""
+    """Unpack file[at:end] into ``out``, uint8, as long as ``uncompressed_bytes`` says. Returns 0 or CORRUPT."""
     _, at = varint(file, at, end)
     n = 0
     while at < end:
@@ -54,7 +54,7 @@ def uncompress(file: np.ndarray, at: int, end: int, out: np.ndarray) -> int:
             at += n_offset
             if offset == 0 or offset > n or length > out.size - n:
                 return CORRUPT
-            for i in range(length):  # one by one: a copy may read what it writes
+            for i in range(length):  # byte by byte: a copy may overlap what it writes
                 out[n + i] = out[n + i - offset]
         n += length
     return 0 if n == out.size else CORRUPT

@@ -1,6 +1,6 @@
-"""Databases of Datum records and their like: which kind one is, its own files tell.
+"""Opens databases of Datum records; the kind of a database is recognised from its files.
 
-The ``backend`` of a data_param is not asked: its default, LevelDB, is not what people have.
+The ``backend`` of a data_param is ignored: its default is LevelDB, but most databases are LMDBs.
 """
 
 from __future__ import annotations
@@ -18,16 +18,19 @@ from scaffe.data.sources.source import Source
 
 Opener = Callable[[str, Colour], Source]
 T = TypeVar("T", bound=Opener)
-DEFAULT = "lmdb"  # opens what no kind knows, to say what is missing
+DEFAULT = "lmdb"  # opens what no kind recognises, for its error message
 _kinds: dict[str, tuple[Callable[[Path], bool], Opener]] = {}
 
 
 def database_kind(name: str, is_one: Callable[[Path], bool]) -> Callable[[T], T]:
-    """Decorator of a ``Source`` class in this folder: layers of type Data then read that kind of database.
+    """Register a ``Source`` class in this folder as the reader of a kind of database, for layers of type Data.
 
     Args:
         name: of the kind.
-        is_one: whether a path is a database of this kind; the path may not exist.
+        is_one: tells whether a path is a database of this kind; must accept paths that do not exist.
+
+    Returns:
+        A decorator of the class, which is called with path and colour.
 
     Raises:
         ValueError: the name is taken.
@@ -43,14 +46,17 @@ def database_kind(name: str, is_one: Callable[[Path], bool]) -> Callable[[T], T]
 
 
 def open_database(path: str, colour: Colour = Colour.AS_STORED) -> Source:
-    """The source for a database of whatever kind.
+    """Open a database of any registered kind.
 
     Args:
         path: the folder or file.
-        colour: what to make of records that hold image files.
+        colour: how records that hold image files are decoded.
+
+    Returns:
+        The source of its records.
 
     Raises:
-        DataError: there is no database that can be read.
+        DataError: there is no database at this path, or it cannot be read.
     """
     if not path:
         raise DataError("data_param needs a source, the path of a database")

@@ -1,4 +1,4 @@
-"""A list of HDF5 files whose datasets have one row a sample (Caffe 1.0, HDF5DataLayer)."""
+"""Reads lists of HDF5 files whose datasets have one row for each sample (Caffe 1.0, HDF5DataLayer)."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from scaffe.data.errors import DataError
 from scaffe.hdf5_input import Hdf5Input, hdf5_input
 from scaffe.input_files import read_text_input
 
-NAMES_TOLD = 10  # of a file's datasets, in a message
-FILES_KEPT = 2  # the one being read and the next, which another thread may be at
+NAMES_TOLD = 10  # most datasets that a message lists
+FILES_KEPT = 2  # the one being read and the next, which another thread may be reading
 
 
 class Hdf5Files:
-    """Rows of several datasets spread over files, by number: those of the first file, then those of the second.
+    """The rows of several datasets that are spread over files. Rows are numbered on from file to file.
 
-    A file's datasets are read whole when the first of its rows is asked for, as Caffe does.
+    A file's datasets are read whole when one of its rows is asked for, as in Caffe; the last FILES_KEPT files are kept.
 
     Args:
-        list_path: a text file of paths of HDF5 files, separated by white space.
-        names: datasets, one a top.
+        list_path: text file with the paths of the HDF5 files, separated by white space.
+        names: the datasets to read, one for each top.
 
     Attributes:
-        n_rows: rows of each file.
-        shapes: of one row of each dataset.
+        n_rows: number of rows of each file.
+        shapes: shape of one row of each dataset.
 
     Raises:
-        DataError: a file or dataset is missing, is not of numbers, or lengths or shapes differ.
+        DataError: a file or dataset is missing, a dataset does not hold numbers, the datasets of a file differ in
+            length, or files differ in the shapes of their rows.
     """
 
     def __init__(self, list_path: str, names: Sequence[str]) -> None:
@@ -49,7 +50,15 @@ class Hdf5Files:
         self._lock = threading.Lock()
 
     def read(self, rows: np.ndarray, outs: Sequence[np.ndarray]) -> None:
-        """Copy these rows into one array a dataset, (len(rows), *shape) each, any strides."""
+        """Copy rows into arrays.
+
+        Args:
+            rows: int64 (n,), row numbers.
+            outs: one array for each dataset, (n, *row shape), any strides.
+
+        Raises:
+            DataError: a file cannot be read.
+        """
         files = np.searchsorted(self._ends, rows, side="right")
         for file in np.unique(files):
             chosen = np.flatnonzero(files == file)
@@ -68,7 +77,7 @@ class Hdf5Files:
             return self._loaded[file]
 
     def _look(self, path: str) -> tuple[int, list[tuple[int, ...]]]:
-        """Number of rows and the rows' shapes, without reading them."""
+        """A file's number of rows and the shape of one row of each dataset, without reading them."""
         with hdf5_input(path, DataError) as file:
             shapes = [_dataset(file, name).shape for name in self._names]
         if len({shape[0] for shape in shapes}) != 1 or shapes[0][0] == 0:
@@ -78,7 +87,7 @@ class Hdf5Files:
 
 
 def _dataset(file: Hdf5Input, name: str) -> Any:
-    """A dataset that has rows of numbers. Raises DataError."""
+    """Find a dataset. Raises DataError if it is missing or does not have rows of numbers."""
     dataset = file.root.get(name)
     if not hasattr(dataset, "chunks"):
         names = [name if name.isprintable() else repr(name) for name in islice(file.root, NAMES_TOLD + 1)]

@@ -1,4 +1,4 @@
-"""A text file of image paths and labels (Caffe 1.0, ImageDataLayer)."""
+"""Reads images named by a text file of paths and labels (Caffe 1.0, ImageDataLayer)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from scaffe.input_files import read_text_input
 
 
 def read_list(path: str | Path) -> tuple[list[str], np.ndarray]:
-    """Paths and labels of a list file: ``path label`` a line, split at the last space; no label is label 0.
+    """Read a list file: one ``path label`` a line, split at the last space. A missing label is 0.
+
+    Returns:
+        The paths and the labels, int64 (n,).
 
     Raises:
-        DataError: the file is missing or empty, or a label is not a whole number; the line's number is given.
+        DataError: the file is missing or empty, or a label is not an int32; the message gives the line's number.
     """
     try:
         lines = read_text_input(path, "surrogateescape").splitlines()
@@ -46,13 +49,13 @@ class ImageListSource:
     """Images named by a list file.
 
     Args:
-        list_path: the list.
-        root: put before every path, as it is (it ends in a slash where it is a folder).
-        height, width: resize to this; 0 and 0 leave images as they are.
-        is_colour: three channels, blue first; else one.
+        list_path: the list file.
+        root: prefix of every path, joined without a slash (a folder must end in one).
+        height, width: pixels to resize to; 0 and 0 keeps each image's own size.
+        is_colour: decode to three channels, blue first; otherwise to one.
 
     Raises:
-        DataError: the list cannot be read; ``read`` raises it for an image that cannot be.
+        DataError: the list cannot be read. ``read`` raises it for an image that cannot be read.
     """
 
     def __init__(self, list_path: str | Path, root: str = "", height: int = 0, width: int = 0,
@@ -64,14 +67,14 @@ class ImageListSource:
         self.n_records = len(self._names)
 
     def read(self, records: np.ndarray) -> Iterator[Run]:
-        """The images of these lines, one run each."""
+        """The images with these numbers in the list, uint8, one run each."""
         for record in records:
             image = read_image(self._root + self._names[record], self._colour, self._height, self._width)
             yield run_of(image, self._labels[record])
 
     def name_of(self, record: int) -> str:
-        """The path."""
+        """The image's path."""
         return self._root + self._names[record]
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Nothing to release."""

@@ -1,6 +1,7 @@
-"""Caffe's LevelDB databases, read only, by any number of processes at once, which LevelDB itself does not allow.
+"""Reads Caffe's LevelDB databases. Any number of processes may read at once, unlike with LevelDB's own library.
 
-Keys lie inside compressed blocks, so opening reads the whole database once; convert_leveldb makes a large one an LMDB.
+Keys are inside compressed blocks, so opening reads the whole database once. ``convert_leveldb`` converts a large one to
+an LMDB, which opens fast.
 """
 
 from __future__ import annotations
@@ -22,24 +23,24 @@ from scaffe.data.sources.database import database_kind
 from scaffe.data.sources.source import Run
 from scaffe.input_files import open_input
 
-KEY_BYTES_TOLD = 511  # in messages
-FILES_KEPT = 256  # mapped at a time
+KEY_BYTES_TOLD = 511  # most bytes of a key in a message
+FILES_KEPT = 256  # most files mapped at a time
 Place = tuple[int, int, int, int, int]  # file, offset and length of the block, start and end of the value in it
-CRC_BYTES = 5  # after a block: its compression and a checksum
+CRC_BYTES = 5  # after a block: one byte for its compression, four of checksum
 PLAIN, SNAPPY = 0, 1
 
 
 @database_kind("leveldb", lambda path: (path / "CURRENT").exists())
 class LevelDbSource:
-    """The Datum records of a LevelDB folder, by their place in key order.
+    """The Datum records of a LevelDB folder. Records are numbered in key order.
 
     Args:
         path: the folder.
-        colour: what to make of records that hold image files.
+        colour: how records that hold image files are decoded.
 
     Raises:
-        DataError: the folder is not a whole LevelDB, is empty, or is compressed in another way than Snappy's; ``read``
-            raises it for a record that is not a whole Datum, naming its key.
+        DataError: the folder is not a complete LevelDB, has no records, or uses another compression than Snappy.
+            ``read`` raises it for a record that is not a complete Datum; the message gives its key.
     """
 
     def __init__(self, path: str | Path, colour: Colour = Colour.AS_STORED) -> None:
@@ -57,7 +58,7 @@ class LevelDbSource:
         self.n_records = len(kept)
 
     def read(self, records: np.ndarray) -> Iterator[Run]:
-        """The samples of these records; values are gathered in one array, each block unpacked once."""
+        """The samples of these records, copied into one array. Neighbours in one block unpack it once."""
         places = self._places[records]
         spans = np.zeros((len(records), 2), np.int64)
         spans[:, 1] = places[:, 4] - places[:, 3]
@@ -72,7 +73,7 @@ class LevelDbSource:
         yield from datum_runs(gathered, spans, [self.name_of(int(record)) for record in records], self._colour)
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """All keys and values, in key order. Raises DataError where the database is damaged."""
+        """All (key, value) pairs, in key order. Raises DataError if the database is damaged."""
         last, block = None, np.empty(0, np.uint8)
         for key, (file, offset, n_bytes, start, end) in zip(self._keys, self._places.tolist(), strict=True):
             if (file, offset) != last:
@@ -80,11 +81,11 @@ class LevelDbSource:
             yield key, block[start:end].tobytes()
 
     def name_of(self, record: int) -> str:
-        """The path and the key."""
+        """The database's path and the record's key."""
         return f"{self._path}: record {self._keys[record][:KEY_BYTES_TOLD].decode(errors='replace')!r}"
 
     def close(self) -> None:
-        """Maps go with the last array over them."""
+        """Nothing to do: files are unmapped when the last array in them is freed."""
 
     def _block(self, file: int, offset: int, n_bytes: int) -> np.ndarray:
         try:
@@ -93,7 +94,7 @@ class LevelDbSource:
             raise DataError(f"{self._path}: file {file:06d}: {error}") from None
 
     def _all_entries(self) -> Iterator[tuple[bytes, int, Place | None]]:
-        """(key, sequence number, place or None where deleted) of every entry of every live file."""
+        """(key, sequence number, place) of every entry of every live file; place is None for a deletion."""
         for number in self._files.numbers:
             try:
                 yield from self._files.entries(number)
@@ -102,7 +103,7 @@ class LevelDbSource:
 
 
 class _Files:
-    """The live tables and logs of a folder, mapped as they are needed. Threads share it."""
+    """The live tables and logs of a folder, tables mapped when needed. Threads share one object."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -136,13 +137,13 @@ class _Files:
         return out
 
     def entries(self, number: int) -> Iterator[tuple[bytes, int, Place | None]]:
-        """(key, sequence number, place or None where deleted) of each entry of a file. Raises FormatError."""
+        """(key, sequence number, place) of each entry of a file; place is None for a deletion. Raises FormatError."""
         if number in self._logs:
             yield from self._log_entries(number)
             return
         offset, n_bytes = form.index_block(self._bytes(number)[-form.FOOTER:].tobytes())
         index = self.block(number, offset, n_bytes).tobytes()
-        free = 0  # where no block has been yet
+        free = 0  # end of the last block
         for _, start, end in form.block_entries(index):
             offset, at = form.varint(index[start:end], 0)
             n_bytes, _ = form.varint(index[start:end], at)
@@ -154,7 +155,7 @@ class _Files:
                 yield key, sequence, (number, offset, n_bytes, first, last) if kind == form.VALUE else None
 
     def _log_entries(self, number: int) -> Iterator[tuple[bytes, int, Place | None]]:
-        """A log's batches lie one after another in memory, each with its length before it."""
+        """The entries of a log, as ``entries``; in memory each of its batches follows its length (int64)."""
         log, at = self._logs[number], 0
         while at < log.size:
             n_bytes = int(log[at:at + 8].view(np.int64)[0])
@@ -177,7 +178,7 @@ class _Files:
             raise DataError(f"{self._folder}: {name}: {error}") from None
 
     def _bytes(self, number: int) -> np.ndarray:
-        """A whole file, mapped, or a log's batches."""
+        """The bytes of a file: a mapped table, or the batches of a log."""
         if number in self._logs:
             return self._logs[number]
         with self._lock:

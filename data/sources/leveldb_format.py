@@ -1,4 +1,4 @@
-"""LevelDB's files taken apart, purely, over bytes (table_format.md, log_format.md and impl.md of Google's LevelDB)."""
+"""Parses the bytes of LevelDB's files (table_format.md, log_format.md and impl.md of Google's LevelDB)."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 LOG_BLOCK, LOG_HEADER = 32768, 7
-FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4  # kinds of a log record's parts
+FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4  # kinds of log fragments
 DELETION, VALUE = 0, 1
-KEY_BYTES_PER_BYTE = 64  # LevelDB writes every 16th key whole
+KEY_BYTES_PER_BYTE = 64  # limit for a block's unpacked keys; LevelDB writes every 16th key whole
 FOOTER, MAGIC = 48, 0xDB4775248B80FB57
 COMPARATOR = b"leveldb.BytewiseComparator"
 
 
 class FormatError(ValueError):
-    """Bytes that are not what the format says."""
+    """The bytes do not follow the format. The caller adds the file's name."""
 
 
 def varint(content: bytes, at: int) -> tuple[int, int]:
-    """A base-128 number and the offset after it."""
+    """The varint at offset ``at``, and the offset after it. Raises FormatError."""
     value = shift = 0
     while True:
         if at >= len(content) or shift > 63:
@@ -32,7 +32,7 @@ def varint(content: bytes, at: int) -> tuple[int, int]:
 
 
 def string(content: bytes, at: int) -> tuple[int, int]:
-    """Start and end of a string with its length before it."""
+    """Start and end of the length-prefixed string at offset ``at``. Raises FormatError."""
     n_bytes, at = varint(content, at)
     if at + n_bytes > len(content):
         raise FormatError("a string breaks off")
@@ -40,8 +40,8 @@ def string(content: bytes, at: int) -> tuple[int, int]:
 
 
 def log_records(content: bytes) -> Iterator[bytes]:
-    """The records of a log file; a last one that breaks off was never finished and is left out, as LevelDB does."""
-    parts: list[bytes] | None = None  # of the record being read
+    """The records of a log file. An incomplete last record was never fully written and is left out, as in LevelDB."""
+    parts: list[bytes] | None = None  # fragments of the record being read
     at = 0
     while at + LOG_HEADER <= len(content):
         left = LOG_BLOCK - at % LOG_BLOCK
@@ -64,11 +64,12 @@ def log_records(content: bytes) -> Iterator[bytes]:
 
 @dataclass
 class LiveFiles:
-    """What a manifest says is in use.
+    """The files that are in use according to a manifest.
 
     Attributes:
-        tables: numbers of table files.
-        first_log: logs from this number on hold what no table has yet; ``previous_log`` too, if not 0.
+        tables: numbers of the table files.
+        first_log: log files with this number or a higher one hold entries that no table has yet.
+        previous_log: one more log file in use; 0 for none.
     """
 
     tables: set[int] = field(default_factory=set)
@@ -77,7 +78,7 @@ class LiveFiles:
 
 
 def live_files(manifest: bytes) -> LiveFiles:
-    """Read a manifest. Raises FormatError."""
+    """Find the files in use from the bytes of a manifest. Raises FormatError."""
     live = LiveFiles()
     for edit in log_records(manifest):
         at = 0
@@ -119,7 +120,7 @@ def _apply_edit(edit: bytes, at: int, live: LiveFiles) -> int:
 
 
 def batch_entries(batch: bytes) -> Iterator[tuple[bytes, int, int, int, int]]:
-    """(key, sequence number, kind, start and end of the value) of each entry of a log's write batch."""
+    """(key, sequence number, kind, start, end) of each entry of a log's write batch; the value is batch[start:end]."""
     if len(batch) < 12:
         raise FormatError("a write batch breaks off")
     sequence, n_entries = struct.unpack_from("<QI", batch)
@@ -138,7 +139,9 @@ def batch_entries(batch: bytes) -> Iterator[tuple[bytes, int, int, int, int]]:
 
 
 def block_entries(block: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """(key, start and end of the value) of each entry of a block; keys share beginnings with the ones before them."""
+    """(key, start, end) of each entry of a block; the value is block[start:end]. A key is
+    stored without the prefix that it shares with the key before it.
+    """
     if len(block) < 4:
         raise FormatError("a block breaks off")
     end = len(block) - 4 - 4 * int.from_bytes(block[-4:], "little")
@@ -159,7 +162,7 @@ def block_entries(block: bytes) -> Iterator[tuple[bytes, int, int]]:
 
 
 def split_key(key: bytes) -> tuple[bytes, int, int]:
-    """User's key, sequence number and kind of a table's key."""
+    """Split a table's key into user key, sequence number and kind (VALUE or DELETION)."""
     if len(key) < 8:
         raise FormatError("a key breaks off")
     packed = int.from_bytes(key[-8:], "little")
@@ -167,7 +170,7 @@ def split_key(key: bytes) -> tuple[bytes, int, int]:
 
 
 def index_block(table: bytes) -> tuple[int, int]:
-    """Offset and length of a table file's index block, from its footer."""
+    """Offset and length of a table file's index block, from its last FOOTER bytes or more. Raises FormatError."""
     footer = table[-FOOTER:]
     if len(footer) < FOOTER or int.from_bytes(footer[-8:], "little") != MAGIC:
         raise FormatError("not a LevelDB table, or one cut short")

@@ -1,4 +1,4 @@
-"""Caffe's LMDB: Datum records in key order (Caffe 1.0, DataLayer)."""
+"""Reads Caffe's LMDB databases: Datum records in key order (Caffe 1.0, DataLayer)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from scaffe.data.sources.source import Run
 
 @database_kind("lmdb", is_lmdb)
 class LmdbSource:
-    """The Datum records of an LMDB folder, by their place in key order.
+    """The Datum records of an LMDB folder. Records are numbered in key order.
 
-    Raw pixels are not copied: a batch of them is one run over the mapped file.
+    Raw pixels are not copied: a batch of them is one run in the mapped file.
 
     Args:
         path: the folder, or its data file.
-        colour: what to make of records that hold image files.
+        colour: how records that hold image files are decoded.
 
     Raises:
-        DataError: as LmdbFile; ``read`` raises it for a record that is not a whole Datum, naming its key.
+        DataError: the database cannot be opened (see ``LmdbFile``). ``read`` raises it for a record that is not a
+            complete Datum; the message gives its key.
     """
 
     def __init__(self, path: str | Path, colour: Colour = Colour.AS_STORED) -> None:
@@ -34,20 +35,20 @@ class LmdbSource:
         self.n_records = len(self._file)
 
     def read(self, records: np.ndarray) -> Iterator[Run]:
-        """The samples of these records, one run where shapes and kinds are alike."""
+        """The samples of these records; one run if all are raw pixels of one shape."""
         spans = self._file.spans(records)
         yield from datum_runs(self._file.bytes, spans, _Names(self, records), self._colour)
 
     def name_of(self, record: int) -> str:
-        """The path and the key."""
+        """The database's path and the record's key."""
         return f"{self._file.path}: record {self._file.key(record)[:KEY_BYTES_TOLD].decode(errors='replace')!r}"
 
     def close(self) -> None:
-        """The map goes with the last array over it."""
+        """Nothing to do: the file is unmapped when the last array in it is freed."""
 
 
 class _Names(Sequence[str]):
-    """Records' names, made when they are asked for."""
+    """The names of records, made only when an error message needs one."""
 
     def __init__(self, source: LmdbSource, records: np.ndarray) -> None:
         self._source, self._records = source, records

@@ -1,7 +1,7 @@
-"""An LMDB database mapped into memory and found by record number, without a lock and without the interpreter's lock.
+"""Reads an LMDB database by record number from a memory map, without locks and without the GIL.
 
-The B+tree is walked once, over leaf pages alone, so opening costs 8 bytes of memory a record and large values are not
-touched; records then lie at known offsets in the map. Any number of threads and processes may read at once.
+Opening walks the B+tree once and keeps the offset of every record (8 bytes each). Overflow pages, which hold large
+values, are not touched. Any number of threads and processes may read at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from scaffe.data.errors import DataError
 from scaffe.input_files import open_input
 
-KEY_BYTES_TOLD = 511  # in messages: LMDB's longest
+KEY_BYTES_TOLD = 511  # most bytes of a key in a message: LMDB's longest key
 MAGIC, FORMAT = 0xBEEFC0DE, 1
 # after a page header: magic, format, address, map bytes; two trees (free list, records); last page, transaction
 META = struct.Struct("<IIQQ" + 2 * "IHHQQQQQ" + "QQ")
@@ -28,7 +28,7 @@ WHY = {-1: "the file is cut short", -2: "the file is damaged",
 
 
 def is_lmdb(path: Path) -> bool:
-    """Whether a path is the folder of an LMDB environment, or its data file alone."""
+    """Whether a path is the folder of an LMDB environment, or an LMDB data file."""
     try:
         with open_input(data_file(path)) as file:
             return file.read(HEADER + 4)[HEADER:] == MAGIC.to_bytes(4, "little")
@@ -37,23 +37,23 @@ def is_lmdb(path: Path) -> bool:
 
 
 def data_file(path: Path) -> Path:
-    """The file of an environment that holds its records."""
+    """The file that holds the records: ``path`` itself, or ``data.mdb`` in it if it is a folder."""
     return path / "data.mdb" if path.is_dir() else path
 
 
 class LmdbFile:
-    """Keys and values of the main database of an LMDB environment, by their place in key order.
+    """Keys and values of the main database of an LMDB environment. Records are numbered in key order.
 
     Args:
         path: the environment's folder, or its data file.
 
     Attributes:
         bytes: uint8, the whole file, mapped read-only.
-        page_bytes: the database's page length.
-        nodes: int64 (n_records,), offsets of the leaf nodes in key order.
+        page_bytes: length of a page.
+        nodes: int64 (n_records,), offset in ``bytes`` of each record's leaf node, in key order.
 
     Raises:
-        DataError: there is no database, it is not LMDB, or it is cut short, damaged or empty.
+        DataError: there is no database, it is not an LMDB, or it is truncated, damaged or empty.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -72,16 +72,22 @@ class LmdbFile:
         return len(self.nodes)
 
     def key(self, place: int) -> bytes:
-        """The key at this place."""
+        """The key of the record with this number."""
         node = int(self.nodes[place])
         n_bytes = int.from_bytes(self.bytes[node + 6:node + 8].tobytes(), "little")
         return self.bytes[node + 8:node + 8 + n_bytes].tobytes()
 
     def spans(self, places: np.ndarray) -> np.ndarray:
-        """Start and length in ``bytes`` of the values at these places, int64 (n, 2).
+        """Find the values of records.
+
+        Args:
+            places: int64 (n,), record numbers.
+
+        Returns:
+            int64 (n, 2), start and length of each value in ``bytes``.
 
         Raises:
-            DataError: the file is damaged where a value should be; names the key.
+            DataError: a value cannot be found because the file is damaged; the message gives the key.
         """
         from scaffe.data.kernels.btree import value_spans
 
@@ -93,12 +99,12 @@ class LmdbFile:
         return spans
 
     def value(self, place: int) -> np.ndarray:
-        """The value at this place, uint8, a view into the map. Raises DataError where the file is damaged there."""
+        """The value of the record with this number: uint8, a view of ``bytes``. Raises DataError like ``spans``."""
         start, n_bytes = self.spans(np.array([place]))[0]
         return self.bytes[start:start + n_bytes]
 
     def _meta(self) -> tuple[int, int, int, int]:
-        """Page length, root page, records and last page, from the newer of the two meta pages."""
+        """Page length, root page, number of records and last page, from the newer of the two meta pages."""
         first = self._meta_at(0)
         if first is None or first[:2] != (MAGIC, FORMAT):
             found = f"format {first[1]}" if first and first[0] == MAGIC else "something else"

@@ -1,4 +1,4 @@
-"""What a source gives: samples where they lie, before any transformation."""
+"""What a source of samples gives: samples that are not transformed yet, without a copy where possible."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ Shape = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Run:
-    """Samples next to each other in a batch, of one shape and type, all inside one array.
+    """Consecutive samples of a batch that have one shape and dtype and lie in one array.
 
     Attributes:
-        pixels: 1-D uint8 or float32.
-        starts: int64 (n,), each sample's first element in ``pixels``.
-        labels: (n,), any number type.
-        shape: (channels, height, width).
-        interleaved: a sample lies as (height, width, channels), as decoders give it; else as (channels, height, width).
+        pixels: uint8 or float32, 1-D, holds all samples (and perhaps more: it may be a whole mapped file).
+        starts: int64 (n,), index of each sample's first element in ``pixels``.
+        labels: (n,), any integer dtype.
+        shape: (channels, height, width) of each sample.
+        interleaved: samples are stored (height, width, channels), as decoders give them; otherwise
+            (channels, height, width).
     """
 
     pixels: np.ndarray
@@ -31,22 +32,36 @@ class Run:
     interleaved: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ValueError where a sample does not lie inside ``pixels``: compiled code looks no more."""
+        """Raises ValueError if a sample does not lie inside ``pixels``; compiled code does not check again."""
         last = self.pixels.size - prod(self.shape)
         if min(self.shape) < 1 or len(self.starts) and not 0 <= self.starts.min() <= self.starts.max() <= last:
             raise ValueError(f"samples of shape {self.shape} do not lie inside {self.pixels.size} elements")
 
 
 class Source(Protocol):
-    """Samples by number; read by many threads at once."""
+    """Samples by record number. Several threads may read at once.
+
+    Attributes:
+        n_records: number of records.
+    """
 
     n_records: int
 
     def read(self, records: np.ndarray) -> Iterator[Run]:
-        """The samples of these record numbers, in this order, in as few runs as they allow. Raises DataError."""
+        """Read samples.
+
+        Args:
+            records: int64 (n,), record numbers.
+
+        Yields:
+            The samples in the order asked for, in as few runs as their shapes, dtypes and places allow.
+
+        Raises:
+            DataError: a record cannot be read.
+        """
 
     def name_of(self, record: int) -> str:
-        """How messages call a record."""
+        """What error messages call a record."""
 
     def close(self) -> None:
-        """Let go of files."""
+        """Release open files."""

@@ -1,6 +1,6 @@
-"""Window files: images with labelled boxes, as R-CNN's training takes them (Caffe 1.0, WindowDataLayer).
+"""Reads window files: images with labelled boxes, for training R-CNN (Caffe 1.0, WindowDataLayer).
 
-Repeated: ``# index``, path, channels, height, width, number of windows, then one window a line:
+For each image the file has ``# index``, path, channels, height, width and number of windows, then one window a line:
 ``class overlap x1 y1 x2 y2``.
 """
 
@@ -21,9 +21,10 @@ class Windows:
     """All windows of a file.
 
     Attributes:
-        paths: of the images.
-        n_channels: of the last image, which counts in Caffe.
-        foreground, background: int64 (n, 6): image, label, x1, y1, x2, y2; the background's label is 0.
+        paths: path of each image.
+        n_channels: channels of the last image; Caffe takes it for all.
+        foreground, background: int64 (n, 6): image index, label, x1, y1, x2, y2 (pixels, all inside the window).
+            Background windows have label 0.
     """
 
     paths: list[str]
@@ -33,16 +34,16 @@ class Windows:
 
 
 def read_windows(path: str, root: str, fg_threshold: float, bg_threshold: float) -> Windows:
-    """Read a window file.
+    """Read the foreground and background windows of a window file.
 
     Args:
         path: the file.
-        root: put before every image's path, as it is.
-        fg_threshold, bg_threshold: windows whose overlap is at least the one are foreground, below the other
-            background; those between are left out.
+        root: prefix of every image's path, joined without a slash.
+        fg_threshold: windows with at least this overlap are foreground.
+        bg_threshold: windows with less than this overlap, if not foreground, are background; others are left out.
 
     Raises:
-        DataError: the file is missing, breaks off, is not of this form, or lacks windows of one kind.
+        DataError: the file is missing, ends too early, has another format, or has no window of one of the two kinds.
     """
     try:
         words = iter(read_text_input(path).split())

@@ -1,4 +1,4 @@
-"""Kernels: one module a backend, with the same names. A layer takes them from its context and asks no further."""
+"""Compute kernels: a module for each backend, with the same functions. Layers call the one in ``context.kernels``."""
 
 from __future__ import annotations
 

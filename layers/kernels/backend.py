@@ -1,4 +1,4 @@
-"""What a backend offers: a module of kernels for one kind of memory. The CPU's and CUDA's are checked against this."""
+"""The interface of a backend, a module of kernels for one kind of memory. mypy checks the CPU's and CUDA's by it."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ Dtype = np.dtype | type
 
 
 class Draws(Protocol):
-    """Where a net's layers draw random numbers from while they run; a snapshot keeps the place."""
+    """The source of the random numbers that a net's layers draw in forward. Snapshots save its state."""
 
     def catch_up(self) -> None:
-        """Take over a restart of the process's stream, ahead of recorded passes, which cannot look."""
+        """Take a new seed if the process's stream was restarted. Called before a recorded pass, which cannot check."""
 
     def to_bytes(self) -> bytes:
-        """The place in the stream, which begins with the host's (``Stream.to_bytes``)."""
+        """The state; its first bytes are those of the host's stream (``Stream.to_bytes``)."""
 
     def from_bytes(self, place: bytes) -> bool:
-        """Go on from a place. Returns whether the numbers that follow are the same."""
+        """Continue from a saved state. Returns whether the same numbers follow as after saving."""
 
 
 class Staging(Protocol):
-    """Batches on their way from the readers to the net."""
+    """Brings batches from the readers to the backend's memory."""
 
     @property
     def next(self) -> Callable[[], Sequence[Array]]:
-        """Gives the next batch in the backend's memory; its arrays are good until the call after."""
+        """A function that returns the next batch; its arrays are valid until the call after that."""
 
 
 class Backend(Protocol):
     """Kernels for one kind of memory. A module is one: ``kernels.cpu``, ``kernels.cuda``.
 
     Attributes:
-        PLACE: "host" or "device", where buffers that ranks share are taken from.
-        REUSES_ACTIVATIONS: whether memory is scarce, so that training keeps activations in an arena.
-        RECORDS: whether stretches of layers are recorded (then this is a ``DeviceBackend``).
-        CHECK_EVERY: iterations between two looks at the loss.
+        PLACE: "host" or "device": the memory in which ranks share buffers.
+        REUSES_ACTIVATIONS: whether training saves memory by placing activations in a shared arena.
+        RECORDS: whether runs of layers are recorded and replayed (then this is a ``DeviceBackend``).
+        CHECK_EVERY: how many iterations pass between two reads of the loss by the host.
         xp: NumPy, or the module with NumPy's functions for the backend's arrays.
     """
 
@@ -65,55 +65,63 @@ class Backend(Protocol):
 
     @property
     def xp(self) -> Any:
-        """NumPy, or what stands in for it."""
+        """The array module, NumPy or CuPy."""
 
     # -- the device ----------------------------------------------------------------------------------------
     def describe(self) -> str:
-        """What computes, in one line."""
+        """One line that names the hardware or library that computes."""
 
     def set_threads(self, n_threads: int) -> None:
-        """Compute with that many threads of the host, where it is the host that computes."""
+        """Use that many host threads for kernels; no effect on a device."""
 
     def synchronize(self) -> None:
-        """Wait for everything that was queued."""
+        """Wait until all queued work is done."""
 
     # -- memory --------------------------------------------------------------------------------------------
     def zeros(self, n_elems: int, dtype: Any, /) -> Array:
         """A flat array (n_elems,) of zeros."""
 
     def to_host(self, array: Array) -> np.ndarray:
-        """The array where NumPy can read it: a copy, or the array itself where it lies there."""
+        """The array in host memory: a copy, or the array itself if it is there already."""
 
     def to_device(self, array: Any, dtype: Any = None) -> Array:
-        """The array where the kernels can read it, of that dtype if one is given; itself where it is there already."""
+        """The array in the backend's memory, converted to ``dtype`` if given; itself if nothing needs to change."""
 
     def copy_part(self, target: Array, source: Array, /) -> None:
-        """target = source: views of one shape and dtype, of any strides."""
+        """target = source, for views of equal shape and dtype and any strides."""
 
     def scalar(self, number: Any, /) -> Any:
-        """A number that a layer computed; it may stay on the device until somebody asks for its value."""
+        """A number that a layer computed, as the net returns it; on a device it is not copied to the host yet."""
 
     def staging(self, next_batch: Callable[[], Sequence[np.ndarray]]) -> Staging:
-        """Bring the batches that ``next_batch`` gives on the host to the backend's memory."""
+        """A ``Staging`` of the batches that ``next_batch`` returns in host memory."""
 
     def on_host(self, layer_type: Any) -> Callable[..., Any]:
-        """What makes a layer that runs on the host beside this backend: (param, context) → Layer."""
+        """A constructor, (param, context) → Layer, of a layer that runs on the host in a net on this backend."""
 
     # -- plans ---------------------------------------------------------------------------------------------
     def convolution(self, spec: ConvSpec) -> WeightedPlan:
-        """A plan of a convolution. Raises LayerError for a geometry that cannot be."""
+        """A plan of a convolution. Raises LayerError for an impossible geometry."""
 
     def deconvolution(self, spec: ConvSpec) -> WeightedPlan:
-        """A plan of the convolution with bottom and top exchanged; ``spec`` is that convolution's, without bias."""
+        """A plan of a deconvolution. ``spec`` is the convolution from its top to its bottom, without bias."""
 
     def inner_product(self, m: int, n: int, k: int, transpose: bool = False, dtype: Dtype = ...) -> WeightedPlan:
-        """A plan of y (m, n) = x (m, k) wᵀ + b, with w (n, k), or (k, n) with ``transpose``."""
+        """A plan of y (m, n) = x (m, k) wᵀ + b (n,), with w (n, k); or x w + b, with w (k, n), if ``transpose``."""
 
     def pooling(self, spec: PoolSpec, wants_mask: bool = False) -> PoolingPlan:
-        """A plan of MAX or AVE pooling; ``wants_mask``: forward will be asked for one. Raises LayerError."""
+        """A plan of MAX or AVE pooling.
+
+        Args:
+            spec: the geometry.
+            wants_mask: whether ``forward`` will be given a mask to fill.
+
+        Raises:
+            LayerError: an impossible geometry.
+        """
 
     def stochastic_pooling(self, spec: PoolSpec) -> StochasticPoolingPlan:
-        """A plan of STOCHASTIC pooling. Raises LayerError for a geometry that cannot be."""
+        """A plan of STOCHASTIC pooling. Raises LayerError for an impossible geometry."""
 
     def lrn(self, spec: LrnSpec) -> LrnPlan:
         """A plan of local response normalisation."""
@@ -122,20 +130,20 @@ class Backend(Protocol):
         """A plan of batch normalisation."""
 
     def softmax_loss(self, spec: LossSpec) -> SoftmaxLossPlan:
-        """A plan of the logistic loss of softmax."""
+        """A plan of the multinomial logistic loss of softmax."""
 
     def draws(self, rng: Stream) -> Draws:
-        """Where a net's layers draw from, seeded by the process's stream."""
+        """The source of the random numbers of a net's layers, seeded by the process's stream."""
 
     def dropout(self, shape: Ints, channels_last: bool, ratio: float, draws: Any, dtype: Dtype = ...) -> DropoutPlan:
         """A plan of Dropout.
 
         Args:
-            shape: logical; elements are drawn for in this order on the host.
-            channels_last: how the arrays lie.
-            ratio: share dropped, inside (0, 1).
-            draws: what this backend's ``draws`` gave.
-            dtype: of the arrays.
+            shape: logical shape of the arrays; on the CPU, draws are taken in its (Caffe's) element order.
+            channels_last: storage order of the arrays.
+            ratio: probability of dropping an element, inside (0, 1).
+            draws: what this backend's ``draws`` returned.
+            dtype: element type of the arrays.
         """
 
     def uniform(self, shape: Ints, channels_last: bool, draws: Any, dtype: Dtype = ...) -> UniformPlan:
@@ -143,68 +151,84 @@ class Backend(Protocol):
 
     # -- elementwise, on flat arrays -----------------------------------------------------------------------
     def relu_forward(self, x: Array, y: Array, slope: float) -> None:
-        """y = x where x > 0, slope · x elsewhere. y may be x."""
+        """y = x where x > 0, slope · x elsewhere. Flat arrays; y may be x."""
 
     def relu_backward(self, y: Array, gy: Array, gx: Array, slope: float) -> None:
-        """gx = gy where y > 0, slope · gy elsewhere. gx may be gy; y is the layer's input or output."""
+        """gx = gy where y > 0, slope · gy elsewhere. y is the layer's input or its output; gx may be gy."""
 
     def add_relu(self, a: Array, b: Array, y: Array, slope: float) -> None:
         """y = a + b where that is above 0, slope · (a + b) elsewhere. y may be a."""
 
     def mask_scale(self, x: Array, mask: Array, scale: float, y: Array) -> None:
-        """y = x · scale where mask, 0 elsewhere. y may be x."""
+        """y = x · scale where mask is true, 0 elsewhere. y may be x."""
 
     # -- on rows (rows, channels) --------------------------------------------------------------------------
     def softmax_rows(self, x: Array, y: Array) -> None:
         """y = softmax of each row of x. y may be x."""
 
     def softmax_rows_back(self, y: Array, gy: Array, gx: Array) -> None:
-        """gx = y (gy - sum(gy y)) for each row. gx may be gy."""
+        """Gradient of softmax: gx = y (gy - sum(gy y)) for each row. gx may be gy."""
 
     def moments(self, x: Array) -> tuple[Array, Array]:
-        """Mean and variance (divided by the number of rows) of each column, float64 (channels,)."""
+        """Mean and variance of each column, float64 (channels,). The variance divides by the number of rows."""
 
     def scale_rows(self, x: Array, scale: Array, bias: Array, y: Array, kept: Array | None = None,
                    relu_slope: float | None = None) -> None:
-        """y = x · scale + bias, then ReLU of that slope if one is given. y may be x; ``kept`` takes a copy of x."""
+        """y = x · scale + bias for each channel, then a ReLU if a slope is given.
+
+        Args:
+            x, y: (rows, channels); y may be x.
+            scale, bias: (channels,).
+            kept: gets a copy of x, where given.
+            relu_slope: negative slope of the ReLU; None: no ReLU.
+        """
 
     def scale_sums(self, x: Array, gy: Array) -> tuple[Array, Array]:
-        """Sums over rows of gy x and of gy, float64 (channels,)."""
+        """Sums over the rows of gy · x and of gy, each float64 (channels,): the gradients of scale and bias."""
 
 
 class Guard(Protocol):
-    """Leaves out updates whose gradients are not finite, without a look by the host."""
+    """Skips updates whose gradients are not finite. The check runs on the device; the host does not wait for it."""
 
     def look(self, gradients: Sequence[Array]) -> Array:
-        """Look at flat arrays. Returns the flag, int32 (1,), not 0 where a number is not finite."""
+        """Check flat arrays. Returns a flag on the device, int32 (1,): not 0 if some number is not finite."""
 
     def checked(self, factor: Any) -> Array:
-        """An update's factor with what ``look`` found beside it, for ``UpdatePlan.run``."""
+        """An update's factor together with the flag of the last ``look``, for ``UpdatePlan.run``."""
 
     def take(self) -> float:
-        """How many updates were left out since last time; waits for the device."""
+        """How many updates were skipped since the last call; waits for the device."""
 
 
 class DeviceBackend(Backend, Protocol):
-    """Kernels of a device that the host queues work for."""
+    """Kernels that run on a device, on which the host queues work."""
 
     def configure(self, tf32: bool) -> None:
-        """Whether float32 products may use TF32; for plans that are built from now on."""
+        """Set whether float32 products may use TF32, in plans built from now on."""
 
     def record(self, run: Callable[[], Any]) -> Callable[[], Any]:
-        """What ``run`` queues, without running it: call the recording to launch that again."""
+        """Record the work that ``run`` queues, without executing it. Calling the result launches that work."""
 
     def update_plan(self, rule: Any, segments: Sequence[Segment]) -> UpdatePlan:
-        """A plan of an update rule over segments of flat arrays."""
+        """A plan of an update rule over segments of the flat parameter buffers."""
 
     def clip_factor(self, diff: Array, limit: float, mean: float) -> Any:
-        """What brings the norm of mean · diff down to the limit, 1 where it is no larger; for ``UpdatePlan.run``."""
+        """The factor that scales the L2 norm of mean · diff down to ``limit``; 1 if it is not above.
+
+        Args:
+            diff: the flat gradients.
+            limit: the largest norm allowed (Caffe's clip_gradients).
+            mean: what diff is multiplied by in the update.
+
+        Returns:
+            the factor, on the device, as ``UpdatePlan.run`` takes it.
+        """
 
     @property
     def Guard(self) -> Callable[[], Guard]:  # noqa: N802 - a class of the backend
-        """Makes a guard."""
+        """The class of guards."""
 
 
 def is_device(kernels: Backend) -> TypeGuard[DeviceBackend]:
-    """Whether a backend is a device's."""
+    """Whether the backend's kernels run on a device."""
     return kernels.PLACE == "device"

@@ -1,4 +1,4 @@
-"""The one door of this package (and the trainer) to CuPy: the module, its devices, streams and pinned memory."""
+"""Access to CuPy for this package and the trainer: the module, its devices, streams and pinned memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _checked: list[ModuleType] = []  # the module that has a device: kernels ask for
 
 
 def load() -> ModuleType:
-    """The module ``cupy``. Raises LayerError, one line, where the package, the driver or a device is missing."""
+    """The module ``cupy``. Raises LayerError, in one line, if the package, the driver or a device is missing."""
     try:
         import cupy
     except ImportError as error:
@@ -39,7 +39,7 @@ def load() -> ModuleType:
 
 
 def missing() -> str:
-    """Why no GPU can be used here, one line; empty where one can."""
+    """Why no GPU can be used, in one line; empty if one can."""
     try:
         load()
     except LayerError as error:
@@ -48,12 +48,12 @@ def missing() -> str:
 
 
 def count() -> int:
-    """How many devices there are; 0 where none can be used."""
+    """The number of devices; 0 if none can be used."""
     return 0 if missing() else load().cuda.runtime.getDeviceCount()
 
 
 def use(number: int) -> None:
-    """Make a device the current one. Raises LayerError for a number that no device has."""
+    """Make a device the current one. Raises LayerError if no device has that number."""
     cupy = load()
     n_devices = cupy.cuda.runtime.getDeviceCount()
     if not 0 <= number < n_devices:
@@ -62,7 +62,7 @@ def use(number: int) -> None:
 
 
 def describe(number: int = 0) -> dict[str, str]:
-    """A device's properties in words, in the order in which ``device_query`` prints them."""
+    """A device's properties as text, by name, in the order in which ``device_query`` prints them."""
     runtime = load().cuda.runtime
     p = runtime.getDeviceProperties(number)
     bandwidth = 2 * p["memoryClockRate"] * 1e3 * p["memoryBusWidth"] / 8 / 1e9
@@ -90,17 +90,17 @@ def _version(number: int) -> str:
 
 
 def stream() -> Any:
-    """A new stream that the default stream does not wait for, nor it for that."""
+    """A new stream that does not synchronise with the default stream."""
     return load().cuda.Stream(non_blocking=True)
 
 
 def pinned(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Host memory that devices read and write by themselves, so that copies run beside the host; not yet written."""
+    """An uninitialised array in page-locked host memory, which a device can copy while the host goes on."""
     n_elems = prod(shape) if isinstance(shape, tuple) else shape
     memory = load().cuda.alloc_pinned_memory(max(n_elems * np.dtype(dtype).itemsize, 1))
     return np.frombuffer(memory, dtype, n_elems).reshape(shape)
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, in one line."""
+    """The first line of an error's message, or its class if it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,4 +1,4 @@
-"""What the kernels of batch normalisation are told: pure values, the same on every device."""
+"""The parameters of batch normalisation kernels, the same for every backend."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class NormSpec:
     """A batch normalisation.
 
     Attributes:
-        in_shape: logical (N, C, spatial...); statistics are of the C channels.
-        eps: added to the variance (Caffe 1.0: as given, whatever its value).
-        fraction: what is left of the running sums at each step.
-        dtype: element type; sums are float32 beside half types.
+        in_shape: logical (N, C, spatial...); mean and variance are per channel.
+        eps: added to the variance (as given, whatever its value, as in Caffe 1.0).
+        fraction: what the running sums are multiplied by before each batch is added (moving_average_fraction).
+        dtype: element type; for half types the sums are float32.
     """
 
     in_shape: Ints
@@ -39,17 +39,17 @@ class NormSpec:
 
     @property
     def correction(self) -> float:
-        """From a batch's variance to the one that Caffe sums up: m / (m - 1)."""
+        """Factor on a batch's variance before Caffe adds it to the running sum: m / (m - 1), m rows; 1 for one row."""
         return self.n_rows / (self.n_rows - 1) if self.n_rows > 1 else 1.0
 
 
 @dataclass(frozen=True)
 class Fused:
-    """What is fused to a normalisation: y = relu(xn · scale + bias).
+    """The operations fused to a normalisation: y = relu(xn · scale + bias), xn being the normalised x.
 
     Attributes:
-        scale, bias: (C,), of the parameters' type; None is 1, 0.
-        slope: ReLU's below 0; None is no ReLU.
+        scale, bias: (C,), of the parameters' type; None: no scale, no bias.
+        slope: negative slope of the ReLU; None: no ReLU.
     """
 
     scale: Any = None
@@ -59,11 +59,11 @@ class Fused:
 
 @dataclass(frozen=True)
 class FusedDiffs:
-    """Where the gradients of ``Fused``'s scale and bias go.
+    """The arrays that get the gradients of ``Fused``'s scale and bias.
 
     Attributes:
-        scale, bias: (C,), of the parameters' type; None where nobody wants them.
-        overwrite: written, not added.
+        scale, bias: (C,), of the parameters' type; None: not wanted.
+        overwrite: whether gradients are written instead of added.
     """
 
     scale: Any = None

@@ -1,7 +1,7 @@
-"""What the kernels of one geometry offer: a plan is built once, in a layer's ``reshape``, and run again and again.
+"""The interfaces of plans. A plan holds the kernels of one geometry; ``reshape`` of a layer builds it, passes run it.
 
-Arrays are the backend's own (NumPy's or CuPy's), contiguous, of the plan's dtype, images channels-last. A shape given
-below says how the elements are read: any shape of as many elements will do.
+Arrays are the backend's (NumPy's or CuPy's), contiguous, of the plan's dtype; images are channels-last. Shapes below
+say how the elements are ordered; an array may have any shape with as many elements.
 """
 
 from __future__ import annotations
@@ -15,49 +15,58 @@ Array = Any  # of the backend
 
 
 class WeightedPlan(Protocol):
-    """Convolution, deconvolution or inner product: y = x * w + b."""
+    """Convolution, deconvolution or inner product: y = x * w + b, ``*`` being the product of that layer."""
 
     def forward(self, x: Array, w: Array, b: Array | None, y: Array, relu_slope: float | None = None) -> None:
         """Write y.
 
         Args:
-            x: the bottom, as rows (rows, channels).
+            x: the bottom (rows, channels): a row is an input of an inner product, or a pixel.
             w: the weights, in Caffe's order.
-            b: the bias (n_output,); None is none.
+            b: the bias (n_output,); None: no bias.
             y: the top (rows, n_output); overwritten.
-            relu_slope: below 0, of a ReLU that follows in the same pass; None is no ReLU.
+            relu_slope: negative slope of a ReLU applied in the same pass; None: no ReLU.
         """
 
     def backward_data(self, gy: Array, w: Array, gx: Array) -> None:
-        """Write the bottom's gradient gx."""
+        """Write the bottom's gradient gx, from the top's gradient gy and the weights w."""
 
     def backward_weights(self, x: Array, gy: Array, gw: Array, gb: Array | None, overwrite: bool = False) -> None:
-        """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them with ``overwrite``."""
+        """Add the gradients of weights and bias to gw and gb.
+
+        Args:
+            x: the bottom, as in forward.
+            gy: the gradient of the top.
+            gw: gradient of the weights, in Caffe's order.
+            gb: gradient of the bias (n_output,); None: not wanted.
+            overwrite: write the gradients instead of adding them.
+        """
 
 
 class PoolingPlan(Protocol):
     """MAX or AVE pooling of images."""
 
     def forward(self, x: Array, y: Array, mask: Array | None = None) -> None:
-        """Pool x into y. ``mask`` takes the places of maxima, row * width + column, as Caffe's second top has them."""
+        """Pool x into y. ``mask``, like y, gets the index row * width + column of each maximum (Caffe's second top)."""
 
     def backward(self, gy: Array, gx: Array) -> None:
-        """Write the bottom's gradient gx, by the places that the last forward took."""
+        """Write the bottom's gradient gx; for MAX, at the elements that the last forward chose."""
 
 
 class StochasticPoolingPlan(Protocol):
     """STOCHASTIC pooling of images (Zeiler and Fergus, "Stochastic Pooling", ICLR 2013, section 3)."""
 
     def forward_stochastic(self, x: Array, y: Array, draws: Array | None) -> None:
-        """Take an element of each window with probability in proportion to it.
+        """Choose one element of each window, with probability proportional to its value.
 
         Args:
             x, y: bottom and top.
-            draws: float numbers in [0, 1), one an output, in storage order; None: the mean weighted so, for testing.
+            draws: floats in [0, 1), one for each output, in storage order. None (test phase): y is instead the mean
+                of the window weighted with these probabilities.
         """
 
     def backward(self, gy: Array, gx: Array) -> None:
-        """Write the bottom's gradient gx, by the elements that the last forward drew."""
+        """Write the bottom's gradient gx, at the elements that the last forward chose."""
 
 
 class LrnPlan(Protocol):
@@ -67,79 +76,88 @@ class LrnPlan(Protocol):
         """Write y."""
 
     def backward(self, x: Array, y: Array, gy: Array, gx: Array) -> None:
-        """Write the bottom's gradient gx, by what the last forward kept."""
+        """Write the bottom's gradient gx, from x, y, gy and what the last forward kept."""
 
 
 class BatchNormPlan(Protocol):
-    """Batch normalisation of rows (rows, channels), and the scale, bias and ReLU fused to it."""
+    """Batch normalisation of a matrix (rows, channels), with fused scale, bias and ReLU."""
 
     def forward_train(self, x: Array, y: Array, sums: Sequence[Array], fused: Fused = ...,
                       kept: Array | None = None) -> None:
-        """Write y by the mean and variance of x; bring the running sums up to date.
+        """Write y, normalised with the mean and variance of x, and update the running sums.
 
         Args:
             x, y: (rows, channels); y may be x.
-            sums: of means (C,), of corrected variances (C,), and the factor that both are divided by (1,).
-            fused: what is computed in the same pass.
-            kept: takes a copy of x, where y is x and backward will need it.
+            sums: the running sums of means (C,) and of corrected variances (C,), and the number (1,) to divide both
+                by (Caffe's three blobs).
+            fused: scale, bias and ReLU to apply in the same pass.
+            kept: gets a copy of x, for backward, if y is x; None: no copy.
         """
 
     def forward_fixed(self, x: Array, y: Array, sums: Sequence[Array], fused: Fused = ...,
                       kept: Array | None = None) -> None:
-        """Write y by the running sums; arguments as for ``forward_train``."""
+        """Write y, normalised with the running sums; arguments as for ``forward_train``."""
 
     def normalized(self, x: Array, xn: Array) -> None:
-        """Write x normalised as in the last forward, without what was fused to it."""
+        """Write to xn x normalised as in the last forward, without scale, bias and ReLU."""
 
     def backward(self, x: Array, gy: Array, gx: Array | None, fused: Fused = ..., diffs: FusedDiffs = ...) -> None:
-        """Write the gradient gx, which may be gy, or None where nobody wants it.
+        """Compute the gradients of x, scale and bias.
 
         Args:
-            x: what the last forward got.
+            x: the input of the last forward.
             gy: the gradient of y.
+            gx: gets the gradient of x; may be gy; None: not wanted.
             fused: as in the last forward.
-            diffs: where to leave the gradients of scale and bias.
+            diffs: the arrays for the gradients of scale and bias.
         """
 
 
 class SoftmaxLossPlan(Protocol):
-    """The logistic loss of softmax."""
+    """The multinomial logistic loss of softmax."""
 
     def forward(self, x: Array, labels: Array, prob: Array, loss: Array) -> None:
-        """Write the probabilities (rows, classes) and the loss (1,) of scores x (rows, classes) and labels (rows,)."""
+        """Compute probabilities and loss.
+
+        Args:
+            x: scores (rows, classes).
+            labels: (rows,), whole numbers.
+            prob: gets the probabilities (rows, classes).
+            loss: gets the loss (1,).
+        """
 
     def backward(self, prob: Array, labels: Array, weight: Array, gx: Array) -> None:
-        """Write gx = (prob - 1 at the label) · weight (1,) / divisor; 0 in rows that do not count."""
+        """Write gx = (prob - onehot(label)) · weight (1,) / divisor; 0 in rows whose label is ignored."""
 
     def check(self) -> None:
-        """Raise LayerError for a label since the last check that is no class, where forward could not tell."""
+        """Raise LayerError if a label since the last check was out of range and forward has not raised for it."""
 
 
 class DropoutPlan(Protocol):
     """Dropout."""
 
     def forward(self, x: Array, y: Array) -> None:
-        """Draw a mask, write y = x / (1 - ratio) where it keeps, else 0. y may be x."""
+        """Draw a mask; write y = x / (1 - ratio) where an element is kept, else 0. y may be x."""
 
     def backward(self, gy: Array, gx: Array) -> None:
-        """Write gx by the same mask. gx may be gy."""
+        """Write gx = gy / (1 - ratio) where the last forward kept an element, else 0. gx may be gy."""
 
 
 class UniformPlan(Protocol):
     """Random numbers."""
 
     def next(self) -> Array:
-        """Numbers in [0, 1), one an element, as one row in storage order; good until the next call."""
+        """New numbers in [0, 1), one for each element: flat, in storage order, valid until the next call."""
 
 
 class UpdatePlan(Protocol):
     """An update rule over segments of the flat parameter buffers."""
 
     def run(self, w: Array, g: Array, histories: Sequence[Array], hyper: Any, factor: Any = 1.0) -> None:
-        """Update the segments of w and of the histories by g · factor.
+        """Update the segments of w and of the histories, with g · factor as the gradient.
 
         Args:
-            w, g, histories: flat buffers of one length and dtype.
+            w, g, histories: weights, gradients and the rule's histories: flat, of equal length and dtype.
             hyper: the rule's numbers for this iteration (``scaffe.training.update_rules.Hyper``).
-            factor: a number, or what the backend's ``clip_factor`` gave.
+            factor: a number, or what ``clip_factor`` or ``Guard.checked`` returned.
         """

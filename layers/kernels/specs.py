@@ -1,4 +1,4 @@
-"""Geometry of the heavy kernels: pure shape rules, Caffe 1.0's."""
+"""Geometry of convolution, pooling, LRN and loss kernels, with the shape rules of Caffe 1.0."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ConvSpec:
         return (self.n_output, self.in_shape[1] // self.group, *self.kernel)
 
     def check(self) -> None:
-        """Raise LayerError for groups that do not divide the channels, no output, or a window that is too wide."""
+        """Raise LayerError if groups do not divide the channels, the output is empty, or an axis is too long."""
         if self.group < 1 or self.in_shape[1] % self.group or self.n_output % self.group:
             raise LayerError(f"group {self.group} does not divide {self.in_shape[1]} input channels and "
                              f"{self.n_output} outputs")
@@ -65,7 +65,7 @@ class ConvSpec:
 
 @dataclass(frozen=True)
 class PoolSpec:
-    """A pooling of images.
+    """Pooling of images.
 
     Attributes:
         in_shape: logical (N, C, H, W).
@@ -85,7 +85,7 @@ class PoolSpec:
 
     @property
     def out_spatial(self) -> Ints:
-        """Output size per axis; a last window that would start in the padding is left out."""
+        """Output size per axis; a last window that would start beyond the image, in the padding, is left out."""
         axes = zip(self.in_shape[2:], self.kernel, self.stride, self.pad, strict=True)
         return tuple(self._out(*axis) for axis in axes)
 
@@ -101,20 +101,20 @@ class PoolSpec:
 
     @property
     def pad_end(self) -> Ints:
-        """Padding at the bottom and right that makes every window whole; at least what was asked where sizes fit."""
+        """Padding at the bottom and right edges, per axis, that completes the last window; at least 0."""
         return tuple(max((o - 1) * s + k - n - p, 0) for n, o, k, s, p in zip(
             self.in_shape[2:], self.out_spatial, self.kernel, self.stride, self.pad, strict=True))
 
     @property
     def windows_stay_inside(self) -> bool:
-        """Whether no window reaches past the padding asked for, so that all windows of AVE count kernel elements."""
+        """Whether no window reaches beyond the padding, so that AVE divides all sums by the kernel's area."""
         return all((o - 1) * s + k <= n + 2 * p for n, o, k, s, p in zip(
             self.in_shape[2:], self.out_spatial, self.kernel, self.stride, self.pad, strict=True))
 
     def check(self) -> None:
-        """Raise LayerError for padding as wide as the kernel, an output of no elements, or an empty last window.
+        """Raise LayerError if the padding is as wide as the kernel, the output is empty, or the last window is empty.
 
-        Caffe 1.0 answers an empty window with -FLT_MAX or 0/0 and writes its gradient outside the blob.
+        For an empty window, Caffe 1.0 gives -FLT_MAX or 0/0 and writes the gradient outside the blob.
         """
         if any(p >= k for p, k in zip(self.pad, self.kernel, strict=True)):
             raise LayerError(f"pad {self.pad} must be smaller than the kernel {self.kernel}")
@@ -133,9 +133,10 @@ class LrnSpec:
 
     Attributes:
         in_shape: logical (N, C, H, W).
-        local_size: window, odd; n is local_size across channels, its square within one.
-        alpha, beta, k: the formula's numbers.
-        within: the window is spatial, in one channel.
+        local_size: width of the window, odd. n in the formula is local_size for a window across channels, and its
+            square for one within a channel.
+        alpha, beta, k: as in the formula.
+        within: whether the window is spatial, in one channel, instead of across channels.
         dtype: element type.
     """
 
@@ -154,19 +155,19 @@ class LrnSpec:
 
     @property
     def half(self) -> int:
-        """How far a window reaches to either side: no farther than the axis, behind which there is nothing to sum."""
+        """How many elements a window reaches to either side, limited to the length of the axis."""
         longest = max(self.in_shape[2:]) if self.within else self.in_shape[1]
         return min((self.local_size - 1) // 2, max(longest - 1, 0))
 
 
 @dataclass(frozen=True)
 class LossSpec:
-    """The logistic loss of softmax: the mean of -log of the softmax of each row's label, over rows that count.
+    """The multinomial logistic loss of softmax: -log(softmax(row)[label]), summed over rows and divided.
 
     Attributes:
         n_rows, n_classes: of the scores.
-        ignored: a label whose rows do not count; None is none.
-        divisor: what the sum is divided by; None: by the rows that count, at least 1.
+        ignored: rows with this label are left out; None: no such label.
+        divisor: what the sum is divided by; None: the number of rows not left out, at least 1.
         dtype: of scores, probabilities and gradients.
     """
 
@@ -179,10 +180,10 @@ class LossSpec:
 
 @dataclass(frozen=True)
 class Segment:
-    """An interval of flat arrays of parameters, for an update rule, with multipliers of its own.
+    """An interval of the flat parameter buffers with its own multipliers, for an update rule.
 
     Attributes:
-        start, stop: its place, in elements.
+        start, stop: first element, and one past the last.
         lr_mult, decay_mult: factors on the learning rate and on the weight decay.
     """
 
@@ -193,24 +194,24 @@ class Segment:
 
 
 def check_extents(spatial: Ints, pad: Ints, extents: Ints) -> None:
-    """Raise LayerError where a padded axis, or a window spread by dilation, is longer than kernels can count."""
+    """Raise LayerError if a padded axis, or a dilated window, has more than 2^31 - 1 elements."""
     for n, p, extent in zip(spatial, pad, extents, strict=True):
         if max(n + 2 * p, extent) > LONGEST:
             raise LayerError(f"a padded axis and a window have at most {LONGEST} places, got {n + 2 * p} and {extent}")
 
 
 def strides_within(spec: ConvSpec | PoolSpec) -> Ints:
-    """The strides, no larger than the padded image: larger ones say the same, and oneDNN multiplies in 32 bits."""
+    """The strides, cut to the size of the padded image: the result is the same, and oneDNN's 32 bits suffice."""
     return tuple(min(s, n + 2 * p) for s, n, p in zip(spec.stride, spec.in_shape[2:], spec.pad, strict=True))
 
 
 def storage_strides(shape: Ints) -> Ints:
-    """Element strides, in logical order, of a blob stored channels-last."""
+    """Strides, in elements, of the logical axes (N, C, spatial...) of a blob stored channels-last."""
     n_channels, spatial = shape[1], shape[2:]
     inner = [n_channels * prod(spatial[i + 1:]) for i in range(len(spatial))]
     return (n_channels * prod(spatial), 1, *inner)
 
 
 def plain_strides(shape: Ints) -> Ints:
-    """Element strides of an array in C order."""
+    """Strides, in elements, of a C-contiguous array."""
     return tuple(prod(shape[i + 1:]) for i in range(len(shape)))

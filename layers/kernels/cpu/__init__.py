@@ -1,4 +1,4 @@
-"""The CPU's kernels: oneDNN where it is there and has one for the case, else numba and BLAS."""
+"""The CPU backend: kernels of oneDNN if it is installed and has one for the case, else numba and BLAS."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ xp = np
 copy_part = np.copyto  # (target, source): views of one shape
 zeros = np.zeros
 scalar = float
-PLACE = "host"  # where buffers that ranks share are taken from
+PLACE = "host"  # the memory in which ranks share buffers
 REUSES_ACTIVATIONS = False  # memory is plenty, and people look at blobs
 RECORDS = False  # passes run layer by layer: a call costs little here
 CHECK_EVERY = 1  # iterations between two looks at the loss: a look costs nothing here
@@ -47,7 +47,7 @@ _limits: list[Any] = []  # keeps the thread limits in force
 
 
 def set_threads(n_threads: int) -> None:
-    """Compute with that many threads: oneDNN's, the BLAS's and our own kernels'."""
+    """Use that many threads in oneDNN, in the BLAS and in our own kernels."""
     from threadpoolctl import threadpool_limits
 
     from scaffe.layers.kernels.cpu.parts import set_parts
@@ -58,29 +58,29 @@ def set_threads(n_threads: int) -> None:
 
 
 def to_host(array: np.ndarray) -> np.ndarray:
-    """The array where NumPy can read it: itself."""
+    """The array itself: it is in host memory."""
     return array
 
 
 def to_device(array: Any, dtype: np.dtype | type | None = None) -> np.ndarray:
-    """The array where the kernels can read it: itself, of that dtype if one is given."""
+    """The array itself, or converted to ``dtype`` if given."""
     return np.asarray(array, dtype)
 
 
 def synchronize() -> None:
-    """Wait for the kernels: they have ended when they return."""
+    """Nothing to wait for: CPU kernels are done when they return."""
 
 
 def on_host(layer_type: Any) -> Any:
-    """What makes a layer that runs on the host only: its type, as for every layer here."""
+    """The constructor of a layer that runs on the host: its type, as for every layer on the CPU."""
     return layer_type
 
 
 class Staging:
-    """Batches on their way from the readers to the net: on the CPU they are there already.
+    """Batches from the readers, which are in host memory already.
 
     Args:
-        next_batch: gives the arrays of the next batch.
+        next_batch: returns the arrays of the next batch.
     """
 
     def __init__(self, next_batch: Callable[[], Sequence[np.ndarray]]) -> None:
@@ -91,7 +91,7 @@ staging = Staging
 
 
 def convolution(spec: ConvSpec) -> WeightedPlan:
-    """A plan for one geometry: forward, backward_data, backward_weights."""
+    """A plan of a convolution. Raises LayerError for an impossible geometry."""
     spec.check()
     if _suits_onednn(spec) and 1 <= len(spec.kernel) <= 3:
         from scaffe.layers.kernels.cpu.onednn.convolution import Convolution as OnednnConvolution
@@ -105,7 +105,7 @@ def convolution(spec: ConvSpec) -> WeightedPlan:
 
 
 def deconvolution(spec: ConvSpec) -> WeightedPlan:
-    """A plan of the convolution whose bottom and top are exchanged: ``spec`` is that convolution's geometry."""
+    """A plan of a deconvolution. ``spec`` is the convolution from its top to its bottom, without bias."""
     from scaffe.layers.kernels.cpu.bias import add_bias, add_gradients
     from scaffe.layers.kernels.cpu.deconvolution_plan import Deconvolution
 
@@ -113,10 +113,11 @@ def deconvolution(spec: ConvSpec) -> WeightedPlan:
 
 
 def inner_product(m: int, n: int, k: int, transpose: bool = False, dtype: np.dtype | type = np.float32) -> WeightedPlan:
-    """A plan for y (m, n) = x (m, k) wᵀ + b, w (n, k) or with transpose (k, n).
+    """A plan of y (m, n) = x (m, k) wᵀ + b (n,), with w (n, k); or x w + b, with w (k, n), if ``transpose``.
 
-    oneDNN is faster on large weights, and it rounds alike on every machine, where BLAS libraries choose kernels by
-    processor and by the number of rows: the losses of 1, 2 and 4 ranks then stay within 1e-5 (LeNet, 50 iterations).
+    oneDNN is used for float32: it is faster on large weights, and it rounds alike on every machine. BLAS libraries
+    choose kernels by processor and number of rows, and so round differently. With oneDNN the losses of 1, 2 and 4 ranks
+    stay within 1e-5 of each other (LeNet, 50 iterations).
     """
     if dtype == np.float32 and min(m, n, k) > 0:
         from scaffe.layers.kernels.cpu.onednn.inner_product import InnerProduct as OnednnInnerProduct
@@ -130,7 +131,7 @@ def inner_product(m: int, n: int, k: int, transpose: bool = False, dtype: np.dty
 
 
 def pooling(spec: PoolSpec, wants_mask: bool = False) -> PoolingPlan:
-    """A plan for one geometry: forward, backward; with forward's mask where it is wanted."""
+    """A plan of MAX or AVE pooling. ``wants_mask``: whether ``forward`` will be given a mask to fill."""
     spec.check()
     if _suits_onednn(spec) and not wants_mask:
         from scaffe.layers.kernels.cpu.onednn.pooling import Pooling as OnednnPooling
@@ -145,7 +146,7 @@ def pooling(spec: PoolSpec, wants_mask: bool = False) -> PoolingPlan:
 
 
 def stochastic_pooling(spec: PoolSpec) -> StochasticPoolingPlan:
-    """A plan for one geometry: forward_stochastic, backward."""
+    """A plan of STOCHASTIC pooling. Raises LayerError for an impossible geometry."""
     from scaffe.layers.kernels.cpu.portable_pooling import Pooling
 
     spec.check()
@@ -153,20 +154,20 @@ def stochastic_pooling(spec: PoolSpec) -> StochasticPoolingPlan:
 
 
 def batch_norm(spec: NormSpec) -> BatchNormPlan:
-    """A plan: forward_train and forward_fixed(x, y, sums, fused, kept), backward(x, gy, gx, fused, diffs)."""
+    """A plan of batch normalisation."""
     from scaffe.layers.kernels.cpu.batch_norm_plan import BatchNorm
 
     return BatchNorm(spec)
 
 
 def draws(rng: Stream) -> Stream:
-    """Where a net's layers draw from: the stream itself."""
+    """The source of the random numbers of a net's layers: the stream itself."""
     return rng
 
 
 def dropout(shape: tuple[int, ...], channels_last: bool, ratio: float, draws: Any,
             dtype: np.dtype | type = np.float32) -> DropoutPlan:
-    """A plan of Dropout: forward(x, y) draws a mask from what ``draws`` gave, backward(gy, gx) uses it."""
+    """A plan of Dropout; arguments as for ``Backend.dropout``."""
     from scaffe.layers.kernels.cpu.draws_plan import Dropout
 
     return Dropout(shape, channels_last, ratio, draws, dtype)
@@ -174,21 +175,21 @@ def dropout(shape: tuple[int, ...], channels_last: bool, ratio: float, draws: An
 
 def uniform(shape: tuple[int, ...], channels_last: bool, draws: Any,
             dtype: np.dtype | type = np.float32) -> UniformPlan:
-    """A plan that draws: ``next()`` gives numbers in [0, 1), one an element, as a row in storage order."""
+    """A plan that draws numbers in [0, 1); arguments as for ``Backend.dropout``."""
     from scaffe.layers.kernels.cpu.draws_plan import Uniform
 
     return Uniform(shape, channels_last, draws, dtype)
 
 
 def softmax_loss(spec: LossSpec) -> SoftmaxLossPlan:
-    """A plan of the logistic loss: forward(x, labels, prob, loss), backward(prob, labels, weight, gx), check()."""
+    """A plan of the multinomial logistic loss of softmax."""
     from scaffe.layers.kernels.cpu.softmax_loss_plan import SoftmaxLoss
 
     return SoftmaxLoss(spec)
 
 
 def lrn(spec: LrnSpec) -> LrnPlan:
-    """A plan for one geometry: forward(x, y), backward(x, y, gy, gx)."""
+    """A plan of local response normalisation."""
     from scaffe.layers.kernels.cpu.lrn_plan import Lrn
 
     return Lrn(spec)

@@ -15,7 +15,7 @@ Sums = Sequence[np.ndarray]  # of means (C,), of corrected variances (C,), and t
 
 
 class BatchNorm:
-    """xn = (x - mean) / sqrt(variance + eps) per channel, and y = relu(xn · scale + bias) as far as that is fused.
+    """xn = (x - mean) / sqrt(variance + eps) per channel, then y = relu(xn · scale + bias), each part only if fused.
 
     Args:
         spec: the geometry.
@@ -28,9 +28,9 @@ class BatchNorm:
 
     def forward_train(self, x: np.ndarray, y: np.ndarray, sums: Sums, fused: Fused = NOT_FUSED,
                       kept: np.ndarray | None = None) -> None:
-        """By the mean and variance of x; the running sums are brought up to date.
+        """Write y, normalised with the mean and variance of x, and update the running sums.
 
-        y may be x; ``kept`` takes a copy of x.
+        y may be x; ``kept`` gets a copy of x.
         """
         self._check(x, y, kept)
         mean, variance = moments(x)
@@ -42,7 +42,7 @@ class BatchNorm:
 
     def forward_fixed(self, x: np.ndarray, y: np.ndarray, sums: Sums, fused: Fused = NOT_FUSED,
                       kept: np.ndarray | None = None) -> None:
-        """By the running sums. y may be x; ``kept`` takes a copy of x."""
+        """Write y, normalised with the running sums. y may be x; ``kept`` gets a copy of x."""
         self._check(x, y, kept)
         mean, variance, total = (s.astype(np.float64) for s in sums)
         scale = 0 if total[0] == 0 else 1 / total[0]
@@ -61,18 +61,23 @@ class BatchNorm:
         return Transform(self._mean, self._inverse, fused)
 
     def normalized(self, x: np.ndarray, xn: np.ndarray) -> None:
-        """Write xn of the last forward, with nothing fused."""
+        """Write to xn x normalised as in the last forward, without scale, bias and ReLU."""
         self._check(x, xn)
         self._transform(NOT_FUSED).forward(x, xn)
 
     def backward(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray | None, fused: Fused = NOT_FUSED,
                  diffs: FusedDiffs = NO_DIFFS) -> None:
-        """gx = (g - mean(g) - xn mean(g xn)) · scale / sqrt(variance + eps), g being gy ahead of ReLU; with running
-        sums g · scale / sqrt alone. gx may be gy, or None where nobody wants it.
+        """Compute the gradients of x, scale and bias.
+
+        With g the gradient before the ReLU: gx = (g - mean(g) - xn mean(g xn)) · scale / sqrt(variance + eps), or
+        g · scale / sqrt(variance + eps) if the last forward used the running sums.
 
         Args:
-            x: what the last forward got.
-            diffs: where to leave sum(g xn) and sum(g), the gradients of scale and bias.
+            x: the input of the last forward (rows, channels).
+            gy: the gradient of y.
+            gx: gets the gradient of x; may be gy; None: not wanted.
+            fused: as in the last forward.
+            diffs: the arrays for the gradients of scale, sum(g xn), and bias, sum(g).
         """
         self._check(x, gy, gx)
         transform = self._transform(fused)

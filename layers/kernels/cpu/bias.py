@@ -6,7 +6,7 @@ import numpy as np
 
 
 def add_bias(y: np.ndarray, b: np.ndarray | None, relu_slope: float | None) -> None:
-    """y (rows, C) += b (C,) where given, then ReLU of that slope where one is given."""
+    """y (rows, C) += b (C,) if given, then a ReLU in place if a slope is given."""
     if b is not None:
         y += b
     if relu_slope is not None:
@@ -16,6 +16,6 @@ def add_bias(y: np.ndarray, b: np.ndarray | None, relu_slope: float | None) -> N
 
 
 def add_gradients(g: np.ndarray, gb: np.ndarray, overwrite: bool) -> None:
-    """gb (C,) += the sums of the rows of g (rows, C), or = with overwrite."""
+    """Add the sum over the rows of g (rows, C) to gb (C,), or write it if ``overwrite``."""
     total = g.sum(0)
     gb[...] = total if overwrite else gb + total

@@ -13,7 +13,7 @@ WIDE = np.float64  # sums over many rows lose digits in float32
 
 @compiled
 def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance (divided by the number of rows) of each column, float64."""
+    """Mean and variance of each column, float64 (channels,). The variance divides by the number of rows."""
     n_rows, n_channels = x.shape
     mean, variance = np.zeros(n_channels, WIDE), np.zeros(n_channels, WIDE)
     for r in range(n_rows):
@@ -30,7 +30,7 @@ def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def scale_rows(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, y: np.ndarray, kept: np.ndarray | None = None,
                relu_slope: float | None = None) -> None:
-    """y = x · scale + bias, and ReLU of that slope if one is given. y may be x; ``kept`` takes a copy of x first."""
+    """y = x · scale + bias, then a ReLU if a slope is given. y may be x; ``kept`` gets a copy of x first."""
     expect_shape(x.shape, y, kept)
     expect_elems(x.shape[1], scale, bias)
     if kept is not None:
@@ -48,7 +48,7 @@ def _scale_rows(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, y: np.ndarra
 
 
 def scale_sums(x: np.ndarray, gy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sums over rows of gy x and of gy, for the gradients of scale and bias, float64."""
+    """Sums over the rows of gy · x and of gy, float64 (channels,): the gradients of scale and bias."""
     expect_shape(x.shape, gy)
     products, sums = np.zeros(x.shape[1], WIDE), np.zeros(x.shape[1], WIDE)
     _scale_sums(x, gy, products, sums)

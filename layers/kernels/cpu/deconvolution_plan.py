@@ -1,4 +1,4 @@
-"""Deconvolution on a convolution's plan: forward is its backward by the data, and the other way round."""
+"""Deconvolution by a convolution's plan: its forward is the convolution's backward_data, and the reverse."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 
 class Deconvolution:
-    """The three passes, wherever the plan's arrays lie.
+    """The three passes, on the CPU or on a device.
 
     Args:
         plan: the plan, without bias, of the convolution from top to bottom.
-        add_bias: (y, b, relu_slope): adds a bias to rows (rows, channels), with ReLU where a slope is given.
-        add_gradients: (g, gb, overwrite): adds sums over rows to the bias's gradient, or writes them.
+        add_bias: the backend's (y, b, relu_slope): adds b (C,) to y (rows, C), then applies a ReLU if given a slope.
+        add_gradients: the backend's (g, gb, overwrite): adds the sum over the rows of g to gb, or writes it.
     """
 
     def __init__(self, plan: Any, add_bias: Callable[[Any, Any, float | None], None],
@@ -21,16 +21,16 @@ class Deconvolution:
         self._n_output = plan.spec.in_shape[1]
 
     def forward(self, x: Any, w: Any, b: Any, y: Any, relu_slope: float | None = None) -> None:
-        """Write y, with ReLU of that slope where one is given."""
+        """Write y, then apply a ReLU if a slope is given."""
         self._plan.backward_data(x, w, y)
         self._add_bias(y.reshape(-1, self._n_output), b, relu_slope)
 
     def backward_data(self, gy: Any, w: Any, gx: Any) -> None:
-        """Write the bottom's gradient."""
+        """Write the bottom's gradient to gx."""
         self._plan.forward(gy, w, None, gx)
 
     def backward_weights(self, x: Any, gy: Any, gw: Any, gb: Any, overwrite: bool = False) -> None:
-        """Add the weights' and the bias's gradients to gw and gb, or write them."""
+        """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
         self._plan.backward_weights(gy, x, gw, None, overwrite)
         if gb is not None:
             self._add_gradients(gy.reshape(-1, self._n_output), gb, overwrite)

@@ -1,4 +1,4 @@
-"""Random numbers of layers, in Caffe's order of draws: Dropout's masks, STOCHASTIC pooling's places."""
+"""Random numbers of layers, drawn in Caffe's order: Dropout's masks, the choices of STOCHASTIC pooling."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Shape = tuple[int, ...]
 
 
 class Dropout:
-    """Masks and scales: an element is kept where its draw is at most (1 - ratio) (2^32 - 1), in float32 as Caffe 1.0.
+    """Dropout. An element is kept if its draw is at most (1 - ratio) (2^32 - 1), in float32, as in Caffe 1.0.
 
     Args:
-        shape: in Caffe's order, in which elements are drawn for.
-        channels_last: how the arrays lie.
-        ratio: what share is dropped, inside (0, 1).
-        draws: where raw draws come from.
-        dtype: of the arrays.
+        shape: logical; draws are taken in its (Caffe's) element order.
+        channels_last: storage order of the arrays.
+        ratio: probability of dropping an element, inside (0, 1).
+        draws: gives the raw draws.
+        dtype: element type of the arrays.
     """
 
     def __init__(self, shape: Shape, channels_last: bool, ratio: float, draws: Stream,
@@ -30,18 +30,18 @@ class Dropout:
         self._mask = np.ones(int(np.prod(shape)), np.bool_)
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Draw, and write y = x / (1 - ratio) where kept, else 0. y may be x."""
+        """Draw a mask; write y = x / (1 - ratio) where an element is kept, else 0. y may be x."""
         kept = self._draws.draw(x.size).astype(np.float32) <= self._limit
         self._mask = as_stored(kept, self._shape, self._channels_last)
         mask_scale(x, self._mask, self._scale, y)
 
     def backward(self, gy: np.ndarray, gx: np.ndarray) -> None:
-        """The same elements are kept. gx may be gy."""
+        """Write gx = gy / (1 - ratio) where the last forward kept an element, else 0. gx may be gy."""
         mask_scale(gy, self._mask, self._scale, gx)
 
 
 class Uniform:
-    """Numbers in [0, 1), one an element, drawn in Caffe's order.
+    """Numbers in [0, 1), one for each element, drawn in Caffe's order.
 
     Args:
         shape, channels_last, draws, dtype: as for Dropout.
@@ -52,11 +52,11 @@ class Uniform:
         self._shape, self._channels_last, self._draws, self._dtype = shape, channels_last, draws, dtype
 
     def next(self) -> np.ndarray:
-        """As one row, in storage order."""
+        """The next numbers, flat, in storage order."""
         numbers = self._draws.draw(int(np.prod(self._shape))).astype(self._dtype) / 2**32
         return as_stored(numbers, self._shape, self._channels_last)
 
 
 def as_stored(values: np.ndarray, shape: Shape, channels_last: bool) -> np.ndarray:
-    """A row in Caffe's order as a row in storage order."""
+    """A flat array in Caffe's order, rearranged to storage order."""
     return np.moveaxis(values.reshape(shape), 1, -1).ravel() if channels_last else values

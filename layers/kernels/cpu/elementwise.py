@@ -1,4 +1,4 @@
-"""Elementwise kernels on flat arrays, one pass each, without the interpreter's lock."""
+"""Elementwise kernels on flat arrays, one pass each. They release the interpreter's lock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def relu_forward(x: np.ndarray, y: np.ndarray, slope: float) -> None:
 
 
 def relu_backward(y: np.ndarray, gy: np.ndarray, gx: np.ndarray, slope: float) -> None:
-    """gx = gy where y > 0, slope · gy elsewhere. gx may be gy; y is the layer's input or output, signs are alike."""
+    """gx = gy where y > 0, slope · gy elsewhere. gx may be gy; y is the layer's input or output (equal signs)."""
     in_parts(_leaky_back, (y, gy, gx), gy.dtype.type(slope))
 
 
@@ -27,7 +27,7 @@ def add_relu(a: np.ndarray, b: np.ndarray, y: np.ndarray, slope: float) -> None:
 
 
 def mask_scale(x: np.ndarray, mask: np.ndarray, scale: float, y: np.ndarray) -> None:
-    """y = x · scale where mask, 0 elsewhere. y may be x."""
+    """y = x · scale where mask is true, 0 elsewhere. y may be x."""
     in_parts(_mask_scale, (x, mask, y), x.dtype.type(scale))
 
 

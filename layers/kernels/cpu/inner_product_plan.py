@@ -23,19 +23,19 @@ class InnerProduct:
 
     def forward(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
                 relu_slope: float | None = None) -> None:
-        """y = x wᵀ + b, with ReLU of that slope where one is given."""
+        """y = x wᵀ + b, then a ReLU if a slope is given."""
         x, w, y = x.reshape(self._x), w.reshape(self._w), y.reshape(self._y)
         np.dot(x, w if self._transpose else w.T, out=y)
         add_bias(y, b, relu_slope)
 
     def backward_data(self, gy: np.ndarray, w: np.ndarray, gx: np.ndarray) -> None:
-        """Write the bottom's gradient."""
+        """Write the bottom's gradient to gx."""
         w = w.reshape(self._w)
         np.dot(gy.reshape(self._y), w.T if self._transpose else w, out=gx.reshape(self._x))
 
     def backward_weights(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None,
                          overwrite: bool = False) -> None:
-        """Add the weights' and the bias's gradients to gw and gb, or write them."""
+        """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
         x, gy, gw = x.reshape(self._x), gy.reshape(self._y), gw.reshape(self._w)
         a, b = (x.T, gy) if self._transpose else (gy.T, x)
         if overwrite:

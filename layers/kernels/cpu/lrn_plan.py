@@ -1,4 +1,4 @@
-"""Local response normalisation of channels-last images, in numba: oneDNN's backward has only a slow reference here."""
+"""Local response normalisation of channels-last images, in numba: for its backward, oneDNN has only a slow kernel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scaffe.layers.kernels.specs import LrnSpec
 
 
 class Lrn:
-    """y = x s^-beta, s = k + alpha / n · sum of squares in the window, which is centred and cut at the borders.
+    """y = x s^-beta, s = k + alpha / n · sum of squares in the window, centred and cut off at the borders.
 
     Args:
         spec: the geometry; n is local_size across channels, local_size squared within one.
@@ -29,7 +29,7 @@ class Lrn:
         self._rate, self._back_rate = real(spec.alpha / spec.n_window), real(2 * spec.alpha * spec.beta / spec.n_window)
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Write y; keep s."""
+        """Write y, and keep s for backward."""
         x, y = x.reshape(self._shape), y.reshape(self._shape)
         if self.spec.within:
             _box_sum(x * x, self._scale, self._half)

@@ -1,9 +1,9 @@
-"""Normal numbers by the ziggurat method in float32, draw for draw as boost::normal_distribution<float> (Boost 1.56+).
+"""Normal numbers by the ziggurat method in float32, the same as boost::normal_distribution<float> (Boost 1.56+).
 
 Marsaglia and Tsang, "The Ziggurat Method for Generating Random Variables", J. Stat. Software 5(8), 2000: the half
-curve is covered by 128 layers of one area; one 32-bit draw names the layer (7 bits), the sign (1) and the place in the
-layer (24). A place under the next layer is taken at once (98.6 %); else a second draw decides. The far tail comes from
-two exponential numbers, drawn by a ziggurat of 256 layers.
+curve is covered by 128 layers of equal area. One 32-bit draw gives the layer (7 bits), the sign (1) and x within the
+layer (24). If x lies inside the next layer too, it is accepted at once (98.6 %); else a second draw decides. The tail
+comes from pairs of exponential numbers, drawn by a ziggurat of 256 layers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SHORT = -1  # in place of a position: the draws ran out
 
 
 class Layers(NamedTuple):
-    """A ziggurat: right edges x (of float64 too) and heights y of its layers from the bottom up, and their steps."""
+    """A ziggurat: right edges x and heights y of its layers from the bottom up, x in float64, and their differences."""
 
     x: np.ndarray
     y: np.ndarray
@@ -141,7 +141,7 @@ def fill_normal(draws: np.ndarray, out: np.ndarray, normal: Layers, exponential:
         normal, exponential: the two ziggurats.
 
     Returns:
-        How many numbers were written and how many draws they took; it stops where either runs out.
+        the numbers written, and the draws used for them; it stops when ``out`` is full or ``draws`` run out.
     """
     at = n_done = 0
     while n_done < out.size and at < draws.size:

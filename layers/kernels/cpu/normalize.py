@@ -1,6 +1,6 @@
 """Loops of batch normalisation on (rows, channels) matrices, with scale, bias and ReLU fused.
 
-Backward computes the sign that ReLU saw again from x: of all activations x alone must be kept.
+Backward recomputes the sign of the ReLU's input from x, so x is the only activation to keep.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scaffe.layers.kernels.norms import Fused
 
 
 class Transform:
-    """y = (x - mean) · factor + bias, and ReLU of that slope: ``Fused`` and the statistics as the loops take them."""
+    """y = (x - mean) · factor + bias, then ReLU: the statistics (C,) and ``Fused`` in the form that the loops take."""
 
     def __init__(self, mean: np.ndarray, inverse: np.ndarray, fused: Fused) -> None:
         self.mean, self.inverse = mean, inverse
@@ -26,7 +26,7 @@ class Transform:
         self._numbers = mean, self.factor, self.bias, self.slope
 
     def forward(self, x: np.ndarray, y: np.ndarray, kept: np.ndarray | None = None) -> None:
-        """Write y, which may be x; ``kept`` takes a copy of x in the same pass."""
+        """Write y, which may be x; ``kept`` gets a copy of x in the same pass."""
         if kept is not None:
             in_parts(_forward_keeping, (x, y, kept), *self._numbers)
         elif _are_one(x, y):
@@ -35,7 +35,7 @@ class Transform:
             in_parts(_forward, (y, x), *self._numbers)
 
     def sums(self, x: np.ndarray, gy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Sums over rows of g (x - mean) and of g, float64, where g is the gradient ahead of ReLU."""
+        """Sums over the rows of g (x - mean) and of g, float64 (C,), with g the gradient before the ReLU."""
         products, sums = np.zeros(x.shape[1], WIDE), np.zeros(x.shape[1], WIDE)
         _sums(x, gy, *self._numbers, products, sums)
         return products, sums
@@ -47,7 +47,7 @@ class Transform:
         self._backward(x, gy, gx, level, tilt)
 
     def backward_fixed(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
-        """gx = g · factor, where the statistics are no function of x. gx may be gy."""
+        """gx = g · factor, for statistics that do not depend on x. gx may be gy."""
         if self.slope is None:
             np.multiply(gy, self.factor, out=gx)
         else:

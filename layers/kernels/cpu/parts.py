@@ -1,4 +1,4 @@
-"""One kernel on several threads: elements or rows shared out, where there are enough of them to pay for it."""
+"""Running a kernel on several threads, each on a part of the elements or rows, if there are enough of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _pools: list[tuple[int, ThreadPoolExecutor]] = []  # at most one: how many threa
 
 
 def set_parts(n_threads: int) -> None:
-    """Share kernels out among that many threads from now on, the caller's among them."""
+    """Run kernels on n_threads threads from now on, including the caller's."""
     for _, pool in _pools:
         pool.shutdown()
     _pools.clear()
@@ -26,15 +26,15 @@ def set_parts(n_threads: int) -> None:
 
 
 def in_parts(kernel: Callable[..., Any], arrays: tuple[np.ndarray, ...], *rest: Any) -> None:
-    """Call ``kernel(*arrays, *rest)``, on several threads with a run of every array's first axis each.
+    """Call ``kernel(*arrays, *rest)``, split along the arrays' first axis over several threads.
 
     Args:
         kernel: releases the interpreter's lock; treats the elements (or rows) independently of one another.
-        arrays: of one shape.
-        rest: handed to every call.
+        arrays: of equal shape.
+        rest: further arguments, the same in every call.
 
     Raises:
-        LayerError: arrays of several shapes.
+        LayerError: arrays of different shapes.
     """
     expect_shape(arrays[0].shape, *arrays[1:])
     n_threads, pool = _pools[0] if _pools else (1, None)

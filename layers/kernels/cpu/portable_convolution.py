@@ -1,4 +1,4 @@
-"""Convolution by im2col and BLAS, any dtype: where oneDNN is missing, for gradient checks, as a peer in tests."""
+"""Convolution by im2col and BLAS, for any dtype: without oneDNN, for gradient checks, as a reference in tests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Convolution:
 
     def forward(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
                 relu_slope: float | None = None) -> None:
-        """y = x * w + b, with ReLU of that slope where one is given."""
+        """y = x * w + b, then a ReLU if a slope is given."""
         kernels = self._kernels(w)
         for images, out in self._blocks(x, y):
             for g, columns in enumerate(self._columns(images)):
@@ -46,7 +46,7 @@ class Convolution:
                 out[...] = np.where(out > 0, out, relu_slope * out)
 
     def backward_data(self, gy: np.ndarray, w: np.ndarray, gx: np.ndarray) -> None:
-        """Write the bottom's gradient."""
+        """Write the bottom's gradient to gx."""
         kernels = self._kernels(w)
         for gimages, gout in self._blocks(gx, gy):
             padded = np.zeros((len(gimages), *self._padded, self.spec.in_shape[1]), gx.dtype)
@@ -59,7 +59,7 @@ class Convolution:
 
     def backward_weights(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None,
                          overwrite: bool = False) -> None:
-        """Add the weights' and the bias's gradients to gw and gb, or write them."""
+        """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
         if overwrite:
             gw[...] = 0
             if gb is not None:

@@ -1,4 +1,4 @@
-"""Poolings in numba, for any dtype and every rule of Caffe's: where oneDNN lacks one, and where a mask is wanted."""
+"""Pooling in numba, for any dtype and all of Caffe's methods: where oneDNN lacks one, or a mask is wanted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Pooling:
         self._places = np.full(self._out, NOWHERE, np.int32)  # of the element taken, h W + w
 
     def forward(self, x: np.ndarray, y: np.ndarray, mask: np.ndarray | None = None) -> None:
-        """Pool x into y. ``mask`` takes the places of maxima, h W + w, as Caffe's second top has them."""
+        """Pool x into y. ``mask``, like y, gets the index h W + w of each maximum (Caffe's second top)."""
         x, y = x.reshape(self._in), y.reshape(self._out)
         if self.spec.method == "AVE":
             _average(x, y, self._window)
@@ -36,12 +36,12 @@ class Pooling:
             mask.reshape(self._out)[...] = self._places
 
     def forward_stochastic(self, x: np.ndarray, y: np.ndarray, draws: np.ndarray | None) -> None:
-        """Take an element of each window with probability in proportion to it, or without draws the mean weighted so
-        (Zeiler and Fergus, "Stochastic Pooling", ICLR 2013, 3).
+        """Choose one element of each window, with probability proportional to its value (Zeiler and Fergus, "Stochastic
+        Pooling", ICLR 2013, section 3). Without draws, y is the mean weighted with these probabilities.
 
         Args:
             x, y: as in ``forward``.
-            draws: numbers in [0, 1), one an output, in storage order.
+            draws: numbers in [0, 1), one for each output, in storage order; None in the test phase.
         """
         x, y = x.reshape(self._in), y.reshape(self._out)
         if draws is None:
@@ -50,7 +50,7 @@ class Pooling:
             _stochastic(x, y, self._places, draws.reshape(self._out), self._window)
 
     def backward(self, gy: np.ndarray, gx: np.ndarray) -> None:
-        """Write the bottom's gradient."""
+        """Write the bottom's gradient to gx."""
         gy, gx = gy.reshape(self._out), gx.reshape(self._in)
         gx[...] = 0
         if self.spec.method == "AVE":

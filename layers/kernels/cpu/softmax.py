@@ -15,7 +15,7 @@ def softmax_rows(x: np.ndarray, y: np.ndarray) -> None:
 
 
 def softmax_rows_back(y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
-    """gx = y (gy - sum(gy y)) for each row. gx may be gy."""
+    """Gradient of softmax: gx = y (gy - sum(gy y)) for each row. gx may be gy."""
     expect_shape(y.shape, gy, gx)
     _softmax_rows_back(y, gy, gx)
 

@@ -1,4 +1,4 @@
-"""The logistic loss of softmax over rows."""
+"""The multinomial logistic loss of softmax over rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FLOAT32_MIN = np.finfo(np.float32).tiny  # Caffe's FLT_MIN: a saturated wrong an
 
 
 class SoftmaxLoss:
-    """A plan for one case."""
+    """The plan of one shape; ``forward`` reads the labels and raises LayerError for one that is out of range."""
 
     def __init__(self, spec: LossSpec) -> None:
         self._spec = spec
@@ -20,7 +20,7 @@ class SoftmaxLoss:
     def forward(self, x: np.ndarray, labels: np.ndarray, prob: np.ndarray, loss: np.ndarray) -> None:
         """Write the probabilities (rows, classes) and the loss (1,) of scores x and labels (rows,).
 
-        Raises LayerError for a label that is no class.
+        Raises LayerError for a label that is out of range.
         """
         softmax_rows(x, prob)
         self._labels, self._counts = read_labels(labels, self._spec.n_classes, self._spec.ignored)
@@ -30,11 +30,11 @@ class SoftmaxLoss:
         loss[...] = -np.log(right, dtype=prob.dtype)[self._counts].sum(dtype=np.float64) / self._divisor
 
     def backward(self, prob: np.ndarray, labels: np.ndarray, weight: np.ndarray, gx: np.ndarray) -> None:
-        """Write gx = (prob - 1 at the label) · weight (1,) / divisor; 0 in rows that do not count."""
+        """Write gx = (prob - onehot(label)) · weight (1,) / divisor; 0 in rows whose label is ignored."""
         gx[...] = prob
         gx[np.arange(len(self._labels)), self._labels] -= 1
         gx *= float(weight[0]) / self._divisor
         gx[~self._counts] = 0
 
     def check(self) -> None:
-        """Nothing is left to check: forward has."""
+        """Nothing to do: forward has checked the labels."""

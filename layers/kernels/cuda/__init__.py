@@ -1,7 +1,7 @@
-"""The GPU's kernels: cuDNN and cuBLAS where they have one, else our own; the names and signatures of the CPU's.
+"""The GPU backend: kernels of cuDNN and cuBLAS where they have one, else our own.
 
-Arrays are CuPy's, in storage order, contiguous. Beside half types (float16, bfloat16) weights, biases, their gradients
-and numbers per channel are float32. Everything is queued on the current stream; nothing here makes the host wait.
+Arrays are CuPy's, in storage order, contiguous. With half types (float16, bfloat16), weights, biases, their gradients
+and numbers per channel are float32. Work is queued on the current stream; the host waits only where that is stated.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["CHECK_EVERY", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "Guard", "ad
            "scale_rows", "scale_sums", "set_threads", "softmax_loss", "softmax_rows", "softmax_rows_back", "staging",
            "stochastic_pooling", "synchronize", "to_device", "to_host", "uniform", "update_plan", "xp", "zeros"]
 
-PLACE = "device"  # where buffers that ranks share are taken from
+PLACE = "device"  # the memory in which ranks share buffers
 
 REUSES_ACTIVATIONS = True  # memory is scarce: commands that train keep activations in an arena
 RECORDS = True  # stretches of layers become CUDA graphs
@@ -50,14 +50,14 @@ CHECK_EVERY = 20  # iterations between two looks at the loss: a look makes the h
 
 
 def configure(tf32: bool) -> None:
-    """Whether float32 products may use TF32; for plans that are built from now on."""
+    """Set whether float32 products may use TF32, in plans built from now on."""
     from scaffe.layers.kernels.cuda.precision import precision
 
     precision.tf32 = tf32
 
 
 def set_threads(n_threads: int) -> None:
-    """The device has its own threads: nothing to set."""
+    """Nothing to set: kernels run on the device."""
 
 
 def describe() -> str:
@@ -70,7 +70,7 @@ def describe() -> str:
 
 
 def convolution(spec: ConvSpec) -> WeightedPlan:
-    """A plan for one geometry: forward, backward_data, backward_weights."""
+    """A plan of a convolution. Raises LayerError for an impossible geometry."""
     from scaffe.layers.kernels.cuda import products
     from scaffe.layers.kernels.cuda.cudnn import convolution as cudnn_convolution
 
@@ -79,7 +79,7 @@ def convolution(spec: ConvSpec) -> WeightedPlan:
 
 
 def deconvolution(spec: ConvSpec) -> WeightedPlan:
-    """A plan of the convolution whose bottom and top are exchanged: ``spec`` is that convolution's geometry."""
+    """A plan of a deconvolution. ``spec`` is the convolution from its top to its bottom, without bias."""
     from scaffe.layers.kernels.cpu.deconvolution_plan import Deconvolution
     from scaffe.layers.kernels.cuda.channels import add_bias, add_gradients
 
@@ -87,14 +87,14 @@ def deconvolution(spec: ConvSpec) -> WeightedPlan:
 
 
 def inner_product(m: int, n: int, k: int, transpose: bool = False, dtype: np.dtype | type = np.float32) -> WeightedPlan:
-    """A plan for y (m, n) = x (m, k) wᵀ + b, w (n, k) or with transpose (k, n)."""
+    """A plan of y (m, n) = x (m, k) wᵀ + b (n,), with w (n, k); or x w + b, with w (k, n), if ``transpose``."""
     from scaffe.layers.kernels.cuda.inner_product_plan import InnerProduct
 
     return InnerProduct(m, n, k, transpose, dtype)
 
 
 def pooling(spec: PoolSpec, wants_mask: bool = False) -> PoolingPlan:
-    """A plan for one geometry: forward, backward; with forward's mask where it is wanted."""
+    """A plan of MAX or AVE pooling. ``wants_mask``: whether ``forward`` will be given a mask to fill."""
     from scaffe.layers.kernels.cuda.pooling_plan import Pooling
 
     spec.check()
@@ -102,7 +102,7 @@ def pooling(spec: PoolSpec, wants_mask: bool = False) -> PoolingPlan:
 
 
 def stochastic_pooling(spec: PoolSpec) -> StochasticPoolingPlan:
-    """A plan for one geometry: forward_stochastic, backward."""
+    """A plan of STOCHASTIC pooling. Raises LayerError for an impossible geometry."""
     from scaffe.layers.kernels.cuda.pooling_plan import Pooling
 
     spec.check()
@@ -110,7 +110,7 @@ def stochastic_pooling(spec: PoolSpec) -> StochasticPoolingPlan:
 
 
 def lrn(spec: LrnSpec) -> LrnPlan:
-    """A plan for one geometry: forward(x, y), backward(x, y, gy, gx)."""
+    """A plan of local response normalisation."""
     from scaffe.layers.kernels.cuda.lrn_plan import Lrn
 
     return Lrn(spec)
@@ -124,7 +124,7 @@ def update_plan(rule: Any, segments: Sequence[Any]) -> UpdatePlan:
 
 
 def on_host(layer_type: Any) -> Any:
-    """What makes a layer that runs on the host, its blobs copied there and back."""
+    """A constructor, (param, context) → Layer, of a layer that runs on the host, its blobs copied there and back."""
     from functools import partial
 
     from scaffe.layers.base.on_host import OnHost
@@ -133,21 +133,21 @@ def on_host(layer_type: Any) -> Any:
 
 
 def staging(next_batch: Any) -> Any:
-    """Batches on their way from the readers to the net: ``next()`` gives one on the device, the next one follows."""
+    """A ``Staging``: ``next()`` returns a batch on the device while the one after is being copied."""
     from scaffe.layers.kernels.cuda.batches import Staging
 
     return Staging(next_batch)
 
 
 def record(run: Callable[[], Any]) -> Callable[[], Any]:
-    """What ``run`` queues, as a CUDA graph: call it to launch that again. Raises what cannot be captured."""
+    """Record the work that ``run`` queues as a CUDA graph; calling the result launches it. See ``Recording``."""
     from scaffe.layers.kernels.cuda.recording import Recording
 
     return Recording(run)
 
 
 def scalar(number: Any) -> Any:
-    """A number that stays on the device until somebody asks for its value."""
+    """The number itself, on the device; converting it to float makes the host wait."""
     return number
 
 
@@ -159,7 +159,7 @@ def synchronize() -> None:
 
 
 def batch_norm(spec: NormSpec) -> BatchNormPlan:
-    """A plan: forward_train and forward_fixed(x, y, sums, fused, kept), backward(x, gy, gx, fused, diffs)."""
+    """A plan of batch normalisation."""
     from scaffe.layers.kernels.cuda import batch_norm_plan
     from scaffe.layers.kernels.cuda.cudnn import batch_norm as cudnn_batch_norm
 
@@ -167,7 +167,7 @@ def batch_norm(spec: NormSpec) -> BatchNormPlan:
 
 
 def draws(rng: Stream) -> Any:
-    """Where a net's layers draw from: numbers of the device's own, seeded by the stream."""
+    """The source of the random numbers of a net's layers: a generator on the device, seeded by the stream."""
     from scaffe.layers.kernels.cuda.draws_plan import Draws
 
     return Draws(rng)
@@ -175,7 +175,7 @@ def draws(rng: Stream) -> Any:
 
 def dropout(shape: tuple[int, ...], channels_last: bool, ratio: float, draws: Any,
             dtype: np.dtype | type = np.float32) -> DropoutPlan:
-    """A plan of Dropout: forward(x, y) draws a mask from what ``draws`` gave, backward(gy, gx) uses it."""
+    """A plan of Dropout; arguments as for ``Backend.dropout``."""
     from scaffe.layers.kernels.cuda.draws_plan import Dropout
 
     return Dropout(shape, channels_last, ratio, draws, dtype)
@@ -183,21 +183,21 @@ def dropout(shape: tuple[int, ...], channels_last: bool, ratio: float, draws: An
 
 def uniform(shape: tuple[int, ...], channels_last: bool, draws: Any,
             dtype: np.dtype | type = np.float32) -> UniformPlan:
-    """A plan that draws: ``next()`` gives numbers in [0, 1), one an element, as a row in storage order."""
+    """A plan that draws numbers in [0, 1); arguments as for ``Backend.dropout``."""
     from scaffe.layers.kernels.cuda.draws_plan import Uniform
 
     return Uniform(shape, channels_last, draws, dtype)
 
 
 def softmax_loss(spec: LossSpec) -> SoftmaxLossPlan:
-    """A plan of the logistic loss: forward(x, labels, prob, loss), backward(prob, labels, weight, gx), check()."""
+    """A plan of the multinomial logistic loss of softmax."""
     from scaffe.layers.kernels.cuda.softmax_loss_plan import SoftmaxLoss
 
     return SoftmaxLoss(spec)
 
 
 def to_host(array: Any) -> np.ndarray:
-    """A copy on the host, which waits for it; a host's array itself."""
+    """A copy of the array in host memory, for which the host waits; a NumPy array is returned as it is."""
     from scaffe.layers.kernels import device
 
     host: np.ndarray = device.load().asnumpy(array)
@@ -205,7 +205,7 @@ def to_host(array: Any) -> np.ndarray:
 
 
 def to_device(array: Any, dtype: Any = None) -> Any:
-    """The array on the device, a copy where it is a host's or of another type."""
+    """The array on the device: a copy if it is in host memory or of another type, else itself."""
     from scaffe.layers.kernels import device
 
     return device.load().asarray(array, dtype)

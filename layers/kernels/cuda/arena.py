@@ -1,4 +1,4 @@
-"""One piece of device memory that all plans work in, since they run one after another on one stream."""
+"""Scratch memory on the device, shared by all plans, since they run one after another on one stream."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Part = tuple[int | tuple[int, ...], Any]  # shape and type
 
 
 class Arena:
-    """Grows when a plan is built (``reserve``), never while plans run, so that a captured graph stays true."""
+    """Grows when plans are built (``reserve``), not while they run, so that addresses in captured graphs stay valid."""
 
     def __init__(self) -> None:
         self._blocks: list[Any] = []
@@ -22,11 +22,11 @@ class Arena:
         self.n_bytes = 0
 
     def reserve(self, *parts: Part) -> None:
-        """Be large enough for these arrays together."""
+        """Grow, if needed, to hold arrays of these (shape, dtype) at once."""
         self._grow(sum(_bytes(part) for part in parts))
 
     def take(self, *parts: Part) -> list[Any]:
-        """These arrays, of undefined contents, good until the next call."""
+        """Arrays of these (shape, dtype); contents undefined, valid until the next ``take``."""
         self._grow(sum(_bytes(part) for part in parts))
         taken, start = [], 0
         for part in parts:
@@ -37,7 +37,7 @@ class Arena:
         return taken
 
     def pin(self) -> None:
-        """Keep from now on what it grows out of, for graphs that were captured on it."""
+        """From now on keep the old memory when growing: captured graphs use its addresses."""
         self._pinned = True
 
     def _grow(self, n_bytes: int) -> None:

@@ -17,14 +17,14 @@ FAMILY = "batch_norm"
 
 
 class BatchNorm:
-    """xn = (x - mean) / sqrt(variance + eps) per channel, and y = relu(xn · scale + bias) as far as that is fused.
+    """xn = (x - mean) / sqrt(variance + eps) per channel, then y = relu(xn · scale + bias), each part only if fused.
 
     Args:
         spec: the geometry.
 
     Attributes:
-        mean, inverse: (C,), what the last forward normalised with; float32 beside half types.
-        fixed: whether these were the running sums'.
+        mean, inverse: (C,), mean and 1 / sqrt(variance + eps) of the last forward; float32 for half types.
+        fixed: whether they came from the running sums.
     """
 
     def __init__(self, spec: NormSpec) -> None:
@@ -37,9 +37,9 @@ class BatchNorm:
         arena.reserve(*self._parts)
 
     def forward_train(self, x: Any, y: Any, sums: Any, fused: Fused = NOT_FUSED, kept: Any = None) -> None:
-        """By the mean and variance of x; the running sums are brought up to date.
+        """Write y, normalised with the mean and variance of x, and update the running sums.
 
-        y may be x; ``kept`` takes a copy of x.
+        y may be x; ``kept`` gets a copy of x.
         """
         self._check(x, y, kept)
         (parts,) = arena.take(self._parts[0])
@@ -50,29 +50,34 @@ class BatchNorm:
         self._normalize(x, y, fused, kept)
 
     def forward_fixed(self, x: Any, y: Any, sums: Any, fused: Fused = NOT_FUSED, kept: Any = None) -> None:
-        """By the running sums. y may be x; ``kept`` takes a copy of x."""
+        """Write y, normalised with the running sums. y may be x; ``kept`` gets a copy of x."""
         self._check(x, y, kept)
         self._per_channel("finish_fixed", *sums, self.mean, self.inverse, np.float64(self.spec.eps))
         self.fixed = True
         self._normalize(x, y, fused, kept)
 
     def add_to_sums(self, sums: Any) -> None:
-        """Bring the running sums up to date by the mean and inverse that somebody has found for a batch."""
+        """Update the running sums from ``mean`` and ``inverse``, which the caller has computed for a batch."""
         self._per_channel("add_to_sums", self.mean, self.inverse, *sums, *self.numbers())
         self.fixed = False
 
     def normalized(self, x: Any, xn: Any) -> None:
-        """Write xn of the last forward, with nothing fused."""
+        """Write to xn x normalised as in the last forward, without scale, bias and ReLU."""
         self._check(x, xn)
         self._normalize(x, xn, NOT_FUSED, None)
 
     def backward(self, x: Any, gy: Any, gx: Any, fused: Fused = NOT_FUSED, diffs: FusedDiffs = NO_DIFFS) -> None:
-        """gx = (g - mean(g) - xn mean(g xn)) · scale / sqrt(variance + eps), g being gy ahead of ReLU; with running
-        sums g · scale / sqrt alone. gx may be gy, or None where nobody wants it.
+        """Compute the gradients of x, scale and bias.
+
+        With g the gradient before the ReLU: gx = (g - mean(g) - xn mean(g xn)) · scale / sqrt(variance + eps), or
+        g · scale / sqrt(variance + eps) if the last forward used the running sums.
 
         Args:
-            x: what the last forward got.
-            diffs: where to leave sum(g xn) and sum(g), the gradients of scale and bias.
+            x: the input of the last forward (rows, channels).
+            gy: the gradient of y.
+            gx: gets the gradient of x; may be gy; None: not wanted.
+            fused: as in the last forward.
+            diffs: the arrays for the gradients of scale, sum(g xn), and bias, sum(g).
         """
         self._check(x, gy, gx)
         parts, level, tilt = arena.take(*self._parts)
@@ -86,7 +91,7 @@ class BatchNorm:
             by_rows("normalize_back", x, (x, gy, *affine, gx, *shares), FAMILY)
 
     def leave(self, of_scale: Any, of_bias: Any, diffs: FusedDiffs) -> None:
-        """Leave gradients of scale and bias that somebody has found where they are wanted."""
+        """Add given gradients of scale and bias, (C,), to ``diffs``, or write them if it says so."""
         self._per_channel("leave_both", of_scale, of_bias, diffs.scale, diffs.bias, I(not diffs.overwrite))
 
     def numbers(self) -> tuple[np.float64, ...]:

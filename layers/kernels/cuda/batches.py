@@ -1,4 +1,4 @@
-"""Batches from the readers to the device: through pinned memory, on a stream of their own, one batch ahead."""
+"""Copies batches to the device one ahead, through pinned memory, on a stream of their own."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class _Slot:
 
 
 class Staging:
-    """Two slots in turn: while the net computes on one batch the next one travels to the other slot.
+    """Double buffering: while the net computes on one batch, the next one is copied to the other buffer.
 
     Args:
-        next_batch: gives the arrays of the next batch, on the host.
+        next_batch: returns the arrays of the next batch, in host memory.
     """
 
     def __init__(self, next_batch: Callable[[], Sequence[np.ndarray]]) -> None:
@@ -36,9 +36,9 @@ class Staging:
         self._stream: Any = None
 
     def next(self) -> list[Any]:
-        """The next batch on the device; the current stream is made to wait for it, the host is not.
+        """The next batch on the device. The current stream waits for its copy; the host does not.
 
-        The arrays are good until the call after this one.
+        The arrays are valid until the next call.
         """
         current = device.load().cuda.get_current_stream()
         if self._stream is None:

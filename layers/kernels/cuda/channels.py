@@ -1,7 +1,7 @@
 """Kernels with numbers per channel, on (rows, channels) matrices of the device: biases, moments, learned scales.
 
-Sums over rows are made in two steps: blocks' parts, in the arena, then their totals. They are
-always added in one order, so the same arrays give the same bits.
+Sums over rows take two steps: each thread block writes a partial sum to the arena, then these are added. The order of
+additions is fixed, so the same arrays give the same bits.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ PARTS_AT_ONCE = 16  # MOST_DOWN of rows.cuh
 
 
 def parts_of(n_rows: int, n_channels: int, dtype: Any) -> Part:
-    """The scratch that two sums per channel need."""
+    """Shape and type of the scratch memory for the partial sums of two sums per channel."""
     return (2, columns_grid(n_rows, n_channels, dtype)[0][1], n_channels), wide(dtype)
 
 
 def sum_parts(name: str, x: Any, arrays: tuple[Any, ...], parts: Any, family: str = "channels") -> None:
-    """The first step: that kernel of a family over (rows, channels)."""
+    """The first step: launch kernel ``name`` of a family, which writes partial sums over the rows of x to ``parts``."""
     grid, block = columns_grid(x.shape[0], x.shape[1], x.dtype)
     shared = 2 * pack(x.dtype) * THREADS * wide(x.dtype).itemsize
     kernel(family, name, x.dtype)(grid, block, (*arrays, parts, *map(I, x.shape)), shared_mem=shared)
 
 
 def per_channel(name: str, dtype: Any, n_channels: int, arguments: tuple[Any, ...], family: str = "channels") -> None:
-    """A kernel of a family that adds up the parts of 32 channels a block."""
+    """The second step: launch kernel ``name`` of a family, whose blocks add the partial sums of 32 channels each."""
     kernel(family, name, np.dtype(dtype))((-(-n_channels // 32),), (32, PARTS_AT_ONCE), arguments)
 
 
 def by_rows(name: str, x: Any, arguments: tuple[Any, ...], family: str = "channels") -> None:
-    """A kernel of a family over all elements of (rows, channels)."""
+    """Launch kernel ``name`` of a family over all elements of x (rows, channels)."""
     if x.size:
         grid, block = columns_grid(x.shape[0], x.shape[1], x.dtype)
         kernel(family, name, x.dtype)(grid, block, (*arguments, *map(I, x.shape)))
 
 
 def numbers(values: Any, dtype: Any) -> Any:
-    """Numbers per channel in the type that kernels take them in beside arrays of that type."""
+    """Numbers per channel, converted to the type in which kernels take them with arrays of ``dtype``; None stays."""
     return values if values is None or values.dtype == wide(dtype) else values.astype(wide(dtype))
 
 
 def add_gradients(g: Any, gb: Any, overwrite: bool) -> None:
-    """gb (C,) += the sums of the rows of g (rows, C), or = with overwrite."""
+    """Add the sum over the rows of g (rows, C) to gb (C,), or write it if ``overwrite``."""
     expect_elems(g.shape[1], gb)
     (parts,) = arena.take(parts_of(g.shape[0], g.shape[1], g.dtype))
     sum_parts("sum_gradients", g, (g,), parts)
@@ -59,13 +59,13 @@ def add_gradients(g: Any, gb: Any, overwrite: bool) -> None:
 
 
 def add_bias(y: Any, b: Any, relu_slope: float | None) -> None:
-    """y (rows, C) += b (C,) where given, then ReLU of that slope where one is given."""
+    """y (rows, C) += b (C,) if given, then a ReLU in place if a slope is given."""
     if b is not None or relu_slope is not None:
         scale_rows(y, None, b, y, None, relu_slope)
 
 
 def moments(x: Any) -> Pair:
-    """Mean and variance (divided by the number of rows) of each column, float64."""
+    """Mean and variance of each column, float64 (channels,). The variance divides by the number of rows."""
     (parts,), found = arena.take(parts_of(x.shape[0], x.shape[1], x.dtype)), _doubles(x.shape[1])
     sum_parts("sum_squares", x, (x,), parts)
     per_channel("finish_moments", x.dtype, x.shape[1],
@@ -74,7 +74,7 @@ def moments(x: Any) -> Pair:
 
 
 def scale_rows(x: Any, scale: Any, bias: Any, y: Any, kept: Any = None, relu_slope: float | None = None) -> None:
-    """y = x · scale + bias, and ReLU of that slope if one is given. y may be x; ``kept`` takes a copy of x first."""
+    """y = x · scale + bias, then a ReLU if a slope is given. y may be x; ``kept`` gets a copy of x first."""
     expect_shape(x.shape, y, kept)
     expect_elems(x.shape[1], scale, bias)
     slope = wide(x.dtype).type(1 if relu_slope is None else relu_slope)
@@ -82,7 +82,7 @@ def scale_rows(x: Any, scale: Any, bias: Any, y: Any, kept: Any = None, relu_slo
 
 
 def scale_sums(x: Any, gy: Any) -> Pair:
-    """Sums over rows of gy x and of gy, for the gradients of scale and bias, float64."""
+    """Sums over the rows of gy · x and of gy, float64 (channels,): the gradients of scale and bias."""
     expect_shape(x.shape, gy)
     (parts,), (products, sums) = arena.take(parts_of(x.shape[0], x.shape[1], x.dtype)), _doubles(x.shape[1])
     sum_parts("sum_products", x, (x, gy), parts)

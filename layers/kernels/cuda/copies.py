@@ -1,4 +1,4 @@
-"""Copies between strided views of the device's memory: parts of blobs that lie side by side."""
+"""Copies between strided views of device memory, such as slices of a blob along one axis."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ FEW_ROWS = 8  # then a block is one row's
 
 
 def as_rows(shape: Ints, strides: Ints, other_strides: Ints, itemsize: int) -> tuple[int, int, int, int] | None:
-    """(rows, columns, elements from row to row of the one, of the other), if both views are rows of whole columns.
+    """Two strided views of equal shape as matrices of equal shape with contiguous rows.
 
     Args:
         shape: of both views.
-        strides, other_strides: in bytes.
+        strides, other_strides: of the first and the second view, in bytes.
+        itemsize: of an element, in bytes.
+
+    Returns:
+        (rows, columns, row stride of the first view in elements, that of the second); None if they are not.
     """
     axes = sorted((a for a in zip(strides, other_strides, shape, strict=True) if a[2] != 1), reverse=True)
     merged: list[list[int]] = []
@@ -37,7 +41,7 @@ def as_rows(shape: Ints, strides: Ints, other_strides: Ints, itemsize: int) -> t
 
 
 def copy_part(target: Any, source: Any) -> None:
-    """target = source, views of one shape and type."""
+    """target = source, for views of equal shape, any strides."""
     if not target.size:
         return
     rows = as_rows(target.shape, target.strides, source.strides, target.itemsize)

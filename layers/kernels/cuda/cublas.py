@@ -30,10 +30,10 @@ ARGUMENTS = {
 
 
 class Cublas:
-    """One handle; its calls queue on CuPy's current stream.
+    """A cuBLAS handle with its workspace. Calls are queued on CuPy's current stream.
 
     Raises:
-        LayerError: a call that cuBLAS refuses.
+        LayerError: cuBLAS refuses a call (from every method).
     """
 
     def __init__(self) -> None:
@@ -70,5 +70,5 @@ class Cublas:
 
 @cache
 def cublas() -> Cublas:
-    """The process's; made when the first product is planned or run."""
+    """The process's handle, created at the first call."""
     return Cublas()

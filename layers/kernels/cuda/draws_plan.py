@@ -1,6 +1,6 @@
-"""Random numbers on the device: Philox, seeded by two of the host's draws, its counter in device memory.
+"""Random numbers on the device: Philox, its key taken from the host's stream, its counter in device memory.
 
-So a captured graph draws anew at each launch, and the host has nothing to do with it but for snapshots.
+So each launch of a captured graph draws new numbers without the host.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from scaffe.layers.kernels.extents import expect_elems
 
 
 class Draws:
-    """Key and counter of the numbers of a net's layers: uint64 (2,) on the device.
+    """The generator of a net's layers: key and counter, uint64 (2,), on the device.
 
     Args:
-        rng: the host's stream; two of its draws are the key, taken at the first use, behind all fillers', and at the
-            first one after the stream was restarted.
+        rng: the host's stream. Two of its draws make the key, taken at the first use, after those of all fillers, and
+            again after the stream was restarted.
 
     Attributes:
         is_used: whether a layer draws from here.
@@ -35,28 +35,28 @@ class Draws:
 
     @property
     def array(self) -> Any:
-        """As the kernels take it."""
+        """Key and counter, as the kernels take them."""
         if self._array is None:
             self._array = device.load().asarray(self._anew())
         self.catch_up()
         return self._array
 
     def catch_up(self) -> None:
-        """Take a new key if there was one and the stream has been restarted; ahead of graphs, which cannot look."""
+        """Take a new key if the stream was restarted. Called before a graph is launched, which cannot check."""
         if self._array is not None and self._n_restarts != self._rng.n_restarts:
             self._array[...] = device.load().asarray(self._anew())  # the same memory, which graphs know
 
     def advance(self) -> None:
-        """Behind every call."""
+        """Advance the counter; called after every kernel that draws."""
         kernel("random", "next_call", np.dtype(np.float32))((1,), (1,), (self.array,))
 
     def to_bytes(self) -> bytes:
-        """The host's place, behind it key and counter if there are any; waits for the device."""
+        """The state of the host's stream, then key and counter if there are any; waits for the device."""
         mine = b"" if self._array is None else device.load().asnumpy(self.array).astype("<u8").tobytes()
         return self._rng.to_bytes() + mine
 
     def from_bytes(self, place: bytes) -> bool:
-        """Go on from a place that ``to_bytes`` gave, here or on the host. Returns whether the numbers are the same."""
+        """Continue from a state saved here or by ``Stream``. Returns whether the same numbers follow as then."""
         self._rng.from_bytes(place)
         self._n_restarts = self._rng.n_restarts
         saved = np.frombuffer(place[Stream.N_BYTES :], "<u8").astype(np.uint64)
@@ -73,13 +73,14 @@ class Draws:
 
 
 class Dropout:
-    """Masks and scales; an element is kept where its 32-bit draw is at most (1 - ratio) (2^32 - 1).
+    """Dropout. An element is kept if its 32-bit draw is at most (1 - ratio) (2^32 - 1).
 
     Args:
-        shape, channels_last: of the arrays; draws have no order here.
-        ratio: what share is dropped, inside (0, 1).
-        draws: the net's.
-        dtype: of the arrays.
+        shape: of the arrays.
+        channels_last: not used: draws are in storage order.
+        ratio: probability of dropping an element, inside (0, 1).
+        draws: the generator of the net.
+        dtype: element type of the arrays.
     """
 
     def __init__(self, shape: Shape, channels_last: bool, ratio: float, draws: Draws,
@@ -90,19 +91,19 @@ class Dropout:
         self._mask = device.load().zeros(prod(shape), np.uint8)
 
     def forward(self, x: Any, y: Any) -> None:
-        """Draw, and write y = x / (1 - ratio) where kept, else 0. y may be x."""
+        """Draw a mask; write y = x / (1 - ratio) where an element is kept, else 0. y may be x."""
         expect_elems(self._mask.size, x, y)
         run_flat("random", "dropout", x.dtype, x.size, (x, y, self._mask, self._draws.array, self._limit, self._scale),
                  per_thread=4)
         self._draws.advance()
 
     def backward(self, gy: Any, gx: Any) -> None:
-        """The same elements are kept. gx may be gy."""
+        """Write gx = gy / (1 - ratio) where the last forward kept an element, else 0. gx may be gy."""
         mask_scale(gy, self._mask, float(self._scale), gx)
 
 
 class Uniform:
-    """float32 numbers in [0, 1), one an element.
+    """float32 numbers in [0, 1), one for each element.
 
     Args:
         shape, channels_last, draws, dtype: as for Dropout.
@@ -114,7 +115,7 @@ class Uniform:
         self._numbers = device.load().zeros(prod(shape), np.float32)
 
     def next(self) -> Any:
-        """As one row; good until the next call."""
+        """The next numbers, flat; valid until the next call."""
         run_flat("random", "uniform", np.dtype(np.float32), self._numbers.size, (self._numbers, self._draws.array),
                  per_thread=4)
         self._draws.advance()

@@ -17,7 +17,7 @@ def relu_forward(x: Any, y: Any, slope: float) -> None:
 
 
 def relu_backward(y: Any, gy: Any, gx: Any, slope: float) -> None:
-    """gx = gy where y > 0, slope · gy elsewhere. gx may be gy; y is the layer's input or output, signs are alike."""
+    """gx = gy where y > 0, slope · gy elsewhere. gx may be gy; y is the layer's input or output (equal signs)."""
     expect_elems(gy.size, y, gx)
     run_flat("elementwise", "relu_backward", gy.dtype, gy.size, (y, gy, gx, wide(gy.dtype).type(slope)))
 
@@ -29,20 +29,20 @@ def add_relu(a: Any, b: Any, y: Any, slope: float) -> None:
 
 
 def mask_scale(x: Any, mask: Any, scale: float, y: Any) -> None:
-    """y = x · scale where mask, 0 elsewhere. y may be x."""
+    """y = x · scale where mask is true, 0 elsewhere. y may be x."""
     expect_elems(x.size, mask, y)
     run_flat("elementwise", "mask_scale", x.dtype, x.size, (x, mask, y, wide(x.dtype).type(scale)))
 
 
 def add_scaled(x: Any, y: Any, scale: float = 1.0, keep: float = 1.0) -> None:
-    """y = scale · x + keep · y; with keep 0, y need not hold numbers."""
+    """y = scale · x + keep · y. If keep is 0, the old y is not read."""
     real = wide(x.dtype).type
     expect_elems(x.size, y)
     run_flat("elementwise", "add_scaled", x.dtype, x.size, (x, y, real(scale), real(keep)))
 
 
 def convert(source: Any, target: Any) -> None:
-    """Copy a flat array into one of another type, rounded to nearest."""
+    """Copy a flat array to one of another type, rounding to nearest."""
     if element(source.dtype) == element(target.dtype):
         target[...] = source
         return

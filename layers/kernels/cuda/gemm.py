@@ -16,12 +16,13 @@ DEFAULT_ALGORITHM = -1
 
 
 class Matrix(NamedTuple):
-    """A row-major matrix at a place.
+    """A row-major matrix in device memory.
 
     Attributes:
         at: the address of its first element.
-        row, step: elements from one row's start to the next one's, and to the next matrix of a batch.
-        turned: use its transpose.
+        row: elements between the starts of two rows.
+        turned: use the transpose.
+        step: elements between two matrices of a batch.
     """
 
     at: int
@@ -37,14 +38,14 @@ def matrix(a: Any, turned: bool = False) -> Matrix:
 
 def multiply(m: int, n: int, k: int, a: Matrix, b: Matrix, c: Matrix, dtypes: tuple[Any, Any], *,
              add: bool = False, n_batch: int = 1) -> None:
-    """c (m, n) = a (m, k) b (k, n), or += with add; sums are float32's (TF32's products where asked for) or float64's.
+    """c (m, n) = a (m, k) b (k, n), or += if ``add``. Sums are float32, or float64 for float64; TF32 if configured.
 
     Args:
         m, n, k: the product's sizes.
-        a, b, c: where the matrices lie; column-major cuBLAS computes cᵀ = bᵀ aᵀ on the same memory.
-        dtypes: of a and b, and of c.
-        add: add to c.
-        n_batch: how many products, ``step`` elements apart.
+        a, b, c: the matrices, row-major. cuBLAS is column-major and computes cᵀ = bᵀ aᵀ on the same memory.
+        dtypes: (of a and b, of c).
+        add: add to c instead of writing it.
+        n_batch: number of products, whose matrices lie ``step`` elements apart.
     """
     if min(m, n) == 0:
         return

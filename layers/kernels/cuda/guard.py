@@ -1,4 +1,4 @@
-"""Updates that are left out where a gradient is not finite; the host is not asked."""
+"""Skipping updates whose gradients are not finite, decided on the device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scaffe.layers.kernels.cuda.reductions import check_finite
 
 
 class Guard:
-    """Looks at gradients, and makes an update's factor say whether to leave it out."""
+    """Checks gradients, and puts into an update's factor whether to skip it."""
 
     def __init__(self) -> None:
         cupy = device.load()
@@ -20,14 +20,14 @@ class Guard:
         self._n_left_out = cupy.zeros(1, np.int32)
 
     def look(self, gradients: Sequence[Any]) -> Any:
-        """Look at flat arrays. Returns the flag, int32 (1,), not 0 where a number is not finite."""
+        """Check flat arrays. Returns a flag on the device, int32 (1,): not 0 if some number is not finite."""
         self._flag[...] = 0
         for gradient in gradients:
             check_finite(gradient, self._flag)
         return self._flag
 
     def checked(self, factor: Any) -> Any:
-        """An update's factor, a number or as ``clip_factor`` gives it, with what ``look`` found beside it."""
+        """The factor, a number or from ``clip_factor``, and the flag of the last ``look``: float32 (2,)."""
         both = device.load().empty(2, np.float32)
         both[:1] = factor[:1] if hasattr(factor, "__cuda_array_interface__") else factor
         both[1:] = self._flag
@@ -35,7 +35,7 @@ class Guard:
         return both
 
     def take(self) -> float:
-        """How many updates were left out since last time; waits for the device."""
+        """How many updates were skipped since the last call; waits for the device."""
         n_left_out = float(self._n_left_out[0])
         self._n_left_out[...] = 0
         return n_left_out

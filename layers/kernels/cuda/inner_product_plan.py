@@ -27,20 +27,20 @@ class InnerProduct:
         arena.reserve(self._w, parts_of(m, n, dtype))
 
     def forward(self, x: Any, w: Any, b: Any, y: Any, relu_slope: float | None = None) -> None:
-        """y = x wᵀ + b, with ReLU of that slope where one is given."""
+        """y = x wᵀ + b, then a ReLU if a slope is given."""
         m, n, k = self._m, self._n, self._k
         x, y = x.reshape(m, k), y.reshape(m, n)
         multiply(m, n, k, matrix(x), matrix(self._narrowed(w), not self._transpose), matrix(y), (x.dtype, y.dtype))
         add_bias(y, b, relu_slope)
 
     def backward_data(self, gy: Any, w: Any, gx: Any) -> None:
-        """Write the bottom's gradient."""
+        """Write the bottom's gradient to gx."""
         m, n, k = self._m, self._n, self._k
         gy, gx = gy.reshape(m, n), gx.reshape(m, k)
         multiply(m, k, n, matrix(gy), matrix(self._narrowed(w), self._transpose), matrix(gx), (gy.dtype, gx.dtype))
 
     def backward_weights(self, x: Any, gy: Any, gw: Any, gb: Any, overwrite: bool = False) -> None:
-        """Add the weights' and the bias's gradients to gw and gb, or write them."""
+        """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
         m, n, k = self._m, self._n, self._k
         x, gy, gw = x.reshape(m, k), gy.reshape(m, n), gw.reshape(self._w[0])
         left, right = (x, gy) if self._transpose else (gy, x)

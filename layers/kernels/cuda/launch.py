@@ -1,6 +1,6 @@
-"""Compiles the kernels of ``sources/`` for a type of element when first asked for, and launches them.
+"""Compiles the kernels of ``sources/`` for an element type at first use, and launches them.
 
-CuPy keeps what NVRTC compiled on disk, so a machine compiles each source once a type.
+CuPy keeps what NVRTC compiled on disk, so a machine compiles each source once for each type.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAMES = {"float32": "float", "float64": "double", "float16": "half_t", "bfloat16
 
 
 def element(dtype: Any) -> str:
-    """The kernels' name of a type. Raises LayerError for one that they do not know."""
+    """The C++ name of an element type. Raises LayerError for one that the kernels do not support."""
     name = NAMES.get(np.dtype(dtype).name)
     if name is None:
         raise LayerError(f"GPU kernels take {', '.join(NAMES)}, got {np.dtype(dtype).name}")
@@ -31,18 +31,18 @@ def element(dtype: Any) -> str:
 
 
 def wide(dtype: Any) -> np.dtype:
-    """The type of sums, scalars and parameters that go with arrays of that type: float64 for float64, else float32."""
+    """The type of sums, scalars and parameters for arrays of ``dtype``: float64 for float64, else float32."""
     return np.dtype(np.float64 if np.dtype(dtype) == np.float64 else np.float32)
 
 
 def source(family: str) -> str:
-    """The whole text of a family of kernels."""
+    """The source text of a family of kernels (a ``.cu`` file) with its headers."""
     parts = ("numbers.cuh", *HEADERS.get(family, ()), f"{family}.cu")
     return "\n".join((SOURCES / name).read_text() for name in parts)
 
 
 def options(dtype: Any, other: Any = None, place: str = "unsigned char") -> tuple[str, ...]:
-    """What to compile with for arrays of ``dtype`` and, where kernels have a second type, ``other``."""
+    """Compiler options for arrays of ``dtype`` and, if the kernels have a second type, ``other``."""
     return (*OPTIONS, f"-DElement={element(dtype)}", f"-DOther={element(dtype if other is None else other)}",
             f"-DPlace={place}")
 
@@ -67,25 +67,25 @@ def most_blocks() -> int:
 
 
 def blocks_for(n_threads: int) -> tuple[int]:
-    """Blocks for that many threads' work, no more than fill the device: kernels take several turns."""
+    """The grid for the work of n_threads threads; at most what fills the device, as kernels loop over the rest."""
     return (min(-(-n_threads // THREADS), most_blocks()),)
 
 
 def pack(dtype: Any) -> int:
-    """Elements that a thread reads at once."""
+    """Elements that a thread reads in one load of 16 bytes."""
     return 16 // int(np.dtype(dtype).itemsize)
 
 
 def run_flat(family: str, name: str, dtype: Any, n_elems: int, arguments: tuple[Any, ...], *, other: Any = None,
              per_thread: int | None = None) -> None:
-    """Launch a kernel whose threads take elements of a flat array in turn; its last parameter is their number."""
+    """Launch a kernel that loops over a flat array of n_elems elements, which is its last parameter (int64)."""
     if n_elems:
         grid = blocks_for(-(-n_elems // (per_thread or pack(dtype))))
         kernel(family, name, np.dtype(dtype), other)(grid, (THREADS,), (*arguments, np.int64(n_elems)))
 
 
 def columns_grid(n_rows: int, n_channels: int, dtype: Any) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Grid and block for (rows, channels): x takes channels, as many at once as a warp reads, y takes rows."""
+    """Grid and block for (rows, channels): x runs over channels, up to 32 loads side by side, y over rows."""
     n_packs = -(-n_channels // pack(dtype)) if n_channels % pack(dtype) == 0 else n_channels
     across = 1
     while across < min(n_packs, 32):

@@ -14,7 +14,7 @@ from scaffe.layers.kernels.specs import LrnSpec
 
 
 class Lrn:
-    """y = x s^-beta, s = k + alpha / n · sum of squares in the window, which is centred and cut at the borders.
+    """y = x s^-beta, s = k + alpha / n · sum of squares in the window, centred and cut off at the borders.
 
     Args:
         spec: the geometry; n is local_size across channels, local_size squared within one.
@@ -33,7 +33,7 @@ class Lrn:
         self._scale = device.load().empty(n_rows * c, wide(spec.dtype))  # s, kept for backward
 
     def forward(self, x: Any, y: Any) -> None:
-        """Write y; keep s."""
+        """Write y, and keep s for backward."""
         expect_elems(self._scale.size, x, y)
         self._run(self._name, x, y, self._scale, self._half, *self._forward_numbers)
 

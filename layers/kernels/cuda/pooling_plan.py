@@ -38,7 +38,7 @@ class Pooling:
         self._places = device.load().zeros(n_kept, np.uint8 if small else np.int32)
 
     def forward(self, x: Any, y: Any, mask: Any = None) -> None:
-        """Pool x into y. ``mask`` takes the places of maxima, h W + w, as Caffe's second top has them."""
+        """Pool x into y. ``mask``, like y, gets the index h W + w of each maximum (Caffe's second top)."""
         self._check(x, y, mask)
         if self.spec.method == "AVE":
             self._run("average", self._outputs, x, y)
@@ -46,12 +46,12 @@ class Pooling:
             self._run("maximum", self._outputs, x, y, self._places, mask)
 
     def forward_stochastic(self, x: Any, y: Any, draws: Any) -> None:
-        """Take an element of each window with probability in proportion to it, or without draws the mean weighted so
-        (Zeiler and Fergus, "Stochastic Pooling", ICLR 2013, 3).
+        """Choose one element of each window, with probability proportional to its value (Zeiler and Fergus, "Stochastic
+        Pooling", ICLR 2013, section 3). Without draws, y is the mean weighted with these probabilities.
 
         Args:
             x, y: as in ``forward``.
-            draws: float32 numbers in [0, 1), one an output, in storage order.
+            draws: float32 numbers in [0, 1), one for each output, in storage order; None in the test phase.
         """
         self._check(x, y, draws)
         if draws is None:
@@ -60,7 +60,7 @@ class Pooling:
             self._run("stochastic", self._outputs, x, y, self._places, draws.astype(np.float32, copy=False))
 
     def backward(self, gy: Any, gx: Any) -> None:
-        """Write the bottom's gradient."""
+        """Write the bottom's gradient to gx."""
         self._check(gx, gy)
         if self.spec.method == "AVE":
             self._run("average_back", self._inputs, gy, gx)

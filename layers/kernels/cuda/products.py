@@ -1,4 +1,4 @@
-"""Convolution by im2col and cuBLAS on the device: for what cuDNN does not take, and where it is missing."""
+"""Convolution by im2col and cuBLAS on the device: where cuDNN is missing or does not support the case."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Convolution:
         arena.reserve(self._columns, self._weights.part, self._gradient, parts_of(n_rows, spec.n_output, self._dtype))
 
     def forward(self, x: Any, w: Any, b: Any, y: Any, relu_slope: float | None = None) -> None:
-        """y = x * w + b, with ReLU of that slope where one is given."""
+        """y = x * w + b, then a ReLU if a slope is given."""
         self._check(x, y)
         columns, kernels = arena.take(self._columns, self._weights.part)
         self._weights.lay_out(w, kernels)
@@ -62,7 +62,7 @@ class Convolution:
         add_bias(y.reshape(-1, self.spec.n_output), b, relu_slope)
 
     def backward_data(self, gy: Any, w: Any, gx: Any) -> None:
-        """Write the bottom's gradient."""
+        """Write the bottom's gradient to gx."""
         self._check(gx, gy)
         columns, kernels = arena.take(self._columns, self._weights.part)
         self._weights.lay_out(w, kernels)
@@ -74,7 +74,7 @@ class Convolution:
             self._launch("col2im", part.size, (columns, part), n_images)
 
     def backward_weights(self, x: Any, gy: Any, gw: Any, gb: Any, overwrite: bool = False) -> None:
-        """Add the weights' and the bias's gradients to gw and gb, or write them."""
+        """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
         self._check(x, gy)
         columns, gradient = arena.take(self._columns, self._gradient)
         for i, (start, n_images) in enumerate(self._blocks()):

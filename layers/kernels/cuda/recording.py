@@ -1,4 +1,4 @@
-"""CUDA graphs: a stretch of work captured once and launched again and again with one call."""
+"""CUDA graphs: work captured once and launched many times, with one call each."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from scaffe.layers.kernels.cuda.arena import arena
 
 
 class Recording:
-    """What ``run`` queues on the current stream, without running it: call the recording to launch it.
+    """The work that ``run`` queues on the current stream, captured without executing it. Calling this launches it.
 
-    Memory that is taken while recording comes from a pool of its own, which lives as long as the recording: replayed
-    work writes there every time. Whatever the host decides inside ``run`` is decided once.
+    Memory allocated while recording comes from a pool that lives as long as the recording, since every launch writes
+    there. What the host computes or decides inside ``run`` is fixed at recording.
 
     Args:
         run: queues work; must not make the host wait.
@@ -22,7 +22,7 @@ class Recording:
         result: what ``run`` returned; arrays hold the newest launch's values.
 
     Raises:
-        what ``run`` raises, and CUDA's error for what cannot be captured; nothing is left half captured.
+        Exception: what ``run`` raises, or CUDA's error for work that cannot be captured. The capture is then ended.
     """
 
     def __init__(self, run: Callable[[], Any]) -> None:

@@ -1,4 +1,4 @@
-"""Numbers of whole flat arrays, left on the device."""
+"""Reductions of flat arrays, whose results stay on the device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scaffe.layers.kernels.cuda.launch import THREADS, blocks_for, kernel, pack
 
 
 def sum_of_squares(x: Any, out: Any = None) -> Any:
-    """The sum of squares of a flat array, float64 (1,), into ``out`` where given; always added in one order."""
+    """The sum of squares of a flat array, float64 (1,), in ``out`` if given. The order of additions is fixed."""
     if out is None:
         out = device.load().empty(1, np.float64)
     if not x.size:
@@ -26,7 +26,7 @@ def sum_of_squares(x: Any, out: Any = None) -> Any:
 
 
 def check_finite(x: Any, flag: Any) -> None:
-    """Set flag, int32 (1,), to 1 where an element of a flat array is infinite or no number; else leave it."""
+    """Set flag, int32 (1,), to 1 if an element of a flat array is infinite or NaN; else leave it as it is."""
     if x.size:
         grid = blocks_for(-(-x.size // pack(x.dtype)))
         kernel("reductions", "check_finite", x.dtype)(grid, (THREADS,), (x, flag, np.int64(x.size)))

@@ -33,6 +33,6 @@ def softmax_rows(x: Any, y: Any) -> None:
 
 
 def softmax_rows_back(y: Any, gy: Any, gx: Any) -> None:
-    """gx = y (gy - sum(gy y)) for each row. gx may be gy."""
+    """Gradient of softmax: gx = y (gy - sum(gy y)) for each row. gx may be gy."""
     expect_shape(y.shape, gy, gx)
     run_rows("softmax_rows_back", y, (y, gy, gx))

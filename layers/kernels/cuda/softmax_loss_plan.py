@@ -1,4 +1,4 @@
-"""The logistic loss of softmax over rows on the device, without a look at labels or loss by the host."""
+"""The multinomial logistic loss of softmax over rows on the device, without a look at labels or loss by the host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scaffe.layers.kernels.specs import LossSpec
 
 
 class SoftmaxLoss:
-    """A plan for one case. A label that is no class makes the loss no number; ``check`` says which label it was."""
+    """The plan of one shape. A label out of range makes the loss NaN; ``check`` then reports the label."""
 
     def __init__(self, spec: LossSpec) -> None:
         cupy, real = device.load(), wide(spec.dtype)
@@ -40,7 +40,7 @@ class SoftmaxLoss:
                                self._counts_of[0]))
 
     def backward(self, prob: Any, labels: Any, weight: Any, gx: Any) -> None:
-        """Write gx = (prob - 1 at the label) · weight (1,) / divisor; 0 in rows that do not count."""
+        """Write gx = (prob - onehot(label)) · weight (1,) / divisor; 0 in rows whose label is ignored."""
         expect_shape(self._shape, prob, gx)
         expect_elems(self._shape[0], labels)
         if prob.size:
@@ -50,7 +50,7 @@ class SoftmaxLoss:
                  *self._counts_of))
 
     def check(self) -> None:
-        """Raise LayerError where a label since the last check was no class; the host waits."""
+        """Raise LayerError if a label since the last check was out of range. The host waits for the device."""
         found = int(self._wrong[0])
         if found:
             self._wrong[...] = 0

@@ -1,4 +1,4 @@
-"""Update rules on the device: one launch over all parameters, whatever their multipliers."""
+"""Update rules on the device: one launch for all parameters, each with its own multipliers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ RULES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")
 
 
 class UpdatePlan:
-    """A rule over segments, again and again.
+    """An update rule over segments of the flat parameter buffers.
 
     Args:
         rule: has ``name``, one of ``RULES``; ``n_histories``; and ``numbers(hyper)``, which gives its rate, momentum,
             second (a second decay rate) and delta.
-        segments: what of the buffers to update.
+        segments: the parts of the buffers to update.
 
     Raises:
         LayerError: a rule without a kernel.
@@ -47,8 +47,8 @@ class UpdatePlan:
         Args:
             w, g, histories: flat arrays of one type.
             hyper: rate, decay, l1, scale, iteration, keeps_step.
-            factor: a number, or two float32 numbers on the device: a factor, and not 0 to leave everything as it is.
-            copy: takes the new weights in another type, where given.
+            factor: a number; or float32 (2,) on the device: the factor, and a flag that skips the update if not 0.
+            copy: a flat array of another type that gets the new weights too; None: no copy.
         """
         if not self._n_chunks:
             return
@@ -65,7 +65,7 @@ class UpdatePlan:
 
 
 def clip_factor(diff: Any, limit: float, mean: float) -> Any:
-    """What brings the norm of mean · diff down to the limit, 1 where it is no larger; as ``run`` takes factors."""
+    """The factor that scales the L2 norm of mean · diff down to ``limit``, 1 if it is not above; float32 (2,)."""
     cupy = device.load()
     norm = cupy.sqrt(sum_of_squares(diff)) * mean
     found = cupy.zeros(2, np.float32)

@@ -1,4 +1,4 @@
-"""Weights between Caffe's order (O, I, K...) and the one that kernels read, (O, K..., I) in the activations' type."""
+"""Weights in Caffe's order (O, I, K...) to the kernels', (O, K..., I) in the activations' type, and back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scaffe.layers.kernels.extents import expect_elems
 
 
 class Weights:
-    """The turning of one shape of weights.
+    """The conversions for weights of one shape.
 
     Args:
         shape: Caffe's, (O, I, K...).
@@ -26,13 +26,13 @@ class Weights:
         self.part: Part = ((shape[0], *shape[2:], shape[1]), self._dtype)
 
     def lay_out(self, w: Any, out: Any) -> None:
-        """Write the weights for the kernels."""
+        """Write the weights w to ``out`` in the kernels' order and type."""
         expect_elems(self._n_elems, w, out)
         run_flat("conversion", "weights_channels_last", self._dtype, w.size, (w, out, *self._counts),
                  other=np.dtype(w.dtype), per_thread=1)
 
     def bring_back(self, gradient: Any, gw: Any, overwrite: bool) -> None:
-        """Add a gradient of the kernels' order, of any type, to one of Caffe's, or write it."""
+        """Add a gradient in the kernels' order, of any type, to gw in Caffe's order, or write it if ``overwrite``."""
         expect_elems(self._n_elems, gradient, gw)
         run_flat("conversion", "gradient_in_caffes_order", gw.dtype, gw.size,
                  (gradient, gw, *self._counts, np.int32(not overwrite)), other=np.dtype(gradient.dtype), per_thread=1)

@@ -1,4 +1,4 @@
-"""Convolutions: activations channels-last, weights in Caffe's order outside and in the primitive's own inside."""
+"""Convolution by oneDNN: activations channels-last; weights in Caffe's order, reordered to the primitive's."""
 
 from __future__ import annotations
 
@@ -60,18 +60,18 @@ class Convolution:
 
     def forward(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
                 relu_slope: float | None = None) -> None:
-        """y = x * w + b, with ReLU of that slope where one is given. All arrays contiguous."""
+        """y = x * w + b, then a ReLU if a slope is given. All arrays are contiguous."""
         if relu_slope not in self._forwards:
             self._forwards[relu_slope] = self._build_forward(relu_slope)
         self._forwards[relu_slope].run(w, x, *((b,) if self.spec.bias else ()), y)
 
     def backward_data(self, gy: np.ndarray, w: np.ndarray, gx: np.ndarray) -> None:
-        """Write the bottom's gradient."""
+        """Write the bottom's gradient to gx."""
         self._backward_data.run(w, gy, gx)
 
     def backward_weights(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None,
                          overwrite: bool = False) -> None:
-        """Add the weights' and the bias's gradients to gw and gb, or write them."""
+        """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
         self._backward_weights.run(x, gy, gw, gb, overwrite)
 
     # -- building ------------------------------------------------------------------------------------------

@@ -22,8 +22,8 @@ TRAINING = 64
 class InnerProduct:
     """y = x wᵀ + b for M rows of K inputs and N outputs.
 
-    Forward is computed as yᵀ = w xᵀ: so the large operand, the weights, is read along its rows, and only the small
-    result is turned.
+    Forward is computed as yᵀ = w xᵀ, so that the weights, the large operand, are read along their rows. Only the
+    small result is transposed.
 
     Args:
         lib: the library.
@@ -52,7 +52,7 @@ class InnerProduct:
 
     def forward(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
                 relu_slope: float | None = None) -> None:
-        """y = x wᵀ + b, with ReLU of that slope where one is given."""
+        """y = x wᵀ + b, then a ReLU if a slope is given."""
         self._product.run(w, x, self._turned)
         rows = y.reshape(self._y_shape)
         if b is None:
@@ -65,12 +65,12 @@ class InnerProduct:
             relu_forward(rows.reshape(-1), rows.reshape(-1), relu_slope)
 
     def backward_data(self, gy: np.ndarray, w: np.ndarray, gx: np.ndarray) -> None:
-        """Write the bottom's gradient."""
+        """Write the bottom's gradient to gx."""
         self._data.run(gy, w, gx)
 
     def backward_weights(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None,
                          overwrite: bool = False) -> None:
-        """Add the weights' and the bias's gradients to gw and gb, or write them."""
+        """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
         if overwrite:
             self._weights.run(x, gy, gw)
         else:

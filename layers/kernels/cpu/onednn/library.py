@@ -48,7 +48,7 @@ SIGNATURES: dict[str, list[Any]] = {
 
 
 class OnednnError(RuntimeError):
-    """oneDNN refused a call; ``unimplemented`` tells whether it only lacks a kernel for the case."""
+    """oneDNN refused a call. ``unimplemented`` is true if it merely lacks a kernel for the case."""
 
     def __init__(self, function: str, status: int) -> None:
         self.unimplemented = status == 3
@@ -113,7 +113,7 @@ def dims(values: tuple[int, ...]) -> Any:
 
 @cache
 def library() -> Library | None:
-    """The library, or None where it cannot be had (``reason`` tells why)."""
+    """The library, loaded once; None if it cannot be loaded (``reason`` says why)."""
     # Threads that wait must sleep: spinning ones starve whoever shares their core (20 times slower LeNet steps seen).
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for path in _candidates():

@@ -23,9 +23,9 @@ MAX, AVERAGE_OF_KERNEL, AVERAGE_OF_VALID = 0x1FF, 0x2FF, 0x3FF
 
 
 def can_pool(spec: PoolSpec) -> bool:
-    """Whether oneDNN's windows give Caffe's numbers: MAX always; AVE where all of Caffe's windows count alike.
+    """Whether oneDNN gives Caffe's results: for MAX always; for AVE if Caffe divides all windows by the same number.
 
-    It takes no padding wider than the image, of which it computes in 32 bits.
+    False also for padding wider than the image, which overflows oneDNN's 32-bit arithmetic.
     """
     if any(p > n for p, n in zip(spec.pad, spec.in_shape[2:], strict=True)):
         return False
@@ -61,9 +61,9 @@ class Pooling:
         self._backward = Primitive(lib, backward, [(DIFF_DST, y), (DIFF_SRC, x), *workspace])
 
     def forward(self, x: np.ndarray, y: np.ndarray, mask: np.ndarray | None = None) -> None:
-        """Pool x into y; the places of maxima are kept for backward, in oneDNN's own form: no mask can be had."""
+        """Pool x into y. Maxima are kept for backward in oneDNN's own form, so ``mask`` is not supported."""
         self._forward.run(x, y, *self._kept)
 
     def backward(self, gy: np.ndarray, gx: np.ndarray) -> None:
-        """Write the bottom's gradient."""
+        """Write the bottom's gradient to gx."""
         self._backward.run(gy, gx, *self._kept)

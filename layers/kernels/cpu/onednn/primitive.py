@@ -53,7 +53,7 @@ def _attribute(lib: Library, post_ops: c_void_p) -> c_void_p:
 
 
 class Primitive:
-    """A built primitive and the memories it runs on; arrays are handed over as pointers at each run.
+    """A built primitive and its memory objects; each run sets their pointers to the arrays given.
 
     Args:
         lib: the library.
@@ -92,7 +92,7 @@ class Primitive:
 
 
 class Reorder:
-    """Copies (or adds) memory of one layout into another.
+    """Copies memory from one layout to another, or adds it.
 
     Args:
         lib, source, target: the library and the two layouts.
@@ -112,5 +112,5 @@ def place_of(array: np.ndarray) -> int:
 
 
 def scratch(lib: Library, desc: Any) -> np.ndarray:
-    """Memory for a descriptor."""
+    """Zeroed memory of the size of a descriptor, uint8."""
     return np.zeros(max(lib.memory_desc_get_size(desc), 1), np.uint8)

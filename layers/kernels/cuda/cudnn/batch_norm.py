@@ -1,4 +1,4 @@
-"""Batch normalisation by cuDNN where it has a plan; the rest by our own kernels."""
+"""Batch normalisation by cuDNN where it has a plan, else by our own kernels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from scaffe.layers.kernels.norms import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, 
 
 
 class BatchNorm:
-    """See ``batch_norm_plan.BatchNorm``. Ours run in place, by the running sums, and where ReLU has a slope.
+    """As ``batch_norm_plan.BatchNorm``, whose kernels still run in place, with the running sums, and for a leaky ReLU.
 
     Args:
         spec: the geometry; float32 or a half type.
@@ -55,9 +55,9 @@ class BatchNorm:
         return built
 
     def forward_train(self, x: Any, y: Any, sums: Any, fused: Fused = NOT_FUSED, kept: Any = None) -> None:
-        """By the mean and variance of x; the running sums are brought up to date.
+        """Write y, normalised with the mean and variance of x, and update the running sums.
 
-        y may be x; ``kept`` takes a copy of x.
+        y may be x; ``kept`` gets a copy of x.
         """
         built = None if _lie_together(x, y) else self._build(FORWARD, fused.slope)
         if built is None:
@@ -71,20 +71,25 @@ class BatchNorm:
         self._own.add_to_sums(sums)
 
     def forward_fixed(self, x: Any, y: Any, sums: Any, fused: Fused = NOT_FUSED, kept: Any = None) -> None:
-        """By the running sums. y may be x; ``kept`` takes a copy of x."""
+        """Write y, normalised with the running sums. y may be x; ``kept`` gets a copy of x."""
         self._own.forward_fixed(x, y, sums, fused, kept)
 
     def normalized(self, x: Any, xn: Any) -> None:
-        """Write xn of the last forward, with nothing fused."""
+        """Write to xn x normalised as in the last forward, without scale, bias and ReLU."""
         self._own.normalized(x, xn)
 
     def backward(self, x: Any, gy: Any, gx: Any, fused: Fused = NOT_FUSED, diffs: FusedDiffs = NO_DIFFS) -> None:
-        """gx = (g - mean(g) - xn mean(g xn)) · scale / sqrt(variance + eps), g being gy ahead of ReLU; with running
-        sums g · scale / sqrt alone. gx may be gy, or None where nobody wants it.
+        """Compute the gradients of x, scale and bias.
+
+        With g the gradient before the ReLU: gx = (g - mean(g) - xn mean(g xn)) · scale / sqrt(variance + eps), or
+        g · scale / sqrt(variance + eps) if the last forward used the running sums.
 
         Args:
-            x: what the last forward got.
-            diffs: where to leave sum(g xn) and sum(g), the gradients of scale and bias.
+            x: the input of the last forward (rows, channels).
+            gy: the gradient of y.
+            gx: gets the gradient of x; may be gy; None: not wanted.
+            fused: as in the last forward.
+            diffs: the arrays for the gradients of scale, sum(g xn), and bias, sum(g).
         """
         ours = self._own.fixed or gx is None or _lie_together(gy, gx)
         built = None if ours else self._build(BACKWARD, fused.slope)
@@ -116,6 +121,6 @@ def _lie_together(a: Any, b: Any) -> bool:
 
 
 def batch_norm(spec: NormSpec) -> BatchNorm | None:
-    """cuDNN's plan, or None where it is missing or takes no such arrays."""
+    """The plan by cuDNN; None if cuDNN is missing or does not support the type or shape."""
     known = np.dtype(spec.dtype).name in graphs.TYPES and 0 not in spec.in_shape
     return BatchNorm(spec) if known and graphs.frontend() is not None else None

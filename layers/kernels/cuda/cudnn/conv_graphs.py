@@ -1,4 +1,4 @@
-"""Convolutions, with bias and ReLU fused, as graphs of cuDNN's. One spatial axis is taken as two."""
+"""Convolutions, with bias and ReLU fused, as cuDNN graphs. One spatial axis is treated as two, the first of size 1."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONSTANTS: Mapping[int, np.ndarray] = {}
 
 @dataclass(frozen=True)
 class ConvKey:
-    """What a plan of a convolution depends on.
+    """The key of a convolution's plan (see ``graphs.Key``).
 
     Attributes:
         kind: FORWARD, BY_DATA or BY_WEIGHTS.
@@ -52,7 +52,7 @@ class ConvKey:
 
     @property
     def tensors(self) -> Mapping[int, tuple[Ints, np.dtype]]:
-        """See Key. Half types' products are summed in float, but cuDNN 9 gives them back narrow only."""
+        """See Key. For half types, sums are float32 inside, but cuDNN 9 returns results only in the half type."""
         spec = self.spec
         shapes = {X: spec.in_shape, W: spec.weight_shape, Y: spec.out_shape}
         found = {number: (shape, self.dtype) for number, shape in shapes.items()}
@@ -79,7 +79,7 @@ class ConvKey:
 
 
 def widened(spec: ConvSpec) -> ConvSpec:
-    """A geometry of one spatial axis as one of two; others as they are."""
+    """A geometry of one spatial axis as one of two, the first of size 1; others unchanged."""
     if len(spec.kernel) != 1:
         return spec
     n, c, length = spec.in_shape
@@ -88,5 +88,5 @@ def widened(spec: ConvSpec) -> ConvSpec:
 
 
 def key_of(kind: str, spec: ConvSpec, bias: bool = False, slope: float | None = None) -> ConvKey:
-    """The key of a pass, by the precision that is set."""
+    """The key of a pass, with the current setting of TF32."""
     return ConvKey(kind, widened(replace(spec, bias=False)), precision.tf32, bias, slope)

@@ -1,4 +1,4 @@
-"""Convolution by cuDNN, pass by pass; passes that cuDNN has no plan for run by products."""
+"""Convolution by cuDNN; a pass for which cuDNN has no plan runs by im2col and cuBLAS."""
 
 from __future__ import annotations
 
@@ -44,9 +44,10 @@ class Convolution:
         return built
 
     def prepare(self, bias: bool, relu_slope: float | None) -> tuple[Built | None, bool]:
-        """The forward graph for a call with or without bias and ReLU, and whether it has them in it.
+        """The forward graph for a call with or without bias and ReLU, and whether the graph includes them.
 
-        Fused graphs run on tensor cores alone; where there is none, bias and ReLU are a kernel of their own.
+        cuDNN fuses them only on tensor cores. Without a fused graph, a kernel of our own adds bias and ReLU. The graph
+        is None if cuDNN has none at all.
         """
         wanted = (bias, relu_slope)
         if wanted not in self._forwards:
@@ -59,7 +60,7 @@ class Convolution:
         return Products(self.spec)
 
     def forward(self, x: Any, w: Any, b: Any, y: Any, relu_slope: float | None = None) -> None:
-        """y = x * w + b, with ReLU of that slope where one is given."""
+        """y = x * w + b, then a ReLU if a slope is given."""
         built, is_whole = self.prepare(b is not None, relu_slope)
         if built is None:
             self._products.forward(x, w, b, y, relu_slope)
@@ -73,7 +74,7 @@ class Convolution:
             add_bias(y.reshape(-1, self.spec.n_output), b, relu_slope)
 
     def backward_data(self, gy: Any, w: Any, gx: Any) -> None:
-        """Write the bottom's gradient."""
+        """Write the bottom's gradient to gx."""
         if self._data is None:
             self._products.backward_data(gy, w, gx)
             return
@@ -81,7 +82,7 @@ class Convolution:
         self._data.run({Y: gy, W: self._laid_out(w, kernels), X: gx}, workspace)
 
     def backward_weights(self, x: Any, gy: Any, gw: Any, gb: Any, overwrite: bool = False) -> None:
-        """Add the weights' and the bias's gradients to gw and gb, or write them."""
+        """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
         if self._by_weights is None:
             self._products.backward_weights(x, gy, gw, gb, overwrite)
             return
@@ -103,6 +104,6 @@ class Convolution:
 
 
 def convolution(spec: ConvSpec) -> Convolution | None:
-    """cuDNN's plan, or None where it is missing or takes no such arrays."""
+    """The plan by cuDNN; None if cuDNN is missing or does not support the type or shape."""
     known = np.dtype(spec.dtype).name in graphs.TYPES and 1 <= len(spec.kernel) <= 3 and 0 not in spec.in_shape
     return Convolution(spec) if known and graphs.frontend() is not None else None

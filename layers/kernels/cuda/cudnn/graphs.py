@@ -1,7 +1,7 @@
-"""Graphs of cuDNN's Frontend: planned for one geometry, the fastest plan taken, run on addresses.
+"""cuDNN Frontend graphs: built for one geometry, with the fastest plan, and run on addresses.
 
-Channels-last tensors throughout. Only engines that give the same bits every time are allowed, and sums are float32's;
-products are TF32's only where that was asked for.
+Tensors are channels-last. Only deterministic engines are allowed. Sums are float32; products of float32 use TF32 only
+if configured.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_WORKSPACE_BYTES = 1 << 30
 
 
 class Key(Protocol):
-    """What a plan depends on; hashable."""
+    """The operations and everything that the choice of a plan depends on; hashable."""
 
     @property
     def dtype(self) -> np.dtype:
@@ -40,41 +40,41 @@ class Key(Protocol):
 
     @property
     def compiles(self) -> bool:
-        """Whether engines may be used that compile their kernels when a plan is built, which takes up to a minute."""
+        """Whether to allow engines that compile kernels when a plan is built, which takes up to a minute."""
 
     @property
     def tensors(self) -> Mapping[int, tuple[Ints, np.dtype]]:
-        """Shapes and types of the tensors on the device, by their numbers."""
+        """Logical shapes and types of the tensors on the device, by tensor number."""
 
     @property
     def constants(self) -> Mapping[int, np.ndarray]:
-        """Numbers that the graph takes from the host, by their tensors' numbers."""
+        """Scalars that the graph reads from host memory, by tensor number."""
 
     def draw(self, sheet: Sheet) -> None:
-        """Add the operations."""
+        """Add the operations to a graph."""
 
 
 @dataclass
 class Sheet:
-    """A graph in the making: tensors by number."""
+    """A graph under construction; tensors have numbers."""
 
     graph: Any
     key: Key
 
     def tensor(self, number: int) -> Any:
-        """One that the caller gives."""
+        """An input tensor, which the caller provides at each run."""
         shape, dtype = self.key.tensors[number]
         return self.graph.tensor(dim=list(shape), stride=list(storage_strides(shape)),
                                  data_type=data_type(dtype)).set_uid(number)
 
     def constant(self, number: int, n_axes: int) -> Any:
-        """A number that the host gives at each run."""
+        """A scalar, passed from the host at each run."""
         one, dtype = [1] * n_axes, self.key.constants[number].dtype
         return self.graph.tensor(dim=one, stride=one, data_type=data_type(dtype),
                                  is_pass_by_value=True).set_uid(number)
 
     def give(self, result: Any, number: int) -> None:
-        """Make an operation's result the tensor of that number, which the caller gets."""
+        """Make an operation's result an output, the tensor of that number."""
         shape, dtype = self.key.tensors[number]
         result.set_output(True).set_dim(list(shape)).set_stride(list(storage_strides(shape))).set_uid(number)
         result.set_data_type(data_type(dtype))
@@ -93,7 +93,7 @@ class Built:
         self._n_elems = {number: prod(shape) for number, (shape, _) in self.key.tensors.items()}
 
     def run(self, arrays: Mapping[int, Any], workspace: Any) -> None:
-        """Queue it on the current stream. Raises LayerError for an array of another length than its tensor."""
+        """Queue the graph on the current stream. Raises LayerError if an array and its tensor differ in length."""
         for number, array in arrays.items():
             expect_elems(self._n_elems[number], array)
         addresses = {number: array.data.ptr for number, array in arrays.items()}
@@ -104,7 +104,7 @@ class Built:
 
 @cache
 def frontend() -> Any:
-    """The Frontend's module, or None where it or cuDNN is missing."""
+    """The module ``cudnn``; None if it or the cuDNN library is missing."""
     try:
         import cudnn
 
@@ -115,7 +115,7 @@ def frontend() -> Any:
 
 
 def reason() -> str:
-    """One line: which cuDNN computes convolutions, or why none does."""
+    """One line: the version of cuDNN, or that it is missing and what computes convolutions instead."""
     found = frontend()
     if found is None:
         return "no cuDNN (packages nvidia-cudnn-frontend<=1.25, nvidia-cudnn-cu12 or -cu13): convolutions by products"
@@ -146,7 +146,7 @@ def on_current_stream() -> Any:
 
 
 def make_graph(key: Key, **place: Any) -> Any:
-    """The graph of a key, not yet planned. ``place`` says for which device: a handle, or properties of one."""
+    """The graph of a key, without plans. ``place`` names the device: a handle, or the properties of a device."""
     cudnn = frontend()
     real = cudnn.data_type.FLOAT
     graph = cudnn.pygraph(io_data_type=data_type(key.dtype), intermediate_data_type=real, compute_data_type=real,
@@ -156,7 +156,7 @@ def make_graph(key: Key, **place: Any) -> Any:
 
 
 def plan_graph(graph: Any, key: Key) -> None:
-    """List the graph's plans, best guess first. Raises what the Frontend raises where there is none."""
+    """List the graph's plans, best guess first. Raises the Frontend's error if there is none."""
     cudnn = frontend()
     graph.validate()
     graph.build_operation_graph()
@@ -172,7 +172,7 @@ def plan_graph(graph: Any, key: Key) -> None:
 
 
 def build_plans(graph: Any, wanted: str | None = None) -> list[int]:
-    """Build the plan of that name, or the first few that can be built; their places."""
+    """Build the plan named ``wanted``, or the first few that can be built. Returns their indices."""
     built: list[int] = []
     until = time.perf_counter() + MOST_SECONDS
     for index in range(graph.get_execution_plan_count()):
@@ -190,7 +190,7 @@ def build_plans(graph: Any, wanted: str | None = None) -> list[int]:
 
 @cache
 def build(key: Key) -> Built | None:
-    """The graph of a key with its fastest plan, found by timing once a machine; None where cuDNN has none."""
+    """The graph of a key with its fastest plan, timed once on each machine; None if cuDNN has no plan."""
     try:
         graph = make_graph(key, handle=on_current_stream())
         plan_graph(graph, key)

@@ -1,7 +1,7 @@
-"""Batch normalisation with scale, bias and ReLU as graphs of cuDNN's.
+"""Batch normalisation with scale, bias and ReLU as cuDNN graphs.
 
-cuDNN 9 has one engine for them. It takes channels in whole 16 bytes and a ReLU without slope; backward finds the sign
-that ReLU saw again from x. It has none for normalisation by given statistics.
+cuDNN 9 has one engine for them. It needs channels in multiples of 16 bytes and a ReLU of slope 0. Backward recomputes
+the sign of the ReLU's input from x. There is no engine for normalisation with given statistics.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SMALL = {FORWARD: (SCALE, BIAS, MEAN, INVERSE), BACKWARD: (SCALE, MEAN, INVERSE,
 
 @dataclass(frozen=True)
 class NormKey:
-    """What a plan of a normalisation depends on.
+    """The key of a normalisation's plan (see ``graphs.Key``).
 
     Attributes:
         kind: FORWARD, by the batch's statistics, or BACKWARD.
@@ -86,5 +86,5 @@ class NormKey:
 
 
 def four_axes(shape: Ints) -> Ints:
-    """A shape of two, three or more than five axes as one of four; others as they are."""
+    """A shape (N, C, spatial...) with all spatial axes as one, in four axes; shapes of four or five unchanged."""
     return shape if len(shape) in (4, 5) else (*shape[:2], prod(shape[2:]), 1)

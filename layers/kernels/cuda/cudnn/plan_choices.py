@@ -26,12 +26,12 @@ def _read(path: Path | None) -> dict[str, str]:
 
 
 def chosen(name: str) -> str | None:
-    """The plan that was fastest for this name, if one was found before."""
+    """The plan remembered for this name; None if there is none."""
     return _read(_file()).get(name)
 
 
 def remember(name: str, plan: str) -> None:
-    """Keep a choice, beside those that other processes kept meanwhile. Where no folder can be written nothing is."""
+    """Save a choice, keeping those of other processes. Does nothing if no folder can be written."""
     path = _file()
     _read.cache_clear()
     if path is None:

@@ -1,4 +1,4 @@
-"""A failing rank says one line, and a traceback where the error is a defect, and takes the whole job down."""
+"""A failing rank prints one line, and a traceback if the error is a defect, and aborts the whole job."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Abortable(Protocol):
 
 
 def describe(error: BaseException) -> str:
-    """One line for `error`: the message of an ExpectedError, of any other its type, message and place."""
+    """`error` on one line: an ExpectedError's message; for any other its type, message and place in the code."""
     if (said := users_line(error)) is not None:
         return said
     lines = str(error).strip().splitlines() or [""]
@@ -39,10 +39,10 @@ def describe(error: BaseException) -> str:
 
 
 def report_and_abort(communicator: Abortable, error: BaseException) -> None:
-    """Say one line with the rank on standard error and end the job on all ranks. Exit code 130 for Ctrl-C, else 1.
+    """Print one line with the rank on standard error and end the job on all ranks. Exit code 130 for Ctrl-C, else 1.
 
-    An error that is not expected, and any with SCAFFE_TRACEBACK set in the environment, shows its traceback as well.
-    A standard error that cannot be written keeps nobody from ending the job.
+    The traceback is printed too if the error is not an expected one, or if SCAFFE_TRACEBACK is set in the environment.
+    The job ends even if standard error cannot be written.
     """
     everywhere = isinstance(error, ExpectedError) and error.everywhere
     if everywhere and communicator.rank != 0:

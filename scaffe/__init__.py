@@ -10,7 +10,7 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_HOMES = {  # where Caffe's names live; looked up on first use, so that importing this package stays light
+_HOMES = {  # the modules that define Caffe's names; imported on first use, so that importing this package stays fast
     "scaffe.pycaffe.net": ("Net",),
     "scaffe.pycaffe.solver": ("SGDSolver", "NesterovSolver", "AdaGradSolver", "RMSPropSolver", "AdaDeltaSolver",
                               "AdamSolver", "get_solver"),
@@ -29,7 +29,7 @@ _THERE = {"Layer": "UserLayer"}  # called otherwise where they live
 
 
 def __getattr__(name: str) -> Any:
-    """Caffe's names, imported when first used."""
+    """Imports one of Caffe's names on first use."""
     if name == "proto":
         importlib.import_module("scaffe.proto.caffe_pb2")  # people write caffe.proto.caffe_pb2 without importing it
     if name in _MODULES:
@@ -42,5 +42,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """All names, those not yet imported too."""
+    """All names, including those not imported yet."""
     return sorted({*globals(), *_PLACES, *_MODULES})

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Writes files atomically: whole or not at all."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ MakeError = Callable[[str], Exception]
 
 @contextmanager
 def replacing(path: str | Path, error: MakeError) -> Iterator[BinaryIO]:
-    """A file to write to beside ``path``, or what it links to, that takes its name once it is on the disk.
+    """Open a temporary file that replaces ``path`` once it is complete and synced to disk.
 
-    What is no file (``/dev/stdout``, a pipe) is written itself.
+    It is created beside ``path``, or beside the file that ``path`` links to. If ``path`` is not a regular file
+    (``/dev/stdout``, a pipe), it is written to directly.
 
     Args:
-        path: the file's name.
-        error: makes the exception from its one line, where the file cannot be written (no space, no folder); what was
-            at ``path`` before is left as it was.
+        path: the file to write.
+        error: makes the exception to raise, from its one-line message, if the file cannot be written (no space, no
+            such folder). What was at ``path`` before is then left unchanged.
     """
     path = Path(path)
     with _telling(path, error):
@@ -48,13 +49,13 @@ def replacing(path: str | Path, error: MakeError) -> Iterator[BinaryIO]:
 
 
 def write_whole(path: str | Path, content: bytes, error: MakeError) -> None:
-    """Write a file, whole or not at all; ``error`` as in ``replacing``."""
+    """Write ``content`` to a file, whole or not at all; ``error`` as in ``replacing``."""
     with replacing(path, error) as file:
         file.write(content)
 
 
 def check_writable(path: str | Path, error: MakeError) -> None:
-    """Ahead of long work whose result goes to ``path``: raises what ``replacing`` would."""
+    """Check before long work that its result can be written to ``path``; raises what ``replacing`` would."""
     path = Path(path)
     with _telling(path, error):
         if path.is_dir():
@@ -66,7 +67,7 @@ def check_writable(path: str | Path, error: MakeError) -> None:
 
 
 def cannot_write(path: object, cause: OSError) -> str:
-    """The line for a file or folder that cannot be written: the target, and what the system says."""
+    """The error line for a file or folder that cannot be written: its name and the system's message."""
     return f"{path} cannot be written: {(cause.strerror or str(cause)).lower()}"
 
 
@@ -81,7 +82,7 @@ def _telling(path: Path, error: MakeError) -> Iterator[None]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """So that the new name outlives a crash of the machine, where the file system can do that."""
+    """Sync a folder, so that a renamed file survives a crash of the machine, if the file system supports that."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,8 +1,8 @@
-"""How the pixels of one blob of a net spec lie on those of another (Caffe 1.0; Long et al., CVPR 2015).
+"""Maps pixel coordinates between two blobs of a net spec (Caffe 1.0, coord_map; Long et al., CVPR 2015).
 
-A map is (axis, scale, shift): coordinate x of the input lies at scale * x + shift of the output, on the spatial axes
-``axis`` (counted without the batch) on; None for layers that keep coordinates. scale and shift may be arrays, one value
-a spatial axis.
+A map is (axis, scale, shift): input coordinate x corresponds to output coordinate scale * x + shift, on ``axis`` (not
+counting the batch axis) and all axes after it. axis is None for layers that keep coordinates. scale and shift may be
+arrays with one value per spatial axis.
 """
 
 from __future__ import annotations
@@ -21,22 +21,25 @@ SIDEWAYS = {"kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w"}
 
 
 class UndefinedMapException(Exception):
-    """A layer that has no coordinate map (an inner product, say)."""
+    """The layer has no coordinate map (an inner product, for example)."""
 
 
 class AxisMismatchException(Exception):
-    """Two maps along different axes."""
+    """The two maps are along different axes."""
 
 
 class CropError(AssertionError, ValueError):
-    """No crop leads from one blob to the other (an AssertionError, as in pycaffe)."""
+    """No crop aligns one blob with the other (also an AssertionError, as in pycaffe)."""
 
 
 def conv_params(fn: Any) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
-    """Axis, stride, extent of the kernel and padding of a convolution, deconvolution or pooling of a net spec.
+    """The geometry of a convolution, deconvolution or pooling layer of a net spec.
+
+    Returns:
+        (axis, stride, extent of the dilated kernel, padding).
 
     Raises:
-        CropError: given by height and width (``kernel_h``), which pycaffe does not map either.
+        CropError: the layer gives height and width separately (``kernel_h``), which pycaffe does not support either.
     """
     params = fn.params.get("convolution_param", fn.params)
     if SIDEWAYS & set(fn.params):
@@ -69,7 +72,7 @@ def coord_map(fn: Any) -> Map:
 
 
 def compose(base_map: Map, next_map: Map) -> Map:
-    """The map that applies next_map first and base_map to what it gives. Raises AxisMismatchException."""
+    """The map that applies ``next_map`` first and then ``base_map``. Raises AxisMismatchException."""
     (axis, scale, shift), (next_axis, next_scale, next_shift) = base_map, next_map
     if axis is not None and next_axis is not None and axis != next_axis:
         raise AxisMismatchException(f"axis {axis} and axis {next_axis}")
@@ -77,16 +80,16 @@ def compose(base_map: Map, next_map: Map) -> Map:
 
 
 def inverse(coord_map: Map) -> Map:
-    """The map back."""
+    """The inverse map."""
     axis, scale, shift = coord_map
     return axis, 1 / scale, -shift / scale
 
 
 def coord_map_from_to(top_from: Top, top_to: Top) -> Map:
-    """The map between two tops of a net spec, over the nearest blob that both come from.
+    """The map between two tops of a net spec, through their nearest common ancestor.
 
     Raises:
-        RuntimeError: no blob leads to both over layers that have a map.
+        RuntimeError: the tops have no common ancestor from which every layer on the way has a map.
     """
     below = _maps_below(top_from)
     for top, found in _maps_below(top_to).items():
@@ -113,10 +116,10 @@ def _maps_below(start: Top) -> dict[Top, Map]:
 
 
 def crop(top_from: Top, top_to: Top) -> Any:
-    """A Crop layer that cuts ``top_from`` so that it lies on ``top_to``.
+    """A Crop layer that crops ``top_from`` so that it is aligned with ``top_to``.
 
     Raises:
-        CropError: their scales differ, or the offset is negative or not whole.
+        CropError: the scales differ, or the offset is negative or not an integer.
     """
     axis, scale, shift = coord_map_from_to(top_from, top_to)
     if not np.all(np.equal(scale, 1)):

@@ -24,7 +24,7 @@ class Detector(Net):
     Args:
         model_file, pretrained_file: the net's prototxt and its ``.caffemodel``.
         mean, input_scale, raw_scale, channel_swap: see ``io.Transformer``.
-        context_pad: how many pixels of the input's border show what is around the window.
+        context_pad: pixels along each border of the input that show the window's surroundings; None or 0 for none.
     """
 
     def __init__(self, model_file: str, pretrained_file: str, mean: np.ndarray | None = None,
@@ -35,10 +35,13 @@ class Detector(Net):
         self.configure_crop(context_pad)
 
     def detect_windows(self, images_windows: Iterable[tuple[str, Iterable[Window]]]) -> list[dict[str, Any]]:
-        """The net's first output for each window of each image file, warped to the input's size.
+        """Run the net on windows of images, each warped to the input's size.
+
+        Args:
+            images_windows: pairs of an image file and its windows (ymin, xmin, ymax, xmax) in pixels.
 
         Returns:
-            dicts of "filename", "window" and "prediction".
+            For each window a dict of "filename", "window" and "prediction", the last from the net's first output.
         """
         name = self.inputs[0]
         found, prepared = [], []
@@ -53,10 +56,10 @@ class Detector(Net):
         return [{**one, "prediction": prediction} for one, prediction in zip(found, predictions, strict=True)]
 
     def detect_selective_search(self, image_fnames: Iterable[str]) -> list[dict[str, Any]]:
-        """The same over the windows that Selective Search proposes.
+        """As ``detect_windows``, on the windows that Selective Search proposes for each image.
 
         Raises:
-            UserError: its package ``selective_search_ijcv_with_python`` (which runs MATLAB) is not installed.
+            UserError: the package ``selective_search_ijcv_with_python`` (which runs MATLAB) is not installed.
         """
         try:
             search = importlib.import_module("selective_search_ijcv_with_python")
@@ -67,7 +70,11 @@ class Detector(Net):
         return self.detect_windows(zip(names, search.get_windows(names, cmd="selective_search_rcnn"), strict=True))
 
     def crop(self, im: np.ndarray, window: Window) -> np.ndarray:
-        """A window of an image; with ``context_pad`` at the input's size, with what is around it, the mean outside."""
+        """Cut a window out of an image.
+
+        With ``context_pad`` the crop has the input's size and includes the window's surroundings; what lies outside the
+        image is filled with the mean.
+        """
         y0, x0, y1, x1 = (int(edge) for edge in window)
         if not self.context_pad:
             return im[y0:y1, x0:x1]
@@ -80,7 +87,7 @@ class Detector(Net):
         return crop.astype(np.float32)
 
     def configure_crop(self, context_pad: int | None) -> None:
-        """Set how much of the input shows context, and the mean to fill it with, as an image."""
+        """Set the width of the context border in pixels, and prepare the mean image that fills what has no pixels."""
         name = self.inputs[0]
         back = np.argsort(self.transformer.transpose[name])
         self.crop_dims = np.array(self.blobs[name].shape[1:])[back]

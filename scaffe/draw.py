@@ -17,17 +17,20 @@ WRITERS = {"svg": to_svg, "png": to_png}
 
 def draw_net(caffe_net: Any, rankdir: str = "LR", ext: str = "png", phase: int | None = None,
              display_lrm: bool = False) -> bytes:
-    """A net's picture as the content of a file.
+    """Draw a net.
 
     Args:
-        caffe_net: a NetParameter of any generation.
-        rankdir: which way the net runs: LR, RL, TB or BT.
-        ext: svg, or png (which OpenCV draws).
+        caffe_net: a NetParameter, in today's or an older form.
+        rankdir: the direction of data flow: LR, RL, TB or BT.
+        ext: svg, or png (which needs OpenCV).
         phase: TRAIN or TEST; None draws the layers of both.
-        display_lrm: show the learning rates' multipliers.
+        display_lrm: show the learning rate multipliers.
+
+    Returns:
+        The content of the picture file.
 
     Raises:
-        ValueError: an unknown rankdir or ext, or PNG without OpenCV.
+        ValueError: an unknown rankdir or ext, or png without OpenCV.
     """
     if ext not in WRITERS:
         raise UserError(f"cannot draw .{ext}; the picture's file must end in .svg or .png")

@@ -1,4 +1,4 @@
-"""Errors that may be expected: a user's mistake, a damaged file, a peer that has gone. Each is one line to the user."""
+"""Expected errors: a user's mistake, a damaged file, a lost peer. The user sees each as one line."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from types import TracebackType
 
 
 class ExpectedError(ValueError):
-    """The base of every error whose one line is all that a user needs. Any other is a defect and keeps its traceback.
+    """Base of all errors for which one line tells the user enough. Any other is a defect and shows its traceback.
 
     Attributes:
-        everywhere: every rank raises the same, so that one of them says it.
+        everywhere: whether every rank raises the same error, so that only one of them prints it.
     """
 
     def __init__(self, message: str, everywhere: bool = False) -> None:
@@ -19,25 +19,25 @@ class ExpectedError(ValueError):
 
 
 class UsageError(ExpectedError):
-    """A command line that cannot be: a wrong flag or argument. The exit code is 2 instead of 1."""
+    """A wrong flag or argument on the command line. The exit code is 2 instead of 1."""
 
 
 class UserError(ExpectedError, RuntimeError):
-    """A mistake in what the trainer was given: the line names the file, line or layer, what was expected and what came.
+    """A mistake in the user's input: the message names the file, line or layer, what was expected and what came.
 
-    A RuntimeError too, because that is what pycaffe raises for a missing file, and scripts catch it.
+    It is also a RuntimeError, because pycaffe raises that for a missing file and scripts catch it.
     """
 
 
 class MissingFile(UserError, FileNotFoundError):
-    """A file that is not there."""
+    """A file that does not exist."""
 
 
 def is_expected(error: BaseException) -> bool:
-    """Whether an error's one line is all that a user needs; any other is a defect and keeps its traceback.
+    """Whether one line tells the user enough about an error; if not, it is a defect and shows its traceback.
 
-    True for an ``ExpectedError``, for what the system says of a file by name, where memory is short, and for what a
-    user's own code raises.
+    True for an ``ExpectedError``, an OSError that names a file, a lack of memory, and whatever a user's own code
+    raises.
     """
     return (isinstance(error, (ExpectedError, MemoryError)) or (isinstance(error, OSError) and bool(error.filename))
             or users_line(error) is not None)
@@ -49,12 +49,12 @@ def one_line(error: BaseException) -> str:
 
 
 def mark_users_error(error: BaseException, line: str, trace: TracebackType | None) -> None:
-    """Say of an exception that a user's own code raised it. It keeps its type, as Caffe's users expect.
+    """Mark an exception as raised by a user's own code. It keeps its type, as Caffe's users expect.
 
     Args:
         error: the exception.
-        line: what is said of it on one line.
-        trace: where the user's code begins in its traceback.
+        line: the one-line message to print for it.
+        trace: the point in its traceback where the user's code begins.
     """
     error._users_error = line, trace  # type: ignore[attr-defined]
     error.add_note(line)

@@ -1,7 +1,7 @@
-"""HDF5 files of unknown origin, read with limits: nothing outside the file, and no more than the file can hold.
+"""Reads HDF5 files of unknown origin safely: nothing outside the file, and no more data than the file can hold.
 
-A file may name other files (external links, external storage, virtual datasets), and a few bytes of it may stand for
-any number of values (datasets that were never written, or are compressed). Both are refused here, in one place.
+A file can refer to other files (external links, external storage, virtual datasets), and a few bytes of it can stand
+for any number of values (datasets that were never written, or are highly compressed). Both are refused here.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def h5py_module(error: MakeError) -> ModuleType:
 
 
 class Hdf5Input:
-    """An open file and how much may still be read from it.
+    """An open file, with a limit on the bytes that may still be read from it.
 
     Attributes:
         root: the h5py.File.
-        path: its name, for messages.
+        path: the file's name, for messages.
     """
 
     def __init__(self, root: Any, path: str | Path, n_bytes: int, error: MakeError) -> None:
@@ -47,7 +47,7 @@ class Hdf5Input:
         self._left = most_unpacked_bytes(n_bytes)
 
     def check(self, dataset: Any, name: str) -> None:
-        """Raises the file's error where a dataset lies outside the file or is larger than the file can make it."""
+        """Raises the file's error if a dataset is stored outside the file or claims more data than the file holds."""
         if dataset.external or dataset.is_virtual:
             raise self._error(f"{self.path}: dataset {name!r} lies in other files, which is not followed")
         n_bytes = dataset.dtype.itemsize * max(prod(dataset.shape), prod(dataset.chunks or ()))
@@ -58,7 +58,7 @@ class Hdf5Input:
             raise self._error(f"{self.path}: dataset {name!r} is damaged: a piece of it has no bytes")
 
     def array(self, dataset: Any, name: str, dtype: Any = np.float32) -> np.ndarray:
-        """A dataset's values as ``dtype`` (None: as stored). Raises as ``check``; the limit counts over all calls."""
+        """A dataset's values as ``dtype`` (None: as stored). Raises as ``check``; the limit is shared by all calls."""
         self.check(dataset, name)
         values = np.asarray(dataset[()])
         self._left -= values.nbytes
@@ -69,7 +69,7 @@ class Hdf5Input:
 
 
 def _has_short_chunk(dataset: Any) -> bool:
-    """Whether a chunk has no more bytes than a checksum: HDF5 2.0 crashes where it takes the checksum off."""
+    """Whether a chunk is no longer than its checksum; HDF5 2.0 crashes when it strips the checksum from one."""
     if not hasattr(dataset.id, "chunk_iter"):  # HDF5 before 1.12.3
         return False
     return bool(dataset.id.chunk_iter(lambda chunk: chunk.size <= CHECKSUM_BYTES or None))
@@ -77,12 +77,12 @@ def _has_short_chunk(dataset: Any) -> bool:
 
 @contextmanager
 def hdf5_input(path: str | Path, error: MakeError) -> Iterator[Hdf5Input]:
-    """A file opened for reading.
+    """Open a file for reading, as a context manager.
 
     Args:
         path: the file.
-        error: makes the exception from its one line: no such file, not HDF5, damaged (also where the body of the
-            ``with`` finds that), or with links into other files.
+        error: makes the exception to raise, from its one-line message, if the file is missing, is not HDF5, is damaged
+            (even if that shows only in the body of the ``with``), or links to other files.
     """
     h5py = h5py_module(error)
     try:

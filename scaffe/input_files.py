@@ -1,4 +1,4 @@
-"""Files that a user names, opened only where they are files: a pipe may block for ever, a device may never end."""
+"""Opens files that a user names, regular files only: a pipe may block for ever and a device may never end."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ ALWAYS_ALLOWED_BYTES = 1 << 26
 
 
 def open_input(path: str | Path) -> BinaryIO:
-    """A file opened for reading.
+    """Open a file for reading.
 
     Raises:
-        OSError: it cannot be opened, or is a pipe, a device, a socket or a folder; ``strerror`` says so.
+        OSError: the file cannot be opened, or is a pipe, device, socket or folder; ``strerror`` says which.
     """
     if "\0" in str(path):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-    # not blocking, since opening a pipe waits for whoever writes to it
+    # non-blocking, because opening a pipe would wait for its writer
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
@@ -42,21 +42,21 @@ def read_input(path: str | Path) -> bytes:
 
 
 def read_text_input(path: str | Path, errors: str = "strict") -> str:
-    """A UTF-8 file's text, its line ends made ``\\n``.
+    """A UTF-8 file's text, with all line ends converted to ``\\n``.
 
     Args:
         path: the file.
-        errors: what to do with other bytes, as in ``bytes.decode``.
+        errors: how to treat bytes that are not UTF-8, as in ``bytes.decode``.
 
     Raises:
         OSError: as ``open_input``.
-        UnicodeDecodeError: other bytes, where ``errors`` is strict.
+        UnicodeDecodeError: the file is not UTF-8 and ``errors`` is strict.
     """
     return read_input(path).decode("utf-8", errors).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def there(path: str | Path) -> bool:
-    """Whether there is a file or folder; False, where Path.exists raises, for a name that no file can have."""
+    """Whether a file or folder exists; False for a name that no file can have, where Path.exists raises."""
     try:
         return Path(path).exists()
     except (OSError, ValueError):
@@ -64,5 +64,5 @@ def there(path: str | Path) -> bool:
 
 
 def most_unpacked_bytes(n_packed: int) -> int:
-    """Bytes that so many bytes of a compressed file may unpack to, before it counts as made to fill the memory."""
+    """The most bytes that ``n_packed`` bytes of a compressed file may unpack to; more is treated as an attack."""
     return max(ALWAYS_ALLOWED_BYTES, DEFLATE_RATIO * n_packed)

@@ -1,4 +1,4 @@
-"""Caffe's ``caffe.io``: images, their preparation for a net, and messages to arrays and back."""
+"""Caffe's ``caffe.io``: reading images, preparing them for a net, and converting messages to arrays and back."""
 
 from scaffe.proto import caffe_pb2
 from scaffe.pycaffe.conversions import (

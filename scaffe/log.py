@@ -1,6 +1,6 @@
-"""Caffe's log: lines in glog's form on standard error, and in a file where one is wanted, written by rank 0.
+"""Caffe's log: lines in glog's format on standard error and, if asked for, in a file; rank 0 writes them.
 
-A log that cannot be written (its disk is full, its reader has gone) loses lines and stops nothing.
+If the log cannot be written (disk full, reader gone) lines are lost, but the run continues.
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ def silence(quiet: bool) -> None:
 
 
 def set_level(least: int) -> None:
-    """Write lines of this level (INFO, WARNING, ERROR) and above; ``GLOG_minloglevel`` sets it at the start."""
+    """Set the least level to log (INFO, WARNING, ERROR); the initial one is ``GLOG_minloglevel``."""
     global _least
     _least = least
 
 
 def keep_in(folder: str) -> None:
-    """Write the lines to a file of this folder too, under the name that glog gives it; ``caffe.INFO`` links to it."""
+    """Also write the lines to a file in ``folder``, named as glog does; the link ``caffe.INFO`` points to it."""
     global _folder
     _folder = folder
 
 
 def info(message: str) -> None:
-    """A line like ``I1121 02:44:01.123456 4711 solver.py:60] message``."""
+    """Log a message at level INFO, as ``I1121 02:44:01.123456 4711 solver.py:60] message``."""
     if not _quiet and _least <= INFO:
         _put(f"{_prefix('I')}{message}\n")
 
 
 def warning(message: str) -> None:
-    """The same with W for a warning."""
+    """Log a message at level WARNING, with W in front."""
     if not _quiet and _least <= WARNING:
         _put(f"{_prefix('W')}{message}\n")
 
 
 def error(message: str) -> None:
-    """The same with E for an error."""
+    """Log a message at level ERROR, with E in front."""
     if not _quiet and _least <= ERROR:
         _put(f"{_prefix('E')}{message}\n")
 
 
 def write(text: str) -> None:
-    """Put text on standard error in one piece, so that ranks' lines do not mix; or nothing."""
+    """Write text to standard error in one piece, so that lines of several ranks do not mix; drop it on failure."""
     if sys.stderr is None or sys.stderr.closed:
         return
     try:
@@ -72,7 +72,7 @@ def write(text: str) -> None:
 
 
 def clear_line() -> str:
-    """What wipes a live progress line off a terminal; nothing in a file."""
+    """The characters that erase a progress line on a terminal; empty if standard error is not one."""
     return "\r\x1b[K" if sys.stderr is not None and sys.stderr.isatty() else ""
 
 

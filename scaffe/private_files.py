@@ -1,4 +1,4 @@
-"""Files kept from run to run where nobody but this user, or root, can change them: what is read back is trusted."""
+"""Files kept between runs where only this user and root can change them, so that what is read back can be trusted."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MOST_LINKS = 40  # on the way to a file, as in Linux
 
 
 def kept_folder(name: str = "") -> Path | None:
-    """The folder of what is kept on this machine, or ``name`` in it:  ``SCAFFE_CACHE``, else ``~/.cache/scaffe``.
+    """The cache folder of this machine, ``SCAFFE_CACHE`` or else ``~/.cache/scaffe``, or the folder ``name`` in it.
 
-    Where others may change that, or it cannot be made, a folder of the temporary ones that is this user's alone.
+    If others may change that folder, or it cannot be created, a private folder among the temporary files instead.
 
     Returns:
-        None where no such folder can be had; then nothing is kept.
+        None if there is no such folder either; then nothing is kept.
     """
     return first_usable([cache_home()], name)
 
@@ -33,11 +33,11 @@ def cache_home() -> Path:
 
 
 def first_usable(candidates: Iterable[Path], name: str = "") -> Path | None:
-    """The first folder, each with ``name`` below, that can be written by this user alone; it is made if need be.
+    """The first folder that only this user can write to; it is created if need be.
 
     Args:
-        candidates: folders, the best first; after them comes ``scaffe-UID`` among the temporary files.
-        name: the part below, which may be empty.
+        candidates: parent folders, the best first; the last resort is ``scaffe-UID`` among the temporary files.
+        name: the folder's name below each of them; may be empty.
     """
     own = Path(tempfile.gettempdir()) / f"scaffe-{os.geteuid()}"
     return next((path for folder in (*candidates, own) if _usable(path := folder / name)), None)
@@ -53,9 +53,9 @@ def _usable(folder: Path) -> bool:
 
 
 def read(path: Path) -> bytes | None:
-    """A file's content, or None where there is none that this user (or root) alone may write.
+    """A file's content; None if there is no such file, or users other than this one and root may write to it.
 
-    The folder must be one of ``first_usable``.
+    The file must be in a folder that ``first_usable`` returned.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -72,7 +72,7 @@ def read(path: Path) -> bytes | None:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file, whole or not at all, that this user alone may write. Raises OSError."""
+    """Write a file, whole or not at all, with write permission for this user only. Raises OSError."""
     descriptor, fresh = tempfile.mkstemp(".part", path.name, path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -85,10 +85,10 @@ def write(path: Path, content: bytes) -> None:
 
 
 def why_others_may_change(path: Path) -> str:
-    """Why another user could put something else where ``path`` leads; empty where only this user and root can.
+    """Why another user could replace what ``path`` leads to; empty if only this user and root can.
 
-    Every folder and link on the way must be this user's or root's, and no folder may be written by others, but for
-    one like ``/tmp``, in which they cannot rename what is not theirs.
+    Every folder and link on the way must belong to this user or root. No folder may be writable by others, except
+    sticky ones like ``/tmp``, where nobody can rename another user's files.
     """
     left = list(reversed(Path(os.path.abspath(path)).parts[1:]))  # noqa: PTH100 - no link is followed yet
     at, n_links = Path("/"), 0

@@ -1,7 +1,7 @@
-"""Temporary files and folders beside their target: nobody can guess their names; those of killed processes are found.
+"""Temporary files and folders beside their target, with unguessable names; those of killed processes can be found.
 
-A name tells the target, the machine and the process: ``.run_iter_100.caffemodel.node7.4711.9f8e7d6c.part``. Its process
-holds a lock on it (flock) as long as it lives.
+A name gives the target, the machine and the process: ``.run_iter_100.caffemodel.node7.4711.9f8e7d6c.part``. The process
+holds a lock on the file (flock) as long as it runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ PARTS = re.compile(rf"\.(?P<target>.*)\.(?P<host>[^.]*)\.(?P<pid>\d+)\.[0-9a-f]{
 
 
 def make_file(target: Path) -> tuple[Path, BinaryIO]:
-    """A new file beside ``target``, to read and write: its name, and the open file. Follows no link. Raises OSError."""
+    """Create a file beside ``target``, following no link. Returns its name and the file, open for reading and writing.
+    Raises OSError."""
     path = _fresh_name(target)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     _lock(descriptor)
@@ -30,7 +31,7 @@ def make_file(target: Path) -> tuple[Path, BinaryIO]:
 
 
 def make_folder(target: Path) -> tuple[Path, int]:
-    """A new folder beside ``target``: its name, and a descriptor to close when it is done with. Raises OSError."""
+    """Create a folder beside ``target``. Returns its name and a descriptor to close after use. Raises OSError."""
     path = _fresh_name(target)
     path.mkdir()
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -39,10 +40,10 @@ def make_folder(target: Path) -> tuple[Path, int]:
 
 
 def remove_abandoned(folder: Path, start: str, remove: Callable[[Path], None] = Path.unlink) -> None:
-    """Remove what processes of this machine that are no more left in a folder.
+    """Remove temporary files that dead processes of this machine left in a folder.
 
-    What another machine, or a process that still holds its lock (in another container of the same host name), has
-    there stays. What cannot be removed stays too.
+    Kept are those of other machines, those whose lock is still held (by a container with the same host name), and
+    those that cannot be removed.
 
     Args:
         folder: where to look.

@@ -1,4 +1,4 @@
-"""The version, and what this installation runs on."""
+"""The version of scaffe and of the software it runs on."""
 
 from __future__ import annotations
 

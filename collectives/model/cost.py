@@ -1,9 +1,9 @@
 """Predicts how long a collective takes on a machine, up to thousands of ranks.
 
-The event simulation of `events` is exact for what it models but costs a step for every message. Trees repeat the same
-steps for every chunk, so once the pipeline is full each further chunk adds the same time: a long message is simulated
-for some chunks and extended from there (within 2 % of the whole simulation, all-reduce within 5 %). Everything else is
-simulated in full.
+The event simulation in `events` is exact for its model, but its run time grows with the number of messages. In a tree
+every chunk repeats the same steps, so once the pipeline is full each further chunk adds the same time. A long message
+is therefore simulated for some chunks only and extrapolated linearly (within 2 % of the full simulation, all-reduce
+within 5 %). All other patterns are simulated in full.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_STEPS = 1 << 21
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is predicted: a collective by an algorithm on ranks in their places, on a machine."""
+    """The case to predict: a collective, an algorithm, the ranks' placement on nodes, and the machine."""
 
     collective: str
     algorithm: str
@@ -39,9 +39,18 @@ class Setting:
 
 
 def predict(setting: Setting, n_bytes: int, chunk_bytes: int) -> float:
-    """Seconds from a common start until the last rank is done, root 0.
+    """Predict the time of one call with root 0.
 
-    Raises CommError on an unknown collective or algorithm, or one that is no tree and sends too many messages.
+    Args:
+        setting: the case.
+        n_bytes: length of the buffer.
+        chunk_bytes: length of a chunk.
+
+    Returns:
+        Seconds from the ranks' common start until the last rank is done.
+
+    Raises:
+        CommError: an unknown collective or algorithm, or one other than a tree with too many messages to simulate.
     """
     if n_bytes == 0 or setting.topology.n_ranks == 1:
         return 0.0
@@ -53,12 +62,12 @@ def predict(setting: Setting, n_bytes: int, chunk_bytes: int) -> float:
 
 
 def fastest(setting: Setting, n_bytes: int, chunk_choices: tuple[int, ...]) -> tuple[float, int]:
-    """The least predicted time over chunk lengths, and the chunk length that gives it."""
+    """Returns the least predicted time in seconds over the chunk lengths in bytes, and the length that gives it."""
     return min((predict(setting, n_bytes, chunk_bytes), chunk_bytes) for chunk_bytes in chunk_choices)
 
 
 def _full_chunks(setting: Setting) -> int | None:
-    """Chunks after which a tree's pipeline runs evenly; None for what is no tree."""
+    """Chunks after which a tree's pipeline is in its steady state; None if the pattern is not a tree."""
     if setting.pattern.shape != "tree":
         return None
     shape = tree.build(setting.pattern, setting.topology)
@@ -68,7 +77,7 @@ def _full_chunks(setting: Setting) -> int | None:
 
 
 def simulate(setting: Setting, n_bytes: int, chunk_bytes: int) -> float:
-    """As `predict`, by events alone."""
+    """As `predict`, but always simulated in full."""
     if setting.collective in ("reduce", "bcast") and setting.pattern.shape == "tree":
         return _time(setting, _repeated(setting, n_bytes, min(chunk_bytes, n_bytes)))
     call = Call(setting.topology, n_bytes, chunk_bytes)
@@ -85,7 +94,7 @@ def _even_time(setting: Setting, chunk_bytes: int, n_chunks: int) -> float:
 
 
 def _repeated(setting: Setting, n_bytes: int, chunk_bytes: int) -> StepArrays:
-    """Trees up or down repeat one chunk's steps, so that only one chunk needs to be planned."""
+    """The steps of a tree reduce or bcast: every chunk repeats the same ones, so only one chunk is planned."""
     call = Call(setting.topology, chunk_bytes, chunk_bytes)
     n_chunks = -(-n_bytes // chunk_bytes)
     one_chunk = compile_plans(planners.plans(setting.collective, setting.pattern, call))

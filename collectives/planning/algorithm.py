@@ -1,8 +1,9 @@
-"""An algorithm as one parsed value: shared memory below, a message pattern across, half precision on the wire.
+"""Parses an algorithm's name: shared memory within nodes, a message pattern across, half precision on the wire.
 
-A name is `[M][PATTERN][:WIRE]`, as in `M`, `C`, `MCB-4:bf16`; or another library's, `mpi` or `nccl`; or a choice that
-is left to the tuned table, `auto` or `own`. `M` is the memory that a node's ranks share, PATTERN runs among one rank of
-each node then (see `pattern`), WIRE is `fp16` or `bf16` (see `transport.wire`).
+A name is `[M][PATTERN][:WIRE]`, for example `M`, `C` or `MCB-4:bf16`; or another library, `mpi` or `nccl`; or `auto` or
+`own`, which leave the choice to the tuned table. With `M` the ranks of a node combine in shared memory, and PATTERN
+runs between one rank of each node; without it PATTERN runs between all ranks (see `pattern`). WIRE is `fp16` or `bf16`
+(see `transport.wire`).
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ class Algorithm:
     """How one collective is carried out.
 
     Attributes:
-        selection: `auto` or `own` where the tuned table is to choose; else empty.
-        library: `mpi` or `nccl`; else empty.
-        is_shared: whether the node's shared memory is the lowest level.
-        pattern: of messages, above shared memory or alone; None without messages of ours.
-        wire: `fp16` or `bf16` for messages of half precision; else empty.
+        selection: `auto` or `own` if the tuned table is to choose; else empty.
+        library: `mpi` or `nccl` if that library does it; else empty.
+        is_shared: whether the ranks of a node combine in shared memory.
+        pattern: the pattern of our own messages, across nodes or between all ranks; None if there are none.
+        wire: `fp16` or `bf16` if messages travel in half precision; else empty.
     """
 
     selection: str = ""
@@ -48,10 +49,10 @@ class Algorithm:
 
 
 def parse(name: str | Algorithm) -> Algorithm:
-    """Parses an algorithm's name, once: a parsed algorithm comes back as it is.
+    """Parses an algorithm's name; an `Algorithm` is returned unchanged.
 
     Raises:
-        CommError: `name` is no text, or nothing is called that.
+        CommError: `name` is not a string, or not the name of an algorithm.
     """
     if isinstance(name, Algorithm):
         return name

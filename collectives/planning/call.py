@@ -12,10 +12,12 @@ from scaffe.collectives.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A flat buffer of `n_elems` on every rank of `topology`, to be moved in messages of at most `chunk_elems`.
+    """A collective on a flat buffer of `n_elems` on every rank of `topology`, in messages of at most `chunk_elems`.
 
-    root: where reduce ends and bcast starts. counts: elements of every rank's part, in rank order, for reduce_scatter
-    and allgather; None for parts as equal as can be.
+    Attributes:
+        root: the rank where reduce ends and bcast starts.
+        counts: for reduce_scatter and allgather, the elements of each rank's part in rank order; None for parts that
+            differ by at most one element.
     """
 
     topology: Topology
@@ -25,7 +27,7 @@ class Call:
     counts: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Raises CommError on lengths, a root or counts that cannot be."""
+        """Raises CommError if a length, the root or the counts are not valid."""
         if self.n_elems < 0 or self.chunk_elems < 1:
             raise CommError(f"a call needs n_elems >= 0 and chunk_elems >= 1, not {self.n_elems} and "
                             f"{self.chunk_elems}")

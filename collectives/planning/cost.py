@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What an algorithm costs without chunks.
+    """What an algorithm costs when the buffer is not cut into chunks.
 
-    rounds: messages one after another, each of which waits for the one before. sent, received: what the busiest rank
-    sends and what the busiest one receives, in multiples of n_elems.
+    Attributes:
+        rounds: length of the longest chain of messages in which each waits for the one before.
+        sent, received: what the busiest sender sends and the busiest receiver receives, in multiples of n_elems.
     """
 
     rounds: int

@@ -21,7 +21,7 @@ MPI_OPS = {"sum": "SUM", "max": "MAX", "min": "MIN", "prod": "PROD"}
 
 @cache
 def dtype_name(dtype: np.dtype[Any]) -> str:
-    """The name of any dtype, remembered: NumPy works it out anew at every call."""
+    """The name of a dtype, cached because NumPy computes it anew at every call."""
     return dtype.name
 
 

@@ -1,8 +1,9 @@
-"""Recursive halving and doubling over places in a power of two of ranks, the others folded into a neighbour.
+"""Recursive halving and doubling for any number of ranks: a power of two of them work, the rest fold into a neighbour.
 
-Of P ranks in the topology's order let P' be the largest power of two with P' <= P, and e = P - P' the excess. Places
-0 .. 2e-1 form pairs: the second of a pair gives its values to the first and rests. The first ones and the places from
-2e on are numbered 0 .. P'-1 ("seats"); the root has seat 0.
+The P ranks stand at places 0 .. P-1 of the topology's order. Let P' be the largest power of two with P' <= P, and
+e = P - P' the excess. Places 0 .. 2e-1 form pairs: the second of a pair gives its values to the first and rests. The
+ranks that remain, the first of each pair and the places from 2e on, are numbered 0 .. P'-1 ("seats"); the root has
+seat 0.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ Interval = tuple[int, int]
 
 
 def seats(n_ranks: int) -> tuple[int, int, int]:
-    """P' of `n_ranks`, its logarithm, and 1 where ranks are left over and fold, else 0."""
+    """Returns (P', log2 P', 1 if some of the `n_ranks` ranks fold, else 0)."""
     n_rounds = n_ranks.bit_length() - 1
     return 1 << n_rounds, n_rounds, int(n_ranks != 1 << n_rounds)
 
 
 class Halving:
-    """One rank's steps, phase by phase."""
+    """One rank's steps, one method per phase."""
 
     def __init__(self, rank: int, call: Call) -> None:
         self._order = call.topology.order(call.root)
@@ -33,29 +34,29 @@ class Halving:
         self._seat = place // 2 if place < 2 * self._excess else place - self._excess
 
     def fold(self) -> list[Step]:
-        """Resting ranks give their values to their neighbour."""
+        """Ranks that rest send their values to their neighbour, which combines them with its own."""
         return self._between_pair(Send if self._rests else RecvReduce)
 
     def unfold(self) -> list[Step]:
-        """Resting ranks get the result from their neighbour."""
+        """Ranks that rest receive the result from their neighbour."""
         return self._between_pair(Recv if self._rests else Send)
 
     def reduce_scatter(self) -> list[Step]:
-        """log2 P' rounds of halves, nearest seat first; ends with the sum of one interval on every seat."""
+        """log2 P' rounds, nearest seat first, each exchanging half; every seat ends with the sum of one interval."""
         steps: list[Step] = []
         for peer, given, kept in self._rounds():
             steps += self._messages(Send, peer, given) + self._messages(RecvReduce, peer, kept)
         return steps
 
     def allgather(self) -> list[Step]:
-        """The rounds of `reduce_scatter` backwards; ends with the whole buffer on every seat."""
+        """The rounds of `reduce_scatter` in reverse; every seat ends with the whole buffer."""
         steps: list[Step] = []
         for peer, given, kept in reversed(self._rounds()):
             steps += self._messages(Send, peer, kept) + self._messages(Recv, peer, given)
         return steps
 
     def gather(self) -> list[Step]:
-        """As `allgather`, but seat 0 alone ends with the whole buffer: a seat rests once it has sent."""
+        """As `allgather`, but a seat is done once it has sent, so that only seat 0 ends with the whole buffer."""
         steps: list[Step] = []
         for bit, (peer, given, kept) in reversed(list(enumerate(self._rounds()))):
             if self._seat >> bit & 1:
@@ -64,14 +65,14 @@ class Halving:
         return steps
 
     def exchange(self) -> list[Step]:
-        """log2 P' rounds of whole buffers; ends with the whole sum on every seat."""
+        """log2 P' rounds, each exchanging the whole buffer; every seat ends with the whole sum."""
         steps: list[Step] = []
         for peer, _, _ in self._rounds():
             steps += self._messages(Send, peer, self._whole) + self._messages(RecvReduce, peer, self._whole)
         return steps
 
     def _rounds(self) -> list[tuple[int, Interval, Interval]]:
-        """Each round's peer, and what a halving round gives to it and keeps; none for a rank that rests."""
+        """(peer, interval given to it, interval kept) of each halving round; none for a rank that rests."""
         rounds = []
         start, stop = self._whole
         distance = self._n_seats if self._rests else 1

@@ -2,7 +2,7 @@
 
 
 def bounds(part: int, n_parts: int, n_elems: int) -> tuple[int, int]:
-    """Start and end of part `part`: parts are in order, cover [0, n_elems) and differ by at most one element."""
+    """Part `part` as [start, stop): the parts are in order, cover [0, n_elems) and differ by at most one element."""
     return part * n_elems // n_parts, (part + 1) * n_elems // n_parts
 
 

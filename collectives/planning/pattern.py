@@ -1,9 +1,10 @@
-"""Message patterns by name: `B`, `C`, `CB-8`, `CCB-8-node`, `R`, `H`, `D`, ... and any planner's shape.
+"""Parses the names of message patterns: `B`, `C`, `CB-8`, `CCB-8-node`, `R`, `H`, `D`, ... and any planner's shape.
 
-Trees are written as in S-Caffe (Awan et al., PPoPP'17, section 5): one letter a level from the lowest up, `C` a chain
-and `B` a binomial tree, then the group size of every level but the last: `CB-8` is chains of 8 ranks under a binomial
-tree over their leaders, `CCB-8-8` chains of 8, chains of 8 of their leaders, a binomial tree over what is left. A size
-of `node` makes the ranks of one node a group (and keeps the groups below it within nodes; other groups may span nodes).
+Trees are named as in S-Caffe (Awan et al., PPoPP'17, section 5): one letter per level, lowest first, `C` for a chain
+and `B` for a binomial tree; then the group size of every level but the last. `CB-8` is chains of 8 ranks and a binomial
+tree over the chains' leaders. `CCB-8-8` is chains of 8 ranks, chains of 8 of their leaders, and a binomial tree over
+the leaders of these. With the size `node` a group is the ranks of one node, and lower levels' groups stay within nodes
+too; otherwise groups may span nodes.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class Pattern:
     Attributes:
         name: the short form, such as `R` or `CB-8`.
         shape: `tree`, `ring`, ...: the second part of its planners' module names.
-        levels: trees only: B and C from the lowest level up.
-        group_ranks: trees only: ranks in a group of each level but the last, BY_NODE for groups by node.
+        levels: for trees, the letters B and C, lowest level first.
+        group_ranks: for trees, ranks per group of each level but the last; BY_NODE groups by node.
     """
 
     name: str
@@ -39,10 +40,10 @@ class Pattern:
 
 
 def parse(name: str) -> Pattern:
-    """Parses a name in any case, short or long.
+    """Parses a pattern's short or long name; upper and lower case are the same.
 
     Raises:
-        CommError: nothing is called that; the message lists the known names.
+        CommError: an unknown name; the message lists the known ones.
     """
     lower = name.lower()
     for shape, names in registry.names().items():
@@ -55,7 +56,7 @@ def parse(name: str) -> Pattern:
 
 
 def known() -> str:
-    """Lists the names there are, for messages and help texts."""
+    """The known names as text, for messages and help."""
     others = "".join(f", {names[0]} ({shape})" if names[0] != shape else f", {shape}"
                      for shape, names in registry.names().items())
     return f"B (binomial), C (chain), compositions such as CB-8, CC-node, CCB-8-8{others}, mpi"

@@ -1,14 +1,14 @@
-"""What one rank does in a collective: sends and receives over intervals of one flat buffer, in order.
+"""A plan: what one rank does in a collective, as an ordered list of sends and receives on one flat buffer.
 
-The semantics, which the executor, the simulator, the counter and the cost model share:
+The executor, the simulator, the counter and the cost model share these semantics:
 
-* Steps run in the order of the plan. Messages between a pair of ranks are matched first in, first out per direction,
-  and both sides of a message have the same length.
+* Steps run in the order of the plan. Messages from one rank to another are matched in the order sent, and both sides
+  of a message have the same length.
 * `Send` starts a message and does not wait for it. Its interval must keep its values until the message has left.
-* `Recv` waits until this rank's unfinished sends that overlap its interval have left, then receives into the interval.
-  It may be posted ahead of its turn when no unfinished earlier step reads or writes its interval.
-* `RecvReduce` receives into scratch (any number of them may be posted ahead), then waits until this rank's unfinished
-  sends that overlap its interval have left, then sets the interval to op(own, received), operands in this order.
+* `Recv` first waits until all of this rank's sends that overlap its interval have left, then receives into it. It may
+  be posted early if no unfinished earlier step reads or writes its interval.
+* `RecvReduce` receives into scratch (any number may be posted early), waits until all of this rank's sends that
+  overlap its interval have left, then sets the interval to op(own, received), operands in this order.
 * The collective is complete on a rank when all its steps have run and all its sends have left.
 
 Intervals are counted in elements, are never empty and lie in [0, n_elems); a rank never sends to itself. A collective
@@ -70,11 +70,11 @@ class Plan:
 
     @property
     def scratch_elems(self) -> int:
-        """Elements that one slot of scratch needs: the longest RecvReduce; 0 without one."""
+        """Elements that one scratch slot needs: the length of the longest RecvReduce; 0 if there is none."""
         return max((step.stop - step.start for step in self.steps if isinstance(step, RecvReduce)), default=0)
 
     def validate(self) -> None:
-        """Raise CommError, naming the step, where a peer or an interval cannot be."""
+        """Raise CommError, naming the step, if a peer or an interval is not valid."""
         if not 0 <= self.rank < self.n_ranks or self.n_elems < 0:
             raise CommError(f"plan: rank {self.rank} of {self.n_ranks} ranks with {self.n_elems} elements cannot be")
         for index, step in enumerate(self.steps):
@@ -87,9 +87,10 @@ class Plan:
 
 
 def chunks(start: int, stop: int, chunk_elems: int) -> Iterator[tuple[int, int]]:
-    """[start, stop) cut into intervals of `chunk_elems` elements, the last one shorter; none where it is empty.
+    """Cut [start, stop) into intervals of `chunk_elems` elements, of which the last may be shorter.
 
-    Raises CommError unless chunk_elems is at least 1.
+    Raises:
+        CommError: `chunk_elems` is below 1.
     """
     if chunk_elems < 1:
         raise CommError(f"a chunk needs at least 1 element, not {chunk_elems}")

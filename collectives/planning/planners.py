@@ -1,4 +1,4 @@
-"""From a collective and a message pattern to one rank's plan."""
+"""Makes one rank's plan for a collective and a message pattern."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def plan(collective: str, pattern: Pattern, rank: int, call: Call) -> Plan:
     """Plans what `rank` does in `collective`.
 
     Raises:
-        CommError: no such collective, or the pattern cannot do it.
+        CommError: an unknown collective, or one that the pattern cannot do.
     """
     return _planner(collective, pattern, call)(rank)
 

@@ -1,7 +1,7 @@
-"""A plan as a program: the fixed order in which one rank posts, awaits and combines its messages. Pure.
+"""Compiles a plan to a program: the fixed order in which one rank posts, awaits and combines its messages. Pure.
 
-Receives are posted in the order of the plan, up to `ahead` of them before their turn, as soon as nothing unfinished
-touches their interval; a send is waited for only before its interval is written again, and at the end.
+Receives are posted in the order of the plan, up to `ahead` of them before their turn, as soon as no unfinished step
+touches their interval. A send is awaited only before its interval is overwritten, and at the end.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Instruction:
 
 
 class _Intervals:
-    """The buffer cut at every end of a step's interval, and which steps have touched each piece."""
+    """The buffer cut at the ends of all steps' intervals, and the steps that have touched each piece so far."""
 
     def __init__(self, steps: tuple[Step, ...]) -> None:
         cuts = sorted({step.start for step in steps} | {step.stop for step in steps})
@@ -48,15 +48,15 @@ class _Intervals:
         return range(self._index[step.start], self._index[step.stop])
 
     def last_touch(self, step: Step) -> int:
-        """The last step noted that touches this one's interval; -1 where there is none."""
+        """The latest noted step that touches the interval of `step`; -1 if there is none."""
         return max(self._touched[piece] for piece in self._pieces(step))
 
     def sends(self, step: Step) -> list[int]:
-        """The sends noted that read this step's interval, earliest first."""
+        """The noted sends that read the interval of `step`, earliest first."""
         return sorted({send for piece in self._pieces(step) for send in self._sends[piece]})
 
     def note(self, number: int, step: Step) -> None:
-        """`step` touches its interval; a receive ends what the sends before it needed."""
+        """Note that `step` touches its interval; a receive clears the sends noted there, which it has waited for."""
         for piece in self._pieces(step):
             self._touched[piece] = number
             if isinstance(step, Send):
@@ -66,8 +66,8 @@ class _Intervals:
 
 
 def _constraints(steps: tuple[Step, ...], ahead: int) -> tuple[dict[int, int], dict[int, list[int]]]:
-    """For every receive: the step before which it may first be posted, and the sends that must have left by then
-    (Recv) or by its sum (RecvReduce)."""
+    """For every receive, the earliest step before which it may be posted, and the sends that must have left before
+    it is posted (Recv) or before its sum is computed (RecvReduce)."""
     intervals, earliest, blockers = _Intervals(steps), {}, {}
     reduces: list[int] = []
     for number, step in enumerate(steps):
@@ -85,9 +85,14 @@ def _constraints(steps: tuple[Step, ...], ahead: int) -> tuple[dict[int, int], d
 
 
 def compile_plan(plan: Plan, ahead: int) -> list[Instruction]:
-    """The program of `plan` with at most `ahead` >= 1 receives posted and not yet taken.
+    """Compile `plan`.
 
-    The RecvReduce that is n-th among its kind may use scratch slot n modulo `ahead`.
+    Args:
+        plan: one rank's plan.
+        ahead: the most receives, at least 1, that may be posted and not yet completed.
+
+    Returns:
+        The instructions in order. The n-th RecvReduce may use scratch slot n modulo `ahead`.
     """
     steps = plan.steps
     earliest, blockers = _constraints(steps, ahead)

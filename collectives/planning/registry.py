@@ -1,4 +1,4 @@
-"""The planners there are: module `<collective>_<shape>` of `algorithms`, each found by being there."""
+"""Finds the planners: every module `<collective>_<shape>` in the folder `algorithms` is one."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def modules() -> dict[tuple[str, str], ModuleType]:
 
 @cache
 def names() -> dict[str, tuple[str, ...]]:
-    """What each shape but trees is called.
+    """The names of each shape, trees excepted.
 
     Returns:
         Shape -> its names: those of `NAMES` in its modules, the short one first, then the shape itself.
 
     Raises:
-        CommError: two shapes have a name in common.
+        CommError: two shapes share a name.
     """
     found: dict[str, dict[str, None]] = {}
     for (_, shape), module in modules().items():
@@ -51,6 +51,6 @@ def names() -> dict[str, tuple[str, ...]]:
 
 
 def forget() -> None:
-    """Looks for planners anew at the next call: a file has been added."""
+    """Clears the cache, so that the next call finds planner files added since."""
     modules.cache_clear()
     names.cache_clear()

@@ -1,4 +1,4 @@
-"""Which algorithm can do which collective on which ranks. Pure."""
+"""Checks whether an algorithm can do a collective on given ranks. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HAVE_WIRE = ("reduce", "reduce_scatter")
 
 
 def require(collective: str, algorithm: Algorithm, topology: Topology, dtype: str = "float32") -> None:
-    """Raises CommError where `algorithm` cannot do `collective` on arrays of `dtype` on the ranks of `topology`."""
+    """Raises CommError if `algorithm` cannot do `collective` on arrays of `dtype` on the ranks of `topology`."""
     if algorithm.wire:
         _require_wire(collective, algorithm, dtype)
     if algorithm.is_shared and topology.n_nodes > 1:
@@ -23,7 +23,7 @@ def require(collective: str, algorithm: Algorithm, topology: Topology, dtype: st
 
 
 def spans_nodes(collective: str, topology: Topology) -> bool:
-    """Whether shared memory may lie below an algorithm across nodes: parts of a node's ranks must lie together."""
+    """Whether `M` can be combined with a pattern across nodes: the parts of a node's ranks must be contiguous."""
     return collective not in BY_PARTS or all(ranks[-1] - ranks[0] == len(ranks) - 1 for ranks in topology.nodes)
 
 

@@ -1,4 +1,4 @@
-"""The two halves of a ring, in chunks that travel on as soon as they are there: rounds do not wait for whole blocks."""
+"""The two halves of a ring collective, pipelined: a rank forwards each chunk on arrival, not whole blocks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from scaffe.collectives.planning.plan import Recv, RecvReduce, Send, Step, chunk
 
 
 class Ring:
-    """One rank's place in a ring over `order`; block b of the buffer is the part of the rank at place b."""
+    """One rank's place in the ring; block b of the buffer is the part of the rank at place b."""
 
     def __init__(self, rank: int, call: Call) -> None:
         """The ring runs through `call.topology.order()`, so that it enters and leaves each node once."""
@@ -19,7 +19,7 @@ class Ring:
         self._blocks = [list(chunks(offsets[owner], offsets[owner + 1], call.chunk_elems)) for owner in order]
 
     def reduce_scatter(self, forward_last: bool) -> list[Step]:
-        """P - 1 rounds that end with the sum of its own block on every rank; `forward_last`: and send it on."""
+        """P - 1 rounds after which every rank has the sum of its own block; it sends that on if `forward_last`."""
         steps: list[Step] = self._send(self._place - 1)
         for behind in range(2, self._n_ranks + 1):
             for interval in self._block(self._place - behind):
@@ -29,7 +29,7 @@ class Ring:
         return steps
 
     def allgather(self, send_own: bool) -> list[Step]:
-        """P - 1 rounds that end with every block on every rank; own blocks are sent first where `send_own`."""
+        """P - 1 rounds after which every rank has every block; it sends its own block first if `send_own`."""
         steps: list[Step] = self._send(self._place) if send_own else []
         for behind in range(1, self._n_ranks):
             for interval in self._block(self._place - behind):

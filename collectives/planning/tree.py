@@ -1,4 +1,4 @@
-"""Trees over ranks: a parent and children for each. Chain, binomial tree and every composition are such trees."""
+"""Trees over ranks, given by each rank's parent and children: chains, binomial trees and compositions of them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ Edge = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A rooted tree over ranks 0 .. n_ranks-1, each described by its rank's entry.
+    """A rooted tree over ranks 0 .. n_ranks-1. Every sequence has one entry per rank.
 
-    parents: the rank above, -1 at the root. children: the ranks below, in the order in which their values are added
-    (lower levels first, then small subtrees first: those are ready earliest). depths: edges to the root.
-    heights: edges to the farthest leaf below.
+    Attributes:
+        parents: the rank above; -1 for the root.
+        children: the ranks below, in the order in which their values are added: lower levels first, then small
+            subtrees first, since those are ready earliest.
+        depths: number of edges up to the root.
+        heights: number of edges down to the farthest leaf.
     """
 
     root: int
@@ -32,12 +35,12 @@ class Tree:
 
 
 def chain_edges(ranks: Sequence[int]) -> list[Edge]:
-    """(parent, child) pairs of a chain with ranks[0] at its end."""
+    """(parent, child) pairs of a chain whose root is ranks[0]."""
     return list(pairwise(ranks))
 
 
 def binomial_edges(ranks: Sequence[int]) -> list[Edge]:
-    """(parent, child) pairs of a binomial tree rooted at ranks[0]: place i hangs under i without its lowest set bit."""
+    """(parent, child) pairs of a binomial tree rooted at ranks[0]: the parent of i is i with its lowest 1 bit zero."""
     return [(ranks[place & (place - 1)], ranks[place]) for place in range(1, len(ranks))]
 
 
@@ -45,7 +48,7 @@ EDGES = {"C": chain_edges, "B": binomial_edges}
 
 
 def composed_edges(pattern: Pattern, topology: Topology, root: int) -> list[Edge]:
-    """Edges of the levels from the lowest up: groups of one level, then the same over their leaders."""
+    """Edges of a composed tree, lowest level first: the trees within groups, then the next level over their leaders."""
     ranks: Sequence[int] = topology.order(root)
     edges: list[Edge] = []
     for level, letter in enumerate(pattern.levels[:-1]):
@@ -84,7 +87,7 @@ def build(pattern: Pattern, topology: Topology, root: int = 0) -> Tree:
     """Builds the tree of `pattern` (`C`, `B`, `CB-8`, ...) with its root at rank `root`.
 
     Raises:
-        CommError: the pattern is no tree.
+        CommError: the pattern is not a tree.
     """
     if pattern.shape != TREE:
         raise CommError(f"algorithm {pattern.name!r} is no tree: trees are B, C and compositions such as CB-8")

@@ -1,9 +1,9 @@
 """Two binary trees over the same ranks in which every rank is a leaf of at least one.
 
-Numbering the ranks but the root 1 .. n, the first tree is ordered from left to right with even numbers inside and odd
-ones as leaves; the second is its mirror image (n even) or the first moved on by one (n odd), which turns odd numbers
-into even ones. Each carries every other chunk, so that a rank sends about as much as it receives. Source: Sanders,
-Speck, Träff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, Parallel Computing 2009.
+Number the ranks other than the root 1 .. n. The first tree is an in-order binary tree: even numbers are inner nodes,
+odd numbers are leaves. The second tree swaps the two roles: it is the mirror image of the first (n even) or the first
+shifted by one (n odd). Each tree carries every other chunk, so a rank sends about as much as it receives. Source:
+Sanders, Speck, Träff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, Parallel Computing 2009.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def build(topology: Topology, root: int) -> tuple[Tree, Tree]:
 
 
 def interleaved(call: Call, levels: Sequence[int], steps_of_chunk: Callable[[int, int, int], list[Step]]) -> list[Step]:
-    """Orders the steps of all chunks: those of chunk i are due in slot i + CHUNKS_PER_LEVEL * levels[i % 2].
+    """Orders the steps of all chunks by time slot: those of chunk i run in slot i + CHUNKS_PER_LEVEL * levels[i % 2].
 
-    A message must be received on a higher level than it is sent on: then the order can never deadlock.
+    The order cannot deadlock if every message is received on a higher level than it is sent on.
 
     Args:
-        call: what is moved.
-        levels: this rank's level in either tree.
-        steps_of_chunk: steps of a chunk, given its tree (0 or 1), start and stop.
+        call: the collective call.
+        levels: this rank's level in each of the two trees.
+        steps_of_chunk: gives the steps of a chunk from its tree (0 or 1), start and stop.
     """
     due = sorted((number + CHUNKS_PER_LEVEL * levels[number % 2], number, interval)
                  for number, interval in enumerate(chunks(0, call.n_elems, call.chunk_elems)))

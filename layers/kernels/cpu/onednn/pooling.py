@@ -23,7 +23,10 @@ MAX, AVERAGE_OF_KERNEL, AVERAGE_OF_VALID = 0x1FF, 0x2FF, 0x3FF
 
 
 def can_pool(spec: PoolSpec) -> bool:
-    """Whether oneDNN gives Caffe's results: for MAX always; for AVE if Caffe divides all windows by the same number.
+    """Whether oneDNN gives Caffe's results.
+
+    True for MAX, and for AVE if Caffe divides every window by the kernel's area, or (without padding) by the number of
+    elements inside the image.
 
     False also for padding wider than the image, which overflows oneDNN's 32-bit arithmetic.
     """

@@ -25,10 +25,10 @@ def load_onnx() -> Any:
 
 
 class Graph:
-    """Collects nodes. A blob that layers write in place has a tensor a version; the last one has the blob's name.
+    """Collects nodes. A blob that layers write in place gets one tensor per write; the last one has the blob's name.
 
     Args:
-        net: the net to be exported, for its blobs, inputs and outputs.
+        net: the net to export, for its blobs, inputs and outputs.
     """
 
     def __init__(self, net: Net) -> None:
@@ -40,7 +40,7 @@ class Graph:
         self._n_made = 0
 
     def tensor(self, blob: str) -> str:
-        """The tensor that holds the blob now."""
+        """The tensor that currently holds the blob."""
         return self._tensors[blob]
 
     def bottom(self, node: Node) -> str:
@@ -48,7 +48,7 @@ class Graph:
         return self.tensor(node.bottom_names[0])
 
     def alias(self, blob: str, tensor: str) -> None:
-        """Let a blob be a tensor that is there (Split, Dropout); outputs get their own by ``finish``."""
+        """Make a blob an existing tensor (Split, Dropout); ``finish`` gives outputs a tensor of their own."""
         self._left[blob] -= 1
         self._tensors[blob] = tensor
 

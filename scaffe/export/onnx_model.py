@@ -12,11 +12,11 @@ from scaffe.nets.net import Net
 
 
 def onnx_model(net: Net) -> Any:
-    """The ONNX ModelProto of a net of the TEST phase, with its parameters, at the shapes that its inputs have.
+    """A net of the TEST phase as an ONNX ModelProto, with its parameters and its inputs' current shapes.
 
     Raises:
-        UserError: a layer without an ONNX form (losses and data layers among them), a net without inputs, or the
-            package onnx is not installed.
+        UserError: a layer has no ONNX form (losses and data layers have none), the net has no inputs, or the package
+            onnx is not installed.
     """
     graph = Graph(net)
     if not net.input_names:

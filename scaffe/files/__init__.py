@@ -1,4 +1,4 @@
-"""Caffe's files: trained weights, solver states, means, prototxt. Written whole or not at all."""
+"""Reads and writes Caffe's files: trained weights, solver states, means, prototxt. Files are written atomically."""
 
 from scaffe.files.checksum import checksum
 from scaffe.files.means import read_mean, write_mean

@@ -21,9 +21,14 @@ OLD_SHAPE = (1, 2, 3, 4)  # num, channels, height, width
 
 
 def blob_parts(array: np.ndarray, diff: np.ndarray | None = None) -> tuple[int, list[Any]]:
-    """A float32 array, and its diff if given, as the wire form of a BlobProto: its length in bytes, and the pieces.
+    """The wire form of a BlobProto.
 
-    An array without axes has no shape message, as in Caffe.
+    Args:
+        array: the values, float32. An array without axes gets no shape message, as in Caffe.
+        diff: the diff, float32 of the same shape, if it is to be stored.
+
+    Returns:
+        (length in bytes, the pieces to write one after another).
     """
     pieces: list[Any] = []
     for tag, numbers in ((DATA_TAG, array), (DIFF_TAG, diff)):
@@ -38,10 +43,10 @@ def blob_parts(array: np.ndarray, diff: np.ndarray | None = None) -> tuple[int, 
 
 
 def blob_array(buffer: memoryview) -> np.ndarray:
-    """The float32 array of a BlobProto's bytes, with old four-axis shapes and double values read too.
+    """A serialized BlobProto as a float32 array; old four-number shapes and double values are read too.
 
     Raises:
-        ValueError: cut short, or a shape that does not fit the number of values.
+        ValueError: the bytes are truncated, or the shape does not fit the number of values.
     """
     pieces: dict[int, list[memoryview]] = {DATA: [], DOUBLE_DATA: []}
     old: dict[int, int] = {}

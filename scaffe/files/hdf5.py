@@ -1,6 +1,6 @@
-"""The HDF5 forms of weights and states, in Caffe 1.0's layout. Needs h5py, imported when first used.
+"""Weights and solver states as HDF5, in Caffe 1.0's layout. Needs h5py, which is imported on first use.
 
-A layer whose name has slashes (GoogLeNet's) lies in groups inside groups; Caffe itself cannot write such nets.
+A layer whose name contains slashes (as in GoogLeNet) is stored in nested groups; Caffe itself cannot write such nets.
 """
 
 from __future__ import annotations
@@ -22,9 +22,13 @@ MOST_BLOBS = 1000  # of a layer
 
 
 def write_model(path: str | Path, layers: Iterable[StoredLayer]) -> None:
-    """Group "data", in it a group a layer, in it the blobs "0", "1", ...; group "diff" where diffs are kept.
+    """Write a net's layers.
 
-    Values of blobs that another layer owns are left out, their diffs are not (Caffe 1.0). Raises UserError.
+    The group "data" has a group per layer with the datasets "0", "1", ... for its blobs; the group "diff" is the same
+    for the diffs, if kept. For blobs that another layer owns the diff is written but not the value (Caffe 1.0).
+
+    Raises:
+        UserError: the file cannot be written, or h5py is not installed.
     """
     stored = list(layers)
     with _writing(path) as file:
@@ -42,7 +46,15 @@ def _put_arrays(group: Any, arrays: dict[int, np.ndarray]) -> None:
 
 
 def read_model(path: str | Path) -> list[tuple[str, str, list[np.ndarray | None]]]:
-    """(name, "", blobs) of each layer, None for a blob left out; the file keeps no types. Raises UserError."""
+    """Read a net's layers.
+
+    Returns:
+        (name, "", blobs) of each layer; the type is empty because the file does not store it. A blob is None if the
+        file leaves it out.
+
+    Raises:
+        UserError: the file is missing or damaged, or h5py is not installed.
+    """
     with hdf5_input(path, UserError) as file:
         if "data" not in file.root:
             raise UserError(f"{path}: has no group 'data'; a .caffemodel.h5 was expected")

@@ -1,4 +1,4 @@
-"""What a run needs to go on: ``.solverstate``."""
+"""Solver states, from which a run resumes: ``.solverstate``."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ CHECKSUM_TAG = varint(1703 << 3 | FIXED32)  # field 1703, always the last
 
 @dataclass
 class SolverState:
-    """A solver's state.
+    """A solver's state. Fields marked (ours) are extensions, which Caffe ignores; a file may lack them.
 
     Attributes:
-        iteration: iterations done.
-        learned_net: the trained net's file.
-        current_step: steps of the learning rate policy behind us.
+        iteration: number of iterations done.
+        learned_net: name of the file with the weights.
+        current_step: number of learning rate steps already taken by the policy.
         history: the update rule's arrays, float32, in Caffe's order.
-        streams: each rank's place in its random numbers, a device's too (ours; Caffe passes it over).
-        model_checksum: ``checksum`` of the trained net's file (ours); None where the writer kept none.
-        seed: of the data's order (ours); None where the writer kept none.
-        batches_read: training batches, of the net's batch size, that all ranks have read together (ours); or None.
-        loss_scale, clean_iterations: fp16's factor on the loss, and iterations without an overflow (ours); or None.
+        streams: the position of each rank's random streams, on host and device (ours).
+        model_checksum: ``checksum`` of the file with the weights (ours).
+        seed: seed of the data's order (ours).
+        batches_read: training batches, of the net's batch size, read by all ranks together (ours).
+        loss_scale, clean_iterations: fp16's loss scale, and iterations since its last overflow (ours).
     """
 
     iteration: int

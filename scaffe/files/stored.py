@@ -1,4 +1,4 @@
-"""What is stored of one layer of a trained net."""
+"""The part of a layer that is stored in a file of trained weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class StoredLayer:
     Attributes:
         param: the LayerParameter, without blobs.
         blobs: the parameters' values in Caffe's order.
-        diffs: their diffs, where the file keeps them (``snapshot_diff``); else none.
+        diffs: their diffs if the file is to keep them (``snapshot_diff``); else empty.
         shared: indices of blobs that another layer owns: HDF5 files leave their values out, as Caffe's do.
     """
 

@@ -1,4 +1,4 @@
-"""Messages as prototxt files."""
+"""Writes messages as prototxt files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Old nets and solvers into today's form. Facts: BVLC Caffe 1.0, util/upgrade_proto."""
+"""Upgrades old nets and solvers to today's form. Facts: BVLC Caffe 1.0, util/upgrade_proto."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ SOLVER_TYPES = {"SGD": "SGD", "NESTEROV": "Nesterov", "ADAGRAD": "AdaGrad", "RMS
 
 
 def upgrade_net(net: Any) -> Any:
-    """A new NetParameter in today's form.
+    """A copy of a NetParameter in today's form.
 
     Raises:
-        UserError: old ``layers`` beside new ``layer``, an old layer of unknown type, inputs without shapes.
+        UserError: the net has both old ``layers`` and new ``layer``, a layer of unknown type, or inputs without shapes.
     """
     new = type(net)()
     new.CopyFrom(net)
@@ -78,7 +78,7 @@ def _input_shapes(net: Any) -> list[list[int]]:
 
 
 def upgrade_solver(solver: Any) -> Any:
-    """A new SolverParameter whose type is a name, not the old number. Raises UserError where both are given."""
+    """A copy of a SolverParameter with the type as a name, not the old number. Raises UserError if both are given."""
     new = type(solver)()
     new.CopyFrom(solver)
     if new.HasField("solver_type"):

@@ -26,9 +26,9 @@ def write_model(path: str | Path, net_name: str, layers: Iterable[StoredLayer]) 
     """Write a net's layers with their blobs, byte for byte as Caffe 1.0 does; HDF5 where the name ends in ``.h5``.
 
     Args:
-        path: the file; an old one is replaced once the new one is whole.
+        path: the file; an existing one is replaced only once the new one is complete.
         net_name: the net's name.
-        layers: every layer, those without blobs too.
+        layers: all layers, including those without blobs.
 
     Raises:
         UserError: the file cannot be written.
@@ -54,13 +54,13 @@ def _layer_parts(param: Any, blobs: Sequence[tuple[int, Sequence[Any]]]) -> list
 
 
 def upgrade_model(source: str | Path, target: str | Path) -> bool:
-    """Write a trained net of whatever generation in today's form, its blobs as they are.
+    """Write a trained net of any age in today's form, with its blobs unchanged.
 
     Returns:
-        whether there was anything to upgrade.
+        Whether there was anything to upgrade.
 
     Raises:
-        UserError: a file that cannot be read or written, or an upgrade that is refused.
+        UserError: a file cannot be read or written, or the net cannot be upgraded.
     """
     message, blobs = read_with_blobs(source, caffe_pb2.NetParameter)
     try:

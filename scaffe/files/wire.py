@@ -1,7 +1,7 @@
-"""Protobuf's wire form, read by hand where arrays are in it.
+"""Reads protobuf's wire format by hand, for messages that contain arrays.
 
-``numpy.array(blob.data)`` costs protobuf before 7 most of a minute for CaffeNet. So blobs are lifted out of the bytes
-before protobuf sees them: each leaves behind a small BlobProto that holds its place in a list.
+With protobuf before 7, ``numpy.array(blob.data)`` takes most of a minute for CaffeNet. So blobs are taken out of the
+bytes before protobuf parses them, and each is replaced by a small BlobProto that holds its index in a list.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ def delimited(tag: bytes, n_bytes: int) -> bytes:
 
 
 def read_fields(buffer: memoryview) -> Iterator[tuple[int, int | memoryview, memoryview]]:
-    """The fields of a message: (number, value, the field's own bytes); all but varints have their bytes as value.
+    """The fields of a message.
+
+    Yields:
+        (field number, value, bytes of the whole field). The value is an int for varints, else the value's bytes.
 
     Raises:
         WireError: the bytes end inside a field, or a field is of an unknown kind.
@@ -83,7 +86,15 @@ def _read_varint(buffer: memoryview, at: int) -> tuple[int, int]:
 
 
 def lift_blobs(buffer: memoryview, descriptor: Any, blobs: list[memoryview]) -> bytes:
-    """The message without its blobs' values: they are appended to ``blobs``, ``num`` of what stays is the index.
+    """Take the blobs out of a message.
+
+    Args:
+        buffer: the message's bytes.
+        descriptor: the message's type.
+        blobs: receives the bytes of each blob.
+
+    Returns:
+        The message's bytes, in which each blob is a small BlobProto whose ``num`` is its index in ``blobs``.
 
     Raises:
         WireError: as ``read_fields``.

@@ -39,7 +39,7 @@ NOT_CODE = {FOLDER_VARIABLE, "NUMBA_NUM_THREADS"}  # of numba's variables, those
 
 @cache
 def missing() -> str:
-    """What hinders the cache; it is said once. Empty where nothing does."""
+    """Why the cache cannot work, reported once; empty if it can."""
     if PRIVATE_NAMES:
         return ""
     line = f"numba {numba.__version__} is not one of 0.60 to 0.68: every process compiles its functions for itself"
@@ -48,11 +48,11 @@ def missing() -> str:
 
 
 class DiskCache:
-    """The variants of one function, as numba's dispatcher asks for them and saves them.
+    """The cache of one function's compiled variants, with the interface that numba's dispatcher expects.
 
     Args:
-        function: what is compiled.
-        options: what numba was told beside it.
+        function: the function to compile.
+        options: the options given to numba.
     """
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
@@ -92,7 +92,7 @@ class DiskCache:
             path.unlink(missing_ok=True)
 
     def enable(self) -> None:
-        """It is."""
+        """Does nothing: the cache is always enabled."""
 
     disable = enable
 

@@ -1,4 +1,4 @@
-"""Strong and weak scaling, out of the logs of runs on different numbers of ranks: a table, JSON, a picture."""
+"""Strong and weak scaling from the logs of runs on different numbers of ranks, as a table, JSON or a chart."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ class Row:
     """A line of the table: a run beside the run on the fewest ranks of the same kind.
 
     Attributes:
-        speedup: in images a second, times the fewest ranks: equal to ``n_ranks`` where scaling is perfect.
-        efficiency: speedup by ranks.
+        speedup: images per second relative to the run on the fewest ranks, times that number of ranks; equals
+            ``n_ranks`` if scaling is perfect.
+        efficiency: speedup / n_ranks.
     """
 
     scaling: str

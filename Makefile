@@ -34,9 +34,9 @@ PYTEST := MPIRUN='$(MPIRUN)' $(PY) -m pytest tests --ignore=tests/slurm --durati
 test: venv
 	$(PYTEST) -m 'not mpi_job' -n $(N_PROCESSES) --dist worksteal; others=$$?; $(PYTEST) -m mpi_job && exit $$others
 
-# The layers' tests with every index of compiled functions checked against its array.
+# The layers' tests with every index of compiled functions checked against its array, and what oneDNN refuses said.
 test-bounds: venv
-	SCAFFE_BOUNDSCHECK=1 $(PY) -m pytest tests/layers -n $(N_PROCESSES) --dist worksteal --durations=20
+	SCAFFE_BOUNDSCHECK=1 ONEDNN_VERBOSE=error,check $(PY) -m pytest tests/layers -n $(N_PROCESSES) --dist worksteal --durations=20
 
 # The collectives' MPI tests once more under MPICH, which needs an environment of its own: both MPIs' wheels have mpirun.
 test-mpich: venv .venv-mpich/ready

@@ -42,7 +42,7 @@ class ArgMax(NoGradient):
         """Sort, and write the indices or values of the largest elements."""
         p = self.param.argmax_param
         x = bottom[0].data.astype(self.context.param_dtype, copy=False)  # CuPy sorts no bfloat16
-        x = x.reshape(x.shape[0], -1) if self.axis is None else np.moveaxis(x, self.axis, -1)
+        x = x.reshape(x.shape[0], bottom[0].count(1)) if self.axis is None else np.moveaxis(x, self.axis, -1)
         places = np.argsort(x, axis=-1, kind="stable")[..., ::-1][..., : p.top_k]
         values = np.take_along_axis(x, places, axis=-1)
         if self.axis is not None:

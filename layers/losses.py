@@ -28,6 +28,7 @@ class EuclideanLoss(LossLayer):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top: (). Raises LayerError if the bottoms differ in their elements per item."""
         super().reshape(bottom, top)
+        _require_items(bottom[0])
         if bottom[0].n_elems != bottom[1].n_elems:
             raise LayerError(f"wants bottoms of one size per item, got shapes {bottom[0].shape} and {bottom[1].shape}")
 
@@ -60,6 +61,7 @@ class HingeLoss(LossLayer):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top: (). Raises LayerError if there is not one label for each item."""
         super().reshape(bottom, top)
+        _require_items(bottom[0])
         check_one_label(bottom)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -95,6 +97,7 @@ class MultinomialLogisticLoss(LossLayer):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top: (). Raises LayerError if there is not one label for each item."""
         super().reshape(bottom, top)
+        _require_items(bottom[0])
         check_one_label(bottom)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -181,3 +184,9 @@ def check_one_label(bottom: Sequence[Blob]) -> None:
     """Raise LayerError unless bottom 1 holds one label for each item of bottom 0."""
     if bottom[1].n_elems != bottom[0].shape[0]:
         raise LayerError(f"wants one label an item, got shapes {bottom[0].shape} and {bottom[1].shape}")
+
+
+def _require_items(bottom: Blob) -> None:
+    """Raise LayerError unless there is at least one item: these losses are divided by how many there are."""
+    if not bottom.shape[0]:
+        raise LayerError(f"needs at least one item, got a bottom of shape {bottom.shape}")

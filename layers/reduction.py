@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.labels import check_axis
 from scaffe.layers.base.layer import Layer, layer_types
 
@@ -21,10 +22,12 @@ class Reduction(Layer):
     """
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top. Raises LayerError if ``axis`` is out of range."""
+        """Shape the top. Raises LayerError if ``axis`` is out of range, or for a mean of no elements."""
         p = self.param.reduction_param
         self.axis = check_axis(bottom[0], p.axis)
         self.operation = p.operation
+        if p.operation == MEAN and not bottom[0].count(self.axis):
+            raise LayerError(f"has no mean of no elements: the bottom's shape is {bottom[0].shape}, axis {self.axis}")
         self.coeff = p.coeff / (bottom[0].count(self.axis) if p.operation == MEAN else 1)
         top[0].reshape(bottom[0].shape[: self.axis])
 

@@ -80,6 +80,6 @@ def cut_points(length: int, n_parts: int, points: Sequence[int]) -> list[int]:
         if len(points) != n_parts - 1 or any(a >= b for a, b in pairwise(cuts)):
             raise LayerError(f"wants {n_parts - 1} rising slice points inside an axis of {length}, got {list(points)}")
         return cuts
-    if length % n_parts:
+    if length % n_parts or not length:
         raise LayerError(f"{n_parts} tops do not evenly divide an axis of {length}")
     return list(range(0, length + 1, length // n_parts))

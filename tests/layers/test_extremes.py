@@ -11,3 +11,10 @@ def test_options_at_the_ends_of_their_types() -> None:
                           capture_output=True, text=True, timeout=300)
     failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
     assert done.returncode == 0, "\n".join([*failed, *done.stdout.splitlines()[-1:], done.stderr[-2000:]])
+
+
+def test_bottoms_without_elements_where_something_is_divided_by_their_number() -> None:
+    types = ["Slice", "Reduction", "ArgMax", "EuclideanLoss", "HingeLoss", "MultinomialLogisticLoss"]
+    done = subprocess.run([sys.executable, "-m", "tests.layers.extremes", *types], capture_output=True, text=True,
+                          timeout=300)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

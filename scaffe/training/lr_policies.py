@@ -7,9 +7,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from scaffe.errors import UserError
 
 LARGEST_EXPONENT = math.log(sys.float_info.max)
+LARGEST_RATE = float(np.finfo(np.float32).max)  # parameters are float32
 
 
 def fixed(p: Any, iteration: int) -> float:
@@ -77,7 +80,7 @@ def learning_rate(p: Any, iteration: int) -> float:
         iteration: iterations done before this one.
 
     Raises:
-        UserError: the policy is unknown, or yields no finite real number here (such as ``inv`` where
+        UserError: the policy is unknown, or yields no real number that float32 holds (such as ``inv`` where
             1 + gamma · iteration is below 0).
     """
     policy = POLICIES.get(p.lr_policy)
@@ -89,6 +92,6 @@ def learning_rate(p: Any, iteration: int) -> float:
         raise UserError(f"lr_policy {p.lr_policy!r} has no rate at iteration {iteration}: {error}") from error
     if isinstance(rate, complex):
         raise UserError(f"lr_policy {p.lr_policy!r} has no rate at iteration {iteration}: a power of a number below 0")
-    if not math.isfinite(rate):
+    if not abs(rate) <= LARGEST_RATE:
         raise UserError(f"lr_policy {p.lr_policy!r} has no rate at iteration {iteration}: {rate}")
     return rate

@@ -131,6 +131,7 @@ def test_nothing_by_nothing_is_no_number(kind):
     ('lr_policy: "inv" gamma: -1 power: 0.75', 1, "lr_policy 'inv' has no rate at iteration 1"),
     ('lr_policy: "inv" gamma: -1 power: 0.75', 2, "lr_policy 'inv' has no rate at iteration 2"),
     ('lr_policy: "exp" gamma: -3e38', 9, "lr_policy 'exp' has no rate at iteration 9"),
+    ('lr_policy: "exp" gamma: -1e30', 2, "lr_policy 'exp' has no rate at iteration 2"),  # no float32 holds it
     ('lr_policy: "exp" gamma: inf', 1, "lr_policy 'exp' has no rate at iteration 1: inf"),
     ('lr_policy: "fixed" base_lr: nan', 0, "lr_policy 'fixed' has no rate at iteration 0: nan"),
     ('lr_policy: "x"', 0, "lr_policy 'x' is unknown; known: exp, fixed, inv, multistep, poly, sigmoid, step"),

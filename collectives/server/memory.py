@@ -10,6 +10,7 @@ import numpy as np
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError
+from scaffe.collectives.transport.available import shortage
 from scaffe.collectives.transport.memory import HUGE_PAGE_BYTES
 
 ALIGNMENT = 64  # bytes: a cache line
@@ -30,11 +31,14 @@ def common(communicator: Communicator, n_bytes: int) -> np.ndarray:
         uint8 (n_bytes,).
 
     Raises:
-        CommError: on every rank, if the memory cannot be allocated or mapped.
+        CommError: on every rank, if the node has less memory left, or it cannot be mapped.
     """
-    if communicator.n_ranks == 1:
+    fault = shortage(n_bytes, f"a parameter server of {n_bytes} bytes")
+    if communicator.n_ranks == 1 and not fault:
         return np.zeros(n_bytes, np.uint8)
-    pages, fd, fault = _create(n_bytes) if communicator.rank == 0 else (None, -1, "")
+    pages, fd = None, -1
+    if communicator.rank == 0 and not fault:
+        pages, fd, fault = _create(n_bytes)
     pid, number, fault = communicator.bcast_object((os.getpid(), fd, fault))
     if communicator.rank and not fault:
         pages, fault = _open(f"/proc/{pid}/fd/{number}", n_bytes)
@@ -42,7 +46,7 @@ def common(communicator: Communicator, n_bytes: int) -> np.ndarray:
     if fd >= 0:
         os.close(fd)
     if faults or pages is None:
-        raise CommError(f"the parameter server's ranks cannot share {n_bytes} bytes: {faults[0]}", everywhere=True)
+        raise CommError(f"a parameter server's ranks cannot share memory: {faults[0]}", everywhere=True)
     return np.frombuffer(pages, np.uint8)[:n_bytes]
 
 

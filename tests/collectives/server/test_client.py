@@ -95,3 +95,11 @@ def test_a_rule_that_fails_is_told_where_it_is_waited_for():
     server.clock()
     with pytest.raises(CommError, match="rank 0's shard has failed: no rule at all"):
         batch.read()
+
+
+def test_more_memory_than_there_is_is_refused_before_any_is_taken():
+    server = ParameterServer(Communicator.single())
+    server.table("t", 1 << 40, 64)
+    said = r"no memory for a parameter server of \d+ bytes: .* leaves \d+ bytes on this node"
+    with pytest.raises(CommError, match=said):
+        server.start()

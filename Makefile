@@ -11,7 +11,8 @@ MNIST  := examples/fashion_mnist
 include mpi.env
 export $(shell sed -n 's/^\([A-Z_a-z]*\)=.*/\1/p' mpi.env)
 
-.PHONY: venv train test test-bounds fuzz test-mpich test-slurm gpu test-gpu bench-gpu soak lint types clean
+.PHONY: venv train detect test test-bounds test-mutants fuzz test-mpich test-torch test-oldest test-slurm gpu test-gpu \
+	bench-gpu soak docs notebooks lint types clean
 venv: $(VENV)/ready
 
 $(VENV)/ready: pyproject.toml
@@ -27,12 +28,25 @@ train: venv $(MNIST)/train_lmdb $(MNIST)/test_lmdb
 $(MNIST)/%_lmdb: | venv
 	$(PY) -m scaffe convert_mnist $(MNIST) $* $@
 
-# Two processes share the tests that start no MPI job (make N_PROCESSES=0 test: one does). Then those that do, marked
-# mpi_job, run one after the other: a job fills the cores by itself. Each part shows its slowest twenty.
+# SSD in small finds drawn shapes (examples/shapes): the log's detection_eval is its mean average precision.
+SHAPES := examples/shapes
+detect: venv $(SHAPES)/train_lmdb $(SHAPES)/test_lmdb
+	$(MPIRUN) -np $(NP) $(PY) -m scaffe train -solver $(SHAPES)/ssd_solver.prototxt
+
+$(SHAPES)/train_lmdb: N_IMAGES := 500 1
+$(SHAPES)/test_lmdb: N_IMAGES := 200 2
+$(SHAPES)/%_lmdb: | venv
+	$(PY) $(SHAPES)/draw.py $(SHAPES)/$* $(N_IMAGES)
+	$(PY) -m scaffe convert_annoset --anno_type=detection --encoded --label_map_file=$(SHAPES)/labelmap.prototxt \
+		$(SHAPES)/$*/ $(SHAPES)/$*/list.txt $@
+
+# Two processes share the tests (make N_PROCESSES=0 test: one does them all): first those that start no MPI job, then those
+# that do, marked mpi_job, a file at a time, so that at most two jobs run at once. Each part shows its slowest twenty.
 N_PROCESSES ?= 2
 PYTEST := MPIRUN='$(MPIRUN)' $(PY) -m pytest tests --ignore=tests/slurm --durations=20
 test: venv
-	$(PYTEST) -m 'not mpi_job' -n $(N_PROCESSES) --dist worksteal; others=$$?; $(PYTEST) -m mpi_job && exit $$others
+	$(PYTEST) -m 'not mpi_job' -n $(N_PROCESSES) --dist worksteal; others=$$?; \
+	$(PYTEST) -m mpi_job -n $(N_PROCESSES) --dist loadfile && exit $$others
 
 # The layers' tests with every index of compiled functions checked against its array, and what oneDNN refuses said.
 test-bounds: venv
@@ -49,9 +63,37 @@ test-mpich: venv .venv-mpich/ready
 	.venv-mpich/bin/python -m pip install --quiet --editable '.[dev]' 'mpich>=5.0'
 	touch $@
 
+# PyTorch programs on our collectives, in an environment of their own: PyTorch is large (TORCH=torch==2.4.1 for another).
+TORCH ?= torch
+test-torch: .venv-torch/ready venv
+	MPIRUN=.venv-torch/bin/mpirun TORCH_PYTHON=.venv-torch/bin/python $(PY) -m pytest tests/torch
+
+.venv-torch/ready: pyproject.toml
+	test -x .venv-torch/bin/python || $(PYTHON) -m venv .venv-torch
+	.venv-torch/bin/python -m pip install --quiet --upgrade pip
+	.venv-torch/bin/python -m pip install --quiet --editable '.[mpi]' pytest '$(TORCH)'
+	.venv-torch/bin/python -m scaffe warm
+	touch $@
+
+# The tests that start no MPI job, with the oldest versions that pyproject.toml allows of all that scaffe needs.
+test-oldest: .venv-oldest/ready
+	.venv-oldest/bin/python -m pytest tests/collectives tests/data tests/layers tests/scaffe tests/packaging -m 'not mpi_job' \
+		-n $(N_PROCESSES) --dist worksteal
+
+.venv-oldest/ready: pyproject.toml tests/packaging/oldest.py
+	test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install --quiet --upgrade pip
+	$(PYTHON) tests/packaging/oldest.py > .venv-oldest/oldest.txt
+	.venv-oldest/bin/python -m pip install --quiet --editable '.[mpi,dev]' --constraint .venv-oldest/oldest.txt
+	touch $@
+
 # The job files on a real SLURM, which is started on this machine; as root, installed where it is not.
 test-slurm: venv
 	tests/slurm/run.sh $(PY) -m pytest -rs tests/slurm
+
+# Waits, events and records of the GPU code taken out one at a time: some test must notice each (half an hour).
+test-mutants: venv
+	$(PY) -m tests.mutation
 
 # Damaged files for all readers, others every day; SECONDS_OF_FUZZ=3600 for a night, `python -m tests.fuzz -h` for more.
 SECONDS_OF_FUZZ ?= 60
@@ -59,19 +101,18 @@ fuzz: venv
 	$(PY) -m tests.fuzz --seconds $(SECONDS_OF_FUZZ) --seed $(shell date +%Y%m%d)
 
 # With a GPU: CuPy and cuDNN come with the extra cuda12, or cuda13 (make CUDA=13 test-gpu). PEER is a Python with PyTorch.
-# An environment that is there already, and no network: make PY=python3 test-gpu (docs/gpu.md); nothing is installed then.
+# An environment that is there already, and no network: make PY=python3 test-gpu (docs/gpu.md); nothing is installed then,
+# and cuDNN may be missing. Each file of tests is a process with a time limit; test-gpu.xml has all results.
 CUDA ?= 12
 OWN := $(filter file,$(origin PY))
 GPU_PACKAGES := '.[mpi,dev,cuda$(CUDA)]'
+comma := ,
 gpu: $(if $(OWN),venv)
 	$(PY) -m scaffe device_query -gpu 0
-	$(PY) -c 'import cupy, cudnn' $(if $(OWN),|| $(PY) -m pip install --quiet --editable $(GPU_PACKAGES))
+	$(PY) -c 'import cupy$(if $(OWN),$(comma) cudnn)' $(if $(OWN),|| $(PY) -m pip install --quiet --editable $(GPU_PACKAGES))
 
 test-gpu: gpu
-	SCAFFE_TEST_GPU=1 SCAFFE_TEST_DEVICE=cuda MPIRUN='$(MPIRUN)' $(PY) -m pytest tests/layers/cuda \
-		tests/layers/test_device.py tests/layers/test_contract.py tests/scaffe/device/test_training.py \
-		tests/scaffe/device/test_batch_norm.py tests/scaffe/device/test_resume.py tests/scaffe/device/test_pycaffe.py \
-		tests/scaffe/device/test_strategies.py tests/gpu
+	MPIRUN='$(MPIRUN)' $(PY) -m tests.gpu --junit test-gpu.xml
 
 bench-gpu: gpu
 	MPIRUN='$(MPIRUN)' $(PY) benchmarks/gpu.py --json gpu.json $(if $(PEER),--peer $(PEER))
@@ -80,6 +121,16 @@ bench-gpu: gpu
 soak: venv
 	$(PY) -m tests.soak --seconds 600
 
+# The site in build/site: docs/, README.md and its neighbours, and the interface from docstrings; any warning ends it.
+docs: venv
+	$(PY) -c 'import material, mkdocstrings_handlers.python' 2>/dev/null || $(PY) -m pip install --quiet --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
+
+# The notebooks of examples/, from their first cell to their last.
+notebooks: venv
+	$(PY) -c 'import ipykernel, matplotlib, nbmake' 2>/dev/null || $(PY) -m pip install --quiet --editable '.[notebooks]'
+	$(PY) -m pytest --nbmake --nbmake-timeout=300 examples/notebooks
+
 lint: venv
 	$(PY) -m ruff check .
 
@@ -87,4 +138,5 @@ types: venv
 	$(PY) -m mypy
 
 clean:
-	rm -rf $(VENV) .venv-mpich $(MNIST)/*_lmdb $(MNIST)/*.caffemodel $(MNIST)/*.solverstate
+	rm -rf $(VENV) .venv-mpich .venv-torch .venv-oldest build $(MNIST)/*_lmdb $(MNIST)/*.caffemodel $(MNIST)/*.solverstate
+	rm -rf $(SHAPES)/*_lmdb $(SHAPES)/*.caffemodel $(SHAPES)/*.solverstate $(SHAPES)/train $(SHAPES)/test

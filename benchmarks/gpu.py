@@ -2,10 +2,11 @@
 
     python benchmarks/gpu.py [--json FILE] [--peer PYTHON_WITH_TORCH] [--seconds N] [--parts nets,ranks,...]
 
-Parts, in this order: `update` (the fused update kernels against the card's own copies), `nets` (images/s of training
-beside PyTorch with channels_last, cudnn.benchmark and torch.compile), `ranks` (strategies with ranks that share the
-card), `collectives` (benchmarks/gpu_collectives.py). A part that fails says why in its place, and the next one runs;
-what the time no longer allows is named. The JSON is written anew after every step, so what was measured is there.
+Parts, in this order: `update` (the fused update kernels against the card's own copies), `collectives`
+(benchmarks/gpu_collectives.py), `ranks` (strategies with ranks that share the card), `nets` (images/s of training
+beside PyTorch with channels_last and cudnn.benchmark; what torch.compile takes minutes for comes last, with its
+reduce-overhead mode). A part that fails says why in its place, and the next one runs; what the time no longer allows
+is named. The JSON is written anew after every row, so what was measured is there.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,14 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
-from gpu_collectives import environment, limited  # noqa: E402
+from gpu_collectives import environment  # noqa: E402
+from streamed import Streamed  # noqa: E402
 
 from scaffe.layers.kernels import device  # noqa: E402
 
 WAYS = ("sc-b:auto", "sc-ob:auto", "sc-obr:auto", "sc-rs:auto")
 LAST_WORDS = 400  # characters of what a failed command said
-LIMITS = {"update": 60, "ours": 150, "peer": 180, "ranks": 120, "collectives": 120}  # seconds
+LIMITS = {"update": 60, "ours": 150, "peer": 120, "ranks": 90, "collectives": 100}  # seconds
 
 
 class Run:
@@ -57,26 +59,25 @@ class Run:
         if self.options.json:
             self.options.json.write_text(json.dumps(self.figures, indent=1) + "\n")
 
-    def rows(self, what: str, limit: str, command: list[str]) -> list[dict[str, Any]]:
-        """The JSON lines that a command prints; and one with its error where it fails or takes too long."""
+    def rows(self, what: str, limit: str, command: list[str]) -> Iterator[dict[str, Any]]:
+        """The JSON lines that a command prints, as they come; then one with its error where it fails or is too late."""
         seconds = min(LIMITS[limit], self._end - time.monotonic())
         if seconds < 1:
-            return [{"what": what, "error": "no time was left"}]
+            yield {"what": what, "error": "no time was left"}
+            return
+        running = Streamed(command, seconds, environment(), HERE.parent)
         try:
-            done = limited(command, seconds, environment(), HERE.parent)
-        except subprocess.TimeoutExpired as error:
-            return [*_parse(str(error.stdout or "")), {"what": what, "error": f"took more than {seconds:.0f} s"}]
+            for line in running:
+                if line.startswith("{") and line.rstrip().endswith("}"):
+                    yield json.loads(line)
         except OSError as error:
-            return [{"what": what, "error": str(error)}]
-        found = _parse(done.stdout)
-        if done.returncode:
-            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            found.append({"what": what, "error": f"exit code {done.returncode}: {last[-LAST_WORDS:]}"})
-        return found
-
-
-def _parse(text: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
+            yield {"what": what, "error": str(error)}
+            return
+        if running.is_late:
+            yield {"what": what, "error": f"took more than {seconds:.0f} s"}
+        elif running.code:
+            last = (running.errors.strip().splitlines() or ["no message"])[-1]
+            yield {"what": what, "error": f"exit code {running.code}: {last[-LAST_WORDS:]}"}
 
 
 def python(*arguments: Any) -> list[str]:
@@ -108,8 +109,9 @@ def nets(run: Run) -> None:
         for race in races:
             race.ours()
             race.torch("eager")
-        for race in races:
-            race.torch("compile")
+        for way in ("compile", "reduce-overhead"):
+            for race in races:
+                race.torch(way)
 
 
 class Race:
@@ -187,7 +189,7 @@ def collectives(run: Run) -> None:
             run.keep("collectives", {"what": what, "missing": why}, f"{what}: {why}")
 
 
-PARTS: dict[str, Callable[[Run], None]] = {"update": update, "nets": nets, "ranks": ranks, "collectives": collectives}
+PARTS: dict[str, Callable[[Run], None]] = {"update": update, "collectives": collectives, "ranks": ranks, "nets": nets}
 
 
 def find_peer() -> str:

@@ -122,7 +122,7 @@ def time_messages(solver: Solver) -> list[Traffic]:
     strategy, found = solver.strategy, []
     for bucket in strategy.buckets.all:
         seconds = []
-        for part in (strategy.parameters, strategy.gradients):
+        for part in (strategy.values, strategy.gradients):
             part.start_on(bucket.place).wait()
             solver.communicator.barrier()
             started = time.perf_counter()
@@ -149,7 +149,7 @@ def measure(how: str, args: argparse.Namespace, communicator: Communicator,
     solver.strategy.settle()
     result = {"seconds": seconds, "messages": messages,
               "wait": spent.get("communication", 0.0), "compute": spent["forward"] + spent["backward"]}
-    if hasattr(solver.strategy.parameters, "start_on") and hasattr(solver.strategy.gradients, "start_on"):
+    if hasattr(solver.strategy.values, "start_on") and hasattr(solver.strategy.gradients, "start_on"):
         traffic = time_messages(solver)
         alone = sum(map(sum, layers)) + sum(b.down + b.up for b in traffic) + spent.get("update", 0.0)
         result |= {"hideable": hideable(*layers, traffic)}

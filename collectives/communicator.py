@@ -14,6 +14,7 @@ import numpy as np
 from scaffe.collectives import failure
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.launch import launched, load_mpi
+from scaffe.collectives.loss.losses import outlived
 from scaffe.collectives.planning import partition
 from scaffe.collectives.planning.algorithm import parse
 from scaffe.collectives.request import Request
@@ -21,7 +22,6 @@ from scaffe.collectives.runtime import arguments, memories
 from scaffe.collectives.runtime.one_rank import OneRank
 from scaffe.collectives.runtime.resolver import Resolver
 from scaffe.collectives.topology import Topology
-from scaffe.collectives.tuning.device_choice import BANDWIDTH_BYTES
 from scaffe.collectives.tuning.selector import Selector
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ class Communicator:
 
     Collectives take these arguments:
         array: contiguous, of float32/64/16 or int32/64 (bfloat16 too on a device), any shape, taken as flat; of the
-            same length, dtype and memory on every rank. It lies in host memory or on a GPU (CuPy, PyTorch, numba).
+            same length, dtype and memory on every rank. It lies in host memory (NumPy, or anything with
+            `__array_interface__` or DLPack) or on a GPU (CuPy, PyTorch, numba); it is never copied to be used.
         root: rank where a reduction ends or a broadcast starts.
         op: "sum", "max", "min" or "prod".
         algorithm: "auto" for the tuned table's, "mpi" for the library's own, or a name such as "CB-8", "MR", "C:bf16"
@@ -50,16 +51,17 @@ class Communicator:
     They raise CommError, the same on every rank and before anything is sent, where ranks make different calls, a call
     cannot be done, or an array that will be written is read-only. On a device a call follows what the current stream
     has been given, the stream follows the call, and the host waits for messages only. Non-blocking forms follow the
-    event `after`, or else the current stream, and `Request.wait` says who follows them.
+    event `after`, or else the current stream, and `Request.wait` says who follows them. The array's GPU stays the
+    calling thread's current one.
 
     Attributes:
-        rank: this one.
-        n_ranks: how many there are.
+        rank, n_ranks: this one, and how many there are.
+        links: makes a description of what joins the ranks' GPUs; every rank calls it. CommError without a GPU.
         deadline: seconds after which waiting for a peer ends the job.
     """
 
     def __init__(self, comm: Any = None, deadline: float | None = None,
-                 node_of_rank: Sequence[Hashable] | None = None) -> None:
+                 node_of_rank: Sequence[Hashable] | None = None, is_ours: bool = False) -> None:
         """Args:
             comm: mpi4py intracommunicator, which is duplicated; None for one rank without MPI.
             deadline: seconds after which waiting for a peer ends the job with a line that names it; default
@@ -67,6 +69,7 @@ class Communicator:
             node_of_rank: a label for every rank, the same sequence on all ranks; ranks of one label make a node as far
                 as they share memory. Default: what MPI finds to share memory, cut into SCAFFE_RANKS_PER_NODE ranks
                 each where that is set.
+            is_ours: `comm` is nobody else's, and not duplicated.
 
         Raises:
             CommError: `node_of_rank` has not one label per rank.
@@ -74,12 +77,13 @@ class Communicator:
         self.rank: int = 0 if comm is None else comm.rank
         self.n_ranks: int = 1 if comm is None else comm.size
         self.deadline = float(os.environ.get(DEADLINE_VARIABLE, 900)) if deadline is None else deadline
-        self._comm = None if comm is None else comm.Dup()
+        self._comm = comm.Dup() if comm is not None and not is_ours else comm
         self._ranks: Ranks | OneRank = OneRank()
         if self._comm is not None:
             from scaffe.collectives.runtime.ranks import Ranks
 
             self._ranks = Ranks(self._comm, self.deadline, self._give_up, node_of_rank)
+        self.links = self._ranks.links
         self._selector = Selector(self.topology)
         self._resolver = Resolver(self.rank, self._ranks, self._selector)
         self._resolve, self._run = self._resolver.resolve, self._ranks.run
@@ -91,8 +95,7 @@ class Communicator:
 
         Args:
             thread_level: what to ask MPI for; below `multiple`, non-blocking collectives run when they are called.
-            deadline: as the constructor has it.
-            node_of_rank: as the constructor has it.
+            deadline, node_of_rank: as the constructor has them.
 
         Raises:
             CommError: a launcher started this process but MPI cannot be loaded.
@@ -113,16 +116,30 @@ class Communicator:
             color: 0 or more; ranks of one color make a communicator, on the nodes that they have here. None for none.
             key: orders them, and among equals their ranks here.
 
-        Returns:
-            The one of this rank's color; None without a color.
+        Returns: the one of this rank's color; None without a color.
         """
         if isinstance(self._ranks, OneRank):
             return None if color is None else Communicator.single()
-        comm, nodes = self._ranks.split(color, key)
-        made = None if comm is None else Communicator(comm, self.deadline, nodes)
-        if comm is not None:
-            comm.Free()
-        return made
+        found = self._ranks.split(color, key)
+        return self._made(*found) if found[0] is not None else None
+
+    def subset(self, ranks: Sequence[int]) -> Communicator | None:
+        """Makes a communicator of some ranks, on the nodes that they have here; they alone call it.
+
+        Args:
+            ranks: the same sequence on all of them; the first becomes rank 0.
+
+        Returns: the communicator; None where this rank is none of them.
+        """
+        chosen = arguments.distinct_ranks("ranks", ranks, self.n_ranks)
+        return self._made(*self._ranks.subset(chosen)) if self.rank in chosen else None
+
+    def shrink(self) -> Communicator:
+        """After RankLost: makes a communicator of the ranks that are left, in their order; all of these call it.
+
+        Arrays from this one's `alloc` stay. Raises CommError where MPI ends a job with a lost rank.
+        """
+        return outlived(self._ranks.end(), self.topology.node_of_rank, self._made)
 
     @property
     def topology(self) -> Topology:
@@ -145,10 +162,9 @@ class Communicator:
 
     def can(self, collective: str, algorithm: str) -> bool:
         """Whether `algorithm` can do `collective` on these ranks; False for a name that nothing has."""
-        try:
+        with contextlib.suppress(CommError):
             return self._selector.can(collective, parse(algorithm))
-        except CommError:
-            return False
+        return False
 
     def check(self, algorithm: str) -> None:
         """Raises CommError, the same on every rank, where no algorithm is called that."""
@@ -160,13 +176,7 @@ class Communicator:
     def bandwidth_bytes(self, collective: str, array: np.ndarray) -> int:
         """How long a part of `array` must be, in bytes, for bytes rather than start-ups to make the time of
         `collective` on it, by the tuned table; 0 on one rank."""
-        if self._comm is None:
-            return 0
-        if memories.of(array) is memories.DEVICE:
-            return self._selector.bandwidth_bytes(collective, "device", BANDWIDTH_BYTES)
-        is_shared = self._ranks.windows.find(array.reshape(-1)) is not None
-        is_shared = is_shared and self.topology.n_nodes < self.n_ranks
-        return self._selector.bandwidth_bytes(collective, "shared" if is_shared else "host")
+        return 0 if self._comm is None else self._resolver.bandwidth_bytes(collective, array)
 
     # --- collectives on arrays: arguments and errors as the class has them
 
@@ -204,7 +214,7 @@ class Communicator:
         """
         signature, flat = self._resolver.shared_result(array, op, algorithm, chunk_bytes)
         if isinstance(self._ranks, OneRank) or self.n_ranks == 1 or flat.size == 0:
-            return _read_only(flat)
+            return memories.read_only(flat)
         self._ranks.run(signature, flat, flat)
         return self._ranks.windows.on_rank(flat, 0)
 
@@ -271,8 +281,6 @@ class Communicator:
         """Sends and receives between two ranks (isend, irecv, iprobe, any source); CommError on one rank."""
         return self._ranks.messages
 
-    # --- small objects
-
     def bcast_object(self, value: Any = None, root: int = 0) -> Any:
         """Gives root's (picklable) value to every rank."""
         return self._ranks.exchange("bcast", value, arguments.existing_rank("root", root, self.n_ranks))
@@ -295,8 +303,6 @@ class Communicator:
             if other != values[0]:
                 raise CommError(f"{what} differs: rank 0 has {values[0]}, rank {rank} has {other}", everywhere=True)
 
-    # --- the end
-
     def abort(self, code: int = 1) -> NoReturn:
         """Ends the job on all ranks at once with exit code `code`."""
         for stream in (sys.stdout, sys.stderr):
@@ -311,19 +317,14 @@ class Communicator:
         """From now on an uncaught exception in any thread prints one line with the rank and ends the job."""
         failure.install_excepthook(self)
 
-    # --- inside
-
     def _give_up(self, line: str) -> None:
         sys.stderr.write(f"{line}\n")
         self.abort(1)
+
+    def _made(self, comm: Any, nodes: Sequence[int]) -> Communicator:
+        return Communicator(comm, self.deadline, nodes, is_ours=True)
 
     def _submit(self, after: Any, collective: str, array: Any, op: str, root: int, algorithm: str, chunk_bytes: int,
                 out: Any = None) -> Request:
         call = self._resolve(collective, array, op, root, algorithm, chunk_bytes, out, is_on_helper=True)
         return self._ranks.submit(f"rank {self.rank}: i{collective}", *call, after)
-
-
-def _read_only(array: np.ndarray) -> np.ndarray:
-    view = array.view()
-    view.flags.writeable = False
-    return view

@@ -10,6 +10,7 @@ import time
 import traceback
 from typing import Protocol
 
+from scaffe import log
 from scaffe.errors import ExpectedError, is_expected, users_line, users_traceback
 
 TRACEBACK_VARIABLE = "SCAFFE_TRACEBACK"
@@ -55,14 +56,14 @@ def report_and_abort(communicator: Abortable, error: BaseException) -> None:
 
 def _report(communicator: Abortable, error: BaseException, everywhere: bool) -> None:
     is_defect = isinstance(error, Exception) and not is_expected(error)
-    if is_defect or os.environ.get(TRACEBACK_VARIABLE):
-        traceback.print_exception(error)
     line, who = describe(error), f"rank {communicator.rank}"
     if communicator.n_ranks > 1 and not everywhere and not line.startswith(who):
         line = f"{who}: {line}"
+    said = traceback.format_exception(error) if is_defect or os.environ.get(TRACEBACK_VARIABLE) else []
     if communicator.n_ranks > 1 or not is_defect:
-        sys.stderr.write(f"{line}\n")
-    sys.stderr.write(users_traceback(error))
+        said.append(f"{line}\n")
+    log.clear_live()
+    sys.stderr.write("".join([*said, users_traceback(error)]))  # in one piece: other ranks may write at the same time
     sys.stderr.flush()
 
 

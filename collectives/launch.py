@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
+from collections.abc import Mapping
 from types import ModuleType
 
 from scaffe.collectives.errors import CommError
+from scaffe.collectives.loss import ulfm
+from scaffe.collectives.loss.ending import ENDING
 
 # Open MPI; MPICH, Intel MPI and `srun --mpi=pmi2`; `srun --mpi=pmix` (its rank, and SLURM's own count of tasks).
 COUNT_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 RANK_VARIABLES = ("PMIX_RANK",)
+# Open MPI; Intel MPI and MPICH; MVAPICH2; Cray's PALS; and last srun, whose variable a batch script has too.
+NODE_RANK_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK",
+                       "PALS_LOCAL_RANKID", "SLURM_LOCALID")
+NODE_COUNT_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE", "PALS_LOCAL_SIZE")
+SLURM_COUNTS, SLURM_NODE = "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID"
+RANKS_PER_NODE_VARIABLE = "SCAFFE_RANKS_PER_NODE"
 LEVELS = ("single", "funneled", "serialized", "multiple")
 
 
@@ -19,6 +30,40 @@ def launched() -> bool:
         return True
     counts = (os.environ.get(name, "") for name in COUNT_VARIABLES)
     return any(count.isdigit() for count in counts)
+
+
+def node_rank(environment: Mapping[str, str] = os.environ) -> int | None:
+    """This rank's number on its node, as the launcher says before MPI starts.
+
+    Args:
+        environment: the variables to look at.
+
+    Returns:
+        None where no launcher says it, or nodes are not the launcher's (SCAFFE_RANKS_PER_NODE).
+    """
+    if environment.get(RANKS_PER_NODE_VARIABLE):
+        return None
+    found = (environment.get(name, "") for name in NODE_RANK_VARIABLES)
+    return next((int(number) for number in found if number.isdigit()), None)
+
+
+def node_n_ranks(environment: Mapping[str, str] = os.environ) -> int | None:
+    """How many ranks this rank's node has, as the launcher says before MPI starts; None where none says it.
+
+    Args:
+        environment: the variables to look at. SLURM's has the counts of all nodes, as in "8(x3),4".
+    """
+    found = next((int(n) for name in NODE_COUNT_VARIABLES if (n := environment.get(name, "")).isdigit()), None)
+    if found is not None:
+        return found
+    counts: list[int] = []
+    for word in filter(None, environment.get(SLURM_COUNTS, "").split(",")):
+        matched = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", word)
+        if matched is None:
+            return None
+        counts += [int(matched[1])] * int(matched[2] or 1)
+    node = environment.get(SLURM_NODE, "")
+    return counts[int(node)] if node.isdigit() and int(node) < len(counts) else None
 
 
 def load_mpi(thread_level: str = "multiple") -> ModuleType:
@@ -40,7 +85,18 @@ def load_mpi(thread_level: str = "multiple") -> ModuleType:
 
         mpi4py.rc.threads = thread_level != "single"
         mpi4py.rc.thread_level = thread_level
+        ends_itself = ulfm.is_asked_for() and "mpi4py.MPI" not in sys.modules
+        mpi4py.rc.finalize = None if not ends_itself else False
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise CommError(f"started as an MPI rank, but MPI cannot be loaded: {str(error).splitlines()[0]}") from error
+    if ends_itself:
+        ENDING.install()
     return MPI
+
+
+def grants_threads() -> bool:
+    """Whether MPI, which has been started, lets several threads call it at once: non-blocking collectives need that."""
+    from mpi4py import MPI
+
+    return bool(MPI.Query_thread() >= MPI.THREAD_MULTIPLE)

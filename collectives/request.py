@@ -29,6 +29,8 @@ class Request:
         self._label = label
         self._waiting_for = waiting_for
         self._done = threading.Event()
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[Request], object]] = []
         self.started = self.ended = 0.0
         self._error: BaseException | None = None
         self._point: Any = None
@@ -49,7 +51,21 @@ class Request:
         """
         self._error, self._point = error, point
         self.ended = time.perf_counter()
-        self._done.set()
+        with self._lock:
+            self._done.set()
+        for call in self._callbacks:
+            call(self)
+
+    def add_done_callback(self, call: Callable[[Request], object]) -> None:
+        """Has `call(request)` called once the collective is complete: at once if it is, else by the helper thread.
+
+        Until it returns the helper thread does nothing else; it must not raise.
+        """
+        with self._lock:
+            if not self._done.is_set():
+                self._callbacks.append(call)
+                return
+        call(self)
 
     def test(self) -> bool:
         """Whether the collective is complete on this rank. Raises what the collective raised."""

@@ -45,7 +45,7 @@ build() {
 
 tear_down() { # a launcher that is asked to end waits for daemons that have ended before it: it is made to
     local space signal spaces
-    spaces=$(ip netns list | awk '{print $1}' | grep "^$CLUSTER_ID[ns]" || true)
+    spaces=$(ip netns list | awk '{print $1}' | grep "^${CLUSTER_ID}[ns]" || true)
     for signal in TERM KILL; do
         for space in $spaces; do ip netns pids "$space" | xargs -r kill "-$signal" 2>/dev/null || true; done
         [ -z "$(for space in $spaces; do ip netns pids "$space"; done)" ] || sleep 1
@@ -55,6 +55,7 @@ tear_down() { # a launcher that is asked to end waits for daemons that have ende
 
 enter() { # NODE COMMAND...: run on a node, under its own host name and /dev/shm
     local number=$1; shift
+    # shellcheck disable=SC2016
     exec ip netns exec "$(node_name "$number")" unshare --uts --ipc --mount bash -c '
         number=$1 subnet=$2; shift 2
         hostname "node$number"

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # The site's settings, and how ranks are started. Sourced by the .sbatch files here; edit it once for your cluster.
 #
 # SCAFFE_LAUNCHER  srun, mpirun, or auto: a short trial under srun, and mpirun where ranks do not find one another (auto)
@@ -43,12 +44,17 @@ RANKS=${SLURM_NTASKS:-$((${SLURM_NNODES:-1} * ${SLURM_GPUS_ON_NODE:-1}))}
 RANKS_PER_NODE=$(((RANKS + ${SLURM_NNODES:-1} - 1) / ${SLURM_NNODES:-1}))
 # Every rank sees its node's GPUs (peers' memory needs that) and takes the one of its place on the node.
 GPU_FLAGS=()
-if [ "${SLURM_GPUS_ON_NODE:-0}" != 0 ]; then GPU_FLAGS=(-gpu all); fi
+BIND=cores
+if [ "${SLURM_GPUS_ON_NODE:-0}" != 0 ]; then # then ranks bind themselves, to cores near their GPUs: only they know which
+    GPU_FLAGS=(-gpu all)
+    export SCAFFE_BIND=${SCAFFE_BIND:-gpu}
+    if [ "$SCAFFE_BIND" = gpu ]; then BIND=none; fi
+fi
 
 use_srun() { # RANKS: sets the launcher's words
     local nodes=$((($1 + RANKS_PER_NODE - 1) / RANKS_PER_NODE))
     # srun would wait 30 s before it kills what -K tells it to end: PMIx does that at once
-    LAUNCH=(srun --mpi=pmix --ntasks="$1" --nodes="$nodes" --distribution=block --cpu-bind=cores --kill-on-bad-exit=0)
+    LAUNCH=(srun --mpi=pmix --ntasks="$1" --nodes="$nodes" --distribution=block "--cpu-bind=$BIND" --kill-on-bad-exit=0)
     if ((${#GPU_FLAGS[@]})); then LAUNCH+=(--gpu-bind=none); fi
     # shellcheck disable=SC2206
     LAUNCH+=(${SRUN_OPTIONS:-} "$SCAFFE_HOME/jobs/rank.sh")
@@ -58,6 +64,7 @@ use_mpirun() { # RANKS
     # SLURM's CPUs are hardware threads; cores of the allocation's nodes are filled one node after the other
     LAUNCH=("$MPIRUN" -np "$1" --map-by "ppr:$RANKS_PER_NODE:node:PE=${SLURM_CPUS_PER_TASK:-1}:HWTCPUS")
     if (($1 < RANKS)); then LAUNCH=("$MPIRUN" -np "$1" --map-by "slot:PE=${SLURM_CPUS_PER_TASK:-1}:HWTCPUS"); fi
+    if [ "$BIND" = none ]; then LAUNCH=("$MPIRUN" -np "$1" --map-by "ppr:$RANKS_PER_NODE:node" --bind-to none); fi
     # shellcheck disable=SC2206
     LAUNCH+=(${MPIRUN_OPTIONS:-} "$SCAFFE_HOME/jobs/rank.sh")
 }

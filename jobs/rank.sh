@@ -13,10 +13,12 @@ me="rank ${PMIX_RANK:-${PMI_RANK:-?}} on $node"
 if [ "${SCAFFE_SHOW_BINDING:-0}" != 0 ]; then
     echo "$me: cores $(taskset -cp $$ | sed 's/.*: //'), GPUs ${CUDA_VISIBLE_DEVICES:-none}" >&2
 fi
+mapfile -t signal_names < <(kill -l {1..31}) # before: SLURM ends the step as soon as a rank dies, and what comes after
+exec 3>&2 2>/dev/null                        # that should be one write: not two processes, nor bash's own word first
 trap : HUP INT TERM USR1 USR2 # these are for the command, and come to the whole process group
-"$@"
+"$@" 2>&3 3>&-
 status=$?
 if [ "$status" -gt 128 ]; then
-    echo "$me was killed by signal $((status - 128)) (SIG$(kill -l "$status"))" >&2
+    echo "$me was killed by signal $((status - 128)) (SIG${signal_names[status - 129]:-?})" >&3
 fi
 exit "$status"

@@ -28,17 +28,19 @@ class BatchNorm(Layer):
     solver does not change them.
 
     A Scale or Bias layer with one number per channel and a ReLU that follow are fused with this layer, forward and
-    backward. Backward then needs only one of their activations: this layer's bottom.
+    backward. Backward then needs only one of their activations: this layer's bottom. A sum with another blob (Eltwise)
+    and the ReLU behind it are fused in forward alone.
 
     Raises:
         LayerError: the statistics are given a learning rate, or the number of channels changed after setup.
     """
 
     recordable = True
-    fuses_backward = True
     keeps_bottom = True
     _affine: Affine | None = None
     _slope: float | None = None
+    _adds = False
+    _slope_of_sum: float | None = None
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Declare the three blobs of statistics, with learning rate 0."""
@@ -54,17 +56,37 @@ class BatchNorm(Layer):
                 raise LayerError(f"statistics do not learn: param {i} must have lr_mult 0")
 
     def fuse(self, following: Layer) -> bool:
-        """Fuse a Scale or Bias with one number per channel, then a ReLU. Returns whether ``following`` is fused."""
+        """Fuse a Scale or Bias with one number per channel, then a sum of two, then a ReLU; each may be missing.
+
+        Returns:
+            whether ``following`` is fused.
+        """
         slope = getattr(following, "relu_slope", None)
-        if self._slope is not None:
+        if self._slope is not None or self._slope_of_sum is not None:
             return False
+        if self._adds:
+            self._slope_of_sum = slope
+            return slope is not None
+        if getattr(following, "adds_two", False):
+            self._adds = True
+            return True
         if slope is not None:
             self._slope = slope
-            return True
-        if self._affine is None and isinstance(following, Affine) and following.is_fusable:
+        elif self._affine is None and isinstance(following, Affine) and following.is_fusable:
             self._affine = following
-            return True
-        return False
+        else:
+            return False
+        self.n_fused_back += 1
+        return True
+
+    def per_channel(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """See Layer: with the running averages, in float64."""
+        if not self._uses_sums or self._rows is None:
+            return None
+        total = float(self.blobs[2].data_flat[0])
+        mean, variance = (blob.data_flat.astype(np.float64) / (total or np.inf) for blob in self.blobs[:2])
+        scale = 1 / np.sqrt(variance + self.param.batch_norm_param.eps)
+        return scale, -mean * scale
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Give the top the bottom's shape and plan the kernels."""
@@ -85,8 +107,11 @@ class BatchNorm(Layer):
         self._forward(bottom[0], top[0], NOT_FUSED)
 
     def forward_fused(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Normalise and apply the fused layers in one pass."""
-        self._forward(bottom[0], top[0], self._fused())
+        """Normalise and apply the fused layers in one pass; ``bottom[1]`` is what a fused sum adds."""
+        fused = self._fused()
+        if self._adds:
+            fused = replace(fused, addend=self._data(bottom[1]), slope=self._slope_of_sum)
+        self._forward(bottom[0], top[0], fused)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """gx = (gy - mean(gy) - y mean(gy y)) / sqrt(variance + eps), with the means taken over each channel.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,7 +15,9 @@ from scaffe.layers.base.fused_relu import FusesRelu
 from scaffe.layers.base.labels import check_axis
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.base.layout import channels_last, lies_channels_last, put_channels_last
+from scaffe.layers.base.weights import weights_for_backward, weights_for_forward
 from scaffe.layers.base.windows import conv_window
+from scaffe.layers.kernels.plans import InferencePlan
 from scaffe.layers.kernels.specs import ConvSpec
 
 
@@ -23,19 +25,20 @@ class _Windowed(FusesRelu):
     """What both layers share: the parameters, one set of weights for all bottoms, a fused ReLU."""
 
     recordable = True
-    n_bottoms = (1, None)
-    n_tops = (1, None)
+    n_bottoms: ClassVar[tuple[int, int | None]] = (1, None)
+    n_tops: ClassVar[tuple[int, int | None]] = (1, None)
     equal_counts = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read convolution_param; declare weights and bias. Raises LayerError if it does not fit the bottom."""
-        p = self.param.convolution_param
+        """Read the options; declare weights and bias. Raises LayerError if they do not fit the bottom."""
+        p = self._options
         if p.num_output < 1:
             raise LayerError("needs a num_output above 0")
         self._axis = check_axis(bottom[0], p.axis)
         self._window = conv_window(p, bottom[0].ndim - self._axis - 1)
         spec = self._spec(self._folded(bottom[0].shape))
-        self.add_blob(spec.weight_shape, p.weight_filler)
+        weights = self.add_blob(spec.weight_shape, p.weight_filler)
+        weights.kernel_order = weights.shape[1], weights.count(2)
         if p.bias_term:
             self.add_blob((p.num_output,), p.bias_filler)
 
@@ -59,7 +62,7 @@ class _Windowed(FusesRelu):
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob], relu_slope: float | None = None) -> None:
         """Compute each top from its bottom, followed by a ReLU of slope ``relu_slope`` below 0 unless that is None."""
-        w, b = self._weights()
+        w, b = weights_for_forward(self.blobs[0]), self.blobs[1].data_flat if len(self.blobs) > 1 else None
         for x, y in zip(bottom, top, strict=True):
             out = y.data_flat if lies_channels_last(y, self._axis) else np.empty_like(y.data_flat)
             self._plan.forward(channels_last(x.data, self._axis), w, b, out, relu_slope)
@@ -67,7 +70,7 @@ class _Windowed(FusesRelu):
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Add the gradients of weights and bias, summed over all tops; write those of the bottoms asked for."""
-        w, _ = self._weights()
+        w = weights_for_backward(self.blobs[0])
         for x, y, wanted in zip(bottom, top, propagate_down, strict=True):
             if any(self.param_propagate_down):
                 self._backward_weights(x, y)
@@ -79,18 +82,20 @@ class _Windowed(FusesRelu):
     def _backward_weights(self, x: Blob, y: Blob) -> None:
         gy, learns = channels_last(y.diff, self._axis), self.param_propagate_down
         if not learns[0]:
-            self.blobs[1].diff[...] += gy.reshape(-1, self.blobs[1].n_elems).sum(0)
+            self.blobs[1].diff_flat[...] += gy.reshape(-1, self.blobs[1].n_elems).sum(0)
             return
         (gw, *gb), fresh = claim_together([blob for blob, wanted in zip(self.blobs, learns, strict=True) if wanted])
         self._plan.backward_weights(channels_last(x.data, self._axis), gy, gw.reshape(self.blobs[0].shape),
                                     gb[0] if gb else None, fresh)
 
-    def _weights(self) -> tuple[np.ndarray, np.ndarray | None]:
-        return self.blobs[0].data, self.blobs[1].data if len(self.blobs) > 1 else None
-
     def _folded(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """A bottom's shape with all axes before the channel axis merged into one."""
         return (prod(shape[: self._axis]), *shape[self._axis :])
+
+    @property
+    def _options(self) -> Any:
+        """The ConvolutionParameter message."""
+        return self.param.convolution_param
 
     # -- what differs --------------------------------------------------------------------------------------
     def _spec(self, shape: tuple[int, ...]) -> ConvSpec:
@@ -119,13 +124,20 @@ class Convolution(_Windowed):
     """
 
     def _spec(self, shape: tuple[int, ...]) -> ConvSpec:
-        p = self.param.convolution_param
+        p = self._options
         spec = ConvSpec(shape, p.num_output, *self._window, p.group, p.bias_term, self.context.dtype)
         spec.check()
         return spec
 
     def _make_plan(self, spec: ConvSpec) -> Any:
         return self.context.kernels.convolution(spec)
+
+    def inference_plan(self, bottom: Blob, top: Blob, relu_slope: float | None, adds: bool) -> InferencePlan | None:
+        """See Layer: with a bias, which the shifts are folded into."""
+        if not all(lies_channels_last(blob, self._axis) for blob in (bottom, top)):
+            return None
+        spec = replace(self._spec(self._folded(bottom.shape)), bias=True)
+        return self.context.kernels.inference_convolution(spec, relu_slope, adds)
 
     def _top_shape(self, spec: ConvSpec) -> tuple[int, ...]:
         return spec.out_shape
@@ -146,7 +158,7 @@ class Deconvolution(_Windowed):
 
     def _spec(self, shape: tuple[int, ...]) -> ConvSpec:
         """The convolution that maps a top's shape to the bottom's."""
-        p = self.param.convolution_param
+        p = self._options
         kernel, stride, pad, dilation = self._window
         out = tuple(s * (n - 1) + d * (k - 1) + 1 - 2 * q
                     for n, k, s, q, d in zip(shape[2:], kernel, stride, pad, dilation, strict=True))

@@ -15,6 +15,7 @@ from scaffe.layers.base.labels import (
     VALID,
     by_position,
     check_label_count,
+    loss_divisor,
     normalizer,
     put_by_position,
     read_labels,
@@ -54,7 +55,8 @@ class SigmoidCrossEntropyLoss(LossLayer):
         self._counts = np.True_ if self.ignored is None else target.astype(np.int64) != self.ignored
         losses = np.maximum(x, 0) - x * target + np.log1p(np.exp(-np.abs(x)))
         n_valid = int(np.count_nonzero(np.broadcast_to(self._counts, x.shape)))
-        self._divisor = normalizer(self.mode, x.shape[0], bottom[0].count(1), n_valid)
+        fixed = self.param.loss_param.pre_fixed_normalizer
+        self._divisor = normalizer(self.mode, x.shape[0], bottom[0].count(1), n_valid, fixed)
         top[0].data[...] = np.where(self._counts, losses, 0).sum() / self._divisor
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -108,7 +110,7 @@ class InfogainLoss(LossLayer):
         logs = np.log(np.maximum(self._prob, self._prob.dtype.type(LEAST_PROBABILITY)))
         losses = -(self._gains(bottom, n_classes) * logs).sum(axis=1)
         shape = bottom[0].count(0, self.axis), bottom[0].count(self.axis + 1)
-        self._divisor = normalizer(self.param.loss_param.normalization, *shape, int(self._counts.sum()))
+        self._divisor = loss_divisor(self.param.loss_param, *shape, int(self._counts.sum()))
         top[0].data[...] = losses[self._counts].sum() / self._divisor
         if len(top) > 1:
             put_by_position(self._prob, self.axis, top[1].data)

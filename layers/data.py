@@ -10,6 +10,9 @@ import numpy as np
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
+from scaffe.layers.kernels.backend import is_device
+
+PLACES = 2  # of a batch's arrays: where pixels were cropped
 
 
 @layer_types.register("Data")
@@ -20,6 +23,8 @@ class Data(Layer):
 
     The batches come from a feed, which ``context.open_feed(param, context)`` opens. A feed has ``shapes``, one for
     each top; ``next()``, which returns one array for each top in storage order (images channels-last); and ``close()``.
+    On a device, where a feed has a ``change``, images may be pixels of a byte each: with the crops' places as a third
+    array, the device makes floats of them, by the reader's arithmetic.
 
     Raises:
         LayerError: the context has no ``open_feed``, as the trainer would set it.
@@ -34,18 +39,24 @@ class Data(Layer):
             raise LayerError("needs the trainer to open its data source")
         self.feed = self.context.open_feed(self.param, self.context)
         self._staging = self.context.kernels.staging(self.feed.next)
+        kernels, change = self.context.kernels, getattr(self.feed, "change", None)
+        self._pixels = kernels.pixels(change) if is_device(kernels) and change is not None else None
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the tops the feed's shapes."""
-        for blob, shape in zip(top, self.feed.shapes, strict=True):
+        """Give the tops the feed's shapes; a net that does not name the last top leaves the labels."""
+        for blob, shape in zip(top, self.feed.shapes, strict=False):
             blob.reshape(shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Write the next batch to the tops; a batch of another shape reshapes them."""
-        for blob, array in zip(top, self._staging.next(), strict=True):
+        arrays = self._staging.next()
+        for blob, array in zip(top, arrays, strict=False):
             if array.size != blob.n_elems or _logical(array) != tuple(blob.shape):
                 blob.reshape(_logical(array))  # batches of one image, each of its own shape
-            blob.data_flat[:] = array.reshape(-1)
+            if array.dtype == np.uint8 and self._pixels is not None:
+                self._pixels.run(array, arrays[PLACES], blob.data_flat)
+            else:
+                blob.data_flat[:] = array.reshape(-1)
 
     def close(self) -> None:
         """Close the feed, which stops its readers."""
@@ -57,6 +68,36 @@ class ImageData(Data):
     """Images (N, C, H, W) and labels (N,) from a list of image files, or from windows cut out of images."""
 
     n_tops = (2, 2)
+
+
+@layer_types.register("DenseImageData")
+class DenseImageData(Data):
+    """Images (N, C, H, W) and an image of labels each, (N, 1, H, W) (SegNet's fork)."""
+
+    n_tops = (2, 2)
+
+
+@layer_types.register("ImageSegData")
+class ImageSegData(Data):
+    """Images (N, C, H, W), labels (N, 1, H, W) and the images' heights and widths (N, 1, 1, 2) (DeepLab, PSPNet)."""
+
+    n_tops = (3, 3)
+    auto_tops = True
+
+
+@layer_types.register("VideoData")
+class VideoData(Data):
+    """Clips of videos (N, C, frames, H, W); with a second top, their labels, (N,) or (N, num_of_labels) (C3D)."""
+
+
+@layer_types.register("AnnotatedData")
+class AnnotatedData(Data):
+    """Images (N, C, H, W) and the objects in them, from a database of AnnotatedDatum records (SSD's fork of Caffe).
+
+    Top 1: (1, 1, G, 8), a row an object: item, label, instance, xmin, ymin, xmax, ymax, difficult. Corners are in
+    fractions of the image; a batch without objects has one row of -1. Records without annotations give labels (N,).
+    ``data_param`` names the database; ``annotated_data_param`` and ``transform_param`` say how images vary at random.
+    """
 
 
 @layer_types.register("HDF5Data")

@@ -17,11 +17,12 @@ from scaffe.layers.base.neuron import Neuron
 class Dropout(Neuron):
     """Training sets each element to 0 with probability dropout_ratio and scales the others by 1 / (1 - dropout_ratio).
 
-    In testing y = x. On the CPU the random numbers are Caffe 1.0's: one raw 32-bit draw for each element, in Caffe's
+    In testing y = x. With ``scale_train: false`` (Fast R-CNN's fork) training does not scale, and testing multiplies by
+    1 - dropout_ratio. On the CPU the random numbers are Caffe 1.0's: one raw 32-bit draw for each element, in Caffe's
     (N, C, H, W) order; the element is kept if the draw is at most (1 - ratio) (2^32 - 1), compared in float32.
 
     Raises:
-        LayerError: dropout_ratio is not between 0 and 1, both excluded.
+        LayerError: dropout_ratio is below 0, or is not below 1.
     """
 
     recordable = True
@@ -29,27 +30,33 @@ class Dropout(Neuron):
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read dropout_ratio."""
         ratio = np.float32(self.param.dropout_param.dropout_ratio)
-        if not 0 < ratio < 1:
-            raise LayerError(f"dropout_ratio must lie between 0 and 1, got {ratio:g}")
-        self._ratio = float(ratio)
+        if not 0 <= ratio < 1:
+            raise LayerError(f"dropout_ratio must be at least 0 and below 1, got {ratio:g}")
+        self._ratio, self._scales = float(ratio), self.param.dropout_param.scale_train
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Give the top the bottom's shape and plan the kernels."""
         super().reshape(bottom, top)
         self._plan = self.context.kernels.dropout(bottom[0].shape, not is_plain(bottom[0]), self._ratio,
-                                                  self.context.draws, self.context.dtype)
+                                                  self.context.draws, self.context.dtype, self._scales)
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
         """Draw which elements are kept, and write y."""
-        if self.context.phase != TRAIN:
-            if not same_memory(x, y):
-                np.copyto(y, x)
-            return
-        self._plan.forward(x, y)
+        if self.context.phase == TRAIN:
+            self._plan.forward(x, y)
+        else:
+            self._pass(x, y)
 
     def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
-        """Write gx: gy, scaled as y was, for the kept elements, 0 for the others; gy in testing."""
+        """Write gx: gy, scaled as y was, for the kept elements, 0 for the others; in testing as y was."""
         if self.context.phase == TRAIN:
             self._plan.backward(gy, gx)
-        elif not same_memory(gx, gy):
-            np.copyto(gx, gy)
+        else:
+            self._pass(gy, gx)
+
+    def _pass(self, values: np.ndarray, out: np.ndarray) -> None:
+        """What testing does with values and gradients; ``out`` may be ``values``."""
+        if not self._scales:
+            np.multiply(values, values.dtype.type(1 - self._ratio), out=out)
+        elif not same_memory(values, out):
+            np.copyto(out, values)

@@ -43,6 +43,7 @@ class Eltwise(FusesRelu):
         if len(p.coeff) and self._operation == PROD:
             raise LayerError("takes coeff for SUM only, this is PROD")
         self._coeffs = [self.context.dtype.type(c) for c in p.coeff] or [self.context.dtype.type(1)] * len(bottom)
+        self.passes_diff = self._operation == SUM and all(c == 1 for c in self._coeffs)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Give the top the bottoms' shape."""
@@ -56,9 +57,14 @@ class Eltwise(FusesRelu):
         if self._operation == MAX:
             self._winners = self.context.kernels.zeros(bottom[0].n_elems, np.int32)
 
+    @property
+    def adds_two(self) -> bool:
+        """Whether it is the sum of two bottoms with coefficients 1."""
+        return self._operation == SUM and self._coeffs == [1, 1]
+
     def fuse(self, following: Layer) -> bool:
         """Fuse a ReLU that follows the sum of two bottoms with coefficients 1. Returns whether it is fused."""
-        return self._operation == SUM and self._coeffs == [1, 1] and super().fuse(following)
+        return self.adds_two and super().fuse(following)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob], relu_slope: float | None = None) -> None:
         """Write the top, followed by a ReLU of slope ``relu_slope`` below 0 unless that is None."""
@@ -75,6 +81,9 @@ class Eltwise(FusesRelu):
             self._maximum(xs, y)
 
     def _add(self, xs: list[np.ndarray], y: np.ndarray) -> None:
+        if self.passes_diff:
+            self.context.kernels.add_up(xs, y)
+            return
         if all(c == 1 for c in self._coeffs[:2]):
             np.add(xs[0], xs[1], out=y)
         else:
@@ -92,7 +101,7 @@ class Eltwise(FusesRelu):
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Write the gradients of the bottoms asked for."""
         gy = top[0].diff_flat
-        for i in reversed(range(len(bottom))):  # bottom 0 last: its gradient may be gy's own memory
+        for i in reversed(range(len(bottom))):  # bottom 0 last: in place its gradient is gy's own memory
             blob = bottom[i]
             if not propagate_down[i]:
                 continue

@@ -12,6 +12,7 @@ from scaffe.layers.base.fused_relu import FusesRelu
 from scaffe.layers.base.labels import check_axis
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.base.layout import is_plain
+from scaffe.layers.base.weights import weights_for_backward, weights_for_forward
 
 
 @layer_types.register("InnerProduct")
@@ -35,7 +36,8 @@ class InnerProduct(FusesRelu):
             raise LayerError("needs a num_output above 0")
         self._axis = check_axis(bottom[0], p.axis)
         k = bottom[0].count(self._axis)
-        self.add_blob((k, p.num_output) if p.transpose else (p.num_output, k), p.weight_filler)
+        weights = self.add_blob((k, p.num_output) if p.transpose else (p.num_output, k), p.weight_filler)
+        weights.kernel_order = weights.shape[1], 1
         if p.bias_term:
             self.add_blob((p.num_output,), p.bias_filler)
 
@@ -55,7 +57,7 @@ class InnerProduct(FusesRelu):
         """Compute y, followed by a ReLU of slope ``relu_slope`` below 0 unless that is None."""
         y = top[0].data_flat if self._plain_top is None else self._plain_top
         b = self.blobs[1].data if len(self.blobs) > 1 else None
-        self._plan.forward(self._input(bottom[0]), self.blobs[0].data, b, y, relu_slope)
+        self._plan.forward(self._input(bottom[0]), weights_for_forward(self.blobs[0]), b, y, relu_slope)
         if self._plain_top is not None:
             top[0].data[...] = self._plain_top
 
@@ -76,7 +78,7 @@ class InnerProduct(FusesRelu):
             self._backward_weights(self._input(bottom[0]), gy)
         if propagate_down[0]:
             gx = bottom[0].diff_flat if self._plain is None else self._plain
-            self._plan.backward_data(gy, self.blobs[0].data, gx)
+            self._plan.backward_data(gy, weights_for_backward(self.blobs[0]), gx)
             if self._plain is not None:
                 bottom[0].diff[...] = self._plain
 

@@ -17,8 +17,8 @@ class Interp(Layer):
     """Resizes images bilinearly; the corner pixels of the bottom become the corner pixels of the top.
 
     First, -pad_beg rows and columns are cut off at the top and left, and -pad_end at the bottom and right; both options
-    are 0 or negative. The size then comes from bottom 1 if there is one, else from shrink_factor and zoom_factor, else
-    from height and width.
+    are 0 or negative. The size then comes from bottom 1 if there is one, else from shrink_factor or zoom_factor alone,
+    else from height and width, else from both factors (hszhao/PSPNet, interp_layer.cpp).
 
     Bottoms: images (N, C, H, W); optionally a blob whose height and width the top takes. Top: (N, C, H', W').
     """
@@ -79,12 +79,14 @@ def output_length(p: Any, n: int, index: int, like: Sequence[int] | None) -> int
     """
     if like is not None:
         return like[index]
-    if p.HasField("shrink_factor") or p.HasField("zoom_factor"):
+    n_factors = p.HasField("shrink_factor") + p.HasField("zoom_factor")
+    has_size = p.HasField("height") and p.HasField("width")
+    if n_factors == 1 or n_factors == 2 and not has_size:
         if min(p.shrink_factor, p.zoom_factor) < 1:
             raise LayerError(f"factors are at least 1, got shrink {p.shrink_factor} and zoom {p.zoom_factor}")
         n = (n - 1) // int(p.shrink_factor) + 1
         return n + (n - 1) * (int(p.zoom_factor) - 1)
-    if p.HasField("height") and p.HasField("width"):
+    if has_size:
         return int((p.height, p.width)[index])
     raise LayerError("wants a size: shrink_factor, zoom_factor, height and width, or a second bottom")
 

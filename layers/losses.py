@@ -1,4 +1,7 @@
-"""The Euclidean, hinge, multinomial logistic and contrastive losses (Caffe 1.0's formulas; N: items in the batch)."""
+"""The Euclidean, L1, hinge, multinomial logistic and contrastive losses (N: items in the batch).
+
+Formulas of Caffe 1.0; of NVIDIA's fork for L1Loss.
+"""
 
 from __future__ import annotations
 
@@ -34,19 +37,33 @@ class EuclideanLoss(LossLayer):
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Compute the loss."""
-        self._difference = bottom[0].data - bottom[1].data.reshape(bottom[0].shape)
-        top[0].data[...] = np.square(self._difference).sum() / (2 * bottom[0].shape[0])
+        self._slopes = bottom[0].data - bottom[1].data.reshape(bottom[0].shape)
+        top[0].data[...] = np.square(self._slopes).sum() / (2 * bottom[0].shape[0])
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the gradients: (a - b) / N · loss weight for the first bottom, its negative for the second."""
+        """Write the gradients: slopes / N · loss weight for the first bottom, its negative for the second."""
         scale = self.weight(top) / bottom[0].shape[0]
         for blob, sign, wanted in zip(bottom, (1, -1), propagate_down, strict=True):
             if wanted:
-                blob.diff[...] = (sign * scale * self._difference).reshape(blob.shape)
+                blob.diff[...] = (sign * scale * self._slopes).reshape(blob.shape)
 
     def allow_force_backward(self, bottom_index: int) -> bool:
         """Both bottoms have a gradient."""
         return True
+
+
+@layer_types.register("L1Loss")
+class L1Loss(EuclideanLoss):
+    """sum(|a - b|) / N (NVIDIA/caffe, l1_loss_layer.cpp); where a = b, the gradient is 0.
+
+    Bottoms: a and b, (N, ...), with the same number of elements per item. Top: the loss, a scalar.
+    """
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Compute the loss."""
+        difference = bottom[0].data - bottom[1].data.reshape(bottom[0].shape)
+        self._slopes = np.sign(difference)
+        top[0].data[...] = np.abs(difference).sum() / bottom[0].shape[0]
 
 
 @layer_types.register("HingeLoss")

@@ -1,4 +1,8 @@
-"""Layers that reorder elements: Permute (from SSD's fork of Caffe) and ShuffleChannel (from ShuffleNet's)."""
+"""Layers that reorder elements.
+
+Permute is from SSD's fork of Caffe, Transpose from CTPN's and caffe_ocr's, ShuffleChannel from ShuffleNet's, Flip from
+happynear's, Reverse from caffe_ocr's.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +21,15 @@ class Permute(Layer):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top. Raises LayerError if ``order`` names an axis out of range, or one twice."""
-        order = list(self.param.permute_param.order)
-        n_axes = bottom[0].ndim
-        if len(set(order)) != len(order) or any(a >= n_axes for a in order):
+        order, n_axes = self._wanted(bottom[0].ndim), bottom[0].ndim
+        if len(set(order)) != len(order) or any(not 0 <= a < n_axes for a in order):
             raise LayerError(f"order {order} is not a choice of the {n_axes} axes of {bottom[0].shape}")
         self.order = (*order, *(a for a in range(n_axes) if a not in order))
         top[0].reshape([bottom[0].shape[a] for a in self.order])
+
+    def _wanted(self, n_axes: int) -> list[int]:
+        """The order of axes that the options give."""
+        return list(self.param.permute_param.order)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Copy the elements in the new order of axes."""
@@ -32,6 +39,69 @@ class Permute(Layer):
         """Copy the gradient back in the bottom's order of axes."""
         if propagate_down[0]:
             np.copyto(bottom[0].diff.transpose(self.order), top[0].diff)
+
+
+@layer_types.register("Transpose")
+class Transpose(Permute):
+    """Axis i of the top is axis ``dim[i]`` of the bottom (caffe_ocr, transpose_layer.cpp)."""
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Raise LayerError in place."""
+        if bottom[0] is top[0]:
+            raise LayerError("cannot work in place")
+
+    def _wanted(self, n_axes: int) -> list[int]:
+        """All of ``dim``. Raises LayerError unless it has a number for each axis."""
+        dims = list(self.param.transpose_param.dim)
+        if len(dims) != n_axes:
+            raise LayerError(f"wants a dim for each of {n_axes} axes, got {dims}")
+        return dims
+
+
+class _Reversal(Layer):
+    """The base of layers that turn some axes around."""
+
+    _places: tuple[slice, ...]  # set by reshape: indexes every axis
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Copy the elements in their new order."""
+        np.copyto(top[0].data, bottom[0].data[self._places])
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Copy the gradient back."""
+        if propagate_down[0]:
+            np.copyto(bottom[0].diff, top[0].diff[self._places])
+
+    def _reverse(self, bottom: Sequence[Blob], top: Sequence[Blob], axes: set[int]) -> None:
+        """Shape the top and remember the axes. Raises LayerError in place."""
+        if bottom[0] is top[0]:
+            raise LayerError("cannot work in place")
+        top[0].reshape(bottom[0].shape)
+        self._places = tuple(slice(None, None, -1 if axis in axes else 1) for axis in range(bottom[0].ndim))
+
+
+@layer_types.register("Reverse")
+class Reverse(_Reversal):
+    """Turns one axis around: element i of ``axis`` is element n - 1 - i of the bottom (caffe_ocr)."""
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Give the top the bottom's shape. Raises LayerError if there is no such axis."""
+        axis = self.param.reverse_param.axis
+        if not 0 <= axis < bottom[0].ndim:
+            raise LayerError(f"axis {axis} is not one of the axes of {bottom[0].shape}, counted from 0")
+        self._reverse(bottom, top, {axis})
+
+
+@layer_types.register("Flip")
+class Flip(_Reversal):
+    """Mirrors images: left to right with flip_width, top to bottom with flip_height (happynear, flip_layer.cpp)."""
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Give the top the bottom's shape. Raises LayerError if the bottom is no image."""
+        p = self.param.flip_param
+        if bottom[0].ndim != 4:
+            raise LayerError(f"takes images (N, C, H, W), got shape {bottom[0].shape}")
+        self._reverse(bottom, top, {axis for axis, flips in ((2, p.flip_height), (3, p.flip_width)) if flips})
 
 
 @layer_types.register("ShuffleChannel")

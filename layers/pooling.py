@@ -8,7 +8,7 @@ from typing import Any
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import TRAIN, Layer, layer_types
-from scaffe.layers.base.windows import check_window
+from scaffe.layers.base.windows import check_window, refuse_times
 from scaffe.layers.kernels.plans import PoolingPlan, StochasticPoolingPlan
 from scaffe.layers.kernels.specs import PoolSpec
 
@@ -38,6 +38,7 @@ class Pooling(Layer):
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the method and the window."""
         p = self.param.pooling_param
+        refuse_times(p, "Pooling takes images")
         self._method = METHODS[p.pool]
         if len(top) > 1 and self._method != "MAX":
             raise LayerError(f"only MAX pooling has a second top, the mask; this is {self._method}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 from traceback import extract_tb
 from types import ModuleType, TracebackType
 from typing import Any, NoReturn
@@ -76,6 +77,16 @@ class UserBlob:
         return self._blob.shape[axis] if axis < self._blob.ndim else 1
 
 
+class Phase(IntEnum):
+    """Caffe's phase: a number whose text is its name."""
+
+    TRAIN = 0
+    TEST = 1
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class UserBlobs(list[UserBlob]):
     """The learnable parameters of a user's layer; ``add_blob(*shape)`` adds one."""
 
@@ -95,13 +106,15 @@ class UserLayer:
 
     Attributes:
         type: "Python".
-        param_str: python_param.param_str from the prototxt, for the subclass to interpret.
-        phase: 0 in training, 1 in testing.
+        param_str: python_param.param_str from the prototxt, for the subclass to interpret; ``param_str_`` too, as in
+            the Caffe of py-faster-rcnn.
+        phase: 0 in training, 1 in testing; as text "TRAIN" or "TEST", as in that Caffe.
         blobs: the layer's learnable parameters; setup adds them with ``self.blobs.add_blob(*shape)``.
     """
 
     type: str = "Python"
     param_str: str = ""
+    param_str_: str = ""
     phase: int = 0
     blobs: UserBlobs
 
@@ -137,7 +150,8 @@ class Python(Layer):
         """Import the user's class, make an instance and run its setup. Raises LayerError if there is no such class."""
         p = self.param.python_param
         self.user: Any = self._run(self._find(p.module, p.layer))
-        self.user.param_str, self.user.phase, self.user.blobs = p.param_str, self.context.phase, UserBlobs(self)
+        self.user.param_str = self.user.param_str_ = p.param_str
+        self.user.phase, self.user.blobs = Phase(self.context.phase), UserBlobs(self)
         self._run(self.user.setup, _shown(bottom), _shown(top))
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -149,7 +163,10 @@ class Python(Layer):
         self._run(self.user.forward, _shown(bottom), _shown(top))
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Run the user's backward."""
+        """Run the user's backward on bottom diffs that are zero: many without a gradient leave them as they are."""
+        for blob, wanted in zip(bottom, propagate_down, strict=True):
+            if wanted and blob not in top:
+                blob.diff_flat[...] = 0
         self._run(self.user.backward, _shown(top), list(propagate_down), _shown(bottom))
 
     def _find(self, module: str, name: str) -> type[UserLayer]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -53,6 +54,13 @@ class Affine(FusesRelu):
     def is_fusable(self) -> bool:
         """Whether batch norm can fuse this layer: scale and bias are learned, with one number per channel."""
         return self._per_channel and all(blob is None or blob in self.blobs for blob in (self._scale, self._bias))
+
+    def per_channel(self) -> tuple[Any, Any] | None:
+        """See Layer."""
+        if not self.is_fusable or self._rows is None:
+            return None
+        scale, bias = (None if blob is None else blob.data_flat for blob in (self._scale, self._bias))
+        return scale, bias
 
     def fused(self) -> Fused:
         """Scale and bias, for the layer that this one is fused with."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
-from scaffe.layers.base.labels import BATCH_SIZE, VALID, check_axis, check_label_count, normalizer
+from scaffe.layers.base.labels import VALID, check_axis, check_label_count, loss_divisor, normalization
 from scaffe.layers.base.layer import Layer, layer_types
 from scaffe.layers.base.loss import LossLayer
 from scaffe.layers.base.rows import Rows
@@ -63,9 +63,6 @@ class SoftmaxWithLoss(LossLayer):
         """Read the options."""
         loss = self.param.loss_param
         self._ignored = loss.ignore_label if loss.HasField("ignore_label") else None
-        self._mode = loss.normalization
-        if not loss.HasField("normalization") and loss.HasField("normalize"):
-            self._mode = VALID if loss.normalize else BATCH_SIZE
         self._probabilities = self.context.blob()
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -74,7 +71,8 @@ class SoftmaxWithLoss(LossLayer):
         self._axis = check_label_count(bottom[0], bottom[1], self.param.softmax_param.axis)
         self._rows = Rows(bottom[0], self._axis)
         outer, inner = bottom[0].count(0, self._axis), bottom[0].count(self._axis + 1)
-        divisor = None if self._mode == VALID else normalizer(self._mode, outer, inner, 0)
+        counted = normalization(self.param.loss_param) == VALID
+        divisor = None if counted else loss_divisor(self.param.loss_param, outer, inner, 0)
         self._plan = self.context.kernels.softmax_loss(LossSpec(
             self._rows.n_rows, self._rows.n_columns, self._ignored, divisor, self.context.dtype))
         probabilities = top[1] if len(top) > 1 else self._probabilities

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
@@ -13,7 +11,15 @@ from scaffe.layers.base.layer import Layer, layer_types
 
 @layer_types.register("Split")
 class Split(Layer):
-    """Each top shares the bottom's data; the bottom's gradient is the sum of the tops'."""
+    """Each top shares the bottom's data; the bottom's gradient is the sum of the tops'.
+
+    The backward of a ReLU in front of it, in place and of slope 0, can be part of that sum's pass.
+
+    Attributes:
+        includes_relu: whether it is. The bottom's gradient is then 0 where its data are not above 0.
+    """
+
+    includes_relu = False
 
     recordable = True
     n_tops = (1, None)
@@ -39,6 +45,5 @@ class Split(Layer):
         if len(top) == 1:
             out[...] = top[0].diff_flat
             return
-        np.add(top[0].diff_flat, top[1].diff_flat, out=out)
-        for blob in top[2:]:
-            out += blob.diff_flat
+        signs = bottom[0].data_flat if self.includes_relu else None
+        self.context.kernels.add_up([blob.diff_flat for blob in top], out, signs)

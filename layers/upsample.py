@@ -9,7 +9,6 @@ import numpy as np
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
-from scaffe.layers.base.neuron import refuse_gradient
 
 
 @layer_types.register("Upsample")
@@ -52,8 +51,12 @@ class Upsample(Layer):
                           self._pixels(bottom[0].data_storage), axis=1)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Write the images' gradient: that of the pixel written to, or without a mask the sum over each block."""
-        refuse_gradient(propagate_down, [1])
+        """Write the images' gradient: that of the pixel written to, or without a mask the sum over each block.
+
+        A mask's gradient is 0: a net asks for it if the mask comes from a pooling of something that learns.
+        """
+        if len(bottom) > 1 and propagate_down[1]:
+            bottom[1].diff_flat[...] = 0
         if propagate_down[0] and len(bottom) == 1:
             bottom[0].diff_storage[...] = top[0].diff_storage.reshape(self._blocks).sum(axis=(2, 4))
         elif propagate_down[0]:

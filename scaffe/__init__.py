@@ -22,6 +22,7 @@ _HOMES = {  # the modules that define Caffe's names; imported on first use, so t
     "scaffe.proto.net_spec": ("NetSpec", "params", "to_proto"),
     "scaffe.classifier": ("Classifier",),
     "scaffe.detector": ("Detector",),
+    "scaffe.report.losses": ("plot_losses",),  # not Caffe's
 }
 _MODULES = ("classifier", "coord_map", "detector", "draw", "io", "layers", "log", "net_spec", "proto", "pycaffe")
 _PLACES = {name: home for home, names in _HOMES.items() for name in names} | {"Layer": "scaffe.layers.python"}

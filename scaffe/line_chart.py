@@ -8,9 +8,21 @@ from html import escape
 from math import ceil, floor, log2, log10
 from typing import Protocol
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 460, 80, 150, 40, 60
 COLOURS = ("#1f5fa8", "#c8501e", "#2e8540", "#7a3e9d", "#000000", "#9a7b00", "#0f8b8d", "#b03060")
 LOGARITHMS = {2: log2, 10: log10}  # exact at powers, which log(value, base) is not
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The whole picture and the margins around the axes, in pixels. The legend stands on the right."""
+
+    width: int = 760
+    height: int = 460
+    left: int = 80
+    right: int = 150
+    top: int = 40
+    bottom: int = 60
+    has_legend: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,68 +148,87 @@ class Chart:
         lines: one curve each, with at least one point.
         x: from left to right.
         y: upwards; its label stands above it.
+        page: how large it is.
     """
 
     title: str
     lines: Sequence[Line]
     x: Axis = SIZES
     y: Axis = TIMES
+    page: Page = field(default_factory=Page)
 
     def svg(self) -> str:
-        """Draws the chart as one SVG document."""
-        frame = _Frame([x for line in self.lines for x, _ in line.points],
+        """Draws the chart as one SVG document. Its parts have classes, so that a page's style sheet may recolour them:
+        paper, grid, and curve with c0, c1, ... by line."""
+        page = self.page
+        frame = _Frame(page, [x for line in self.lines for x, _ in line.points],
                        [y for line in self.lines for _, y in line.points], self.x, self.y)
-        body = [f'<text x="{LEFT}" y="22" font-size="15">{escape(self.title)}</text>', *frame.marks()]
+        body = [f'<text x="{page.left}" y="22" font-size="15">{escape(self.title)}</text>', *frame.marks()]
         for index, line in enumerate(self.lines):
-            body += _curve(line, COLOURS[index % len(COLOURS)], TOP + 12 + 20 * index, frame)
-        return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
-                f'font-family="sans-serif" font-size="12">\n<rect width="100%" height="100%" fill="white"/>\n'
-                + "\n".join(body) + "\n</svg>\n")
+            body.append(_curve(line, index, frame))
+            if page.has_legend:
+                body.append(_legend(line.name, index, page))
+        return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{page.width}" height="{page.height}" '
+                f'viewBox="0 0 {page.width} {page.height}" font-family="sans-serif" font-size="12">\n'
+                '<rect class="paper" width="100%" height="100%" fill="white"/>\n' + "\n".join(body) + "\n</svg>\n")
+
+    def _repr_svg_(self) -> str:
+        """The chart, as notebooks ask for it."""
+        return self.svg()
 
 
 class _Frame:
     """Places values on the page and draws the grid."""
 
-    def __init__(self, xs: Sequence[float], ys: Sequence[float], x_axis: Axis, y_axis: Axis) -> None:
-        self._x_axis, self._y_axis = x_axis, y_axis
+    def __init__(self, page: Page, xs: Sequence[float], ys: Sequence[float], x_axis: Axis, y_axis: Axis) -> None:
+        self._page, self._x_axis, self._y_axis = page, x_axis, y_axis
         self._x_ends, self._y_ends = x_axis.scale.ends(min(xs), max(xs)), y_axis.scale.ends(min(ys), max(ys))
 
     def x(self, value: float) -> float:
-        return LEFT + _fraction(self._x_axis.scale, self._x_ends, value) * (WIDTH - LEFT - RIGHT)
+        page = self._page
+        return page.left + _fraction(self._x_axis.scale, self._x_ends, value) * (page.width - page.left - page.right)
 
     def y(self, value: float) -> float:
-        return HEIGHT - BOTTOM - _fraction(self._y_axis.scale, self._y_ends, value) * (HEIGHT - TOP - BOTTOM)
+        page = self._page
+        below = page.height - page.bottom
+        return below - _fraction(self._y_axis.scale, self._y_ends, value) * (below - page.top)
 
     def marks(self) -> list[str]:
-        low, high, right = HEIGHT - BOTTOM, TOP, WIDTH - RIGHT
+        page = self._page
+        low, high, right = page.height - page.bottom, page.top, page.width - page.right
         marks = []
         for value in self._x_axis.scale.ticks(*self._x_ends):
             x = self.x(value)
             marks.append(_grid(x, low, x, high) + _text(x, low + 18, self._x_axis.text(value), "middle"))
         for value in self._y_axis.scale.ticks(*self._y_ends):
             y = self.y(value)
-            marks.append(_grid(LEFT, y, right, y) + _text(LEFT - 8, y + 4, self._y_axis.text(value), "end"))
+            marks.append(_grid(page.left, y, right, y) + _text(page.left - 8, y + 4, self._y_axis.text(value), "end"))
         if self._y_axis.label:
-            marks.append(_text(LEFT, TOP - 6, self._y_axis.label, "start"))
-        return [*marks, _text((LEFT + right) / 2, HEIGHT - 18, self._x_axis.label, "middle")]
+            marks.append(_text(page.left, page.top - 6, self._y_axis.label, "start"))
+        return [*marks, _text((page.left + right) / 2, low + 42, self._x_axis.label, "middle")]
 
 
 def _fraction(scale: Scale, ends: tuple[float, float], value: float) -> float:
-    """How far along the axis a value lies: 0 at the first end, 1 at the last."""
+    """How far along the axis a value lies: 0 at the first end, 1 at the last; in the middle where rounding makes the
+    ends one."""
     first, last = (scale.position(end) for end in ends)
-    return (scale.position(value) - first) / (last - first)
+    return (scale.position(value) - first) / (last - first) if last != first else 0.5
 
 
-def _curve(line: Line, colour: str, legend_y: float, frame: _Frame) -> list[str]:
+def _curve(line: Line, index: int, frame: _Frame) -> str:
     points = " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in line.points)
-    x = WIDTH - RIGHT + 12
-    return [f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>',
-            f'<line x1="{x}" y1="{legend_y}" x2="{x + 24}" y2="{legend_y}" stroke="{colour}" stroke-width="3"/>'
-            + _text(x + 30, legend_y + 4, line.name, "start")]
+    return (f'<polyline class="curve c{index % len(COLOURS)}" points="{points}" fill="none" '
+            f'stroke="{COLOURS[index % len(COLOURS)]}" stroke-width="2"/>')
+
+
+def _legend(name: str, index: int, page: Page) -> str:
+    x, y = page.width - page.right + 12, page.top + 12 + 20 * index
+    return (f'<line class="curve c{index % len(COLOURS)}" x1="{x}" y1="{y}" x2="{x + 24}" y2="{y}" '
+            f'stroke="{COLOURS[index % len(COLOURS)]}" stroke-width="3"/>' + _text(x + 30, y + 4, name, "start"))
 
 
 def _grid(x1: float, y1: float, x2: float, y2: float) -> str:
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="#dddddd"/>'
+    return f'<line class="grid" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="#dddddd"/>'
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:

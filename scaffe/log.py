@@ -15,6 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TextIO
 
+from scaffe.live_line import LiveLine, terminal_of_log
+
 INFO, WARNING, ERROR = 0, 1, 2
 LEAST = os.environ.get("GLOG_minloglevel", "")  # noqa: SIM112 - its real name
 
@@ -22,6 +24,7 @@ _quiet = False
 _least = int(LEAST) if LEAST.isdecimal() else INFO
 _folder = os.environ.get("GLOG_log_dir", "")  # noqa: SIM112
 _file: TextIO | None = None
+_live: LiveLine | None = None
 
 
 def silence(quiet: bool) -> None:
@@ -62,18 +65,35 @@ def error(message: str) -> None:
 
 def write(text: str) -> None:
     """Write text to standard error in one piece, so that lines of several ranks do not mix; drop it on failure."""
+    clear_live()
     if sys.stderr is None or sys.stderr.closed:
         return
     try:
-        sys.stderr.write(clear_line() + text)
+        sys.stderr.write(text)
         sys.stderr.flush()
     except OSError:
         _write_through()
 
 
-def clear_line() -> str:
-    """The characters that erase a progress line on a terminal; empty if standard error is not one."""
-    return "\r\x1b[K" if sys.stderr is not None and sys.stderr.isatty() else ""
+def begin_live() -> bool:
+    """Find the terminal on which the log is read, for ``live``; returns whether there is one."""
+    global _live
+    terminal = terminal_of_log() if _live is None else None
+    if terminal is not None:
+        _live = LiveLine(terminal)
+    return _live is not None
+
+
+def live(text: str) -> None:
+    """Draw the live line, in no file and on a terminal alone, after ``begin_live``."""
+    if _live is not None:
+        _live.show(text)
+
+
+def clear_live() -> None:
+    """Erase the live line, for text that is not written by this module."""
+    if _live is not None:
+        _live.clear()
 
 
 def _write_through() -> None:

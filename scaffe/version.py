@@ -15,9 +15,13 @@ def describe() -> str:
     from scaffe.collectives.describe import describe_mpi
     from scaffe.layers.kernels.cpu import describe as describe_kernels
 
-    packages = ", ".join(f"{name} {_version(name)}" for name in PACKAGES)
-    return "\n".join([f"scaffe {scaffe.__version__}", f"Python {platform.python_version()}, {packages}",
+    return "\n".join([f"scaffe {scaffe.__version__}", f"Python {platform.python_version()}, {packages()}",
                       describe_kernels(), describe_mpi()])
+
+
+def packages() -> str:
+    """The packages it runs on, each with its version."""
+    return ", ".join(f"{name} {_version(name)}" for name in PACKAGES)
 
 
 def _version(package: str) -> str:

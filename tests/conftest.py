@@ -1,6 +1,7 @@
 """What every test process needs: the launcher's settings from mpi.env, as the Makefile sets them."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,19 @@ for line in (Path(__file__).resolve().parent.parent / "mpi.env").read_text().spl
         name, value = line.split("=", 1)
         os.environ.setdefault(name, value)
 
+# The hundreds of processes that tests start would each compile all of Python's sources: a quarter of a short run.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Without an mpirun, tests marked ``mpi_job`` are skipped."""
     for item in items:
         if item.get_closest_marker(mpirun.MARK) and not mpirun.is_there():
             item.add_marker(pytest.mark.skip(reason=f"no {mpirun.MPIRUN}"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test that is not marked ``mpi_job`` cannot start an MPI job, nor can its fixtures."""
+    mpirun.MpiJobs.allowed = item.get_closest_marker(mpirun.MARK) is not None

@@ -1,4 +1,4 @@
-"""How tests start MPI jobs: a test that starts one is marked ``pytest.mark.mpi_job``; these run one after the other."""
+"""How tests start MPI jobs: a test that starts one is marked ``pytest.mark.mpi_job``, so that few jobs run at once."""
 
 from __future__ import annotations
 
@@ -19,13 +19,18 @@ def is_there() -> bool:
     return shutil.which(MPIRUN) is not None
 
 
+class MpiJobs:
+    """Whether the test that runs now may start MPI jobs; outside pytest everybody may."""
+
+    allowed = True
+
+
 def mpirun(n_ranks: int) -> list[str]:
     """The first words of a job's command line.
 
     Raises:
-        RuntimeError: pytest runs tests in several processes: two jobs might run at once.
+        RuntimeError: the running test is not marked, so it may run beside any number of others.
     """
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        raise RuntimeError(f"{os.environ['PYTEST_CURRENT_TEST']} starts an MPI job: expected pytest.mark.{MARK} there, "
-                           f"and pytest -m {MARK} without -n")
+    if not MpiJobs.allowed:
+        raise RuntimeError(f"{os.environ['PYTEST_CURRENT_TEST']} starts an MPI job: expected pytest.mark.{MARK} there")
     return [MPIRUN, "-np", str(n_ranks)]

@@ -13,8 +13,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("scaffe", "layers", "data", "collectives")
 GROUND = tuple(f"scaffe.{name}" for name in (
-    "atomic_files", "errors", "flags", "hdf5_input", "input_files", "jit", "line_chart", "log", "private_files",
-    "proto", "signal_mask", "temporary"))
+    "atomic_files", "errors", "flags", "hdf5_input", "input_files", "jit", "line_chart", "live_line", "log",
+    "private_files", "proto", "signal_mask", "temporary"))
 BELOW = ("scaffe.layers", "scaffe.data", "scaffe.collectives")
 MAY_IMPORT = {  # ours, beside itself and the ground floor
     "scaffe.layers": (),
@@ -22,10 +22,12 @@ MAY_IMPORT = {  # ours, beside itself and the ground floor
     "scaffe.collectives": (),
     "scaffe.files": (),
     "scaffe.pictures": ("scaffe.data",),
+    "scaffe.report": ("scaffe.pictures", "scaffe.files"),
     "scaffe.nets": ("scaffe.files", "scaffe.layers", "scaffe.data"),
     "scaffe.export": ("scaffe.nets", "scaffe.files"),
     "scaffe.training": ("scaffe.nets", "scaffe.files", *BELOW),
-    "scaffe.pycaffe": ("scaffe.training", "scaffe.nets", "scaffe.files", *BELOW),
+    "scaffe.pycaffe": ("scaffe.training", "scaffe.nets", "scaffe.files", "scaffe.pictures", *BELOW),
+    "scaffe.torch": ("scaffe.collectives",),
     "scaffe.cli": ("scaffe",),
 }
 DOORS = ("scaffe.pycaffe", "scaffe.pictures", "scaffe.files", *BELOW, *(f"scaffe.{door}" for door in (
@@ -130,6 +132,11 @@ def reached(graph: dict[str, set[str]], start: str) -> set[str]:
 def test_mpi4py_only_in_collectives(trees):
     assert not [p for p, tree in trees.items() if room(p) != "scaffe.collectives"
                 and any(n.split(".")[0] == "mpi4py" for n in imported(tree))]
+
+
+def test_torch_only_in_scaffe_torch(trees):
+    assert not [p for p, tree in trees.items() if room(p) != "scaffe.torch"
+                and any(n.split(".")[0] == "torch" for n in imported(tree))]
 
 
 def test_cupy_comes_through_one_door_a_package(trees):

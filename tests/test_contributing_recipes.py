@@ -50,18 +50,45 @@ print(all(np.array_equal(old - np.float32(0.25) * np.sign(other.diff), blob.data
 """, "strategy": """
 import os
 from scaffe.cli import main as cli
-open("net.prototxt", "w").write('''
+if os.environ.get("OMPI_COMM_WORLD_RANK", "0") == "0":
+    open("net.prototxt", "w").write('''
 layer { name: "x" type: "DummyData" top: "x" top: "y" dummy_data_param { shape { dim: 4 dim: 3 } shape { dim: 4 dim: 2 }
   data_filler { type: "gaussian" std: 1 } data_filler { type: "gaussian" std: 1 } } }
 layer { name: "ip" type: "InnerProduct" bottom: "x" top: "p" inner_product_param { num_output: 2
   weight_filler { type: "xavier" } } }
 layer { name: "loss" type: "EuclideanLoss" bottom: "p" bottom: "y" top: "loss" }''')
+for name in ("plain", "sc-b") if os.environ.get("OMPI_COMM_WORLD_RANK", "0") == "0" else ():
+    open(f"{name}.prototxt", "w").write('net: "net.prototxt" base_lr: 0.1 momentum: 0.9 lr_policy: "fixed" '
+                                        f'random_seed: 3 max_iter: 4 snapshot_prefix: "{name}"')
+from scaffe.collectives import Communicator
+Communicator.world().barrier()
 for name in ("plain", "sc-b"):
-    open("solver.prototxt", "w").write('net: "net.prototxt" base_lr: 0.1 momentum: 0.9 lr_policy: "fixed" '
-                                       f'random_seed: 3 max_iter: 4 snapshot_prefix: "{name}"')
-    assert cli.main(["train", "-solver", "solver.prototxt", "-strategy", name, "-reduce", "C", "-threads", "1"]) == 0
+    assert cli.main(["train", "-solver", f"{name}.prototxt", "-strategy", name, "-reduce", "C", "-threads", "1"]) == 0
 if os.environ.get("OMPI_COMM_WORLD_RANK", "0") == "0":
     print(open("plain_iter_4.caffemodel", "rb").read() == open("sc-b_iter_4.caffemodel", "rb").read())
+""", "consistency model": """
+import os
+from scaffe.cli import main as cli
+if os.environ.get("OMPI_COMM_WORLD_RANK", "0") == "0":
+    open("net.prototxt", "w").write('''
+layer { name: "x" type: "DummyData" top: "x" top: "y" dummy_data_param { shape { dim: 4 dim: 3 } shape { dim: 4 dim: 2 }
+  data_filler { type: "constant" value: 0.5 } data_filler { type: "constant" value: 2 } } }
+layer { name: "ip" type: "InnerProduct" bottom: "x" top: "p" inner_product_param { num_output: 2 } }
+layer { name: "loss" type: "EuclideanLoss" bottom: "p" bottom: "y" top: "loss" }''')
+if os.environ.get("OMPI_COMM_WORLD_RANK", "0") == "0":
+    open("solver.prototxt", "w").write('net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 5 '
+                                       'snapshot_prefix: "second"')
+from scaffe.collectives import Communicator
+Communicator.world().barrier()
+assert cli.main(["train", "-solver", "solver.prototxt", "-strategy", "second", "-threads", "1"]) == 0
+w, b = np.zeros((2, 3)), np.zeros(2)
+for step in range(5):
+    if step % 2 == 0:
+        error = w @ np.full(3, 0.5) + b - 2
+    w, b = w - 0.1 * error[:, None] * 0.5, b - 0.1 * error
+if os.environ.get("OMPI_COMM_WORLD_RANK", "0") == "0":
+    net = caffe.Net("net.prototxt", "second_iter_5.caffemodel", caffe.TEST)
+    print(all(np.allclose(blob.data, want, rtol=1e-5) for blob, want in zip(net.params["ip"], (w, b), strict=True)))
 """, "reduction": """
 import os, pytest
 from scaffe.collectives import Communicator
@@ -100,7 +127,8 @@ def test_every_recipe_is_followed():
 
 
 @pytest.mark.parametrize(("what", "n_ranks"), [
-    *((what, 1) for what in CHECKS), pytest.param("strategy", 2, marks=pytest.mark.mpi_job)])
+    *((what, 1) for what in CHECKS),
+    *(pytest.param(what, 2, marks=pytest.mark.mpi_job) for what in ("strategy", "consistency model"))])
 def test_the_recipe(what, n_ranks, tmp_path):
     path, code = recipes()[what]
     added = tmp_path / "added"

@@ -7,22 +7,18 @@ from xml.etree import ElementTree
 import pytest
 
 from scaffe.line_chart import (
-    BOTTOM,
-    HEIGHT,
-    LEFT,
-    RIGHT,
-    TOP,
-    WIDTH,
     Axis,
     Chart,
     Line,
     Linear,
     Logarithmic,
+    Page,
     bytes_text,
     time_text,
 )
 
 SVG = "{http://www.w3.org/2000/svg}"
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 460, 80, 150, 40, 60
 INNER_WIDTH, INNER_HEIGHT = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 
 
@@ -88,3 +84,10 @@ def test_scales_may_be_mixed():
 def test_units():
     assert [bytes_text(n) for n in (0, 1000, 1024, 1 << 28, 1 << 30)] == ["0", "1000", "1K", "256M", "1G"]
     assert [time_text(t) for t in (10, 1e3, 1e5, 2e6)] == ["10 us", "1 ms", "100 ms", "2 s"]
+
+
+def test_a_page_of_another_size_without_a_legend():
+    page = Page(width=300, height=200, left=50, right=10, top=30, bottom=40, has_legend=False)
+    points, texts = drawn(Chart("", [Line("hidden", [(0, 0), (10, 10)])], Axis(), Axis(), page))
+    assert points == [(50, 160), (290, 30)]
+    assert "hidden" not in texts

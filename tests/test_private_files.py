@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from scaffe import private_files
-from scaffe.layers.kernels.cuda.cudnn import plan_choices
+from scaffe.layers.kernels.cuda.cudnn import plan_store
+from scaffe.layers.kernels.cuda.cudnn.plan_store import Choice
 from tests.test_jit import CALLEE, said
 
 STRANGER = 65534
@@ -105,8 +106,9 @@ def test_without_any_folder_nothing_is_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("SCAFFE_CACHE", "/dev/null")
     private_files._usable.cache_clear()
     assert private_files.kept_folder("x") is None
-    plan_choices.remember("a", "b")
-    assert plan_choices.chosen("a") is None
+    with plan_store.turn():
+        plan_store.keep("a", Choice("b"))
+    assert plan_store.find("a") is None
 
 
 class Planted:
@@ -188,9 +190,9 @@ def as_a_stranger(act: Callable[[], object]) -> None:
 
 def test_choices_of_plans_are_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("SCAFFE_CACHE", str(tmp_path))
-    plan_choices.remember("a", "1")
-    plan_choices.remember("b", "2")
-    assert (plan_choices.chosen("a"), plan_choices.chosen("b"), plan_choices.chosen("c")) == ("1", "2", None)
-    (tmp_path / "cudnn_plans.json").chmod(0o666)
-    plan_choices._read.cache_clear()
-    assert plan_choices.chosen("a") is None
+    plan_store.keep("a", Choice("1"))
+    (path,) = (tmp_path / plan_store.FOLDER).iterdir()
+    plan_store.keep("b", Choice("2"))
+    assert (plan_store.find("a"), plan_store.find("b"), plan_store.find("c")) == (Choice("1"), Choice("2"), None)
+    path.chmod(0o666)
+    assert plan_store.find("a") is None

@@ -1,9 +1,10 @@
-"""LeNet, CIFAR-10 quick, CaffeNet, GoogLeNet and ResNet-50 as lists of operations. Standard library only: peers read
-them too.
+"""LeNet, CIFAR-10 quick, CaffeNet, GoogLeNet, ResNet-50, VGG-16 and MobileNet as lists of operations. Standard library
+only: peers read them too.
 
 Sources: LeCun et al. 1998 in Caffe's variant; Krizhevsky's cuda-convnet in Caffe's variant; Krizhevsky et al. 2012
 with pooling before normalisation; Szegedy et al. 2014 (arXiv 1409.4842), table 1, with both auxiliary heads; He et al.
-2015 (arXiv 1512.03385), table 1, strides in the first convolution of a block.
+2015 (arXiv 1512.03385), table 1, strides in the first convolution of a block; Simonyan and Zisserman 2014 (arXiv
+1409.1556), table 1, D; Howard et al. 2017 (arXiv 1704.04861), table 1.
 """
 
 from __future__ import annotations
@@ -186,8 +187,38 @@ def _bottleneck(net: Architecture, x: str, name: str, width: int, stride: int, p
     return net.relu(net.add("add", name, (shortcut, y), 4 * width))
 
 
+def vgg16() -> Architecture:
+    """VGG-16 on 224 x 224."""
+    net = Architecture((3, 224, 224), 1000)
+    x = "data"
+    for stage, (width, n_convs) in enumerate(((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)), 1):
+        for i in range(n_convs):
+            x = net.conv(x, f"conv{stage}_{i + 1}", width, 3, pad=1)
+        x = net.pool(x, f"pool{stage}", 2, 2)
+    for name in ("fc6", "fc7"):
+        x = net.dropout(net.relu(net.fc(x, name, 4096)), 0.5)
+    net.loss(net.fc(x, "fc8", 1000), "loss")
+    return net
+
+
+MOBILE = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1))
+
+
+def mobilenet() -> Architecture:
+    """MobileNet on 224 x 224, width 1."""
+    net = Architecture((3, 224, 224), 1000)
+    x = net.conv("data", "conv1", 32, 3, 2, 1, normalised=True)
+    for i, (width, stride) in enumerate(MOBILE, 2):
+        n = net.channels[x]
+        x = net.conv(x, f"conv{i}_dw", n, 3, stride, 1, group=n, normalised=True)
+        x = net.conv(x, f"conv{i}_sep", width, 1, normalised=True)
+    net.loss(net.fc(net.pool(x, "pool6", 7, 1, method="ave"), "fc7", 1000), "loss")
+    return net
+
+
 ARCHITECTURES: dict[str, Callable[[], Architecture]] = {
     "lenet": lenet, "cifar10_quick": cifar10_quick, "caffenet": caffenet, "googlenet": googlenet,
-    "resnet50": resnet50,
+    "resnet50": resnet50, "vgg16": vgg16, "mobilenet": mobilenet,
 }
-BATCHES = {"lenet": 64, "cifar10_quick": 100, "caffenet": 16, "googlenet": 8, "resnet50": 8}  # on a CPU
+BATCHES = {"lenet": 64, "cifar10_quick": 100, "caffenet": 16, "googlenet": 8, "resnet50": 8, "vgg16": 4,
+           "mobilenet": 8}  # on a CPU

@@ -25,6 +25,21 @@ def prototxt(name: str, batch: int) -> str:
     return "\n".join([f'name: "{name}"', inputs, *(_layer(net, op) for op in net.ops)]) + "\n"
 
 
+def deploy(name: str, batch: int) -> str:
+    """The text of the net that classifies: from its input "data" to the probabilities "prob" of its last head."""
+    net = ARCHITECTURES[name]()
+    loss = net.ops[-1]
+    wanted, kept = {loss.bottoms[0]}, []
+    for op in reversed(net.ops[:-1]):
+        if op.top in wanted:
+            wanted.update(op.bottoms)
+            kept.append(op)
+    shape = " ".join(f"dim: {n}" for n in (batch, *net.image))
+    return "\n".join([f'name: "{name}"', 'layer { name: "input" type: "Input" top: "data" input_param { shape { '
+                      f"{shape} }} }} }}", *(_layer(net, op) for op in reversed(kept)),
+                      f'layer {{ name: "prob" type: "Softmax" bottom: "{loss.bottoms[0]}" top: "prob" }}']) + "\n"
+
+
 def _layer(net: Architecture, op: Op) -> str:
     if op.kind == "bn":
         scale = f'scale_param {{ bias_term: true }} bottom: "{op.top}" top: "{op.top}"'

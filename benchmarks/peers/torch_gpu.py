@@ -1,6 +1,6 @@
 """PyTorch's training step on a GPU, in its own interpreter; driven by ``benchmarks/gpu.py``.
 
-    python torch_gpu.py NET FILE.npz PRECISION SECONDS [eager|compile ...]
+    python torch_gpu.py NET FILE.npz PRECISION SECONDS [eager|compile|reduce-overhead ...]
 
 channels_last, cudnn.benchmark and fused SGD. FILE holds batch and weights. A line of JSON for each way: images per
 second, milliseconds a step, the loss on that batch with the weights of the file (without dropout), memory; or "error".
@@ -40,7 +40,8 @@ def measure(name, files, precision, seconds, how):
     with torch.no_grad():
         first = float(loss_of(net.train(not draws)))
     net.train()
-    model = torch.compile(net) if how == "compile" else net
+    model = {"eager": lambda: net, "compile": lambda: torch.compile(net),
+             "reduce-overhead": lambda: torch.compile(net, mode="reduce-overhead")}[how]()
 
     def step():
         sgd.zero_grad(set_to_none=True)
@@ -72,7 +73,7 @@ def main(name, path, precision, seconds, *ways):
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
     files = dict(np.load(path))
-    for how in ways or ("eager", "compile"):
+    for how in ways or ("eager", "compile", "reduce-overhead"):
         try:
             row = measure(name, files, precision, float(seconds), how)
         except Exception as error:  # whatever PyTorch or its compiler raises

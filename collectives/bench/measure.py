@@ -39,7 +39,11 @@ class Column:
 
 
 class Runner:
-    """Calls one column's collective on given buffers."""
+    """Calls one column's collective on given buffers.
+
+    Attributes:
+        title: of the column.
+    """
 
     def __init__(self, communicator: Communicator, column: Column, buffer: Any, other: Any,
                  settle: Callable[[], None] = lambda: None) -> None:
@@ -50,7 +54,7 @@ class Runner:
             other: like `buffer`; the library's own reductions read from it, unless the column is in place.
             settle: returns when the device has done what a call has queued there.
         """
-        self._settle = settle
+        self.title, self._settle = column.title, settle
         self._communicator, self._column = communicator, column
         self._case = importlib.import_module(f".cases.{column.case}", __package__)
         self.buffer = buffer

@@ -10,7 +10,7 @@ from scaffe.collectives.planning.datatypes import DTYPES
 from scaffe.collectives.tuning.table import MEMORIES
 from scaffe.flags import Flags, at_least
 
-CASES = ("reduce", "allreduce", "bcast", "reduce_scatter", "allgather", "latency")
+CASES = ("reduce", "allreduce", "bcast", "reduce_scatter", "allgather", "latency", "clock", "read", "update")
 LARGE_BYTES = 8192
 """Above this OSU takes fewer iterations, and so do we."""
 
@@ -36,6 +36,11 @@ def bench_flags() -> Flags:
               choices=MEMORIES, short="d")
     made.flag("unmapped", False, "device buffers that no other rank has mapped (not Communicator.alloc's)")
     made.flag("root", 0, "the root's rank")
+    made.section("Of clock, read and update, beside the collective that moves the same bytes")
+    made.flag("slack", "0", "a parameter server each; inf: asynchronous", metavar="N,...")
+    made.flag("servers", 0, "how many of the last ranks hold shards only", kind=at_least(0), metavar="N")
+    made.flag("scattered", False, "rows in random order, not one slice")
+    made.section("Output")
     made.flag("json", "", "write the rows there as well", metavar="FILE")
     return made
 

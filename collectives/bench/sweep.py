@@ -20,6 +20,7 @@ from scaffe.collectives.bench.options import algorithms, bench_flags, iterations
 from scaffe.collectives.bench.overlap import measure_overlap
 from scaffe.collectives.bench.payload import Payload
 from scaffe.collectives.bench.root import on_root
+from scaffe.collectives.bench.server import SAME_BYTES, ServerRunner, slacks
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.failure import describe, report_and_abort
@@ -77,9 +78,11 @@ def run(communicator: Communicator, options: Namespace, buffers: HostBuffers) ->
         CommError: on a wrong element, an impossible flag, or with -check_auto where auto is too slow.
     """
     say = print if communicator.rank == 0 else _silent
-    columns = [Column(options.case, title, name, chunk, options.root, options.check_auto)
+    collective = SAME_BYTES.get(options.case, options.case)
+    columns = [Column(collective, title, name, chunk, options.root, options.check_auto)
                for title, name, chunk in algorithms(options.algorithms)]
-    titles = ["latency"] if options.case == "latency" else [column.title for column in columns]
+    titles = [f"slack {slack:g}" for slack in slacks(options)] + [column.title for column in columns]
+    titles = ["latency"] if options.case == "latency" else titles
     kind = "overlap, %" if options.overlap else "slowest rank, us"
     say(report.heading(f"{options.case}: {communicator.n_ranks} ranks, {communicator.topology.shape}, "
                        f"{options.dtype}, {_memory(options)} memory, {kind}", titles, options.full))
@@ -113,18 +116,22 @@ def _one_size(communicator: Communicator, options: Namespace, columns: list[Colu
     if options.case == "latency":
         samples = [measure_latency(communicator, buffer, n_warm, n_timed, payload)]
         return report.line(n_bytes, samples, options.full), [report.row(n_bytes, "latency", samples[0])]
-    runners = [Runner(communicator, column, buffer, other, buffers.settle) for column in columns]
+    servers = [ServerRunner(communicator, options, slack, n_elems, buffers) for slack in slacks(options)]
+    collectives = [Runner(communicator, column, buffer, other, buffers.settle) for column in columns]
+    runners: list[ServerRunner | Runner] = [*servers, *collectives]
     for runner in runners:
         runner.verify(payload, is_blocking=not options.overlap)
     buffer[...] = other[...] = 0
     if options.overlap:
-        return _overlaps(communicator, columns, runners, n_bytes, min(n_timed, 20))
-    calls = [runner.start(is_blocking=True) for runner in runners]
+        return _overlaps(communicator, columns, collectives, n_bytes, min(n_timed, 20))
+    calls: list[Callable[[], object]] = [runner.start(is_blocking=True) for runner in runners]
     if options.check_auto:
         return _checked(communicator, columns, calls, n_bytes, (n_warm, n_timed))
     samples = [rounds.reshape(-1) for rounds in time_in_turns(communicator, calls, n_warm, n_timed, ROUNDS)]
+    for server in servers:
+        server.close()
     note = "        Pass" if options.validation else ""
-    rows = [report.row(n_bytes, column.title, seconds) for column, seconds in zip(columns, samples, strict=True)]
+    rows = [report.row(n_bytes, runner.title, seconds) for runner, seconds in zip(runners, samples, strict=True)]
     return report.line(n_bytes, samples, options.full, note), rows
 
 

@@ -10,6 +10,7 @@ from scaffe.collectives.cuda.messages.wire import DeviceWire
 from scaffe.collectives.cuda.streams import Streams
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.algorithm import Algorithm
+from scaffe.collectives.planning.levels import Part
 from scaffe.collectives.runtime.backend import Backend
 from scaffe.collectives.transport.transport import Transport
 
@@ -70,6 +71,7 @@ class NoNode:
 
     how = ""
 
-    def run(self, collective: str, array: DeviceArray, op: str = "sum", root: int = 0) -> None:
+    def run(self, collective: str, array: DeviceArray, op: str = "sum", root: int = 0,
+            parts: tuple[Part, ...] = ()) -> None:
         """See shared_levels.Node."""
         raise CommError(f"{collective}: no CUDA IPC between the ranks of this node")

@@ -8,6 +8,8 @@ numba (`handle`) give it, or as `__cuda_stream__` returns it.
 from __future__ import annotations
 
 import sys
+import threading
+import time
 import warnings
 from typing import Any
 
@@ -22,6 +24,9 @@ LEGACY_STREAM = 1
 """What `__cuda_array_interface__` calls the default stream, whose handle is 0."""
 NOT_READY = 600
 """cudaErrorNotReady: work before an event is still under way."""
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 5e-6, 50e-6
+"""Between two looks at an event that was not reached: CuPy holds the interpreter's lock while CUDA answers, which keeps
+the thread that queues kernels from going on. Each pause is twice the one before."""
 
 
 _found: list[CuPy] = []
@@ -113,6 +118,30 @@ def card(number: int) -> str:
     return load().cuda.runtime.deviceGetPCIBusId(number)
 
 
+_thread = threading.local()
+
+
+def make_current(number: int) -> None:
+    """Makes a GPU the current device of this thread, from now on.
+
+    A thread begins with GPU 0 and without a context. A CUDA call there would make one on GPU 0, which takes half a GB
+    of another rank's card; and an MPI library moves device memory in any thread that calls it, for which it needs one.
+    Nobody goes back to the device from before: since CUDA 12 that would make a context there too.
+
+    Args:
+        number: the GPU's number in this process.
+    """
+    cuda = load().cuda
+    if getattr(_thread, "number", None) != number or cuda.runtime.getDevice() != number:
+        cuda.Device(number).use()
+        _thread.number = number
+
+
+def current() -> int:
+    """Returns the number of this thread's current GPU."""
+    return load().cuda.runtime.getDevice()
+
+
 def use_by_rank(node_rank: int) -> int:
     """Makes one of the node's GPUs the current device, round-robin over the node's ranks.
 
@@ -145,6 +174,7 @@ class Point:
         self._runtime = load().cuda.runtime
         self.event, self._handle = event, handle(event)
         self._spare: list[CudaEvent] | None = None
+        self._pause, self._look_again = FIRST_PAUSE_SECONDS, 0.0
 
     @classmethod
     def now(cls, stream: Any = None) -> Point:
@@ -176,6 +206,7 @@ class Point:
     def mark(self, stream: Any) -> None:
         """Records the event again, at the end of what has been queued on `stream` so far."""
         self._runtime.eventRecord(self._handle, handle(stream))
+        self._pause, self._look_again = FIRST_PAUSE_SECONDS, 0.0
 
     def hold(self, stream: Any = None) -> None:
         """Makes what is queued on `stream` (default: CuPy's current one) from now on run after this point."""
@@ -183,14 +214,18 @@ class Point:
         self._runtime.streamWaitEvent(handle(target), self._handle)
 
     def is_reached(self) -> bool:
-        """Whether the device has reached this point.
+        """Whether the device has reached this point, as far as this knows: it does not ask CUDA at every call.
 
         Raises:
             CommError: if work before it has failed on the device.
         """
+        if time.monotonic() < self._look_again:
+            return False
         status = self._runtime.eventQuery(self._handle)
         if status not in (0, NOT_READY):
             raise CommError(f"work on the device has failed: CUDA error {status}")
+        if status == NOT_READY:
+            self._look_again, self._pause = time.monotonic() + self._pause, min(2 * self._pause, LONGEST_PAUSE_SECONDS)
         return status == 0
 
 
@@ -223,6 +258,7 @@ def _adopted(array: Any) -> Any:
     address, strides = interface["data"][0], interface.get("strides")
     n_bytes = int(np.prod(shape)) * dtype.itemsize
     memory = cuda.UnownedMemory(address, n_bytes, array, cuda.Device().id if address == 0 else -1)
+    make_current(memory.device_id)
     if (stream := interface.get("stream")) is not None:
         Point.now(0 if stream == LEGACY_STREAM else stream).hold()
     return load().ndarray(shape, dtype, cuda.MemoryPointer(memory, 0), strides=strides)

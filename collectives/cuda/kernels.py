@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 
 from scaffe.collectives.cuda import device
 from scaffe.collectives.cuda.span import Span
+from scaffe.collectives.errors import CommError
 
 SOURCE = Path(__file__).with_name("kernels.cu")
 ELEMENTS = {"float32": "float", "float64": "double", "float16": "Half", "bfloat16": "Brain", "int32": "int",
@@ -21,6 +23,10 @@ DEFINITIONS |= {name: (f"-DWIRE_ELEMENT={kind}", f"-DWIRE_NAME={name}") for name
 THREADS_PER_BLOCK, BLOCKS_PER_MULTIPROCESSOR, PACK_BYTES = 256, 6, 16
 """As in kernels.cu. More blocks than fit at once would run in a second round that leaves the card half empty."""
 MOST_RANKS = 64
+MULTIPROCESSORS_VARIABLE = "SCAFFE_CUDA_MULTIPROCESSORS"
+MULTIPROCESSORS = 32
+"""That a sum over other GPUs' memory may fill; the others compute meanwhile. Assumed, not measured: 16 of them have 1.5
+MB of loads on their way (6 blocks of 256 threads, 64 bytes each), twice what 450 GB/s of NVLink brings in 1.5 us."""
 NUMBERS = {"offset": np.int64, "n_elems": np.int64, "first_source": np.int32, "n_sources": np.int32,
            "first_target": np.int32, "n_targets": np.int32, "left_out": np.int32}
 GATHER_PARAMETER = np.dtype([("bases", np.uint64, MOST_RANKS), *NUMBERS.items()], align=True)
@@ -45,7 +51,11 @@ class GatherRanks(NamedTuple):
 
 
 class Kernels:
-    """The compiled kernels of one process; a kernel is compiled when it is first asked for."""
+    """The compiled kernels of one process; a kernel is compiled when it is first asked for.
+
+    Attributes:
+        multiprocessors: how many a sum over other GPUs' memory fills.
+    """
 
     def __init__(self) -> None:
         """Prepares for the current device. CuPy caches what it compiles on disk. Raises CommError without a GPU."""
@@ -53,7 +63,24 @@ class Kernels:
         self._module, self._get = cache(self._compile), cache(self._find)
         cuda = device.load().cuda
         count = cuda.runtime.deviceGetAttribute(MULTIPROCESSOR_COUNT, cuda.Device().id)
-        self._most_blocks = count * BLOCKS_PER_MULTIPROCESSOR
+        self._n_multiprocessors, self._most_blocks = count, count * BLOCKS_PER_MULTIPROCESSOR
+        self.multiprocessors = 0
+        self.allow(None)
+
+    def allow(self, multiprocessors: int | None) -> None:
+        """Sets how many multiprocessors a sum over other GPUs' memory may fill, unless the environment does.
+
+        Args:
+            multiprocessors: None for what is assumed.
+
+        Raises:
+            CommError: the environment has no number.
+        """
+        given = os.environ.get(MULTIPROCESSORS_VARIABLE, "")
+        if given and not given.isdecimal():
+            raise CommError(f"{MULTIPROCESSORS_VARIABLE} must be a number of multiprocessors, 0 for all, not {given!r}")
+        wanted = int(given) if given else multiprocessors or MULTIPROCESSORS
+        self.multiprocessors = min(wanted or self._n_multiprocessors, self._n_multiprocessors)
 
     def _compile(self, kind: str) -> Any:
         """The kernels of one element type or one wire."""
@@ -80,7 +107,7 @@ class Kernels:
         return lambda: kernel(blocks, threads, arguments)
 
     def gathering(self, bases: Sequence[int], offset: int, n_elems: int, dtype: np.dtype[Any], op: str,
-                  ranks: GatherRanks) -> Callable[[], None]:
+                  ranks: GatherRanks, is_remote: bool = False) -> Callable[[], None]:
         """Binds a gather kernel: it reduces the source ranks' elements, in rank order, into every target's buffer.
 
         Args:
@@ -90,17 +117,21 @@ class Kernels:
             dtype: of the elements.
             op: sum, max, min or prod.
             ranks: who is read and who is written.
+            is_remote: whether some of them have other GPUs: then it fills `multiprocessors` only.
 
         Returns:
             A call that queues the kernel on the current stream.
         """
         kernel = self._get(f"gather_{dtype.name}_{op}")
-        blocks, threads = grid(n_elems * dtype.itemsize, self._most_blocks)
         work = np.zeros(1, GATHER_PARAMETER)
         work["bases"][0, : len(bases)] = bases
         for name, number in zip(NUMBERS, (offset, n_elems, *ranks), strict=True):
             work[name] = number
-        return lambda: kernel(blocks, threads, (work,))
+
+        def queue() -> None:
+            most = self.multiprocessors * BLOCKS_PER_MULTIPROCESSOR if is_remote else self._most_blocks
+            kernel(*grid(n_elems * dtype.itemsize, most), (work,))
+        return queue
 
 
 @cache

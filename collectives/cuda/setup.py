@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -17,10 +17,12 @@ from scaffe.collectives.cuda import device
 from scaffe.collectives.cuda.backend import DeviceBackend, NoNode
 from scaffe.collectives.cuda.device import Point
 from scaffe.collectives.cuda.ipc.node import DeviceNode
+from scaffe.collectives.cuda.ipc.proof import prove
 from scaffe.collectives.cuda.ipc.signals import signals
 from scaffe.collectives.cuda.ipc.windows import DeviceWindows
-from scaffe.collectives.cuda.kernels import MOST_RANKS
-from scaffe.collectives.cuda.messages import aware
+from scaffe.collectives.cuda.kernels import MOST_RANKS, kernels
+from scaffe.collectives.cuda.links import links_of
+from scaffe.collectives.cuda.messages import aware, probe
 from scaffe.collectives.cuda.messages.start_queue import wait_until
 from scaffe.collectives.cuda.messages.transport import AwareTransport, StagedTransport
 from scaffe.collectives.cuda.mpi_calls import AwareCalls, StagedCalls
@@ -33,6 +35,7 @@ from scaffe.collectives.runtime.signature import CallSignature
 from scaffe.collectives.shared.node import NodeGroup
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.device_choice import choose_on_device
+from scaffe.collectives.tuning.links import Links
 from scaffe.collectives.tuning.table import TuningTable
 
 IPC_VARIABLE = "SCAFFE_CUDA_IPC"
@@ -47,6 +50,7 @@ class Device:
         number: this rank's GPU, in this process.
         windows: device memory that the node's ranks share.
         no_ipc: why they cannot share any; empty where they can.
+        links: what joins the GPUs of all ranks.
         is_aware: whether messages may lie in device memory.
     """
 
@@ -59,14 +63,20 @@ class Device:
             topology: of all ranks.
         """
         self._comm, self._node_comm, self._topology = comm, node_comm, topology
-        self._is_crowded = node_comm.size > len(os.sched_getaffinity(0))
+        self._is_crowded = is_crowded(node_comm.allgather(os.sched_getaffinity(0)))
         self.number = device.load().cuda.Device().id
+        device.make_current(self.number)
         self._all_streams: list[Streams] = []
         self._how: list[str] = []
+        self._no_nccl = "not asked yet"
+        self._table: TuningTable | None = None
         self._cards = node_comm.allgather(device.card(self.number))
+        self.links = Links.worst(comm.allgather(links_of(self.number, self._cards)))
         self.windows = DeviceWindows(node_comm, self._settle, f"rank {comm.rank}")
         self.no_ipc = self._agreed(self._refusal()) or self._agreed(self._try_ipc())
-        self.is_aware = aware.is_cuda_aware()
+        says_so = all(comm.allgather(aware.is_cuda_aware()))
+        self._no_messages = probe.fault(comm) if says_so else ""
+        self.is_aware = says_so and not self._no_messages
         self._complete = lru_cache(maxsize=4096)(self._completed)
         if not self.no_ipc:
             atexit.register(self._finish)
@@ -86,8 +96,10 @@ class Device:
         node = self._node(group, streams, backs_off)
         self._how.append(node.how)
         levels = SharedLevels(node, self._topology, comm.rank)
+        nccl = NcclCalls(comm, streams)
+        self._no_nccl = nccl.fault
         return DeviceBackend(streams, self.no_ipc, transport=transport, levels=levels,
-                             calls={"mpi": library, "nccl": NcclCalls(comm, streams)})
+                             calls={"mpi": library, "nccl": nccl})
 
     def _node(self, group: NodeGroup, streams: Streams, backs_off: bool) -> DeviceNode | NoNode:
         if self.no_ipc:
@@ -121,8 +133,8 @@ class Device:
 
     def _private(self, n_elems: int, dtype: np.dtype) -> Any:
         try:
-            with device.load().cuda.Device(self.number):
-                return device.load().zeros(n_elems, dtype)
+            device.make_current(self.number)
+            return device.load().zeros(n_elems, dtype)
         except Exception as error:  # CuPy's OutOfMemoryError: not known by name without CuPy
             n_bytes = n_elems * dtype.itemsize
             raise CommError(f"alloc: rank {self._comm.rank} cannot have {n_bytes} bytes of device memory: {error}"
@@ -143,10 +155,16 @@ class Device:
             CommError: where the array does not lie on this rank's GPU.
         """
         self._check(array)
+        device.make_current(self.number)
+        if table is not self._table:
+            self._table = table
+            kernels().allow(table.multiprocessors)
         return self._complete(signature, array.nbytes, table)
 
     def _completed(self, signature: CallSignature, n_bytes: int, table: TuningTable) -> CallSignature:
-        found = choose_on_device(signature.collective, n_bytes, self._topology, table, not self.no_ipc)
+        found = choose_on_device(signature.collective, n_bytes, self._topology, table, not self.no_ipc,
+                                 not self._no_nccl, self.links)
+        kernels().allow(table.multiprocessors)
         chunk_bytes = signature.chunk_bytes or found.chunk_bytes
         algorithm = signature.algorithm
         if algorithm.selection:
@@ -167,7 +185,8 @@ class Device:
         sharing = f"{len(self._cards)} ranks on {n_cards} GPU{'s' * (n_cards > 1)}; {self._how[0]}"
         within = f"by messages ({self.no_ipc})" if self.no_ipc else f"by CUDA IPC ({sharing})"
         across = "from device memory" if self.is_aware else "through pinned host memory"
-        return f"within a node {within}; messages {across} (CUDA-aware MPI: {aware.reason()})"
+        return f"within a node {within}; messages {across} (CUDA-aware MPI: {aware.reason()}" \
+               f"{', but ' if self._no_messages else ''}{self._no_messages}); {self.links}"
 
     def _refusal(self) -> str:
         """Why CUDA IPC need not be tried; empty where it is to be."""
@@ -179,7 +198,7 @@ class Device:
     def _try_ipc(self) -> str:
         """Tries to share a little memory; why that fails on this node, empty where it works."""
         try:
-            self.windows.prove()
+            prove(self.windows, self._node_comm, f"rank {self._comm.rank}")
         except CommError as error:
             return str(error)
         return ""
@@ -197,6 +216,15 @@ class Device:
         """At exit: does this rank's share of collectives that others may wait for, before its memory is freed."""
         with suppress(Exception):  # where the device has failed, whoever needed it has been told
             self._settle(time.monotonic() + LAST_WORK_SECONDS)
+
+
+def is_crowded(cores_of_ranks: Sequence[Collection[int]]) -> bool:
+    """Whether a node's ranks are more than the cores that they may run on (pure).
+
+    Args:
+        cores_of_ranks: each rank's cores, which a launcher may have bound it to.
+    """
+    return len(cores_of_ranks) > len(set().union(*cores_of_ranks))
 
 
 def _reached(is_reached: Callable[[], bool], until: float) -> bool:

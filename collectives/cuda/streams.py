@@ -26,7 +26,6 @@ class Streams:
         self.number = self._cuda.Device().id
         self.comm = self._cuda.Stream(non_blocking=True, priority=BEFORE_COMPUTE)
         self.copy = self._cuda.Stream(non_blocking=True, priority=BEFORE_COMPUTE)
-        self._device = self._cuda.Device(self.number)
 
     def begin(self, after: Point | None) -> None:
         """Begins a collective: makes the communication stream current and lets it follow `after`.
@@ -36,7 +35,6 @@ class Streams:
         """
         if after is not None:
             after.hold_and_end(self.comm)
-        self._device.__enter__()
         self.comm.__enter__()
 
     def end(self) -> Point:
@@ -46,9 +44,8 @@ class Streams:
         return point
 
     def leave(self) -> None:
-        """Restores the thread's device and stream."""
+        """Restores the thread's stream."""
         self.comm.__exit__(None, None, None)
-        self._device.__exit__(None, None, None)
 
     def event(self) -> Point:
         """Creates a point that `Point.mark` sets, any number of times."""

@@ -3,7 +3,7 @@
 The event simulation in `events` is exact for its model, but its run time grows with the number of messages. In a tree
 every chunk repeats the same steps, so once the pipeline is full each further chunk adds the same time. A long message
 is therefore simulated for some chunks only and extrapolated linearly (within 2 % of the full simulation, all-reduce
-within 5 %). All other patterns are simulated in full.
+within 5 %). All other patterns are simulated in full. `M` and `S` across nodes are timed by `level_cost`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,19 @@ from functools import lru_cache
 
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.model.events import StepArrays, compile_plans, finish_times, repeat
+from scaffe.collectives.model.level_cost import level_time
 from scaffe.collectives.model.machine import Machine
 from scaffe.collectives.planning import planners, tree
+from scaffe.collectives.planning.algorithm import Algorithm, parse
 from scaffe.collectives.planning.call import Call
-from scaffe.collectives.planning.pattern import Pattern, parse
+from scaffe.collectives.planning.levels import Levels
+from scaffe.collectives.planning.pattern import Pattern
 from scaffe.collectives.topology import Topology
 
 MAX_STEPS = 1 << 21
 """Steps of one event simulation; beyond it, only trees can be predicted."""
+MAX_CHUNKS = 512
+"""Of a message that is simulated in full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +38,16 @@ class Setting:
     machine: Machine
 
     @property
-    def pattern(self) -> Pattern:
-        """The algorithm's message pattern. Raises CommError on an unknown one."""
+    def parsed(self) -> Algorithm:
+        """The algorithm. Raises CommError on an unknown one."""
         return parse(self.algorithm)
+
+    @property
+    def pattern(self) -> Pattern:
+        """The algorithm's message pattern. Raises CommError on an unknown one, or one without messages of ours."""
+        if (found := self.parsed.pattern) is None:
+            raise CommError(f"algorithm {self.algorithm!r} has no messages to predict")
+        return found
 
 
 def predict(setting: Setting, n_bytes: int, chunk_bytes: int) -> float:
@@ -54,6 +66,9 @@ def predict(setting: Setting, n_bytes: int, chunk_bytes: int) -> float:
     """
     if n_bytes == 0 or setting.topology.n_ranks == 1:
         return 0.0
+    if setting.parsed.is_shared and setting.topology.n_nodes > 1:
+        levels = Levels(setting.collective, setting.topology, n_bytes)
+        return level_time(levels, setting.pattern, setting.parsed.is_split, chunk_bytes, setting.machine)
     n_full = _full_chunks(setting)
     if n_full is None or n_bytes <= 2 * n_full * chunk_bytes:
         return simulate(setting, n_bytes, chunk_bytes)
@@ -62,7 +77,13 @@ def predict(setting: Setting, n_bytes: int, chunk_bytes: int) -> float:
 
 
 def fastest(setting: Setting, n_bytes: int, chunk_choices: tuple[int, ...]) -> tuple[float, int]:
-    """Returns the least predicted time in seconds over the chunk lengths in bytes, and the length that gives it."""
+    """Returns the least predicted time in seconds over the chunk lengths in bytes, and the length that gives it.
+
+    Where nothing is extrapolated (`M` and `S` across nodes), chunks of which a message has very many are left out.
+    """
+    if setting.parsed.is_shared:
+        longest = max(chunk_choices)
+        chunk_choices = tuple(chunk for chunk in chunk_choices if n_bytes <= MAX_CHUNKS * chunk or chunk == longest)
     return min((predict(setting, n_bytes, chunk_bytes), chunk_bytes) for chunk_bytes in chunk_choices)
 
 

@@ -94,6 +94,14 @@ def finish_times(steps: StepArrays, topology: Topology, elem_bytes: int, machine
     links = np.array([[machine.intra_latency, machine.intra_bandwidth],
                       [machine.inter_latency, machine.inter_bandwidth]])
     rates = np.array([machine.overhead, machine.sum_overhead, machine.sum_bandwidth])
+    places = np.array([topology.node_of_rank, network_ports(topology, machine.ports)])
     times: np.ndarray = run(steps.offsets, steps.kinds, steps.peers, steps.n_elems * elem_bytes, steps.matches,
-                            (np.array(topology.node_of_rank), links, rates))
+                            (places, links, rates))
     return times
+
+
+def network_ports(topology: Topology, ports_per_node: int) -> list[int]:
+    """Numbers the network ports that ranks use: a node's ranks take its ports in turn."""
+    number: dict[tuple[int, int], int] = {}
+    return [number.setdefault((node, topology.node_rank(rank) % ports_per_node), len(number))
+            for rank, node in enumerate(topology.node_of_rank)]

@@ -56,13 +56,15 @@ def run(offsets: np.ndarray, kinds: np.ndarray, peers: np.ndarray, n_bytes: np.n
         peers: likewise.
         n_bytes: int64, length of each step's message.
         matches: as in `events.StepArrays`.
-        constants: node of each rank; (latency s, bandwidth bytes/s) within a node and between nodes; overhead s,
-            overhead of a sum s, bandwidth of sums bytes/s.
+        constants: node and network port of each rank, int64, shape (2, ranks), ports numbered from 0 over all nodes;
+            (latency s, bandwidth bytes/s) within a node and between nodes; overhead s, overhead of a sum s, bandwidth
+            of sums bytes/s.
 
     Returns:
         float64, shape (ranks,): the finish time of every rank, in seconds.
     """
-    nodes, links, rates = constants
+    places, links, rates = constants
+    nodes, ports = places[0], places[1]
     n_ranks, n_steps = len(nodes), len(kinds)
     owners, follows, far = _queues(offsets, kinds, peers, nodes)
     steps = Steps(offsets, kinds, peers, n_bytes, matches, owners, follows, far)
@@ -75,9 +77,9 @@ def run(offsets: np.ndarray, kinds: np.ndarray, peers: np.ndarray, n_bytes: np.n
         if code < n_ranks:
             _advance(code, steps, state, rates, events)
         elif code < n_ranks + n_steps:
-            _leave(time, code - n_ranks, steps, state, nodes, links, events)
+            _leave(time, code - n_ranks, steps, state, ports, links, events)
         else:
-            _arrive(time, code - n_ranks - n_steps, steps, state, nodes, links, events)
+            _arrive(time, code - n_ranks - n_steps, steps, state, ports, links, events)
     times: np.ndarray = state.now
     return times
 
@@ -126,11 +128,11 @@ def _advance(rank: int, steps: Steps, state: State, rates: np.ndarray, events: E
 
 
 @compiled
-def _leave(time: float, step: int, steps: Steps, state: State, nodes: np.ndarray, links: np.ndarray,
+def _leave(time: float, step: int, steps: Steps, state: State, ports: np.ndarray, links: np.ndarray,
            events: Events) -> None:
-    """Passes a message through the outgoing port: ports are numbered the ranks' own first, then the nodes'."""
-    rank, far, n_ranks = steps.owners[step], steps.far[step], len(nodes)
-    port = n_ranks + nodes[rank] if far else rank
+    """Passes a message through the outgoing port: ports are numbered the ranks' own first, then the network's."""
+    rank, far, n_ranks = steps.owners[step], steps.far[step], len(ports)
+    port = n_ranks + ports[rank] if far else rank
     start = max(time, state.out_free[port])
     state.out_free[port] = start + steps.n_bytes[step] / links[far, 1]
     heapq.heappush(events, (start + links[far, 0], n_ranks + len(steps.kinds) + step))
@@ -141,11 +143,11 @@ def _leave(time: float, step: int, steps: Steps, state: State, nodes: np.ndarray
 
 
 @compiled
-def _arrive(time: float, step: int, steps: Steps, state: State, nodes: np.ndarray, links: np.ndarray,
+def _arrive(time: float, step: int, steps: Steps, state: State, ports: np.ndarray, links: np.ndarray,
             events: Events) -> None:
     """Passes a message through the incoming port; a rank that waits for it goes on."""
     peer, far = steps.peers[step], steps.far[step]
-    port = len(nodes) + nodes[peer] if far else peer
+    port = len(ports) + ports[peer] if far else peer
     state.in_free[port] = max(time, state.in_free[port]) + steps.n_bytes[step] / links[far, 1]
     state.arrived[step] = state.in_free[port]
     if state.waiting[peer] and state.next_step[peer] == steps.matches[step]:

@@ -2,7 +2,8 @@
 
 Figure 11 compares a flat binomial tree with chain-binomial and chain-chain, Figure 12 the flat tree with the best
 choice for each size ("tuned"). The flat tree of the baseline moves whole messages, as MPI libraries do; all others
-are chunked, each size with its best chunk. Every number is modelled, none measured.
+are chunked, each size with its best chunk. Beside them the table has other collectives, and the algorithms that begin
+in a node's memory, `M` and `S`. Every number is modelled, none measured.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from pathlib import Path
 
 from scaffe.atomic_files import cannot_write, write_whole
 from scaffe.collectives.errors import CommError
+from scaffe.collectives.model import server_figures
 from scaffe.collectives.model.cost import Setting, fastest, predict
-from scaffe.collectives.model.machine import GPU_CLUSTER_2016, Machine
+from scaffe.collectives.model.machine import GPU_CLUSTER_2016, GPU_CLUSTER_2023, Machine
+from scaffe.collectives.planning.registry import COLLECTIVES
 from scaffe.collectives.topology import Topology
 from scaffe.flags import Flags
 from scaffe.line_chart import Chart, Line, bytes_text
@@ -25,6 +28,13 @@ BASELINE = "B whole"
 FIGURE_11 = ("CB-8", "CB-16", "CC-8", "CC-16")
 TUNED = ("B", "C", *FIGURE_11, "CCB-8-4")
 CHUNKS = tuple(1 << power for power in (14, 16, 18, 20, 22))
+OTHERS = {"reduce": TUNED, "bcast": TUNED, "allreduce": ("B", "C", "R", "H"), "reduce_scatter": ("R", "H"),
+          "allgather": ("R", "D")}
+"""Algorithms that run between all ranks, by collective."""
+LEVELS = {"reduce": ("MC", "SC"), "bcast": ("MC", "SC"), "allreduce": ("MC", "MR", "SC", "SR"),
+          "reduce_scatter": ("MR", "SR"), "allgather": ("MR", "SR")}
+"""Algorithms that begin in the node's memory."""
+MACHINES = {"2016": GPU_CLUSTER_2016, "2023": GPU_CLUSTER_2023}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +43,9 @@ class Row:
 
     Attributes:
         n_bytes: the message size.
-        seconds: predicted time by algorithm: BASELINE, and each of TUNED with its best chunk.
-        tuned: the fastest of TUNED.
+        seconds: predicted time by algorithm: BASELINE where the collective has trees, and each of OTHERS and LEVELS
+            with its best chunk.
+        tuned: the fastest of OTHERS.
         tuned_chunk: its best chunk, bytes.
     """
 
@@ -44,13 +55,14 @@ class Row:
     tuned_chunk: int
 
 
-def rows(topology: Topology, machine: Machine, max_bytes: int) -> list[Row]:
-    """Predicts reduce times.
+def rows(topology: Topology, machine: Machine, max_bytes: int, collective: str = "reduce") -> list[Row]:
+    """Predicts times.
 
     Args:
         topology: of the ranks.
         machine: what they run on.
         max_bytes: largest message size.
+        collective: its name.
 
     Returns:
         A row for each of 1 KiB, 4 KiB, ... up to max_bytes.
@@ -58,26 +70,30 @@ def rows(topology: Topology, machine: Machine, max_bytes: int) -> list[Row]:
     n_bytes = 1 << 10
     table = []
     while n_bytes <= max_bytes:
-        table.append(_row(topology, machine, n_bytes))
+        table.append(_row(topology, machine, n_bytes, collective))
         n_bytes *= 4
     return table
 
 
-def _row(topology: Topology, machine: Machine, n_bytes: int) -> Row:
-    best = {name: fastest(Setting("reduce", name, topology, machine), n_bytes, CHUNKS) for name in TUNED}
-    seconds = {name: time for name, (time, _) in best.items()}
-    seconds[BASELINE] = predict(Setting("reduce", "B", topology, machine), n_bytes, n_bytes)
-    tuned = min(best, key=lambda name: best[name])
+def _row(topology: Topology, machine: Machine, n_bytes: int, collective: str) -> Row:
+    levels = LEVELS[collective] if 1 < topology.n_nodes < topology.n_ranks else ()
+    seconds = {}
+    if "B" in OTHERS[collective]:
+        seconds[BASELINE] = predict(Setting(collective, "B", topology, machine), n_bytes, n_bytes)
+    best = {name: fastest(Setting(collective, name, topology, machine), n_bytes, CHUNKS)
+            for name in (*OTHERS[collective], *levels)}
+    seconds |= {name: time for name, (time, _) in best.items()}
+    tuned = min(OTHERS[collective], key=lambda name: best[name])
     return Row(n_bytes, seconds, tuned, min(best[tuned][1], n_bytes))
 
 
 def table_text(table: Sequence[Row]) -> str:
     """Formats rows as a table in microseconds, one line per message size."""
-    names = (BASELINE, *TUNED)
+    names = list(table[0].seconds)
     lines = [f"{'bytes':>8}" + "".join(f"{name:>12}" for name in names) + f"{'tuned':>20}{'gain':>7}"]
     for row in table:
         choice = f"{row.tuned} @ {bytes_text(row.tuned_chunk)}"
-        gain = row.seconds[BASELINE] / row.seconds[row.tuned]
+        gain = row.seconds[names[0]] / row.seconds[row.tuned]
         lines.append(f"{bytes_text(row.n_bytes):>8}" + "".join(f"{row.seconds[name] * 1e6:12.1f}" for name in names)
                      + f"{choice:>20}{gain:7.2f}")
     return "\n".join(lines)
@@ -94,7 +110,9 @@ def charts(table: Sequence[Row], place: str) -> tuple[Chart, Chart]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the command `simulate`: prints the table, and writes figure11.svg, figure12.svg and figures.json to --out.
+    """Runs the command `simulate`: prints the table; writes figure11.svg and figure12.svg (of reduce) and figures.json.
+
+    With --server it is `server_figures` that prints and writes.
 
     Args:
         argv: the command line, without the program's name.
@@ -106,26 +124,36 @@ def main(argv: Sequence[str]) -> int:
         CommError: on impossible constants, ranks or sizes, and on a file that cannot be written.
     """
     options = _flags().parse(argv)
-    machine = replace(GPU_CLUSTER_2016, **{name: getattr(options, name) for name in _constants()})
+    given = {name: getattr(options, name) for name in _constants() if getattr(options, name) is not None}
+    machine = replace(MACHINES[options.machine], **given)
+    if options.out:
+        _make(Path(options.out))
+    if options.server:
+        server_figures.run(options, machine)
+        return 0
     topology = Topology.from_ranks_per_node(options.ranks, options.ranks_per_node)
-    table = rows(topology, machine, options.max_bytes)
+    table = rows(topology, machine, options.max_bytes, options.collective)
     place = f"{options.ranks} GPUs, {options.ranks_per_node} per node"
-    print(f"Modelled reduce, microseconds, {place}; {machine}")
+    print(f"Modelled {options.collective}, microseconds, {place}; {machine}")
     print(table_text(table))
     if options.out:
         _write(options, machine, table, place)
     return 0
 
 
-def _write(options: Namespace, machine: Machine, table: Sequence[Row], place: str) -> None:
-    folder = Path(options.out)
+def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CommError(cannot_write(folder, error)) from None
-    for number, chart in zip((11, 12), charts(table, place), strict=True):
+
+
+def _write(options: Namespace, machine: Machine, table: Sequence[Row], place: str) -> None:
+    folder = Path(options.out)
+    drawn = charts(table, place) if options.collective == "reduce" else ()
+    for number, chart in zip((11, 12), drawn, strict=False):
         write_whole(folder / f"figure{number}.svg", chart.svg().encode(), CommError)
-    content = {"modelled": True, "collective": "reduce", "ranks": options.ranks,
+    content = {"modelled": True, "collective": options.collective, "ranks": options.ranks,
                "ranks_per_node": options.ranks_per_node, "machine": asdict(machine),
                "rows": [asdict(row) for row in table]}
     write_whole(folder / "figures.json", (json.dumps(content, indent=1) + "\n").encode(), CommError)
@@ -136,12 +164,25 @@ def _constants() -> list[str]:
 
 
 def _flags() -> Flags:
-    flags = Flags("simulate", "Figures 11 and 12 of S-Caffe from the cost model.")
+    flags = Flags("simulate", "Figures 11 and 12 of S-Caffe from the cost model, other collectives, parameter servers.")
+    flags.flag("collective", "reduce", "what to predict", choices=COLLECTIVES)
     flags.flag("ranks", 160, "GPUs")
     flags.flag("ranks_per_node", 16, "GPUs of a node")
     flags.flag("max_bytes", 256 << 20, "largest message, bytes")
-    flags.flag("out", "", "folder for figure11.svg, figure12.svg and figures.json", metavar="FOLDER")
+    flags.flag("out", "", "folder for figures, as SVG and JSON", metavar="FOLDER")
+    flags.section("A parameter server instead")
+    flags.flag("server", False, "clocks per second with 16 to 4,096 workers, and where sc-rs is faster")
+    flags.flag("bytes", 256 << 20, "parameters, bytes")
+    flags.flag("server_nodes", 0, "nodes that hold shards only; 0: every worker holds one")
+    flags.flag("compute", 0.2, "an iteration's compute, seconds")
+    flags.flag("late_share", 1 / 3, "share of a worker's iterations that take longer")
+    flags.flag("late_times", 2.0, "how many times as long")
     flags.section("The machine")
-    for name in _constants():
-        flags.flag(name, getattr(GPU_CLUSTER_2016, name), "bytes/s" if name.endswith("bandwidth") else "seconds")
+    flags.flag("machine", "2016", "K80 GPUs and one port a node (2016), or H100 and one port a GPU (2023)",
+               choices=tuple(MACHINES))
+    for constant in fields(Machine):
+        unit = "of a node" if constant.name == "ports" else "bytes/s" if constant.name.endswith("bandwidth") else "s"
+        values = ", ".join(f"{getattr(machine, constant.name):g}" for machine in MACHINES.values())
+        flags.flag(constant.name, None, f"{unit}; none: {values}", kind=int if constant.name == "ports" else float,
+                   metavar="N")
     return flags

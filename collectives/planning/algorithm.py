@@ -1,9 +1,10 @@
 """Parses an algorithm's name: shared memory within nodes, a message pattern across, half precision on the wire.
 
-A name is `[M][PATTERN][:WIRE]`, for example `M`, `C` or `MCB-4:bf16`; or another library, `mpi` or `nccl`; or `auto` or
-`own`, which leave the choice to the tuned table. With `M` the ranks of a node combine in shared memory, and PATTERN
-runs between one rank of each node; without it PATTERN runs between all ranks (see `pattern`). WIRE is `fp16` or `bf16`
-(see `transport.wire`).
+A name is `[M|S][PATTERN][:WIRE]`, for example `M`, `C`, `SR` or `MCB-4:bf16`; or another library, `mpi` or `nccl`; or
+`auto` or `own`, which leave the choice to the tuned table. With `M` and `S` the ranks of a node combine in shared
+memory. After `M` PATTERN runs between one rank of each node; after `S` it runs once for each rank of a node, between
+the ranks of the same number on all nodes, each on its share of the buffer (see `levels`). Without either, PATTERN runs
+between all ranks (see `pattern`). WIRE is `fp16` or `bf16` (see `transport.wire`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ LIBRARIES = ("mpi", "nccl")
 """Others' own collectives; which of them these ranks have is found out at the first call."""
 WIRES = ("fp16", "bf16")
 SHARED = "M"
+SPLIT = "S"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class Algorithm:
         selection: `auto` or `own` if the tuned table is to choose; else empty.
         library: `mpi` or `nccl` if that library does it; else empty.
         is_shared: whether the ranks of a node combine in shared memory.
+        is_split: whether, if so, all ranks of a node go across with a share each, rather than one with the whole.
         pattern: the pattern of our own messages, across nodes or between all ranks; None if there are none.
         wire: `fp16` or `bf16` if messages travel in half precision; else empty.
     """
@@ -41,10 +44,12 @@ class Algorithm:
     is_shared: bool = False
     pattern: Pattern | None = None
     wire: str = ""
+    is_split: bool = False
 
     def __str__(self) -> str:
         """The shortest name that parses to this."""
-        ours = (SHARED if self.is_shared else "") + ("" if self.pattern is None else self.pattern.name)
+        level = (SPLIT if self.is_split else SHARED) if self.is_shared else ""
+        ours = level + ("" if self.pattern is None else self.pattern.name)
         return (self.selection or self.library or ours) + (f":{self.wire}" if self.wire else "")
 
 
@@ -75,6 +80,6 @@ def _parse(text: str) -> Algorithm:
     try:
         return Algorithm(pattern=parse_pattern(name), wire=wire)
     except CommError:
-        if not name.startswith(SHARED):
+        if not name.startswith((SHARED, SPLIT)):
             raise
-    return Algorithm(is_shared=True, pattern=parse_pattern(name.removeprefix(SHARED)), wire=wire)
+    return Algorithm(is_shared=True, pattern=parse_pattern(name[1:]), wire=wire, is_split=name.startswith(SPLIT))

@@ -15,7 +15,7 @@ def require(collective: str, algorithm: Algorithm, topology: Topology, dtype: st
     """Raises CommError if `algorithm` cannot do `collective` on arrays of `dtype` on the ranks of `topology`."""
     if algorithm.wire:
         _require_wire(collective, algorithm, dtype)
-    if algorithm.is_shared and topology.n_nodes > 1:
+    if algorithm.is_shared and not algorithm.is_split and topology.n_nodes > 1:
         _require_levels(collective, algorithm, topology)
     if algorithm.pattern is not None and not planners.can(collective, algorithm.pattern):
         raise CommError(f"algorithm '{algorithm}' cannot do {collective}: "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,6 +43,18 @@ def existing_rank(name: str, value: Any, n_ranks: int) -> int:
     if not 0 <= rank < n_ranks:
         raise CommError(f"{name} must be a rank below {n_ranks}, not {rank}")
     return rank
+
+
+def distinct_ranks(name: str, values: Sequence[Any], n_ranks: int) -> list[int]:
+    """Gives an argument as ranks of which none comes twice.
+
+    Raises:
+        CommError: one is no rank below `n_ranks` or comes twice; the line names the argument.
+    """
+    ranks = [existing_rank(name, value, n_ranks) for value in values]
+    if len(set(ranks)) < len(ranks):
+        raise CommError(f"{name} must differ from one another, not {ranks}")
+    return ranks
 
 
 def allocation(n_elems: Any, dtype: Any, memory: Any) -> Allocation:

@@ -9,13 +9,11 @@ from typing import Any
 from zlib import crc32
 
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.planning import planners
-from scaffe.collectives.planning.call import Call
+from scaffe.collectives.planning.levels import Group
 from scaffe.collectives.planning.plan import Plan, Recv, Send, Step
 from scaffe.collectives.planning.requirements import require
 from scaffe.collectives.runtime.backend import Backend
 from scaffe.collectives.runtime.executor import Execution
-from scaffe.collectives.runtime.shared_levels import Group
 from scaffe.collectives.runtime.signature import CallSignature
 from scaffe.collectives.runtime.watch import ANYONE, Watch
 from scaffe.collectives.topology import Topology
@@ -183,9 +181,8 @@ class Engine:
             raise CommError(f"{signature}: no messages")
         rank = self.comm.rank if group.ranks is None else list(group.ranks).index(self.comm.rank)
         n_bytes_per_elem = wire.ITEM_BYTES if half else array.itemsize
-        call = Call(group.topology, array.size, max(signature.chunk_bytes // n_bytes_per_elem, 1), group.root,
-                    group.counts)
-        plan = planners.plan(signature.collective, pattern, rank, call)
+        chunk_elems = max(signature.chunk_bytes // n_bytes_per_elem, 1)
+        plan = group.plan(signature.collective, pattern, rank, array.size, chunk_elems)
         backend = self.backends[signature.memory]
         backend.transport.tag = _tag(signature)
         transport = backend.wired(half) if half else backend.transport

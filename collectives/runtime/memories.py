@@ -9,6 +9,7 @@ import numpy as np
 from scaffe.collectives.cuda import device
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning import datatypes
+from scaffe.collectives.runtime import foreign
 from scaffe.collectives.transport.memory import private_empty
 
 
@@ -41,18 +42,19 @@ class Memory(Protocol):
 
 
 class HostMemory:
-    """NumPy's arrays."""
+    """NumPy's arrays, and others' that NumPy can view (see `foreign`)."""
 
     name = "host"
 
-    def flat(self, array: np.ndarray) -> np.ndarray:
+    def flat(self, array: Any) -> np.ndarray:
         """See Memory."""
-        datatypes.check(array)
-        return array if array.ndim == 1 else array.reshape(-1)
+        own = foreign.viewed(array)
+        datatypes.check(own)
+        return own if own.ndim == 1 else own.reshape(-1)
 
-    def is_writable(self, array: np.ndarray) -> bool:
+    def is_writable(self, array: Any) -> bool:
         """See Memory."""
-        return array.flags.writeable
+        return foreign.viewed(array).flags.writeable
 
     def copy(self, target: np.ndarray, source: np.ndarray) -> None:
         """See Memory."""
@@ -116,13 +118,21 @@ def of(array: Any) -> Memory:
     Raises:
         CommError: `array` is no array that we know.
     """
-    if type(array) is np.ndarray:
+    if type(array) is np.ndarray or foreign.is_on_host(array):
         return HOST
     if device.is_on_device(array):
         return DEVICE
     if isinstance(array, np.ndarray):
         return HOST
-    raise CommError(f"expected a NumPy array or one with __cuda_array_interface__, got {type(array).__name__}")
+    raise CommError("expected a NumPy array, or one with __array_interface__, __dlpack__ or __cuda_array_interface__, "
+                    f"got {type(array).__name__}")
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """Views an array of host memory as one that cannot be written."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def named(name: str) -> Memory:

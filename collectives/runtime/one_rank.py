@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from scaffe.collectives.errors import CommError
@@ -11,6 +12,7 @@ from scaffe.collectives.runtime.arguments import Allocation
 from scaffe.collectives.runtime.signature import CallSignature
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.transport.available import shortage
+from scaffe.collectives.tuning.links import ONE_CARD, Links
 
 
 class NoWindows:
@@ -73,6 +75,10 @@ class OneRank:
         """See Ranks."""
         return "one rank by itself"
 
+    def links(self) -> Links:
+        """See Ranks."""
+        return Links(ONE_CARD)
+
     def message_pair(self, array: Any) -> NoReturn:
         """See Ranks."""
         raise CommError("a message needs 2 ranks, this job has 1")
@@ -81,6 +87,14 @@ class OneRank:
     def messages(self) -> NoReturn:
         """See Ranks."""
         raise CommError("a message needs 2 ranks, this job has 1")
+
+    def subset(self, ranks: Sequence[int]) -> tuple[None, list[int]]:
+        """See Ranks."""
+        return None, []
+
+    def end(self) -> NoReturn:
+        """See Ranks."""
+        raise CommError("one rank by itself has none to lose")
 
     def barrier(self) -> None:
         """See Ranks."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from scaffe.collectives.errors import CommError
+from scaffe.collectives.cuda.device import current, make_current
+from scaffe.collectives.errors import CommError, RankLost
+from scaffe.collectives.launch import grants_threads
+from scaffe.collectives.loss.losses import Losses
+from scaffe.collectives.loss.telling import telling
 from scaffe.collectives.planning.algorithm import Algorithm
 from scaffe.collectives.request import Request
 from scaffe.collectives.runtime import memories
@@ -17,6 +20,7 @@ from scaffe.collectives.runtime.backend import Backend
 from scaffe.collectives.runtime.engine import Engine
 from scaffe.collectives.runtime.mismatch import MismatchDetector
 from scaffe.collectives.runtime.mpi_calls import MpiCalls
+from scaffe.collectives.runtime.nodes import node_comm
 from scaffe.collectives.runtime.point_to_point import PointToPoint
 from scaffe.collectives.runtime.progress import ProgressThread
 from scaffe.collectives.runtime.shared_levels import SharedLevels
@@ -27,12 +31,12 @@ from scaffe.collectives.shared.window import Windows
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.transport.available import shortage
 from scaffe.collectives.transport.transport import HostTransport
+from scaffe.collectives.tuning.links import Links
 from scaffe.collectives.tuning.table import TuningTable
 
 if TYPE_CHECKING:
     from scaffe.collectives.cuda.setup import Device
 
-RANKS_PER_NODE_VARIABLE = "SCAFFE_RANKS_PER_NODE"
 AUTO = Algorithm(selection="auto")
 
 
@@ -46,6 +50,7 @@ class Ranks:
         engine: the caller's.
         calls: what this rank has called, to find out where others call something else.
         messages: between two ranks.
+        losses: which ranks are lost, as far as this one knows.
     """
 
     def __init__(self, comm: Any, deadline: float, give_up: Callable[[str], None],
@@ -56,19 +61,25 @@ class Ranks:
             give_up: ends the job with a line when a peer is missing.
             node_of_rank: as Communicator has it.
         """
-        self.comm = comm
+        self.comm, self.losses = comm, Losses(comm)
         self._deadline, self._give_up = deadline, give_up
-        self._node_comm = _node_comm(comm, node_of_rank)
+        self._set_up(node_of_rank)
+
+    @telling
+    def _set_up(self, node_of_rank: Sequence[Hashable] | None) -> None:
+        comm = self.comm
+        self._node_comm = node_comm(comm, node_of_rank, self.losses.kept)
         self.topology = Topology(comm.allgather(self._node_comm.bcast(comm.rank)))
         self.windows = Windows(self._node_comm)
         may_use_threads = _may_use_threads()
-        self.calls = MismatchDetector(comm.Dup() if may_use_threads else None, give_up)
+        self.calls = MismatchDetector(self._dup(comm) if may_use_threads else None, self._give_up)
         self._engines: list[tuple[Engine, NodeGroup, bool]] = []
         self._device: Device | None = None
+        self._gpu: int | None = None
         self.engine = self._make_engine(backs_off=False)
         self._helper = self._make_engine(backs_off=True) if may_use_threads else None
         self._progress = ProgressThread()
-        self.messages = PointToPoint(comm.Dup(), deadline)
+        self.messages = PointToPoint(self._dup(comm), self._deadline, self.losses)
 
     def run(self, signature: CallSignature, array: Any, source: Any) -> None:
         """Runs a collective, which is recorded and agreed on, on the caller's thread.
@@ -78,11 +89,8 @@ class Ranks:
         engine = self.engine
         try:
             point = engine.run(signature, array, source, engine.backends[signature.memory].point(None))
-        except CommError:
-            raise
-        except Exception:
-            self.calls.settle()
-            raise
+        except Exception as error:
+            raise self._failed(error) from error.__cause__
         if point is not None:
             point.hold_and_end()
 
@@ -105,14 +113,40 @@ class Ranks:
                                      helper.watch.text)
 
     def _run_on_helper(self, helper: Engine, *call: Any) -> Any:
+        self._take_gpu()
         try:
+            self.losses.check()
             return helper.run(*call)
-        except CommError:
-            raise
-        except Exception:
-            self.calls.settle()
-            raise
+        except Exception as error:
+            raise self._failed(error) from error.__cause__
 
+    def _failed(self, error: Exception) -> Exception:
+        """What to raise where a collective has failed: an MPI that fails may do so since ranks made different calls."""
+        error = self.losses.translated(error)
+        if not isinstance(error, CommError):
+            self.calls.settle()
+        return error
+
+    def _take_gpu(self) -> None:
+        """In a thread of ours that calls MPI, which may move device memory there: makes this rank's GPU current."""
+        if self._gpu is not None:
+            make_current(self._gpu)
+
+    def _check_calls(self) -> None:
+        """`MismatchDetector.check` in a thread of its own; a loss is raised where its calls are waited for."""
+        self._take_gpu()
+        try:
+            self.calls.check()
+        except Exception as error:
+            if not isinstance(error := self.losses.translated(error), RankLost):
+                raise error from None
+
+    def _check_waiting(self) -> None:
+        """While this rank waits for others in shared memory, which MPI does not see."""
+        self.losses.check()
+        self.calls.check()
+
+    @telling
     def agree(self, signature: CallSignature) -> None:
         """Records a call and checks that all ranks make it.
 
@@ -126,6 +160,7 @@ class Ranks:
             self.calls.retract()
             raise
 
+    @telling
     def compare(self, call: str, fault: str) -> None:
         """As `Engine.compare`, recorded."""
         self.calls.record(call)
@@ -148,6 +183,7 @@ class Ranks:
         """Raises CommError where the non-blocking form of a call cannot be had."""
         self.engine.backends[signature.memory].refuse_on_helper(signature.collective, signature.algorithm)
 
+    @telling
     def device(self, signature: CallSignature) -> Device:
         """Sets up what device buffers need at the first call, which all ranks make with the same `signature`.
 
@@ -159,15 +195,18 @@ class Ranks:
             from scaffe.collectives.cuda.setup import Device
 
             self.compare(str(signature), missing())
+            self._gpu = current()
             self._device = Device(self.comm, self._node_comm, self.topology)
             for engine, group, backs_off in self._engines:
                 engine.backends["device"] = self._device.backend(engine.comm, group, backs_off)
         return self._device
 
+    @telling
     def resolved_on_device(self, signature: CallSignature, array: Any, table: TuningTable) -> CallSignature:
         """Resolves what a call on the CuPy array `array` leaves open, with the tuned `table`."""
         return self.device(signature).resolved(signature, array, table)
 
+    @telling
     def alloc(self, asked: Allocation) -> Any:
         """Allocates a zeroed flat array that the node's ranks have mapped; all ranks call it.
 
@@ -189,6 +228,11 @@ class Ranks:
         """Says how device buffers travel; all ranks call it."""
         return self.device(CallSignature("describe_device", AUTO, 0, "uint8", memory="device")).describe()
 
+    def links(self) -> Links:
+        """Describes what joins the GPUs of all ranks; all ranks call it."""
+        return self.device(CallSignature("links", AUTO, 0, "uint8", memory="device")).links
+
+    @telling
     def message_pair(self, array: Any) -> Callable[[], None]:
         """See Engine.message_pair; on a device, all ranks call it."""
         memory = memories.of(array)
@@ -197,6 +241,7 @@ class Ranks:
             self.device(CallSignature("message", AUTO, flat.size, flat.dtype.name, memory=memory.name))
         return self.engine.message_pair(flat, memory.name)
 
+    @telling
     def split(self, color: Any, key: Any) -> tuple[Any, list[int]]:
         """See Communicator.split.
 
@@ -218,45 +263,57 @@ class Ranks:
             return None, []
         return comm, [self.topology.node_of_rank[rank] for rank in comm.allgather(self.comm.rank)]
 
+    def subset(self, ranks: Sequence[int]) -> tuple[Any, list[int]]:
+        """See Communicator.subset; returns as `split` does."""
+        group = self.comm.Get_group()
+        chosen = group.Incl(ranks)
+        comm = self.comm.Create_group(chosen)
+        chosen.Free()
+        group.Free()
+        return comm, [self.topology.node_of_rank[rank] for rank in ranks]
+
+    def end(self) -> Any:
+        """After a loss: ends what still runs, nobody uses these ranks again.
+
+        Returns:
+            mpi4py's communicator, which is revoked.
+        """
+        self.losses.end()
+        self._progress.stop()
+        for engine, _, _ in self._engines:
+            engine.watch.close()
+        return self.comm
+
+    @telling
     def barrier(self) -> None:
         """Returns when every rank has called it."""
         with self.engine.watch.for_any("barrier"):
             self.comm.Barrier()
 
+    @telling
     def exchange(self, call: str, *arguments: Any) -> Any:
         """Runs one of mpi4py's collectives on objects, by its name."""
         with self.engine.watch.for_any(f"{call} of objects"):
             return getattr(self.comm, call)(*arguments)
 
     def _make_engine(self, backs_off: bool) -> Engine:
-        node = NodeGroup(self._node_comm.Dup(), self.windows, self._deadline, self.calls.check)
+        node = NodeGroup(self._dup(self._node_comm), self.windows, self._deadline, self._check_waiting)
         levels = SharedLevels(node, self.topology, self.comm.rank)
-        watch = Watch(self.comm.rank, self._deadline, self._give_up, self.calls.check, self.calls.late)
-        comm = self.comm.Dup()
+        watch = Watch(self.comm.rank, self._deadline, self._give_up, self._check_calls, self.calls.late)
+        comm = self._dup(self.comm)
         host = Backend(HostTransport(comm, backs_off), levels, {"mpi": MpiCalls(comm)})
         engine = Engine(comm, self.topology, watch, host)
         self._engines.append((engine, node, backs_off))
         return engine
 
-
-def _node_comm(comm: Any, node_of_rank: Sequence[Hashable] | None) -> Any:
-    """The ranks that share memory with this one and, where labels are given, have its label."""
-    from mpi4py import MPI
-
-    node = comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank)
-    per_node = int(os.environ.get(RANKS_PER_NODE_VARIABLE) or 0)
-    if node_of_rank is not None:
-        if len(node_of_rank) != comm.size:
-            raise CommError(f"node_of_rank needs a label for each of {comm.size} ranks, not {len(node_of_rank)}",
-                            everywhere=True)
-        return node.Split(list(node_of_rank).index(node_of_rank[comm.rank]), comm.rank)
-    return node.Split(node.rank // per_node, comm.rank) if per_node > 0 else node
+    def _dup(self, comm: Any) -> Any:
+        return self.losses.kept(comm.Dup())
 
 
 def _may_use_threads() -> bool:
     from mpi4py import MPI
 
-    if MPI.Query_thread() >= MPI.THREAD_MULTIPLE:
+    if grants_threads():
         return True
     if MPI.COMM_WORLD.rank == 0:
         sys.stderr.write("collectives: MPI does not grant MPI_THREAD_MULTIPLE, which the helper thread needs: "

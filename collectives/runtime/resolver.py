@@ -14,6 +14,7 @@ from scaffe.collectives.runtime import memories
 from scaffe.collectives.runtime.arguments import existing_rank, integer
 from scaffe.collectives.runtime.one_rank import OneRank
 from scaffe.collectives.runtime.signature import CallSignature
+from scaffe.collectives.tuning.device_choice import BANDWIDTH_BYTES
 from scaffe.collectives.tuning.selector import Selector
 
 if TYPE_CHECKING:
@@ -58,6 +59,14 @@ class Resolver:
                     self._record(signature)
                     return signature, flat, flat
         return self._resolve_anew(collective, array, op, root, algorithm, chunk_bytes, out, is_on_helper)
+
+    def bandwidth_bytes(self, collective: str, array: Any) -> int:
+        """See Communicator.bandwidth_bytes."""
+        if memories.of(array) is memories.DEVICE:
+            return self._selector.bandwidth_bytes(collective, "device", BANDWIDTH_BYTES)
+        topology = self._ranks.topology
+        is_shared = topology.n_nodes < topology.n_ranks and self._find(memories.HOST.flat(array)) is not None
+        return self._selector.bandwidth_bytes(collective, "shared" if is_shared else "host")
 
     def _resolve_anew(self, collective: str, array: Any, op: str, root: int, algorithm: str, chunk_bytes: int,
                       out: Any, is_on_helper: bool) -> Resolved:
@@ -133,7 +142,7 @@ class Resolver:
             if algorithm.selection:
                 algorithm = parse("M" if topology.n_nodes == 1 else "MR")
             if not algorithm.is_shared:
-                raise CommError(f"a shared result needs an algorithm that starts with M, not '{how.algorithm}'")
+                raise CommError(f"a shared result needs an algorithm that starts with M or S, not '{how.algorithm}'")
         _, chunk_bytes = self._selector.choose("allreduce", algorithm, how.chunk_bytes, flat.nbytes, True)
         return replace(how, algorithm=algorithm, n_elems=flat.size, dtype=dtype_name(flat.dtype),
                        chunk_bytes=chunk_bytes, memory=memory.name, leaves_one_per_node=True)

@@ -37,6 +37,7 @@ class Watch:
         self._waiting, self._late = waiting, late
         self._waits_for: Sequence[int] = ()
         self._n_runs = 0
+        self._is_closed = False
         self._thread: threading.Thread | None = None
 
     def begin(self, waits_for: Sequence[int]) -> None:
@@ -54,6 +55,10 @@ class Watch:
     def end(self) -> None:
         """The collective is complete."""
         self._waits_for = ()
+
+    def close(self) -> None:
+        """Nobody waits here any longer, whatever has begun and not ended."""
+        self._is_closed, self._waits_for = True, ()
 
     @contextmanager
     def for_any(self, label: str) -> Iterator[None]:
@@ -74,7 +79,7 @@ class Watch:
 
     def _run(self) -> None:
         seen, since = (-1, -1), time.monotonic()
-        while True:
+        while not self._is_closed:
             time.sleep(min(TICK_SECONDS, self._deadline / 4))
             now = (self._n_runs, self.position)
             peer = self._peer()

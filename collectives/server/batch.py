@@ -4,51 +4,78 @@ from __future__ import annotations
 
 import numpy as np
 
-from scaffe.collectives.server.runs import gather_runs
+from scaffe.collectives.server.bound import BoundBatch
+from scaffe.collectives.server.rows import Rows, Updates
+from scaffe.collectives.server.sequence import Recorder
 from scaffe.collectives.server.table import Index
 from scaffe.collectives.server.worker import Worker
 
 
-class Batch:
+class Batch(BoundBatch):
     """Rows of one table that a worker reads and updates together; ``ParameterServer.batch`` makes one.
 
+    With buffers in device memory every call concerns the caller's current stream: what it has been given before
+    ``post_read`` and ``update`` is what these follow.
+
     Attributes:
-        index: where the rows lie in the table.
-        shape: shape of the read and the update buffer, (n_keys, row_elems).
+        memory: where the read and the update buffer are, "host" or "device".
     """
 
-    def __init__(self, number: int, index: Index) -> None:
-        self._number, self.index = number, index
-        self.shape = (index.n_rows, index.table.row_elems)
-        self._worker: Worker
-        self._values = self._copy = self._update = np.empty(0)
+    def __init__(self, number: int, index: Index, recorder: Recorder, memory: str = "host") -> None:
+        super().__init__(number, index, recorder)
+        self.memory = memory
+        self._reads, self._updates = f"rows of table {index.table.name!r}", (
+            f"its last update of table {index.table.name!r} to be applied")
+        self._rows: Rows
+        self._update: Updates
 
-    def bind(self, worker: Worker, values: np.ndarray, update: np.ndarray) -> None:
+    def bind(self, worker: Worker, rows: Rows, update: Updates) -> None:
         """Attach the batch to its worker and its memory.
 
         Args:
-            worker: the worker that sends and receives for this batch.
-            values: the whole table's values, flat.
-            update: this batch's update buffer, flat, n_keys * row_elems.
+            worker: the worker that sends, receives and copies for this batch.
+            rows: what ``read`` lends.
+            update: what ``pre_update`` lends.
         """
-        self._worker, self._values, self._update = worker, values, update.reshape(self.shape)
+        self._worker, self._rows, self._update = worker, rows, update
 
-    def read(self) -> np.ndarray:
+    def prefetch(self) -> None:
+        """Ask for the rows without waiting for them. ``clock`` does so by itself for rows read in that iteration."""
+        self._bound().prefetch([self.number])
+
+    def is_ready(self) -> bool:
+        """Whether ``read(prefetched=True)`` would not wait, after ``prefetch``, maybe in an earlier iteration."""
+        return self._bound().is_ready(self.number)
+
+    def is_free(self) -> bool:
+        """Whether ``pre_update`` would not wait."""
+        return self._bound().is_free(self.number)
+
+    def read(self, newest: bool = False, prefetched: bool = False) -> np.ndarray:
         """Wait until the rows are as new as the slack asks for.
+
+        Args:
+            newest: wait for all workers' updates of all iterations before this one, whatever the slack.
+            prefetched: what ``prefetch`` asked for in an earlier iteration will do, if it has come and is new enough.
+                This worker's own updates since then may be missing.
 
         Returns:
             (n_keys, row_elems), read-only, valid until ``post_read``. With slack 0 the values cannot change before
-            then, so rows that are contiguous in the table are returned as a view and not copied.
+            then, so rows that are contiguous in the table are returned as a view and not copied. In device memory it
+            is a CuPy array, whose values the current stream finds there.
 
         Raises:
             CommError: the batch is being read already, or a rank is lost or late.
         """
-        self._worker.read(self._number, f"rows of table {self.index.table.name!r}")
-        return self._view()
+        self._bound().read(self.number, self._reads, newest, prefetched)
+        self._note("read", moves=True)
+        return self._rows.lend()
 
     def post_read(self) -> None:
         """Give the rows back. Raises CommError where they are not being read."""
-        self._worker.client.end_read(self._number)
+        self._bound().post_read(self.number)
+        self._rows.give_back()
+        self._note("post_read", moves=False)
 
     def pre_update(self) -> np.ndarray:
         """Wait until the last update has been applied.
@@ -59,8 +86,9 @@ class Batch:
         Raises:
             CommError: the buffer has been given out already, or a rank is lost or late.
         """
-        self._worker.pre_update(self._number, f"its last update of table {self.index.table.name!r} to be applied")
-        return self._update
+        self._bound().pre_update(self.number, self._updates)
+        self._note("pre_update", moves=False)
+        return self._update.lend()
 
     def update(self, rate: float = 1.0, iteration: float = 0) -> None:
         """Hand the filled buffer to the shards, which apply it asynchronously: this call does not wait for them.
@@ -72,17 +100,5 @@ class Batch:
         Raises:
             CommError: ``pre_update`` was not called first.
         """
-        self._worker.send(self._worker.client.end_update(self._number, (float(rate), float(iteration))))
-
-    def _view(self) -> np.ndarray:
-        """The rows as they are now: a view where they are contiguous and cannot change meanwhile, else a copy."""
-        first, _, n_elems = self.index.runs[0].tolist()
-        if self.index.is_slice and not self._worker.slack:
-            rows = self._values[first : first + n_elems]
-        else:
-            if not self._copy.size:
-                self._copy = np.empty(self.index.n_elems, self._values.dtype)
-            gather_runs(self._values, self.index.runs, self._copy)
-            rows = self._copy.view()
-        rows.flags.writeable = False
-        return rows.reshape(self.shape)
+        self._bound().update(self.number, (float(rate), float(iteration)), self._update)
+        self._note("update", moves=True)

@@ -1,57 +1,77 @@
-"""Messages as seven numbers, as mailboxes carry them. Pure."""
+"""Messages as seven numbers, as mailboxes and the network carry them. Pure."""
 
 from __future__ import annotations
 
+from struct import Struct
+from typing import NamedTuple
+
 import numpy as np
 
-from scaffe.collectives.server.messages import Clock, Leave, Read, Ready, Release, ToShard, ToWorker, Update
+from scaffe.collectives.server.messages import Clock, Final, Leave, Message, Read, Ready, Release, Update
 
-UPDATE, CLOCK, READ, LEAVE, READY, RELEASE, STOP = range(7)
+UPDATE, CLOCK, READ, LEAVE, READY, RELEASE, FINAL, STOP = range(8)
 N_NUMBERS = 7
+_LINE = Struct("=q2i3q2d")
 
 
-def encode(message: ToShard | ToWorker | None, sender: int) -> np.ndarray:
+class Letter(NamedTuple):
+    """A message with its sender and receiver: numbers of a worker and a shard, or of a shard and a worker."""
+
+    sender: int
+    receiver: int
+    message: Message | None
+
+
+def encode(message: Message | None, sender: int, receiver: int = 0) -> np.ndarray:
     """Encode one message.
 
     Args:
-        message: the message; None tells the shard to stop.
+        message: the message; None says that the sender, a shard, is done.
         sender: number of the worker or shard that sends it.
+        receiver: number of the shard or worker that it is for.
 
     Returns:
-        int64 (7,): kind, sender, batch, clock, age, and two float64 values stored as their bit patterns.
+        int64 (7,): kind; sender and receiver, int32 each; batch, clock, age, and two float64 values stored as their
+        bit patterns.
     """
-    numbers = np.zeros(N_NUMBERS, np.int64)
-    numbers[1] = sender
+    batch = clock = age = 0
+    rate = iteration = 0.0
+    kind = STOP
     if isinstance(message, Update):
-        numbers[[0, 2, 3]] = UPDATE, message.batch, message.clock
-        numbers[5:].view(np.float64)[:] = message.settings
+        kind, batch, clock, (rate, iteration) = UPDATE, message.batch, message.clock, message.settings
     elif isinstance(message, Clock):
-        numbers[[0, 3]] = CLOCK, message.clock
+        kind, clock = CLOCK, message.clock
     elif isinstance(message, Read):
-        numbers[[0, 2, 3]] = READ, message.batch, message.clock
+        kind, batch, clock, age = READ, message.batch, message.clock, message.age
     elif isinstance(message, Leave):
-        numbers[0] = LEAVE
+        kind = LEAVE
     elif isinstance(message, Ready):
-        numbers[[0, 2, 3, 4]] = READY, message.batch, message.clock, message.age
+        kind, batch, clock, age = READY, message.batch, message.clock, message.age
     elif isinstance(message, Release):
-        numbers[[0, 2]] = RELEASE, message.batch
-    else:
-        numbers[0] = STOP
+        kind, batch = RELEASE, message.batch
+    elif isinstance(message, Final):
+        kind, batch = FINAL, message.table
+    numbers = np.empty(N_NUMBERS, np.int64)
+    _LINE.pack_into(numbers.data, 0, kind, sender, receiver, batch, clock, age, rate, iteration)
     return numbers
 
 
-def decode(numbers: np.ndarray) -> tuple[int, ToShard | ToWorker | None]:
-    """The inverse of ``encode``. Returns (sender, message)."""
-    kind, sender, batch, clock, age = numbers[:5].tolist()
+def decode(numbers: np.ndarray) -> Letter:
+    """The inverse of ``encode``."""
+    kind, sender, receiver, batch, clock, age, rate, iteration = _LINE.unpack(numbers.data)
+    message: Message | None = None
     if kind == UPDATE:
-        rate, iteration = numbers[5:].view(np.float64).tolist()
-        return sender, Update(sender, batch, clock, (rate, iteration))
-    if kind == CLOCK:
-        return sender, Clock(sender, clock)
-    if kind == READ:
-        return sender, Read(sender, batch, clock)
-    if kind == LEAVE:
-        return sender, Leave(sender)
-    if kind == READY:
-        return sender, Ready(batch, clock, age)
-    return sender, Release(batch) if kind == RELEASE else None
+        message = Update(sender, batch, clock, (rate, iteration))
+    elif kind == CLOCK:
+        message = Clock(sender, clock)
+    elif kind == READ:
+        message = Read(sender, batch, clock, age)
+    elif kind == LEAVE:
+        message = Leave(sender)
+    elif kind == READY:
+        message = Ready(batch, clock, age)
+    elif kind == RELEASE:
+        message = Release(batch)
+    elif kind == FINAL:
+        message = Final(batch)
+    return Letter(sender, receiver, message)

@@ -1,15 +1,14 @@
 """One shard's state machine: what it does on each message. Pure, no I/O.
 
-Each shard counts every worker's finished iterations in a vector clock (Cui et al., EuroSys 2016, 4.2). A read in
-iteration t waits until the slowest worker has finished t - slack iterations. Messages from one worker arrive in the
-order sent; messages from different workers may arrive in any order.
+Each shard counts every worker's finished iterations in a vector clock (Cui et al., EuroSys 2016, 4.2). A read says how
+many iterations the slowest worker must have finished, t - slack in iteration t, and waits until it has. Messages from
+one worker arrive in the order sent; messages from different workers may arrive in any order.
 """
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from scaffe.collectives.server.messages import Clock, Leave, Read, Ready, Release, Settings, ToShard, ToWorker, Update
@@ -42,18 +41,20 @@ class Keeper:
     sent its own, so results are bitwise the same in every run. Otherwise each update is applied when it arrives.
 
     Args:
-        n_workers: how many workers there are, numbered from 0.
+        members: whom the shard waits for, in the order in which their updates are summed: numbers of workers, or of a
+            worker that stands for all of another node (see ``Proxy``).
         slack: how many iterations a worker may be ahead of the slowest; math.inf for no limit.
         joint: batches that name the same rows on every worker, where no other batch touches these rows. With slack 0
             the workers' updates of such a batch are summed and applied in one step, as soon as the last one arrives.
 
     Attributes:
-        clocks: number of finished iterations of each worker.
-        workers: numbers of the workers that have not left.
+        clocks: number of finished iterations of each member.
+        workers: the members that have not left.
     """
 
-    def __init__(self, n_workers: int, slack: float, joint: Collection[int] = ()) -> None:
-        self.slack, self.clocks, self.workers = slack, [0] * n_workers, set(range(n_workers))
+    def __init__(self, members: Sequence[int], slack: float, joint: Collection[int] = ()) -> None:
+        self.slack, self.clocks, self.workers = slack, dict.fromkeys(members, 0), set(members)
+        self._place = {member: place for place, member in enumerate(members)}
         self._joint = frozenset(joint)
         self._oldest = 0
         self._updates: dict[int, dict[int, dict[int, Settings]]] = defaultdict(dict)  # by clock, batch, worker
@@ -67,7 +68,7 @@ class Keeper:
             self._reads.append(message)
             return list(self._admitted())
         if isinstance(message, Clock):
-            self.clocks[message.worker] += 1
+            self.clocks[message.worker] = message.clock + 1
         elif isinstance(message, Leave):
             self.workers.discard(message.worker)
         return list(self._advanced())
@@ -104,13 +105,13 @@ class Keeper:
         yield from self._admitted()
 
     def _summed(self, batch: int, waiting: dict[int, Settings]) -> Iterator[Action]:
-        workers = tuple(sorted(waiting))
+        workers = tuple(sorted(waiting, key=self._place.__getitem__))
         yield from _applied(batch, workers, waiting[workers[0]])
 
     def _admitted(self) -> Iterator[Action]:
         held = []
         for read in self._reads:
-            if math.isinf(self.slack) or self._oldest >= read.clock - self.slack:
+            if self._oldest >= read.age:
                 yield Send(read.worker, Ready(read.batch, read.clock, self._oldest))
             else:
                 held.append(read)

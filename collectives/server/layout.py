@@ -1,95 +1,73 @@
-"""Which ranks are workers and which hold shards, and the layout of the memory that they share. Pure."""
+"""What lies in the memory that a node's ranks share, and where. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from scaffe.collectives.errors import CommError
 from scaffe.collectives.server.mailbox import mailbox_bytes
 from scaffe.collectives.server.memory import aligned
+from scaffe.collectives.server.proxy import Source
+from scaffe.collectives.server.roles import Roles
 from scaffe.collectives.server.table import Index, Table
 
-
-@dataclass(frozen=True)
-class Roles:
-    """Which ranks are workers and which hold shards.
-
-    Attributes:
-        workers, shards: ranks. The number of a worker or shard is its index in this list.
-    """
-
-    workers: tuple[int, ...]
-    shards: tuple[int, ...]
-
-    @classmethod
-    def of(cls, n_ranks: int, n_servers: int) -> Roles:
-        """Assign the roles.
-
-        Args:
-            n_ranks: number of ranks.
-            n_servers: how many of the last ranks hold shards only, the others being workers only; with 0 every rank
-                is a worker and holds a shard.
-
-        Raises:
-            CommError: no rank would be left as a worker.
-        """
-        if not 0 <= n_servers < max(n_ranks, 1):
-            raise CommError(f"servers must be from 0 to {n_ranks - 1} on {n_ranks} ranks, so that one can work; "
-                            f"got {n_servers}", everywhere=True)
-        ranks = tuple(range(n_ranks))
-        return cls(ranks[: n_ranks - n_servers], ranks[n_ranks - n_servers :] if n_servers else ranks)
+Key = tuple[str | int, ...]
+"""What lies somewhere: a word, and numbers of shards, workers, batches or tables."""
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Layout of the shared memory. All offsets are in bytes from its start.
-
-    Attributes:
-        values: offset of each table's values.
-        updates: offset of each worker's update buffer for each batch.
-        shard_mail, worker_mail: offset of each shard's and each worker's mailbox.
-        clocks: offset of the workers' clocks, one int64 per worker.
-        n_slots: slots in every mailbox.
-        n_bytes: total length.
-    """
-
-    values: tuple[int, ...]
-    updates: tuple[tuple[int, ...], ...]
-    shard_mail: tuple[int, ...]
-    worker_mail: tuple[int, ...]
-    clocks: int
-    n_slots: int
-    n_bytes: int
+def mail_slots(roles: Roles, batches: Sequence[Sequence[Index]]) -> int:
+    """Slots for a mailbox that is not full before everybody has sent all that they may send without an answer."""
+    most = max((len(own) for own in batches), default=0)
+    n_nodes = roles.topology.n_nodes
+    n_senders = max(len(roles.workers), len(roles.shards)) * (1 if n_nodes == 1 else 2)
+    return 1 << (n_senders * (3 * most + 4)).bit_length()
 
 
-def lay_out(tables: Sequence[Table], batches: Sequence[Sequence[Index]], n_shards: int) -> Layout:
-    """Lay out the shared memory.
+def contents(roles: Roles, node: int, tables: Sequence[Table], batches: Sequence[Sequence[Index]],
+             joint: frozenset[int] | None) -> dict[Key, int]:
+    """What the memory of one node holds.
 
     Args:
+        roles: of all ranks.
+        node: which node.
         tables: in the order declared.
-        batches: for each worker, the indexes of its batches.
-        n_shards: number of shards.
+        batches: for each worker of all nodes, the indexes of its batches.
+        joint: the joint batches with slack 0; None with more.
+
+    Returns:
+        Bytes by key: ("shard", number), ("worker", number) and ("gateway", rank) are mailboxes; ("clocks",) has an
+        int64 for each worker of all nodes; ("values", table's number) are whole tables, of which the node's shards
+        hold parts and the rest is a copy; ("update", worker, batch) are update buffers of the node's workers;
+        ("received", shard, worker, batch) has place for what one of the node's shards gets from other nodes under a
+        worker's number.
     """
-    n_workers = len(batches)
-    most = max((len(own) for own in batches), default=0)
-    n_slots = 1 << (max(n_workers, n_shards) * (3 * most + 4)).bit_length()
-    end = 0
+    mailbox = mailbox_bytes(mail_slots(roles, batches))
+    found: dict[Key, int] = {("shard", shard): mailbox for shard in roles.shards_on(node)}
+    found |= {("worker", worker): mailbox for worker in roles.workers_on(node)}
+    if roles.topology.n_nodes > 1:
+        found |= {("gateway", rank): mailbox for rank in roles.topology.nodes[node]}
+    found["clocks",] = 8 * len(roles.workers)
+    found |= {("values", number): _bytes(table, table.n_elems) for number, table in enumerate(tables)}
+    found |= {("update", worker, batch): _bytes(index.table, index.n_elems)
+              for worker in roles.workers_on(node) for batch, index in enumerate(batches[worker])}
+    found |= {key: _bytes(index.table, n_elems) for key, index, n_elems in _received(roles, node, batches, joint)}
+    return found
 
-    def take(n_bytes: int) -> int:
-        nonlocal end
-        start, end = end, end + aligned(n_bytes)
-        return start
 
-    return Layout(
-        shard_mail=tuple(take(mailbox_bytes(n_slots)) for _ in range(n_shards)),
-        worker_mail=tuple(take(mailbox_bytes(n_slots)) for _ in range(n_workers)),
-        clocks=take(8 * n_workers), n_slots=n_slots,
-        values=tuple(take(_bytes(table, table.n_elems)) for table in tables),
-        updates=tuple(tuple(take(_bytes(index.table, index.n_elems)) for index in own) for own in batches),
-        n_bytes=end)
+def lay_out(held: Mapping[Key, int]) -> tuple[dict[Key, int], int]:
+    """Lay pieces of memory out one after the other, aligned.
+
+    Args:
+        held: bytes by key.
+
+    Returns:
+        Offsets in bytes by key, and the total length.
+    """
+    offsets, end = {}, 0
+    for key, n_bytes in held.items():
+        offsets[key], end = end, end + aligned(n_bytes)
+    return offsets, end
 
 
 def joint_batches(batches: Sequence[Sequence[Index]]) -> frozenset[int]:
@@ -98,6 +76,45 @@ def joint_batches(batches: Sequence[Sequence[Index]]) -> frozenset[int]:
     same = [b for b, index in enumerate(first) if all(own[b].same_rows(index) for own in batches)]
     return frozenset(b for b in same if not any(
         first[b].shares_rows(other) for own in batches for c, other in enumerate(own) if c != b))
+
+
+def pooled_batches(roles: Roles, node: int, batches: Sequence[Sequence[Index]],
+                   joint: frozenset[int] | None) -> frozenset[int]:
+    """The batches that a node pulls once for all its workers (see Proxy): with slack 0 the joint ones, else those that
+    name the same rows on all workers of the node."""
+    if joint is not None:
+        return joint
+    own = [batches[worker] for worker in roles.workers_on(node)]
+    return frozenset(b for b in range(len(own[0])) if all(other[b].same_rows(own[0][b]) for other in own))
+
+
+def merged_batches(roles: Roles, node: int, batches: Sequence[Sequence[Index]],
+                   joint: frozenset[int] | None) -> frozenset[int]:
+    """The batches whose updates a node's workers push as one sum: with slack 0 the joint ones, so that all others are
+    applied in the workers' order; else the pooled ones of tables whose rule merges (see Rule)."""
+    if joint is not None:
+        return joint
+    first = batches[roles.label(node)]
+    return frozenset(b for b in pooled_batches(roles, node, batches, joint) if first[b].table.merges)
+
+
+def sources(roles: Roles, node: int, batches: Sequence[Sequence[Index]], joint: frozenset[int] | None) -> list[Source]:
+    """What the workers of ``node`` push by itself."""
+    workers = roles.workers_on(node)
+    merged = merged_batches(roles, node, batches, joint) if workers else frozenset()
+    return [(batch, worker) for worker in workers for batch in range(len(batches[worker]))
+            if batch not in merged or worker == roles.label(node)]
+
+
+def _received(roles: Roles, node: int, batches: Sequence[Sequence[Index]],
+              joint: frozenset[int] | None) -> Iterator[tuple[Key, Index, int]]:
+    for other in set(range(roles.topology.n_nodes)) - {node}:
+        for batch, worker in sources(roles, other, batches, joint):
+            index = batches[worker][batch]
+            for shard in roles.shards_on(node):
+                n_elems = int(index.within(*index.table.shard(shard, len(roles.shards)))[:, 2].sum())
+                if n_elems:
+                    yield ("received", shard, worker, batch), index, n_elems
 
 
 def _bytes(table: Table, n_elems: int) -> int:

@@ -56,17 +56,19 @@ class Mailbox:
         while not _put(self._base, self._n_slots, ticket, numbers, N_SPINS, timespec):
             waiting()
 
-    def take(self, numbers: np.ndarray, seconds: float) -> bool:
+    def take(self, numbers: np.ndarray, seconds: float, n_spins: int = N_SPINS) -> bool:
         """Take the next message. Only one thread may ever call this.
 
         Args:
             numbers: int64 (7,), receives the message.
-            seconds: how long to wait for one.
+            seconds: how long to wait for one; with 0 the caller is not put to sleep.
+            n_spins: how often to poll, yielding the core in between, before sleeping.
 
         Returns:
             False if no message came in time.
         """
-        if not _take(self._base, self._n_slots, np.uint32(self._taken), numbers, N_SPINS, _timespec(seconds)):
+        n_spins = n_spins if seconds else 0
+        if not _take(self._base, self._n_slots, np.uint32(self._taken), numbers, n_spins, _timespec(seconds)):
             return False
         self._taken = (self._taken + 1) & 0xFFFFFFFF
         return True

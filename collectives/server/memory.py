@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import mmap
 import os
-from pathlib import Path
 
 import numpy as np
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError
+from scaffe.collectives.shared import memfd
 from scaffe.collectives.transport.available import shortage
-from scaffe.collectives.transport.memory import HUGE_PAGE_BYTES
 
 ALIGNMENT = 64  # bytes: a cache line
 
@@ -22,53 +20,45 @@ def aligned(n_bytes: int) -> int:
 
 
 def common(communicator: Communicator, n_bytes: int) -> np.ndarray:
-    """Allocate zeroed memory that all ranks read and write. Collective: every rank passes the same ``n_bytes``.
+    """Allocate zeroed memory that all ranks of a node read and write. Collective among the ranks of all nodes.
 
     No page has been touched yet, so each page is placed on the NUMA node of the core that first writes to it. The
     memory is freed when the last rank drops its reference.
+
+    Args:
+        communicator: all ranks.
+        n_bytes: its length, the same on all ranks of a node.
 
     Returns:
         uint8 (n_bytes,).
 
     Raises:
-        CommError: on every rank, if the node has less memory left, or it cannot be mapped.
+        CommError: on every rank, if a node has less memory left, or it cannot be mapped.
     """
-    fault = shortage(n_bytes, f"a parameter server of {n_bytes} bytes")
-    if communicator.n_ranks == 1 and not fault:
-        return np.zeros(n_bytes, np.uint8)
-    pages, fd = None, -1
-    if communicator.rank == 0 and not fault:
-        pages, fd, fault = _create(n_bytes)
-    pid, number, fault = communicator.bcast_object((os.getpid(), fd, fault))
-    if communicator.rank and not fault:
-        pages, fault = _open(f"/proc/{pid}/fd/{number}", n_bytes)
-    faults = [text for text in communicator.allgather_objects(fault) if text]
+    fault, pages, fd = shortage(n_bytes, f"a parameter server of {n_bytes} bytes"), None, -1
+    is_alone = communicator.node_n_ranks == 1
+    try:
+        if communicator.node_rank == 0 and not is_alone and not fault:
+            fd, pages = memfd.create(n_bytes)
+    except OSError as error:
+        fault = str(error)
+    leader = communicator.topology.leader(communicator.rank)
+    pid, number, _ = _all_well(communicator, (os.getpid(), fd, fault))[leader]
+    try:
+        if pages is None and not is_alone:
+            pages = memfd.attach(pid, number, n_bytes)
+    except OSError as error:
+        fault = str(error)
+    _all_well(communicator, (0, 0, fault))
     if fd >= 0:
         os.close(fd)
-    if faults or pages is None:
-        raise CommError(f"a parameter server's ranks cannot share memory: {faults[0]}", everywhere=True)
-    return np.frombuffer(pages, np.uint8)[:n_bytes]
+    return np.zeros(n_bytes, np.uint8) if pages is None else np.frombuffer(pages, np.uint8)[:n_bytes]
 
 
-def _create(n_bytes: int) -> tuple[mmap.mmap | None, int, str]:
-    try:
-        fd = os.memfd_create("scaffe-server")
-        os.ftruncate(fd, n_bytes)
-        return _mapped(fd, n_bytes), fd, ""
-    except OSError as error:
-        return None, -1, str(error)
-
-
-def _open(path: str, n_bytes: int) -> tuple[mmap.mmap | None, str]:
-    try:
-        with Path(path).open("r+b") as file:
-            return _mapped(file.fileno(), n_bytes), ""
-    except OSError as error:
-        return None, str(error)
-
-
-def _mapped(fd: int, n_bytes: int) -> mmap.mmap:
-    pages = mmap.mmap(fd, n_bytes)
-    if n_bytes >= HUGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
-        pages.madvise(mmap.MADV_HUGEPAGE)
-    return pages
+def _all_well(communicator: Communicator, own: tuple[int, int, str]) -> list[tuple[int, int, str]]:
+    """Every rank's triple. Raises CommError, on every rank, where the last of one is a fault."""
+    found = communicator.allgather_objects(own)
+    fault = next((text for _, _, text in found if text), "")
+    if fault:
+        raise CommError(f"a parameter server's ranks cannot share memory: {fault}", everywhere=True)
+    return found

@@ -1,4 +1,7 @@
-"""The messages between workers and shards. They carry numbers only; the rows themselves lie in shared memory."""
+"""The messages between workers and shards. They carry numbers only; rows lie in the memory that a node's ranks share.
+
+From one node to another the rows of an ``Update``, a ``Ready`` or a ``Final`` follow the message.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +31,12 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A worker in its iteration ``clock`` wants a batch's rows."""
+    """A worker in its iteration ``clock`` wants a batch's rows, with every worker's updates of iterations < ``age``."""
 
     worker: int
     batch: int
     clock: int
+    age: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,5 +62,13 @@ class Release:
     batch: int
 
 
+@dataclass(frozen=True, slots=True)
+class Final:
+    """To a node, once all workers have left: the shard's part of a table follows, as it is now and remains."""
+
+    table: int
+
+
 ToShard = Update | Clock | Read | Leave
 ToWorker = Ready | Release
+Message = ToShard | ToWorker | Final

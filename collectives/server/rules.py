@@ -14,6 +14,11 @@ class Rule(Protocol):
 
     Attributes:
         n_histories: how many history values (momentum and the like) it keeps for every table value.
+
+    A rule may also have ``merges``, False where a step with the sum of some updates is not what a step with each is
+    (momentum, AdaGrad, a decay). With a slack above 0 a node then pushes every worker's update by itself, which takes
+    its link as often as it has workers; otherwise, and without the attribute, those that come while the last push is
+    under way go in one. With slack 0 all workers' updates are one step by definition.
     """
 
     n_histories: int

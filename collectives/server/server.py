@@ -5,23 +5,30 @@ from __future__ import annotations
 import math
 import os
 import sys
+import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 
 import numpy as np
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError
+from scaffe.collectives.launch import grants_threads
 from scaffe.collectives.server.batch import Batch
-from scaffe.collectives.server.client import Client
-from scaffe.collectives.server.keeper import Keeper
-from scaffe.collectives.server.layout import Roles, joint_batches
+from scaffe.collectives.server.build import Build, reach_others
+from scaffe.collectives.server.gateway import Gateway
+from scaffe.collectives.server.layout import joint_batches
+from scaffe.collectives.server.local import LocalBatch
+from scaffe.collectives.server.puller import TICK_SECONDS
+from scaffe.collectives.server.roles import Roles
 from scaffe.collectives.server.rules import Add, Rule
+from scaffe.collectives.server.sequence import Operation
 from scaffe.collectives.server.service import Service
-from scaffe.collectives.server.shard import Part, all_steps
+from scaffe.collectives.server.shard import Part
 from scaffe.collectives.server.store import Store
-from scaffe.collectives.server.table import Index, Table
-from scaffe.collectives.server.worker import Worker
+from scaffe.collectives.server.table import Index, Keys, Table
+from scaffe.collectives.server.worker_side import WorkerSide
 from scaffe.collectives.shared.node import alive
 
 
@@ -29,41 +36,47 @@ class ParameterServer:
     """Tables on shards, under bounded staleness (GeePS: Cui et al., EuroSys 2016, sections 3.2 and 4.2).
 
     Every rank creates one with the same arguments, declares the same tables and the same number of batches in the same
-    order, and calls ``start``. A worker ends each iteration with ``clock``. Only one thread per rank may use it, and
-    all ranks must be on one node.
+    order, and calls ``start``. A worker ends each iteration with ``clock``. Only one thread per rank may use it.
 
     Args:
-        communicator: the ranks.
+        communicator: the ranks. Those of one node share memory; a node pushes to others, and pulls from them, once for
+            all its workers.
         slack: how many iterations a worker may be ahead of the slowest. 0 is bulk synchronous: results are bitwise
             independent of timing. math.inf is fully asynchronous.
-        servers: how many of the last ranks hold shards only; with 0 every rank is a worker and holds a shard.
+        servers: how many ranks hold shards only; with 0 every rank is a worker and holds a shard.
+        placement: which ranks these are: "last", or "spread" for the last ranks of every node in turn.
 
     Attributes:
         is_worker: whether this rank is a worker.
-        n_workers: number of workers; they are the first ranks.
+        n_workers: number of workers; unless servers are spread, they are the first ranks.
+        meanwhile: called several times a second while this worker waits; None for nothing.
 
     Raises:
-        CommError: on every rank, a slack below 0, no rank left to work, or ranks of several nodes.
+        CommError: on every rank, a slack below 0, no rank left to work, no such placement, or several nodes where MPI
+            does not let threads send.
     """
 
-    def __init__(self, communicator: Communicator, slack: float = 0, servers: int = 0) -> None:
+    def __init__(self, communicator: Communicator, slack: float = 0, servers: int = 0, placement: str = "last") -> None:
         if not slack >= 0 or (not math.isinf(slack) and slack != int(slack)):
             raise CommError(f"slack must be a whole number from 0 on, or inf; got {slack}", everywhere=True)
-        if communicator.topology.n_nodes > 1:
-            raise CommError("a parameter server needs its ranks on one node, these are on "
-                            f"{communicator.topology.n_nodes}", everywhere=True)
+        if communicator.topology.n_nodes > 1 and not grants_threads():
+            raise CommError("a parameter server on several nodes needs MPI_THREAD_MULTIPLE", everywhere=True)
         self.communicator, self.slack = communicator, slack
-        self._roles = Roles.of(communicator.n_ranks, servers)
+        self._roles = Roles.of(communicator.topology, servers, placement)
+        self._node = communicator.topology.node_of_rank[communicator.rank]
         self.n_workers = len(self._roles.workers)
         self.is_worker = communicator.rank in self._roles.workers
         self._rules: dict[Table, Rule] = {}
-        self._batches: list[Batch] = []
+        self._mine = WorkerSide(slack, self._look_around, self._fail)
         self._store: Store | None = None
         self._service: Service | None = None
-        self._worker: Worker | None = None
+        self._gateway: Gateway | None = None
+        self._parts: dict[Table, Part] = {}
         self._fault: BaseException | None = None
+        self.meanwhile: Callable[[], None] | None = None
 
-    def table(self, name: str, n_rows: int, row_elems: int, rule: Rule | None = None, dtype: str = "float32") -> Table:
+    def table(self, name: str, n_rows: int, row_elems: int, rule: Rule | None = None, dtype: str = "float32",
+              local: bool = False) -> Table:
         """Declare a table, before ``start``.
 
         Args:
@@ -72,30 +85,64 @@ class ParameterServer:
             row_elems: elements in a row.
             rule: how an update changes the values; ``Add`` by default.
             dtype: "float32" or "float64".
+            local: the rows are this worker's own: no shard holds them, and other ranks need not declare them. They
+                start at 0; ``local_batch`` takes them.
 
         Raises:
-            CommError: the name is taken, a length is below 1, or the dtype is another.
+            CommError: the name is taken, a length is below 1, the dtype is another, or a local table is given a rule.
         """
         _refuse(self._store is not None, "declares a table after start")
-        _refuse(name in [table.name for table in self._rules], f"declares table {name!r} twice")
-        table = Table(name, n_rows, row_elems, dtype)
-        self._rules[table] = rule or Add()
+        _refuse(name in [table.name for table in [*self._rules, *self._mine.local]], f"declares table {name!r} twice")
+        _refuse(local and rule is not None, f"declares local table {name!r} with a rule, which only shards apply")
+        table = Table(name, n_rows, row_elems, dtype, getattr(rule, "merges", True))
+        if local:
+            self._mine.local[table] = np.zeros(table.n_elems, dtype)
+        else:
+            self._rules[table] = rule or Add()
         return table
 
-    def batch(self, table: Table, keys: Sequence[int] | np.ndarray | range) -> Batch:
+    def batch(self, table: Table, keys: Keys, memory: str = "host") -> Batch:
         """Declare rows that this worker reads and updates together, before ``start``.
 
         Args:
             table: the rows' table.
             keys: the rows, in the order of the batch's buffers, without repeats; they may differ between workers.
+                A range or slice of neighbours costs nothing, however long it is.
+            memory: where the batch's buffers are: "host", or "device" for the current device's memory at ``start``.
 
         Raises:
-            CommError: called after ``start``, a key that is not in the table, or a table that was not declared here.
+            CommError: called after ``start``, a key that is not in the table, a table that was not declared here, or
+                memory that there is not.
         """
         _refuse(self._store is not None, "declares a batch after start")
-        _refuse(table not in self._rules, f"has no table {table.name!r}")
-        self._batches.append(Batch(len(self._batches), Index(table, keys)))
-        return self._batches[-1]
+        _refuse(table not in self._rules, f"has no table {table.name!r} that is shared")
+        return self._mine.batch(table, keys, memory)
+
+    def local_batch(self, table: Table, keys: Keys) -> LocalBatch:
+        """Declare rows of a local table that this worker reads and changes together, before ``start``.
+
+        Args:
+            table: the rows' table.
+            keys: the rows, as for ``batch``.
+
+        Raises:
+            CommError: called after ``start``, a key that is not in the table, or a table that is not local.
+        """
+        _refuse(self._store is not None, "declares a batch after start")
+        _refuse(table not in self._mine.local, f"has no table {table.name!r} that is local")
+        return self._mine.local_batch(table, keys)
+
+    def virtual_iteration(self) -> AbstractContextManager[None]:
+        """Within the block, before ``start``, the calls of an iteration are checked and noted, and nothing is done.
+
+        Buffers are given out, but what they hold means nothing. From the calls come ``sequence`` and what ``start``
+        asks the shards for ahead; without a virtual iteration they come from the first real one.
+
+        Raises:
+            CommError: after ``start``.
+        """
+        _refuse(self._store is not None, "has its virtual iteration after start")
+        return self._mine.virtual_iteration()
 
     def start(self, values: Mapping[str, np.ndarray] | None = None) -> None:
         """Allocate the shared memory and start the shards. Collective: every rank calls it once.
@@ -110,48 +157,80 @@ class ParameterServer:
         _refuse(self._store is not None, "starts twice")
         ranks, tables = self.communicator, list(self._rules)
         ranks.agree((tables, self.slack, self._roles), "a parameter server's tables, slack or servers")
-        own = [batch.index for batch in self._batches] if self.is_worker else None
+        own = [batch.index for batch in self._mine.batches] if self.is_worker else None
         everyone = [indexes for indexes in ranks.allgather_objects(own) if indexes is not None]
         _check_batches(everyone)
-        self._store = store = Store(ranks, tables, everyone, len(self._roles.shards))
-        fault = ranks.bcast_object(store.fill(values or {}) if ranks.rank == 0 else "")
+        joint = None if self.slack else joint_batches(everyone)
+        self._store = store = Store(ranks, self._roles, tables, everyone, joint)
+        fault, given = ranks.bcast_object((store.fill(values or {}), list(values or {})) if ranks.rank == 0 else None)
         if fault:
             raise CommError(fault, everywhere=True)
+        messages = reach_others(ranks, store, given)
         self._pids = ranks.allgather_objects(os.getpid())  # everybody's memory is ready from here on
+        build = Build(ranks.rank, self._roles, self.slack, everyone, joint, store, self._fail)
+        if messages is not None:
+            self._gateway = build.gateway(messages)
         if ranks.rank in self._roles.shards:
-            self._service = self._keep(store, everyone)
+            self._parts = build.parts(self._rules)
+            self._service = build.service(self._parts)
         if self.is_worker:
-            self._worker = self._work(store)
+            self._mine.start(store, self._roles.workers.index(ranks.rank), build.mailboxes())
 
     def clock(self) -> None:
         """End this worker's iteration. Raises CommError if the caller still holds a read or update buffer."""
-        worker = self._working()
-        worker.send(worker.client.advance())
-        self._started().clocks[worker.client.worker] = worker.client.clock
+        n_ended = self._mine.clock()
+        if self._store is not None:  # else the iteration is a virtual one
+            self._store.clocks[self._roles.workers.index(self.communicator.rank)] = n_ended
 
     def leave(self) -> None:
         """Stop taking part as a worker: no more updates, and from now on nobody waits for this one."""
-        worker = self._working()
-        worker.send(worker.client.leave())
+        self._mine.working().leave()
 
     def close(self) -> None:
         """Shut down. Collective: every rank calls it once; all updates have been applied when it returns."""
         self._started()
-        if self._worker is not None:
+        if self.is_worker:
             self.leave()
+        for thread in (self._service, self._gateway):
+            started = time.monotonic()
+            while thread is not None and not thread.join(TICK_SECONDS):
+                self._look_around("all workers to leave", time.monotonic() - started)
         self.communicator.barrier()
-        if self._service is not None:
-            self._service.stop()
-        self.communicator.barrier()
+        if self._mine.worker is not None:
+            self._mine.worker.stop()
 
     def values(self, table: Table) -> np.ndarray:
-        """A copy of the whole table at this moment, (n_rows, row_elems); after ``close`` it is the result."""
-        return self._started().values[table].reshape(table.n_rows, table.row_elems).copy()
+        """A copy of the whole table, (n_rows, row_elems); after ``close`` it is the result.
+
+        Before, what other nodes' shards hold is as this node's workers have last read it.
+        """
+        values = self._mine.local[table] if table in self._mine.local else self._started().values[table]
+        return values.reshape(table.n_rows, table.row_elems).copy()
+
+    def histories(self, table: Table) -> tuple[int, list[np.ndarray]]:
+        """What this rank's shard keeps for a table's rule, to save or to restore while no update is under way.
+
+        Returns:
+            the index in the table of the first element that the shard holds, and the histories themselves, each with
+            a value for every element from there on. Without a shard: 0 and none.
+        """
+        part = self._parts.get(table)
+        return (part.start, part.histories) if part is not None else (0, [])
+
+    @property
+    def taken(self) -> tuple[int, int] | None:
+        """How many reads and updates this rank's shard has taken so far; None without a shard."""
+        return None if self._service is None else (self._service.n_reads, self._service.n_updates)
+
+    @property
+    def sequence(self) -> tuple[Operation, ...]:
+        """This worker's calls in one iteration, as noted in the virtual or the first one; empty before its end."""
+        return self._mine.recorder.sequence
 
     @property
     def staleness(self) -> list[int]:
         """For each read of this worker so far, how many iterations the slowest worker was behind it."""
-        return self._working().client.staleness
+        return self._mine.working().client.staleness
 
     # --- inside
 
@@ -160,45 +239,29 @@ class ParameterServer:
             raise CommError("a parameter server is used before start")
         return self._store
 
-    def _working(self) -> Worker:
-        self._started()
-        if self._worker is None:
-            raise CommError(f"rank {self.communicator.rank} holds a shard of the parameter server and does not work")
-        return self._worker
-
-    def _keep(self, store: Store, everyone: list[list[Index]]) -> Service:
-        number, n_shards = self._roles.shards.index(self.communicator.rank), len(self._roles.shards)
-        parts = {table: Part(store.values[table], *table.shard(number, n_shards), rule)
-                 for table, rule in self._rules.items()}
-        joint = joint_batches(everyone)
-        steps = all_steps(parts, everyone, store.updates, joint)
-        keeper = Keeper(self.n_workers, self.slack, joint)
-        return Service(number, keeper, steps, store.shard_mail[number], store.worker_mail, self._fail)
-
-    def _work(self, store: Store) -> Worker:
-        number, n_shards = self._roles.workers.index(self.communicator.rank), len(self._roles.shards)
-        client = Client(number, [batch.index.shards(n_shards) for batch in self._batches], n_shards, self.slack)
-        worker = Worker(client, store.worker_mail[number], store.shard_mail, self._look_around, self.slack)
-        for batch, update in zip(self._batches, store.updates[number], strict=True):
-            batch.bind(worker, store.values[batch.index.table], update)
-        return worker
-
     def _look_around(self, what: str, waited: float) -> None:
         """Raise CommError if the wait for ``what`` cannot succeed, or has lasted too long: ``waited`` seconds."""
         rank = self.communicator.rank
+        if self.meanwhile is not None:
+            self.meanwhile()
         if self._fault is not None:
             raise CommError(f"rank {rank}'s shard has failed: {self._fault}") from self._fault
-        for other, pid in enumerate(self._pids):
-            if not alive(pid):
-                raise CommError(f"rank {rank} waits for {what}, but rank {other}, process {pid}, is dead")
+        for other in self.communicator.topology.nodes[self._node]:
+            if not alive(self._pids[other]):
+                raise CommError(f"rank {rank} waits for {what}, but rank {other}, process {self._pids[other]}, is dead")
         if waited > self.communicator.deadline:
-            clocks = self._started().clocks
-            slowest = int(np.argmin(clocks))
-            raise CommError(f"rank {rank} waited {waited:.0f} s for {what}; the slowest is rank "
-                            f"{self._roles.workers[slowest]}, in iteration {clocks[slowest]}")
+            raise CommError(f"rank {rank} waited {waited:.0f} s for {what}; the slowest is {self._slowest()}")
+
+    def _slowest(self) -> str:
+        """The slowest worker as far as it is known here: of another node's workers only their shards' nodes hear."""
+        roles, clocks = self._roles, self._started().clocks
+        own = roles.workers_on(self._node)
+        slowest = min(range(self.n_workers) if roles.shards_on(self._node) else own, key=clocks.__getitem__)
+        meant = (slowest,) if slowest in own else roles.workers_on(roles.node_of_worker(slowest))
+        return f"rank {' or '.join(str(roles.workers[w]) for w in meant)}, in iteration {clocks[slowest]}"
 
     def _fail(self, error: BaseException) -> None:
-        """Runs in the shard's thread. A single rank learns of the error at its next wait; with more ranks the job is
+        """Runs in the thread that has failed. A single rank learns of it at its next wait; with more ranks the job is
         aborted, because others wait for this shard too."""
         self._fault = error
         if self.communicator.n_ranks > 1:

@@ -3,55 +3,76 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from scaffe.collectives.server.codec import N_NUMBERS, decode, encode
-from scaffe.collectives.server.keeper import Apply, Keeper
+from scaffe.collectives.server.keeper import Action, Apply, Keeper
 from scaffe.collectives.server.mailbox import Mailbox
+from scaffe.collectives.server.messages import Read, ToShard, Update
 from scaffe.collectives.server.shard import BatchSteps
 
 TICK_SECONDS = 1.0
 
 
 class Service:
-    """One running shard and its thread.
+    """One running shard and its thread, which ends when all workers have left.
 
     Args:
         number: the shard's number.
         keeper: its state machine.
         steps: for each (batch, first worker), the step that applies the update on this shard.
         mail: its own mailbox.
-        workers: the workers' mailboxes.
+        workers: the mailboxes of the node's workers, by number.
+        gateway: the mailbox for answers to workers of other nodes; None on a single node.
         fail: called in the shard's thread with the error that ended it.
+
+    Attributes:
+        n_reads, n_updates: how many the shard has been asked for and has been told of: of another node once for all
+            its workers where they are one there.
     """
 
     def __init__(self, number: int, keeper: Keeper, steps: Mapping[tuple[int, int], BatchSteps], mail: Mailbox,
-                 workers: Sequence[Mailbox], fail: Callable[[BaseException], None]) -> None:
-        self.keeper = keeper
+                 workers: Mapping[int, Mailbox], gateway: Mailbox | None,
+                 fail: Callable[[BaseException], None]) -> None:
+        self._keeper = keeper
         self._number, self._steps, self._mail, self._workers, self._fail = number, steps, mail, workers, fail
+        self._gateway = gateway
+        self.n_reads = self.n_updates = 0
         self._thread = threading.Thread(target=self._run, name=f"scaffe-shard-{number}", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
-        """Stop the thread after the messages sent before this call have been handled, and wait for it to end."""
-        self._mail.put(encode(None, 0), lambda: None)
-        self._thread.join()
+    def join(self, seconds: float) -> bool:
+        """Wait until all workers have left, at most ``seconds``. Returns whether they have."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         numbers = np.empty(N_NUMBERS, np.int64)
         try:
-            while True:
-                if not self._mail.take(numbers, TICK_SECONDS):
-                    continue
-                _, message = decode(numbers)
-                if message is None:
-                    return
-                for action in self.keeper.handle(message):  # type: ignore[arg-type]
-                    if isinstance(action, Apply):
-                        self._steps[action.batch, action.workers[0]].run(action.workers, action.settings)
-                    else:
-                        self._workers[action.worker].put(encode(action.message, self._number), lambda: None)
+            while self._keeper.workers:
+                if self._mail.take(numbers, TICK_SECONDS):
+                    self._handle(decode(numbers).message)  # type: ignore[arg-type]
+            if self._gateway is not None:
+                self._gateway.put(encode(None, self._number), _nothing)
         except BaseException as error:
             self._fail(error)
+
+    def _handle(self, message: ToShard) -> None:
+        self.n_reads += isinstance(message, Read)
+        self.n_updates += isinstance(message, Update)
+        for action in self._keeper.handle(message):
+            self._carry_out(action)
+
+    def _carry_out(self, action: Action) -> None:
+        if isinstance(action, Apply):
+            self._steps[action.batch, action.workers[0]].run(action.workers, action.settings)
+            return
+        mail = self._workers.get(action.worker, self._gateway)
+        if mail is not None:
+            mail.put(encode(action.message, self._number, action.worker), _nothing)
+
+
+def _nothing() -> None:
+    pass

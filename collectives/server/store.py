@@ -1,4 +1,4 @@
-"""The memory that the ranks share: tables' values, workers' updates, mailboxes, clocks."""
+"""The memory that the ranks of a node share: tables' values, workers' updates, mailboxes, clocks."""
 
 from __future__ import annotations
 
@@ -7,52 +7,61 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from scaffe.collectives.communicator import Communicator
-from scaffe.collectives.server.layout import lay_out
-from scaffe.collectives.server.mailbox import Mailbox, mailbox_bytes
+from scaffe.collectives.server.layout import Key, contents, lay_out, mail_slots
+from scaffe.collectives.server.mailbox import Mailbox
 from scaffe.collectives.server.memory import common
+from scaffe.collectives.server.roles import Roles
 from scaffe.collectives.server.table import Index, Table
 
 
 class Store:
-    """This rank's views of the shared memory. Collective: every rank creates one.
+    """This rank's views of its node's memory. Collective: every rank creates one.
 
     The ranks must synchronise once (any collective will do) between creating it and using it.
 
     Args:
-        ranks: the ranks that share it.
+        ranks: all ranks.
+        roles: who does what.
         tables: in the order declared.
         batches: for each worker, the indexes of its batches.
-        n_shards: number of shards.
+        joint: the joint batches with slack 0; None with more.
 
     Attributes:
         values: each table's values, flat.
-        updates: for each worker and batch, the update buffer, flat.
-        shard_mail, worker_mail: the mailbox of each shard and of each worker.
-        clocks: int64 (n_workers,), finished iterations; used in error messages only.
+        updates: the update buffers of the node's workers, flat, by worker, in the order of batches.
+        received: what other nodes' workers push to the node's shards, flat, by shard, worker and batch.
+        shard_mail, worker_mail: mailboxes of the node's shards and workers, by number.
+        gateway_mail: mailboxes of the node's gateways, by rank; none on a single node.
+        clocks: int64 (n_workers,), finished iterations as far as known here; used in error messages only.
 
     Raises:
         CommError: on every rank, if the memory cannot be allocated or mapped.
     """
 
-    def __init__(self, ranks: Communicator, tables: Sequence[Table], batches: Sequence[Sequence[Index]],
-                 n_shards: int) -> None:
-        layout = lay_out(tables, batches, n_shards)
-        memory = common(ranks, layout.n_bytes)
+    def __init__(self, ranks: Communicator, roles: Roles, tables: Sequence[Table], batches: Sequence[Sequence[Index]],
+                 joint: frozenset[int] | None) -> None:
+        node = ranks.topology.node_of_rank[ranks.rank]
+        held = contents(roles, node, tables, batches, joint)
+        offsets, n_bytes = lay_out(held)
+        memory, n_slots = common(ranks, n_bytes), mail_slots(roles, batches)
 
-        def array(at: int, n_elems: int, dtype: str) -> np.ndarray:
-            return memory[at : at + n_elems * np.dtype(dtype).itemsize].view(dtype)
+        def array(key: Key, dtype: str) -> np.ndarray:
+            return memory[offsets[key] : offsets[key] + held[key]].view(dtype)
 
-        def mailboxes(starts: Sequence[int]) -> list[Mailbox]:
-            return [Mailbox(memory[at : at + mailbox_bytes(layout.n_slots)], layout.n_slots) for at in starts]
+        def mailboxes(kind: str) -> dict[int, Mailbox]:
+            return {int(key[1]): Mailbox(array(key, "uint8"), n_slots) for key in held if key[0] == kind}
 
-        self.values = {table: array(at, table.n_elems, table.dtype)
-                       for table, at in zip(tables, layout.values, strict=True)}
-        self.updates = [[array(at, index.n_elems, index.table.dtype) for index, at in zip(own, places, strict=True)]
-                        for own, places in zip(batches, layout.updates, strict=True)]
-        self.shard_mail, self.worker_mail = mailboxes(layout.shard_mail), mailboxes(layout.worker_mail)
-        self.clocks = array(layout.clocks, len(batches), "int64")
-        for mailbox in [*self.shard_mail, *self.worker_mail] if ranks.rank == 0 else ():
-            mailbox.prepare()
+        self.values = {table: array(("values", number), table.dtype) for number, table in enumerate(tables)}
+        self.updates = {worker: [array(("update", worker, batch), index.table.dtype)
+                                 for batch, index in enumerate(batches[worker])] for worker in roles.workers_on(node)}
+        self.received = {(int(shard), int(worker), int(batch)): array(key, batches[int(worker)][int(batch)].table.dtype)
+                         for key in held if key[0] == "received" for _, shard, worker, batch in [key]}
+        self.shard_mail, self.worker_mail = mailboxes("shard"), mailboxes("worker")
+        self.gateway_mail = mailboxes("gateway")
+        self.clocks = array(("clocks",), "int64")
+        for mail in (self.shard_mail, self.worker_mail, self.gateway_mail) if ranks.node_rank == 0 else ():
+            for mailbox in mail.values():
+                mailbox.prepare()
 
     def fill(self, given: Mapping[str, np.ndarray]) -> str:
         """Write the tables' initial values, by table name. Returns what is wrong with them, or an empty string."""
@@ -60,8 +69,18 @@ class Store:
         for name, array in given.items():
             if name not in by_name:
                 return f"values are given for table {name!r}; the tables are {', '.join(by_name) or 'none'}"
+            if (kind := _dtype(array)) is None or kind.kind not in "fiub":
+                return f"values of table {name!r}: expected numbers, got {kind or 'rows of different lengths'}"
             if np.size(array) != by_name[name].size:
                 return f"values of table {name!r}: expected {by_name[name].size} elements, got {np.size(array)}"
         for name, array in given.items():
             by_name[name][:] = np.ravel(array)
         return ""
+
+
+def _dtype(array: object) -> np.dtype | None:
+    """The dtype that something has as an array; None if it cannot be one."""
+    try:
+        return np.asarray(array).dtype
+    except ValueError:
+        return None

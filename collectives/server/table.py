@@ -11,6 +11,8 @@ from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.partition import bounds
 
 DTYPES = ("float32", "float64")
+Keys = Sequence[int] | np.ndarray | range | slice
+"""Rows of a table; a slice as for a sequence of its keys."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class Table:
         name: unique among the tables; used in errors.
         n_rows, row_elems: number of rows, and elements in a row.
         dtype: "float32" or "float64".
+        merges: whether its rule takes several workers' updates as one; see Rule.
 
     Raises:
         CommError: a length is below 1, or the dtype is another.
@@ -30,6 +33,7 @@ class Table:
     n_rows: int
     row_elems: int
     dtype: str = "float32"
+    merges: bool = True
 
     def __post_init__(self) -> None:
         for what in ("n_rows", "row_elems"):
@@ -56,7 +60,8 @@ class Index:
 
     Args:
         table: the rows' table.
-        keys: in the order of the batch's buffers, without repeats.
+        keys: in the order of the batch's buffers, without repeats. A range or slice of neighbours costs nothing,
+            however long it is.
 
     Attributes:
         runs: int64 (n_runs, 3), rows of (offset in the table, offset in the buffer, n_elems), in buffer order; both
@@ -67,21 +72,10 @@ class Index:
         CommError: no keys, a key that is not in the table, or one given twice.
     """
 
-    def __init__(self, table: Table, keys: Sequence[int] | np.ndarray | range) -> None:
-        wanted = np.asarray(keys)
-        if wanted.ndim != 1 or wanted.size == 0 or wanted.dtype.kind not in "iu":
-            raise CommError(f"table {table.name!r}: expected a sequence of whole numbers as keys, got {keys!r:.60}")
-        wanted = wanted.astype(np.int64)
-        outside = wanted[(wanted < 0) | (wanted >= table.n_rows)]
-        if outside.size:
-            raise CommError(f"table {table.name!r} has no row {outside[0]}; its keys are 0 to {table.n_rows - 1}")
-        values, counts = np.unique(wanted, return_counts=True)
-        if (counts > 1).any():
-            raise CommError(f"table {table.name!r}: key {values[counts > 1][0]} is given twice in one batch")
-        starts = np.flatnonzero(np.diff(wanted, prepend=wanted[0] - 2) != 1)
-        lengths = np.diff(starts, append=wanted.size)
-        self.table, self.n_rows = table, int(wanted.size)
-        self.runs = np.stack([wanted[starts], starts, lengths], axis=1) * table.row_elems
+    def __init__(self, table: Table, keys: Keys) -> None:
+        self.table = table
+        self.n_rows, runs = _run_of(table, keys) if isinstance(keys, (range, slice)) else _runs_of(table, keys)
+        self.runs = runs * table.row_elems
 
     @property
     def n_elems(self) -> int:
@@ -118,3 +112,35 @@ class Index:
         after = np.searchsorted(others[:, 0], mine[:, 0] + mine[:, 2])  # the runs that begin before mine end
         before = after[after > 0] - 1
         return bool((others[before, 0] + others[before, 2] > mine[after > 0, 0]).any())
+
+
+def _run_of(table: Table, keys: range | slice) -> tuple[int, np.ndarray]:
+    """As ``_runs_of``, without an array of the keys where they are neighbours."""
+    steps = range(*keys.indices(table.n_rows)) if isinstance(keys, slice) else keys
+    if len(steps) == 0 or steps.step != 1:
+        return _runs_of(table, steps)
+    for key in (steps[0], steps[-1]):
+        if not 0 <= key < table.n_rows:
+            raise _no_row(table, key)
+    return len(steps), np.array([[steps.start, 0, len(steps)]], np.int64)
+
+
+def _runs_of(table: Table, keys: Sequence[int] | np.ndarray) -> tuple[int, np.ndarray]:
+    """How many keys there are, and int64 (n_runs, 3): runs of neighbours as (first key, place in the batch, length)."""
+    wanted = np.asarray(keys)
+    if wanted.ndim != 1 or wanted.size == 0 or wanted.dtype.kind not in "iu":
+        raise CommError(f"table {table.name!r}: expected a sequence of whole numbers as keys, got {keys!r:.60}")
+    outside = wanted[(wanted < 0) | (wanted >= table.n_rows)]
+    if outside.size:
+        raise _no_row(table, int(outside[0]))
+    wanted = wanted.astype(np.int64)
+    values, counts = np.unique(wanted, return_counts=True)
+    if (counts > 1).any():
+        raise CommError(f"table {table.name!r}: key {values[counts > 1][0]} is given twice in one batch")
+    starts = np.flatnonzero(np.diff(wanted, prepend=wanted[0] - 2) != 1)
+    lengths = np.diff(starts, append=wanted.size)
+    return int(wanted.size), np.stack([wanted[starts], starts, lengths], axis=1)
+
+
+def _no_row(table: Table, key: int) -> CommError:
+    return CommError(f"table {table.name!r} has no row {key}; its keys are 0 to {table.n_rows - 1}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from scaffe.collectives.errors import CommError
+from scaffe.collectives.errors import CommError, RankLost
 from scaffe.collectives.planning.datatypes import NAMES, OPS
 from scaffe.collectives.shared import kernels, passes, schedule
 from scaffe.collectives.shared.window import Windows
@@ -32,8 +32,9 @@ class NodeCall(NamedTuple):
         n_elems: length of the flat array.
         dtype: its dtype's name.
         op: sum, max, min or prod.
-        root: of reduce and bcast.
+        root: of reduce, bcast and gather.
         location: window number and byte offset in it; None for private memory.
+        parts: as `schedule.segments` has them.
     """
 
     collective: str
@@ -42,6 +43,7 @@ class NodeCall(NamedTuple):
     op: str
     root: int
     location: tuple[int, int] | None
+    parts: tuple[schedule.Part, ...] = ()
 
 
 class NodeGroup:
@@ -69,14 +71,16 @@ class NodeGroup:
         self._stage_slice = windows.locate(self._stage)
         self._blocks: dict[np.dtype[Any], np.ndarray] = {}
 
-    def run(self, collective: str, array: np.ndarray, op: str = "sum", root: int = 0) -> None:
+    def run(self, collective: str, array: np.ndarray, op: str = "sum", root: int = 0,
+            parts: tuple[schedule.Part, ...] = ()) -> None:
         """Runs one collective: in place where all ranks' arrays lie in one window, else through staging memory.
 
         Args:
-            collective: reduce, bcast, allreduce, reduce_scatter or allgather.
+            collective: reduce, bcast, allreduce, reduce_scatter, allgather or gather.
             array: flat, of the same length on all ranks; overwritten.
             op: sum, max, min or prod.
-            root: of reduce and bcast.
+            root: of reduce, bcast and gather.
+            parts: as `schedule.segments` has them.
 
         Raises:
             CommError: on every rank, when ranks call different collectives or pass different lengths, dtypes or places
@@ -84,9 +88,9 @@ class NodeGroup:
         """
         found = self._windows.find(array)
         location = None if found is None else (found.serial, found.offset)
-        call = NodeCall(collective, array.size, NAMES[array.dtype], op, root, location)
+        call = NodeCall(collective, array.size, NAMES[array.dtype], op, root, location, parts)
         if found is not None:
-            tables = _tables(collective, self.n_ranks, array.size, root, array.itemsize, 0, array.size)
+            tables = _tables(collective, self.n_ranks, array.size, root, array.itemsize, 0, array.size, parts)
             self._pass(call, tables, found.addresses, array.dtype)
         else:
             self._staged(call, array)
@@ -101,7 +105,8 @@ class NodeGroup:
         step = slot.size
         for start in range(0, max(array.size, 1), step):
             end = min(start + step, array.size)
-            tables = _tables(call.collective, self.n_ranks, array.size, call.root, array.itemsize, start, end)
+            tables = _tables(call.collective, self.n_ranks, array.size, call.root, array.itemsize, start, end,
+                             call.parts)
             for first, last in tables.reads[self.rank]:
                 slot[first - start : last - start] = array[first:last]
             self._pass(call, tables, stage.addresses - start * array.itemsize, array.dtype)
@@ -137,7 +142,7 @@ class NodeGroup:
         for rank in passes.missing(self._channel, self.n_ranks, np.uint32(self._epoch)):
             pid, name = self._names[rank]
             if not alive(pid):
-                raise CommError(f"rank {self._names[self.rank][1]} waits for rank {name}, whose process {pid} is dead")
+                raise RankLost(self._names[self.rank][1], [name], f": its process {pid} is dead")
             if waited > self._deadline:
                 raise CommError(f"rank {self._names[self.rank][1]} waited {waited:.0f} s for rank {name}")
 

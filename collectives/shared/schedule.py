@@ -8,6 +8,9 @@ import numpy as np
 
 from scaffe.collectives.planning.partition import bounds
 
+Part = tuple[int, int, int]
+"""First element, one past the last, and the rank that owns them."""
+BY_PARTS = ("reduce_scatter", "allgather", "gather")
 PIECE_BYTES = 512 << 10
 PIECES_PER_RANK = 4
 LEAST_PIECE_BYTES = 8 << 10
@@ -45,36 +48,41 @@ class Tables:
     writes: tuple[tuple[tuple[int, int], ...], ...]
 
 
-def tables(collective: str, n_ranks: int, n_elems: int, root: int, item_bytes: int, start: int, end: int) -> Tables:
+def tables(collective: str, n_ranks: int, n_elems: int, root: int, item_bytes: int, start: int, end: int,
+           parts: tuple[Part, ...] = ()) -> Tables:
     """Plans the pass over a part of a collective's elements.
 
     Args:
         collective: its name.
         n_ranks: of the node.
         n_elems: length of the whole buffer.
-        root: of reduce and bcast.
+        root: of reduce, bcast and gather.
         item_bytes: bytes per element.
         start: first element of the pass.
         end: one past its last element.
+        parts: see `segments`.
     """
-    parts = within(segments(collective, n_ranks, n_elems, root), start, end)
+    cut = within(segments(collective, n_ranks, n_elems, root, parts), start, end)
     return Tables(
-        pieces(parts, piece_elems(end - start, n_ranks, item_bytes)),
-        rank_table([part.sources for part in parts], n_ranks),
-        rank_table([part.targets for part in parts], n_ranks),
-        tuple(tuple((p.start, p.end) for p in parts if rank in p.sources) for rank in range(n_ranks)),
-        tuple(tuple((p.start, p.end) for p in parts if rank in p.targets) for rank in range(n_ranks)),
+        pieces(cut, piece_elems(end - start, n_ranks, item_bytes)),
+        rank_table([part.sources for part in cut], n_ranks),
+        rank_table([part.targets for part in cut], n_ranks),
+        tuple(tuple((p.start, p.end) for p in cut if rank in p.sources) for rank in range(n_ranks)),
+        tuple(tuple((p.start, p.end) for p in cut if rank in p.targets) for rank in range(n_ranks)),
     )
 
 
-def segments(collective: str, n_ranks: int, n_elems: int, root: int = 0) -> list[Segment]:
+def segments(collective: str, n_ranks: int, n_elems: int, root: int = 0,
+             parts: tuple[Part, ...] = ()) -> list[Segment]:
     """Splits a collective into segments with the same sources and targets.
 
     Args:
-        collective: its name.
+        collective: its name: one of all ranks' collectives, or gather, which copies every part to the root.
         n_ranks: of the node.
         n_elems: length of the whole buffer.
-        root: of reduce and bcast.
+        root: of reduce, bcast and gather.
+        parts: of reduce_scatter, allgather and gather: who owns which elements; none for parts in the ranks' order, as
+            equal as can be. Elements that nobody owns are left as they are.
 
     Raises:
         ValueError: on an unknown collective.
@@ -86,11 +94,13 @@ def segments(collective: str, n_ranks: int, n_elems: int, root: int = 0) -> list
         return [Segment(0, n_elems, everyone, everyone)]
     if collective == "bcast":
         return [Segment(0, n_elems, (root,), _without(everyone, root))]
-    parts = [(rank, *bounds(rank, n_ranks, n_elems)) for rank in everyone]
+    owned = parts or tuple((*bounds(rank, n_ranks, n_elems), rank) for rank in everyone)
     if collective == "reduce_scatter":
-        return [Segment(start, end, everyone, (rank,)) for rank, start, end in parts]
+        return [Segment(start, end, everyone, (owner,)) for start, end, owner in owned]
     if collective == "allgather":
-        return [Segment(start, end, (rank,), _without(everyone, rank)) for rank, start, end in parts]
+        return [Segment(start, end, (owner,), _without(everyone, owner)) for start, end, owner in owned]
+    if collective == "gather":
+        return [Segment(start, end, (owner,), (root,)) for start, end, owner in owned if owner != root]
     raise ValueError(f"no such collective: {collective!r}")
 
 

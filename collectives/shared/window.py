@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scaffe.collectives.errors import CommError
+from scaffe.collectives.shared import memfd
 from scaffe.collectives.transport.memory import HUGE_PAGE_BYTES
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class Windows:
         for rank, (pid, peer_fd, _) in enumerate([] if fault else handles):
             try:
                 pages = own if rank == self._comm.rank else None
-                mapped.append(pages or _open(f"/proc/{pid}/fd/{peer_fd}", n_bytes))
+                mapped.append(pages or memfd.attach(pid, peer_fd, n_bytes, populate=True))
             except OSError as error:
                 fault = f"rank {self._comm.rank} of the node cannot map rank {rank}'s memory: {error}"
         faults = [text for text in self._comm.allgather(fault) if text]
@@ -162,26 +163,13 @@ class Windows:
 
 
 def _create(n_bytes: int) -> tuple[int, mmap.mmap | None, str]:
-    """A new anonymous file of `n_bytes`, mapped: descriptor, pages and no fault; or -1, None and what is wrong.
+    """This rank's memory: descriptor, pages and no fault; or -1, None and what is wrong.
 
     Its owner touches it first, so that the pages lie near the owner's core.
     """
     try:
-        fd = os.memfd_create("scaffe")
-        os.ftruncate(fd, n_bytes)
-        pages = mmap.mmap(fd, n_bytes)
-    except (AttributeError, OSError) as error:
+        fd, pages = memfd.create(n_bytes)
+    except OSError as error:
         return -1, None, f"no shared memory of {n_bytes} bytes: {error}"
-    if n_bytes >= HUGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
-        pages.madvise(mmap.MADV_HUGEPAGE)
     np.frombuffer(pages, np.uint8)[:: mmap.PAGESIZE] = 0
     return fd, pages, ""
-
-
-def _open(path: str, n_bytes: int) -> mmap.mmap:
-    """Map a peer's file with all its pages present, so that the first collective does not fault."""
-    fd = os.open(path, os.O_RDWR)
-    try:
-        return mmap.mmap(fd, n_bytes, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
-    finally:
-        os.close(fd)

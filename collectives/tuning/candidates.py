@@ -28,6 +28,7 @@ def candidates(collective: str, topology: Topology) -> list[str]:
     spans = topology.n_nodes > 1
     flat = short_names(collective) if topology.n_ranks > 1 else []
     above = [f"M{name}" for name in flat] if spans_nodes(collective, topology) else []
+    above += [f"S{name}" for name in flat] if min(map(len, topology.nodes)) > 1 else []  # S of one share is M
     found = ["mpi", *(["M"] if shared and not spans else []), *(above if shared and spans else []), *flat]
     sizes = (["node"] if shared and spans else []) + [str(ranks) for ranks in (4, 8, 16) if ranks < topology.n_ranks]
     return found + [f"{levels}-{size}" for levels in ("CB", "CC") for size in sizes if "C" in flat]

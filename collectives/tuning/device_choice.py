@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from scaffe.collectives.planning.algorithm import parse
-from scaffe.collectives.planning.requirements import BY_PARTS
+from math import log2
+
+from scaffe.collectives.planning.algorithm import Algorithm, parse
+from scaffe.collectives.planning.requirements import spans_nodes
 from scaffe.collectives.topology import Topology
+from scaffe.collectives.tuning.links import Links
 from scaffe.collectives.tuning.table import Choice, TuningKey, TuningTable
 
 LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES, CHUNKS = 256 << 10, 4 << 20, 8
 """Assumed, not measured. A chunk costs each rank o = 40 us of launches, events and Python, and c/B on its way (B = 10
 GB/s through host memory); a chain of P takes (n/c + P - 2)(o + c/B), least at c = sqrt(n o B / (P - 2)): for 4 ranks
 0.4 MB of 1 MB, 1.8 of 16 MB, 7 of 256 MB. An eighth of the buffer within these bounds is close to that."""
-SHORT_BYTES = 64 << 10
-"""Assumed, not measured: shorter buffers are bound by latency and take few rounds, longer ones by bandwidth."""
+START_UP_SECONDS, MESSAGE_BANDWIDTH = 40e-6, 10e9
+"""Assumed, not measured: o and B from above."""
+LEAST_SPLIT_BYTES = 64 << 10
+"""Assumed, not measured: below it a node sends one message rather than one for each share. Where shares have to queue
+for the node's ports, so many times as much: their start-ups then come one after another."""
 BANDWIDTH_BYTES = 2 << 20
 """From this length on a call is bound by bandwidth, where no table says otherwise. Assumed, not measured: a call over
 CUDA IPC costs some 50 us, in which NVLink carries 20 MB and a PCIe link 2; a bucket also waits for all its layers."""
@@ -21,10 +27,12 @@ SHORT = {"reduce": "B", "bcast": "B", "allreduce": "B", "reduce_scatter": "H", "
 LONG = {"reduce": "C", "bcast": "C", "allreduce": "R", "reduce_scatter": "R", "allgather": "R"}
 
 
-def choose_on_device(collective: str, n_bytes: int, topology: Topology, table: TuningTable, has_ipc: bool) -> Choice:
+def choose_on_device(collective: str, n_bytes: int, topology: Topology, table: TuningTable, has_ipc: bool,
+                     has_nccl: bool = False, links: Links = Links()) -> Choice:  # noqa: B008 - frozen
     """Takes the table's choice for `device` memory where there is one that can run here, else the defaults.
 
-    The MPI library's own calls are never chosen.
+    The MPI library's own calls are never chosen, NCCL's only where the table has them. Across nodes long buffers are
+    split (`S`): every GPU goes across with its share through a port near it; short ones send one message a node.
 
     Args:
         collective: its name.
@@ -32,17 +40,40 @@ def choose_on_device(collective: str, n_bytes: int, topology: Topology, table: T
         topology: which ranks share a node.
         table: the tuned table.
         has_ipc: whether the ranks of a node can map one another's device memory.
+        has_nccl: whether these ranks can use NCCL.
+        links: what joins their GPUs.
 
     Returns:
         The algorithm, and the chunk in bytes.
     """
     tuned = table.choose(TuningKey.of(collective, "device", topology), n_bytes)
-    if tuned is not None and tuned.algorithm != "mpi" and (has_ipc or not parse(tuned.algorithm).is_shared):
+    if tuned is not None and _can_run(parse(tuned.algorithm), has_ipc, has_nccl):
         return tuned
-    name = (SHORT if n_bytes < SHORT_BYTES else LONG)[collective]
-    is_shared = has_ipc and topology.n_nodes < topology.n_ranks
-    if is_shared and topology.n_nodes == 1:
+    n_shares, n_across = 1, topology.n_ranks
+    if has_ipc and topology.n_nodes < topology.n_ranks:
+        n_shares, n_across = min(map(len, topology.nodes)), topology.n_nodes
+    name = (SHORT if n_bytes // n_shares < short_bytes(n_across) else LONG)[collective]
+    if has_ipc and topology.n_nodes == 1 < topology.n_ranks:
         name = "M"
-    elif is_shared and collective not in BY_PARTS:
-        name = f"M{name}"
-    return Choice(None, name, min(max(n_bytes // CHUNKS, LEAST_CHUNK_BYTES), MOST_CHUNK_BYTES))
+    elif n_across < topology.n_ranks:
+        n_in_turn = -(-n_shares // links.n_ports) if links.n_ports else 1
+        is_split = n_shares > 1 and n_bytes >= n_in_turn * LEAST_SPLIT_BYTES or not spans_nodes(collective, topology)
+        name = ("S" if is_split else "M") + name
+    return Choice(None, name, min(max(n_bytes // n_shares // CHUNKS, LEAST_CHUNK_BYTES), MOST_CHUNK_BYTES))
+
+
+def short_bytes(n_ranks: int) -> int:
+    """The length below which a tree's few rounds are faster than a chain's or ring's few bytes.
+
+    A tree of P takes lg P (o + n/B), a chain (P - 1) o + n/B, so the tree wins where n (lg P - 1) < (P - 1 - lg P) o B:
+    0.4 MB for 4 ranks, 1.8 for 20, 9 for 160. With 2 or 3 both have as many rounds.
+    """
+    if n_ranks < 4:
+        return LEAST_SPLIT_BYTES
+    return round((n_ranks - 1 - log2(n_ranks)) / (log2(n_ranks) - 1) * START_UP_SECONDS * MESSAGE_BANDWIDTH)
+
+
+def _can_run(algorithm: Algorithm, has_ipc: bool, has_nccl: bool) -> bool:
+    if algorithm.library:
+        return algorithm.library == "nccl" and has_nccl
+    return has_ipc or not algorithm.is_shared

@@ -2,7 +2,8 @@
 
 The file is JSON: {"version": 2, "entries": [{"collective", "memory", "n_ranks", "nodes", "source", "choices"}]} with
 choices [{"max_bytes", "algorithm", "chunk_bytes"}] in ascending max_bytes, the last one null for all longer buffers.
-`nodes` is a `Topology.shape` such as `8x2`, `source` says where the entry comes from.
+`nodes` is a `Topology.shape` such as `8x2`, `source` says where the entry comes from. Beside the entries there may be
+{"multiprocessors": n}: how many a sum over other GPUs' memory should fill.
 """
 
 from __future__ import annotations
@@ -88,8 +89,9 @@ class Choice:
     def __post_init__(self) -> None:
         """Raises CommError on an unknown algorithm or lengths that cannot be."""
         algorithm = parse(self.algorithm)
-        if algorithm.selection or algorithm.wire or algorithm.library == "nccl":
-            raise CommError(f"a choice needs MPI's algorithm or one of ours, without a wire, not {self.algorithm!r}")
+        if algorithm.selection or algorithm.wire:
+            raise CommError(f"a choice needs a library's algorithm or one of ours, without a wire, not "
+                            f"{self.algorithm!r}")
         if self.chunk_bytes < 1 or (self.max_bytes is not None and self.max_bytes < 0):
             raise CommError(f"a choice needs chunk_bytes of 1 or more and max_bytes of 0 or more, not "
                             f"{self.chunk_bytes} and {self.max_bytes}")
@@ -110,9 +112,11 @@ class TuningEntry:
     source: str = ""
 
     def __post_init__(self) -> None:
-        """Raises CommError on choices out of order or without an open end."""
+        """Raises CommError on choices out of order, without an open end, or with NCCL for host memory."""
         limits = [choice.max_bytes for choice in self.choices]
         bounded = [limit for limit in limits[:-1] if limit is not None]
+        if self.key.memory != "device" and any(choice.algorithm.lower() == "nccl" for choice in self.choices):
+            raise CommError(f"choices of {self.key}: nccl is for device memory")
         if not limits or limits[-1] is not None or len(bounded) != len(limits) - 1 or bounded != sorted(set(bounded)):
             raise CommError(f"choices of {self.key} need ascending max_bytes and null at the end, not {limits}")
 
@@ -127,12 +131,23 @@ class TuningEntry:
 
 
 class TuningTable:
-    """Entries by key. Immutable."""
+    """Entries by key. Immutable.
 
-    def __init__(self, entries: Iterable[TuningEntry]) -> None:
+    Attributes:
+        multiprocessors: how many a sum over other GPUs' memory should fill; None where that was not measured.
+    """
+
+    def __init__(self, entries: Iterable[TuningEntry], multiprocessors: int | None = None) -> None:
         """Args:
             entries: later ones replace earlier ones of the same key.
+            multiprocessors: see the class.
+
+        Raises:
+            CommError: multiprocessors below 1.
         """
+        if multiprocessors is not None and (type(multiprocessors) is not int or multiprocessors < 1):
+            raise CommError(f"multiprocessors must be 1 or more, not {multiprocessors!r}")
+        self.multiprocessors = multiprocessors
         self._entries: Mapping[TuningKey, TuningEntry] = {entry.key: entry for entry in entries}
 
     @cached_property
@@ -142,7 +157,7 @@ class TuningTable:
 
     def merged(self, other: TuningTable) -> TuningTable:
         """Returns a table with the entries of both; where keys are equal, `other`'s."""
-        return TuningTable([*self.entries, *other.entries])
+        return TuningTable([*self.entries, *other.entries], other.multiprocessors or self.multiprocessors)
 
     def nearest(self, key: TuningKey) -> TuningEntry | None:
         """Finds the entry of a key, or else that of the most similar ranks for the same collective and memory.
@@ -163,9 +178,11 @@ class TuningTable:
 
     def write(self, path: Path) -> None:
         """Writes the table as JSON. Raises CommError where it cannot be written."""
-        content = {"version": VERSION, "entries": [
+        content: dict[str, Any] = {"version": VERSION, "entries": [
             {**asdict(entry.key), "source": entry.source, "choices": [asdict(choice) for choice in entry.choices]}
             for entry in self.entries]}
+        if self.multiprocessors is not None:
+            content["multiprocessors"] = self.multiprocessors
         write_whole(path, (json.dumps(content, indent=1) + "\n").encode(), CommError)
 
     @classmethod
@@ -182,7 +199,8 @@ class TuningTable:
             content = json.loads(read_text_input(path))
             if not isinstance(content, dict) or content.get("version") != VERSION:
                 raise CommError(_other_version(content))
-            return cls(_entry(index, value) for index, value in enumerate(content["entries"]))
+            return cls((_entry(index, value) for index, value in enumerate(content["entries"])),
+                       content.get("multiprocessors"))
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             reason = f"{error} is missing" if isinstance(error, KeyError) else error
             raise CommError(f"table {path}: {str(reason)[:500]}") from None

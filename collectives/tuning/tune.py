@@ -31,6 +31,9 @@ FAMILIAR = ("mpi", "M")
 """Preferred among equals, in this order."""
 Candidate = tuple[str, int]
 """An algorithm and its chunk in bytes."""
+MULTIPROCESSORS = (8, 16, 24, 32, 48, 64, 128)
+"""That a sum over other GPUs' memory may fill, as measured on device memory."""
+DEFAULT_CHUNK_BYTES = 1 << 20
 DEFAULT_CHUNKS = {"shared": "61440,262144,1048576", "host": "61440,262144,1048576", "device": "262144,1048576,4194304"}
 """By kind of memory, bytes: a chunk in GPU memory also costs kernel launches and events, so these are longer."""
 
@@ -80,11 +83,12 @@ def main(argv: Sequence[str]) -> int:
     communicator.install_excepthook()
     path = Path(options.output)
     on_root(communicator, lambda: _found(path))  # before anything is measured
+    wide = _multiprocessors(communicator, options) if "device" in options.memory.split(",") else None
     entries = [
         _tune(communicator, options, collective, memory)
         for collective in options.collectives.split(",") for memory in options.memory.split(",")
     ]
-    on_root(communicator, lambda: _found(path).merged(TuningTable(entries)).write(path))
+    on_root(communicator, lambda: _found(path).merged(TuningTable(entries, wide)).write(path))
     if communicator.rank == 0:
         print(f"wrote {path}: SCAFFE_TABLE={path} makes `auto` use it")
     return 0
@@ -98,7 +102,8 @@ def _found(path: Path) -> TuningTable:
 def _tune(communicator: Communicator, options: Namespace, collective: str, memory: str) -> TuningEntry:
     topology = communicator.topology
     names = options.algorithms.split(",") if options.algorithms else candidates(collective, topology)
-    names = [name for name in names if memory != "device" or name != "mpi"]  # which may crash there, non-blocking
+    if memory == "device":
+        names = _possible(communicator, collective, names if options.algorithms else [*names, "nccl"])
     race = Race(names, [int(chunk) for chunk in filter(None, (options.chunks or DEFAULT_CHUNKS[memory]).split(","))])
     lengths = sizes(options.message_size, 4, options.step)
     figures: list[dict[Candidate, float]] = []
@@ -111,6 +116,52 @@ def _tune(communicator: Communicator, options: Namespace, collective: str, memor
             print(f"{collective:15}{memory:7}{n_bytes:>10}   {best}", flush=True)
     winners = [(n_bytes, *winner) for n_bytes, winner in zip(lengths, fewest_changes(figures), strict=True)]
     return TuningEntry(TuningKey.of(collective, memory, topology), tuple(choices(winners)), options.source)
+
+
+def _multiprocessors(communicator: Communicator, options: Namespace) -> int | None:
+    """Finds how few multiprocessors sum a node's buffers as fast as more of them, on the longest buffer; the rest are
+    free to compute. None where GPUs cannot map one another's memory."""
+    from scaffe.collectives.cuda.kernels import kernels
+
+    name = "M" if communicator.topology.n_nodes == 1 else "SR"
+    if communicator.node_n_ranks == 1 or not _possible(communicator, "allreduce", [name]):
+        return None
+    n_bytes, figures = sizes(options.message_size, 4, options.step)[-1], {}
+    for count in MULTIPROCESSORS:
+        kernels().allow(count)
+        (figures[count],) = _measure(communicator, options, "allreduce", "device", n_bytes,
+                                     [(name, DEFAULT_CHUNK_BYTES)]).values()
+    kernels().allow(None)
+    found = fewest(figures)
+    if communicator.rank == 0:
+        times = "  ".join(f"{count}:{seconds * 1e6:.0f}" for count, seconds in figures.items())
+        print(f"sums of {n_bytes} bytes, us by multiprocessors: {times}; {found} are enough")
+    agreed: int = communicator.bcast_object(found)
+    return agreed
+
+
+def fewest(figures: Mapping[int, float]) -> int:
+    """Returns the least count whose time is as good as the fastest's. figures: seconds by count."""
+    return min(count for count, seconds in figures.items() if seconds <= SAME * min(figures.values()))
+
+
+def _possible(communicator: Communicator, collective: str, names: Sequence[str]) -> list[str]:
+    """Those of `names` that these ranks can run on device memory: M and S need CUDA IPC, NCCL a GPU for each rank.
+
+    The MPI library's own calls are left out: their non-blocking forms may crash there.
+    """
+    array, found = where.of("device", communicator).private(1, "float32"), []
+    for name in names:
+        try:
+            if name != "mpi":
+                getattr(communicator, collective)(array, algorithm=name)
+                found.append(name)
+        except CommError as error:
+            if not error.everywhere:
+                raise
+            if communicator.rank == 0:
+                print(f"{collective}: without {name}: {error}", flush=True)
+    return found
 
 
 def fewest_changes(figures: Sequence[Mapping[Candidate, float]]) -> list[Candidate]:

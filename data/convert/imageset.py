@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -51,6 +51,10 @@ class ImagesetOptions:
     n_threads: int = 1
     on_bad: Callable[[str], None] = print
 
+    def order(self, n_lines: int) -> Iterable[int]:
+        """The numbers of the list's lines, in the order of the records."""
+        return shuffled(n_lines, self.seed).records(np.arange(n_lines)) if self.shuffle else range(n_lines)
+
 
 def convert_imageset(root: str, list_path: str | Path, db_path: str | Path, options: ImagesetOptions,
                      force: bool = False, backend: str = "lmdb") -> int:
@@ -76,20 +80,19 @@ def convert_imageset(root: str, list_path: str | Path, db_path: str | Path, opti
     check_resize(options.height, options.width, "-resize_height", "-resize_width")
     write = writer_of(backend)
     names, labels = read_list(list_path)
-    order = shuffled(len(names), options.seed).records(np.arange(len(names))) if options.shuffle else range(len(names))
-    maker = _RecordMaker(root, options)
+    maker, order = _RecordMaker(root, options), enumerate(options.order(len(names)))
     with ThreadPoolExecutor(options.n_threads) as pool:
-        made = _map_ahead(pool, maker.make, ((i, names[line], int(labels[line])) for i, line in enumerate(order)))
-        return write(db_path, _checked(made, list_path, options.check_shape), force)
+        made = map_ahead(pool, maker.make, ((i, names[line], int(labels[line])) for i, line in order))
+        return write(db_path, checked(made, list_path, options.check_shape), force)
 
 
-def _map_ahead(pool: ThreadPoolExecutor, function: Callable[[T], U], items: Iterator[T]) -> Iterator[U]:
+def map_ahead(pool: ThreadPoolExecutor, function: Callable[[T], U], items: Iterator[T]) -> Iterator[U]:
     """The function's results in order, at most LOOK_AHEAD computed in advance."""
     while batch := list(islice(items, LOOK_AHEAD)):
         yield from pool.map(function, batch)
 
 
-def _checked(made: Iterator[Made | None], list_path: str | Path, alike: bool) -> Iterator[tuple[bytes, bytes]]:
+def checked(made: Iterator[Made | None], list_path: str | Path, alike: bool) -> Iterator[tuple[bytes, bytes]]:
     """Keys and values of the records that could be made. Raises DataError if none, or (``alike``) shapes differ."""
     first: tuple[int, ...] | None = None
     for record in made:
@@ -122,18 +125,30 @@ class _RecordMaker:
             return None
         key = b"%08d_" % number + name.encode(errors="surrogateescape")
         if options.encoded or options.encode_type:
-            return key, encode_file(self._file(name, image), label), image.shape
+            content = encoded_file(self._root + name, image, options.encode_type, options.height > 0)
+            return key, encode_file(content, label), image.shape
         return key, encode_image(np.moveaxis(image, -1, 0), label), image.shape
 
-    def _file(self, name: str, image: np.ndarray) -> bytes:
-        """The image file's own bytes if it has the wanted type and is not resized, else the image encoded again."""
-        ending = Path(name).suffix[1:].lower()
-        wanted = (self._options.encode_type or ending).lower()
-        if not self._options.height and wanted in (ending, {"jpeg": "jpg"}.get(ending)):
-            return bytes(file_bytes(self._root + name))
-        cv2 = opencv()
-        try:
-            _, content = cv2.imencode("." + wanted, image)
-        except cv2.error:
-            raise DataError(f"{self._root}{name}: OpenCV cannot write images of type {wanted!r}") from None
-        return bytes(content)
+
+def encoded_file(path: str, image: np.ndarray, encode_type: str, is_resized: bool) -> bytes:
+    """An image file's own bytes if it has the wanted type and is not resized, else the image encoded anew.
+
+    Args:
+        path: the file.
+        image: uint8 (height, width, channels), what to encode.
+        encode_type: "jpg", "png", ...; "" keeps the file's own type.
+        is_resized: whether ``image`` is not what is in the file.
+
+    Raises:
+        DataError: OpenCV cannot write images of that type.
+    """
+    ending = Path(path).suffix[1:].lower()
+    wanted = (encode_type or ending).lower().removeprefix(".")
+    if not is_resized and wanted in (ending, {"jpeg": "jpg"}.get(ending)):
+        return bytes(file_bytes(path))
+    cv2 = opencv()
+    try:
+        _, content = cv2.imencode("." + wanted, image)
+    except cv2.error:
+        raise DataError(f"{path}: OpenCV cannot write images of type {wanted!r}") from None
+    return bytes(content)

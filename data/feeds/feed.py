@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from scaffe.data.feeds.prefetch import Prefetcher
+from scaffe.data.records.transform import PixelChange
 
 Allocate = Callable[[int], np.ndarray]  # n_elems -> flat float32 memory
 
@@ -60,12 +61,14 @@ class ReaderOptions:
             None takes NumPy's.
         n_bad_allowed: how many bad records are tolerated; each is replaced by the next good one.
         on_bad: called with one line for each bad record that is tolerated.
+        gives_pixels: whether a batch may be cropped pixels, a byte each, which ``Feed.change`` then makes floats of.
     """
 
     n_threads: int = 1
     allocate: Allocate | None = None
     n_bad_allowed: int = 0
     on_bad: Callable[[str], None] | None = None
+    gives_pixels: bool = False
 
 
 class Slot(Protocol):
@@ -83,14 +86,16 @@ class Feed:
         shapes: logical shapes of the tops; images are (n, channels, height, width).
         prefetcher: makes the batches.
         close: called when the reader threads have ended.
+        n_records: how many samples the source has; 0 if one pass over them means nothing.
+        change: makes floats of pixels; None: all batches are floats.
 
     Attributes:
-        shapes: as given.
+        shapes, n_records, change: as given.
     """
 
     def __init__(self, shapes: Sequence[tuple[int, ...]], prefetcher: Prefetcher[Any, Any],
-                 close: Callable[[], None]) -> None:
-        self.shapes = list(shapes)
+                 close: Callable[[], None], n_records: int = 0, change: PixelChange | None = None) -> None:
+        self.shapes, self.n_records, self.change = list(shapes), n_records, change
         self._prefetcher, self._close = prefetcher, close
 
     def next(self) -> tuple[np.ndarray, ...]:
@@ -98,7 +103,9 @@ class Feed:
 
         Returns:
             One float32 array for each top, valid until the next call. Images are in storage order,
-            (n, height, width, channels). With one image a batch, its size may differ from ``shapes``.
+            (n, height, width, channels). With one image a batch, its size may differ from ``shapes``. Where ``change``
+            is given, images may be uint8; then a third array, int32 (n, 3), has each crop's first row and column, and 1
+            for an image that is to be mirrored.
 
         Raises:
             DataError: a record cannot be read or does not fit. The feed gives no more batches then.

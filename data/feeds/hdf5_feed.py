@@ -43,7 +43,7 @@ def hdf5_feed(list_path: str, names: Sequence[str], visits: Iterator[np.ndarray]
     slots = [_Batch(shapes, options.allocate or plain_memory) for _ in range(n_slots)]
     jobs = (order.records(visit) for visit in visits)
     prefetcher = Prefetcher(jobs, lambda rows, slot: files.read(rows, slot.logical), slots, options.n_threads)
-    return Feed(shapes, prefetcher, lambda: None)
+    return Feed(shapes, prefetcher, lambda: None, order.n_records)
 
 
 class _Batch:

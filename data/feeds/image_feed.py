@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from math import prod
+from functools import partial
 
 import numpy as np
 
 from scaffe.data.errors import DataError
 from scaffe.data.feeds.feed import Allocate, Feed, Plan, ReaderOptions, plain_memory
 from scaffe.data.feeds.memory import check_batches_fit
+from scaffe.data.feeds.pixel_batch import NotPixels, PixelBatch, filled
 from scaffe.data.feeds.prefetch import Prefetcher
 from scaffe.data.feeds.tolerance import Tolerance
 from scaffe.data.order.draws import Draws
-from scaffe.data.records.transform import Transform
-from scaffe.data.sources.source import Shape, Source
+from scaffe.data.records.transform import PixelChange, Transform
+from scaffe.data.sources.source import Run, Shape, Source
 
 FIRST_LOOKS = 9  # records that decide a net's input shape if bad records are tolerated: the first may be bad
 Job = tuple[np.ndarray, np.ndarray]  # record numbers and their random numbers
@@ -48,39 +49,18 @@ def image_feed(source: Source, plan: Plan, transform: Transform, depth: int = 4,
     n, allocate = plan.batch_elems, options.allocate or plain_memory
     n_slots = depth + 1 if options.n_threads else 1
     check_batches_fit(n_slots, [(n, *shape)])
-    slots = [ImageBatch(n, shape, allocate) for _ in range(n_slots)]
+    slots = [image_batch(n, shape, allocate, reader.change is not None) for _ in range(n_slots)]
     draws, order = Draws(plan.seed, transform.draws_per_visit), plan.order
     jobs = ((order.records(visits), draws.take(visits)) for visits in plan.visits)
     prefetcher = Prefetcher(jobs, reader.fill, slots, options.n_threads)
-    return Feed([(n, *shape), (n,)], prefetcher, source.close)
+    return Feed([(n, *shape), (n,)], prefetcher, source.close, source.n_records, reader.change)
 
 
-class ImageBatch:
-    """The buffer of one batch.
-
-    Attributes:
-        images: float32 (n, height, width, channels).
-        labels: float32 (n,).
-    """
-
-    def __init__(self, n: int, shape: Shape, allocate: Allocate) -> None:
-        self._allocate = allocate
-        self._memory = allocate(n * prod(shape))
-        self.labels = allocate(n)
-        self.take_shape(_storage(n, shape))
-
-    @property
-    def arrays(self) -> tuple[np.ndarray, ...]:
-        """Images and labels."""
-        return self.images, self.labels
-
-    def take_shape(self, storage_shape: tuple[int, ...]) -> None:
-        """Change the images' shape to (n, height, width, channels); allocates only if they need more memory."""
-        n_elems = prod(storage_shape)
-        if n_elems > self._memory.size:
-            check_batches_fit(1, [storage_shape])
-            self._memory = self._allocate(n_elems)
-        self.images = self._memory[:n_elems].reshape(storage_shape)
+def image_batch(n: int, shape: Shape, allocate: Allocate, gives_pixels: bool = False) -> PixelBatch:
+    """The buffer of a batch of n images of a shape (channels, height, width)."""
+    batch = PixelBatch(n, allocate, gives_pixels)
+    batch.take_shape(_storage(n, shape))
+    return batch
 
 
 class _Reader:
@@ -88,12 +68,15 @@ class _Reader:
 
     Attributes:
         shape: (channels, height, width) of the feed's images.
+        change: what is left to do to pixels that a batch is given as; None: batches are floats.
     """
 
     def __init__(self, source: Source, transform: Transform, options: ReaderOptions) -> None:
         self._source, self._transform = source, transform
         self._tolerance = Tolerance(options.n_bad_allowed, source.n_records, options.on_bad)
         self.shape: Shape = (0, 0, 0)
+        self.change: PixelChange | None = None
+        self._gives_pixels, self._n_channels = options.gives_pixels, 0
 
     def usual_shape(self, records: np.ndarray) -> Shape:
         """The shape that most of these records have after the transformation; in a tie, the feed's own.
@@ -112,11 +95,17 @@ class _Reader:
         return max(shapes, key=lambda shape: (shapes[shape], shape == self.shape))
 
     def _shape_of(self, record: int) -> Shape:
-        return self._out_shape(next(iter(self._source.read(np.array([record])))).shape, record)
+        run = next(iter(self._source.read(np.array([record]))))
+        shape = self._out_shape(run.shape, record)
+        if self._gives_pixels and self.change is None and run.pixels.dtype == np.uint8:
+            self.change, self._n_channels = self._transform.change(run.shape), run.shape[0]
+        return shape
 
-    def fill(self, job: Job, batch: ImageBatch) -> None:
+    def fill(self, job: Job, batch: PixelBatch) -> None:
         """Make one batch. If a record is bad and that is tolerated, make it again, record by record."""
-        records, draws = job
+        filled(batch, self.change is not None, partial(self._fill, *job, batch))
+
+    def _fill(self, records: np.ndarray, draws: np.ndarray, batch: PixelBatch) -> None:
         try:
             self._fill_from(records, draws, batch, 0, takes_shape=True)
         except DataError:
@@ -124,7 +113,7 @@ class _Reader:
                 raise
             self._fill_one_by_one(records, draws, batch)
 
-    def _fill_one_by_one(self, records: np.ndarray, draws: np.ndarray, batch: ImageBatch) -> None:
+    def _fill_one_by_one(self, records: np.ndarray, draws: np.ndarray, batch: PixelBatch) -> None:
         usual = self.usual_shape(records) if len(records) > 1 else None
         if usual:
             batch.take_shape(_storage(len(records), usual))
@@ -137,7 +126,7 @@ class _Reader:
                 except DataError as error:
                     record = self._next_after_bad(record, error)
 
-    def _fill_from(self, records: np.ndarray, draws: np.ndarray, batch: ImageBatch, place: int,
+    def _fill_from(self, records: np.ndarray, draws: np.ndarray, batch: PixelBatch, place: int,
                    takes_shape: bool) -> None:
         """Write the samples of these records from ``place`` on; ``takes_shape``: the first sets its shape."""
         done = 0
@@ -147,11 +136,20 @@ class _Reader:
             if takes_shape and done == 0:
                 batch.take_shape(_storage(len(batch.labels), shape))
             self._check(batch, shape, int(records[done]))
-            self._transform.apply(run, draws[done:done + n], batch.images[at:at + n])
+            self._write(run, draws[done:done + n], batch, slice(at, at + n))
             batch.labels[at:at + n] = run.labels
             done += n
 
-    def _check(self, batch: ImageBatch, shape: Shape, record: int) -> None:
+    def _write(self, run: Run, draws: np.ndarray, batch: PixelBatch, place: slice) -> None:
+        """Write a run's samples to their place in the batch."""
+        if not batch.holds_pixels or batch.places is None:
+            self._transform.apply(run, draws, batch.images[place])
+        elif run.pixels.dtype == np.uint8 and run.shape[0] == self._n_channels:
+            self._transform.gather(run, draws, batch.images[place], batch.places[place])
+        else:
+            raise NotPixels
+
+    def _check(self, batch: PixelBatch, shape: Shape, record: int) -> None:
         if batch.images.shape != _storage(len(batch.labels), shape):
             others = _by([batch.images.shape[axis] for axis in (3, 1, 2)])
             raise DataError(f"{self._source.name_of(record)} is {_by(shape)}, the batch's first image is {others}; "

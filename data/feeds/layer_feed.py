@@ -9,21 +9,19 @@ from typing import Any
 from scaffe.data.errors import DataError
 from scaffe.data.feeds.feed import Feed, Plan, ReaderOptions
 from scaffe.data.feeds.image_feed import image_feed
-from scaffe.data.feeds.parameters import batch_size_of, colour_of, transform_options
+from scaffe.data.feeds.parameters import Draw, batch_size_of, colour_of, list_order, read_mean, transform_options
 from scaffe.data.order.in_order import InOrder
-from scaffe.data.order.share import TEST, TRAIN, Share
-from scaffe.data.order.shuffle import shuffled
+from scaffe.data.order.share import TEST, TRAIN, GivenVisits, Share
 from scaffe.data.records.transform import Transform
 
-__all__ = ["TEST", "TRAIN", "ReaderOptions", "Share", "layer_batch_size", "open_layer_feed"]
+__all__ = ["TEST", "TRAIN", "GivenVisits", "ReaderOptions", "Share", "layer_batch_size", "open_layer_feed"]
 
-Draw = Callable[[], int]
 MOST_PREFETCH = 1000
 
 
 def open_layer_feed(param: Any, phase: int, share: Share, draw: Draw,
                     options: ReaderOptions = ReaderOptions()) -> Feed:  # noqa: B008 - frozen
-    """Make the feed of a data layer: Data, ImageData, HDF5Data or WindowData.
+    """Make the feed of a data layer: Data, ImageData, HDF5Data, WindowData, or a fork's.
 
     Args:
         param: the LayerParameter message.
@@ -78,12 +76,11 @@ def _open_image_data(param: Any, phase: int, share: Share, draw: Draw, options: 
     data, transform = param.image_data_param, Transform(transform_options(param.transform_param, phase))
     n = layer_batch_size(param)
     source = ImageListSource(data.source, data.root_folder, data.new_height, data.new_width, data.is_color)
-    seeds = _ImageDataSeeds(data, transform, draw)
-    if seeds.skip >= source.n_records:
-        raise DataError(f"{data.source}: rand_skip leaves out {seeds.skip} of {source.n_records} images")
-    order = (shuffled(source.n_records, seeds.shuffle, seeds.skip) if data.shuffle
-             else InOrder(source.n_records, seeds.skip))
-    plan = Plan(share.visits(phase, n), share.batch_elems(phase, n), order, seeds.transform)
+    if transform.draws_per_visit:
+        draw()  # Caffe takes its numbers in this order
+    order = list_order(data, source.n_records, draw)
+    seed = _transform_seed(transform, draw, n_before=0)
+    plan = Plan(share.visits(phase, n), share.batch_elems(phase, n), order, seed)
     return image_feed(source, plan, transform, _prefetch(param.data_param), options)
 
 
@@ -111,6 +108,44 @@ def _open_window_data(param: Any, phase: int, share: Share, draw: Draw, options:
     return window_feed(data.source, plan, transform, window, options)
 
 
+def _open_dense_image_data(param: Any, phase: int, share: Share, draw: Draw, options: ReaderOptions) -> Feed:
+    from scaffe.data.feeds.segmentation import open_dense_image_data
+
+    return open_dense_image_data(param, phase, share, draw, options)
+
+
+def _open_image_seg_data(param: Any, phase: int, share: Share, draw: Draw, options: ReaderOptions) -> Feed:
+    from scaffe.data.feeds.segmentation import open_image_seg_data
+
+    return open_image_seg_data(param, phase, share, draw, options)
+
+
+def _open_video_data(param: Any, phase: int, share: Share, draw: Draw, options: ReaderOptions) -> Feed:
+    from scaffe.data.feeds.video import open_video_data
+
+    return open_video_data(param, phase, share, draw, options)
+
+
+def _open_annotated_data(param: Any, phase: int, share: Share, draw: Draw, options: ReaderOptions) -> Feed:
+    from scaffe.data.augment.pipeline import Pipeline
+    from scaffe.data.feeds.annotated_feed import TruthOptions, annotated_feed
+    from scaffe.data.sources.annotated import AnnotatedSource
+
+    data, annotated, transform = param.data_param, param.annotated_data_param, param.transform_param
+    n, mean = layer_batch_size(param), read_mean(transform.mean_file) if transform.mean_file else None
+    is_yolos = annotated.yolo_data_type == 1
+    jitter = annotated.yolo_data_jitter if is_yolos else 0.0
+    pipeline = Pipeline(transform, annotated.batch_sampler, mean, phase == TRAIN, jitter)
+    if annotated.difficult_label_warmup:
+        raise DataError("difficult_label_warmup is not there: a feed does not know how long training goes on")
+    source = AnnotatedSource(data.source, colour_of(transform))
+    seed = int(draw())
+    plan = Plan(share.visits(phase, n), share.batch_elems(phase, n), InOrder(source.n_records), seed)
+    truth = TruthOptions(annotated.train_diffcult) if is_yolos else None
+    return annotated_feed(source, plan, pipeline, _prefetch(data), options, len(param.top),
+                          annotated.HasField("anno_type"), truth, share.global_batch(phase, n))
+
+
 def _transform_seed(transform: Transform, draw: Draw, n_before: int = 1) -> int:
     """Take the numbers that Caffe takes: two transformer seeds (the second counts), then the thread's."""
     seed = 0
@@ -120,17 +155,6 @@ def _transform_seed(transform: Transform, draw: Draw, n_before: int = 1) -> int:
         seed = int(draw())
     draw()
     return seed
-
-
-class _ImageDataSeeds:
-    """The random numbers that Caffe's ImageData layer takes in its setup, in Caffe's order."""
-
-    def __init__(self, data: Any, transform: Transform, draw: Draw) -> None:
-        if transform.draws_per_visit:
-            draw()
-        self.shuffle = int(draw()) if data.shuffle else 0
-        self.skip = int(draw()) % data.rand_skip if data.rand_skip else 0
-        self.transform = _transform_seed(transform, draw, n_before=0)
 
 
 @dataclass(frozen=True)
@@ -143,4 +167,8 @@ class _Kind:
 
 _KINDS = {"Data": _Kind("data_param", _open_data), "ImageData": _Kind("image_data_param", _open_image_data),
           "HDF5Data": _Kind("hdf5_data_param", _open_hdf5_data),
-          "WindowData": _Kind("window_data_param", _open_window_data)}
+          "WindowData": _Kind("window_data_param", _open_window_data),
+          "DenseImageData": _Kind("dense_image_data_param", _open_dense_image_data),
+          "ImageSegData": _Kind("image_data_param", _open_image_seg_data),
+          "VideoData": _Kind("video_data_param", _open_video_data),
+          "AnnotatedData": _Kind("data_param", _open_annotated_data)}

@@ -8,14 +8,15 @@ import numpy as np
 
 from scaffe.data.errors import DataError
 from scaffe.data.feeds.feed import Feed, Plan, ReaderOptions, plain_memory
-from scaffe.data.feeds.image_feed import ImageBatch
+from scaffe.data.feeds.image_feed import image_batch
 from scaffe.data.feeds.memory import check_batches_fit
+from scaffe.data.feeds.pixel_batch import PixelBatch
 from scaffe.data.feeds.prefetch import Prefetcher
 from scaffe.data.feeds.tolerance import Tolerance
 from scaffe.data.feeds.window_geometry import Box, place
 from scaffe.data.order.draws import Draws
 from scaffe.data.records.decode import Colour, decode, file_bytes, opencv, read_image
-from scaffe.data.records.transform import TransformOptions
+from scaffe.data.records.transform import TransformOptions, mean_of_channels
 from scaffe.data.sources.windows import Windows, read_windows
 
 DEPTH = 4  # batches prefetched
@@ -75,7 +76,7 @@ def window_feed(path: str, plan: Plan, transform: TransformOptions, window: Wind
     allocate = options.allocate or plain_memory
     n_slots = DEPTH + 1 if options.n_threads else 1
     check_batches_fit(n_slots, [(n, *shape)])
-    slots = [ImageBatch(n, shape, allocate) for _ in range(n_slots)]
+    slots = [image_batch(n, shape, allocate) for _ in range(n_slots)]
     draws = Draws(plan.seed, 1 + int(transform.mirror))
     jobs = ((plan.order.records(visits), draws.take(visits)) for visits in plan.visits)
     tolerance = Tolerance(options.n_bad_allowed, len(windows.paths), options.on_bad)
@@ -97,7 +98,7 @@ class _Cutter:
         if window.cache_images:
             self._files = [self._content(image) for image in range(len(windows.paths))]
 
-    def fill(self, job: tuple[np.ndarray, np.ndarray], batch: ImageBatch) -> None:
+    def fill(self, job: tuple[np.ndarray, np.ndarray], batch: PixelBatch) -> None:
         """Draw and cut a window for each place of the batch."""
         places, draws = job
         batch.images[...] = 0
@@ -165,7 +166,4 @@ def _mean(transform: TransformOptions, channels: int, side: int) -> np.ndarray:
             raise DataError(f"the mean file's shape {transform.mean_image.shape} does not cover crop_size {side} "
                             f"with {channels} channel(s)")
         return np.ascontiguousarray(image[off:off + side, off:off + side], np.float32)
-    if len(transform.mean_values) not in (0, 1, channels):
-        n_values = len(transform.mean_values)
-        raise DataError(f"expected 1 mean_value or one for each of {channels} channels, got {n_values}")
-    return np.broadcast_to(np.array(transform.mean_values or (0.0,), np.float32), (side, side, channels))
+    return np.broadcast_to(mean_of_channels(transform.mean_values, channels), (side, side, channels))

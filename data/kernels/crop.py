@@ -82,3 +82,29 @@ def crop_batch(pixels: np.ndarray, starts: np.ndarray, strides: tuple[int, int, 
                 _row_of_planes(pixels, at, strides[0], means, scale, row, n_channels)
             if places[i, 2]:
                 _turn(row, n_channels)
+
+
+@compiled
+def gather_batch(pixels: np.ndarray, starts: np.ndarray, strides: tuple[int, int, int], places: np.ndarray,
+                 out: np.ndarray) -> None:
+    """Write each sample's crop, as it is, into ``out``.
+
+    Args:
+        pixels: 1-D uint8, holds all samples.
+        starts, strides: as for ``crop_batch``.
+        places: integers (n, 3), of which the crop's first row and its first column count.
+        out: uint8 (n, height, width, channels), contiguous, written.
+    """
+    n, height, width, n_channels = out.shape
+    n_row = width * n_channels
+    for i in range(n):
+        for h in range(height):
+            at = starts[i] + (places[i, 0] + h) * strides[1] + places[i, 1] * strides[2]
+            row = out[i, h].reshape(n_row)
+            if strides[2] == n_channels:
+                row[:] = pixels[at:at + n_row]
+            else:
+                for c in range(n_channels):
+                    channel = pixels[at + c * strides[0]:at + c * strides[0] + width]
+                    for w in range(width):
+                        row[w * n_channels + c] = channel[w]

@@ -23,6 +23,12 @@ class Share:
         n_test_iterations: test_iter of a TEST net; 0 if every rank reads all of the data, without end.
         first_test: number of tests before this run.
         first_iteration: iteration at which this run starts; ``first_batch`` is the count at this iteration.
+        portion: TRAIN batches are portions that are asked for by their first visits, of so many samples (0: the net's
+            batch size); None where batches follow one another.
+        cache_bytes: how much of what was read in portions is kept.
+        may_be_uneven: whether ranks may have batches of different lengths, as after a loss; their gradients then need
+            ``weight``.
+        batch: the batch size of the training net, once it has a feed; 0 before.
     """
 
     rank: int = 0
@@ -32,6 +38,17 @@ class Share:
     n_test_iterations: int = 0
     first_test: int = 0
     first_iteration: int = 0
+    portion: int | None = None
+    cache_bytes: int = 0
+    may_be_uneven: bool = False
+    batch: int = 0
+
+    @property
+    def weight(self) -> float:
+        """What a rank's mean over its batch counts, so that the mean over ranks is that over the global batch."""
+        if not self.batch:
+            return 1.0
+        return self.batch_elems(TRAIN, self.batch) * self.ranks / self.global_batch(TRAIN, self.batch)
 
     def visits(self, phase: int, batch: int) -> Iterator[np.ndarray]:
         """This rank's visits, batch after batch (see ``order.visits``).
@@ -76,3 +93,24 @@ class Share:
     def global_batch(self, phase: int, batch: int) -> int:
         """Samples in one batch of all ranks together (TRAIN); in TEST each batch belongs to one rank."""
         return batch * self.ranks if self.weak and phase == TRAIN else batch
+
+
+class GivenVisits(Share):
+    """A share that somebody else decides on.
+
+    Args:
+        given: visits of each batch.
+        n_elems: samples in a batch.
+    """
+
+    def __init__(self, given: Iterator[np.ndarray], n_elems: int) -> None:
+        super().__init__()
+        self._given, self._n_elems = given, n_elems
+
+    def visits(self, phase: int, batch: int) -> Iterator[np.ndarray]:
+        """See Share."""
+        return self._given
+
+    def batch_elems(self, phase: int, batch: int) -> int:
+        """See Share."""
+        return self._n_elems

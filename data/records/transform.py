@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +34,33 @@ class TransformOptions:
     def __post_init__(self) -> None:
         if self.mean_values and self.mean_image is not None:
             raise DataError("transform_param takes mean_file or mean_value, not both")
+
+
+def mean_of_channels(values: Sequence[float], n_channels: int) -> np.ndarray:
+    """The mean of each channel, float32 (n_channels,), from ``mean_value``: none (0), one for all or one for each.
+
+    Raises:
+        DataError: it is another number of values.
+    """
+    if len(values) not in (0, 1, n_channels):
+        raise DataError(f"expected 1 mean_value or one for each of {n_channels} channel(s), got {len(values)}")
+    return np.broadcast_to(np.array(values or (0.0,), np.float32), (n_channels,))
+
+
+@dataclass(frozen=True)
+class PixelChange:
+    """What makes floats of cropped pixels, (pixel - mean) * scale, mirrored where that is asked for.
+
+    Attributes:
+        mean: float32, 1-D: the mean image as (row, column, channel), or one number for each channel.
+        row_stride, column_stride: elements of the mean from one row, or column, of uncropped images to the next.
+        scale: factor.
+    """
+
+    mean: np.ndarray
+    row_stride: int
+    column_stride: int
+    scale: np.float32
 
 
 class Transform:
@@ -75,9 +103,7 @@ class Transform:
         if self.options.mean_image is not None and self.options.mean_image.shape != tuple(shape):
             found = " x ".join(map(str, self.options.mean_image.shape))
             raise DataError(f"the mean file has the shape {found}, the image has {' x '.join(map(str, shape))}")
-        if len(self.options.mean_values) not in (0, 1, channels):
-            raise DataError(f"expected 1 mean_value or one for each of {channels} channel(s), "
-                            f"got {len(self.options.mean_values)}")
+        mean_of_channels(self.options.mean_values, channels)
         return (channels, side, side) if side else (channels, height, width)
 
     def apply(self, run: Run, draws: np.ndarray, out: np.ndarray) -> None:
@@ -98,14 +124,36 @@ class Transform:
         places = self._places(run.shape, draws)
         crop_batch(run.pixels, run.starts, strides, places, mean, mean_stride, self._scale, out)
 
+    def gather(self, run: Run, draws: np.ndarray, out: np.ndarray, places: np.ndarray) -> None:
+        """Crop the samples of a run and leave the rest of the transformation to ``change``.
+
+        Args:
+            run: n samples, of uint8.
+            draws: as for ``apply``.
+            out: uint8 (n, height, width, channels), contiguous; gets the crops, not mirrored.
+            places: int32 (n, 3), gets for each sample the crop's first row, its first column, and 1 if it is mirrored.
+        """
+        from scaffe.data.kernels.crop import gather_batch
+
+        channels, height, width = run.shape
+        places[:] = self._places(run.shape, draws)
+        strides = (1, width * channels, channels) if run.interleaved else (height * width, width, 1)
+        gather_batch(run.pixels, run.starts, strides, places, out)
+
+    def change(self, shape: Shape) -> PixelChange:
+        """What ``gather`` leaves out, for samples of a shape (channels, height, width)."""
+        channels, _, width = shape
+        if self._image_mean is not None:
+            return PixelChange(self._image_mean, width * channels, channels, self._scale)
+        return PixelChange(mean_of_channels(self.options.mean_values, channels).copy(), 0, 0, self._scale)
+
     def _mean(self, channels: int, width: int) -> tuple[np.ndarray, int]:
         """The mean as rows of (column, channel) floats, and the elements from row to row; 0 if one row serves all."""
         if self._image_mean is not None:
             return self._image_mean, width * channels
         row = self._mean_rows.get(channels)
         if row is None or row.size < channels * width:  # a longer row serves narrower images too
-            values = np.array(self.options.mean_values or (0.0,), np.float32)
-            row = self._mean_rows[channels] = np.tile(np.broadcast_to(values, (channels,)), width)
+            row = self._mean_rows[channels] = np.tile(mean_of_channels(self.options.mean_values, channels), width)
         return row, 0
 
     def _places(self, shape: Shape, draws: np.ndarray) -> np.ndarray:

@@ -13,6 +13,22 @@ from scaffe.data.sources.source import Run
 from scaffe.input_files import read_text_input
 
 
+def read_lines(path: str | Path) -> list[tuple[int, str]]:
+    """The lines of a list file that are not empty, with their numbers from 1.
+
+    Raises:
+        DataError: the file cannot be read, or has no such line.
+    """
+    try:
+        lines = read_text_input(path, "surrogateescape").splitlines()
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from None
+    found = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not found:
+        raise DataError(f"{path}: the list is empty")
+    return found
+
+
 def read_list(path: str | Path) -> tuple[list[str], np.ndarray]:
     """Read a list file: one ``path label`` a line, split at the last space. A missing label is 0.
 
@@ -22,14 +38,8 @@ def read_list(path: str | Path) -> tuple[list[str], np.ndarray]:
     Raises:
         DataError: the file is missing or empty, or a label is not an int32; the message gives the line's number.
     """
-    try:
-        lines = read_text_input(path, "surrogateescape").splitlines()
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from None
     names, labels = [], []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
+    for number, line in read_lines(path):
         name, _, label = line.rstrip().rpartition(" ")
         if not name:
             name, label = label, "0"
@@ -40,8 +50,6 @@ def read_list(path: str | Path) -> tuple[list[str], np.ndarray]:
         if not -1 << 31 <= labels[-1] < 1 << 31:
             raise DataError(f"{path}:{number}: the label {labels[-1]} does not fit 32 bits")
         names.append(name)
-    if not names:
-        raise DataError(f"{path}: the list is empty")
     return names, np.array(labels, np.int64)
 
 

@@ -72,6 +72,11 @@ class LevelDbSource:
         gathered.flags.writeable = False
         yield from datum_runs(gathered, spans, [self.name_of(int(record)) for record in records], self._colour)
 
+    def value(self, record: int) -> np.ndarray:
+        """The bytes of one record, uint8. Raises DataError if the database is damaged there."""
+        file, offset, n_bytes, start, end = self._places[record].tolist()
+        return self._block(file, offset, n_bytes)[start:end]
+
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """All (key, value) pairs, in key order. Raises DataError if the database is damaged."""
         last, block = None, np.empty(0, np.uint8)

@@ -39,6 +39,10 @@ class LmdbSource:
         spans = self._file.spans(records)
         yield from datum_runs(self._file.bytes, spans, _Names(self, records), self._colour)
 
+    def value(self, record: int) -> np.ndarray:
+        """The bytes of one record, uint8. Raises DataError if the file is damaged there."""
+        return self._file.value(record)
+
     def name_of(self, record: int) -> str:
         """The database's path and the record's key."""
         return f"{self._file.path}: record {self._file.key(record)[:KEY_BYTES_TOLD].decode(errors='replace')!r}"

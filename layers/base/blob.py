@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.kernel_copy import KernelCopy
+from scaffe.layers.base.writes import Writes
 
 MOST_AXES = 32  # Caffe's kMaxBlobAxes
 MOST_ELEMS = 2**31 - 1  # Caffe counts in C's int, and so do kernels
@@ -29,11 +31,20 @@ class Blob:
         dtype: element type: float32 or a half type for training, float64 for gradient checks.
         channels_last: storage order; None: channels-last for four axes or more. Parameters pass False.
         zeros: the backend's allocator: (n_elems, dtype) → a flat array of zeros.
+
+    Attributes:
+        writes: what may have been written into the data by others than the net's passes.
+        kernel_order: of weights that kernels read as (O, K, I): the sizes of I and K; None: not such weights.
+        kernel_copy: the data as a half type's kernels read them, where somebody keeps them; None: nobody does.
     """
+
+    kernel_order: tuple[int, int] | None = None
+    kernel_copy: KernelCopy | None = None
 
     def __init__(self, shape: Sequence[int] = (0,), dtype: np.dtype | type = np.float32,
                  channels_last: bool | None = None, zeros: Zeros = np.zeros) -> None:
         self.dtype, self.zeros = np.dtype(dtype), zeros
+        self.writes = Writes()
         self._order = channels_last
         self._data: np.ndarray | None = None  # flat memory, at least n_elems long
         self._diff: np.ndarray | None = None
@@ -135,6 +146,11 @@ class Blob:
         """
         self._cleared = self._diff is not None
 
+    @property
+    def is_cleared(self) -> bool:
+        """Whether the diff was cleared, and nobody has written or claimed it since."""
+        return self._cleared
+
     def claim_diff(self) -> tuple[np.ndarray, bool]:
         """Hand the diff to a kernel that accumulates into it.
 
@@ -172,7 +188,7 @@ class Blob:
 
     def share_data(self, other: Blob) -> None:
         """Use the other blob's data memory. Raises LayerError if the other has fewer elements."""
-        self._data = self._long_enough(other.data_flat)
+        self._data, self.writes = self._long_enough(other.data_flat), other.writes
         self._views.clear()
 
     def share_diff(self, other: Blob) -> None:

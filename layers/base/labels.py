@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 
-FULL, VALID, BATCH_SIZE, NONE = 0, 1, 2, 3  # LossParameter.NormalizationMode
+FULL, VALID, BATCH_SIZE, NONE, PRE_FIXED = 0, 1, 2, 3, 4  # LossParameter.NormalizationMode
 
 
 def by_position(array: np.ndarray, axis: int) -> np.ndarray:
@@ -68,13 +70,27 @@ def read_labels(labels: np.ndarray, n_classes: int, ignored: int | None = None) 
     return np.where(counts, whole, 0), counts
 
 
-def normalizer(mode: int, n_outer: int, n_inner: int, n_valid: int) -> float:
+def normalization(options: Any) -> int:
+    """What a LossParameter message says a summed loss is divided by; its older form ``normalize`` counts only alone."""
+    if not options.HasField("normalization") and options.HasField("normalize"):
+        return VALID if options.normalize else BATCH_SIZE
+    return int(options.normalization)
+
+
+def normalizer(mode: int, n_outer: int, n_inner: int, n_valid: int, fixed: float = 1.0) -> float:
     """The number that a summed loss is divided by, at least 1 (Caffe's LossParameter.normalization).
 
     Args:
-        mode: FULL, VALID, BATCH_SIZE or NONE.
+        mode: FULL, VALID, BATCH_SIZE, NONE or PRE_FIXED.
         n_outer: positions before the class axis (the batch).
         n_inner: positions after the class axis (pixels).
         n_valid: labels that are not ignored.
+        fixed: LossParameter.pre_fixed_normalizer, for PRE_FIXED (R-FCN's fork).
     """
-    return float(max({FULL: n_outer * n_inner, VALID: n_valid, BATCH_SIZE: n_outer, NONE: 1}[mode], 1))
+    counts = {FULL: n_outer * n_inner, VALID: n_valid, BATCH_SIZE: n_outer, NONE: 1, PRE_FIXED: fixed}
+    return float(max(counts[mode], 1))
+
+
+def loss_divisor(options: Any, n_outer: int, n_inner: int, n_valid: int) -> float:
+    """``normalizer`` with what a LossParameter message says."""
+    return normalizer(normalization(options), n_outer, n_inner, n_valid, options.pre_fixed_normalizer)

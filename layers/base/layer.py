@@ -15,10 +15,11 @@ from scaffe.layers.base.fillers import fill
 from scaffe.layers.base.random import Stream
 from scaffe.layers.base.registry import Registry
 from scaffe.layers.kernels.backend import Backend, Draws
+from scaffe.layers.kernels.plans import InferencePlan
 
 TRAIN, TEST = 0, 1  # Caffe's Phase
 
-layer_types: Registry[type[Layer]] = Registry("layer type", "scaffe.layers")
+layer_types: Registry[type[Layer]] = Registry("layer type", "scaffe.layers", ("base", "kernels"))
 
 
 @dataclass
@@ -32,6 +33,7 @@ class Context:
         rng: the process's random stream. Fillers and layers all draw from it, in the same order as in Caffe.
         open_feed: opens the batches of a data layer, (param, context) → feed. The trainer sets it, since layers do
             not depend on data sources.
+        n_ranks: ranks that share the data; each sees a part of it.
     """
 
     phase: int
@@ -39,6 +41,7 @@ class Context:
     dtype: np.dtype = field(default_factory=lambda: np.dtype(np.float32))
     rng: Stream = field(default_factory=lambda: Stream(0))
     open_feed: Callable[[Any, Context], Any] | None = None
+    n_ranks: int = 1
 
     @property
     def xp(self) -> Any:
@@ -81,8 +84,9 @@ class Layer:
     reshape_always: ClassVar[bool] = False  # top shapes depend on values of bottoms: reshape before every forward
     shares_data: bool = False  # tops' data may live in bottom 0's memory
     shares_diff: bool = False  # tops' diffs may live in bottom 0's memory
+    passes_diff: bool = False  # bottoms' diffs are top 0's: they may live in its memory
     recordable: ClassVar[bool] = False  # a pass queues the same work whatever the values: a CUDA graph can replay it
-    fuses_backward: ClassVar[bool] = False  # has ``backward_fused``, one pass for it and the layers fused to it
+    n_fused_back: int = 0  # how many of the layers fused to it ``backward_fused`` covers; the others run their own
     keeps_bottom: ClassVar[bool] = False  # backward needs the bottom's data: in place, the layer keeps a copy
     forward_only: bool = False  # set by a caller that never runs backward: nothing is kept for it
     exact_bottoms: ClassVar[tuple[int, ...]] = ()  # bottoms of integers (labels): float32 even in half precision
@@ -131,15 +135,36 @@ class Layer:
         return False
 
     def forward_fused(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Forward of this layer and those fused to it, in one pass; ``top`` is the last one's."""
+        """Forward of this layer and those fused to it, in one pass; ``top`` is the last one's.
+
+        Behind this layer's bottoms come those that fused layers (a sum) have from elsewhere.
+        """
         raise NotImplementedError
 
     def backward_fused(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Backward of the fused layers and of this one, in one pass. Called only if ``fuses_backward`` is true."""
+        """Backward of the first ``n_fused_back`` fused layers and of this one, in one pass."""
         raise NotImplementedError
 
+    # -- for inference -------------------------------------------------------------------------------------
+    def per_channel(self) -> tuple[Any, Any] | None:
+        """The numbers of y = x · scale + shift, each (C,) or None for 1 or 0, if that is all that forward computes."""
+        return None
+
+    def inference_plan(self, bottom: Blob, top: Blob, relu_slope: float | None, adds: bool) -> InferencePlan | None:
+        """A plan of this layer's forward into whose weights per-channel factors and shifts are folded.
+
+        Args:
+            bottom, top: the layer's only ones, shaped.
+            relu_slope: slope below 0 of a ReLU that follows; None for no ReLU.
+            adds: whether another blob of the top's shape is added before the ReLU.
+
+        Returns:
+            the plan; None where there is none, or none that is faster.
+        """
+        return None
+
     def unfuse(self) -> None:
-        """After a fused forward, write what each fused layer needs to run its own backward; if ``fuses_backward``."""
+        """After a fused forward, write what each fused layer needs to run its own backward; if ``n_fused_back``."""
 
     # -- for all -------------------------------------------------------------------------------------------
     def add_blob(self, shape: Sequence[int], filler: Any) -> Blob:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
@@ -14,7 +15,7 @@ class LossLayer(Layer):
 
     n_bottoms = (2, 2)
     default_loss_weight = 1.0
-    exact_bottoms = (1, 2)
+    exact_bottoms: ClassVar[tuple[int, ...]] = (1, 2)
     auto_tops = True
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

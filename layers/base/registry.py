@@ -17,10 +17,11 @@ class Registry(Generic[T]):
     Args:
         kind: what error messages call a unit ("layer type").
         package: dotted name of the package whose modules register units; they are imported at the first look-up.
+        apart: names of its sub-packages that have no units; the modules of all others are imported too.
     """
 
-    def __init__(self, kind: str, package: str) -> None:
-        self.kind, self.package = kind, package
+    def __init__(self, kind: str, package: str, apart: tuple[str, ...] = ()) -> None:
+        self.kind, self.package, self._apart = kind, package, apart
         self._units: dict[str, T] = {}
         self._loaded = False
 
@@ -55,6 +56,13 @@ class Registry(Generic[T]):
         if self._loaded:
             return
         self._loaded = True
-        package = importlib.import_module(self.package)
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"{self.package}.{module.name}")
+        self._import_all(self.package)
+
+    def _import_all(self, name: str) -> None:
+        for module in pkgutil.iter_modules(importlib.import_module(name).__path__):
+            if module.name in self._apart:
+                continue
+            if module.ispkg:
+                self._import_all(f"{name}.{module.name}")
+            else:
+                importlib.import_module(f"{name}.{module.name}")

@@ -17,6 +17,7 @@ def conv_window(p: Any, n_axes: int) -> tuple[Ints, Ints, Ints, Ints]:
         LayerError: a number is missing or out of range, there are too many, or they are given in both of Caffe's ways
             (kernel_size, and kernel_h with kernel_w).
     """
+    refuse_times(p, "an N-dimensional Convolution takes kernel_size, stride and pad once an axis")
     kernel = _pair(p, "kernel_size", "kernel", n_axes) or _spread("kernel_size", p.kernel_size, n_axes, None)
     stride = _pair(p, "stride", "stride", n_axes) or _spread("stride", p.stride, n_axes, 1)
     pad = _pair(p, "pad", "pad", n_axes) or _spread("pad", p.pad, n_axes, 0)
@@ -24,6 +25,13 @@ def conv_window(p: Any, n_axes: int) -> tuple[Ints, Ints, Ints, Ints]:
     check_window(1, kernel_size=kernel, stride=stride, dilation=dilation)
     check_window(0, pad=pad)
     return kernel, stride, pad, dilation
+
+
+def refuse_times(p: Any, instead: str) -> None:
+    """Raise LayerError if a message has options that are C3D's alone; ``instead`` is what to do then."""
+    for name in ("kernel_depth", "temporal_stride", "temporal_pad", "filter_group"):
+        if name in p.DESCRIPTOR.fields_by_name and p.HasField(name):
+            raise LayerError(f"{name} is an option of C3D's layers Convolution3D and Pooling3D; {instead}")
 
 
 def check_window(least: int, **numbers: Ints) -> None:

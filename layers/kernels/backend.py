@@ -13,6 +13,7 @@ from scaffe.layers.kernels.plans import (
     Array,
     BatchNormPlan,
     DropoutPlan,
+    InferencePlan,
     LrnPlan,
     PoolingPlan,
     SoftmaxLossPlan,
@@ -45,6 +46,19 @@ class Staging(Protocol):
     @property
     def next(self) -> Callable[[], Sequence[Array]]:
         """A function that returns the next batch; its arrays are valid until the call after that."""
+
+
+class Pixels(Protocol):
+    """Makes floats of batches of pixels, as readers do on the CPU."""
+
+    def run(self, pixels: Array, places: Array, y: Array) -> None:
+        """y = (pixels - mean) · scale, mirrored.
+
+        Args:
+            pixels: uint8 (n, height, width, channels), cropped.
+            places: int32 (n, 3): the crop's first row and column, and 1 for an image that is to be mirrored.
+            y: flat, in storage order, of the net's type.
+        """
 
 
 class Backend(Protocol):
@@ -93,6 +107,11 @@ class Backend(Protocol):
     def scalar(self, number: Any, /) -> Any:
         """A number that a layer computed, as the net returns it; on a device it is not copied to the host yet."""
 
+    def batch_allocator(self) -> Callable[[int], np.ndarray]:
+        """What gives readers the memory of their batches: n_elems → flat float32 memory on the host, on any thread.
+
+        From there ``staging`` brings batches to the backend's memory without another copy."""
+
     def staging(self, next_batch: Callable[[], Sequence[np.ndarray]]) -> Staging:
         """A ``Staging`` of the batches that ``next_batch`` returns in host memory."""
 
@@ -102,6 +121,15 @@ class Backend(Protocol):
     # -- plans ---------------------------------------------------------------------------------------------
     def convolution(self, spec: ConvSpec) -> WeightedPlan:
         """A plan of a convolution. Raises LayerError for an impossible geometry."""
+
+    def inference_convolution(self, spec: ConvSpec, relu_slope: float | None, adds: bool) -> InferencePlan | None:
+        """A plan of a convolution's forward alone; None if there is none that is faster than ``convolution``'s.
+
+        Args:
+            spec: the geometry, with a bias.
+            relu_slope: slope below 0 of a ReLU in the same pass; None: no ReLU.
+            adds: whether another blob is added before the ReLU.
+        """
 
     def deconvolution(self, spec: ConvSpec) -> WeightedPlan:
         """A plan of a deconvolution. ``spec`` is the convolution from its top to its bottom, without bias."""
@@ -135,15 +163,17 @@ class Backend(Protocol):
     def draws(self, rng: Stream) -> Draws:
         """The source of the random numbers of a net's layers, seeded by the process's stream."""
 
-    def dropout(self, shape: Ints, channels_last: bool, ratio: float, draws: Any, dtype: Dtype = ...) -> DropoutPlan:
+    def dropout(self, shape: Ints, channels_last: bool, ratio: float, draws: Any, dtype: Dtype = ...,
+                scales: bool = ...) -> DropoutPlan:
         """A plan of Dropout.
 
         Args:
             shape: logical shape of the arrays; on the CPU, draws are taken in its (Caffe's) element order.
             channels_last: storage order of the arrays.
-            ratio: probability of dropping an element, inside (0, 1).
+            ratio: probability of dropping an element, from 0 to below 1.
             draws: what this backend's ``draws`` returned.
             dtype: element type of the arrays.
+            scales: whether kept elements are multiplied by 1 / (1 - ratio).
         """
 
     def uniform(self, shape: Ints, channels_last: bool, draws: Any, dtype: Dtype = ...) -> UniformPlan:
@@ -158,6 +188,12 @@ class Backend(Protocol):
 
     def add_relu(self, a: Array, b: Array, y: Array, slope: float) -> None:
         """y = a + b where that is above 0, slope · (a + b) elsewhere. y may be a."""
+
+    def add_up(self, xs: Sequence[Array], y: Array, signs: Array | None = None) -> None:
+        """y = ((x0 + x1) + x2) + ... for two or more flat arrays. y may be x0.
+
+        Where ``signs`` are given, y is 0 where they are not above 0.
+        """
 
     def mask_scale(self, x: Array, mask: Array, scale: float, y: Array) -> None:
         """y = x · scale where mask is true, 0 elsewhere. y may be x."""
@@ -206,8 +242,22 @@ class DeviceBackend(Backend, Protocol):
     def configure(self, tf32: bool) -> None:
         """Set whether float32 products may use TF32, in plans built from now on."""
 
+    def place(self) -> Callable[[], None]:
+        """The current device and its stream, as a call that makes them the calling thread's current ones again."""
+
     def record(self, run: Callable[[], Any]) -> Callable[[], Any]:
         """Record the work that ``run`` queues, without executing it. Calling the result launches that work."""
+
+    def pixels(self, change: Any) -> Pixels:
+        """What makes floats of batches of pixels; ``change`` has mean, row_stride, column_stride and scale."""
+
+    def copy_weights(self, w: Array, order: tuple[int, int], copy: Array) -> None:
+        """Write weights (O, I, K), float32, to a copy for kernels of a half type, (O, K, I).
+
+        Args:
+            w, copy: flat.
+            order: sizes of I and K.
+        """
 
     def update_plan(self, rule: Any, segments: Sequence[Segment]) -> UpdatePlan:
         """A plan of an update rule over segments of the flat parameter buffers."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache, update_wrapper
 from math import prod
 from types import ModuleType
-from typing import Any
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
 from scaffe.layers.base.errors import LayerError
 
 INSTALL = "pip install 'scaffe[cuda12]' or 'scaffe[cuda13]', as the driver has it"
+P = ParamSpec("P")
+T = TypeVar("T")
 _checked: list[ModuleType] = []  # the module that has a device: kernels ask for it at every launch
 
 
@@ -89,9 +93,55 @@ def _version(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
+def current() -> int:
+    """The number of this thread's current device."""
+    number: int = load().cuda.runtime.getDevice()
+    return number
+
+
+def bus_id(number: int) -> str:
+    """A device's place on the PCI bus, "0000:3b:00.0"; asking makes no context."""
+    found: str = load().cuda.runtime.deviceGetPCIBusId(number)
+    return found
+
+
+class PerDevice(Generic[P, T]):
+    """A function whose results are kept for each of its arguments on each device.
+
+    Args:
+        make: the function.
+    """
+
+    def __init__(self, make: Callable[P, T]) -> None:
+        self._kept: Any = cache(lambda _number, *args, **kwargs: make(*args, **kwargs))
+        self.cache_clear = self._kept.cache_clear
+        update_wrapper(self, make)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        found: T = self._kept(current(), *args, **kwargs)
+        return found
+
+
 def stream() -> Any:
     """A new stream that does not synchronise with the default stream."""
     return load().cuda.Stream(non_blocking=True)
+
+
+@PerDevice
+def compute_stream() -> Any:
+    """The stream that nets compute on, one on each device, so that nets see one another's results."""
+    return stream()
+
+
+def place() -> Callable[[], None]:
+    """The current device with its stream for computing, as a call that makes them this thread's current ones again."""
+    number, found = current(), compute_stream()
+
+    def go_there() -> None:
+        if current() != number:
+            load().cuda.Device(number).use()
+        found.use()
+    return go_there
 
 
 def pinned(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:

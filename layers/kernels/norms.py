@@ -45,16 +45,18 @@ class NormSpec:
 
 @dataclass(frozen=True)
 class Fused:
-    """The operations fused to a normalisation: y = relu(xn · scale + bias), xn being the normalised x.
+    """The operations fused to a normalisation: y = relu(xn · scale + bias + addend), xn being the normalised x.
 
     Attributes:
         scale, bias: (C,), of the parameters' type; None: no scale, no bias.
         slope: negative slope of the ReLU; None: no ReLU.
+        addend: (rows, C), of x's type, for forward only; None: nothing is added.
     """
 
     scale: Any = None
     bias: Any = None
     slope: float | None = None
+    addend: Any = None
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ class WeightedPlan(Protocol):
 
         Args:
             x: the bottom (rows, channels): a row is an input of an inner product, or a pixel.
-            w: the weights, in Caffe's order.
+            w: the weights, in Caffe's order; those of a half type in the kernels', (O, K..., I).
             b: the bias (n_output,); None: no bias.
             y: the top (rows, n_output); overwritten.
             relu_slope: negative slope of a ReLU applied in the same pass; None: no ReLU.
@@ -41,6 +41,16 @@ class WeightedPlan(Protocol):
             gb: gradient of the bias (n_output,); None: not wanted.
             overwrite: write the gradients instead of adding them.
         """
+
+
+class InferencePlan(Protocol):
+    """A convolution's forward with weights that stay the same over many calls, and what follows it in the same pass."""
+
+    def take(self, w: Array, b: Array) -> None:
+        """Take over weights and bias, in Caffe's order; ``forward`` uses them until the next ``take``."""
+
+    def forward(self, x: Array, y: Array, added: Array | None = None) -> None:
+        """y = x * w + b, plus ``added`` if the plan adds, then the ReLU if it has one. ``added`` may not be y."""
 
 
 class PoolingPlan(Protocol):

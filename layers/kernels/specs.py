@@ -185,12 +185,16 @@ class Segment:
     Attributes:
         start, stop: first element, and one past the last.
         lr_mult, decay_mult: factors on the learning rate and on the weight decay.
+        origin: first element of the parameter that the interval is of.
+        kernel_order: sizes of I and K of weights that are copied for kernels as (O, K, I); (1, 1): copied as they lie.
     """
 
     start: int
     stop: int
     lr_mult: float = 1.0
     decay_mult: float = 1.0
+    origin: int = 0
+    kernel_order: tuple[int, int] = (1, 1)
 
 
 def check_extents(spatial: Ints, pad: Ints, extents: Ints) -> None:

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from argparse import Namespace
 from collections.abc import Callable
 
 from scaffe import log
+from scaffe.cli.affinity import bind
 from scaffe.cli.main import fail
+from scaffe.collectives import launch
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.failure import install_excepthook, report_and_abort
 from scaffe.errors import is_expected, one_line
+from scaffe.nets.devices import Compute, make_context
 
 
-def run_job(body: Callable[[Communicator], int]) -> int:
+def run_job(body: Callable[[Communicator], int], options: Namespace | None = None) -> int:
     """Run a command's body on every rank.
 
     An error that all ranks share is said once, by rank 0; one rank's own error is said by that rank and ends the job.
 
     Args:
         body: the command; it gets the communicator of all ranks and returns the exit code.
+        options: the command's flags where it takes ``-gpu``.
 
     Returns:
         the exit code: the body's, or 1 after an expected error.
     """
+    node_rank = launch.node_rank() if launch.launched() else None
+    if options is not None and node_rank is not None:
+        compute = Compute.of(options, node_rank)
+        bound = bind(compute.gpus, node_rank)
+        if bound and os.environ.get("SCAFFE_SHOW_BINDING", "0") != "0":
+            print(bound, file=sys.stderr, flush=True)
+        make_context(compute)
     communicator = Communicator.world()
     if communicator.rank != 0:
         log.silence(True)

@@ -12,6 +12,7 @@ import sys
 import traceback
 from pathlib import Path
 
+from scaffe import log
 from scaffe.cli import glog
 from scaffe.errors import UsageError, is_expected, one_line, users_traceback
 
@@ -73,6 +74,7 @@ def fail(message: str, code: int, error: BaseException | None = None) -> int:
         if error is not None and os.environ.get("SCAFFE_TRACEBACK"):
             traceback.print_exception(error)
         if _launched_rank() == 0:
+            log.clear_live()
             sys.stderr.write(f"scaffe: {message}\n{users_traceback(error)}")
     return code
 

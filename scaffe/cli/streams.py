@@ -25,7 +25,8 @@ def open_closed_ones() -> None:
 
 @contextmanager
 def quiet_without_a_reader() -> Iterator[None]:
-    """End the process where the reader of what it prints has gone (``| head``): quietly, as other programs do.
+    """End the process where the reader of what it prints has gone (``| head``): quietly, as other programs do. What
+    standard error cannot take (a full disk) changes no exit code: Python would make it 120.
 
     Raises:
         SystemExit: with ``READER_GONE``.
@@ -36,3 +37,8 @@ def quiet_without_a_reader() -> Iterator[None]:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in the buffer goes there
         raise SystemExit(READER_GONE) from None
+    finally:
+        try:
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

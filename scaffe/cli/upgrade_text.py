@@ -10,13 +10,13 @@ from scaffe.flags import Flags
 from scaffe.nets import graph
 
 
-def upgrade_text(command: str, purpose: str, read: Callable[[str], Any], argv: Sequence[str]) -> int:
+def upgrade_text(command: str, purpose: str, read: Callable[[str], tuple[Any, list[str]]], argv: Sequence[str]) -> int:
     """Read a message from the file OLD and write it in today's form to NEW, as Caffe's tool of that name.
 
     Args:
         command: the command's name.
         purpose: its first line of help.
-        read: gives the message of a file, as written.
+        read: gives the message of a file, and lines about what had to be changed to read it.
         argv: OLD and NEW.
 
     Returns:
@@ -29,9 +29,11 @@ def upgrade_text(command: str, purpose: str, read: Callable[[str], Any], argv: S
     flags.argument("old", "the prototxt")
     flags.argument("new", "the file to write")
     options = flags.parse(argv)
-    message = read(options.old)
+    message, changes = read(options.old)
     new = graph.upgraded(message, options.old)
-    if new == message:
+    for change in changes:
+        print(f"{options.old}: {change}")
+    if new == message and not changes:
         print(f"{options.old} is in today's form already")
     write_text(options.new, new)
     print(f"Wrote upgraded {message.DESCRIPTOR.name} text proto to {options.new}")

@@ -57,7 +57,18 @@ def inputs(graph: Graph, node: Node) -> None:
         graph.alias(name, name)
 
 
-@converts("Dropout", "Split")
+@converts("Dropout")
+def dropout(graph: Graph, node: Node) -> None:
+    """The bottom, multiplied if the layer scales in testing."""
+    p = node.param.dropout_param
+    if p.scale_train:
+        same(graph, node)
+    else:
+        factor = graph.constant(np.float32(1 - p.dropout_ratio))
+        graph.add("Mul", [*_in(graph, node), factor], graph.define(node.top_names[0]))
+
+
+@converts("Split")
 def same(graph: Graph, node: Node) -> None:
     """Every top is the bottom."""
     tensor = graph.tensor(node.bottom_names[0])

@@ -18,6 +18,7 @@ DATA, SHAPE, DOUBLE_DATA = 5, 7, 8  # fields of BlobProto
 ITEM_BYTES = {DATA: 4, DOUBLE_DATA: 8}
 DATA_TAG, DIFF_TAG, SHAPE_TAG = b"\x2a", b"\x32", b"\x3a"  # 5, 6 and 7, length-delimited
 OLD_SHAPE = (1, 2, 3, 4)  # num, channels, height, width
+C3D_SHAPE, C3D_DATA = (1, 2, 3, 4, 5), 6  # num, channels, length, height, width (facebookarchive/C3D, v1.0)
 
 
 def blob_parts(array: np.ndarray, diff: np.ndarray | None = None) -> tuple[int, list[Any]]:
@@ -43,15 +44,18 @@ def blob_parts(array: np.ndarray, diff: np.ndarray | None = None) -> tuple[int, 
 
 
 def blob_array(buffer: memoryview) -> np.ndarray:
-    """A serialized BlobProto as a float32 array; old four-number shapes and double values are read too.
+    """A serialized BlobProto as a float32 array; old four-number shapes, C3D's five and double values are read too.
 
     Raises:
         ValueError: the bytes are truncated, or the shape does not fit the number of values.
     """
+    fields = [(number, value) for number, value, _ in read_fields(buffer)]
+    if any(number == DATA and isinstance(value, int) for number, value in fields):
+        return _c3d_array(fields)
     pieces: dict[int, list[memoryview]] = {DATA: [], DOUBLE_DATA: []}
     old: dict[int, int] = {}
     shape: tuple[int, ...] = ()
-    for number, value, _ in read_fields(buffer):
+    for number, value in fields:
         if number in pieces and isinstance(value, memoryview):
             if len(value) % ITEM_BYTES[number]:
                 raise ValueError(f"a blob's values break off: {len(value)} bytes of {ITEM_BYTES[number]} each")
@@ -64,7 +68,19 @@ def blob_array(buffer: memoryview) -> np.ndarray:
         shape = tuple(old.get(number, 0) for number in OLD_SHAPE)
     used = DOUBLE_DATA if pieces[DOUBLE_DATA] else DATA
     content = pieces[used][0] if len(pieces[used]) == 1 else b"".join(pieces[used])
-    array = np.frombuffer(content, f"<f{ITEM_BYTES[used]}").astype(np.float32)
+    return _shaped(np.frombuffer(content, f"<f{ITEM_BYTES[used]}").astype(np.float32), shape)
+
+
+def _c3d_array(fields: list[tuple[int, int | memoryview]]) -> np.ndarray:
+    """The array of a blob of C3D's first version, which counts the fields of BlobProto otherwise."""
+    dims = {number: value for number, value in fields if isinstance(value, int)}
+    content = b"".join(value for number, value in fields if number == C3D_DATA and isinstance(value, memoryview))
+    if len(content) % ITEM_BYTES[DATA]:
+        raise ValueError(f"a blob's values break off: {len(content)} bytes of {ITEM_BYTES[DATA]} each")
+    return _shaped(np.frombuffer(content, "<f4").astype(np.float32), tuple(dims.get(n, 0) for n in C3D_SHAPE))
+
+
+def _shaped(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     if prod(shape) != array.size:
         raise ValueError(f"a blob of shape {str(shape)[:200]} holds {array.size} values")
     return array.reshape(shape)

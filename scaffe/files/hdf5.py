@@ -17,7 +17,9 @@ from scaffe.errors import UserError
 from scaffe.files.stored import StoredLayer
 from scaffe.hdf5_input import Hdf5Input, h5py_module, hdf5_input
 
-OURS = ("model_checksum", "seed", "batches_read", "loss_scale", "clean_iterations")  # numbers that a state may hold
+# What a state may hold.
+NUMBERS = {"model_checksum": np.uint64, "seed": np.uint64, "batches_read": np.uint64, "loss_scale": np.uint64,
+           "clean_iterations": np.uint64, "minimum_loss": np.float32, "iter_last_event": np.int32}
 MOST_BLOBS = 1000  # of a layer
 
 
@@ -93,9 +95,11 @@ def write_state(path: str | Path, state: Any) -> None:
         history = file.create_group("history")
         for index, array in enumerate(state.history):
             history.create_dataset(str(index), data=np.asarray(array, np.float32))
-        for name in OURS:
+        for name, kind in NUMBERS.items():
             if getattr(state, name) is not None:
-                file.create_dataset(name, data=np.array([getattr(state, name)], np.uint64))
+                file.create_dataset(name, data=np.array([getattr(state, name)], kind))
+        if state.losses:
+            file.create_dataset("losses", data=np.array(state.losses, np.float64))
         for rank, stream in enumerate(state.streams):
             file.create_dataset(f"streams/{rank}", data=np.frombuffer(stream, np.uint8))
 
@@ -111,13 +115,14 @@ def read_state(path: str | Path) -> dict[str, Any]:
         return {"iteration": _number(file, "iter"), "learned_net": name.rstrip(b"\0").decode(),
                 "current_step": _number(file, "current_step"),
                 "history": [file.array(history[str(i)], f"history/{i}") for i in range(len(history))],
-                **{name: _number(file, name) for name in OURS if name in root},
+                **{name: _number(file, name) for name in NUMBERS if name in root},
+                "losses": file.array(root["losses"], "losses", np.float64).tolist() if "losses" in root else [],
                 "streams": [file.array(streams[str(i)], f"streams/{i}", np.uint8).tobytes()
                             for i in range(len(streams))]}
 
 
-def _number(file: Hdf5Input, name: str) -> int:
-    return int(np.ravel(file.array(file.root[name], name, None))[0])
+def _number(file: Hdf5Input, name: str) -> Any:
+    return np.ravel(file.array(file.root[name], name, None))[0].item()
 
 
 def _put_string(file: Any, name: str, text: str) -> None:

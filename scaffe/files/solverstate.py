@@ -35,6 +35,9 @@ class SolverState:
         seed: seed of the data's order (ours).
         batches_read: training batches, of the net's batch size, read by all ranks together (ours).
         loss_scale, clean_iterations: fp16's loss scale, and iterations since its last overflow (ours).
+        minimum_loss, iter_last_event: of the policy ``plateau``: the lowest loss, and the iteration of the last such
+            loss or step (SSD's fork).
+        losses: the last losses, whose mean ``plateau`` looks at (ours).
     """
 
     iteration: int
@@ -47,6 +50,9 @@ class SolverState:
     batches_read: int | None = None
     loss_scale: int | None = None
     clean_iterations: int | None = None
+    minimum_loss: float | None = None
+    iter_last_event: int | None = None
+    losses: list[float] = field(default_factory=list)
 
 
 def write_state(path: str | Path, state: SolverState) -> None:
@@ -55,8 +61,8 @@ def write_state(path: str | Path, state: SolverState) -> None:
         hdf5.write_state(path, state)
         return
     message = caffe_pb2.SolverState(iter=state.iteration, learned_net=state.learned_net,
-                                    current_step=state.current_step, streams=state.streams,
-                                    **{name: getattr(state, name) for name in hdf5.OURS})
+                                    current_step=state.current_step, streams=state.streams, losses=state.losses,
+                                    **{name: getattr(state, name) for name in hdf5.NUMBERS})
     head, tail = fields_around(message, HISTORY)
     crc = 0
     with replacing(path, UserError) as file:
@@ -88,8 +94,9 @@ def read_state(path: str | Path) -> SolverState:
         raise UserError(f"{path}: holds no iteration; a .solverstate was expected")
     if message.HasField("checksum") and message.checksum != _checksum_of_rest(path):
         raise UserError(f"{path}: damaged: its checksum does not fit its contents")
-    ours = {name: getattr(message, name) for name in hdf5.OURS if message.HasField(name)}
-    return SolverState(message.iter, message.learned_net, message.current_step, history, list(message.streams), **ours)
+    ours = {name: getattr(message, name) for name in hdf5.NUMBERS if message.HasField(name)}
+    return SolverState(message.iter, message.learned_net, message.current_step, history, list(message.streams),
+                       losses=list(message.losses), **ours)
 
 
 def _checksum_of_rest(path: str | Path) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scaffe.errors import UserError
+from scaffe.files.upgrade_c3d import upgrade_c3d
 from scaffe.files.upgrade_v0 import upgrade_v0
 from scaffe.files.upgrade_v1 import upgrade_v1
 from scaffe.proto import caffe_pb2
@@ -32,6 +33,7 @@ def upgrade_net(net: Any) -> Any:
         for layer in new.layer:  # in today's nets these fields say nothing, but for WindowData's scale
             _move_transform(layer)
     for layer in new.layer:
+        upgrade_c3d(layer)
         if layer.type == "BatchNorm" and len(layer.param) == 3:
             for spec in layer.param:  # statistics, not weights: old files said so by hand, some wrongly
                 spec.lr_mult = spec.decay_mult = 0

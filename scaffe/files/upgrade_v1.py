@@ -14,7 +14,8 @@ TYPES = {name: name.title().replace("_", "") for name in (
     "SLICE", "SOFTMAX", "SPLIT", "THRESHOLD", "WINDOW_DATA")}
 TYPES |= {"NONE": "", "ABSVAL": "AbsVal", "ARGMAX": "ArgMax", "BNLL": "BNLL", "HDF5_DATA": "HDF5Data",
           "HDF5_OUTPUT": "HDF5Output", "IM2COL": "Im2col", "LRN": "LRN", "MVN": "MVN", "RELU": "ReLU",
-          "SOFTMAX_LOSS": "SoftmaxWithLoss", "TANH": "TanH"}
+          "SOFTMAX_LOSS": "SoftmaxWithLoss", "TANH": "TanH",
+          "CONVOLUTION3D": "Convolution3D", "POOLING3D": "Pooling3D", "VIDEO_DATA": "VideoData"}
 SAME = frozenset(caffe_pb2.LayerParameter.DESCRIPTOR.fields_by_name)
 OWN = {"type", "param", "blob_share_mode", "blobs_lr", "weight_decay", "layer"}  # fields that changed
 

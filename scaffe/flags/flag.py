@@ -25,6 +25,7 @@ class Flag:
         short: a second name of one letter.
         metavar: what stands for the value in the help.
         section: the heading under which the help lists it; None: it is taken and not used, and not listed.
+        is_many: for an argument: it takes all words that are left, one at least, and its value is a list.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Flag:
     short: str = ""
     metavar: str = ""
     section: str | None = ""
+    is_many: bool = False
 
     def value(self, text: str) -> Any:
         """The value that a text means. Raises ValueError."""

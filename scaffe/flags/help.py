@@ -32,7 +32,8 @@ def _usage(command: str, flags: Sequence[Flag], arguments: Sequence[Flag]) -> st
     """The usage line: what must be given, then what may be."""
     words = [_name(flag) for flag in flags if flag.default is REQUIRED]
     words += ["[-flag value ...]"] if len(words) < len(flags) else []
-    words += [flag.name if flag.default is REQUIRED else f"[{flag.name}]" for flag in arguments]
+    words += [f"{flag.name} ..." if flag.is_many else flag.name if flag.default is REQUIRED else f"[{flag.name}]"
+              for flag in arguments]
     return " ".join(["usage: scaffe", command, *words])
 
 

@@ -51,6 +51,10 @@ class Flags:
         """Add an argument, a word without dashes; those that may be left out come last."""
         self.arguments.append(Flag(name, default, help, kind, tuple(choices or ())))
 
+    def rest(self, name: str, help: str) -> None:
+        """Add the last argument, which takes one word or more; its value is their list."""
+        self.arguments.append(Flag(name, REQUIRED, help, str, is_many=True))
+
     def count(self, name: str, help: str) -> None:
         """Add a flag whose value is a number from 0 on, 0 unless given."""
         self.flag(name, 0, help, kind=at_least(0))
@@ -68,12 +72,14 @@ class Flags:
             SystemExit: help was asked for and is printed.
         """
         values = {flag.name: flag.default for flag in (*self.flags.values(), *self.arguments)}
-        words = []
+        words: list[str] = []
         for word, flag, value in self._split(argv):
             if flag is None:
                 words.append(word)
             else:
                 values[flag.name] = self._value(flag, value, f"-{flag.name}")
+        if self.arguments and self.arguments[-1].is_many and len(words) >= len(self.arguments):
+            values[self.arguments[-1].name] = [words.pop() for _ in range(len(words) - len(self.arguments) + 1)][::-1]
         if len(words) > len(self.arguments):
             self.error(f"unexpected {words[len(self.arguments)]!r}: takes {len(self.arguments) or 'no'} argument(s)")
         for argument, word in zip(self.arguments, words, strict=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -57,6 +58,8 @@ def reuse_activations(net: Net, backward: bool) -> int:
         part.blob.bind_data(view.view(part.blob.dtype))
     for part, view in zip(diffs, views[len(data):], strict=True):
         part.blob.bind_diff(view.view(part.blob.dtype))
+    if backward:
+        pass_diffs(net)
     for node in net.nodes:
         node.seen_shapes = None  # layers that share memory do so anew
     net.reshape()
@@ -87,6 +90,8 @@ def training_bytes(net: Net, n_histories: int) -> int:
     from scaffe.layers.kernels.cuda.cublas import WORKSPACE_BYTES
 
     params = net.params.n_elems * net.params.dtype.itemsize * (2 + n_histories)
+    if net.context.dtype != net.params.dtype:  # kernels read a copy
+        params += net.params.n_elems * net.context.dtype.itemsize
     own = sum(aligned(blob.n_elems * blob.dtype.itemsize) for blob in _kept(net).values())
     batches = sum(top.n_elems * top.dtype.itemsize for node in net.nodes if node.is_source for top in node.tops)
     return params + own + 2 * batches + arena_bytes(net, True) + kept_bytes(net) + WORKSPACE_BYTES
@@ -113,7 +118,7 @@ def data_parts(net: Net, backward: bool) -> list[Part]:
 def diff_parts(net: Net) -> list[Part]:
     """The blobs' diffs that an arena may hold: those that some layer's backward writes. The others keep their own
     memory, which stays zero."""
-    owner, kept = _owners(net, "shares_diff"), _kept(net)
+    owner, kept = _diff_owners(net), _kept(net)
     parts: dict[int, Part] = {}
     for index, node in enumerate(net.nodes):
         if node.needs_backward:
@@ -133,8 +138,8 @@ def _backward_steps(net: Net, index: int) -> list[int]:
     """The layer's own backward, and that of the last layer it is fused with, where a fused backward of all runs."""
     n, first = len(net.nodes), index - net.nodes[index].fused_offset
     head = net.nodes[first]
-    last = first + head.n_fused if head.layer.fuses_backward else index
-    return [2 * n - 1 - index, 2 * n - 1 - last]
+    last = first + head.layer.n_fused_back
+    return [2 * n - 1 - index, 2 * n - 1 - max(index, last)]
 
 
 def _written(nodes: Iterable[Node]) -> list[Blob]:
@@ -151,6 +156,45 @@ def _owners(net: Net, shares: str) -> dict[int, Blob]:
             passed_on = getattr(node.layer, shares) and node.bottoms
             owner.setdefault(id(top), owner[id(node.bottoms[0])] if passed_on else top)
     return owner
+
+
+def _diff_owners(net: Net) -> dict[int, Blob]:
+    """As `_owners`; and a sum's bottoms, whose diffs are its top's, have the top's memory."""
+    owner = _owners(net, "shares_diff")
+    n_owned, kept = Counter(map(id, owner.values())), _kept(net)
+    users = Counter(id(blob) for node in net.nodes if not _runs_fused(net, node) for blob in node.bottoms)
+    on_host = {id(top) for node in net.nodes if node.layer.host_only for top in node.tops}  # a user's may write diffs
+    for node in reversed(net.nodes):  # a top's diff may itself be passed on by a later sum
+        if not (node.layer.passes_diff and node.needs_backward) or id(owner[id(node.tops[0])]) in kept:
+            continue
+        for blob, wanted in zip(node.bottoms, node.propagate_down, strict=False):
+            is_alone = owner[id(blob)] is blob and n_owned[id(blob)] == users[id(blob)] == 1
+            if wanted and is_alone and blob is not node.tops[0] and id(blob) not in kept.keys() | on_host:
+                owner[id(blob)] = owner[id(node.tops[0])]
+    return owner
+
+
+def _runs_fused(net: Net, node: Node) -> bool:
+    """Whether an in-place layer's backward is part of the pass of the layer it is fused to, and so writes no diff."""
+    head = net.nodes[net.nodes.index(node) - node.fused_offset]
+    return 0 < node.fused_offset <= head.layer.n_fused_back
+
+
+def pass_diffs(net: Net) -> None:
+    """Let the bottoms of sums have their top's diff where nobody else writes it, so that backward copies nothing.
+
+    For nets whose diffs nobody sets between layers. Which bottoms these are is in ``net.passed_diffs``, with the tops
+    of sums that layers in front of them may write, in place.
+    """
+    owner = _diff_owners(net)
+    for index, node in enumerate(net.nodes):
+        if not (node.layer.passes_diff and node.needs_backward):
+            continue
+        top = node.tops[0]
+        for blob in node.bottoms:
+            if owner[id(blob)] is owner[id(top)] and blob is not top:
+                blob.share_diff(owner[id(blob)])
+                net.passed_diffs |= {id(blob): len(net.nodes), id(top): net.passed_diffs.get(id(top), index)}
 
 
 def _kept(net: Net) -> dict[int, Blob]:

@@ -16,6 +16,7 @@ from scaffe.nets.flat_params import FlatParams, Param
 from scaffe.nets.fusion import fuse_in_place
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
+from scaffe.proto.forks import fork_of_type
 
 MULTIPLIERS = ("lr_mult", "decay_mult")
 AUTOMATIC = "(automatic)"
@@ -78,7 +79,7 @@ def _make_layer(param: Any, context: Context) -> Layer:
         layer_type = layer_types.get(param.type)
         return (context.kernels.on_host(layer_type) if layer_type.host_only else layer_type)(param, context)
     except KeyError as error:
-        raise LayerError(error.args[0]) from error
+        raise LayerError(f"{error.args[0]}{fork_of_type(param.type)}") from error
 
 
 def _bottoms(param: Any, blobs: dict[str, Blob]) -> list[Blob]:

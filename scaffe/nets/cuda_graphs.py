@@ -41,11 +41,11 @@ class Recorded:
     Args:
         net: the training net.
         seams: indices of the layers at which somebody acts: before their forward, after their backward.
-        several_passes: whether gradients of several passes are accumulated; backward is then not recorded.
+        backward: whether each pass has a backward.
     """
 
-    def __init__(self, net: Net, seams: Collection[int], several_passes: bool = False) -> None:
-        self._net, self._several = net, several_passes
+    def __init__(self, net: Net, seams: Collection[int], backward: bool = True) -> None:
+        self._net, self._has_backward = net, backward
         heads = {index - net.nodes[index].fused_offset for index in seams}  # no cut between fused layers
         self._runs = stretches([can_record(node.layer) for node in net.nodes], heads)
         self._start()
@@ -64,11 +64,14 @@ class Recorded:
         if self._input_shapes() != self._shapes:
             self._start()
         loss: Any = 0.0
+        way = "forward writing weights" if self._net.params.lays_out else "forward"
         for first, last, can in self._runs:
             self._call(self._net.before_forward, range(first, last + 1))
-            part = self._run("forward", first, can, partial(self._bare_forward, first, last))
+            part = self._run(way, first, can, partial(self._bare_forward, first, last))
             self._call(self._net.after_forward, range(first, last + 1))
             loss = loss + part  # a new number: a recording's own is written again
+        if not self._has_backward:
+            self._n_passes += 1
         return loss
 
     def backward(self) -> None:
@@ -76,7 +79,8 @@ class Recorded:
         for first, last, can in reversed(self._runs):
             down = range(last, first - 1, -1)
             self._call(self._net.before_backward, down)
-            self._run("backward", first, can and not self._several, partial(self._bare_backward, last, first))
+            way = "backward" if self._writes(first, last) else "backward adding"
+            self._run(way, first, can, partial(self._bare_backward, last, first))
             self._claim(first, last)
             self._call(self._net.after_backward, down)
         self._n_passes += 1
@@ -117,6 +121,11 @@ class Recorded:
             net.backward(first, last)
         finally:
             net.before_backward, net.after_backward = hooks
+
+    def _writes(self, first: int, last: int) -> bool:
+        """Whether backward overwrites gradients, as the first pass of an iteration does, rather than adding to them."""
+        nodes = [node for node in self._net.nodes[first : last + 1] if node.needs_backward]
+        return any(blob.is_cleared for node in nodes for blob in node.layer.blobs)  # frozen layers' stay cleared
 
     def _claim(self, first: int, last: int) -> None:
         """Mark as written the gradients that a replayed backward wrote, since the layers' own code did not run."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,6 @@ from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import device
 from scaffe.log import warning
 
-_streams: list[Any] = []  # kept: a stream ends with its object
 PRECISIONS = ("fp32", "bf16", "fp16")
 ON_OFF = ("on", "off")
 
@@ -90,6 +90,14 @@ def load_kernels(n_threads: int, compute: Compute = Compute()) -> Any:  # noqa: 
     return cpu
 
 
+def make_context(compute: Compute) -> None:
+    """Make this rank's context on the GPU that a flag asks for, before MPI starts: libraries look for it then (UCX,
+    Open MPI). What is wrong with the flag, ``load_kernels`` says later, on all ranks alike."""
+    if compute.gpus and not device.missing():
+        with suppress(LayerError, UserError):
+            device.use(number_for(compute.gpus, compute.node_rank, device.count()))
+
+
 def _gpu(compute: Compute) -> Any:
     from scaffe.layers.kernels import cuda
 
@@ -98,7 +106,7 @@ def _gpu(compute: Compute) -> Any:
     except LayerError as error:
         raise UserError(f"-gpu {compute.gpus}: {error}") from error
     cuda.configure(compute.tf32)
-    _streams.append(device.stream().use())  # a stream of its own can be recorded
+    device.compute_stream().use()  # no default stream, which cannot be recorded
     return cuda
 
 

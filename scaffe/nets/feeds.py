@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from scaffe.data.feeds.feed import Feed
-from scaffe.data.feeds.layer_feed import ReaderOptions, Share, layer_batch_size, open_layer_feed
+from scaffe.data.feeds.layer_feed import GivenVisits, ReaderOptions, Share, layer_batch_size, open_layer_feed
+from scaffe.data.feeds.portion_feed import PortionFeed
 from scaffe.errors import UserError
 from scaffe.layers.base.layer import TRAIN, Context
 from scaffe.layers.base.random import Stream
+from scaffe.layers.kernels.backend import is_device
 
 
-def feed_opener(share: Share, seed: int, options: ReaderOptions) -> Callable[[Any, Context], Feed]:
+def feed_opener(share: Share, seed: int, options: ReaderOptions) -> Callable[[Any, Context], Feed | PortionFeed]:
     """``Context.open_feed`` for one net.
 
     Args:
@@ -22,16 +27,42 @@ def feed_opener(share: Share, seed: int, options: ReaderOptions) -> Callable[[An
     """
     common = Stream(seed)
 
-    def open_feed(param: Any, context: Context) -> Feed:
+    def open_feed(param: Any, context: Context) -> Feed | PortionFeed:
         batch_size = layer_batch_size(param)
-        if context.phase == TRAIN and not share.weak and batch_size % share.ranks:
-            raise UserError(f"batch_size {batch_size} is not divisible by {share.ranks} ranks; "
-                            "change it, or train with -scal weak")
+        if context.phase == TRAIN:
+            share.batch = batch_size
 
         def draw() -> int:
             context.rng.skip(1)
             return int(common.draw(1)[0])
 
-        return open_layer_feed(param, context.phase, share, draw, options)
+        reading = replace(options, allocate=options.allocate or context.kernels.batch_allocator())
+        if context.phase == TRAIN and share.portion is not None:
+            return PortionFeed(_anywhere(param, draw, reading), share.portion or batch_size, share.cache_bytes)
+        if context.phase == TRAIN and not (share.weak or share.may_be_uneven) and batch_size % share.ranks:
+            raise UserError(f"batch_size {batch_size} is not divisible by {share.ranks} ranks; "
+                            "change it, or train with -scal weak")
+        reading = replace(reading, gives_pixels=is_device(context.kernels))
+        return open_layer_feed(param, context.phase, share, draw, reading)
 
     return open_feed
+
+
+def _anywhere(param: Any, draw: Callable[[], int],
+              reading: ReaderOptions) -> Callable[[Iterator[np.ndarray], int], Feed]:
+    """Opens a layer's feed at any visits, each time with the same random numbers."""
+    drawn: list[int] = []
+
+    def open_at(visits: Iterator[np.ndarray], n_elems: int) -> Feed:
+        before = iter(list(drawn))
+
+        def again() -> int:
+            number = next(before, None)
+            if number is None:
+                number = draw()
+                drawn.append(number)
+            return number
+
+        return open_layer_feed(param, TRAIN, GivenVisits(visits, n_elems), again, reading)
+
+    return open_at

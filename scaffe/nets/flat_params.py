@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.kernel_copy import KernelCopy
+from scaffe.layers.kernels.backend import DeviceBackend
 
 ALIGN_ELEMS = 16  # every parameter starts on a cache line of float32; the gaps stay zero
 Allocate = Callable[[int, np.dtype], np.ndarray]
@@ -56,7 +59,10 @@ class FlatParams:
         data, diff: the flat buffers, (n_elems,): parameters, and their gradients.
         slices: each parameter's interval of the buffers, in elements.
         n_elems: length of each buffer, padding included.
+        copies: the parameters once more for kernels of a half type, (n_elems,); None: nobody keeps them.
     """
+
+    copies: np.ndarray | None = None
 
     def __init__(self, params: list[Param], dtype: np.dtype, zeros: Allocate = np.zeros) -> None:
         self.params, self.zeros = params, zeros
@@ -76,10 +82,40 @@ class FlatParams:
                 ranks of one node can sum each other's gradients.
         """
         self.data, self.diff = allocate(self.n_elems, self.dtype), allocate(self.n_elems, self.dtype)
+        self.trust_copies(False)
         for param, place in zip(self.params, self.slices, strict=True):
             self.data[place] = param.blob.data_flat
             for blob in (param.blob, *param.sharers):
                 blob.bind(self.data[place], self.diff[place])
+
+    def copy_for_kernels(self, kernels: DeviceBackend, dtype: np.dtype) -> None:
+        """Keep the weights in a half type too, in the kernels' order, so that an update may write both.
+
+        Args:
+            kernels: the net's.
+            dtype: the half type.
+        """
+        self.copies = self.zeros(self.n_elems, dtype)
+        for param, place in zip(self.params, self.slices, strict=True):
+            order = param.blob.kernel_order
+            if order is None:
+                continue
+            copy = KernelCopy(self.copies[place], partial(_copy_weights, kernels, param.blob, self.copies[place]))
+            for blob in (param.blob, *(other for other in param.sharers if other.kernel_order == order)):
+                blob.kernel_copy = copy
+
+    @property
+    def lays_out(self) -> bool:
+        """Whether forward writes copies for kernels, since no update has written them."""
+        return self.copies is not None and not all(copy.is_newest for copy in self._kernel_copies())
+
+    def trust_copies(self, are_newest: bool) -> None:
+        """Say whether the copies for kernels have the newest parameters."""
+        for copy in self._kernel_copies():
+            copy.is_newest = are_newest
+
+    def _kernel_copies(self) -> list[KernelCopy]:
+        return [param.blob.kernel_copy for param in self.params if param.blob.kernel_copy is not None]
 
     def clear_diffs(self) -> None:
         """Make every gradient zero. Zeros are written at once only in memory that several layers share; the other
@@ -99,3 +135,7 @@ class FlatParams:
         """Write the zeros of every gradient that has not been written since ``clear_diffs``."""
         for param in self.params:
             param.blob.settle_diff()
+
+
+def _copy_weights(kernels: DeviceBackend, blob: Blob, copy: np.ndarray) -> None:
+    kernels.copy_weights(blob.data_flat, blob.kernel_order or (1, 1), copy)

@@ -1,4 +1,4 @@
-"""Fuse layers that one pass over memory can compute: convolution and ReLU; batch norm, scale and ReLU.
+"""Fuse layers that one pass over memory can compute: convolution and ReLU; batch norm, scale, a sum and ReLU.
 
 A fused layer keeps its place in the net, its parameters and its hooks. If somebody reads the blob between two fused
 layers (``Net.unfused``, ``after_forward`` hooks, a range of layers that ends there), each runs by itself.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from scaffe.layers.base.blob import Blob
+from scaffe.layers.split import Split
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 
@@ -37,7 +38,21 @@ def fuse_layers(net: Net, backward: bool) -> None:
             _fuse(net.nodes, index, _can_fuse)
         if backward and node.layer.keeps_bottom and node.tops[0] is node.bottoms[0]:
             _move_bottom(net, index)
+    if backward:
+        _join_backward(net.nodes)
     net.reshape()
+
+
+def _join_backward(nodes: Sequence[Node]) -> None:
+    """Let the sums of gradients in Splits include the backward of the in-place ReLU in front of each."""
+    for node in nodes:
+        if not isinstance(node.layer, Split) or len(node.tops) < 2 or not node.needs_backward:
+            continue
+        writers = [other for other in nodes if _holds(other.tops, node.bottoms[0])]
+        relu, head = writers[-1], nodes[nodes.index(writers[-1]) - writers[-1].fused_offset]
+        if (getattr(relu.layer, "relu_slope", None) == 0 and relu.tops[0] is relu.bottoms[0] and relu.needs_backward
+                and not 0 < relu.fused_offset <= head.layer.n_fused_back):
+            node.layer.includes_relu, relu.backward_in = True, node
 
 
 def _fuse(nodes: Sequence[Node], index: int, fits: Callable[[Node, Node], bool]) -> None:
@@ -47,10 +62,11 @@ def _fuse(nodes: Sequence[Node], index: int, fits: Callable[[Node, Node], bool])
         following = nodes[place]
         if not fits(nodes[place - 1], following) or not node.layer.fuse(following.layer):
             return
+        between, top = nodes[place - 1].tops[0], following.tops[0]
         for other in nodes[index:place]:  # out of place no longer
-            other.tops[0] = following.tops[0]
+            other.tops[0] = top
         for other in nodes[index + 1:place + 1]:
-            other.bottoms[0] = following.tops[0]
+            other.bottoms = _exchanged(other.bottoms, between, top)
         for unfused in nodes[place + 1:place + 1 + following.n_fused]:
             unfused.fused_offset = 0  # offered to this layer next
         following.n_fused, following.fused_offset = 0, place - index
@@ -58,13 +74,13 @@ def _fuse(nodes: Sequence[Node], index: int, fits: Callable[[Node, Node], bool])
 
 
 def _can_fuse(node: Node, following: Node) -> bool:
-    """Whether the following layer's only bottom is this layer's only top, of the same dtype, and no loss is in it."""
-    alone = len(node.tops) == len(following.tops) == len(following.bottoms) == 1 and not any(node.loss_weights)
-    return alone and following.bottoms[0] is node.tops[0] and following.tops[0].dtype == node.tops[0].dtype
+    """Whether one bottom of the following layer is this layer's only top, of the same dtype, and no loss is in it."""
+    alone = len(node.tops) == len(following.tops) == 1 and not any(node.loss_weights)
+    return alone and _holds(following.bottoms, node.tops[0]) and following.tops[0].dtype == node.tops[0].dtype
 
 
 def _works_in_place(node: Node, following: Node) -> bool:
-    return _can_fuse(node, following) and following.tops[0] is following.bottoms[0]
+    return _can_fuse(node, following) and following.tops[0] is node.tops[0]
 
 
 def _move_bottom(net: Net, index: int) -> None:

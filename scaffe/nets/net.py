@@ -27,6 +27,8 @@ class Net:
         params: the flat buffers of all learnable parameters.
         before_forward, after_forward, before_backward, after_backward: hooks called with the layer's index.
         unfused: set it to run every layer by itself, if somebody reads the blobs between fused layers.
+        passed_diffs: by id, blobs whose diff is others' memory too, since a sum passes it on, and the index below which
+            an in-place layer must not write it.
         data_seconds: seconds spent so far in data layers, compiling left out.
     """
 
@@ -38,6 +40,7 @@ class Net:
         self.before_backward: list[Hook] = []
         self.after_backward: list[Hook] = []
         self.unfused, self.data_seconds = False, 0.0
+        self.passed_diffs: dict[int, int] = {}
         self.input_names = [t for n in nodes if n.param.type == "Input" for t in n.top_names]
         self.output_names = sorted(_unused(nodes))
 
@@ -54,20 +57,28 @@ class Net:
         last = len(self.nodes) - 1 if end is None else end
         loss, index = 0.0, start
         while index <= last:
-            fused = self._fused(index, last)
-            self._unfuse(index)
-            read = [i for i in fused if i == index or self.nodes[i].layer.blobs]  # the pass reads their parameters
-            for i in read:
-                _call(self.before_forward, i)
-            self._forward_fused([self.nodes[i] for i in fused])
-            for i in fused:
-                if i not in read:
-                    _call(self.before_forward, i)
-                if any(self.nodes[i].loss_weights):
-                    loss += self.nodes[i].loss()
-                _call(self.after_forward, i)
-            index = fused.stop
+            loss, index = self.forward_once(index, last, loss)
         return self.context.kernels.scalar(loss)
+
+    def forward_once(self, index: int, last: int, loss: Any) -> tuple[Any, int]:
+        """Run layer ``index`` forward, and those up to layer ``last`` that are fused to it.
+
+        Returns:
+            ``loss`` plus their weighted losses, and the index after the last layer that ran.
+        """
+        fused = self._fused(index, last)
+        self._unfuse(index)
+        read = [i for i in fused if i == index or self.nodes[i].layer.blobs]  # the pass reads their parameters
+        for i in read:
+            _call(self.before_forward, i)
+        self._forward_fused([self.nodes[i] for i in fused])
+        for i in fused:
+            if i not in read:
+                _call(self.before_forward, i)
+            if any(self.nodes[i].loss_weights):
+                loss += self.nodes[i].loss()
+            _call(self.after_forward, i)
+        return loss, fused.stop
 
     def check_values(self) -> None:
         """Raise UserError for wrong values, such as a label out of range, that a device's kernels could not report at
@@ -85,7 +96,7 @@ class Net:
         """Let a layer whose last forward ran fused run by itself: write what that pass did not keep."""
         node = self.nodes[index]
         first = self.nodes[index - node.fused_offset]
-        if node.fused_offset and first.ran_fused:
+        if 0 < node.fused_offset <= first.layer.n_fused_back and first.ran_fused:
             first.layer.unfuse()
             first.ran_fused = False
 
@@ -95,10 +106,11 @@ class Net:
         for each in nodes:
             with each.named():
                 each.reshape()
-        node.ran_fused = len(nodes) > 1 and layer.fuses_backward
+        node.ran_fused = len(nodes) > 1 and layer.n_fused_back > 0
+        others = [blob for each in nodes[1:] for blob in each.bottoms if blob is not node.tops[0]]
         started = time.perf_counter()
         with node.named():
-            (layer.forward_fused if len(nodes) > 1 else layer.forward)(node.bottoms, node.tops)
+            (layer.forward_fused if len(nodes) > 1 else layer.forward)([*node.bottoms, *others], node.tops)
         if node.is_source:
             ended = time.perf_counter()
             self.data_seconds += ended - started - compiling_seconds(started, ended)
@@ -114,15 +126,15 @@ class Net:
         for index in range(first, end - 1, -1):
             _call(self.before_backward, index)
             if index not in done:
-                done = self._backward_fused(index, end)
+                done = self._backward_fused(index, first, end)
             self.params.settle(index)
             _call(self.after_backward, index)
 
-    def _backward_fused(self, index: int, end: int) -> range:
+    def _backward_fused(self, index: int, start: int, end: int) -> range:
         """Run a layer's backward, in one pass with those that it ran forward with. Returns the layers this covers."""
         node, first = self.nodes[index], self.nodes[index - self.nodes[index].fused_offset]
         fused = range(index - node.fused_offset, index + 1)
-        if first.ran_fused and node.fused_offset == first.n_fused and fused.start >= end and all(
+        if first.ran_fused and node.fused_offset == first.layer.n_fused_back and fused.start >= end and all(
                 self.nodes[i].needs_backward for i in fused[1:]):
             wanted = first.propagate_down if first.needs_backward else [False] * len(first.bottoms)
             with first.named():
@@ -131,11 +143,25 @@ class Net:
                 first.layer.backward_fused(first.tops, wanted, first.bottoms)
             return fused
         self._unfuse(index)
-        if node.needs_backward:
+        if node.needs_backward and not self._ran_before(node, start):
+            self._own_diffs(index)
             with node.named():
                 node.expect_shapes()
                 node.layer.backward(node.tops, node.propagate_down, node.bottoms)
         return range(index, index + 1)
+
+    def _ran_before(self, node: Node, start: int) -> bool:
+        """Whether a layer between this one and ``start``, where this backward began, has run the backward of both."""
+        return node.backward_in is not None and not self.unfused and any(
+            other is node.backward_in for other in self.nodes[:start + 1])
+
+    def _own_diffs(self, index: int) -> None:
+        """Before an in-place layer writes a diff that others read too, the blob gets memory of its own for good."""
+        node = self.nodes[index]
+        for blob in node.bottoms:
+            if index < self.passed_diffs.get(id(blob), 0) and any(blob is top for top in node.tops):
+                blob.bind_diff(blob.diff_flat.copy())
+                del self.passed_diffs[id(blob)]
 
     def forward_backward(self) -> Any:
         """One forward and one backward over the whole net. Returns the loss."""
@@ -171,6 +197,12 @@ class Net:
             if node.name == name:
                 return node
         raise KeyError(name)
+
+    def note_written(self) -> None:
+        """Say that the parameters may have changed, to those who keep something made from them."""
+        for node in self.nodes:
+            for blob in node.layer.blobs:
+                blob.writes.note()
 
     def share_trained_layers(self, other: Net) -> None:
         """Use another net's parameters in the layers of the same names, as a test net uses the training net's.

@@ -25,9 +25,11 @@ class Node:
         propagate_down: for each bottom, whether backward computes its gradient.
         loss_weights: one per top.
         needs_backward: whether backward visits the layer.
-        n_fused: how many of the layers right after this one (Scale, ReLU) are fused to it, to run in one pass.
+        n_fused: how many of the layers right after this one (Scale, a sum, ReLU) are fused to it, to run in one pass.
         fused_offset: if this layer is fused to an earlier one: its index minus that layer's; else 0.
-        ran_fused: whether the last forward ran in one pass with the layers fused to this one; backward may then too.
+        ran_fused: whether the last forward ran in one pass with the layers fused to this one; those of them that
+            ``layer.n_fused_back`` counts may then run backward in one pass too.
+        backward_in: the node whose backward includes this one's, if it runs first; None: there is none.
         loss_scale: factor on the loss weights in backward (half precision).
         shared: indices of those of the layer's blobs that another layer owns (Caffe's ``param { name }``).
         seen_shapes: shapes of bottoms and tops at the last reshape; None makes the layer reshape at its next pass.
@@ -46,6 +48,7 @@ class Node:
     n_fused: int = 0
     fused_offset: int = 0
     ran_fused: bool = False
+    backward_in: Node | None = None
     loss_scale: float = 1.0
     shared: set[int] = field(default_factory=set)
     seen_shapes: tuple[Shape, ...] | None = None

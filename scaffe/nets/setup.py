@@ -76,7 +76,7 @@ def make_context(kernels: Any, rng: Stream, share: Share, seed: int, readers: Re
         readers: how feeds read.
         dtype: element type of activations.
     """
-    return Context(TRAIN, kernels, dtype, rng, feed_opener(share, seed, readers))
+    return Context(TRAIN, kernels, dtype, rng, feed_opener(share, seed, readers), share.ranks)
 
 
 def net_from_file(path: str, selection: Selection, kernels: Any, share: Share,

@@ -12,7 +12,8 @@ from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 
 MARKS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-DATA_TYPES = ("Data", "ImageData", "HDF5Data", "MemoryData", "WindowData", "DummyData")
+DATA_TYPES = ("Data", "ImageData", "HDF5Data", "MemoryData", "WindowData", "DummyData", "DenseImageData",
+              "ImageSegData", "VideoData")
 
 
 def _convolution(node: Node) -> int:
@@ -69,6 +70,19 @@ def summarize(net: Net) -> list[Line]:
                           sum(blob.n_elems for blob in node.layer.blobs if id(blob) in owned),
                           count(node) if count else 0, n_bytes))
     return lines
+
+
+def products(net: Net) -> dict[str, tuple[int, int]]:
+    """Multiply-adds of one pass forward and one backward, by layer, for layer types that compute matrix products.
+
+    Backward has a product of forward's cost for the weights, if they learn, and one for the bottom, if it has a diff.
+    """
+    counted = {}
+    for node in net.nodes:
+        if count := MULTIPLY_ADDS.get(node.param.type):
+            forward = count(node)
+            counted[node.name] = forward, forward * (node.layer.param_propagate_down[0] + any(node.propagate_down))
+    return counted
 
 
 def table(lines: Sequence[Line]) -> list[str]:

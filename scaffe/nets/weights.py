@@ -57,6 +57,7 @@ def _take(net: Net, layers: Sequence[tuple[str, str, Arrays]], path: str | Path)
                 info(f"Ignoring source layer {name}")
         elif arrays:
             _copy(nodes[name], arrays, path)
+    net.note_written()
 
 
 def _copy(node: Node, arrays: Arrays, path: str | Path) -> None:

@@ -13,8 +13,8 @@ def to_svg(picture: Picture) -> bytes:
               f"{escape(text)}</text>" for x, y, text, ends in picture.labels]
     body = "\n".join([*labels, *map(_rectangle, picture.bars)])
     return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{picture.width}" height="{picture.height}" '
-            f'font-family="sans-serif" font-size="12">\n<rect width="100%" height="100%" fill="white"/>\n{body}\n'
-            "</svg>\n").encode()
+            f'viewBox="0 0 {picture.width} {picture.height}" font-family="sans-serif" font-size="12">\n'
+            f'<rect class="paper" width="100%" height="100%" fill="white"/>\n{body}\n</svg>\n').encode()
 
 
 def _rectangle(bar: Bar) -> str:

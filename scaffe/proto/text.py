@@ -12,6 +12,8 @@ from google.protobuf.message import DecodeError
 
 from scaffe.errors import ExpectedError
 from scaffe.input_files import read_input
+from scaffe.proto.forks import fork_of_field, fork_of_type
+from scaffe.proto.tokens import TokenError, conform
 
 MOST_SAID = 500  # characters of what is wrong, which may quote the file
 BINARY_ENDINGS = (".binaryproto", ".caffemodel", ".pb")
@@ -27,22 +29,37 @@ def read_message(path: str | Path, kind: type) -> Any:
     Raises:
         ProtoError: no such file, not text, or a mistake in it.
     """
-    try:
-        raw = read_input(path)
-    except OSError as error:
-        raise ProtoError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    raw = _read(path)
     if str(path).endswith(BINARY_ENDINGS):
         return parse_binary(raw, kind, str(path))
+    return parse_text(_decoded(raw, path), kind, str(path))
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a prototxt file. Raises ProtoError: no such file, or not text."""
+    return _decoded(_read(path), path)
+
+
+def _read(path: str | Path) -> bytes:
+    try:
+        return read_input(path)
+    except OSError as error:
+        raise ProtoError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+
+
+def _decoded(raw: bytes, path: str | Path) -> str:
     if b"\0" in raw:
         raise ProtoError(f"{path}: not a text file (byte {raw.index(0)} is zero); a prototxt was expected")
-    text = raw.decode("utf-8-sig", errors="replace")  # comments come in every encoding
-    return parse_text(text, kind, str(path))
+    return raw.decode("utf-8", errors="replace")  # comments come in every encoding
 
 
-def parse_text(text: str, kind: type, source: str = "prototxt") -> Any:
+def parse_text(text: str, kind: Any, source: str = "prototxt") -> Any:
     """A message from text. Raises ProtoError."""
     try:
-        message = text_format.Parse(text, kind())
+        message = text_format.Parse(conform(text, kind.DESCRIPTOR), kind())
+    except TokenError as error:
+        place = f"{source}:{error.line}:{error.column}"
+        raise ProtoError(f"{place}: {error.said}{_inside(text, error.line)}") from error
     except text_format.ParseError as error:
         raise ProtoError(_explain(error, text, kind, source)) from error
     missing = message.FindInitializationErrors()
@@ -70,10 +87,13 @@ def _explain(error: text_format.ParseError, text: str, kind: Any, source: str) -
         said = _unknown_field(match[1], match[2], kind)
     match = re.search(r'[Ee]num type "([\w.]+)" has no value (?:named|with number) "?(\w+)"?', said)
     if match:
-        said = f"{match[2]!r} is no value of {match[1].split('.')[-1]}{_near_value(kind, match[1], match[2])}"
+        fork = fork_of_type(match[2].title().replace("_", "")) if match[1].endswith(".LayerType") else ""
+        said = f"{match[2]!r} is no value of {match[1].split('.')[-1]}{fork or _near_value(kind, match[1], match[2])}"
     match = re.search(r'type "caffe\.(\w+)" should not have multiple "(\w+)" fields', said)
     if match:
         said = f"{match[1]} is given {match[2]!r} twice"
+    if re.search("'(utf-8|rawunicodeescape)' codec", said):
+        said = "a string whose bytes are not UTF-8"
     said = said if len(said) <= MOST_SAID else f"{said[:MOST_SAID]}..."
     where = ":".join(str(n) for n in (source, line, column) if n is not None)
     return f"{where}: {said}{_inside(text, line)}"
@@ -83,7 +103,7 @@ def _unknown_field(message: str, field: str, kind: Any) -> str:
     descriptor = _find(kind.DESCRIPTOR.file, message.split(".")[-1])
     near = difflib.get_close_matches(field, [f.name for f in descriptor.fields], 1) if descriptor else []
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"{message.split('.')[-1]} has no field {field!r}{hint}"
+    return f"{message.split('.')[-1]} has no field {field!r}{fork_of_field(field) or hint}"
 
 
 def _near_value(kind: Any, enum: str, value: str) -> str:

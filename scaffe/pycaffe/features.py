@@ -10,6 +10,7 @@ from queue import Full, Queue
 from scaffe.data.convert.writers import writer_of
 from scaffe.errors import UserError
 from scaffe.layers.base.blob import Blob
+from scaffe.nets.inference.passes import Inference
 from scaffe.nets.net import Net
 from scaffe.proto import caffe_pb2
 
@@ -44,7 +45,7 @@ def extract_features(net: Net, blobs: Sequence[str], folders: Sequence[str], n_b
     for folder in folders:
         if Path(folder).exists():
             raise UserError(f"{folder}: exists already")
-    write = writer_of(backend)
+    write, passes = writer_of(backend), Inference(net, shown=blobs)
     queues: list[Queue[Record]] = [Queue(MAX_WAITING) for _ in blobs]
     counts = [0] * len(blobs)
     with ThreadPoolExecutor(len(blobs)) as pool:
@@ -53,7 +54,7 @@ def extract_features(net: Net, blobs: Sequence[str], folders: Sequence[str], n_b
         is_whole = False
         try:
             for _ in range(n_batches):
-                net.forward()
+                passes.forward()
                 for i, name in enumerate(blobs):
                     for record in _records(net.blobs[name], counts[i]):
                         _put(queues[i], record, writers[i])

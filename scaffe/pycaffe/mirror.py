@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.python import UserBlob
+from scaffe.pycaffe.looks import WatchedBlob
 
 
 class MirroredBlob(UserBlob):
@@ -19,12 +21,13 @@ class MirroredBlob(UserBlob):
 
     Args:
         blob: the blob on the device.
-        kernels: the backend that the blob belongs to.
+        kernels: the backend that the blob belongs to, whose current device has it. Another may be the current one
+            when the blob is looked at, or another thread.
     """
 
     def __init__(self, blob: Blob, kernels: Any) -> None:
         super().__init__(blob)
-        self._kernels = kernels
+        self._kernels, self._go_there = kernels, kernels.place()
         self._hosts: dict[str, np.ndarray] = {}
         self._shown: set[str] = set()  # of "data" and "diff", those whose host copy may be newer than the device's
 
@@ -45,6 +48,7 @@ class MirroredBlob(UserBlob):
 
     def push(self) -> None:
         """Copy whatever was accessed since the last push, and so may have been written to, back to the device."""
+        self._go_there()
         for part in self._shown:
             if self._hosts[part].shape == self._blob.shape:
                 target = getattr(self._blob, part)
@@ -54,6 +58,7 @@ class MirroredBlob(UserBlob):
     def _pull(self, part: str) -> np.ndarray:
         if part in self._shown and self._hosts[part].shape == self._blob.shape:
             return self._hosts[part]
+        self._go_there()
         news = self._kernels.to_host(getattr(self._blob, part))
         wide = news.astype(np.promote_types(news.dtype, np.float32), copy=False)
         host = self._hosts.get(part)
@@ -65,6 +70,12 @@ class MirroredBlob(UserBlob):
         return host
 
 
-def show(blob: Blob, kernels: Any) -> UserBlob:
-    """A blob as pycaffe shows it: the blob's own memory if that is on the host, else a mirror of it."""
-    return UserBlob(blob) if kernels.PLACE == "host" else MirroredBlob(blob, kernels)
+def show(blob: Blob, kernels: Any, look: Callable[[], Any]) -> UserBlob:
+    """A blob as pycaffe shows it: the blob's own memory if that is on the host, else a mirror of it.
+
+    Args:
+        blob: the blob.
+        kernels: the backend that it belongs to.
+        look: called before each access to data in host memory.
+    """
+    return WatchedBlob(blob, look) if kernels.PLACE == "host" else MirroredBlob(blob, kernels)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,15 @@ from scaffe.layers.memory_data import MemoryData
 from scaffe.layers.python import Python, UserBlob
 from scaffe.log import warning
 from scaffe.nets import net
+from scaffe.nets.message import message_of
 from scaffe.nets.net_layer import Node
 from scaffe.nets.setup import Selection, make_context, net_by_itself
 from scaffe.nets.weights import load_hdf5, load_weights, save_hdf5, save_weights
+from scaffe.pictures.drawing.picture import net_picture
+from scaffe.pictures.drawing.svg import to_svg
 from scaffe.pycaffe import process, whole_sets
 from scaffe.pycaffe.batches import Arrays, batches
+from scaffe.pycaffe.looks import Passes
 from scaffe.pycaffe.mirror import MirroredBlob, show
 
 
@@ -33,9 +38,9 @@ class LayerView:
         blobs: its parameter blobs.
     """
 
-    def __init__(self, node: Node, kernels: Any) -> None:
+    def __init__(self, node: Node, kernels: Any, look: Callable[[], Any]) -> None:
         self.type: str = node.param.type
-        self.blobs = [show(blob, kernels) for blob in node.layer.blobs]
+        self.blobs = [show(blob, kernels, look) for blob in node.layer.blobs]
 
 
 class Net:
@@ -88,19 +93,25 @@ class Net:
 
     @property
     def _net(self) -> net.Net:
-        """The net itself, ready to compute: what the user wrote into its arrays has been copied to the device."""
+        """The net itself, ready to compute or to change: what the user wrote into its arrays has been copied to the
+        device, and what the last pass has skipped been computed."""
+        self._push()
+        self._passes.compute_skipped()
+        return self._built
+
+    def _push(self) -> None:
         for mirror in self._mirrors:
             mirror.push()
-        return self._built
 
     def _show(self, built: net.Net) -> None:
         self._built, nodes = built, built.nodes
         weakref.finalize(self, built.close)
         self._layer_names = [node.name for node in nodes]
         self._blob_names = list(built.blobs)
-        kernels = built.context.kernels
-        self.blobs = OrderedDict((name, show(blob, kernels)) for name, blob in built.blobs.items())
-        self.layers = [_layer_view(node, kernels) for node in nodes]
+        kernels, self._passes = built.context.kernels, Passes(built)
+        self.blobs = OrderedDict((name, show(blob, kernels, partial(self._passes.look, name)))
+                                 for name, blob in built.blobs.items())
+        self.layers = [_layer_view(node, kernels, self._passes.compute_skipped) for node in nodes]
         shown = [*self.blobs.values(), *(blob for layer in self.layers for blob in getattr(layer, "blobs", ()))]
         self._mirrors = [blob for blob in shown if isinstance(blob, MirroredBlob)]
         self.layer_dict = OrderedDict(zip(self._layer_names, self.layers, strict=True))
@@ -112,6 +123,10 @@ class Net:
                    for name, weight in zip(node.top_names, node.loss_weights, strict=False)}
         self._inputs, self._outputs = self._ids(self.inputs), self._ids(self.outputs)
         self.blob_loss_weights = OrderedDict((name, weights.get(name, 0.0)) for name in self.blobs)
+
+    def _repr_svg_(self) -> str:
+        """The net's drawing, as notebooks ask for it."""
+        return to_svg(net_picture(message_of(self._built))).decode()
 
     # -- pycaffe's underscored names, which scripts use --------------------------------------------------------
     @property
@@ -149,8 +164,9 @@ class Net:
             UserError: the names are not those of the net's inputs, or an array has another batch size.
         """
         self._fill(inputs, self.inputs, "data", "inputs")
-        self._forward(self._index(start, 0), self._index(end, len(self.layers) - 1))
+        first, last = self._index(start, 0), self._index(end, len(self.layers) - 1)
         names = {*(self.outputs if end is None else self.top_names[end]), *(blobs or ())}
+        self._forward(first, last, names)
         return {name: self.blobs[name].data for name in names}
 
     def backward(self, diffs: Iterable[str] | None = None, start: str | None = None, end: str | None = None,
@@ -200,11 +216,13 @@ class Net:
         """
         return whole_sets.forward_backward_all(self, tuple(blobs or ()), tuple(diffs or ()), arrays)
 
-    def _forward(self, start: int, end: int) -> float:
-        return float(self._net.forward(start, end))
+    def _forward(self, start: int, end: int, wanted: Collection[str] = ()) -> float:
+        self._push()
+        return self._passes.forward(start, end, wanted)
 
     def _backward(self, start: int, end: int) -> None:
-        self._net.backward(start, end)
+        self._push()
+        self._passes.backward(start, end)
 
     def _index(self, layer: str | None, default: int) -> int:
         if layer is None:
@@ -229,7 +247,9 @@ class Net:
     # -- contents ------------------------------------------------------------------------------------------
     def reshape(self) -> None:
         """Recompute all blobs' shapes after the inputs have been reshaped."""
-        self._net.reshape()
+        self._push()
+        self._passes.reshaped()
+        self._built.reshape()
 
     def clear_param_diffs(self) -> None:
         """Set every parameter's diff to zero."""
@@ -297,7 +317,7 @@ class Net:
         self._net.unfused = True
 
 
-def _layer_view(node: Node, kernels: Any) -> Any:
+def _layer_view(node: Node, kernels: Any, look: Callable[[], Any]) -> Any:
     """A layer as pycaffe shows it: a user's Python layer itself, any other as a LayerView."""
     layer = getattr(node.layer, "inner", node.layer)
-    return layer.user if isinstance(layer, Python) else LayerView(node, kernels)
+    return layer.user if isinstance(layer, Python) else LayerView(node, kernels, look)

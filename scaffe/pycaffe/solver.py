@@ -8,14 +8,15 @@ from typing import Any, ClassVar
 
 from scaffe import log
 from scaffe.collectives.communicator import Communicator
+from scaffe.data.feeds.layer_feed import Share
 from scaffe.nets import graph
 from scaffe.nets.weights import initial_weights, load_weights
 from scaffe.pycaffe import process
 from scaffe.pycaffe.net import Net
+from scaffe.pycaffe.notebook import StepLine, kernel_shell
 from scaffe.training import solver
-from scaffe.training.assembly import NetMaker
+from scaffe.training.assembly import NetMaker, images_per_pass
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
-from scaffe.training.lr_policies import learning_rate
 from scaffe.training.observers.debug_info import DebugInfo
 from scaffe.training.observers.display import Display
 from scaffe.training.observers.snapshots import Snapshots
@@ -51,16 +52,26 @@ class Solver:
         self._built = self._build(communicator, allow_nan)
         self._built.observers += [DebugInfo()] * self.param.debug_info + [Test(), Display(), Snapshots()]
         self._begun = False
+        self._line = self._add_line(communicator)
         self.net = Net.of(self._built.net)
         self.test_nets = [Net.of(test) for test in self._built.test_nets]
+
+    def _add_line(self, communicator: Communicator) -> StepLine | None:
+        """The line that a notebook shows."""
+        shell = kernel_shell()
+        if shell is None or communicator.rank:
+            return None
+        line = StepLine(shell, images_per_pass(self._built.net) * self.param.iter_size * communicator.n_ranks)
+        self._built.observers.append(line)
+        return line
 
     def _build(self, communicator: Communicator, allow_nan: bool) -> solver.Solver:
         if self.param.random_seed >= 0:
             process.set_random_seed(self.param.random_seed + communicator.rank)
         seed = communicator.bcast_object(process.seed())
         kernels, self.param.random_seed = process.kernels(threads_per_rank(communicator, 0)), seed
-        maker = NetMaker(self.param, Namespace(**OPTIONS), kernels, process.stream(), communicator.rank,
-                         communicator.n_ranks)
+        maker = NetMaker(self.param, Namespace(**OPTIONS), kernels, process.stream(),
+                         Share(communicator.rank, communicator.n_ranks))
         net = together(communicator, maker.train_net)
         tests = together(communicator, lambda: maker.test_nets(net))
         for path in initial_weights("", self.param):
@@ -74,6 +85,7 @@ class Solver:
         """The solver itself; what the user wrote into the nets' arrays has been copied to the device."""
         for view in (self.net, *self.test_nets):
             _ = view._net
+        self._built.net.note_written()  # what the solver does next changes the parameters
         return self._built
 
     @property
@@ -84,15 +96,18 @@ class Solver:
     @property
     def lr(self) -> float:
         """The learning rate of the next iteration."""
-        return learning_rate(self.param, self.iter)
+        return self._solver.rates.before(self.iter)
 
     def step(self, n_iterations: int) -> None:
-        """Train ``n_iterations``, with the displays, tests and snapshots that fall into them. Raises UserError."""
+        """Train ``n_iterations``, with the displays, tests and snapshots that fall into them. A notebook shows a line
+        about it. Raises UserError."""
         if not self._begun:
             self._begun = True
             for observer in self._solver.observers:
                 observer.begin(self._solver)
             self._solver.strategy.begin()
+        if self._line is not None:
+            self._line.start(self._solver, n_iterations)
         self._solver.step(n_iterations)
         self._solver.strategy.settle()
 
@@ -101,6 +116,8 @@ class Solver:
         if resume_file:
             self.restore(resume_file)
         self._begun = True
+        if self._line is not None:
+            self._line.start(self._solver, self.param.max_iter - self.iter)
         self._solver.solve()
 
     def restore(self, path: str) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import replace
 from typing import Any
 
 from scaffe.collectives.communicator import Communicator
-from scaffe.data.feeds.layer_feed import Share
+from scaffe.data.feeds.layer_feed import TRAIN, Share
 from scaffe.errors import UserError
 from scaffe.layers.base.random import Stream
 from scaffe.nets import graph
-from scaffe.nets.activation_memory import reuse_activations
+from scaffe.nets.activation_memory import pass_diffs, reuse_activations
 from scaffe.nets.devices import Compute, load_kernels
+from scaffe.nets.inference.passes import Inference
 from scaffe.nets.net import Net
 from scaffe.nets.setup import PHASES, Selection, make_context, make_net, seed_of
 from scaffe.training.bad_records import BadRecords
@@ -20,15 +22,18 @@ from scaffe.training.observers.bad_records import WatchBadRecords
 from scaffe.training.observers.debug_info import DebugInfo
 from scaffe.training.ranks import threads_per_rank, together
 from scaffe.training.solver import Method, Solver
+from scaffe.training.strategies import Role
+from scaffe.training.update_rules import update_rules
 
 
-def build_solver(communicator: Communicator, param: Any, options: Namespace) -> Solver:
-    """Build this rank's nets and its solver. Called by all ranks.
+def build_solver(communicator: Communicator, param: Any, options: Namespace, role: Role | None = None) -> Solver:
+    """Build this rank's nets and its solver. Called by all workers.
 
     Args:
-        communicator: the ranks that train together.
+        communicator: the workers, which train together.
         param: the SolverParameter message, upgraded; its ``random_seed`` is set to the seed that rank 0 drew.
         options: the flags of ``train``.
+        role: what this rank does, as the strategy has placed it; None where all ranks are workers.
 
     Raises:
         UserError: on every rank, when a step failed on any of them.
@@ -38,14 +43,19 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace) -> 
     kernels = together(communicator, lambda: load_kernels(threads_per_rank(communicator, options.threads), compute))
     param.random_seed = communicator.bcast_object(seed_of(param.random_seed))
     rng = Stream(param.random_seed + communicator.rank)
-    maker = NetMaker(param, options, kernels, rng, communicator.rank, communicator.n_ranks)
+    role = role or Role.worker(communicator, options)
+    maker = NetMaker(param, options, kernels, rng, role.share)
     net = together(communicator, maker.train_net)
     tests = together(communicator, lambda: maker.test_nets(net))
     if kernels.REUSES_ACTIVATIONS and not param.debug_info:
         for made in (net, *tests):
             reuse_activations(made, backward=made is net)
+    elif not param.debug_info:
+        pass_diffs(net)
     method = Method(options.strategy, options.reduce, options.allow_nan, options)
-    solver = Solver(param, net, tests, communicator, method, maker.shares)
+    solver = Solver(param, net, tests, communicator, method, maker.shares, role)
+    if not kernels.RECORDS and not param.debug_info:
+        solver.test_passes.update((id(test), Inference(test)) for test in tests)
     if needs_scale(compute.dtype):
         solver.observers.append(LossScale())
     if param.debug_info:
@@ -61,6 +71,14 @@ def images_per_pass(net: Net) -> int:
     return tops[0].shape[0] if tops and tops[0].shape else 0
 
 
+def images_per_iteration(solver: Solver, n_replicas: int) -> int:
+    """How many images all replicas together pass in an iteration, also where they are shared out unevenly."""
+    share = solver.shares[0] if solver.shares else Share()
+    each = images_per_pass(solver.net) * n_replicas
+    passed = share.global_batch(TRAIN, share.batch) if share.may_be_uneven and share.batch else each
+    return solver.strategy.images_per_pass or passed * solver.param.iter_size
+
+
 class NetMaker:
     """Makes the nets of one solver on one rank.
 
@@ -69,24 +87,23 @@ class NetMaker:
         options: the flags of ``train``.
         kernels: the backend that the layers compute with.
         rng: this rank's random stream.
-        rank, n_ranks: this rank, and the number of ranks that share the data.
+        share: which part of the data this rank reads, of how many.
 
     Attributes:
         shares: which part of the data each net reads, in the order the nets were made.
         bad: the records that the nets' readers skipped.
     """
 
-    def __init__(self, param: Any, options: Namespace, kernels: Any, rng: Stream, rank: int, n_ranks: int) -> None:
-        self.param, self.options, self.kernels, self.rng = param, options, kernels, rng
-        self.rank, self.n_ranks = rank, n_ranks
+    def __init__(self, param: Any, options: Namespace, kernels: Any, rng: Stream, share: Share) -> None:
+        self.param, self.options, self.kernels, self.rng, self.share = param, options, kernels, rng, share
         self.shares: list[Share] = []
         self.bad = BadRecords(vars(options).get("skip_bad_records", 0))
 
     def train_net(self) -> Net:
         """The training net. Raises UserError."""
         message, source = _only_one(self.param, ("net", "net_param", "train_net", "train_net_param"))
-        share = Share(self.rank, self.n_ranks, weak=self.options.scal == "weak")
-        return self._make(message, source, _selection(self.param.train_state, "TRAIN", self.options), share)
+        return self._make(message, source, _selection(self.param.train_state, "TRAIN", self.options),
+                          replace(self.share, **_portions(self.param)))
 
     def test_nets(self, trained: Net) -> list[Net]:
         """The test nets, with the training net's parameters. Raises UserError."""
@@ -94,7 +111,7 @@ class NetMaker:
         nets = []
         for number, (message, source) in enumerate(_test_sources(self.param)):
             selection = _selection(states[number] if number < len(states) else None, "TEST", self.options)
-            share = Share(self.rank, self.n_ranks, n_test_iterations=self.param.test_iter[number])
+            share = Share(self.share.rank, self.share.ranks, n_test_iterations=self.param.test_iter[number])
             nets.append(self._make(message, source, selection, share, trained))
         return nets
 
@@ -103,6 +120,13 @@ class NetMaker:
         context = make_context(self.kernels, self.rng, share, self.param.random_seed,
                                self.bad.reader_options(self.options.readers), Compute.of(self.options).dtype)
         return make_net(message, selection, context, source, trained)
+
+
+def _portions(param: Any) -> dict[str, Any]:
+    """What a share of the data must know if the solver's type makes passes over batches in portions."""
+    kind = update_rules.get(param.type or "SGD") if (param.type or "SGD") in update_rules.names() else None
+    portion = kind(param).portion() if kind is not None else None  # an unknown type is refused by the updater
+    return {} if portion is None else {"portion": portion, "cache_bytes": param.lbfgs_param.cache_mb << 20}
 
 
 def _test_sources(param: Any) -> list[tuple[Any, str]]:

@@ -45,10 +45,14 @@ class BadRecords:
         with self._lock:
             self._met.append(line)
 
-    def exchange(self, communicator: Communicator) -> None:
-        """Tell all ranks of the bad records met since the last call, and log the new ones. Called by all ranks.
+    def exchange(self, communicator: Communicator, known: bool = False) -> None:
+        """Tell ranks of the bad records met since the last call, and log the new ones. Called by all of them.
 
         When no rank has met any, this costs one allreduce of a single int32.
+
+        Args:
+            communicator: the ranks to tell.
+            known: tell them of those met before, too, which other ranks may have been told of and not these.
 
         Raises:
             UserError: on every rank, when all ranks together have met more than ``n_allowed``.
@@ -56,7 +60,7 @@ class BadRecords:
         if not self.n_allowed:
             return
         with self._lock:
-            mine, self._met = self._met, []
+            mine, self._met = [*(self._known if known else ()), *self._met], []
         n_most = np.array([len(mine)], np.int32)
         if communicator.n_ranks > 1:
             communicator.allreduce(n_most, "max", "mpi")

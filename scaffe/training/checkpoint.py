@@ -13,7 +13,6 @@ from scaffe.files import SolverState, checksum, read_state, write_state
 from scaffe.input_files import there
 from scaffe.log import info
 from scaffe.nets.weights import load_weights, save_weights
-from scaffe.training.lr_policies import current_step
 from scaffe.training.solver import Solver
 
 ROOT = 0
@@ -36,10 +35,12 @@ def save_checkpoint(solver: Solver) -> None:
         UserError: a file cannot be written; an older file of the same name is then left as it was.
     """
     solver.check_losses()
-    solver.strategy.settle()
+    solver.strategy.parameters()
     histories = solver.strategy.histories()
     streams = solver.communicator.gather_objects(solver.net.context.draws.to_bytes(), ROOT)
-    kept = {name: number for observer in solver.observers for name, number in observer.kept(solver).items()}
+    kept: dict[str, Any] = solver.rates.kept(solver.iteration) | _place_in_data(solver)
+    for observer in solver.observers:
+        kept |= observer.kept(solver)
     if solver.communicator.rank != ROOT:
         return
     model, state = checkpoint_paths(solver)
@@ -48,9 +49,8 @@ def save_checkpoint(solver: Solver) -> None:
     save_weights(solver.net, model, solver.param.snapshot_diff)
     info(f"Snapshotting solver state to {kind} file {state}")
     write_state(state, SolverState(iteration=solver.iteration, learned_net=str(model),
-                                   current_step=current_step(solver.param, solver.iteration),
                                    history=_split(solver, histories), streams=streams or [],
-                                   model_checksum=checksum(model), **_place_in_data(solver), **kept))
+                                   model_checksum=checksum(model), **kept))
 
 
 def restore_checkpoint(solver: Solver, path: str | Path) -> None:
@@ -75,7 +75,7 @@ def restore_checkpoint(solver: Solver, path: str | Path) -> None:
         if state.model_checksum is not None and checksum(model) != state.model_checksum:
             raise UserError(f"{model}: damaged, or not the file that {path} was saved with: its checksum differs")
         load_weights(solver.net, model)
-    _join(solver, state.history, path)
+    load_histories(solver, state.history, path)
     rank = solver.communicator.rank
     try:
         if len(state.streams) == solver.communicator.n_ranks and not solver.net.context.draws.from_bytes(
@@ -83,10 +83,21 @@ def restore_checkpoint(solver: Solver, path: str | Path) -> None:
             info("Dropout and stochastic pooling go on with other draws: CPUs and GPUs have numbers of their own")
     except ValueError as error:
         raise UserError(f"{path}: damaged random state: {error}") from error
+    solver.rates.restore(state)
     for observer in solver.observers:
         observer.restore(state)
+    read_on(solver, state.batches_read)
+
+
+def read_on(solver: Solver, batches_read: int | None) -> None:
+    """Let the nets' feeds begin where the solver's iteration does.
+
+    Args:
+        solver: with its iteration set; no batch has been asked for.
+        batches_read: TRAIN batches that have been read; None if unknown.
+    """
     for share in solver.shares:
-        share.start_at(solver.iteration, state.batches_read, solver.param.iter_size)
+        share.start_at(solver.iteration, batches_read, solver.param.iter_size)
         share.first_test = _tests_done(solver.param, solver.iteration)
 
 
@@ -142,8 +153,17 @@ def _split(solver: Solver, histories: list[np.ndarray]) -> list[np.ndarray]:
             for history in histories for param, place in zip(params.params, params.slices, strict=True)]
 
 
-def _join(solver: Solver, arrays: list[np.ndarray], path: str | Path) -> None:
-    """Check the saved histories and copy the parts that this rank owns."""
+def load_histories(solver: Solver, arrays: list[np.ndarray], path: str | Path) -> None:
+    """Check the saved histories and copy the parts that this rank owns.
+
+    Args:
+        solver: built.
+        arrays: ``SolverState.history``.
+        path: the file that they come from.
+
+    Raises:
+        UserError: they are not those of this solver and net.
+    """
     params, n_histories = solver.net.params, solver.updater.rule.n_histories
     wanted = n_histories * len(params.params)
     if len(arrays) != wanted:
@@ -153,4 +173,4 @@ def _join(solver: Solver, arrays: list[np.ndarray], path: str | Path) -> None:
         if array.size != param.blob.n_elems:
             raise UserError(f"{path}: a history blob has shape {array.shape}, the net's parameter {param.blob.shape}")
     for array, (index, _, place) in zip(arrays, places, strict=True):
-        solver.updater.load_history(index, place.start, array.reshape(-1))
+        solver.strategy.load_history(index, place.start, array.reshape(-1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from scaffe.training.updater import Updater
 
 MOST_BYTES = 1 << 30
 """The most bytes that one gather brings to the root, all ranks' parts together: MPI counts bytes with 32 bits."""
+
+Part = tuple[int, np.ndarray]
+"""The first element, and the values from there on."""
 
 
 def gather_histories(updater: Updater, communicator: Communicator, root: int = 0) -> list[np.ndarray]:
@@ -25,29 +28,49 @@ def gather_histories(updater: Updater, communicator: Communicator, root: int = 0
         on root one flat array per history, (n_elems,), of the parameters' dtype, in host memory; elsewhere an empty
         list.
     """
+    own = [updater_parts(updater, index) for index in range(updater.rule.n_histories)]
+    return gather_parts(own, updater.params.n_elems, updater.params.dtype, communicator, root)
+
+
+def updater_parts(updater: Updater, index: int, with_copies: bool = False) -> list[Part]:
+    """The parts of one history that an updater holds, of those included that other ranks own if ``with_copies``."""
+    shards = updater.everything if with_copies else updater.shards
+    return [(shard.interval.start, shard.history(index)) for shard in shards]
+
+
+def gather_parts(own: Sequence[Sequence[Part]], n_elems: int, dtype: np.dtype, communicator: Communicator,
+                 root: int = 0) -> list[np.ndarray]:
+    """Whole arrays, on root, of parts that ranks hold. Called by all ranks.
+
+    Args:
+        own: for each array, this rank's parts; no two ranks hold the same element.
+        n_elems, dtype: of the whole arrays; they count on root alone.
+        communicator: the ranks that hold the parts.
+        root: the rank that gets the whole.
+
+    Returns:
+        on root the flat arrays, zero where nobody holds anything; elsewhere an empty list.
+    """
     found = []
-    for index in range(updater.rule.n_histories):
-        own = [(shard.interval.start, shard.history(index)) for shard in updater.shards]
+    for parts in own:
         if communicator.rank == root:
-            found.append(_whole(own, updater))
-        for start, values in _others(own, communicator, root):
+            found.append(_whole(parts, n_elems, dtype))
+        for start, values in _others(parts, communicator, root):
             found[-1][start:start + len(values)] = values
     return found
 
 
-def _whole(own: list[tuple[int, np.ndarray]], updater: Updater) -> np.ndarray:
+def _whole(own: Sequence[Part], n_elems: int, dtype: np.dtype) -> np.ndarray:
     """Root's own parts in an array of full length. A single part that covers everything is returned uncopied."""
-    n_elems = updater.params.n_elems
     if len(own) == 1 and len(own[0][1]) == n_elems:
         return own[0][1]
-    whole = np.zeros(n_elems, updater.params.dtype)
+    whole = np.zeros(n_elems, dtype)
     for start, values in own:
         whole[start:start + len(values)] = values
     return whole
 
 
-def _others(own: list[tuple[int, np.ndarray]], communicator: Communicator, root: int
-            ) -> Iterator[tuple[int, np.ndarray]]:
+def _others(own: Sequence[Part], communicator: Communicator, root: int) -> Iterator[Part]:
     """On root: the other ranks' parts as (first element, values), in pieces that keep within MOST_BYTES."""
     most = MOST_BYTES // communicator.n_ranks
     cuts = [] if communicator.rank == root else [

@@ -64,8 +64,9 @@ class LossScale(Observer):
 
     def _look(self, solver: Solver) -> None:
         overflowed = np.array([solver.updater.take_overflows()], np.float64)
-        if solver.communicator.n_ranks > 1:
-            solver.communicator.allreduce(overflowed, "max", "mpi")
+        peers = solver.strategy.peers
+        if peers.n_ranks > 1:
+            peers.allreduce(overflowed, "max", "mpi")
         scale, self._n_clean = next_scale(self._scale, self._n_clean + self._since, bool(overflowed[0]))
         self._since = 0
         if scale != self._scale:

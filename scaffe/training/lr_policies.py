@@ -44,8 +44,9 @@ def multistep(p: Any, iteration: int) -> float:
 
 
 def poly(p: Any, iteration: int) -> float:
-    """base_lr · (1 - iteration / max_iter)^power."""
-    rate: float = p.base_lr * (1 - iteration / p.max_iter) ** p.power
+    """min_lr + (base_lr - min_lr) · (1 - iteration / max_iter)^power; min_lr, 0 in BVLC Caffe, is NVIDIA/caffe's."""
+    lowest = p.min_lr if p.HasField("min_lr") else 0.0
+    rate: float = lowest + (p.base_lr - lowest) * (1 - iteration / p.max_iter) ** p.power
     return rate
 
 
@@ -55,13 +56,48 @@ def sigmoid(p: Any, iteration: int) -> float:
     return float(p.base_lr / (1 + math.exp(exponent))) if exponent < LARGEST_EXPONENT else 0.0
 
 
+def multifixed(p: Any, iteration: int) -> float:
+    """The ``stagelr`` of the first ``stageiter`` that is not below the iteration, or of the last (intel/caffe's)."""
+    if not p.stagelr or len(p.stagelr) != len(p.stageiter):
+        raise UserError(f"lr_policy 'multifixed' needs as many stagelr as stageiter, got {len(p.stagelr)} and "
+                        f"{len(p.stageiter)}")
+    return float(next((rate for rate, last in zip(p.stagelr, p.stageiter, strict=True) if iteration <= last),
+                      p.stagelr[-1]))
+
+
+def sgdr(p: Any, iteration: int) -> float:
+    """From base_lr down to min_lr by half a cosine, again and again (Loshchilov and Hutter, ICLR 2017).
+
+    The first time in ``period`` iterations (max_iter if it is not above 0), then each time in p_mult times as many,
+    from lr_mult times the rate (jolibrain/caffe's).
+    """
+    _, start, period, highest = _restarts(p, iteration)
+    return float(p.min_lr + 0.5 * (highest - p.min_lr) * (1 + math.cos(math.pi * (iteration - start) / period)))
+
+
+def _restarts(p: Any, iteration: int) -> tuple[int, int, int, float]:
+    """Of sgdr: the number of restarts up to an iteration, the last one, its period and its highest rate."""
+    number, start, highest = 0, 0, float(p.base_lr)
+    period = p.period if p.period > 0 else p.max_iter
+    if period < 1 or p.p_mult < 1:
+        raise UserError(f"lr_policy 'sgdr' needs a period or a max_iter above 0 and a p_mult of at least 1, got "
+                        f"{p.period}, {p.max_iter} and {p.p_mult:g}")
+    while iteration >= start + period:
+        number, start = number + 1, start + period
+        period, highest = int(period * p.p_mult), highest * p.lr_mult
+    return number, start, period, highest
+
+
 POLICIES: dict[str, Callable[[Any, int], float]] = {
-    f.__name__: f for f in (fixed, step, exp, inv, multistep, poly, sigmoid)
+    f.__name__: f for f in (fixed, step, exp, inv, multistep, poly, sigmoid, multifixed, sgdr)
 }
+OTHERS = ("plateau",)  # the losses decide: rates.py
 
 
 def steps_reached(p: Any, iteration: int) -> int:
-    """How many times the policies step and multistep have lowered the rate by this iteration; 0 for other policies."""
+    """How many times step and multistep have lowered the rate by this iteration, or sgdr has restarted; else 0."""
+    if p.lr_policy == "sgdr":
+        return _restarts(p, iteration)[0]
     if p.lr_policy == "step" and p.stepsize > 0:
         return int(iteration // p.stepsize)
     return sum(value <= iteration for value in p.stepvalue) if p.lr_policy == "multistep" else 0
@@ -72,26 +108,39 @@ def current_step(p: Any, iteration: int) -> int:
     return steps_reached(p, max(iteration - 1, 0))
 
 
-def learning_rate(p: Any, iteration: int) -> float:
+def is_warming(p: Any, iteration: int) -> bool:
+    """Whether an iteration's rate rises towards base_lr, whatever the policy."""
+    return bool(iteration < p.warmup_iter or iteration < p.rampup_interval)
+
+
+def _warming(p: Any, iteration: int) -> float:
+    """In a line from warmup_start_lr (intel's and jolibrain's forks), or as a square from rampup_lr (NVIDIA's)."""
+    if iteration < p.warmup_iter:
+        return float((iteration * p.base_lr + (p.warmup_iter - iteration) * p.warmup_start_lr) / p.warmup_iter)
+    return float(p.rampup_lr + (p.base_lr - p.rampup_lr) * (iteration / p.rampup_interval) ** 2)
+
+
+def learning_rate(p: Any, iteration: int, policy: Callable[[Any, int], float] | None = None) -> float:
     """The learning rate of an iteration.
 
     Args:
         p: the SolverParameter message.
         iteration: iterations done before this one.
+        policy: takes the place of the one that ``lr_policy`` names.
 
     Raises:
         UserError: the policy is unknown, or yields no real number that float32 holds (such as ``inv`` where
             1 + gamma · iteration is below 0).
     """
-    policy = POLICIES.get(p.lr_policy)
+    policy = policy or POLICIES.get(p.lr_policy)
     if policy is None:
-        raise UserError(f"lr_policy {p.lr_policy!r} is unknown; known: {', '.join(sorted(POLICIES))}")
+        raise UserError(f"lr_policy {p.lr_policy!r} is unknown; known: {', '.join(sorted((*POLICIES, *OTHERS)))}")
     try:
-        rate = policy(p, iteration)
+        rate = (_warming if is_warming(p, iteration) else policy)(p, iteration)
     except ArithmeticError as error:
         raise UserError(f"lr_policy {p.lr_policy!r} has no rate at iteration {iteration}: {error}") from error
     if isinstance(rate, complex):
         raise UserError(f"lr_policy {p.lr_policy!r} has no rate at iteration {iteration}: a power of a number below 0")
     if not abs(rate) <= LARGEST_RATE:
         raise UserError(f"lr_policy {p.lr_policy!r} has no rate at iteration {iteration}: {rate}")
-    return rate
+    return max(rate, p.min_lr) if p.HasField("min_lr") else rate  # NVIDIA's

@@ -40,18 +40,20 @@ class ShardUpdater:
         """Bytes of this interval's histories."""
         return sum(history.nbytes for history in self._histories)
 
-    def update(self, hyper: Hyper, factor: Any) -> None:
+    def update(self, hyper: Hyper, factor: Any, writes_copies: bool = False) -> None:
         """Update the interval's parameters and histories by its summed gradients.
 
         Args:
             hyper: the numbers of this update.
             factor: multiplies every gradient: a float, or the device array that a device's ``clip_factor`` and guard
                 return.
+            writes_copies: whether ``params.copies`` get the new parameters too.
         """
         if self._plan is None:
             self._plan = self._make_plan(self.interval, self._origin)
         place = slice(self._origin, self.interval.stop)
-        self._plan.run(self._params.data[place], self._params.diff[place], self._histories, hyper, factor)
+        copies = {"copy": self._params.copies[place]} if writes_copies and self._params.copies is not None else {}
+        self._plan.run(self._params.data[place], self._params.diff[place], self._histories, hyper, factor, **copies)
 
     def history(self, index: int) -> np.ndarray:
         """One history of the interval, (n,), in host memory: a view on the CPU, a copy from a device."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,11 +14,13 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.data.feeds.layer_feed import Share
 from scaffe.errors import UserError
 from scaffe.files import SolverState
+from scaffe.layers.kernels.backend import is_device
 from scaffe.log import info
 from scaffe.nets.cuda_graphs import Recorded
 from scaffe.nets.net import Net
-from scaffe.training.lr_policies import learning_rate
-from scaffe.training.strategies import Replica, Strategy, choose_strategy, strategies
+from scaffe.training.rates import rates_of
+from scaffe.training.strategies import Replica, Role, Strategy, look_up
+from scaffe.training.survival.member import Member
 from scaffe.training.timers import Timers
 from scaffe.training.updater import Updater
 
@@ -38,6 +40,13 @@ class Method:
     algorithm: str = "auto"
     allow_nan: bool = False
     options: Any = None
+
+
+class Passes(Protocol):
+    """Runs a test net in its place."""
+
+    def forward(self) -> Any:
+        """Run the net forward. Returns the loss, as the net does."""
 
 
 class Observer:
@@ -64,6 +73,15 @@ class Observer:
     def after_iteration(self, solver: Solver) -> None:
         """After the update; ``solver.iteration`` counts this iteration already."""
 
+    def measured(self, solver: Solver, phase: str, values: dict[str, float]) -> None:
+        """After a display or a test.
+
+        Args:
+            solver: the solver.
+            phase: "train", "test", or "test_1" and so on for further test nets.
+            values: means over the ranks, by name.
+        """
+
     def finish(self, solver: Solver) -> None:
         """Once, at the end of ``solve``; not called after an error."""
 
@@ -82,14 +100,18 @@ class Solver:
         param: the SolverParameter message, upgraded.
         net: the training net.
         test_nets: nets to test; they use the training net's parameters.
-        communicator: the ranks that train together.
+        communicator: the ranks that train together, each with a net.
         method: how the ranks train together.
         shares: which part of the data each net of this rank reads; a run that resumes moves them on.
+        role: what this rank does, as the strategy has placed it; None where all ranks are workers.
 
     Attributes:
         iteration: iterations done so far.
+        rates: the learning rate of each iteration.
+        member: this rank's part in going on when another one is lost.
         stopping: set by an observer, on all ranks at once, to end training after this iteration.
         observers: called in this order.
+        test_passes: what runs a test net's forward in its place, by the net's id: recordings where its kernels record.
 
     Raises:
         UserError: the solver's numbers, learning rate policy or type, or the method's strategy or algorithm, are not
@@ -97,7 +119,7 @@ class Solver:
     """
 
     def __init__(self, param: Any, net: Net, test_nets: list[Net], communicator: Communicator,
-                 method: Method | None = None, shares: Sequence[Share] = ()) -> None:
+                 method: Method | None = None, shares: Sequence[Share] = (), role: Role | None = None) -> None:
         self.param, self.net, self.test_nets, self.communicator = param, net, test_nets, communicator
         self.method, self.shares = method or Method(), shares
         self.iteration = 0
@@ -108,32 +130,39 @@ class Solver:
         for name in ("average_loss", "iter_size"):
             if getattr(param, name) < 1:
                 raise UserError(f"the solver's {name} must be at least 1, got {getattr(param, name)}")
-        learning_rate(param, 0)  # an unknown policy shows before hours of training
+        self.rates = rates_of(param)
         net.params.move(partial(communicator.alloc, memory=net.context.kernels.PLACE))
+        if is_device(net.context.kernels) and net.context.dtype != net.params.dtype:
+            net.params.copy_for_kernels(net.context.kernels, net.context.dtype)
         for test_net in test_nets:
             test_net.share_trained_layers(net)
+        self.test_passes: dict[int, Passes] = {id(test_net): Recorded(test_net, (), backward=False)
+                                               for test_net in test_nets if net.context.kernels.RECORDS}
         self.updater = Updater(param, net.params, net.context.kernels)
-        self.strategy = self._make_strategy(self.method)
-        self.updater.own(self.strategy.owned())
+        self.strategy = self._make_strategy(self.method, role)
+        self.updater.own(self.strategy.owned(), self.strategy.copied())
+        self.member, self._rate = Member(), 0.0
 
-    def _make_strategy(self, method: Method) -> Strategy:
-        self.communicator.check(method.algorithm)
-        name = method.strategy
-        if name == "auto":
-            can_scatter = self.communicator.can("reduce_scatter", method.algorithm)
-            name = choose_strategy(self.communicator.topology, can_scatter)
-        try:
-            kind = strategies.get(name)
-        except KeyError as error:
-            raise UserError(error.args[0]) from error
+    def _make_strategy(self, method: Method, role: Role | None) -> Strategy:
+        kind = look_up(method.strategy, method.algorithm, self.communicator,
+                       self.net.context.kernels.PLACE == "device", self.param.type or "SGD")
         made = kind(Replica(self.net, self.updater, self.communicator, self.timers, self.param.iter_size,
-                            method.algorithm, method.options))
+                            method.algorithm, method.options, role))
         if self.net.context.kernels.RECORDS:
-            made.passes = Recorded(self.net, made.seams, several_passes=self.param.iter_size > 1)
-        if self.communicator.n_ranks > 1:  # one rank pays for no seam between layers
+            made.passes = Recorded(self.net, made.seams)
+        if made.acts_between_layers:
             self.net.before_forward.append(made.before_forward)
             self.net.after_backward.append(made.after_backward)
         return made
+
+    def test_forward(self, test_net: Net) -> Any:
+        """Run one of the test nets forward, by ``test_passes`` where nobody reads between layers.
+
+        Returns:
+            the loss: a number, on a device one that ``float`` waits for.
+        """
+        passes = None if test_net.unfused else self.test_passes.get(id(test_net))
+        return test_net.forward() if passes is None else passes.forward()
 
     def solve(self) -> None:
         """Train up to ``max_iter``, then display and test the result as Caffe does."""
@@ -150,22 +179,50 @@ class Solver:
     def step(self, n_iterations: int) -> None:
         """Train this many more iterations, or fewer if an observer sets ``stopping``."""
         end = self.iteration + n_iterations
-        while self.iteration < end and not self.stopping:
+        while self.iteration < end and not self.stopping and not self.strategy.has_converged:
             self._tell("before_iteration")
-            loss = self.strategy.iterate()
+            rate = self.rates.before(self.iteration)
+            loss = self.strategy.iterate(rate, self.iteration)
             self._unchecked.append(loss)
             if len(self._unchecked) >= self.net.context.kernels.CHECK_EVERY:
                 self.check_losses()
-            rate = learning_rate(self.param, self.iteration)
-            self._tell("gradients_ready", loss, rate)
-            self.strategy.apply(rate, self.iteration)
-            self.iteration += 1
+            rate = self.rates.after(partial(self._mean_loss, loss), self.iteration, rate)
+            self._rate = rate
+            self.member.prepared()
+            self._tell("gradients_ready", loss, rate)  # here all ranks meet: they agree on signals
+            self.update()
+            self.member.taken()
             self._tell("after_iteration")
         self.check_losses()
 
-    def _tell(self, event: str, *values: float) -> None:
+    def update(self) -> None:
+        """End an iteration whose gradients are summed."""
+        self.strategy.apply(self._rate, self.iteration)
+        self.iteration += 1
+
+    def _mean_loss(self, loss: float) -> float:
+        """The mean over all ranks of an iteration's loss. Called by all of them.
+
+        Raises:
+            UserError: the strategy's ranks are not in step.
+        """
+        if self.strategy.peers.n_ranks < self.communicator.n_ranks:
+            raise UserError(f"lr_policy {self.param.lr_policy!r} follows the loss of all ranks, so it is not for a "
+                            "strategy whose ranks are not in step")
+        return self.mean_over_ranks([float(loss)], self.communicator)[0]
+
+    def report(self, phase: str, values: dict[str, float]) -> None:
+        """Tell all observers what was measured in this iteration; see ``Observer.measured``."""
+        self._tell("measured", phase, values)
+
+    def _tell(self, event: str, *values: Any) -> None:
         for observer in self.observers:
             getattr(observer, event)(self, *values)
+
+    def close(self) -> None:
+        """Close the nets, which ends their readers."""
+        for net in (self.net, *self.test_nets):
+            net.close()
 
     def check_losses(self) -> None:
         """Check that the losses since the last check are finite. On a GPU this waits for the device, so it is done
@@ -181,15 +238,16 @@ class Solver:
                 raise UserError(f"iteration {self.iteration - back}: the loss is {loss} on rank "
                                 f"{self.communicator.rank}; lower base_lr, or go on with -allow-nan")
 
-    def mean_over_ranks(self, values: list[float], n_parts: int | None = None) -> list[float]:
-        """Sum each value over the ranks and divide. Called by all ranks.
+    def mean_over_ranks(self, values: list[float], ranks: Communicator, n_parts: int | None = None) -> list[float]:
+        """Sum each value over ranks and divide. Called by all of them.
 
         Args:
             values: this rank's; the same number on every rank. Summed in float64.
+            ranks: those to sum over: all that train, if they are in step now, or the strategy's ``peers``.
             n_parts: the divisor; the number of ranks if None.
         """
         sums = np.array(values, np.float64)
-        if self.communicator.n_ranks > 1:
+        if ranks.n_ranks > 1:
             with self.timers("communication"):
-                self.communicator.allreduce(sums, "sum", "mpi")
-        return [float(value) for value in sums / (n_parts or self.communicator.n_ranks)]
+                ranks.allreduce(sums, "sum", "mpi")
+        return [float(value) for value in sums / (n_parts or ranks.n_ranks)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from scaffe.jit.clock import compiling_seconds
@@ -15,6 +16,17 @@ from scaffe.jit.clock import compiling_seconds
 COMPILING = "compiling"
 MAIN, HELPER = "main", "helper"
 Record = Callable[[str, str, float, float], None]
+
+
+@dataclass
+class Span:
+    """A with-block that is timed.
+
+    Attributes:
+        label: what a timeline calls it.
+    """
+
+    label: str
 
 
 class Timers:
@@ -40,21 +52,24 @@ class Timers:
         self.behind = self.waited = 0.0
 
     @contextmanager
-    def __call__(self, name: str, label: str = "") -> Iterator[None]:
+    def __call__(self, name: str, label: str = "") -> Iterator[Span]:
         """Count the time of a with-block.
 
         Args:
             name: the activity it counts under.
             label: what ``record`` gets instead of the name.
+
+        Yields:
+            the span, whose label the block may change.
         """
-        started = time.perf_counter()
+        span, started = Span(label or name), time.perf_counter()
         self._inner.append([0.0, 0.0])
         try:
-            yield
+            yield span
         finally:
             ended = time.perf_counter()
             if self.record is not None:
-                self.record(MAIN, label or name, started, ended)
+                self.record(MAIN, span.label, started, ended)
             self._count(name, ended - started, compiling_seconds(started, ended))
 
     def _count(self, name: str, elapsed: float, compiling: float) -> None:

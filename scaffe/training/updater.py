@@ -34,6 +34,8 @@ class Updater:
         keeps_step: whether an update writes the step, the amount subtracted from each parameter, into the diffs, as
             Caffe does. Needed by whoever reads the diffs after an update (``snapshot_diff``, pycaffe); costs one more
             write of the buffer.
+        writes_copies: whether an update writes the parameters' copies for kernels too. For whoever owns all parameters,
+            and whose forward reads what the update wrote.
 
     Raises:
         UserError: unknown solver type or regularization, or numbers that the rule does not allow.
@@ -43,10 +45,12 @@ class Updater:
         self.param, self.params = param, params
         self.gradient_scale = 1.0
         self.keeps_step = bool(param.snapshot_diff)
+        self.writes_copies = False
         self._kernels = kernels
         self._arithmetic: Any = kernels if is_device(kernels) else host
         self._guard: GradientGuard | None = None
         self._shards: list[ShardUpdater] | None = None
+        self._copies: list[ShardUpdater] = []
         try:
             self.rule: UpdateRule = update_rules.get(param.type or "SGD")(param)
         except KeyError as error:
@@ -54,16 +58,20 @@ class Updater:
         if param.regularization_type not in DECAY_KINDS:
             raise UserError(f"regularization_type {param.regularization_type!r} is unknown; known: L1, L2")
 
-    def own(self, intervals: Sequence[slice]) -> None:
+    def own(self, intervals: Sequence[slice], copied: Sequence[slice] = ()) -> None:
         """Update only these intervals of the flat buffers from now on, with new histories, all zero.
 
         Until this is called, the updater owns the whole buffers.
 
         Args:
             intervals: in elements; disjoint. Empty ones are ignored.
+            copied: likewise, those that another rank owns and this one updates too.
         """
-        self._shards = [ShardUpdater(self.rule, self.params, interval, self._kernels, self._plan)
-                        for interval in intervals if interval.start < interval.stop]
+        self._shards, self._copies = self._shards_of(intervals), self._shards_of(copied)
+
+    def _shards_of(self, intervals: Sequence[slice]) -> list[ShardUpdater]:
+        return [ShardUpdater(self.rule, self.params, interval, self._kernels, self._plan)
+                for interval in intervals if interval.start < interval.stop]
 
     @property
     def shards(self) -> list[ShardUpdater]:
@@ -71,6 +79,11 @@ class Updater:
         if self._shards is None:
             self.own([slice(0, self.params.n_elems)])
         return self._shards or []
+
+    @property
+    def everything(self) -> list[ShardUpdater]:
+        """The shards, and those of which this rank keeps a copy."""
+        return [*self.shards, *self._copies]
 
     def update(self, rate: float, iteration: int, n_ranks: int = 1, sum_of_squares: float | None = None) -> None:
         """Update the intervals that this rank owns by the summed gradients in ``params.diff``.
@@ -92,11 +105,29 @@ class Updater:
         if self._guard is not None:
             factor = self._guard.checked(factor)
         try:
-            for shard in self.shards:
-                shard.update(hyper, factor)
+            for shard in self.everything:
+                shard.update(hyper, factor, self.writes_copies)
         except ZeroDivisionError as error:
             raise UserError(f"iteration {iteration}: {self.rule.name}'s update divides by zero: the solver's delta is "
                             f"{self.param.delta:g}, momentum {self.param.momentum:g}") from error
+        if self.writes_copies:
+            self.params.trust_copies(True)
+
+    def clip_factor(self, gradient: Any = None, n_summed: int = 1) -> Any:
+        """The factor that reduces the L2 norm of a gradient to ``clip_gradients``; 1 where it is not above it.
+
+        Args:
+            gradient: (n_elems,), a sum over ranks; ``params.diff`` if None.
+            n_summed: over how many; the norm is that of their mean.
+
+        Returns:
+            a number; from a device's backend float32 (2,) there, whose first element is the factor.
+        """
+        return self._clip(self.gradient_scale / n_summed, None, gradient)
+
+    def plan(self, rule: UpdateRule, segments: Sequence[Segment]) -> Any:
+        """A plan that applies another rule to parts of the flat buffers, in the memory where they lie."""
+        return self._arithmetic.update_plan(rule, segments)
 
     def load_history(self, index: int, start: int, values: np.ndarray) -> None:
         """Copy those of the values that this rank owns into one of the rule's histories.
@@ -106,7 +137,7 @@ class Updater:
             start: the element of the flat buffers that ``values[0]`` belongs to.
             values: (n,), in host memory.
         """
-        for shard in self.shards:
+        for shard in self.everything:
             shard.load(index, start, values)
 
     def guard(self) -> None:
@@ -132,21 +163,28 @@ class Updater:
 
     def _plan(self, interval: slice, origin: int) -> Any:
         """The plan that updates an interval, for arrays that begin at element ``origin`` of the flat buffers."""
-        return self._arithmetic.update_plan(self.rule, list(self._segments(interval, origin)))
+        return self._arithmetic.update_plan(self.rule, list(self.segments(interval, origin)))
 
-    def _segments(self, interval: slice, origin: int) -> Iterator[Segment]:
+    def segments(self, interval: slice, origin: int) -> Iterator[Segment]:
+        """The parameters in an interval that the rule changes, or whose histories it changes.
+
+        Args:
+            interval: of the flat buffers.
+            origin: the element of the flat buffers from which the segments count.
+        """
         for param, place in zip(self.params.params, self.params.slices, strict=True):
             start, stop = max(place.start, interval.start), min(place.stop, interval.stop)
             frozen = not param.lr_mult and not (self.rule.learns_frozen and self.param.weight_decay * param.decay_mult)
             if not frozen and start < stop:
-                yield Segment(start - origin, stop - origin, param.lr_mult, param.decay_mult)
+                yield Segment(start - origin, stop - origin, param.lr_mult, param.decay_mult, place.start - origin,
+                              param.blob.kernel_order or (1, 1))
 
-    def _clip(self, mean: float, sum_of_squares: float | None) -> Any:
+    def _clip(self, mean: float, sum_of_squares: float | None, gradient: Any = None) -> Any:
         """The factor that reduces the L2 norm of the mean gradient to ``clip_gradients``; 1 if it is not above it."""
         limit = self.param.clip_gradients
         if limit < 0:
             return 1.0
         if sum_of_squares is None:
-            return self._arithmetic.clip_factor(self.params.diff, limit, mean)
+            return self._arithmetic.clip_factor(self.params.diff if gradient is None else gradient, limit, mean)
         norm = sqrt(sum_of_squares) * mean
         return limit / norm if norm > limit else 1.0

@@ -148,6 +148,19 @@ def test_benchmarks_verify_and_print_a_row_for_each_length(case):
     assert all(len(row) == 1 + n_columns + (case != "latency") and float(row[1]) > 0 for row in rows)
 
 
+@pytest.mark.parametrize(("case", "more"), [("clock", ["-slack", "0,2,inf"]), ("read", ["-slack", "1", "-scattered"]),
+                                            ("update", ["-servers", "1", "-T", "float64"])])
+def test_a_servers_cases_verify_and_print_its_columns_beside_a_collectives(case, more):
+    result = job(2, ["-m", "scaffe", "bench", case, "-m", "1000:8000", "-s", "8", "-a", "auto", "-i", "2", "-x", "1",
+                     "-c", *more])
+    assert result.returncode == 0, result.stderr[-2000:]
+    heading, *rows = [line.split() for line in result.stdout.splitlines() if not line.startswith("# scaffe")]
+    assert heading[-1] == "auto"
+    n_columns = len(more[1].split(",")) + 1 if more[0] == "-slack" else 2
+    assert [(row[0], len(row), row[-1]) for row in rows] == [(n, n_columns + 2, "Pass") for n in ("1000", "8000")]
+    assert all(float(time) > 0 for row in rows for time in row[1:-1])
+
+
 def test_tune_writes_a_table_that_auto_reads(tmp_path):
     table = tmp_path / "table.json"
     quick = ["-m", "4:64", "-i", "1", "-x", "0", "-a", "mpi,C", "-c", "reduce", "-memory", "host"]

@@ -44,3 +44,21 @@ def test_the_given_stream_follows_the_result():
     point = Point()
     Request.completed("r", point).wait(stream=5)
     assert point.followers == [5]
+
+
+def test_callbacks_come_once_when_the_collective_is_complete():
+    request, seen = Request("r"), []
+    request.add_done_callback(lambda done: seen.append((1, done.test())))
+    request.add_done_callback(lambda done: seen.append((2, done is request)))
+    assert seen == []
+    request.finish()
+    assert seen == [(1, True), (2, True)]
+    request.add_done_callback(lambda done: seen.append((3, done.test())))
+    assert seen[2:] == [(3, True)]
+
+
+def test_callbacks_learn_of_failures():
+    request, seen = Request("r"), []
+    request.add_done_callback(lambda done: seen.append(pytest.raises(CommError, done.test).value))
+    request.finish(CommError("lost"))
+    assert [str(error) for error in seen] == ["lost"]

@@ -71,8 +71,9 @@ def is_command(text: str) -> bool:
 
 
 def scaffe_words(text: str) -> list[str] | None:
-    """The words behind ``scaffe`` in a command, without comments and optional parts; None where it is another's."""
-    text = text.replace("[", "").replace("]", "")
+    """The words behind ``scaffe`` in a command, without comments, redirections and optional parts; None where it is
+    another's."""
+    text = re.sub(r" 2?> ?\S+$", "", text.replace("[", "").replace("]", ""))
     try:
         words = shlex.split(text, comments=True)
     except ValueError:

@@ -17,6 +17,11 @@ PATH = re.compile(r"^(?:[\w.-]+/)+(?:[\w.-]+\.(?:py|md|sh|cu|cuh|sbatch|json|pro
 MADE = re.compile(r"^(?:\.|build|\.venv|opt|usr|dev|proc)/")  # by commands, or of the system
 OTHERS_FLAGS = {"version", "signal", "nodes", "kill_on_bad_exit"}
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+LISTED = re.findall(r"^ +- .*: ([\w/]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)
+FROM_THE_ROOT = {"index.md": "README.md", "contributing.md": "CONTRIBUTING.md", "security.md": "SECURITY.md",
+                 "changelog.md": "CHANGELOG.md"}
+SECTIONS = ["Start", "Coming from Caffe", "Clusters", "Collectives", "Strategies", "GPUs", "Measurements", "Internals",
+            "API"]
 ids = [str(page.relative_to(ROOT)) for page in PAGES]
 
 
@@ -129,3 +134,17 @@ def test_every_folder_is_on_the_map():
     folders = [path for part in ("scaffe", "layers", "data", "collectives") for path in (ROOT / part).iterdir()
                if path.is_dir() and not path.is_symlink() and any(path.glob("*.py"))]
     assert [str(path) for path in folders if f"`{path.name}/" not in page] == []
+
+
+def test_every_page_is_in_the_sites_list():
+    docs = ROOT / "docs"
+    pages = {str(path.relative_to(docs)) for path in docs.rglob("*.md")} | set(FROM_THE_ROOT)
+    assert pages - set(LISTED) == set(), "missing under nav in mkdocs.yml"
+    assert set(LISTED) - pages == set(), "under nav in mkdocs.yml, and not in docs/"
+    assert len(LISTED) == len(set(LISTED))
+    assert all((ROOT / source).is_file() for source in FROM_THE_ROOT.values())
+
+
+def test_the_sections():
+    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2].partition("\n\n")[0]
+    assert re.findall(r"^  - ([\w ]+):$", nav, re.M) == SECTIONS

@@ -19,23 +19,24 @@ from tests.scaffe.runs import EXAMPLE
 SMALL = (("67108864", "4096"), ("scaffe tune", "scaffe tune -m 64 -x 1 -i 2 -c reduce"), ("61_000_000", "61_000"),
          ("60_000_000", "60_000"), ("simulate -out", "simulate -ranks 8 -ranks_per_node 4 -max_bytes 4096 -out"),
          ("-iterations 100", "-iterations 3"), ("time -model net.prototxt", "time -model net.prototxt -iterations 2"),
-         ("-np 4", "-np 2"), ("-m 4:4096", "-m 64:4096 -x 1 -i 2 -s 8"))
+         ("-np 4", "-np 2"), ("-np 32", "-np 2"), ("-m 4:4096", "-m 64:4096 -x 1 -i 2 -s 8"))
 """What a page says, and what is run in its place."""
 DEPLOY = """input: "data" input_shape { dim: 10 dim: 3 dim: 227 dim: 227 }
 layer { name: "pool" type: "Pooling" bottom: "data" top: "pool" pooling_param { pool: AVE global_pooling: true } }
 layer { name: "ip" type: "InnerProduct" bottom: "pool" top: "ip" inner_product_param { num_output: 10 } }
 layer { name: "prob" type: "Softmax" bottom: "ip" top: "prob" }
 """
-NOT_HERE = ('memory="device"', "...", "…", "my_")
-"""What a snippet that cannot run here has in it: a GPU, parts left out, a reader's own data."""
+NOT_HERE = ('memory="device"', "...", "…", "my_", "scaffe.torch")
+"""What a snippet that cannot run here has in it: a GPU, parts left out, a reader's own data, PyTorch (tests/torch)."""
 
 
 def shell_blocks():
-    """The README's shell blocks, but for making environments and running all tests, which other tests do."""
-    for language, block in blocks_with_language(ROOT / "README.md"):
-        text = "\n".join(line.text for line in block)
-        if language == "sh" and not re.search(r"^make |pip install", text, re.M):
-            yield pytest.param(text, id=f"README.md:{block[0].number}")
+    """The README's and the tutorial's shell blocks, but for making environments and running all tests."""
+    for page in (ROOT / "README.md", ROOT / "docs/tutorial.md"):
+        for language, block in blocks_with_language(page):
+            text = "\n".join(line.text for line in block)
+            if language == "sh" and not re.search(r"^make |pip install", text, re.M):
+                yield pytest.param(text, id=f"{page.name}:{block[0].number}")
 
 
 def snippets():
@@ -64,6 +65,8 @@ def folder(tmp_path_factory):
     text = re.sub(r"test_iter: \d+", "test_iter: 2", text)
     solver.write_text(text)
     shutil.copy(ROOT / "mpi.env", folder)
+    (folder / "hosts").write_text("localhost slots=32\n")
+    (folder / "one.log").write_text("I1122 10:00:00.000000 7 solver.py:60] Solving LeNet\n")  # of an earlier step
     (folder / ".venv/bin").mkdir(parents=True)
     paths = dict.fromkeys([str(Path(sys.executable).parent), str(Path(MPIRUN).parent)])
     (folder / ".venv/bin/activate").write_text(f'PATH="{":".join(paths)}:$PATH"\n')
@@ -95,7 +98,7 @@ def shell(folder, text):
 
 @pytest.mark.mpi_job
 @pytest.mark.parametrize("text", list(shell_blocks()))
-def test_the_readmes_commands_run(folder, text):
+def test_the_pages_commands_run(folder, text):
     if "-solver solver.prototxt" in text:  # whose net reads the example's databases
         shell(folder, "\n".join(f"test -e examples/fashion_mnist/{part}_lmdb || python -m scaffe convert_mnist "
                                 f"examples/fashion_mnist {part} examples/fashion_mnist/{part}_lmdb"

@@ -49,6 +49,17 @@ CASES: dict[str, list[Case]] = {
         Case('type: "ReLU6"', (spread(IMAGE, -3, 9),)),
         Case('type: "ReLU6" relu6_param { negative_slope: 0.1 }', (spread((2, 5), -3, 9),), in_place=True),
     ],
+    "CenterLoss": [
+        Case('type: "CenterLoss" loss_weight: 0.5 center_loss_param { num_output: 4 axis: 1 '
+             'center_filler { type: "xavier" } }', ((3, 2, 1, 2), np.array([3, 0, 3.0])), gradient=(0,), params=()),
+    ],
+    "Insanity": [
+        Case('type: "Insanity"', (IMAGE,)),
+        Case('type: "Insanity" insanity_param { lb: -3 ub: 2 }', ((2, 5),), phase=1, in_place=True),
+    ],
+    "BroadcastMul": [Case('type: "BroadcastMul"', (IMAGE, (2, 3, 1, 1))),
+                     Case('type: "BroadcastMul"', ((2, 3), spread((2, 3, 4), seed=2)))],
+    "MaskPooling": [Case('type: "MaskPooling"', (IMAGE, (2, 1, 2, 2)))],
     "ROIPooling": [
         Case('type: "ROIPooling" roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.5 }',
              ((2, 2, 4, 4), REGIONS), gradient=(0,), batch=False),

@@ -103,6 +103,8 @@ CASES: dict[str, list[Case]] = {
     ],
     "Dropout": [
         plain("Dropout"), plain("Dropout", "dropout_param { dropout_ratio: 0.3 }", in_place=True),
+        plain("Dropout", "dropout_param { dropout_ratio: 0.3 scale_train: false }"),
+        plain("Dropout", "dropout_param { scale_train: false }", (3, 4), in_place=True, phase=TEST),
         plain("Dropout", "", phase=TEST), plain("Dropout", "", (3, 4), in_place=True, phase=TEST),
     ],
     "Softmax": [
@@ -114,6 +116,7 @@ CASES: dict[str, list[Case]] = {
         plain("SoftmaxWithLoss", options, spread(POSITIONS, -2, 2), LABELS.reshape(2, 1, 3, 1), gradient=(0,))
         for options in ("", "loss_param { ignore_label: 1 }", "loss_param { ignore_label: 0 normalization: FULL }",
                         "loss_param { normalization: BATCH_SIZE }", "loss_param { normalization: NONE }",
+                        "loss_param { normalization: PRE_FIXED pre_fixed_normalizer: 3 }",
                         "loss_param { normalize: false }",
                         "loss_param { normalize: true ignore_label: 2 }")
     ] + [

@@ -11,6 +11,7 @@ LABELS = np.array([0, 2, 1, 2.0])
 IMAGE_SCORES = (2, 3, 2, 2)
 IMAGE_LABELS = np.array([0, 2, 1, -1, 2, 0, 1, 1.0]).reshape(2, 2, 2)
 IGNORE = "loss_param { ignore_label: -1 normalization: "
+NORMALIZATIONS = ("FULL", "VALID", "BATCH_SIZE", "NONE", "PRE_FIXED pre_fixed_normalizer: 3")
 PAIR = (spread((4, 3), seed=1), spread((4, 3), seed=2), np.array([1, 0, 1, 0.0]))
 TARGETS = np.array([[0, 1, 0.3], [1, 1, 0], [0, 0.5, 1], [1, 0, 0]])
 GAINS = spread((3, 3), 0.1, 1.0, seed=3)
@@ -41,7 +42,7 @@ CASES: dict[str, list[Case]] = {
         Case('type: "SigmoidCrossEntropyLoss"', (spread(SCORES, -3, 3), TARGETS), gradient=(0,)),
         *[Case(f'type: "SigmoidCrossEntropyLoss" {IGNORE} {mode} }}',
                (spread((2, 2, 2, 1), -3, 3), np.array([0, 1, -1, 1, 1, -1, 0, 1.0]).reshape(2, 2, 2, 1)), gradient=(0,),
-               label=mode) for mode in ("FULL", "VALID", "BATCH_SIZE", "NONE")],
+               label=mode) for mode in NORMALIZATIONS],
         *[Case(f'type: "SigmoidCrossEntropyLoss" loss_param {{ {given} }}', (spread(SCORES, -3, 3), TARGETS),
                gradient=(0,), label=given) for given in ("normalize: true", "normalize: false")],
     ],
@@ -49,7 +50,7 @@ CASES: dict[str, list[Case]] = {
         Case('type: "InfogainLoss"', (spread(SCORES, -2, 2), LABELS, GAINS), gradient=(0,), tops=(0,), batch=False),
         *[Case(f'type: "InfogainLoss" {IGNORE} {mode} }}', (spread(IMAGE_SCORES, -2, 2), IMAGE_LABELS, GAINS),
                gradient=(0,), tops=(0,), n_tops=2, batch=False, label=mode)
-          for mode in ("FULL", "VALID", "BATCH_SIZE", "NONE")],
+          for mode in NORMALIZATIONS],
         Case('type: "InfogainLoss" infogain_loss_param { axis: -1 }',
              (spread((2, 2, 3), -2, 2), np.array([[0, 1], [2, 2.0]]), GAINS), gradient=(0,), batch=False, label="axis"),
     ],

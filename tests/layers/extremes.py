@@ -24,6 +24,7 @@ from google.protobuf.descriptor import FieldDescriptor as Field
 from google.protobuf.message import Message
 
 from scaffe.layers.base.errors import LayerError
+from scaffe.proto.fields import is_repeated
 from tests.layers.gradient_check import Case, load_cases
 from tests.layers.rig import Rig, layer_parameter
 
@@ -45,7 +46,7 @@ def numbers(message: Message, path: str = "") -> Iterator[tuple[Message, Any, st
     for field in message.DESCRIPTOR.fields:
         here = f"{path}{field.name}"
         if field.message_type is not None:
-            parts = getattr(message, field.name) if field.is_repeated else (
+            parts = getattr(message, field.name) if is_repeated(field) else (
                 [getattr(message, field.name)] if message.HasField(field.name) or "filler" in field.name else [])
             for part in parts:
                 yield from numbers(part, f"{here}.")
@@ -61,7 +62,7 @@ def trials(case: Case) -> Iterator[tuple[str, str]]:
             message, field, path = list(numbers(param))[i]
             if path.startswith(NOT_READ) or "_param" not in path:
                 continue
-            if field.is_repeated:
+            if is_repeated(field):
                 old = list(getattr(message, field.name))
                 del getattr(message, field.name)[:]
                 getattr(message, field.name).extend([value, *old[1:]])

@@ -58,7 +58,6 @@ REFUSALS = [
     R('type: "Input"', (FLAT,), "0 bottom", n_tops=1), R('type: "Parameter"', (FLAT,), "0 bottom", n_tops=1),
     R('type: "Silence"', (FLAT,), "0 top", n_tops=1),
     # -- Accuracy, ArgMax
-    R('type: "Accuracy" accuracy_param { top_k: 5 }', (FLAT, (2,)), "top_k"),
     R('type: "Accuracy"', (FLAT, (3,)), "one label a position"),
     R('type: "Accuracy" accuracy_param { axis: 2 }', (FLAT, (2,)), "axis 2 is out of range"),
     R('type: "ArgMax" argmax_param { top_k: 0 }', (FLAT,), "top_k"),

@@ -63,7 +63,7 @@ def test_a_saturated_wrong_answer_costs_87(dtype: type) -> None:
 
 
 @pytest.mark.parametrize("shape", [(3, 7), (2, 3, 4, 5)])
-@pytest.mark.parametrize("ratio", [0.5, 0.2])
+@pytest.mark.parametrize("ratio", [0.5, 0.2, 0])
 def test_dropout_keeps_what_caffe_keeps(shape: tuple[int, ...], ratio: float) -> None:
     x = spread(shape)
     text = f'type: "Dropout" dropout_param {{ dropout_ratio: {ratio} }}'
@@ -72,6 +72,14 @@ def test_dropout_keeps_what_caffe_keeps(shape: tuple[int, ...], ratio: float) ->
     close(rig.forward()[0], np.where(kept, x / (1 - np.float32(ratio)), 0), np.float32)
     close(rig.backward([x])[0][0], np.where(kept, x / (1 - np.float32(ratio)), 0), np.float32)
     np.testing.assert_array_equal(Rig(text, [x], phase=TEST).forward()[0], x)
+
+
+def test_dropout_that_scales_in_testing() -> None:
+    """Fast R-CNN's fork: y = x or 0 in training, x (1 - ratio) in testing."""
+    x, text = spread((3, 7)), 'type: "Dropout" dropout_param { dropout_ratio: 0.2 scale_train: false }'
+    kept = draws(SEED, x.size).reshape(x.shape) <= np.float32(0.8) * np.float32(2**32 - 1)
+    close(Rig(text, [x]).forward()[0], np.where(kept, x, 0), np.float64)
+    close(Rig(text, [x], phase=TEST).forward()[0], x * (1 - np.float32(0.2)), np.float32)
 
 
 @pytest.mark.parametrize(("options", "shape"), [("", (2, 120)), ("axis: 2", (2, 4, 30)), ("axis: 0", (240,)),
@@ -178,3 +186,26 @@ def test_any_number_of_axes(shape: tuple[int, ...], dtype: type) -> None:
 def test_what_cannot_be(text: str, inputs: list[np.ndarray]) -> None:
     with pytest.raises(LayerError):
         Rig(text, inputs)
+
+
+@pytest.mark.parametrize("n_tops", range(2, 8))
+def test_split_sums_in_the_tops_order(n_tops):
+    """To the bit: (((g0 + g1) + g2) + g3) + ..., in float32."""
+    rig = Rig('type: "Split"', [IMAGE], n_tops=n_tops, dtype=np.float32)
+    rig.forward()
+    grads = [np.random.default_rng(seed).standard_normal(IMAGE.shape).astype(np.float32) for seed in range(n_tops)]
+    total = grads[0]
+    for grad in grads[1:]:
+        total = total + grad
+    np.testing.assert_array_equal(rig.backward(grads)[0][0], total)
+
+
+def test_batch_norm_of_two_rows_keeps_what_cancels() -> None:
+    """Two items of one number a channel: the gradient is eps / (variance + eps) of g, the rest of it cancels."""
+    x, g = spread((2, 50), -3, 3).astype(np.float32), spread((2, 50), seed=1).astype(np.float32)
+    rig = Rig('type: "BatchNorm"', [x], dtype=np.float32)
+    got = rig.backward([g])[0][0]
+    wide = x.astype(float)
+    variance = wide.var(axis=0)
+    expected = (g - g.astype(float).mean(axis=0)) * (1e-5 / (variance + 1e-5)) / np.sqrt(variance + 1e-5)
+    np.testing.assert_allclose(got, expected, rtol=1e-4)

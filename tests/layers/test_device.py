@@ -13,7 +13,7 @@ from tests import pretend
 from tests.layers.gradient_check import Case, all_cases, load_cases
 
 CASES, NO_GRADIENT = load_cases()
-DRAWING = ("Dropout", "STOCHASTIC")  # layers that draw have draws of their own on a device
+DRAWING = ("Dropout", "STOCHASTIC", "Insanity")  # layers that draw have draws of their own on a device
 CLOSE = {np.float32: {"rtol": 3e-5, "atol": 3e-5}, np.float64: {"rtol": 1e-9, "atol": 1e-10}}
 REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
 pytestmark = pytest.mark.skipif(REAL and device.missing() != "", reason=device.missing() or "-") if REAL \

@@ -135,6 +135,7 @@ def calls() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
         "rectify": (lambda x, y: cpu.relu_forward(x, y, 0), (flat(9), flat(9))),
         "relu back": (lambda y, gy, gx: cpu.relu_backward(y, gy, gx, 0.1), (flat(9), flat(9), flat(9))),
         "add relu": (lambda a, b, y: cpu.add_relu(a, b, y, 0.1), (flat(9), flat(9), flat(9))),
+        "sum": (lambda *xs: cpu.add_up(xs[:-1], xs[-1]), (flat(9), flat(9), flat(9), flat(9))),
         "mask": (lambda x, m, y: cpu.mask_scale(x, m, 2.0, y), (flat(9), flat(9, bool), flat(9))),
         "softmax": (cpu.softmax_rows, (rows(), rows())),
         "softmax back": (cpu.softmax_rows_back, (rows(), rows(), rows())),

@@ -29,8 +29,33 @@ ELSEWHERE = {  # message.option -> where it is tested, or why it has nothing to 
     "memory_data_param": "tests/layers/test_memory_data.py: no gradient",
     "batch_norm_param.moving_average_fraction": "changes the statistics, not the top: tests/layers/test_common.py",
     "mvn_param.eps": "Caffe's gradient takes it for nothing beside the deviation: tests/layers/test_against_caffe.py",
+    **{f"{message}.{name}": "C3D's, refused elsewhere: tests/layers/refusals.py" for message in (
+        "convolution_param", "pooling_param") for name in ("kernel_depth", "temporal_stride", "temporal_pad",
+                                                           "filter_group")},
+    **{f"{message}.{name}": "video-caffe's, of NdConvolution and NdPooling: tests/layers/test_video.py" for message in (
+        "convolution_param", "pooling_param") for name in ("kernel_shape", "stride_shape", "pad_shape")},
+    **{f"NdConvolution.convolution_param.{name}": "shapes instead, or as for Convolution" for name in (
+        "pad", "kernel_size", "stride", "pad_h", "pad_w", "kernel_h", "kernel_w", "stride_h", "stride_w", "axis",
+        "force_nd_im2col")},
+    **{f"NdPooling.pooling_param.{name}": "shapes instead; STOCHASTIC is refused" for name in (
+        "pool", "pad", "kernel_size", "stride", "pad_h", "pad_w", "kernel_h", "kernel_w", "stride_h", "stride_w",
+        "round_mode")},
+    "Convolution3D.convolution_param": "what the layer makes of convolution3d_param",
+    "pooling3d_param.pool": "STOCHASTIC is refused, as by C3D: tests/layers/test_video.py",
+    "bn_param.momentum": "changes the averages, not the top: tests/layers/test_segmentation.py",
+    **{f"WarpCTCLoss.ctc_loss_param.{name}": "unread, as in caffe_ocr; or CtcLoss's" for name in (
+        "output_delay", "preprocess_collapse_repeated", "ctc_merge_repeated", "loss_calculation_t", "alphabet_size",
+        "time_step", "blank_label")},
+    **{f"CtcLoss.ctc_loss_param.{name}": "WarpCTCLoss's" for name in (
+        "output_delay", "blank_index", "preprocess_collapse_repeated", "ctc_merge_repeated", "loss_calculation_t")},
+    "center_filler": "tests/layers/test_fillers.py",
+    "slope_filler": "tests/layers/test_fillers.py", "shift_filler": "tests/layers/test_fillers.py",
+    "Transpose.permute_param": "what Permute reads",
     "SPP.pooling_param": "what the layer gives to the poolings that it is made of",
     **{f"Im2col.convolution_param.{name}": "no weights, no groups" for name in ("num_output", "bias_term", "group")},
+    **{f"{kind}.loss_param.ignore_label": "no labels" for kind in ("SmoothL1Loss", "SmoothL1LossOHEM")},
+    "multibox_loss_param.encode_variance_in_target": "SSD leaves the variances out: tests/layers/test_ssd.py",
+    "MultiBoxLoss.loss_param.ignore_label": "SSD's loss has none",
     "InfogainLoss.loss_param.normalize": "refused, as by Caffe: tests/layers/refusals.py",
 }
 

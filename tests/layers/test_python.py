@@ -27,6 +27,16 @@ def test_a_layer_with_a_parameter() -> None:
     check_exhaustive(Case(text("Scale", "2.5"), (IMAGE,), n_tops=1))
 
 
+def test_a_layer_of_py_faster_rcnns_kind() -> None:
+    rig = Rig(text("Choose", "'feat_stride': 16"), [IMAGE], n_tops=1, phase=TEST)
+    assert rig.layer.user.said == ("'feat_stride': 16", "TEST")
+    top = rig.forward()[0]
+    np.testing.assert_array_equal(top, IMAGE[IMAGE.sum(axis=(1, 2, 3)) > 0])
+    rig.put(rig.bottom[0].diff, 7)
+    bottoms, _ = rig.backward([top])
+    assert not bottoms[0].any()
+
+
 def test_blobs_look_like_caffes() -> None:
     rig = Rig(text("Scale", "1"), [IMAGE], n_tops=1)
     blob = UserBlob(rig.bottom[0])

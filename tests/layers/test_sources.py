@@ -43,6 +43,20 @@ def test_dummy_data_draws_in_caffes_order_and_only_random_tops_anew() -> None:
     assert (rig.top[1].data == 7).all()
 
 
+def test_dummy_data_with_one_filler_fills_all_tops_with_it() -> None:
+    """Labels too, as in Caffe: nets that give no filler of their own for them learn from noise, or from zeros."""
+    shapes = "shape { dim: 3 dim: 5 } shape { dim: 7 }"
+    rig = Rig(f'type: "DummyData" dummy_data_param {{ {shapes} data_filler {{ type: "uniform" max: 9 }} }}', [],
+              n_tops=2, dtype=np.float32)
+    drawn = uniform(SEED, (22,), 0, 9)
+    for got, expected in zip(rig.forward(), (drawn[:15].reshape(3, 5), drawn[15:]), strict=True):
+        np.testing.assert_array_equal(got, expected)
+    rig = Rig(f'type: "DummyData" dummy_data_param {{ {shapes} data_filler {{ value: 4 }} }}', [], n_tops=2)
+    assert all((top == 4).all() for top in rig.forward())
+    rig = Rig(f'type: "DummyData" dummy_data_param {{ {shapes} }}', [], n_tops=2)
+    assert not any(top.any() for top in rig.forward())
+
+
 def test_dummy_data_old_shapes_and_no_filler() -> None:
     rig = Rig('type: "DummyData" dummy_data_param { num: 2 num: 3 channels: 4 height: 1 width: 5 }', [], n_tops=2)
     assert [b.shape for b in rig.top] == [(2, 4, 1, 5), (3, 4, 1, 5)]

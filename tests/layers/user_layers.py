@@ -53,3 +53,23 @@ class Scale(UserLayer):
         self.blobs[0].diff[...] += np.sum(top[0].diff * bottom[0].data, axis=(0, 2, 3))
         if propagate_down[0]:
             bottom[0].diff[...] = top[0].diff * self.blobs[0].data[:, None, None]
+
+
+class Choose(UserLayer):
+    """As py-faster-rcnn's: its parameter under the old name, its phase as text, a backward that does nothing."""
+
+    def setup(self, bottom, top):
+        """Read both."""
+        self.said = self.param_str_, str(self.phase)
+
+    def reshape(self, bottom, top):
+        """In forward."""
+
+    def forward(self, bottom, top):
+        """The rows with a positive sum."""
+        chosen = bottom[0].data[bottom[0].data.reshape(bottom[0].num, -1).sum(axis=1) > 0]
+        top[0].reshape(*chosen.shape)
+        top[0].data[...] = chosen
+
+    def backward(self, top, propagate_down, bottom):
+        """No gradient."""

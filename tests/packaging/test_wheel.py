@@ -15,6 +15,7 @@ import h5py
 import numba
 import numpy as np
 import pytest
+import trove_classifiers
 
 from scaffe import __version__
 
@@ -115,11 +116,23 @@ def test_the_wheel_has_all_that_the_folders_have_under_one_name(source, wheel):
 def test_the_sdist_builds_the_same_wheel(source, wheel, tmp_path):
     run(sys.executable, "-c", BUILD_SDIST, tmp_path, cwd=source)
     with tarfile.open(tmp_path / f"scaffe-{__version__}.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
+        archive.extractall(tmp_path, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))  # Python 3.11.4
     (tmp_path / "wheel").mkdir()
     again, first = members(wheel_of(tmp_path / f"scaffe-{__version__}", tmp_path / "wheel")), members(wheel)
     assert sorted(again) == sorted(first)
     assert [name for name in first if again[name] != first[name]] == []
+
+
+def test_what_package_indexes_and_installers_look_for(source, wheel, tmp_path):
+    """The README renders, nothing lies outside scaffe/, classifiers are known ones."""
+    run(sys.executable, "-c", BUILD_SDIST, tmp_path, cwd=source)
+    sdist, = tmp_path.glob("*.tar.gz")
+    assert run(sys.executable, "-m", "twine", "check", "--strict", wheel, sdist, cwd=tmp_path).count("PASSED") == 2
+    run(sys.executable, "-m", "check_wheel_contents", "--toplevel", "scaffe", wheel, cwd=tmp_path)
+    said = members(wheel)[f"scaffe-{__version__}.dist-info/METADATA"].decode().split("\n\n")[0]
+    python = re.findall(r"Classifier: Programming Language :: Python :: 3\.(\d+)", said)
+    assert f"Requires-Python: >=3.{python[0]}\n" in said
+    assert set(re.findall(r"Classifier: (.*)", said)) <= trove_classifiers.classifiers
 
 
 def test_version_says_what_it_runs_on(installed, tmp_path):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.pretend import compiler, cublas, cudnn, device, functions, memory, queue
+from tests.pretend import compiler, contexts, cublas, cudnn, device, functions, pool, queue
 from tests.pretend.array import ndarray
 from tests.pretend.queue import deferring, settings
 
@@ -30,15 +30,15 @@ def install(monkeypatch: Any, ipc: bool = False, n_devices: int = 1, with_cudnn:
         n_devices: how many there seem to be; 0: as on a machine without one.
         with_cudnn: cuDNN's Frontend can be imported, a pretend one too.
     """
-    monkeypatch.setattr(memory.Memory, "shared", ipc)
+    monkeypatch.setattr(pool.Settings, "shared", ipc)
     monkeypatch.setattr(device.Settings, "n_devices", n_devices)
     monkeypatch.setattr(settings, "waits", [])
     modules = make()
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setitem(sys.modules, "cudnn", cudnn.module() if with_cudnn else None)
-    queue.use_device(0)
-    queue.Stream.null.use()
+    contexts.forget()
+    queue.forget()
     return modules["cupy"]
 
 
@@ -52,10 +52,11 @@ def make() -> dict[str, ModuleType]:
             "zeros_like", "ones_like", "full_like", "arange", "linspace", "eye", "copyto", "put_along_axis",
             "get_array_module")
     module.__dict__.update({name: getattr(functions, name) for name in made})
-    pool = device.Pool()
+    pool.forget(device.MemoryPool)
     module.__dict__.update({
         "__path__": [], "__version__": "14.2.0", "cuda": cuda, "ndarray": ndarray, "RawModule": compiler.RawModule,
-        "RawKernel": compiler.RawKernel, "get_default_memory_pool": lambda: pool, "is_available": cuda.is_available,
-        "get_default_pinned_memory_pool": lambda: pool, "__getattr__": functions.numpy_function})
+        "RawKernel": compiler.RawKernel, "get_default_memory_pool": lambda: pool.Default.pool,
+        "is_available": cuda.is_available, "get_default_pinned_memory_pool": device.MemoryPool,
+        "__getattr__": functions.numpy_function})
     return {"cupy": module, "cupy.cuda": cuda, "cupy.cuda.runtime": runtime, "cupy.cuda.cublas": products,
             "cupy.cuda.device": cuda.device}

@@ -1,4 +1,8 @@
-"""The pretend device array: host memory that NumPy cannot touch by accident."""
+"""The pretend device array: host memory that NumPy cannot touch by accident.
+
+Work that is queued holds the memory it was given, as a kernel holds addresses, and never the array: an array that is
+dropped too early leaves its memory to the next one.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.lib.stride_tricks import as_strided
 
-from tests.pretend.memory import Memory, MemoryPointer, host_reader
+from tests.pretend.memory import MemoryPointer, alloc, host_reader
 from tests.pretend.queue import current_stream, enqueue, host_waits, settings
 
 COMPARISONS = ("greater", "greater_equal", "less", "less_equal", "equal", "not_equal")
@@ -34,7 +38,7 @@ class ndarray(NDArrayOperatorsMixin):
         shape = (shape,) if isinstance(shape, (int, np.integer)) else tuple(int(n) for n in shape)
         dtype = np.dtype(dtype)
         n_bytes = prod(shape) * dtype.itemsize
-        pointer = memptr if memptr is not None else MemoryPointer(Memory(n_bytes), 0)
+        pointer = memptr if memptr is not None else alloc(n_bytes)
         if strides is not None:
             start = np.frombuffer(pointer.mem.bytes, dtype, offset=pointer.offset)
             self._become(as_strided(start, shape, strides), pointer.mem)
@@ -102,7 +106,8 @@ class ndarray(NDArrayOperatorsMixin):
             host_waits("get", stream)
             np.copyto(out, self._host)
         else:
-            enqueue(lambda: np.copyto(out, self._host), stream)
+            held = self._host
+            enqueue(lambda: np.copyto(out, held), stream)
         return out
 
     def set(self, arr: np.ndarray, stream: Any = None) -> None:
@@ -117,7 +122,7 @@ class ndarray(NDArrayOperatorsMixin):
             raise RuntimeError("Cannot set to non-contiguous array")
         source = np.ascontiguousarray(arr)
         read = host_reader(source.ctypes.data, self._host.ctypes.data, self.nbytes)
-        enqueue(lambda: (read(), self, source), stream)
+        enqueue(lambda: (read(), source), stream)
 
     def item(self, *args: Any) -> Any:
         """A Python number; the host waits."""
@@ -164,8 +169,10 @@ class ndarray(NDArrayOperatorsMixin):
         keys = host(_split(key))
         source = value._host if isinstance(value, ndarray) else value
 
+        target = self._host
+
         def run() -> None:
-            self._host[_joined(keys)] = source
+            target[_joined(keys)] = source
         enqueue(run)
 
     def fill(self, value: Any) -> None:
@@ -315,5 +322,6 @@ def _results(result: Any, inputs: list[ndarray], redo: Callable[[], Any] | None)
     if redo is None:
         return adopt(values)
     made = ndarray(values.shape, values.dtype)  # poisoned until the work runs
-    enqueue(lambda: np.copyto(made._host, redo()))
+    target = made._host
+    enqueue(lambda: np.copyto(target, redo()))
     return made

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from tests.pretend.array import ndarray
+from tests.pretend.contexts import current_device
 from tests.pretend.memory import MemoryPointer, allocation_at
-from tests.pretend.queue import CudaError, current_device, current_stream
+from tests.pretend.queue import CudaError, current_stream
 
 EMULATOR = Path(__file__).with_name("emulator.h")
 INCLUDES = Path(__file__).with_name("include")  # in place of CUDA's headers
@@ -166,14 +167,14 @@ class RawKernel:
             raise TypeError(f"{self.name} takes {len(self.parameters)} parameters, got {len(values)}")
         dims = (ctypes.c_uint * 6)(*grid, *block)
         pointers = (ctypes.c_void_p * max(len(values), 1))(*(v.ctypes.data for v in values))
-        memories = [m for m in map(_memory_of, args) if m is not None]
+        blocks = [found.block for found in map(_memory_of, args) if found is not None and found.block is not None]
 
         def run() -> None:
             failure = self._launch(dims, ctypes.c_size_t(shared_mem), pointers)
             if failure:
                 raise CudaError(f"{self.name}: {failure.decode()}")
-            for found in memories:
-                found.check()
+            for block in blocks:
+                block.check()
             _ = values
         stream = stream or current_stream()
         if stream.device_id not in (-1, current_device()):

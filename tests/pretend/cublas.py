@@ -13,8 +13,10 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from tests.pretend import compiler
+from tests.pretend.contexts import current_device, touch
 from tests.pretend.memory import allocation_at
 from tests.pretend.queue import Stream, current_stream, stream_at
+from tests.pretend.tf32 import rounded_to_tf32
 
 CUBLAS_OP_N, CUBLAS_OP_T = 0, 1
 CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_64F, CUBLAS_COMPUTE_32F_FAST_TF32 = 68, 70, 77
@@ -72,6 +74,7 @@ def gemm(stream: Stream, transa: int, transb: int, m: int, n: int, k: int, alpha
          c_step: int, n_batch: int, compute: int, algorithm: int) -> None:
     """C (m, n) = alpha op(A) op(B) + beta C, summed in the compute type, for each of a batch; steps in elements."""
     wide = np.float64 if compute == CUBLAS_COMPUTE_64F else np.float32
+    factors = rounded_to_tf32 if compute == CUBLAS_COMPUTE_32F_FAST_TF32 else np.asarray
     if (compute == CUBLAS_COMPUTE_64F) != (c_code == 1) or a_code != b_code or c_code not in (a_code, 0):
         raise Refused(NOT_SUPPORTED, f"types {a_code}, {b_code}, {c_code}, compute {compute}")
     number = ctypes.c_double if wide is np.float64 else ctypes.c_float
@@ -84,8 +87,8 @@ def gemm(stream: Stream, transa: int, transb: int, m: int, n: int, k: int, alpha
 
     def run() -> None:
         for i in range(n_batch):
-            a = _matrix(A + i * a_step * a_type.itemsize, *shapes[0], lda, a_type).astype(wide)
-            b = _matrix(B + i * b_step * b_type.itemsize, *shapes[1], ldb, b_type).astype(wide)
+            a = factors(_matrix(A + i * a_step * a_type.itemsize, *shapes[0], lda, a_type).astype(wide))
+            b = factors(_matrix(B + i * b_step * b_type.itemsize, *shapes[1], ldb, b_type).astype(wide))
             c = _matrix(C + i * c_step * c_type.itemsize, m, n, ldc, c_type)
             product = factor * ((a.T if transa else a) @ (b.T if transb else b))
             c[...] = product if keep == 0 else product + keep * c.astype(wide)
@@ -94,14 +97,18 @@ def gemm(stream: Stream, transa: int, transb: int, m: int, n: int, k: int, alpha
 
 
 # -- the library -----------------------------------------------------------------------------------------------------
-class Library:
-    """What the C functions do: one handle's stream and workspace."""
+class Handle:
+    """What the C functions do on one handle, of one device: its stream and workspace."""
 
-    stream: Stream | None = None
-    workspace = (0, 0)
+    def __init__(self) -> None:
+        self.device_id = touch()
+        self.stream: Stream | None = None
+        self.workspace = (0, 0)
 
     def setStream(self, handle: int, stream: int) -> None:
         """Which also takes the workspace away."""
+        if stream_at(stream).device_id not in (-1, self.device_id):
+            raise Refused(INVALID_VALUE, "the stream is of another device than the handle")
         self.stream, self.workspace = stream_at(stream), (0, 0)
 
     def setWorkspace(self, handle: int, place: int, n_bytes: int) -> None:
@@ -112,6 +119,8 @@ class Library:
 
     def gemm(self, handle: int, *numbers: int) -> None:
         """In capture with a workspace only: cuBLAS would take memory else."""
+        if current_device() != self.device_id:
+            raise Refused(INVALID_VALUE, f"device {current_device()} is current, the handle is of {self.device_id}")
         if self.stream is None:
             raise Refused(INVALID_VALUE, "no stream was set")
         if self.stream.is_capturing() and not self.workspace[1]:
@@ -120,13 +129,16 @@ class Library:
 
 
 N_NUMBERS = {"setStream": 2, "setWorkspace": 3, "gemm": 23}
-_library = Library()
+_handles: dict[int, Handle] = {}
 
 
 @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_longlong))
 def _called(name: bytes, numbers: Any) -> int:
+    if name == b"create":
+        _handles[numbers[0]] = Handle()
+        return 0
     try:
-        getattr(_library, name.decode())(*numbers[:N_NUMBERS[name.decode()]])
+        getattr(_handles[numbers[0]], name.decode())(*numbers[:N_NUMBERS[name.decode()]])
     except Refused as refused:
         return refused.status
     return 0

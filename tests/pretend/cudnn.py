@@ -8,6 +8,7 @@ engine with its limits. No result of a norm may lie on what it is computed from:
 from __future__ import annotations
 
 import ctypes
+import pickle
 from enum import Enum
 from types import ModuleType
 from typing import Any
@@ -17,6 +18,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from tests.pretend.cudnn_operations import NORMS, Node, compute, norm_refused
 from tests.pretend.queue import enqueue, stream_at
+from tests.pretend.tf32 import rounded_to_tf32, with_winograd_error
 
 STEPS = ("validate", "build_operation_graph", "create_execution_plans", "deselect_numeric_notes", "check_support")
 
@@ -34,7 +36,8 @@ class behavior_note(Enum):
 
 
 class numerical_note(Enum):
-    TENSOR_CORE, DOWN_CONVERT_INPUTS, REDUCED_PRECISION_REDUCTION, NONDETERMINISTIC = range(4)
+    (TENSOR_CORE, DOWN_CONVERT_INPUTS, REDUCED_PRECISION_REDUCTION, NONDETERMINISTIC, FFT, WINOGRAD,
+     WINOGRAD_TILE_4x4, WINOGRAD_TILE_6x6, WINOGRAD_TILE_13x13) = range(9)
 
 
 class cudnnGraphNotSupportedError(RuntimeError):
@@ -90,11 +93,13 @@ class pygraph:
     """A graph of one convolution, with bias and ReLU behind it or not, or of a norm."""
 
     log: list[str] = []  # what ran, for tests
+    compiled: list[str] = []  # graphs for which a plan's kernels were compiled
 
     def __init__(self, io_data_type: Any, intermediate_data_type: Any, compute_data_type: Any, handle: Any) -> None:
         if compute_data_type is not data_type.FLOAT:
             raise RuntimeError("sums are float32's")
         self._handle, self._done, self._built = handle, [], set()
+        self._last = 0
         self._tensors: list[Tensor] = []
         self._nodes: list[Node] = []
         self._notes: list[Any] = []
@@ -123,6 +128,9 @@ class pygraph:
 
     def bias(self, input: Tensor, bias: Tensor) -> Tensor:
         return self._add("bias", (input, bias))
+
+    def add(self, a: Tensor, b: Tensor) -> Tensor:
+        return self._add("add", (a, b))
 
     def relu(self, input: Tensor, negative_slope: float = 0.0) -> Tensor:
         return self._add("relu", (input,), negative_slope=negative_slope)
@@ -173,7 +181,7 @@ class pygraph:
         self._step("check_support")
         is_float = self._tensors[0].dtype is data_type.FLOAT
         first = self._nodes[0]
-        if not self._compiles and (first.name in NORMS or (len(self._nodes) > 1 and not is_float)):
+        if not self._compiles and self._has_compiled_engines_alone():
             raise cudnnGraphNotSupportedError("No valid engine configs")
         if first.name in NORMS:
             return
@@ -199,6 +207,32 @@ class pygraph:
         if index == 0:
             raise RuntimeError("CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR: cudnnFinalize Descriptor Failed")
         self._built.add(index)
+        self._last = index
+        if self._has_compiled_engines_alone():
+            pygraph.compiled.append("+".join(node.name for node in self._nodes))
+
+    def _has_compiled_engines_alone(self) -> bool:
+        is_float, first = self._tensors[0].dtype is data_type.FLOAT, self._nodes[0]
+        return first.name in NORMS or (len(self._nodes) > 1 and not is_float)
+
+    def serialize(self) -> list[int]:
+        """The plan that was built last, as numbers of a byte each."""
+        return list(pickle.dumps((self._tensors, self._nodes, self._notes, self._last)))
+
+    def deserialize(self, handle: Any, data: list[int]) -> None:
+        """Be that graph, with that plan."""
+        if isinstance(data, bytes):
+            raise RuntimeError("Unable to cast Python instance of type <class 'bytes'> to C++ type '?'")
+        if handle not in _streams:
+            raise RuntimeError("CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR: Check and Set the HANDLE")
+        self._tensors, self._nodes, self._notes, self._last = pickle.loads(bytes(data))
+        self._built = {self._last}
+
+    def get_workspace_size(self) -> int:
+        return 1024 * self._last
+
+    def execute(self, addresses: dict[int, int], workspace: int, handle: Any) -> None:
+        self.execute_plan_at_index(addresses, workspace, self._last, handle)
 
     def get_workspace_size_plan_at_index(self, index: int) -> int:
         return 1024 * index
@@ -222,12 +256,26 @@ class pygraph:
             if taken & set(given) or len(set(given)) < len(given):
                 raise RuntimeError(f"results of {self._nodes[-1].name} lie on one another or on what it reads")
 
+    def _read(self, tensor: Tensor, address: int) -> np.ndarray:
+        """An input; factors of products lose what tensor cores do not take."""
+        values = tensor.on(address).astype(np.float64)
+        is_factor = self._nodes[0].name.startswith("conv") and tensor in self._nodes[0].inputs
+        is_cut = is_factor and tensor.dtype is data_type.FLOAT and numerical_note.TENSOR_CORE not in self._notes
+        return rounded_to_tf32(values) if is_cut else values
+
+    def _inexact(self, node: Node, results: Any) -> Any:
+        """What an engine makes of a convolution in float32 where algorithms that transform tiles are allowed."""
+        transforms = {numerical_note.WINOGRAD, numerical_note.FFT} - set(self._notes)
+        if node.name.startswith("conv") and self._tensors[0].dtype is data_type.FLOAT and transforms:
+            return tuple(map(with_winograd_error, results))
+        return results
+
     def _run(self, addresses: dict[int, int], numbers: dict[int, np.ndarray]) -> None:
-        values = numbers | {id(t): t.on(addresses[t.uid]).astype(np.float64)
+        values = numbers | {id(t): self._read(t, addresses[t.uid])
                             for t in self._tensors if t.uid is not None and not t.is_output and not t.on_host}
         shape = self._nodes[0].outputs[0].dim or self._nodes[-1].outputs[0].dim
         for node in self._nodes:
-            results = compute(node, [values[id(t)] for t in node.inputs], shape)
+            results = self._inexact(node, compute(node, [values[id(t)] for t in node.inputs], shape))
             for out, result in zip(node.outputs, results, strict=True):
                 values[id(out)] = result
                 if out.is_output:
@@ -254,5 +302,6 @@ def module() -> ModuleType:
         "pygraph": pygraph, "data_type": data_type, "heur_mode": heur_mode, "numerical_note": numerical_note,
         "behavior_note": behavior_note,
         "cudnnGraphNotSupportedError": cudnnGraphNotSupportedError, "create_handle": _create_handle,
-        "set_stream": _set_stream, "backend_version": lambda: 92800, "backend_version_string": lambda: "9.28.0"})
+        "set_stream": _set_stream, "backend_version": lambda: 92800,
+        "__version__": "1.25.0", "backend_version_string": lambda: "9.28.0"})
     return made

@@ -33,7 +33,7 @@ def compute(node: Node, given: Sequence[np.ndarray], shape: Sequence[int]) -> Ar
 def norm_refused(nodes: Sequence[Node]) -> bool:
     """Whether cuDNN has no engine for a graph with a normalisation: it lists no plan."""
     names = [node.name for node in nodes]
-    patterns = (["batchnorm"], ["batchnorm", "relu"], ["batchnorm_backward"],
+    patterns = (["batchnorm"], ["batchnorm", "relu"], ["batchnorm", "add", "relu"], ["batchnorm_backward"],
                 ["batchnorm_inference", "relu_backward", "batchnorm_backward"])
     x = nodes[0].inputs[0]
     sloped = any(node.options.get("negative_slope") for node in nodes)
@@ -66,6 +66,7 @@ def _batch_norm_backward(g: np.ndarray, x: np.ndarray, scale: np.ndarray, mean: 
 
 OPERATIONS: dict[str, Callable[..., Arrays]] = {
     "bias": lambda x, bias: (x + bias,),
+    "add": lambda a, b: (a + b,),
     "relu": lambda x, negative_slope: (np.where(x > 0, x, negative_slope * x),),
     "relu_backward": lambda g, x, negative_slope: (np.where(x > 0, g, negative_slope * g),),
     "batchnorm": _batch_norm,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
 
-from tests.pretend import ipc, memory, queue
+from tests.pretend import contexts, ipc, memory, pool, queue
 from tests.pretend.queue import CudaError, enqueue, host_waits, stream_at
 
 TOTAL_BYTES = 16 << 30
@@ -24,7 +23,7 @@ class Device:
     """A device of this process: the current one unless its number is given. All are one memory."""
 
     def __init__(self, device: int | None = None) -> None:
-        self.id = queue.current_device() if device is None else int(device)
+        self.id = contexts.current_device() if device is None else int(device)
         self._before: list[int] = []
 
     def use(self) -> Device:
@@ -37,11 +36,11 @@ class Device:
         deviceSynchronize()
 
     def __enter__(self) -> Device:
-        self._before.append(queue.current_device())
-        return self.use()
+        self._before.append(contexts.current_device())
+        return self if self.id == self._before[-1] else self.use()
 
     def __exit__(self, *_: object) -> None:
-        queue.use_device(self._before.pop())
+        setDevice(self._before.pop())
 
     def __int__(self) -> int:
         return self.id
@@ -71,7 +70,7 @@ def getDeviceCount() -> int:
 
 
 def getDevice() -> int:
-    return queue.current_device()
+    return contexts.current_device()
 
 
 def _must_be_there(device: int) -> None:
@@ -81,7 +80,7 @@ def _must_be_there(device: int) -> None:
 
 def setDevice(device: int) -> None:
     _must_be_there(device)
-    queue.use_device(device)
+    contexts.use_device(device)
 
 
 def getDeviceProperties(device: int) -> dict[str, Any]:
@@ -147,7 +146,7 @@ def malloc(size: int) -> int:
 
 def free(ptr: int) -> None:
     deviceSynchronize()
-    _allocated.pop(ptr).check()
+    _allocated.pop(ptr).block.check()
 
 
 def ipcGetMemHandle(ptr: int) -> bytes:
@@ -173,29 +172,29 @@ def ipcOpenEventHandle(handle: bytes) -> int:
     return ipc.open_event(handle).ptr
 
 
-class Pool:
-    """The default pool: every allocation is its own."""
+class MemoryPool(pool.Pool):
+    """CuPy's view of a pool."""
 
     def used_bytes(self) -> int:
+        """Of arrays, of whatever pool."""
         return memory.counters.used
 
     def total_bytes(self) -> int:
+        """The most that was in use."""
         return memory.counters.peak
 
     def free_bytes(self) -> int:
+        """Of the most that was in use, what is not now."""
         return memory.counters.peak - memory.counters.used
 
     def free_all_blocks(self, stream: Any = None) -> None:
+        """As CuPy's."""
+        super().free_all_blocks(stream)
         memory.counters.peak = memory.counters.used
 
-    def n_free_blocks(self) -> int:
-        return 0
-
-    def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
-        """There is none."""
-
     def malloc(self, size: int) -> memory.MemoryPointer:
-        return memory.alloc(size)
+        """Of this pool."""
+        return memory.malloc(size, self)
 
 
 def runtime_module() -> ModuleType:
@@ -213,7 +212,9 @@ def runtime_module() -> ModuleType:
     module.__dict__.update({name: globals()[name] for name in names} | constants)
     module.__dict__.update({"CUDARuntimeError": CudaError, "runtimeGetVersion": lambda: 12090,
                             "driverGetVersion": lambda: 12090, "deviceCanAccessPeer": lambda a, b: 1,
-                            "deviceGetPCIBusId": lambda d: f"0000:{d + 1:02x}:00.0", "profilerStart": lambda: None,
+                            "deviceGetPCIBusId": lambda d: f"0000:{d + 1:02x}:00.0",
+                            "deviceGetByPCIBusId": lambda bus: int(bus.split(":")[1], 16) - 1,
+                            "profilerStart": lambda: None,
                             "deviceGetAttribute": lambda attribute, device: 1})
     return module
 
@@ -232,10 +233,10 @@ def cuda_module(runtime: ModuleType, cublas: ModuleType) -> ModuleType:
         "get_current_stream": queue.current_stream, "get_elapsed_time": elapsed_time, "Memory": memory.Memory,
         "MemoryPointer": memory.MemoryPointer, "UnownedMemory": memory.UnownedMemory, "alloc": memory.alloc,
         "alloc_pinned_memory": memory.alloc_pinned_memory, "PinnedMemoryPointer": memory.PinnedMemoryPointer,
-        "is_available": lambda: Settings.n_devices > 0, "get_device_id": queue.current_device,
+        "is_available": lambda: Settings.n_devices > 0, "get_device_id": contexts.current_device,
         "get_cublas_handle": lambda: 1,
-        "MemoryPool": Pool, "set_allocator": lambda allocator=None: None,
-        "using_allocator": lambda allocator=None: nullcontext()})  # captured work keeps what it took
+        "MemoryPool": MemoryPool, "set_allocator": lambda allocator=None: None,
+        "using_allocator": pool.using_allocator})
     device = ModuleType("cupy.cuda.device")
     device.__dict__.update({"get_cublas_handle": lambda: 1, "Device": Device,
                             "get_compute_capability": lambda: Device.compute_capability})

@@ -27,7 +27,8 @@ def array(obj: Any, dtype: Any = None, copy: bool = True, order: str = "K", subo
         return made if made.ndim >= ndmin else made.reshape((1,) * (ndmin - made.ndim) + made.shape)
     values = np.array(obj, dtype, ndmin=ndmin)
     made = ndarray(values.shape, values.dtype)
-    enqueue(lambda: np.copyto(made._host, values))
+    target = made._host
+    enqueue(lambda: np.copyto(target, values))
     return made
 
 
@@ -120,13 +121,15 @@ def copyto(dst: ndarray, src: Any, casting: str = "same_kind", where: Any = None
     source = src._host if isinstance(src, ndarray) else src
     mask = True if where is None else where._host
     np.copyto(np.empty((0,), dst.dtype), np.empty((0,), source.dtype) if isinstance(src, ndarray) else source, casting)
-    enqueue(lambda: np.copyto(dst._host, source, casting, where=mask))
+    target = dst._host
+    enqueue(lambda: np.copyto(target, source, casting, where=mask))
 
 
 def put_along_axis(arr: ndarray, indices: ndarray, values: Any, axis: Any) -> None:
     """As NumPy's, in place."""
     value = values._host if isinstance(values, ndarray) else values
-    enqueue(lambda: np.put_along_axis(arr._host, indices._host, value, axis))
+    target, places = arr._host, indices._host
+    enqueue(lambda: np.put_along_axis(target, places, value, axis))
 
 
 def get_array_module(*args: Any) -> Any:

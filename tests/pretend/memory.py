@@ -1,4 +1,4 @@
-"""Device memory that is the host's: aligned as CUDA's, poisoned, with guards that show who writes outside."""
+"""Device memory that is the host's, as CuPy and CUDA show it: allocations, pointers, pinned memory, IPC handles."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from tests.pretend.queue import CudaError, current_device, enqueue, host_waits
+from tests.pretend import pool
+from tests.pretend.contexts import current_device, touch
+from tests.pretend.pool import ALIGNMENT, GUARD_BYTES, POISON, Block, Pool
+from tests.pretend.queue import CudaError, enqueue, host_waits
 
-ALIGNMENT = 256
-GUARD_BYTES = 256
-GUARD, POISON = 0xFE, 0xFF  # poison is NaN in every floating type
 PINNED_UNIT = 512
-LEAST_SHARED_BYTES = 4096  # smaller allocations cannot be opened by another process
 
 
 class Counters:
@@ -30,43 +29,27 @@ counters = Counters()
 
 
 class Memory:
-    """One allocation. ``shared`` ones are files in memory, so that another process can open them (IPC)."""
+    """One allocation: a block of its own, from ``cudaMalloc``, or one of a pool's, to which it goes back."""
 
-    shared = False  # whether allocations are such files from now on
-
-    def __init__(self, n_bytes: int) -> None:
-        self.size, self.device_id = n_bytes, current_device()
-        self.file: int | None = None
-        whole = n_bytes + 2 * GUARD_BYTES + ALIGNMENT
-        if Memory.shared and n_bytes >= LEAST_SHARED_BYTES:
-            self.file = os.memfd_create("pretend")
-            os.ftruncate(self.file, whole)
-            self._memory = np.frombuffer(mmap.mmap(self.file, whole), np.uint8)
+    def __init__(self, n_bytes: int, pool: Pool | None = None) -> None:
+        self.size, self._give_back = n_bytes, _nothing
+        if pool is None:
+            self.block = Block(n_bytes)
         else:
-            self._memory = np.empty(whole, np.uint8)
-        start = GUARD_BYTES + -(self._memory.ctypes.data + GUARD_BYTES) % ALIGNMENT
-        self.offset = start
-        self.bytes = self._memory[start:start + n_bytes]
-        self.ptr = self._memory.ctypes.data + start
-        self._guards = (self._memory[start - GUARD_BYTES:start], self._memory[start + n_bytes:][:GUARD_BYTES])
-        self.bytes[:] = POISON
-        for guard in self._guards:
-            guard[:] = GUARD
+            self.block, self._give_back = pool.take(n_bytes)
+        self.device_id, self.ptr, self.bytes = self.block.device_id, self.block.ptr, self.block.bytes
         _alive[self.ptr] = self
         counters.used += n_bytes
         counters.peak = max(counters.peak, counters.used)
 
-    def check(self) -> None:
-        """Raise where somebody wrote outside."""
-        for guard, where in zip(self._guards, ("before", "behind")):
-            if not (guard == GUARD).all():
-                guard[:] = GUARD
-                raise AssertionError(f"a kernel wrote {where} an array of {self.size} bytes")
-
     def __del__(self) -> None:
-        counters.used -= self.size
-        if self.file is not None:
-            os.close(self.file)
+        if hasattr(self, "block"):
+            counters.used -= self.size
+            self._give_back()
+
+
+def _nothing() -> None:
+    pass
 
 
 _alive: weakref.WeakValueDictionary[int, Memory] = weakref.WeakValueDictionary()
@@ -88,11 +71,7 @@ class UnownedMemory:
         found = allocation_at(ptr) if device_id < 0 else None
         self.device_id = found.device_id if found else current_device() if device_id < 0 else device_id
         self.bytes = np.frombuffer((ctypes.c_uint8 * size).from_address(ptr) if size else b"", np.uint8)
-
-    def check(self) -> None:
-        """Its owner knows its ends."""
-        if isinstance(self.owner, Memory):
-            self.owner.check()
+        self.block = owner.block if isinstance(owner, Memory) else None
 
 
 class MemoryPointer:
@@ -119,11 +98,11 @@ class MemoryPointer:
 
     def copy_from_device(self, src: MemoryPointer, size: int) -> None:
         """On the current stream."""
-        enqueue(lambda: ctypes.memmove(self.ptr, src.ptr, size))
+        self.copy_from_device_async(src, size)
 
     def copy_from_device_async(self, src: MemoryPointer, size: int, stream: Any = None) -> None:
         """On a stream."""
-        enqueue(lambda: ctypes.memmove(self.ptr, src.ptr, size), stream)
+        enqueue(_move(self.ptr, src.ptr, size), stream)
 
     def copy_from_host(self, mem: int, size: int) -> None:
         """The host waits."""
@@ -141,8 +120,7 @@ class MemoryPointer:
 
     def copy_to_host_async(self, mem: int, size: int, stream: Any = None) -> None:
         """On a stream."""
-        place = int(getattr(mem, "value", mem))
-        enqueue(lambda: ctypes.memmove(place, self.ptr, size), stream)
+        enqueue(_move(int(getattr(mem, "value", mem)), self.ptr, size), stream)
 
     def memset(self, value: int, size: int) -> None:
         """On the current stream."""
@@ -150,12 +128,23 @@ class MemoryPointer:
 
     def memset_async(self, value: int, size: int, stream: Any = None) -> None:
         """On a stream."""
-        enqueue(lambda: ctypes.memset(self.ptr, value, size), stream)
+        place = self.ptr
+        enqueue(lambda: ctypes.memset(place, value, size), stream)
+
+
+def _move(target: int, source: int, n_bytes: int) -> Any:
+    """The work of a copy: of addresses, which keep nothing alive."""
+    return lambda: ctypes.memmove(target, source, n_bytes)
 
 
 def alloc(size: int) -> MemoryPointer:
-    """Fresh poisoned memory."""
-    return MemoryPointer(Memory(size), 0)
+    """Poisoned memory of this thread's pool."""
+    return (pool.allocator() or malloc)(size)
+
+
+def malloc(size: int, source: Pool | None = None) -> MemoryPointer:
+    """Poisoned memory of a pool, the default one unless given."""
+    return MemoryPointer(Memory(size, source or pool.Default.pool), 0)
 
 
 # -- pinned host memory ----------------------------------------------------------------------------------------------
@@ -192,36 +181,43 @@ def is_pinned(address: int) -> bool:
 def host_reader(source: int, target: int, n_bytes: int) -> Any:
     """The work of a copy to the device: pageable memory is read now, as CUDA stages it, pinned memory when it runs."""
     if is_pinned(source):
-        return lambda: ctypes.memmove(target, source, n_bytes)
+        return _move(target, source, n_bytes)
     taken = ctypes.string_at(source, n_bytes)
     return lambda: ctypes.memmove(target, taken, n_bytes)
 
 
 # -- between processes -----------------------------------------------------------------------------------------------
-_opened: dict[int, tuple[mmap.mmap, int]] = {}
+_opened: dict[int, mmap.mmap] = {}
 
 
 def handle_of(memory: Memory) -> bytes:
     """64 bytes by which another process opens this allocation."""
-    if memory.file is None:
+    touch()
+    if memory.block.file is None:
         raise CudaError("invalid argument: no handle of small memory, or install(ipc=True) was not given")
-    text = f"{os.getpid()} {memory.file} {memory.offset} {memory.size}"
+    text = f"{os.getpid()} {memory.block.file} {memory.block.offset} {memory.size}"
     return text.encode().ljust(64, b"\0")
 
 
 def open_handle(handle: bytes) -> int:
     """The address of another process's allocation here."""
+    touch()
+    ptr, mapped = mapped_handle(handle, mmap.MAP_SHARED)
+    _opened[ptr] = mapped
+    return ptr
+
+
+def mapped_handle(handle: bytes, flags: int) -> tuple[int, mmap.mmap]:
+    """The same, and what keeps it mapped."""
     owner, file, offset, n_bytes = map(int, handle.rstrip(b"\0").split())
     if owner == os.getpid():
         raise CudaError("invalid device context: a handle cannot be opened by the process that made it")
     descriptor = os.open(f"/proc/{owner}/fd/{file}", os.O_RDWR)
     try:
-        mapped = mmap.mmap(descriptor, n_bytes + 2 * GUARD_BYTES + ALIGNMENT)
+        mapped = mmap.mmap(descriptor, n_bytes + 2 * GUARD_BYTES + ALIGNMENT, flags)
     finally:
         os.close(descriptor)
-    ptr = ctypes.addressof(ctypes.c_char.from_buffer(mapped)) + offset
-    _opened[ptr] = (mapped, n_bytes)
-    return ptr
+    return ctypes.addressof(ctypes.c_char.from_buffer(mapped)) + offset, mapped
 
 
 def close_handle(ptr: int) -> None:

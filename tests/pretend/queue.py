@@ -9,6 +9,8 @@ from itertools import count
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
+from tests.pretend.contexts import current_device, touch
+
 Work = Callable[[], Any]
 
 
@@ -31,8 +33,8 @@ class Settings:
 
 
 settings = Settings()
-_lock = threading.RLock()
-_turn = threading.Condition(_lock)
+lock = threading.RLock()
+_turn = threading.Condition(lock)
 NAP_SECONDS = 2e-4
 
 
@@ -46,7 +48,7 @@ class Node:
 
     def run(self) -> None:
         """Run what is still undone of what it waits for, then itself."""
-        with _lock:
+        with lock:
             stack = [self]
             while stack:
                 node = stack[-1]
@@ -98,13 +100,14 @@ class Event:
         self.graph: Graph | None = None
         self.shared: Any = None  # see ipc: what other processes know of it
         self.n_looks = 0
-        self.device_id = current_device()
+        self.device_id = touch()
         self.ptr = next(_numbers)
         _events[self.ptr] = self
 
     def record(self, stream: Stream | None = None) -> None:
         """Stand for what is queued on the stream by now."""
-        with _lock:
+        touch()
+        with lock:
             stream = stream or current_stream()
             if self.device_id != (current_device() if stream.device_id < 0 else stream.device_id):
                 raise CudaError("cudaErrorInvalidResourceHandle: invalid resource handle: the event is another GPU's")
@@ -121,6 +124,7 @@ class Event:
 
     def query(self) -> bool:
         """Whether it has come to pass, asked by a host that goes on asking: at last the device comes there."""
+        touch()
         self.n_looks += 1
         if self.node is not None and self.n_looks > settings.looks:
             self.node.run()
@@ -134,6 +138,7 @@ class Event:
         """The host waits."""
         if self.graph is not None:
             raise CudaError("operation not permitted on an event last recorded in a capturing stream")
+        touch()
         settings.waits.append("event")
         if self.node is not None:
             self.node.run()
@@ -147,7 +152,7 @@ class Stream:
     def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False, priority: int | None = None,
                  ptr: int | None = None) -> None:
         self.ptr = ptr if ptr is not None else 0 if null else next(_numbers)
-        self.device_id, self.priority = -1 if null or ptds else current_device(), priority or 0
+        self.device_id, self.priority = -1 if null or ptds else touch(), priority or 0
         self.blocking = not non_blocking
         self.tail = Node(_nothing, [])
         self.tail.done = True
@@ -157,9 +162,11 @@ class Stream:
         if self.blocking and self.ptr:
             _blocking.add(self)
 
-    def add(self, work: Work) -> Node:
+    def add(self, work: Work, needs_context: bool = True) -> Node:
         """Queue work, or take it into the graph that is being captured."""
-        with _lock:
+        if needs_context:
+            touch()
+        with lock:
             if self.graph is not None:
                 self.graph.works.append(work)
                 return self.tail
@@ -175,7 +182,8 @@ class Stream:
 
     def wait_event(self, event: Event) -> None:
         """Later work comes after the event."""
-        with _lock:
+        touch()
+        with lock:
             if event.graph is not None:
                 if event.graph.streams and self not in event.graph.streams:
                     event.graph.streams.append(self)
@@ -262,22 +270,17 @@ _blocking: WeakSet[Stream] = WeakSet()
 _local = threading.local()
 
 
-def current_device() -> int:
-    """This thread's: every thread begins with device 0."""
-    return vars(_local).get("device", 0)
-
-
-def use_device(number: int) -> None:
-    """Be this thread's current device."""
-    _local.device = number
-
-
 Stream.null = Stream(null=True)
 
 
 def current_stream(device_id: int = -1) -> Stream:
     """This thread's, on its current device unless another is given."""
     return vars(_local).get("streams", {}).get(current_device() if device_id < 0 else device_id, Stream.null)
+
+
+def forget() -> None:
+    """This thread has no current streams."""
+    vars(_local).pop("streams", None)
 
 
 def stream_at(ptr: int) -> Stream:

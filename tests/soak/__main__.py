@@ -2,7 +2,7 @@
 
 Runs are killed, stopped, signalled, denied room on the disk and their readers, one to four times each, at moments that
 the seed chooses; then each goes on undisturbed and must end with the bits of a run that nobody disturbed. Between them
-jobs of random collectives are checked against NumPy.
+jobs of random collectives are checked against NumPy, and ranks are killed of jobs that go on without them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 from tests.mpirun import mpirun
+from tests.soak import losses
 from tests.soak.luck import KINDS
 from tests.soak.training import Training, make_database
 
@@ -39,7 +40,7 @@ def main() -> int:
         number = 0
         while time.monotonic() < end or number < 2:
             number += 1
-            turn = _collectives if number % 4 == 0 else _training
+            turn = {0: _collectives, 3: _losses}.get(number % 6, _training)
             said = turn(Path(name), database, references, chance, counts)
             if said:
                 wrong.append(f"turn {number}: {said}")
@@ -71,6 +72,14 @@ def _training(home: Path, database: Path, references: dict[int, bytes], chance: 
         return f"{'; '.join(history)}: {wrong}" if wrong else ""
     except (AssertionError, subprocess.SubprocessError) as error:
         return f"{'; '.join(history)}: {error}"
+
+
+def _losses(home: Path, database: Path, references: dict[int, bytes], chance: random.Random,
+            counts: collections.Counter[str]) -> str:
+    strategy, n_ranks = chance.choice(losses.STRATEGIES), chance.choice((2, 3, 4))
+    found = losses.disturbed(losses.make_home(home), strategy, n_ranks, chance)
+    counts["ranks killed, without which the others went on"] += found.killed
+    return "; ".join(found.wrong)
 
 
 def _collectives(home: Path, database: Path, references: dict[int, bytes], chance: random.Random,

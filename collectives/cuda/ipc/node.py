@@ -20,7 +20,7 @@ from scaffe.collectives.cuda.kernels import GatherRanks, kernels
 from scaffe.collectives.planning import partition
 from scaffe.collectives.planning.datatypes import dtype_name
 from scaffe.collectives.shared.node import NodeCall, NodeGroup
-from scaffe.collectives.shared.schedule import Segment, segments, within
+from scaffe.collectives.shared.schedule import BY_PARTS, Part, Segment, segments, within
 
 STAGE_BYTES = 32 << 20
 """A rank's staging window for buffers that are in no window. Assumed, not measured: a copy of it takes some 15 us at
@@ -54,14 +54,16 @@ class DeviceNode:
         """Says in words how the ranks' streams follow one another."""
         return self._signals.how
 
-    def run(self, collective: str, array: DeviceArray, op: str = "sum", root: int = 0) -> None:
+    def run(self, collective: str, array: DeviceArray, op: str = "sum", root: int = 0,
+            parts: tuple[Part, ...] = ()) -> None:
         """Queues one collective: in place where all ranks' arrays lie in one window, else through staging windows.
 
         Args:
-            collective: reduce, bcast, allreduce, reduce_scatter or allgather.
+            collective: reduce, bcast, allreduce, reduce_scatter, allgather or gather.
             array: flat CuPy array, of the same length on all ranks; overwritten.
             op: sum, max, min or prod.
-            root: of reduce and bcast.
+            root: of reduce, bcast and gather.
+            parts: as `schedule.segments` has them.
 
         Raises:
             CommError: on every rank, when ranks call different collectives or pass different lengths, dtypes or places
@@ -71,7 +73,7 @@ class DeviceNode:
             return
         found = self._windows.find(array)
         location = None if found is None else (found.serial, found.offset)
-        call = NodeCall(collective, array.size, dtype_name(array.dtype), op, root, location)
+        call = NodeCall(collective, array.size, dtype_name(array.dtype), op, root, location, parts)
         if found is not None:
             self._pass(call, found, array.dtype, (0, array.size), 0)
         else:
@@ -117,12 +119,14 @@ class DeviceNode:
 
     def _bound(self, call: NodeCall, where: WindowSlice, dtype: np.dtype[Any], interval: tuple[int, int],
                origin: int) -> Iterator[Callable[[], None]]:
-        for part in work_of(self._group.rank, call.collective, self._cards, call.n_elems, call.root, interval):
+        for part in work_of(self._group.rank, call.collective, self._cards, call.n_elems, call.root, interval,
+                            call.parts):
             offset = where.offset + (part.start - origin) * dtype.itemsize
-            yield kernels().gathering(where.bases, offset, part.end - part.start, dtype, call.op, gather_ranks(part))
+            yield kernels().gathering(where.bases, offset, part.end - part.start, dtype, call.op, gather_ranks(part),
+                                      is_remote=len(set(self._cards)) > 1)
 
     def _segments(self, call: NodeCall, start: int, stop: int) -> list[Segment]:
-        return within(segments(call.collective, self._group.n_ranks, call.n_elems, call.root), start, stop)
+        return within(segments(call.collective, self._group.n_ranks, call.n_elems, call.root, call.parts), start, stop)
 
 
 def workers(cards: Sequence[str], root: int) -> list[int]:
@@ -140,7 +144,7 @@ def workers(cards: Sequence[str], root: int) -> list[int]:
 
 
 def work_of(rank: int, collective: str, cards: Sequence[str], n_elems: int, root: int,
-            interval: tuple[int, int]) -> Iterator[Segment]:
+            interval: tuple[int, int], owned: tuple[Part, ...] = ()) -> Iterator[Segment]:
     """Yields what `rank` does of a collective: its share of it, or the parts of the ranks on its GPU (pure).
 
     Args:
@@ -150,23 +154,27 @@ def work_of(rank: int, collective: str, cards: Sequence[str], n_elems: int, root
         n_elems: length of the whole buffer.
         root: of reduce and bcast.
         interval: start and stop of the elements to work on.
+        owned: the parts, as `schedule.segments` has them.
 
     Yields:
         Segments, in order; none where the rank does not work.
     """
-    working, n_ranks = workers(cards, root), len(cards)
-    parts = segments(collective, n_ranks, n_elems, root)
+    working = workers(cards, root)
+    parts = segments(collective, len(cards), n_elems, root, owned)
     start, stop = interval
     if rank not in working:
         return
-    if len(parts) == n_ranks > 1:
-        own_card = [part for part, card in zip(parts, cards, strict=True) if card == cards[rank]]
-        yield from within(own_card, start, stop)
+    if collective in BY_PARTS:
+        yield from within([part for part in parts if cards[_owner(collective, part)] == cards[rank]], start, stop)
         return
     n_grains = -(-(stop - start) // GRAIN_ELEMS)
     bounds = partition.bounds(working.index(rank), len(working), n_grains)
     first, last = (start + grain * GRAIN_ELEMS for grain in bounds)
     yield from within(parts, first, min(last, stop))
+
+
+def _owner(collective: str, part: Segment) -> int:
+    return part.targets[0] if collective == "reduce_scatter" else part.sources[0]
 
 
 def gather_ranks(part: Segment) -> GatherRanks:

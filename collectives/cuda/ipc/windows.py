@@ -22,7 +22,6 @@ PROCESS = uuid.uuid4().hex
 """Names this process: memory is opened by handle in other processes only, and two containers may share a pid."""
 GRAIN_BYTES = 2 << 20
 """Windows are whole blocks of the driver's: sharing a part of one would share what else lies in it."""
-HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2  # cudaMemcpyKind
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class DeviceWindows:
         """
         self._comm, self._settle, self._name = node_comm, settle, name
         self._runtime = device.load().cuda.runtime
-        self._device = device.load().cuda.Device()
+        self._number = device.load().cuda.Device().id
         self._windows: dict[int, _Window] = {}
         self._bases: list[int] = []
         self._retired: dict[int, _Window] = {}
@@ -87,13 +86,13 @@ class DeviceWindows:
             CommError: on every rank, when one cannot allocate or share the memory.
         """
         n_bytes = n_elems * np.dtype(dtype).itemsize
-        with self._device:
-            self._give_back()
-            window = self._open(n_bytes)
-            base = window.addresses[self._comm.rank]
-            self._windows[base] = window
-            self._bases = sorted(self._windows)
-            return self._array(base, n_elems, dtype)
+        device.make_current(self._number)
+        self._give_back()
+        window = self._open(n_bytes)
+        base = window.addresses[self._comm.rank]
+        self._windows[base] = window
+        self._bases = sorted(self._windows)
+        return self._array(base, n_elems, dtype)
 
     def locate(self, array: DeviceArray) -> WindowSlice:
         """As `find`. Raises CommError where the array does not lie in a window."""
@@ -113,34 +112,9 @@ class DeviceWindows:
             return None
         return WindowSlice(window.serial, address - bases[index], window.addresses)
 
-    def prove(self) -> None:
-        """Tests whether IPC works: each rank writes a number to a window of its own and reads all ranks' numbers.
-
-        All ranks of the node call it. That a handle opens proves little: it may open other memory.
-
-        Raises:
-            CommError: on every rank, where one cannot share or read a window or reads another number.
-        """
-        own, written = self.allocate(1, np.int64), np.array([self._comm.rank + 1])
-        self._runtime.memcpy(own.data.ptr, written.ctypes.data, written.nbytes, HOST_TO_DEVICE)
-        self._runtime.streamSynchronize(0)  # a copy from pageable memory may return before it has arrived
-        self._comm.Barrier()
-        addresses, found = self._windows[own.data.ptr].addresses, np.zeros(self._comm.size, np.int64)
-        fault = ""
-        try:
-            for address, number in zip(addresses, found.reshape(-1, 1), strict=True):
-                self._runtime.memcpy(number.ctypes.data, address, number.nbytes, DEVICE_TO_HOST)
-        except Exception as error:  # CuPy's CUDARuntimeError: not known by name without CuPy
-            fault = f"{self._name} cannot read what handles open: {error}"
-        if not fault and not np.array_equal(found, np.arange(1, found.size + 1)):
-            fault = f"{self._name} finds other values in shared device memory than were written there"
-        faults = [text for text in self._comm.allgather(fault) if text]
-        if faults:
-            raise CommError(faults[0], everywhere=True)
-
     def _array(self, base: int, n_elems: int, dtype: Any) -> DeviceArray:
         cupy, owner = device.load(), _Owner()
-        memory = cupy.cuda.UnownedMemory(base, max(n_elems * np.dtype(dtype).itemsize, 1), owner, self._device.id)
+        memory = cupy.cuda.UnownedMemory(base, max(n_elems * np.dtype(dtype).itemsize, 1), owner, self._number)
         weakref.finalize(owner, self._retire, base).atexit = False
         array: DeviceArray = cupy.ndarray((n_elems,), dtype, cupy.cuda.MemoryPointer(memory, 0))
         array.fill(0)

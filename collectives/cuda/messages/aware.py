@@ -25,7 +25,7 @@ def is_cuda_aware(environment: Mapping[str, str] = os.environ) -> bool:
     given = environment.get(OVERRIDE_VARIABLE, "")
     if given in ("0", "1"):
         return given == "1"
-    return any(_library().values()) and all(_settings(environment).values())
+    return any(_library().values()) and all((_settings(environment) | _ucx(_maps())).values())
 
 
 def reason(environment: Mapping[str, str] = os.environ) -> str:
@@ -36,7 +36,7 @@ def reason(environment: Mapping[str, str] = os.environ) -> str:
     """
     if environment.get(OVERRIDE_VARIABLE, "") in ("0", "1"):
         return f"{OVERRIDE_VARIABLE}={environment[OVERRIDE_VARIABLE]}"
-    found = _library() | _settings(environment)
+    found = _library() | _settings(environment) | _ucx(_maps())
     return ", ".join(f"{who} says {'yes' if answer else 'no'}" for who, answer in found.items()) or "it cannot be asked"
 
 
@@ -56,6 +56,16 @@ def _settings(environment: Mapping[str, str]) -> dict[str, bool]:
     elif "all" not in transports:
         found["UCX_TLS"] = any("cuda" in name for name in transports)
     return found
+
+
+def _ucx(maps: str) -> dict[str, bool]:
+    """What UCX itself can move, below an MPI library that answers for itself alone: it has loaded its CUDA module by
+    now, or would read device memory as the host's and crash. Empty where UCX is not loaded.
+
+    Args:
+        maps: the process's mapped files, as /proc/self/maps lists them.
+    """
+    return {"libuct_cuda": "/libuct_cuda." in maps} if "/libucp." in maps else {}
 
 
 def _open_mpi(library: Any) -> bool | None:
@@ -91,8 +101,14 @@ def _info() -> bool | None:
 def _loaded() -> Any:
     """The MPI library that this process has loaded, and not another that the linker may find."""
     try:
-        maps = Path("/proc/self/maps").read_text().splitlines()
-        path = next(line.split(maxsplit=5)[5] for line in maps if "/libmpi" in line)
+        path = next(line.split(maxsplit=5)[5] for line in _maps().splitlines() if "/libmpi" in line)
         return ctypes.CDLL(path)
     except (OSError, StopIteration, IndexError):
         return ctypes.CDLL(None)
+
+
+def _maps() -> str:
+    try:
+        return Path("/proc/self/maps").read_text()
+    except OSError:
+        return ""

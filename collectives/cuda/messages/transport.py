@@ -69,7 +69,7 @@ class AwareTransport:
         return Message(self._queues, "receive", peer, self._request(self._comm.Recv_init, part, peer))
 
     def combiner(self, own: Span, received: Span, op: str) -> Callable[[], object]:
-        """See Transport. Queues a kernel, which may read pinned memory."""
+        """See Transport. Queues a kernel."""
         return kernels().elementwise(f"combine_{own.dtype.name}_{op}", own, received)
 
     def _request(self, make: Callable[..., Any], part: Span, peer: int) -> Any:
@@ -80,7 +80,8 @@ class StagedTransport(AwareTransport):
     """Device memory through pinned host memory and any MPI.
 
     A send's values are copied to one of its peer's two pinned buffers while the message before leaves from the other.
-    A sum's kernel reads what was received from pinned memory itself. What a plan forwards unchanged is sent from the
+    What was received is copied to the device before it is summed: so copy engines wait for PCI Express, where a kernel
+    that reads pinned memory would keep multiprocessors from computing. What a plan forwards unchanged is sent from the
     buffer in which it was received.
     """
 
@@ -100,10 +101,6 @@ class StagedTransport(AwareTransport):
         self._received = {}
         return self._whole
 
-    def scratch(self, slot: int, n_elems: int, like: Any) -> Span:
-        """See Transport. In pinned host memory."""
-        return self._pinned("scratch", slot, n_elems, like.dtype)
-
     def sender(self, part: Span, peer: int) -> Message:
         """See Transport."""
         number, held = self._received.get(part, (0, None))
@@ -117,11 +114,9 @@ class StagedTransport(AwareTransport):
     def receiver(self, part: Span, peer: int) -> Message:
         """See Transport."""
         self._overwrites(part)
-        if part.is_pinned:
-            return super().receiver(part, peer)
         self._n_receives += 1
         buffer = self._receive_buffer(part)
-        if self._whole.holds(part):  # not a wire's packed words: the transport does not see those change
+        if self._whole.holds(part):  # not scratch, nor a wire's packed words: the transport does not see those change
             self._received[part] = self._n_receives, buffer
         request = self._request(self._comm.Recv_init, _of(buffer, part), peer)
         return StagedReceive(self._queues, peer, request, part, buffer)

@@ -13,6 +13,7 @@ from scaffe.layers.kernels.norms import NormSpec
 from scaffe.layers.kernels.plans import (
     BatchNormPlan,
     DropoutPlan,
+    InferencePlan,
     LrnPlan,
     PoolingPlan,
     SoftmaxLossPlan,
@@ -24,14 +25,15 @@ from scaffe.layers.kernels.specs import ConvSpec, LossSpec, LrnSpec, PoolSpec
 
 if TYPE_CHECKING:  # imported when first asked for, by __getattr__
     from scaffe.layers.kernels.cpu.channels import moments, scale_rows, scale_sums
-    from scaffe.layers.kernels.cpu.elementwise import add_relu, mask_scale, relu_backward, relu_forward
+    from scaffe.layers.kernels.cpu.elementwise import add_relu, add_up, mask_scale, relu_backward, relu_forward
     from scaffe.layers.kernels.cpu.softmax import softmax_rows, softmax_rows_back
 
-__all__ = ["CHECK_EVERY", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "batch_norm",
-           "convolution", "copy_part", "deconvolution", "describe", "draws", "dropout", "inner_product", "lrn",
-           "mask_scale", "moments", "on_host", "pooling", "relu_backward", "relu_forward", "scalar", "scale_rows",
-           "scale_sums", "set_threads", "softmax_loss", "softmax_rows", "softmax_rows_back", "staging",
-           "stochastic_pooling", "synchronize", "to_device", "to_host", "uniform", "xp", "zeros"]
+__all__ = ["CHECK_EVERY", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "add_up", "batch_allocator",
+           "batch_norm", "convolution", "copy_part", "deconvolution", "describe", "draws", "dropout",
+           "inference_convolution", "inner_product", "lrn", "mask_scale", "moments", "on_host", "pooling",
+           "relu_backward", "relu_forward", "scalar", "scale_rows", "scale_sums", "set_threads", "softmax_loss",
+           "softmax_rows", "softmax_rows_back", "staging", "stochastic_pooling",
+           "synchronize", "to_device", "to_host", "uniform", "xp", "zeros"]
 
 describe = reason
 xp = np
@@ -76,6 +78,11 @@ def on_host(layer_type: Any) -> Any:
     return layer_type
 
 
+def batch_allocator() -> Callable[[int], np.ndarray]:
+    """What gives readers ordinary memory for their batches."""
+    return lambda n_elems: np.empty(n_elems, np.float32)
+
+
 class Staging:
     """Batches from the readers, which are in host memory already.
 
@@ -102,6 +109,17 @@ def convolution(spec: ConvSpec) -> WeightedPlan:
     from scaffe.layers.kernels.cpu.portable_convolution import Convolution
 
     return Convolution(spec)
+
+
+def inference_convolution(spec: ConvSpec, relu_slope: float | None, adds: bool) -> InferencePlan | None:
+    """A plan of a convolution's forward alone, with weights turned into the kernel's layout once; else None."""
+    if not _suits_onednn(spec) or not 1 <= len(spec.kernel) <= 3:
+        return None
+    from scaffe.layers.kernels.cpu.onednn.inference import Convolution as InferenceConvolution
+    from scaffe.layers.kernels.cpu.onednn.winograd import Winograd, is_faster
+
+    made = _try(Winograd, spec, relu_slope, adds) if is_faster(spec) else None
+    return made or _try(InferenceConvolution, spec, relu_slope, adds)
 
 
 def deconvolution(spec: ConvSpec) -> WeightedPlan:
@@ -166,11 +184,11 @@ def draws(rng: Stream) -> Stream:
 
 
 def dropout(shape: tuple[int, ...], channels_last: bool, ratio: float, draws: Any,
-            dtype: np.dtype | type = np.float32) -> DropoutPlan:
+            dtype: np.dtype | type = np.float32, scales: bool = True) -> DropoutPlan:
     """A plan of Dropout; arguments as for ``Backend.dropout``."""
     from scaffe.layers.kernels.cpu.draws_plan import Dropout
 
-    return Dropout(shape, channels_last, ratio, draws, dtype)
+    return Dropout(shape, channels_last, ratio, draws, dtype, scales)
 
 
 def uniform(shape: tuple[int, ...], channels_last: bool, draws: Any,

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scaffe.layers.kernels.cpu.channels import moments
+from scaffe.layers.kernels.cpu.channels import WIDE, moments
 from scaffe.layers.kernels.cpu.normalize import Transform
 from scaffe.layers.kernels.extents import expect_shape
 from scaffe.layers.kernels.norms import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormSpec
 
+FEW_ROWS = 32  # with so few, small differences of large numbers remain: they are computed in float64
 Sums = Sequence[np.ndarray]  # of means (C,), of corrected variances (C,), and their factor (1,)
 
 
@@ -23,7 +24,8 @@ class BatchNorm:
 
     def __init__(self, spec: NormSpec) -> None:
         self.spec = spec
-        self._mean, self._inverse = np.zeros(spec.n_channels, spec.dtype), np.ones(spec.n_channels, spec.dtype)
+        self._real = np.dtype(WIDE) if spec.n_rows <= FEW_ROWS else spec.dtype
+        self._mean, self._inverse = np.zeros(spec.n_channels, self._real), np.ones(spec.n_channels, self._real)
         self._fixed = False
 
     def forward_train(self, x: np.ndarray, y: np.ndarray, sums: Sums, fused: Fused = NOT_FUSED,
@@ -51,8 +53,8 @@ class BatchNorm:
         self._transform(fused).forward(x, y, kept)
 
     def _normalize(self, mean: np.ndarray, variance: np.ndarray) -> None:
-        self._mean = mean.astype(self.spec.dtype)
-        self._inverse = (1 / np.sqrt(variance + self.spec.eps)).astype(self.spec.dtype)
+        self._mean = mean.astype(self._real)
+        self._inverse = (1 / np.sqrt(variance + self.spec.eps)).astype(self._real)
 
     def _check(self, *rows: np.ndarray | None) -> None:
         expect_shape((self.spec.n_rows, self.spec.n_channels), *rows)

@@ -17,26 +17,27 @@ class Dropout:
     Args:
         shape: logical; draws are taken in its (Caffe's) element order.
         channels_last: storage order of the arrays.
-        ratio: probability of dropping an element, inside (0, 1).
+        ratio: probability of dropping an element, from 0 to below 1.
         draws: gives the raw draws.
         dtype: element type of the arrays.
+        scales: whether kept elements are multiplied by 1 / (1 - ratio).
     """
 
     def __init__(self, shape: Shape, channels_last: bool, ratio: float, draws: Stream,
-                 dtype: np.dtype | type = np.float32) -> None:
+                 dtype: np.dtype | type = np.float32, scales: bool = True) -> None:
         self._shape, self._channels_last, self._draws = shape, channels_last, draws
         self._limit = np.float32(1 - ratio) * LARGEST_DRAW
-        self._scale = np.dtype(dtype).type(1 / (1 - ratio))
+        self._scale = np.dtype(dtype).type(1 / (1 - ratio) if scales else 1)
         self._mask = np.ones(int(np.prod(shape)), np.bool_)
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Draw a mask; write y = x / (1 - ratio) where an element is kept, else 0. y may be x."""
+        """Draw a mask; write y, x scaled, where an element is kept, else 0. y may be x."""
         kept = self._draws.draw(x.size).astype(np.float32) <= self._limit
         self._mask = as_stored(kept, self._shape, self._channels_last)
         mask_scale(x, self._mask, self._scale, y)
 
     def backward(self, gy: np.ndarray, gx: np.ndarray) -> None:
-        """Write gx = gy / (1 - ratio) where the last forward kept an element, else 0. gx may be gy."""
+        """Write gx, gy scaled, where the last forward kept an element, else 0. gx may be gy."""
         mask_scale(gy, self._mask, self._scale, gx)
 
 

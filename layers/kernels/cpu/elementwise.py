@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from scaffe.jit import compiled
@@ -24,6 +26,18 @@ def relu_backward(y: np.ndarray, gy: np.ndarray, gx: np.ndarray, slope: float) -
 def add_relu(a: np.ndarray, b: np.ndarray, y: np.ndarray, slope: float) -> None:
     """y = a + b where that is above 0, slope · (a + b) elsewhere. y may be a."""
     in_parts(_add_relu, (a, b, y), y.dtype.type(slope))
+
+
+def add_up(xs: Sequence[np.ndarray], y: np.ndarray, signs: np.ndarray | None = None) -> None:
+    """y = ((x0 + x1) + x2) + ... for two or more flat arrays, up to four a pass. y may be x0.
+
+    Where ``signs`` are given, y is 0 where they are not above 0.
+    """
+    in_parts(_SUMS[min(len(xs), max(_SUMS))], (*xs[:max(_SUMS)], y))
+    if len(xs) > max(_SUMS):
+        add_up([y, *xs[max(_SUMS):]], y)
+    if signs is not None:
+        relu_backward(signs, y, y, 0)
 
 
 def mask_scale(x: np.ndarray, mask: np.ndarray, scale: float, y: np.ndarray) -> None:
@@ -52,6 +66,21 @@ def _add_relu(a: np.ndarray, b: np.ndarray, y: np.ndarray, slope: float) -> None
     for i in range(y.size):
         value = a[i] + b[i]
         y[i] = value if value > 0 else slope * value
+
+
+@compiled
+def _add_three(a: np.ndarray, b: np.ndarray, c: np.ndarray, y: np.ndarray) -> None:
+    for i in range(y.size):
+        y[i] = (a[i] + b[i]) + c[i]
+
+
+@compiled
+def _add_four(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray, y: np.ndarray) -> None:
+    for i in range(y.size):
+        y[i] = ((a[i] + b[i]) + c[i]) + d[i]
+
+
+_SUMS = {2: np.add, 3: _add_three, 4: _add_four}  # by the number of arrays that one pass adds up
 
 
 @compiled

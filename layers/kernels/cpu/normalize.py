@@ -9,18 +9,24 @@ import numpy as np
 
 from scaffe.jit import compiled
 from scaffe.layers.kernels.cpu.channels import WIDE
+from scaffe.layers.kernels.cpu.elementwise import add_relu
 from scaffe.layers.kernels.cpu.parts import in_parts
 from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.norms import Fused
 
 
 class Transform:
-    """y = (x - mean) · factor + bias, then ReLU: the statistics (C,) and ``Fused`` in the form that the loops take."""
+    """y = (x - mean) · factor + bias + addend, then ReLU: the statistics (C,) and ``Fused`` as the loops take them.
+
+    The loops compute in the statistics' type.
+    """
 
     def __init__(self, mean: np.ndarray, inverse: np.ndarray, fused: Fused) -> None:
         self.mean, self.inverse = mean, inverse
         self.factor = inverse if fused.scale is None else inverse * fused.scale
-        self.slope = None if fused.slope is None else mean.dtype.type(fused.slope)
+        self._addend, self._slope_of_sum = fused.addend, fused.slope
+        slope = None if fused.addend is not None else fused.slope  # a sum's ReLU comes behind the sum
+        self.slope = None if slope is None else mean.dtype.type(slope)
         self.bias = np.zeros_like(mean) if fused.bias is None else fused.bias  # fewer kinds of loops to compile
         expect_elems(mean.size, self.factor, self.bias)
         self._numbers = mean, self.factor, self.bias, self.slope
@@ -33,6 +39,15 @@ class Transform:
             in_parts(_forward, (y,), None, *self._numbers)
         else:
             in_parts(_forward, (y, x), *self._numbers)
+        if self._addend is not None:
+            self._add(y)
+
+    def _add(self, y: np.ndarray) -> None:
+        """y = y + addend, then ReLU."""
+        if self._slope_of_sum is None:
+            np.add(y, self._addend, out=y)
+        else:
+            add_relu(y.reshape(-1), self._addend.reshape(-1), y.reshape(-1), self._slope_of_sum)
 
     def sums(self, x: np.ndarray, gy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sums over the rows of g (x - mean) and of g, float64 (C,), with g the gradient before the ReLU."""
@@ -42,8 +57,8 @@ class Transform:
 
     def backward(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray, products: np.ndarray, sums: np.ndarray) -> None:
         """gx = (g - mean(g) - xn mean(g xn)) · factor with xn = (x - mean) · inverse. gx may be gy."""
-        level = (sums / len(x)).astype(x.dtype)
-        tilt = (products / len(x) * self.inverse * self.inverse).astype(x.dtype)
+        level = (sums / len(x)).astype(self.mean.dtype)
+        tilt = (products / len(x) * self.inverse * self.inverse).astype(self.mean.dtype)
         self._backward(x, gy, gx, level, tilt)
 
     def backward_fixed(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:

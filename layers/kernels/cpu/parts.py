@@ -37,15 +37,26 @@ def in_parts(kernel: Callable[..., Any], arrays: tuple[np.ndarray, ...], *rest: 
         LayerError: arrays of different shapes.
     """
     expect_shape(arrays[0].shape, *arrays[1:])
+    in_ranges(len(arrays[0]), lambda start, stop: kernel(*(a[start:stop] for a in arrays), *rest),
+              arrays[0].size // LEAST_ELEMS)
+
+
+def in_ranges(length: int, run: Callable[[int, int], Any], most: int | None = None) -> None:
+    """Call ``run(start, stop)`` for ranges that make up [0, length), several at once on threads.
+
+    Args:
+        length: where the last range ends.
+        run: releases the interpreter's lock.
+        most: how many ranges there may be; no fewer than one is made. None: as many as threads.
+    """
     n_threads, pool = _pools[0] if _pools else (1, None)
-    length = len(arrays[0])
-    n_parts = min(n_threads, arrays[0].size // LEAST_ELEMS, length)
+    n_parts = min(n_threads, length, n_threads if most is None else most)
     if pool is None or n_parts <= 1:
-        kernel(*arrays, *rest)
+        run(0, length)
         return
     cuts = [length * i // n_parts for i in range(n_parts + 1)]
-    parts = [[a[start:end] for a in arrays] for start, end in pairwise(cuts)]
-    running = [pool.submit(kernel, *part, *rest) for part in parts[1:]]
-    kernel(*parts[0], *rest)
+    (start, stop), *others = pairwise(cuts)
+    running = [pool.submit(run, *other) for other in others]
+    run(start, stop)
     for future in running:
         future.result()

@@ -16,6 +16,7 @@ from scaffe.layers.kernels.norms import NormSpec
 from scaffe.layers.kernels.plans import (
     BatchNormPlan,
     DropoutPlan,
+    InferencePlan,
     LrnPlan,
     PoolingPlan,
     SoftmaxLossPlan,
@@ -29,17 +30,18 @@ from scaffe.layers.kernels.specs import ConvSpec, LossSpec, LrnSpec, PoolSpec
 if TYPE_CHECKING:  # imported when first asked for, by __getattr__
     from scaffe.layers.kernels.cuda.channels import moments, scale_rows, scale_sums
     from scaffe.layers.kernels.cuda.copies import copy_part
-    from scaffe.layers.kernels.cuda.elementwise import add_relu, mask_scale, relu_backward, relu_forward
+    from scaffe.layers.kernels.cuda.elementwise import add_relu, add_up, mask_scale, relu_backward, relu_forward
     from scaffe.layers.kernels.cuda.guard import Guard
     from scaffe.layers.kernels.cuda.softmax import softmax_rows, softmax_rows_back
     from scaffe.layers.kernels.cuda.updates import clip_factor
 
     xp: Any
 
-__all__ = ["CHECK_EVERY", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "Guard", "add_relu", "batch_norm", "clip_factor",
-           "configure", "convolution", "copy_part", "deconvolution", "describe", "draws", "dropout", "inner_product",
-           "lrn", "mask_scale", "moments", "on_host", "pooling", "record", "relu_backward", "relu_forward", "scalar",
-           "scale_rows", "scale_sums", "set_threads", "softmax_loss", "softmax_rows", "softmax_rows_back", "staging",
+__all__ = ["CHECK_EVERY", "Guard", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "add_up", "batch_allocator",
+           "batch_norm", "clip_factor", "configure", "convolution", "copy_part", "copy_weights", "deconvolution",
+           "describe", "draws", "dropout", "inference_convolution", "inner_product", "lrn", "mask_scale", "moments",
+           "on_host", "pixels", "place", "pooling", "record", "relu_backward", "relu_forward", "scalar", "scale_rows",
+           "scale_sums", "set_threads", "softmax_loss", "softmax_rows", "softmax_rows_back", "staging",
            "stochastic_pooling", "synchronize", "to_device", "to_host", "uniform", "update_plan", "xp", "zeros"]
 
 PLACE = "device"  # the memory in which ranks share buffers
@@ -76,6 +78,11 @@ def convolution(spec: ConvSpec) -> WeightedPlan:
 
     spec.check()
     return cudnn_convolution.convolution(spec) or products.Convolution(spec)
+
+
+def inference_convolution(spec: ConvSpec, relu_slope: float | None, adds: bool) -> InferencePlan | None:
+    """No plan: cuDNN takes Caffe's weights as they are, and fuses what follows already."""
+    return None
 
 
 def deconvolution(spec: ConvSpec) -> WeightedPlan:
@@ -123,6 +130,20 @@ def update_plan(rule: Any, segments: Sequence[Any]) -> UpdatePlan:
     return UpdatePlan(rule, segments)
 
 
+def pixels(change: Any) -> Any:
+    """What makes floats of batches of pixels; ``change`` has mean, row_stride, column_stride and scale."""
+    from scaffe.layers.kernels.cuda.pixels_plan import Pixels
+
+    return Pixels(change)
+
+
+def copy_weights(w: Any, order: tuple[int, int], copy: Any) -> None:
+    """Write weights (O, I, K), flat, to a copy for kernels of a half type, (O, K, I); ``order`` has the sizes I, K."""
+    from scaffe.layers.kernels.cuda.weights import Weights
+
+    Weights((w.size // (order[0] * order[1]), *order), copy.dtype).lay_out(w, copy)
+
+
 def on_host(layer_type: Any) -> Any:
     """A constructor, (param, context) → Layer, of a layer that runs on the host, its blobs copied there and back."""
     from functools import partial
@@ -130,6 +151,13 @@ def on_host(layer_type: Any) -> Any:
     from scaffe.layers.base.on_host import OnHost
 
     return partial(OnHost, layer_type)
+
+
+def batch_allocator() -> Callable[[int], np.ndarray]:
+    """What gives readers page-locked memory for their batches, so that the main thread need not copy them there."""
+    from scaffe.layers.kernels.cuda.batches import pinned_allocator
+
+    return pinned_allocator()
 
 
 def staging(next_batch: Any) -> Any:
@@ -149,6 +177,13 @@ def record(run: Callable[[], Any]) -> Callable[[], Any]:
 def scalar(number: Any) -> Any:
     """The number itself, on the device; converting it to float makes the host wait."""
     return number
+
+
+def place() -> Callable[[], None]:
+    """The current device and its stream, as a call that makes them this thread's current ones again."""
+    from scaffe.layers.kernels import device
+
+    return device.place()
 
 
 def synchronize() -> None:
@@ -174,11 +209,11 @@ def draws(rng: Stream) -> Any:
 
 
 def dropout(shape: tuple[int, ...], channels_last: bool, ratio: float, draws: Any,
-            dtype: np.dtype | type = np.float32) -> DropoutPlan:
+            dtype: np.dtype | type = np.float32, scales: bool = True) -> DropoutPlan:
     """A plan of Dropout; arguments as for ``Backend.dropout``."""
     from scaffe.layers.kernels.cuda.draws_plan import Dropout
 
-    return Dropout(shape, channels_last, ratio, draws, dtype)
+    return Dropout(shape, channels_last, ratio, draws, dtype, scales)
 
 
 def uniform(shape: tuple[int, ...], channels_last: bool, draws: Any,

@@ -13,8 +13,8 @@ ALIGN_BYTES = 256
 Part = tuple[int | tuple[int, ...], Any]  # shape and type
 
 
-class Arena:
-    """Grows when plans are built (``reserve``), not while they run, so that addresses in captured graphs stay valid."""
+class Blocks:
+    """One device's. They grow when plans are built (``reserve``), not while they run: addresses in graphs stay."""
 
     def __init__(self) -> None:
         self._blocks: list[Any] = []
@@ -22,11 +22,11 @@ class Arena:
         self.n_bytes = 0
 
     def reserve(self, *parts: Part) -> None:
-        """Grow, if needed, to hold arrays of these (shape, dtype) at once."""
+        """See Arena."""
         self._grow(sum(_bytes(part) for part in parts))
 
     def take(self, *parts: Part) -> list[Any]:
-        """Arrays of these (shape, dtype); contents undefined, valid until the next ``take``."""
+        """See Arena."""
         self._grow(sum(_bytes(part) for part in parts))
         taken, start = [], 0
         for part in parts:
@@ -37,7 +37,7 @@ class Arena:
         return taken
 
     def pin(self) -> None:
-        """From now on keep the old memory when growing: captured graphs use its addresses."""
+        """See Arena."""
         self._pinned = True
 
     def _grow(self, n_bytes: int) -> None:
@@ -51,6 +51,29 @@ def _bytes(part: Part) -> int:
     shape, dtype = part
     n_bytes = prod(shape if isinstance(shape, tuple) else (shape,)) * np.dtype(dtype).itemsize
     return -(-n_bytes // ALIGN_BYTES) * ALIGN_BYTES
+
+
+_blocks = device.PerDevice(Blocks)
+
+
+class Arena:
+    """The scratch memory of the current device."""
+
+    def reserve(self, *parts: Part) -> None:
+        """Grow, if needed, to hold arrays of these (shape, dtype) at once."""
+        _blocks().reserve(*parts)
+
+    def take(self, *parts: Part) -> list[Any]:
+        """Arrays of these (shape, dtype); contents undefined, valid until the next ``take``."""
+        return _blocks().take(*parts)
+
+    def pin(self) -> None:
+        """From now on keep the old memory when growing: captured graphs use its addresses."""
+        _blocks().pin()
+
+    def forget(self) -> None:
+        """Begin anew, with no memory on any device."""
+        _blocks.cache_clear()
 
 
 arena = Arena()

@@ -17,7 +17,7 @@ FAMILY = "batch_norm"
 
 
 class BatchNorm:
-    """xn = (x - mean) / sqrt(variance + eps) per channel, then y = relu(xn · scale + bias), each part only if fused.
+    """xn = (x - mean) / sqrt(variance + eps) per channel; y = relu(xn · scale + bias + addend), each part if fused.
 
     Args:
         spec: the geometry.
@@ -102,7 +102,8 @@ class BatchNorm:
         expect_shape((self.spec.n_rows, self.spec.n_channels), *rows)
 
     def _normalize(self, x: Any, y: Any, fused: Fused, kept: Any) -> None:
-        by_rows("normalize", x, (x, *self._affine(fused), y, kept), FAMILY)
+        self._check(fused.addend)
+        by_rows("normalize", x, (x, *self._affine(fused), fused.addend, y, kept), FAMILY)
 
     def _affine(self, fused: Fused) -> tuple[Any, ...]:
         expect_elems(self.spec.n_channels, fused.scale, fused.bias)

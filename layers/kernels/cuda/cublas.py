@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import c_int, c_longlong, c_size_t, c_void_p
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -68,7 +67,7 @@ class Cublas:
             raise LayerError(f"{name} gave status {status}")
 
 
-@cache
+@device.PerDevice
 def cublas() -> Cublas:
-    """The process's handle, created at the first call."""
+    """The current device's handle, created at the first call."""
     return Cublas()

@@ -78,27 +78,28 @@ class Dropout:
     Args:
         shape: of the arrays.
         channels_last: not used: draws are in storage order.
-        ratio: probability of dropping an element, inside (0, 1).
+        ratio: probability of dropping an element, from 0 to below 1.
         draws: the generator of the net.
         dtype: element type of the arrays.
+        scales: whether kept elements are multiplied by 1 / (1 - ratio).
     """
 
     def __init__(self, shape: Shape, channels_last: bool, ratio: float, draws: Draws,
-                 dtype: np.dtype | type = np.float32) -> None:
+                 dtype: np.dtype | type = np.float32, scales: bool = True) -> None:
         self._draws, draws.is_used = draws, True
         self._limit = np.uint32(min(int((1 - ratio) * (2**32 - 1)), 2**32 - 1))
-        self._scale = wide(dtype).type(1 / (1 - ratio))
+        self._scale = wide(dtype).type(1 / (1 - ratio) if scales else 1)
         self._mask = device.load().zeros(prod(shape), np.uint8)
 
     def forward(self, x: Any, y: Any) -> None:
-        """Draw a mask; write y = x / (1 - ratio) where an element is kept, else 0. y may be x."""
+        """Draw a mask; write y, x scaled, where an element is kept, else 0. y may be x."""
         expect_elems(self._mask.size, x, y)
         run_flat("random", "dropout", x.dtype, x.size, (x, y, self._mask, self._draws.array, self._limit, self._scale),
                  per_thread=4)
         self._draws.advance()
 
     def backward(self, gy: Any, gx: Any) -> None:
-        """Write gx = gy / (1 - ratio) where the last forward kept an element, else 0. gx may be gy."""
+        """Write gx, gy scaled, where the last forward kept an element, else 0. gx may be gy."""
         mask_scale(gy, self._mask, float(self._scale), gx)
 
 

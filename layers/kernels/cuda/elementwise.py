@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from scaffe.layers.kernels.cuda.launch import element, run_flat, wide
 from scaffe.layers.kernels.extents import expect_elems
+
+MOST_TOGETHER = 4  # arrays that one pass adds up
 
 
 def relu_forward(x: Any, y: Any, slope: float) -> None:
@@ -26,6 +29,19 @@ def add_relu(a: Any, b: Any, y: Any, slope: float) -> None:
     """y = a + b where that is above 0, slope · (a + b) elsewhere. y may be a."""
     expect_elems(y.size, a, b)
     run_flat("elementwise", "add_relu", y.dtype, y.size, (a, b, y, wide(y.dtype).type(slope)))
+
+
+def add_up(xs: Sequence[Any], y: Any, signs: Any = None) -> None:
+    """y = ((x0 + x1) + x2) + ... for two or more flat arrays, up to four a pass. y may be x0.
+
+    Where ``signs`` are given, y is 0 where they are not above 0.
+    """
+    expect_elems(y.size, *xs, signs)
+    together, rest = [*xs[:MOST_TOGETHER]], xs[MOST_TOGETHER:]
+    together += [None] * (MOST_TOGETHER - len(together))
+    run_flat("elementwise", "add_up", y.dtype, y.size, (*together, None if rest else signs, y))
+    if rest:
+        add_up([y, *rest], y, signs)
 
 
 def mask_scale(x: Any, mask: Any, scale: float, y: Any) -> None:

@@ -58,7 +58,7 @@ def _module(family: str, dtype: np.dtype, other: Any, place: str) -> Any:
     return device.load().RawModule(code=source(family), options=options(dtype, other, place))
 
 
-@cache
+@device.PerDevice
 def most_blocks() -> int:
     """Blocks of 256 threads that fill the device."""
     cupy = device.load()

@@ -53,7 +53,7 @@ class Convolution:
         """y = x * w + b, then a ReLU if a slope is given."""
         self._check(x, y)
         columns, kernels = arena.take(self._columns, self._weights.part)
-        self._weights.lay_out(w, kernels)
+        kernels = self._weights.laid_out(w, kernels)
         for start, n_images in self._blocks():
             self._unfold(x, columns, start, n_images)
             n_rows, (outs, ins) = n_images * self._n_out, self._group_sizes()
@@ -65,7 +65,7 @@ class Convolution:
         """Write the bottom's gradient to gx."""
         self._check(gx, gy)
         columns, kernels = arena.take(self._columns, self._weights.part)
-        self._weights.lay_out(w, kernels)
+        kernels = self._weights.laid_out(w, kernels)
         for start, n_images in self._blocks():
             n_rows, (outs, ins) = n_images * self._n_out, self._group_sizes()
             multiply(n_rows, ins, outs, self._output_matrix(gy, start), self._kernel_matrix(kernels, False),

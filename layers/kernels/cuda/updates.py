@@ -14,8 +14,9 @@ from scaffe.layers.kernels.cuda.reductions import sum_of_squares
 from scaffe.layers.kernels.specs import Segment
 
 CHUNK_ELEMS = 1 << 13  # of one parameter, for one block at a time
-CHUNK = np.dtype([("start", np.int64), ("n_elems", np.int64), ("rate", np.float64), ("decay", np.float64)])
-RULES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")
+CHUNK = np.dtype([("start", np.int64), ("n_elems", np.int64), ("rate", np.float64), ("decay", np.float64),
+                  ("origin", np.int64), ("n_in", np.int32), ("n_places", np.int32)])
+RULES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam", "Accrue")
 
 
 class UpdatePlan:
@@ -34,7 +35,7 @@ class UpdatePlan:
         if rule.name not in RULES:
             raise LayerError(f"update rule {rule.name} has no GPU kernel; known: {', '.join(RULES)}")
         self._rule = rule
-        chunks = [(start, min(CHUNK_ELEMS, s.stop - start), s.lr_mult, s.decay_mult)
+        chunks = [(start, min(CHUNK_ELEMS, s.stop - start), s.lr_mult, s.decay_mult, s.origin, *s.kernel_order)
                   for s in segments for start in range(s.start, s.stop, CHUNK_ELEMS)]
         self._n_chunks = len(chunks)
         raw = np.array(chunks, CHUNK).view(np.uint8)
@@ -48,7 +49,8 @@ class UpdatePlan:
             w, g, histories: flat arrays of one type.
             hyper: rate, decay, l1, scale, iteration, keeps_step.
             factor: a number; or float32 (2,) on the device: the factor, and a flag that skips the update if not 0.
-            copy: a flat array of another type that gets the new weights too; None: no copy.
+            copy: a flat array of another type that gets the new weights too, each parameter in its kernels' order;
+                None: no copy.
         """
         if not self._n_chunks:
             return

@@ -16,6 +16,8 @@ from scaffe.flags import Flags
 GROUP = "This machine"
 PROGRAMS = {  # in Caffe's build tree: the command
     "tools/caffe": "", "tools/compute_image_mean": "compute_image_mean", "tools/convert_imageset": "convert_imageset",
+    "tools/convert_annoset": "convert_annoset", "tools/create_label_map": "create_label_map",
+    "tools/get_image_size": "get_image_size",
     "tools/extract_features": "extract_features", "tools/upgrade_net_proto_binary": "upgrade_net_proto_binary",
     "tools/upgrade_net_proto_text": "upgrade_net_proto_text",
     "tools/upgrade_solver_proto_text": "upgrade_solver_proto_text",

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 from scaffe.atomic_files import write_whole
 from scaffe.errors import UserError
 from scaffe.flags import Flags
-from scaffe.input_files import read_text_input
 from scaffe.pictures.timeline_picture import lay_out
 from scaffe.pictures.timeline_png import to_png
 from scaffe.pictures.timeline_svg import to_svg
+from scaffe.report.trace import read_trace
 
 GROUP = "Logs and pictures"
-NUMBERS = ("pid", "tid", "ts", "dur")
 WRITERS = {".svg": to_svg, ".png": to_png}
 
 
@@ -30,7 +27,7 @@ def main(argv: list[str]) -> int:
     output = Path(options.output or Path(options.trace).with_suffix(".svg"))
     if output.suffix.lower() not in WRITERS:
         raise UserError(f"{output}: cannot draw {output.suffix or 'a file without an ending'}; expected .svg or .png")
-    events = read_events(options.trace)
+    events = read_trace(options.trace).events
     try:
         picture = lay_out(events, options.start, options.end or None)
     except UserError as error:
@@ -38,21 +35,3 @@ def main(argv: list[str]) -> int:
     write_whole(output, WRITERS[output.suffix.lower()](picture), UserError)
     print(output)
     return 0
-
-
-def read_events(path: str) -> list[dict[str, Any]]:
-    """The events of a trace in Chrome's format, spans with their four numbers.
-
-    Raises:
-        UserError: the file cannot be read or is something else.
-    """
-    try:
-        events = json.loads(read_text_input(path))["traceEvents"]
-        if all(all(isinstance(event[key], (int, float)) for key in NUMBERS) and isinstance(event["name"], str)
-               for event in events if event.get("ph") == "X"):
-            return list(events)
-    except OSError as error:
-        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        pass
-    raise UserError(f"{path}: not a trace that train -timeline wrote")

@@ -14,13 +14,16 @@ from scaffe.data.feeds.layer_feed import Share
 from scaffe.flags import REQUIRED, Flags, at_least
 from scaffe.log import info
 from scaffe.nets.devices import Compute, add_flags, load_kernels
+from scaffe.nets.inference.passes import Inference
 from scaffe.nets.net import Net
 from scaffe.nets.setup import PHASES, Selection, net_from_file
 from scaffe.nets.weights import load_weights
 from scaffe.training.bad_records import BadRecords
+from scaffe.training.observers.detection import is_evaluated, mean_of, precisions, results_of
 from scaffe.training.observers.outputs import output_lines, values_of
 from scaffe.training.ranks import threads_per_rank, together
 
+DEFAULT_VERSION = "Integral"  # the solver's ap_version where it gives none
 GROUP = "Train and test"
 
 
@@ -37,7 +40,7 @@ def main(argv: list[str]) -> int:
     add_flags(flags)
     flags.pass_over("solver", "phase", "snapshot", "sigint_effect", "sighup_effect")
     options = flags.parse(argv)
-    return run_job(lambda communicator: _test(communicator, options))
+    return run_job(lambda communicator: _test(communicator, options), options)
 
 
 def _test(communicator: Communicator, options: Namespace) -> int:
@@ -47,7 +50,10 @@ def _test(communicator: Communicator, options: Namespace) -> int:
     bad = BadRecords(options.skip_bad_records)
     net = together(communicator, lambda: _load(communicator, options, selection, kernels, bad))
     info(f"Running for {options.iterations} iterations.")
-    mine = [(batch, float(net.forward()), values_of(net)) for batch in range(communicator.rank, options.iterations,
+    passes = Inference(net)
+    if is_evaluated(net):
+        return _test_detection(communicator, net, passes, options.iterations, bad)
+    mine = [(batch, float(passes.forward()), values_of(net)) for batch in range(communicator.rank, options.iterations,
                                                                       communicator.n_ranks)]
     net.close()
     bad.exchange(communicator)
@@ -60,6 +66,24 @@ def _test(communicator: Communicator, options: Namespace) -> int:
     means = [sum(column) / options.iterations for column in zip(*(values for _, _, values in results), strict=True)]
     for line in output_lines(net, means):
         info(line)
+    return 0
+
+
+def _test_detection(communicator: Communicator, net: Net, passes: Inference, n_iterations: int,
+                    bad: BadRecords) -> int:
+    """Score a net that ends in DetectionEvaluate: the average precision of each class, and their mean."""
+    mine = []
+    for batch in range(communicator.rank, n_iterations, communicator.n_ranks):
+        passes.forward()
+        mine.append((batch, results_of(net)))
+    net.close()
+    bad.exchange(communicator)
+    parts = sorted((part for of_rank in communicator.allgather_objects(mine) for part in of_rank),
+                   key=lambda part: part[0])
+    for name, by_class in precisions(net, [part for _, part in parts], DEFAULT_VERSION):
+        for label, precision in by_class.items():
+            info(f"class{label}: {precision:g}")
+        info(f"{name} = {mean_of(by_class):g}")
     return 0
 
 

@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
     add_flags(flags)
     flags.pass_over("weights", "solver", "snapshot", "sigint_effect", "sighup_effect")
     options = flags.parse(argv)
-    return run_job(lambda communicator: _time(communicator, options))
+    return run_job(lambda communicator: _time(communicator, options), options)
 
 
 def _time(communicator: Communicator, options: Namespace) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from scaffe.cli.job import run_job
+from scaffe.cli.notes import log_notes
 from scaffe.collectives.communicator import Communicator
 from scaffe.errors import UserError
 from scaffe.flags import REQUIRED, Flags, at_least
@@ -17,18 +18,24 @@ from scaffe.log import info
 from scaffe.nets import graph
 from scaffe.nets.devices import add_flags
 from scaffe.nets.weights import initial_weights, load_weights
-from scaffe.training.assembly import build_solver, images_per_pass
+from scaffe.training.assembly import build_solver, images_per_iteration
 from scaffe.training.checkpoint import newest_state, restore_checkpoint, saved_seed
 from scaffe.training.observers.display import Display
 from scaffe.training.observers.progress import Progress
 from scaffe.training.observers.signals import EFFECTS, Signals
 from scaffe.training.observers.snapshots import Snapshots
+from scaffe.training.observers.tensorboard import Tensorboard
 from scaffe.training.observers.test import Test
 from scaffe.training.observers.timeline import Timeline
 from scaffe.training.ranks import together
-from scaffe.training.solver import Solver
+from scaffe.training.solver import Observer, Solver
+from scaffe.training.strategies import WORKER, Role, Strategy, look_up
 from scaffe.training.strategies.options import add_flags as add_strategy_flags
 from scaffe.training.strategies.options import check_flags
+from scaffe.training.survival.options import STOP
+from scaffe.training.survival.options import add_flags as add_loss_flags
+from scaffe.training.survival.options import check as check_loss_flags
+from scaffe.training.survival.recovery import outlive
 
 GROUP = "Train and test"
 EFFECT = ", ".join(EFFECTS)
@@ -41,7 +48,7 @@ def main(argv: list[str]) -> int:
     check_flags(options)
     if options.snapshot and options.weights:
         flags.error("-snapshot goes on from a state that names its weights; -weights does not go with it")
-    return run_job(lambda communicator: _train(communicator, options))
+    return run_job(lambda communicator: _train(communicator, options), options)
 
 
 def _flags() -> Flags:
@@ -55,6 +62,7 @@ def _flags() -> Flags:
     flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
     flags.section("Ranks")
     add_strategy_flags(flags)
+    add_loss_flags(flags)
     flags.flag("reduce", "auto", "the algorithm that sums gradients")
     flags.flag("scal", "strong", "strong: the batch is shared out", choices=("strong", "weak"))
     add_flags(flags)
@@ -67,26 +75,46 @@ def _flags() -> Flags:
     flags.flag("sighup_effect", "snapshot", f"what SIGHUP does: {EFFECT}", choices=EFFECTS, metavar="WHAT")
     flags.flag("allow_nan", False, "go on when the loss is not finite")
     flags.flag("timeline", "", "write what each rank does when", metavar="FILE")
+    flags.flag("tensorboard", "", "write event files for TensorBoard", metavar="FOLDER")
     flags.pass_over("model", "phase", "iterations")
     return flags
 
 
 def _train(communicator: Communicator, options: Namespace) -> int:
     param = together(communicator, lambda: _read_solver(options))
-    solver = build_solver(communicator, param, options)
-    together(communicator, lambda: _start_from(solver, param, options))
-    snapshots = Snapshots()
-    passes = images_per_pass(solver.net) * param.iter_size * communicator.n_ranks
-    solver.observers += [snapshots, Display(), Test(),  # at the end in Caffe's order: snapshot, last loss, last test
-                         Signals(snapshots, options.sigint_effect, options.sighup_effect), Progress(passes)]
-    if options.timeline:
-        solver.observers.append(Timeline(options.timeline))
-    try:
-        solver.solve()
-    finally:
-        for net in (solver.net, *solver.test_nets):
-            net.close()
+    strategy = look_up(options.strategy, options.reduce, communicator, solver_type=param.type or "SGD")
+    check_loss_flags(options, strategy, communicator)
+    role = strategy.place(communicator, options)
+    if role.kind != WORKER:
+        return strategy.serve(role, param, options)
+    with role.ending_all():
+        _work(strategy, role, param, options)
     return 0
+
+
+def _work(strategy: type[Strategy], role: Role, param: Any, options: Namespace) -> None:
+    snapshots = Snapshots()
+    watching: list[Observer] = [snapshots, Display(), Test(),  # at the end: snapshot, last loss, last test, as in Caffe
+                                Signals(snapshots, options.sigint_effect, options.sighup_effect)]
+    records: list[Observer] = [Tensorboard(options.tensorboard)] if options.tensorboard else []
+    records += [Timeline(options.timeline)] if options.timeline else []
+
+    def build(role: Role) -> Solver:
+        solver = build_solver(role.ranks, param, options, role)
+        progress = Progress(images_per_iteration(solver, role.n_replicas))
+        solver.observers += [*watching, progress, *records]
+        return solver
+
+    solver = build(role)
+    together(role.ranks, lambda: _start_from(solver, param, options))
+    log_notes(param, role.ranks.n_ranks)
+    if options.on_rank_loss == STOP:
+        try:
+            solver.solve()
+        finally:
+            solver.close()
+    else:
+        outlive(solver, lambda communicator: build(strategy.place(communicator, options).with_uneven_share()))
 
 
 def _read_solver(options: Namespace) -> Any:

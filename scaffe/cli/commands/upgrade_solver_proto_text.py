@@ -10,4 +10,5 @@ GROUP = "Nets and weights"
 
 def main(argv: list[str]) -> int:
     """``upgrade_solver_proto_text OLD NEW``. Returns the exit code."""
-    return upgrade_text("upgrade_solver_proto_text", __doc__ or "", graph.read_solver_as_written, argv)
+    return upgrade_text("upgrade_solver_proto_text", __doc__ or "",
+                        lambda path: (graph.read_solver_as_written(path), []), argv)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ import numpy as np
 from scaffe import log
 from scaffe.atomic_files import write_whole
 from scaffe.cli import main as cli
+from scaffe.cli.doctor.job import find_launcher
 from scaffe.data.convert.mnist import convert_mnist
 from scaffe.data.records.idx import write_idx
 from scaffe.errors import UserError
@@ -84,8 +84,7 @@ def _train_both(folder: str) -> int:
 
 def _train_on_ranks(folder: str) -> str:
     """The last of these nets on two ranks. Returns why it could not be, or nothing."""
-    beside = Path(sys.executable).parent / "mpirun"
-    mpirun = str(beside) if beside.exists() else shutil.which("mpirun")
+    mpirun = find_launcher()
     if mpirun is None:
         return "there is no mpirun"
     for run in RANKS_RUNS:

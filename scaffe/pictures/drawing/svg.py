@@ -9,8 +9,8 @@ from scaffe.pictures.drawing.picture import CHAR_WIDTH, LINE_HEIGHT, Picture
 HEAD = """<svg xmlns="http://www.w3.org/2000/svg" width="{0:.0f}" height="{1:.0f}" viewBox="0 0 {0:.0f} {1:.0f}"
  font-family="monospace" font-size="12" text-anchor="middle">
 <defs><marker id="head" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">
-<path d="M0 0 8 4 0 8z" fill="#555"/></marker></defs>
-<rect width="100%" height="100%" fill="white"/>"""
+<path class="head" d="M0 0 8 4 0 8z" fill="#555"/></marker></defs>
+<rect class="paper" width="100%" height="100%" fill="white"/>"""
 
 
 def to_svg(picture: Picture) -> bytes:
@@ -18,9 +18,10 @@ def to_svg(picture: Picture) -> bytes:
     parts = [HEAD.format(picture.width, picture.height)]
     for path, label in picture.arrows:
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in path)
-        parts.append(f'<polyline points="{points}" fill="none" stroke="#555" marker-end="url(#head)"/>')
+        parts.append(f'<polyline class="arrow" points="{points}" fill="none" stroke="#555" marker-end="url(#head)"/>')
         (x0, y0), (x1, y1) = path[-2:]
-        parts.append(_text((x0 + x1) / 2, (y0 + y1) / 2 + 4, label, f' fill="#555" font-size="{CHAR_WIDTH + 2:.0f}"'))
+        style = f' class="label" fill="#555" font-size="{CHAR_WIDTH + 2:.0f}"'
+        parts.append(_text((x0 + x1) / 2, (y0 + y1) / 2 + 4, label, style))
     for box, (x, y), (width, height) in picture.boxes:
         parts.append(f'<rect x="{x - width / 2:.1f}" y="{y - height / 2:.1f}" width="{width:.1f}" '
                      f'height="{height:.1f}" rx="4" fill="{box.colour}" stroke="#333"/>')

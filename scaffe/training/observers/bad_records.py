@@ -18,10 +18,10 @@ class WatchBadRecords(Observer):
         self._bad = bad
 
     def gradients_ready(self, solver: Solver, loss: float, rate: float) -> None:
-        """Exchange here: the gradients' reduction has just synchronized the ranks, so nobody waits long."""
-        self._bad.exchange(solver.communicator)
+        """Exchange here: if the gradients are reduced, that has just synchronized the ranks, and nobody waits long."""
+        self._bad.exchange(solver.strategy.peers)
 
     def finish(self, solver: Solver) -> None:
-        """Exchange what the last tests met, and log the total."""
-        self._bad.exchange(solver.communicator)
+        """Exchange what the last tests met, and what ranks that were no peers have met, and log the total."""
+        self._bad.exchange(solver.communicator, known=True)
         info(f"Summary: {self._bad.n_known} bad records were passed over, at most {self._bad.n_allowed} may be")

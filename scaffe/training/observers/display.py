@@ -7,12 +7,12 @@ from collections import deque
 from typing import Any
 
 from scaffe.log import info
-from scaffe.training.observers.outputs import log_outputs, values_of
+from scaffe.training.observers.outputs import by_name, log_outputs, values_of
 from scaffe.training.solver import Observer, Solver
 
 
 class Display(Observer):
-    """Logs the mean of the last ``average_loss`` iterations' losses, averaged over the ranks."""
+    """Logs the mean of the last ``average_loss`` iterations' losses, averaged over the ranks that are in step."""
 
     def begin(self, solver: Solver) -> None:
         """See Observer."""
@@ -26,10 +26,11 @@ class Display(Observer):
         if not display or iteration % display:
             return
         mine = [float(sum(self._losses)) / len(self._losses), *values_of(solver.net)]
-        smoothed, *outputs = solver.mean_over_ranks(mine)
+        smoothed, *outputs = solver.mean_over_ranks(mine, solver.strategy.peers)
         info(f"Iteration {iteration} ({self._pace(iteration, display)}), loss = {smoothed:g}")
         log_outputs(solver.net, outputs, "Train")
         info(f"Iteration {iteration}, lr = {rate:g}")
+        solver.report("train", {"smoothed_loss": smoothed, **by_name(solver.net, outputs), "learning_rate": rate})
 
     def _pace(self, iteration: int, display: int) -> str:
         now = time.perf_counter()
@@ -44,5 +45,5 @@ class Display(Observer):
         if display and solver.iteration % display == 0 and not solver.stopping:
             loss = solver.net.forward()
             self._losses.append(loss)
-            smoothed, = solver.mean_over_ranks([float(sum(self._losses)) / len(self._losses)])
+            smoothed, = solver.mean_over_ranks([float(sum(self._losses)) / len(self._losses)], solver.communicator)
             info(f"Iteration {solver.iteration}, loss = {smoothed:g}")

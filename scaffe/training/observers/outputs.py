@@ -14,6 +14,13 @@ def values_of(net: Net) -> list[float]:
     return [float(v) for _, blob, _ in net.outputs() for v in to_host(blob.data).reshape(-1)]
 
 
+def by_name(net: Net, values: Sequence[float]) -> dict[str, float]:
+    """``values_of`` by the outputs' names; a number follows the names of outputs that have several elements."""
+    names = [f"{name}/{i}" if blob.n_elems > 1 else name
+             for name, blob, _ in net.outputs() for i in range(blob.n_elems)]
+    return dict(zip(names, values, strict=True))
+
+
 def output_lines(net: Net, values: Sequence[float]) -> Iterator[str]:
     """Lines like ``loss = 0.66 (* 1 = 0.66 loss)``, one per element.
 
@@ -26,7 +33,13 @@ def output_lines(net: Net, values: Sequence[float]) -> Iterator[str]:
         yield f"{name} = {value:g}" + (f" (* {weight:g} = {weight * value:g} loss)" if weight else "")
 
 
-def log_outputs(net: Net, values: Sequence[float], kind: str) -> None:
-    """Log lines like ``    Train net output #0: loss = 0.66 (* 1 = 0.66 loss)``; kind is "Train" or "Test"."""
+def logged_lines(net: Net, values: Sequence[float], kind: str) -> Iterator[str]:
+    """Lines like ``    Train net output #0: loss = 0.66 (* 1 = 0.66 loss)``; kind is "Train" or "Test"."""
     for position, line in enumerate(output_lines(net, values)):
-        info(f"    {kind} net output #{position}: {line}")
+        yield f"    {kind} net output #{position}: {line}"
+
+
+def log_outputs(net: Net, values: Sequence[float], kind: str) -> None:
+    """Log the lines of ``logged_lines``."""
+    for line in logged_lines(net, values, kind):
+        info(line)

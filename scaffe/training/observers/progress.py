@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-import sys
 import time
 
-from scaffe.log import info, write
+from scaffe import log
+from scaffe.log import info
 from scaffe.training.solver import Observer, Solver
 
 REDRAW_SECONDS = 0.2
 
 
+def line_text(iteration: int, end: int, loss: float, pace: float, n_images: int) -> str:
+    """The live line.
+
+    Args:
+        iteration, end: iterations done, and how many there will be.
+        loss: the latest.
+        pace: iterations a second.
+        n_images: of an iteration.
+    """
+    left = int((end - iteration) / pace)
+    return (f"iteration {iteration}/{end}  loss {loss:.4g}  {pace * n_images:.0f} images/s  "
+            f"{left // 60}:{left % 60:02d} left")
+
+
 class Progress(Observer):
-    """Shows a live line (rank 0, on a terminal only) and at the end images/s and the share of time per activity.
+    """Shows a live line (rank 0, on its or mpirun's terminal), and at the end images/s and each activity's share.
 
     Args:
         images_per_iteration: of all ranks and passes together; 0 if the net has no batch.
@@ -25,7 +39,7 @@ class Progress(Observer):
 
     def begin(self, solver: Solver) -> None:
         """See Observer."""
-        self._is_live = solver.communicator.rank == 0 and sys.stderr is not None and sys.stderr.isatty()
+        self._is_live = solver.communicator.rank == 0 and log.begin_live()
         self._first, self._started = solver.iteration, time.perf_counter()
         info(f"Training on {solver.communicator.n_ranks} rank(s), {self._images} images an iteration")
 
@@ -40,9 +54,7 @@ class Progress(Observer):
             return
         self._drawn = now
         pace = (solver.iteration - self._first) / (now - self._started)
-        left = int((solver.param.max_iter - solver.iteration) / pace)
-        write(f"iteration {solver.iteration}/{solver.param.max_iter}  loss {self._loss:.4g}  "
-              f"{pace * self._images:.0f} images/s  {left // 60}:{left % 60:02d} left")
+        log.live(line_text(solver.iteration, solver.param.max_iter, self._loss, pace, self._images))
 
     def finish(self, solver: Solver) -> None:
         """See Observer."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import signal
 from types import FrameType
-
-import numpy as np
+from typing import Any
 
 from scaffe.log import info
 from scaffe.training.early_signals import noted_signals
@@ -33,9 +32,13 @@ class Signals(Observer):
                          signal.SIGTERM: "stop", signal.SIGUSR1: "stop"}
         self._seen = 0
         self._agreed = 0
+        self._before: dict[signal.Signals, Any] = {}
 
     def begin(self, solver: Solver) -> None:
-        """See Observer."""
+        """See Observer. Ranks that go on after a loss come here again: what they had agreed on, they agree on again."""
+        self._seen, self._agreed = max(self._seen, self._agreed), 0
+        if self._before:
+            return
         self._before = {number: signal.signal(number, self._on_signal) for number in self._effects}
         for number in noted_signals():  # while the run started
             self._on_signal(number, None)
@@ -49,17 +52,14 @@ class Signals(Observer):
         self._seen = max(self._seen, EFFECTS.index(self._effects[signal.Signals(number)]))
 
     def gradients_ready(self, solver: Solver, loss: float, rate: float) -> None:
-        """Agree here: the gradients' reduction has just synchronized the ranks, so nobody waits long."""
-        agreed = np.array([self._seen], np.int32)
-        if solver.communicator.n_ranks > 1:
-            solver.communicator.allreduce(agreed, "max", "mpi")
-        self._agreed = int(agreed[0])
+        """Agree here: if the gradients are reduced, that has just synchronized the ranks, and nobody waits long."""
+        self._agreed = solver.strategy.agree(self._seen, solver.iteration)
 
     def after_iteration(self, solver: Solver) -> None:
         """See Observer."""
         if self._agreed:
-            self._seen = 0
             if EFFECTS[self._agreed] == "stop":
                 info(f"Signal received: snapshot and stop after iteration {solver.iteration}")
                 solver.stopping = True
             self._snapshots.save(solver)
+            self._seen = self._agreed = 0

@@ -13,12 +13,17 @@ class Snapshots(Observer):
     """Writes Caffe's two files at rank 0: the parameters and the solver's state."""
 
     def __init__(self) -> None:
-        self._last = -1
+        self._last, self._has_begun = -1, False
 
     def begin(self, solver: Solver) -> None:
         """Remove temporary files that a killed run with this prefix left behind. No snapshot of the iteration that the
-        run starts from is written."""
-        self._last = solver.iteration
+        run starts from is written, but when ranks go on after a loss."""
+        if self._has_begun:  # ranks have been lost, perhaps while they wrote
+            self._last = -1
+            if solver.iteration:
+                self.after_iteration(solver)
+            return
+        self._last, self._has_begun = solver.iteration, True
         if solver.communicator.rank == 0:
             prefix = Path(solver.param.snapshot_prefix)
             temporary.remove_abandoned(prefix.parent, prefix.name)

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+from scaffe.errors import UserError
 from scaffe.log import info
 from scaffe.nets.net import Net
-from scaffe.training.observers.outputs import log_outputs, values_of
+from scaffe.training.average_precision import check_version
+from scaffe.training.observers.detection import check_outputs, detected
+from scaffe.training.observers.outputs import by_name, logged_lines, values_of
 from scaffe.training.solver import Observer, Solver
+
+DETECTION = "detection"
+EVALUATIONS = ("classification", DETECTION)
 
 
 class Test(Observer):
-    """Runs test iteration t on rank t mod P, for P ranks, and logs the means over all iterations as one rank would."""
+    """Runs test iteration t on rank t mod P, for P ranks, and logs the means over all iterations as one rank would.
+
+    With ``eval_type: "detection"`` it logs mean average precisions instead (SSD).
+    """
+
+    def begin(self, solver: Solver) -> None:
+        """See Observer. Raises UserError for an unknown ``eval_type``, or nets that do not fit it."""
+        if solver.param.eval_type not in EVALUATIONS:
+            raise UserError(f"the solver's eval_type {solver.param.eval_type!r} is unknown; known: "
+                            + ", ".join(EVALUATIONS))
+        check_version(solver.param.ap_version)
+        for net in solver.test_nets if solver.param.eval_type == DETECTION else ():
+            check_outputs(net)
 
     def before_iteration(self, solver: Solver) -> None:
         """See Observer."""
@@ -26,19 +44,30 @@ class Test(Observer):
     def test_all(self, solver: Solver) -> None:
         """Test every test net with the newest parameters. Called by all ranks."""
         solver.strategy.settle()
+        evaluate = detected if solver.param.eval_type == DETECTION else means
         for number, net in enumerate(solver.test_nets):
+            net.note_written()
             info(f"Iteration {solver.iteration}, Testing net (#{number})")
             with solver.timers("test"):
-                values, loss = self._test(solver, net, solver.param.test_iter[number])
+                loss, lines, values = evaluate(solver, net, solver.param.test_iter[number])
             if solver.param.test_compute_loss:
                 info(f"Test loss: {loss:g}")
-            log_outputs(net, values, "Test")
+            for line in lines:
+                info(line)
+            solver.report(f"test_{number}" if number else "test", values)
 
-    def _test(self, solver: Solver, net: Net, n_iterations: int) -> tuple[list[float], float]:
-        rank, n_ranks = solver.communicator.rank, solver.communicator.n_ranks
-        total_loss, sums = 0.0, [0.0] * sum(blob.n_elems for _, blob, _ in net.outputs())
-        for _ in range(rank, n_iterations, n_ranks):
-            total_loss += net.forward()
-            sums = [s + v for s, v in zip(sums, values_of(net), strict=True)]
-        loss, *values = solver.mean_over_ranks([float(total_loss), *sums], n_iterations)
-        return values, loss
+
+def means(solver: Solver, net: Net, n_iterations: int) -> tuple[float, list[str], dict[str, float]]:
+    """The mean loss over all test iterations, the lines that tell the outputs' means, and these by name. Called by all
+    ranks."""
+    rank, n_ranks = solver.communicator.rank, solver.communicator.n_ranks
+    total_loss, sums = 0.0, [0.0] * sum(blob.n_elems for _, blob, _ in net.outputs())
+    for _ in range(rank, n_iterations, n_ranks):
+        total_loss += solver.test_forward(net)
+        values = values_of(net)
+        if len(values) != len(sums):
+            raise UserError(f"the test net's outputs had {len(sums)} numbers, now {len(values)}, so they have no mean; "
+                            'for nets that detect objects give eval_type: "detection"')
+        sums = [s + v for s, v in zip(sums, values, strict=True)]
+    loss, *values = solver.mean_over_ranks([float(total_loss), *sums], solver.communicator, n_iterations)
+    return loss, list(logged_lines(net, values, "Test")), by_name(net, values)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
+
+from google.protobuf import text_format
 
 from scaffe.atomic_files import check_writable, write_whole
 from scaffe.errors import UserError
+from scaffe.nets.message import message_of
 from scaffe.nets.net import Net
+from scaffe.nets.summary import products
 from scaffe.training.ranks import together
 from scaffe.training.solver import Observer, Solver
 from scaffe.training.timers import HELPER, MAIN
@@ -18,6 +24,8 @@ THREADS = (MAIN, LAYERS, HELPER)
 MOST_SPANS = 200_000  # a rank: what a viewer can show; a longer run is traced up to there
 
 Span = tuple[str, str, float, float]
+Count = tuple[float, dict[str, float]]
+"""When, in seconds, and what had been counted by then."""
 
 
 class Timeline(Observer):
@@ -25,8 +33,9 @@ class Timeline(Observer):
     format).
 
     Each rank is a process of the trace, with three threads: the main thread's activities (forward, waits, update), its
-    layers, and the helper thread's collectives. On every rank time 0 is the end of one barrier. A layer that is fused
-    to the one before it (ReLU) shows no forward of its own.
+    layers, and the helper thread's collectives; what its strategy counts is a curve ("C" events). On every rank time 0
+    is the end of one barrier. A layer that is fused to the one before it (ReLU) shows no forward of its own. The file
+    also holds the net and its layers' multiply-adds.
 
     Args:
         path: the file that rank 0 writes.
@@ -35,6 +44,8 @@ class Timeline(Observer):
     def __init__(self, path: str) -> None:
         self._path = path
         self._spans: list[Span] = []
+        self._counts: list[Count] = []
+        self._zero = 0.0
 
     def begin(self, solver: Solver) -> None:
         """Start to collect spans. Called by all ranks.
@@ -45,9 +56,15 @@ class Timeline(Observer):
         is_root = solver.communicator.rank == 0
         together(solver.communicator, lambda: check_writable(self._path, UserError) if is_root else None)
         solver.communicator.barrier()
-        self._zero = time.perf_counter()
+        self._zero = self._zero or time.perf_counter()  # ranks that go on after a loss come here again
         solver.timers.record = self._keep
         _LayerSpans(solver.net, self._keep)
+
+    def after_iteration(self, solver: Solver) -> None:
+        """See Observer: look what the strategy has counted."""
+        counted = solver.strategy.counters()
+        if counted and len(self._counts) < MOST_SPANS:
+            self._counts.append((time.perf_counter() - self._zero, counted))
 
     def finish(self, solver: Solver) -> None:
         """Gather the ranks' spans and write the file. Called by all ranks.
@@ -57,12 +74,14 @@ class Timeline(Observer):
         """
         solver.timers.record = None
         spans = [(thread, name, start - self._zero, end - self._zero) for thread, name, start, end in self._spans]
-        everyone = solver.communicator.gather_objects(spans)
-        together(solver.communicator, lambda: self._write(everyone))
+        everyone = solver.communicator.gather_objects((spans, self._counts))
+        together(solver.communicator, lambda: self._write(solver, everyone))
 
-    def _write(self, everyone: list[list[Span]] | None) -> None:
+    def _write(self, solver: Solver, everyone: list[tuple[list[Span], list[Count]]] | None) -> None:
         if everyone is not None:
-            write_whole(self._path, trace_text(everyone).encode(), UserError)
+            about = {"net": text_format.MessageToString(message_of(solver.net)), "multiply_adds": products(solver.net)}
+            spans, counts = zip(*everyone, strict=True)
+            write_whole(self._path, trace_text(spans, about, counts).encode(), UserError)
 
     def _keep(self, thread: str, name: str, started: float, ended: float) -> None:
         if len(self._spans) < MOST_SPANS:
@@ -93,11 +112,14 @@ class _LayerSpans:
             self._open = None
 
 
-def trace_text(ranks: list[list[Span]]) -> str:
+def trace_text(ranks: Sequence[Sequence[Span]], about: dict[str, Any],
+               counts: Sequence[Sequence[Count]] = ()) -> str:
     """The trace as JSON.
 
     Args:
         ranks: for each rank its spans: thread, name, start and end in seconds.
+        about: what is noted beside them, for ``scaffe report``.
+        counts: for each rank what it had counted when, ascending.
     """
     events: list[dict[str, Any]] = []
     for rank, spans in enumerate(ranks):
@@ -107,4 +129,8 @@ def trace_text(ranks: list[list[Span]]) -> str:
         events += [{"ph": "X", "name": name, "cat": name.split()[0], "pid": rank, "tid": THREADS.index(thread),
                     "ts": round(start * 1e6, 1), "dur": round((end - start) * 1e6, 1)}
                    for thread, name, start, end in spans]
-    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, separators=(",", ":"))
+    for rank, counted in enumerate(counts):
+        events += [{"ph": "C", "name": name, "pid": rank, "ts": round(before * 1e6, 1),
+                    "args": {"a second": round((late[name] - early[name]) / max(now - before, 1e-6), 1)}}
+                   for (before, early), (now, late) in pairwise(counted) for name in late]
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}, separators=(",", ":"))

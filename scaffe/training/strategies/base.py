@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from scaffe.flags import Flags
 from scaffe.layers.base.registry import Registry
 from scaffe.nets.net import Net
 from scaffe.training.histories import gather_histories
+from scaffe.training.strategies.role import Role
 from scaffe.training.timers import Timers
 from scaffe.training.updater import Updater
 
@@ -24,11 +25,13 @@ class Replica:
     """What a strategy trains: this rank's net, its updater, and the way to the other ranks.
 
     Attributes:
-        net, updater, communicator, timers: this rank's.
+        net, updater, timers: this rank's.
+        communicator: the workers, the ranks that hold nets.
         iter_size: passes whose gradients are accumulated for one update.
         algorithm: the collective algorithm that sums gradients ("mpi", "CB-8", "auto"); it also sends parameters if it
             can.
         options: the command line's other options, by name.
+        role: what this rank does; None for a worker among workers.
     """
 
     net: Net
@@ -38,6 +41,12 @@ class Replica:
     iter_size: int = 1
     algorithm: str = "auto"
     options: Any = None
+    role: Role | None = None
+
+    @property
+    def world(self) -> Communicator:
+        """All ranks of the job, those without a net included."""
+        return self.communicator if self.role is None else self.role.world
 
     @property
     def sum_algorithm(self) -> str:
@@ -57,6 +66,13 @@ class Strategy:
     every layer; ``gradients_ready``; ``apply``. ``settle`` is called before anyone reads the parameters.
     """
 
+    solver_type: ClassVar[str] = ""
+    """The one type of solver that this strategy carries out; empty for those whose rule updates from a gradient."""
+    has_converged = False
+    """Whether nothing more is to be gained, so that training ends before ``max_iter``."""
+    goes_on: ClassVar[bool] = False
+    """Whether training goes on when ranks are lost (``-on-rank-loss shrink``)."""
+
     @classmethod
     def flags(cls, flags: Flags) -> None:
         """Add this strategy's own flags to those of ``train``; their values come as ``replica.options``.
@@ -64,10 +80,39 @@ class Strategy:
         Two strategies may share a flag: both add it, with the same words.
         """
 
+    @classmethod
+    def place(cls, communicator: Communicator, options: Any) -> Role:
+        """Say what this rank does, before nets are built: a worker, with its share of the data. Called by all ranks.
+
+        Args:
+            communicator: all ranks.
+            options: the command line's, by name.
+
+        Raises:
+            ExpectedError: on all ranks, if the options do not fit the ranks.
+        """
+        return Role.worker(communicator, options)
+
+    @classmethod
+    def serve(cls, role: Role, param: Any, options: Any) -> int:
+        """Take part in training as a rank that is no worker, until it ends. Returns the exit code.
+
+        Args:
+            role: what ``place`` returned.
+            param: the SolverParameter message.
+            options: the command line's, by name.
+        """
+        raise NotImplementedError
+
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.is_last_pass = True  # gradients are complete after this pass (iter_size)
         self.passes: Any = replica.net  # runs forward and backward: the net, or recordings of it
+
+    @property
+    def acts_between_layers(self) -> bool:
+        """Whether it is called at every layer: one rank pays for no seam between layers."""
+        return self.replica.communicator.n_ranks > 1
 
     @property
     def seams(self) -> Collection[int]:
@@ -77,11 +122,39 @@ class Strategy:
         """
         return range(len(self.replica.net.nodes))
 
+    @property
+    def images_per_pass(self) -> int:
+        """Images of one pass where it is not one of the net's batches on each rank; else 0."""
+        return 0
+
     def begin(self) -> None:
         """Once, before the first iteration."""
 
-    def before_iteration(self) -> None:
-        """Before the passes of an iteration."""
+    @property
+    def peers(self) -> Communicator:
+        """The ranks that do the same iteration at the same time, so that they can agree on something in every one.
+
+        Those of an asynchronous strategy are in step only after ``settle``: there a rank's only peer is itself.
+        """
+        return self.replica.communicator
+
+    def agree(self, level: int, iteration: int) -> int:
+        """Agree on what all ranks do after the same iteration (stop, snapshot). Called in every iteration.
+
+        Args:
+            level: what this rank wants; the highest of all ranks' counts. 0 for nothing.
+            iteration: iterations done before this one.
+
+        Returns:
+            what all ranks do after this iteration.
+        """
+        agreed = np.array([level], np.int32)
+        if self.peers.n_ranks > 1:
+            self.peers.allreduce(agreed, "max", "mpi")
+        return int(agreed[0])
+
+    def before_iteration(self, rate: float, iteration: int) -> None:
+        """Before the passes of an iteration; its arguments are those of ``apply``."""
 
     def before_forward(self, layer_index: int) -> None:
         """Just before a layer's forward."""
@@ -110,6 +183,23 @@ class Strategy:
         """
         return [slice(0, self.replica.net.params.n_elems)]
 
+    def owned_by(self, rank: int) -> Sequence[slice]:
+        """As ``owned``, of any rank. Only strategies that go on without lost ranks (``goes_on``) say it."""
+        raise NotImplementedError
+
+    def copied(self) -> Sequence[slice]:
+        """The intervals that another rank owns, and that this one updates too, so that they outlive the other."""
+        return []
+
+    def parameters(self) -> np.ndarray:
+        """The parameters as a snapshot saves them, all of the same iteration. Called by all ranks.
+
+        Returns:
+            (n_elems,), the net's own buffer, whole on rank 0 at least.
+        """
+        self.settle()
+        return self.replica.net.params.data
+
     def histories(self) -> list[np.ndarray]:
         """The update rule's whole histories, for a snapshot. Called by all ranks.
 
@@ -119,17 +209,31 @@ class Strategy:
         """
         return gather_histories(self.replica.updater, self.replica.communicator)
 
+    def load_history(self, index: int, start: int, values: np.ndarray) -> None:
+        """Take over a part of one of the update rule's histories, before ``begin``; the parts need not be this rank's.
+
+        Args:
+            index: which history.
+            start: the element of the flat buffers that ``values[0]`` belongs to.
+            values: (n,), in host memory.
+        """
+        self.replica.updater.load_history(index, start, values)
+
     def finish(self) -> None:
         """Once, after the last iteration."""
 
-    def iterate(self) -> float:
-        """Run the ``iter_size`` passes of one iteration.
+    def counters(self) -> dict[str, float]:
+        """What this rank has counted so far, by name: a timeline shows the rates, per second, as curves."""
+        return {}
+
+    def iterate(self, rate: float, iteration: int) -> float:
+        """Run the ``iter_size`` passes of one iteration; the arguments are those of ``apply``.
 
         Returns:
             this rank's mean loss over the passes.
         """
         replica, loss = self.replica, 0.0
-        self.before_iteration()
+        self.before_iteration(rate, iteration)
         replica.net.clear_param_diffs()
         for i in range(replica.iter_size):
             self.is_last_pass = i == replica.iter_size - 1

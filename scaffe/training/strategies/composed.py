@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from scaffe.flags import Flags
 from scaffe.training.strategies.base import Replica, Strategy
+from scaffe.training.strategies.copies import Copies
 from scaffe.training.strategies.parts import ROOT, Buckets, Gradients, Parameters
 
 
@@ -21,6 +22,7 @@ class Composed(Strategy):
     parameters_kind: ClassVar[type[Parameters]]
     gradients_kind: ClassVar[type[Gradients]]
     collectives: ClassVar[tuple[str, ...]] = ("bcast", "reduce")
+    goes_on = True
 
     @classmethod
     def flags(cls, flags: Flags) -> None:
@@ -32,31 +34,41 @@ class Composed(Strategy):
     def __init__(self, replica: Replica) -> None:
         super().__init__(replica)
         self.buckets = Buckets(replica, self.collectives)
-        self.parameters, self.gradients = Parameters(), Gradients()
+        self.values, self.gradients = Parameters(), Gradients()
         if replica.communicator.n_ranks > 1:
-            self.parameters = self.parameters_kind(replica, self.buckets)  # type: ignore[call-arg]
+            self.values = self.parameters_kind(replica, self.buckets)  # type: ignore[call-arg]
             self.gradients = self.gradients_kind(replica, self.buckets)  # type: ignore[call-arg]
+        replica.updater.writes_copies = replica.communicator.n_ranks == 1  # else parameters come in messages
+        self.copies = Copies(replica, self.owned_by)
 
     @property
     def seams(self) -> Collection[int]:
         """See Strategy."""
-        return {*self.parameters.seams, *self.gradients.seams}
+        return {*self.values.seams, *self.gradients.seams}
 
     def begin(self) -> None:
         """See Strategy."""
-        self.parameters.begin()
+        self.values.begin()
 
     def owned(self) -> Sequence[slice]:
-        """See Strategy: the root owns everything."""
-        return super().owned() if self.replica.communicator.rank == ROOT else []
+        """See Strategy."""
+        return self.owned_by(self.replica.communicator.rank)
 
-    def before_iteration(self) -> None:
+    def owned_by(self, rank: int) -> Sequence[slice]:
+        """See Strategy: the root owns everything."""
+        return [slice(0, self.replica.net.params.n_elems)] if rank == ROOT else []
+
+    def copied(self) -> Sequence[slice]:
+        """See Strategy: what the rank before owns (``-history-copies``)."""
+        return self.copies.kept
+
+    def before_iteration(self, rate: float, iteration: int) -> None:
         """Start to send the parameters if they are stale."""
-        self.parameters.post()
+        self.values.post()
 
     def before_forward(self, layer_index: int) -> None:
         """Wait for this layer's parameters."""
-        self.parameters.wait_for(layer_index)
+        self.values.wait_for(layer_index)
 
     def after_backward(self, layer_index: int) -> None:
         """In the last pass the layer's gradients are complete: start to sum them."""
@@ -64,18 +76,19 @@ class Composed(Strategy):
             self.gradients.completed(layer_index)
 
     def gradients_ready(self) -> None:
-        """Wait for the sums."""
+        """Wait for the sums, and give them to the ranks that keep copies."""
         self.gradients.finish()
+        self.copies.exchange()
 
     def apply(self, rate: float, iteration: int) -> None:
-        """Update on the root; the other ranks' parameters are stale from here on."""
+        """Update on the root, and where a copy is kept; the other ranks' parameters are stale from here on."""
         replica = self.replica
-        if replica.communicator.rank == ROOT:
+        if replica.updater.everything:
             with replica.timers("update"):
                 replica.updater.check(self.buckets.runs)
                 replica.updater.update(rate, iteration, replica.communicator.n_ranks)
-        self.parameters.are_stale = True
+        self.values.are_stale = True
 
     def settle(self) -> None:
         """See Strategy."""
-        self.parameters.settle()
+        self.values.settle()

@@ -28,7 +28,8 @@ def check_flags(options: Namespace) -> None:
         UsageError: one line that names the flag and the strategies that have it.
     """
     own = {name: _flags_of(name) for name in strategies.names()}
-    chosen = CHOICES if options.strategy == AUTO else (options.strategy,)
+    of_one_type = tuple(name for name in strategies.names() if strategies.get(name).solver_type)  # auto may mean them
+    chosen = (*CHOICES, *of_one_type) if options.strategy == AUTO else (options.strategy,)
     if not set(chosen) <= set(own):
         return  # an unknown one is refused where it is looked up
     for flag in {flag.name: flag for flags in own.values() for flag in flags.values()}.values():

@@ -50,26 +50,34 @@ class ScRs(Composed):
     parameters_kind, gradients_kind = Gathers, Scatters
     collectives = ("allgather", "reduce_scatter")
 
-    def owned(self) -> Sequence[slice]:
+    def owned_by(self, rank: int) -> Sequence[slice]:
         """See Strategy: a rank owns its part of every bucket. The root also owns frozen parameters, since some rules
         change their histories."""
-        is_root = self.replica.communicator.rank == ROOT
-        return [*map(self._own, self.buckets.all), *(self.buckets.frozen if is_root else ())]
+        parts = [self._part(bucket, rank) for bucket in self.buckets.all]
+        return [*parts, *(self.buckets.frozen if rank == ROOT else ())]
+
+    def gradients_ready(self) -> None:
+        """See Composed; and find out what all parts together say, so that updates need nobody else."""
+        super().gradients_ready()
+        replica = self.replica
+        self._squares = self._sum_of_squares() if replica.updater.param.clip_gradients >= 0 else None
 
     def apply(self, rate: float, iteration: int) -> None:
         """Update this rank's parts."""
         replica = self.replica
-        squares = self._sum_of_squares() if replica.updater.param.clip_gradients >= 0 else None
         found = replica.updater.check([self._own(bucket) for bucket in self.buckets.all])
         if found is not None and replica.communicator.n_ranks > 1:
             replica.communicator.allreduce(found)  # every rank leaves its part out, or none does
         with replica.timers("update"):
-            replica.updater.update(rate, iteration, replica.communicator.n_ranks, squares)
-        self.parameters.are_stale = True
+            replica.updater.update(rate, iteration, replica.communicator.n_ranks, self._squares)
+        self.values.are_stale = True
 
     def _own(self, bucket: Bucket) -> slice:
-        """This rank's part of a bucket, as an interval of the flat buffers."""
-        part = self.replica.communicator.part(bucket.place.stop - bucket.place.start)
+        return self._part(bucket, self.replica.communicator.rank)
+
+    def _part(self, bucket: Bucket, rank: int) -> slice:
+        """A rank's part of a bucket, as an interval of the flat buffers."""
+        part = self.replica.communicator.part(bucket.place.stop - bucket.place.start, rank)
         return slice(bucket.place.start + part.start, bucket.place.start + part.stop)
 
     def _sum_of_squares(self) -> float:

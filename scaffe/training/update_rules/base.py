@@ -47,11 +47,17 @@ class UpdateRule:
         learns_frozen: whether histories change for parameters whose learning rate is 0.
     """
 
-    n_histories: ClassVar[int] = 1
+    n_histories: int = 1
     learns_frozen: ClassVar[bool] = True  # whether the histories change where the rate is 0
 
     def __init__(self, param: Any) -> None:
         self.param, self.name = param, param.type or "SGD"
+
+    def portion(self) -> int | None:
+        """Images in a portion, for a rule that makes passes over batches in portions (0: the net's batch size).
+
+        None for a rule that updates after each of the net's batches."""
+        return None
 
     def numbers(self, hyper: Hyper) -> dict[str, float]:
         """The rule's numbers for a device's kernels: rate, momentum, second (a second decay rate) and delta."""

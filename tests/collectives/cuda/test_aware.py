@@ -39,3 +39,16 @@ def test_the_mpi_is_asked(monkeypatch, library, kinds, environment, answer, word
     monkeypatch.setattr(aware, "_info", lambda: None if kinds is None else "cuda" in kinds)
     assert aware.is_cuda_aware(environment) == answer
     assert word in aware.reason(environment)
+
+
+UCX = "7f00-7f01 r-xp 0 fe:01 1 /opt/ucx/lib/libucp.so.0\n"
+
+
+@pytest.mark.parametrize(("maps", "answer"), [
+    ("", True), (UCX, False), (f"{UCX}7f02-7f03 r-xp 0 fe:01 2 /opt/ucx/lib/ucx/libuct_cuda.so.0\n", True)])
+def test_an_mpi_library_is_not_believed_where_the_ucx_below_it_has_no_cuda(monkeypatch, maps, answer):
+    monkeypatch.setattr(aware, "_loaded", lambda: Library(open_mpi=1))
+    monkeypatch.setattr(aware, "_info", lambda: None)
+    monkeypatch.setattr(aware, "_maps", lambda: maps)
+    assert aware.is_cuda_aware({}) == answer
+    assert ("libuct_cuda" in aware.reason({})) == bool(maps)

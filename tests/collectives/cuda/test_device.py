@@ -68,6 +68,18 @@ def test_collectives_of_one_rank_change_nothing(cp):
     assert alone.describe_device() == "one rank by itself"
 
 
+@pretend.needs_compiler
+def test_the_result_of_one_rank_follows_the_event(cp):
+    writer, reader = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
+    alone, array = Communicator.single(), cp.zeros(9)
+    with pretend.deferring():
+        with writer:
+            array[...] = 5
+            after = writer.record()
+        alone.iallreduce(array, after=after).wait(1, reader)
+        assert array.get(reader).tolist() == [5] * 9
+
+
 def test_handles_of_other_libraries_streams_and_events(cp):
     class Torch:
         cuda_stream = 17
@@ -95,6 +107,28 @@ def test_a_failure_on_the_device_is_an_error_and_no_endless_wait(cp, monkeypatch
     monkeypatch.setattr(point._runtime, "eventQuery", lambda event: 719)
     with pytest.raises(CommError, match="CUDA error 719"):
         wait_until(point.is_reached, backs_off=True)
+
+
+def test_cuda_is_not_asked_again_at_once_what_was_not_reached(cp, monkeypatch):
+    now, asked, status = [100.0], [], [device.NOT_READY]
+    monkeypatch.setattr(device.time, "monotonic", lambda: now[0])
+    point = device.Point.now()
+    monkeypatch.setattr(point._runtime, "eventQuery", lambda event: asked.append(now[0]) or status[0])
+    for _ in range(1000):  # a millisecond in steps of one microsecond
+        assert not point.is_reached()
+        now[0] += 1e-6
+    gaps = [later - sooner for sooner, later in zip(asked, asked[1:], strict=False)]
+    assert len(asked) < 30
+    assert max(gaps) < 60e-6
+    status[0] = 0
+    now[0] += 60e-6
+    assert point.is_reached()
+    assert point.is_reached()
+    status[0] = device.NOT_READY
+    point.mark(cp.cuda.Stream())
+    n_asked = len(asked)
+    assert not point.is_reached()
+    assert len(asked) == n_asked + 1  # what was recorded anew is asked for at once
 
 
 @pytest.mark.parametrize(("named", "followed"), [(None, []), (1, [0]), (2, [2]), (77, [77])])

@@ -51,6 +51,17 @@ def test_bench_prints_a_row_for_each_length_of_device_buffers(tmp_path):
     assert len(found["rows"]) == 12
 
 
+@pytest.mark.mpi_job
+@pretend.needs_compiler
+@pytest.mark.parametrize("case", ["clock", "update"])
+def test_bench_measures_servers_with_device_buffers(case):
+    result = command(2, "-m", "scaffe", "bench", case, "-memory", "device", "-m", "4:4096", "-s", "32", "-a", "auto",
+                     "-slack", "0,1", "-i", "2", "-x", "1", "-c")
+    assert result.returncode == 0, result.stderr
+    lines = [line.split() for line in result.stdout.splitlines() if line[:1].isdigit()]
+    assert [(int(line[0]), len(line), line[-1]) for line in lines] == [(n, 5, "Pass") for n in (4, 128, 4096)]
+
+
 PRELUDE = """
 import os, signal, sys, time
 from scaffe.collectives import Communicator

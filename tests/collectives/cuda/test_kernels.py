@@ -11,14 +11,17 @@ from scaffe.collectives.cuda.kernels import (
     MOST_RANKS,
     SOURCE,
     THREADS_PER_BLOCK,
+    GatherRanks,
+    Kernels,
     grid,
     kernels,
 )
 from scaffe.collectives.cuda.span import Span
+from scaffe.collectives.errors import CommError
 from tests import pretend
 from tests.layers.cuda import nvrtc
 
-MACHINE_CODE = [("sm_80", "float16"), ("sm_90", "float32"), ("sm_90", "bf16")]  # the others only as far as PTX: faster
+MACHINE_CODE = [("sm_80", "float16")]  # others in layers/cuda/test_occupancy.py; the rest only as far as PTX: faster
 CASES = MACHINE_CODE + [("compute_70", kind) for kind in DEFINITIONS]
 OPS = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 
@@ -114,6 +117,25 @@ def test_packing_rounds_as_the_type_does(cp, wire, dtype):
     assert np.array_equal(numbers.get(), values + right.astype(np.float32))
     kernels().elementwise(f"unpack_{wire}", span(numbers), span(words))()
     assert np.array_equal(numbers.get(), right.astype(np.float32))
+
+
+@pytest.mark.parametrize(("given", "allowed", "right"), [
+    ("", None, 32), ("", 16, 16), ("24", 16, 24), ("0", 16, 132), ("", 4096, 132)])
+def test_sums_of_other_gpus_memory_leave_multiprocessors_to_computing(cp, monkeypatch, given, allowed, right):
+    monkeypatch.setenv("SCAFFE_CUDA_MULTIPROCESSORS", given)
+    monkeypatch.setattr(cp.cuda.runtime, "deviceGetAttribute", lambda what, number: 132)
+    made, launched = Kernels(), []
+    monkeypatch.setattr(made, "_get", lambda name: lambda blocks, threads, arguments: launched.append(blocks[0]))
+    made.allow(allowed)
+    for is_remote in (True, False):
+        made.gathering([0], 0, 1 << 30, np.dtype(np.float32), "sum", GatherRanks(0, 2, 0, 1, -1), is_remote)()
+    assert launched == [right * BLOCKS_PER_MULTIPROCESSOR, 132 * BLOCKS_PER_MULTIPROCESSOR]
+
+
+def test_a_number_of_multiprocessors_that_is_none(cp, monkeypatch):
+    monkeypatch.setenv("SCAFFE_CUDA_MULTIPROCESSORS", "half")
+    with pytest.raises(CommError, match="SCAFFE_CUDA_MULTIPROCESSORS must be a number of multiprocessors.* 'half'"):
+        Kernels()
 
 
 @pytest.mark.parametrize(("n_bytes", "n_blocks"), [(0, 1), (1, 1), (4096, 1), (4097, 2), (49152, 12), (1 << 30, 12)])

@@ -31,6 +31,18 @@ def test_ranks_shares_are_the_whole_and_do_not_overlap(collective, cards):
             assert count.sum() == interval[1] - interval[0]
 
 
+@pytest.mark.parametrize("collective", ["reduce_scatter", "allgather", "gather"])
+@pytest.mark.parametrize("cards", ["abc", "aab", "aaa"])
+def test_given_parts_are_worked_on_at_their_owners_gpu(collective, cards):
+    owned = ((3, 9, 2), (9, 70, 0), (100, 120, 1), (120, 300, 2))
+    found = [(part.start, part.end, rank) for rank in range(3)
+             for part in work_of(rank, collective, cards, 300, 0, (0, 300), owned)]
+    wanted = [(start, end) for start, end, owner in owned if collective != "gather" or owner]
+    assert sorted((start, end) for start, end, _ in found) == wanted
+    owner_of = {start: owner for start, _, owner in owned}
+    assert all(cards[rank] == cards[owner_of[start]] for start, _, rank in found)
+
+
 def test_targets_as_the_kernel_takes_them():
     part = segments("bcast", 5, 10, 2)[0]
     assert gather_ranks(part) == (2, 1, 0, 5, 2)

@@ -19,11 +19,11 @@ IS_REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
 
 if launched() and not IS_REAL:
     from tests import pretend
-    from tests.pretend import memory, nccl
+    from tests.pretend import nccl, pool
 
     sys.modules.update(pretend.make())
     nccl.install()
-    memory.Memory.shared = True
+    pool.Settings.shared = True
     pretend.settings.deferred = True
     pretend.device.Settings.n_devices = 2
 

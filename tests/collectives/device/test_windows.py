@@ -14,6 +14,10 @@ def test_windows_start_at_zero_and_may_be_empty(communicator):
     assert not communicator.alloc(3_000, np.int32, "device").get().any()
 
 
+def test_zeros_are_there_for_any_stream(communicator, cp):
+    assert not communicator.alloc(3_001, memory="device").get(cp.cuda.Stream(non_blocking=True)).any()
+
+
 def test_any_slice_is_found(communicator, cp):
     buffer = communicator.alloc(1000, memory="device")
     place, part = windows(communicator).find(buffer), windows(communicator).find(buffer[10:20])

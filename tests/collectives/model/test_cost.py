@@ -11,7 +11,9 @@ import pytest
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.model import paper_figures as figures
 from scaffe.collectives.model.cost import Setting, fastest, predict, simulate
-from scaffe.collectives.model.machine import EMULATED_1_GBIT, GPU_CLUSTER_2016, Machine
+from scaffe.collectives.model.level_cost import pass_time
+from scaffe.collectives.model.machine import EMULATED_1_GBIT, GPU_CLUSTER_2016, GPU_CLUSTER_2023, Machine
+from scaffe.collectives.planning.levels import Within
 from scaffe.collectives.topology import Topology
 
 SIMPLE = Machine(intra_latency=1, intra_bandwidth=10, inter_latency=5, inter_bandwidth=2, overhead=0.5,
@@ -57,6 +59,55 @@ def test_ranks_of_a_node_share_its_network_port():
     second_intra = 0.5 + 1 + 250 / 10 + 0.5 + 0.25 + 250 / 100
     assert time_of("reduce_scatter", "H", Topology([0, 0, 1, 1]), 1000, 1000) == pytest.approx(
         0.5 + 5 + 2 * 500 / 2 + 0.5 + 0.25 + 500 / 100 + second_intra)
+
+
+def test_ranks_of_a_node_take_its_ports_in_turn():
+    """The same halves, with a port for each rank."""
+    second_intra = 0.5 + 1 + 250 / 10 + 0.5 + 0.25 + 250 / 100
+    took = time_of("reduce_scatter", "H", Topology([0, 0, 1, 1]), 1000, 1000, replace(SIMPLE, ports=2))
+    assert took == pytest.approx(0.5 + 5 + 500 / 2 + 0.5 + 0.25 + 500 / 100 + second_intra)
+
+
+def test_a_pass_takes_its_busiest_port_and_sum():
+    """400 bytes on 4 ranks: each reads 3 other quarters and adds them; the owner of a part sends it to 3 others."""
+    machine = replace(SIMPLE, pass_overhead=7)
+    parts = tuple((start, start + 100, rank) for rank, start in enumerate((0, 100, 200, 300)))
+    scatter = 7 + 1 + 300 / 10 + 300 / 100
+    assert pass_time(Within("reduce_scatter", 0, 400, parts=parts), 4, machine) == pytest.approx(scatter)
+    assert pass_time(Within("allgather", 0, 400, parts=parts), 4, machine) == pytest.approx(7 + 1 + 300 / 10)
+    assert pass_time(Within("gather", 0, 400, 1, parts), 4, machine) == pytest.approx(7 + 1 + 300 / 10)
+    # a quarter each again, but all results go to the root
+    assert pass_time(Within("reduce", 0, 400, 0), 4, machine) == pytest.approx(7 + 1 + 600 / 10 + 300 / 100)
+
+
+@pytest.mark.parametrize(("ports", "pace"), [(1, 2 * 128), (2, 128)])
+def test_a_split_sum_goes_across_by_all_ports(ports, pace):
+    """256 bytes, 2 nodes of 2 ranks: scatter, one message of 128 bytes each, gather into the root."""
+    machine = replace(SIMPLE, ports=ports)
+    across = 0.5 + 5 + pace / 2 + 0.5 + 0.25 + 128 / 100
+    within = (1 + 128 / 10 + 128 / 100) + (1 + 128 / 10)
+    took = predict(Setting("reduce", "SC", Topology([0, 0, 1, 1]), machine), 256, 256)
+    assert took == pytest.approx(within + across)
+
+
+def test_leaders_send_the_whole_buffer_whatever_the_ports():
+    machine = replace(SIMPLE, ports=2)
+    took = predict(Setting("bcast", "MC", Topology([0, 0, 1, 1]), machine), 400, 400)
+    across = 0.5 + 5 + 400 / 2 + 0.5
+    # half of it is read by the other rank itself, half is written to it by the leader
+    assert took == pytest.approx(across + 1 + 400 / 10)
+
+
+@pytest.mark.parametrize("n_nodes", [4, 20])
+@pytest.mark.parametrize(("collective", "flat", "led", "split"), [
+    ("reduce", "C", "MC", "SC"), ("allreduce", "R", "MR", "SR"), ("reduce_scatter", "R", "MR", "SR")])
+def test_nodes_of_8_gpus_with_a_port_each_gain_from_splitting(n_nodes, collective, flat, led, split):
+    """CaffeNet's parameters, 244 MB."""
+    topology = Topology.from_ranks_per_node(8 * n_nodes, 8)
+    by_flat, by_led, by_split = (predict(Setting(collective, name, topology, GPU_CLUSTER_2023), 244_000_000, 4 << 20)
+                                 for name in (flat, led, split))
+    assert by_split < by_led / 1.9
+    assert by_split < by_flat / 2
 
 
 @pytest.mark.parametrize("machine", [GPU_CLUSTER_2016, EMULATED_1_GBIT])
@@ -105,7 +156,8 @@ def test_the_fastest_chunk_is_found():
 
 
 @pytest.mark.parametrize(("changes", "words"), [({"overhead": -1}, "overhead must be 0 or more, not -1"),
-                                                ({"inter_bandwidth": 0}, "inter_bandwidth must be above 0")])
+                                                ({"inter_bandwidth": 0}, "inter_bandwidth must be above 0"),
+                                                ({"ports": 0}, "ports must be above 0")])
 def test_machines_that_cannot_be_are_refused(changes, words):
     with pytest.raises(CommError, match=words):
         replace(SIMPLE, **changes)
@@ -121,7 +173,7 @@ def test_figures_are_written(tmp_path, capsys):
     assert content["machine"]["inter_bandwidth"] == 12e9
     assert [row["n_bytes"] for row in content["rows"]] == [1024 * 4**i for i in range(7)]
     for row in content["rows"]:
-        assert row["seconds"][row["tuned"]] == min(row["seconds"].values())
+        assert row["seconds"][row["tuned"]] == min(row["seconds"][name] for name in figures.TUNED)
     for number in (11, 12):
         lines = ElementTree.parse(tmp_path / f"figure{number}.svg").findall(".//{http://www.w3.org/2000/svg}polyline")
         assert all(len(line.attrib["points"].split()) == 7 for line in lines)

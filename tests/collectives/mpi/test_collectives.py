@@ -11,7 +11,8 @@ from scaffe.collectives.planning import planners
 from scaffe.collectives.planning.algorithm import parse
 from scaffe.collectives.planning.requirements import require
 
-NAMES = ("auto", "mpi", "M", "MC", "MB", "MR", "B", "C", "R", "H", "D", "P", "CB-2", "CC-2", "CCB-2-2", "CB-node")
+NAMES = ("auto", "mpi", "M", "MC", "MB", "MR", "SC", "SR", "SCB-2", "B", "C", "R", "H", "D", "P", "CB-2", "CC-2",
+         "CCB-2-2", "CB-node")
 CHUNK_BYTES = 512
 LENGTHS = (0, 1, 13, CHUNK_BYTES // 8 + 1, 1009)
 DTYPES = ("float32", "float64", "float16", "int32", "int64")
@@ -76,7 +77,7 @@ def test_long_private_buffers_go_through_the_staging_memory_in_pieces(communicat
     assert np.array_equal(array[where], right)
 
 
-@pytest.mark.parametrize("name", ["auto", "M", "MC", "C", "B", "CB-2", "CC-2", "D"])
+@pytest.mark.parametrize("name", ["auto", "M", "MC", "SC", "C", "B", "CB-2", "CC-2", "D"])
 def test_layer_by_layer_gives_the_bits_of_the_whole(communicator, name):
     if name == "M" and communicator.topology.n_nodes > 1:
         pytest.skip("ranks on several nodes")
@@ -101,7 +102,7 @@ def test_layer_by_layer_gives_the_bits_of_the_whole(communicator, name):
         assert np.array_equal(whole.view(np.int32), helped.view(np.int32))
 
 
-@pytest.mark.parametrize("name", ["MR", "MH", "MD", "MP"])
+@pytest.mark.parametrize("name", ["MR", "MH", "MD", "MP", "SR", "SH", "SD", "SP"])
 @pytest.mark.parametrize("collective", ["reduce_scatter", "allgather"])
 def test_parts_go_through_shared_memory_and_across_nodes(communicator, collective, name):
     """Long buffers in windows and in private memory, twice."""

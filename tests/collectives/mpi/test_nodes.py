@@ -15,6 +15,8 @@ def given(request, communicator):
 
 
 @pytest.mark.parametrize(("collective", "name"), [("reduce", "MC"), ("bcast", "MB"), ("allreduce", "MR"),
+                                                    ("reduce", "SC"), ("bcast", "SB"), ("allreduce", "SR"),
+                                                    ("reduce_scatter", "SH"), ("allgather", "SR"),
                                                     ("reduce", "CB-node"), ("allreduce", "auto")])
 def test_collectives_on_given_nodes(communicator, given, collective, name):
     made, labels = given
@@ -26,7 +28,7 @@ def test_collectives_on_given_nodes(communicator, given, collective, name):
     rows = reference.inputs(made.n_ranks, 5003, "float32", "sum")
     array = made.alloc(5003)
     array[:] = rows[made.rank]
-    root = made.n_ranks - 1 if collective != "allreduce" else 0
+    root = made.n_ranks - 1 if collective in ("reduce", "bcast") else 0
     getattr(made, collective)(array, algorithm=name, **reference.arguments(collective, "sum", root))
     where, right = reference.expected(collective, made.rank, rows, "sum", root)
     assert np.array_equal(array[where], right)
@@ -76,5 +78,5 @@ def test_a_shared_result_needs_shared_memory(communicator):
         communicator.allreduce_shared(np.ones(3))
     assert communicator.allreduce_shared(communicator.alloc(0)).size == 0
     shared = communicator.alloc(3)
-    with pytest.raises(CommError, match="starts with M, not 'C'"):
+    with pytest.raises(CommError, match="starts with M or S, not 'C'"):
         communicator.allreduce_shared(shared, algorithm="C")

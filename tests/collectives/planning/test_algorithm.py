@@ -12,6 +12,8 @@ from scaffe.collectives.planning.pattern import parse as pattern
     ("mpi", Algorithm(library="mpi")), ("MPI", Algorithm(library="mpi")), ("nccl", Algorithm(library="nccl")),
     ("M", Algorithm(is_shared=True)), ("M:fp16", Algorithm(is_shared=True, wire="fp16")),
     ("C", Algorithm(pattern=pattern("C"))), ("MCB-4:bf16", Algorithm("", "", True, pattern("CB-4"), "bf16")),
+    ("SC", Algorithm(is_shared=True, is_split=True, pattern=pattern("C"))),
+    ("SCB-4:bf16", Algorithm("", "", True, pattern("CB-4"), "bf16", True)),
     ("ring", Algorithm(pattern=pattern("R"))), ("MR", Algorithm(is_shared=True, pattern=pattern("R"))),
 ])
 def test_a_name_is_parsed_once(name, right):
@@ -21,7 +23,8 @@ def test_a_name_is_parsed_once(name, right):
 
 
 @pytest.mark.parametrize(("name", "words"), [
-    ("X", "no algorithm is called 'X': known are B"), ("MX", "'X'"), ("m", "'m'"), ("C:fp8", "a wire is fp16 or bf16"),
+    ("X", "no algorithm is called 'X': known are B"), ("MX", "'X'"), ("S", "called ''"), ("SM", "'M'"),
+    ("m", "'m'"), ("C:fp8", "a wire is fp16 or bf16"),
     ("C:", "not ''"), (None, "must be a name such as auto, mpi or CB-8, not None"), (3, "not 3"), (["C"], "not .'C'.")])
 def test_what_is_no_algorithm(name, words):
     with pytest.raises(CommError, match=words):

@@ -1,5 +1,8 @@
 """What a worker may not do, in one line each; a rank by itself whose rule fails."""
 
+import math
+import time
+
 import numpy as np
 import pytest
 
@@ -20,27 +23,27 @@ def refused(words):
 
 def test_operations_out_of_order():
     server, batch = started()
-    with refused("update of batch 0 without pre_update"):
+    with refused("update of batch 0 of table 't' without pre_update"):
         batch.update()
-    with refused("post_read of batch 0, which it does not read"):
+    with refused("post_read of batch 0 of table 't', which it does not read"):
         batch.post_read()
     batch.read()
-    with refused("reads batch 0 again before post_read"):
+    with refused("reads batch 0 of table 't' again before post_read"):
         batch.read()
-    with refused("ends an iteration while it reads batch 0"):
+    with refused("ends an iteration while it reads batch 0 of table 't'"):
         server.clock()
     batch.pre_update()
-    with refused("pre_update of batch 0 again"):
+    with refused("pre_update of batch 0 of table 't' again"):
         batch.pre_update()
-    with refused("updates batch 0 while it reads it"):
+    with refused("updates batch 0 of table 't' while it reads it"):
         batch.update()
     batch.post_read()
-    with refused("ends an iteration with batch 0's update open"):
+    with refused("ends an iteration with the update of batch 0 of table 't' open"):
         server.clock()
     batch.update()
-    with refused("updates batch 0 twice in one iteration"):
+    with refused("updates batch 0 of table 't' twice in one iteration"):
         batch.pre_update()
-    with refused("reads batch 0 after it has updated it in the same iteration"):
+    with refused("reads batch 0 of table 't' after it has updated it in the same iteration"):
         batch.read()
     server.leave()
     for call, word in ((batch.read, "reads"), (batch.pre_update, "updates")):
@@ -103,3 +106,52 @@ def test_more_memory_than_there_is_is_refused_before_any_is_taken():
     said = r"no memory for a parameter server of \d+ bytes: .* leaves \d+ bytes on this node"
     with pytest.raises(CommError, match=said):
         server.start()
+
+
+def test_rows_that_were_asked_for_are_waited_for_no_more_and_an_update_is_applied_in_the_background():
+    server, batch = started(slack=math.inf)
+    assert not batch.is_ready()  # nothing has been asked
+    batch.prefetch()
+    for _ in range(3):  # the answer may come in a later iteration
+        server.clock()
+    wait_for(batch.is_ready)
+    np.testing.assert_array_equal(batch.read(prefetched=True), 0)
+    batch.post_read()
+    batch.pre_update()[:] = 2
+    batch.update()
+    wait_for(batch.is_free)
+    server.clock()
+    np.testing.assert_array_equal(batch.read(newest=True), 2)
+    batch.post_read()
+    server.close()
+
+
+def wait_for(is_there, seconds=30):
+    end = time.monotonic() + seconds
+    while not is_there():
+        assert time.monotonic() < end
+
+
+def test_histories_are_those_of_the_shard():
+    class Sum:
+        n_histories = 1
+
+        def step(self, values, update, histories, first, settings):
+            histories[0] += update
+
+    server, batch = started(rule=Sum())
+    start, (history,) = server.histories(batch.index.table)
+    assert (start, history.tolist()) == (0, [0] * 8)
+    history[:] = 10
+    batch.pre_update()[:] = [[1, 2], [3, 4]]
+    batch.update()
+    server.close()
+    assert server.histories(batch.index.table)[1][0].tolist() == [10, 10, 11, 12, 13, 14, 10, 10]
+
+
+@pytest.mark.parametrize("values", [["a"] * 8, np.ones(8, complex), [None] * 8, [[1, 2], [3]]])
+def test_values_that_are_no_numbers(values):
+    server = ParameterServer(Communicator.single())
+    server.table("t", 4, 2)
+    with pytest.raises(CommError, match="values of table 't': expected numbers"):
+        server.start({"t": values})

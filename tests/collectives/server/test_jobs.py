@@ -37,6 +37,11 @@ server.close()
     ("os.kill(os.getpid(), signal.SIGKILL)", {}, r"rank \d waits for .*rank 1, process \d+, is dead|rank 1|signal 9"),
     ("import threading; threading.Event().wait()", {"LIMIT": "1"},
      r"rank [02] waited \d s for rows of table 't'; the slowest is rank 1, in iteration 2"),
+    ("import threading; threading.Event().wait()", {"LIMIT": "1", "SCAFFE_RANKS_PER_NODE": "1"},
+     r"rank [02] waited \d s for rows of table 't'; the slowest is rank 1, in iteration 2"),
+    ("pass", {"BROKEN": "1", "SCAFFE_RANKS_PER_NODE": "2"}, r"rank \d: its shard of the parameter server has failed"),
+    ("batch.read(); server.clock()", {},
+     r"rank 1: worker 1 ends an iteration while it reads batch 0 of table 't'; post_read comes first"),
     ("pass", {"BROKEN": "1"}, r"rank \d: its shard of the parameter server has failed: no rule at all")])
 def test_the_job_ends_with_a_line(body, environment, words):
     result = job(3, ["-c", PRELUDE.replace("BODY", body)], **environment)

@@ -1,12 +1,16 @@
 """Tables and indexes against numpy; layouts in which nothing overlaps."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from scaffe.collectives import CommError
-from scaffe.collectives.server.layout import Roles, joint_batches, lay_out
+from scaffe.collectives.server.layout import contents, joint_batches, lay_out, mail_slots
+from scaffe.collectives.server.roles import Roles
 from scaffe.collectives.server.runs import gather_runs
 from scaffe.collectives.server.table import Index, Table
+from scaffe.collectives.topology import Topology
 
 
 def drawn(seed):
@@ -49,7 +53,32 @@ def test_which_indexes_share_rows(seed):
     assert not Index(table, first).shares_rows(Index(Table("u", 12, 3), first))
 
 
+@pytest.mark.parametrize("keys", [range(3, 9), range(12), range(11, 12), range(9, 2, -1), range(0, 12, 5), slice(None),
+                                  slice(4, -2), slice(None, None, -3)])
+def test_a_range_or_a_slice_is_the_index_of_its_keys(keys):
+    listed = list(range(12))[keys] if isinstance(keys, slice) else list(keys)
+    found, right = (Index(Table("t", 12, 3), given) for given in (keys, listed))
+    np.testing.assert_array_equal(found.runs, right.runs)
+    assert found.runs.dtype == right.runs.dtype
+    assert (found.n_rows, found.is_slice) == (len(listed), right.is_slice)
+
+
+def test_a_range_of_neighbours_takes_no_memory_however_long():
+    tracemalloc.start()
+    try:
+        indexes = [Index(Table("t", 60_000_000, 1), keys) for keys in (range(60_000_000), slice(7, None))]
+        assert [index.shards(4) for index in indexes] == [(0, 1, 2, 3)] * 2
+        assert not indexes[0].same_rows(indexes[1])
+        assert indexes[0].shares_rows(indexes[1])
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize(("keys", "words"), [
+    (range(0), "expected a sequence"), (range(3, 6), "has no row 5; its keys are 0 to 4"),
+    (range(-1, 2), "has no row -1"),
+    (slice(5, None), "expected a sequence"), ([2**63], "has no row 9223372036854775808"),
     ([], "expected a sequence"), ([[1]], "expected a sequence"), ([1.5], "expected a sequence"), (3, "expected"),
     ([0, 7], "has no row 7; its keys are 0 to 4"), ([-1], "has no row -1"), ([2, 1, 2], "key 2 is given twice")])
 def test_keys_that_cannot_be(keys, words):
@@ -66,17 +95,27 @@ def test_tables_that_cannot_be(arguments, words):
 
 
 def test_nothing_overlaps_in_a_layout():
-    tables = [Table("a", 7, 3), Table("b", 5, 1, "float64")]
-    batches = [[Index(tables[0], [0, 5]), Index(tables[1], range(worker + 1))] for worker in range(3)]
-    layout = lay_out(tables, batches, 2)
-    mailbox = 64 * (1 + layout.n_slots)
-    spans = [(at, mailbox) for at in (*layout.shard_mail, *layout.worker_mail)] + [(layout.clocks, 3 * 8)]
-    spans += [(layout.values[0], 21 * 4), (layout.values[1], 5 * 8)]
-    spans += [(at, n) for w, own in enumerate(layout.updates) for at, n in zip(own, (6 * 4, (w + 1) * 8), strict=True)]
-    spans.sort()
-    assert all(at % 64 == 0 for at, _ in spans)
-    assert all(at + n <= after for (at, n), (after, _) in zip(spans, spans[1:], strict=False))
-    assert spans[-1][0] + spans[-1][1] <= layout.n_bytes
+    held = {("a",): 63, ("b", 1): 64, ("b", 2): 0, ("c",): 1000, ("d",): 1}
+    offsets, n_bytes = lay_out(held)
+    assert offsets == {("a",): 0, ("b", 1): 64, ("b", 2): 128, ("c",): 128, ("d",): 1152}
+    assert n_bytes == 1216
+
+
+def test_what_a_node_holds():
+    """Three workers on two nodes, all with shards; batch 0 is whole, batch 1 the worker's own rows."""
+    tables, roles = [Table("a", 7, 3), Table("b", 6, 1, "float64")], Roles.of(Topology([0, 0, 1]), 0)
+    batches = [[Index(tables[0], range(7)), Index(tables[1], [worker, 5 - worker])] for worker in range(3)]
+    for joint in (joint_batches(batches), None):
+        first, second = (contents(roles, node, tables, batches, joint) for node in (0, 1))
+        mail = 64 * (1 + mail_slots(roles, batches))
+        common = {("clocks",): 24, ("values", 0): 84, ("values", 1): 48}
+        assert first == common | {
+            ("shard", 0): mail, ("shard", 1): mail, ("worker", 0): mail, ("worker", 1): mail, ("gateway", 0): mail,
+            ("gateway", 1): mail, ("update", 0, 0): 84, ("update", 1, 0): 84, ("update", 0, 1): 16,
+            ("update", 1, 1): 16, ("received", 0, 2, 0): 28, ("received", 1, 2, 0): 28, ("received", 1, 2, 1): 16}
+        assert second == common | {
+            ("shard", 2): mail, ("worker", 2): mail, ("gateway", 2): mail, ("update", 2, 0): 84, ("update", 2, 1): 16,
+            ("received", 2, 0, 0): 28, ("received", 2, 0, 1): 8, ("received", 2, 1, 1): 8}
 
 
 def test_joint_batches_are_the_same_for_all_and_nobody_elses():
@@ -88,8 +127,31 @@ def test_joint_batches_are_the_same_for_all_and_nobody_elses():
 
 
 def test_roles():
-    assert Roles.of(4, 0) == Roles((0, 1, 2, 3), (0, 1, 2, 3))
-    assert Roles.of(4, 1) == Roles((0, 1, 2), (3,))
+    four = Topology.flat(4)
+    assert Roles.of(four, 0) == Roles(four, (0, 1, 2, 3), (0, 1, 2, 3))
+    assert Roles.of(four, 1) == Roles(four, (0, 1, 2), (3,))
     for n_servers in (-1, 4, 5):
         with pytest.raises(CommError, match="servers must be from 0 to 3 on 4 ranks"):
-            Roles.of(4, n_servers)
+            Roles.of(four, n_servers)
+    with pytest.raises(CommError, match="placement must be one of last, spread, got 'best'"):
+        Roles.of(four, 1, "best")
+
+
+@pytest.mark.parametrize(("nodes", "n_servers", "servers"), [
+    ([0, 0, 0, 1, 1, 1], 2, (2, 5)), ([0, 0, 0, 1, 1, 1], 1, (5,)), ([0, 0, 0, 1, 1, 1], 3, (2, 4, 5)),
+    ([0, 1, 0, 1, 0, 1], 2, (4, 5)), ([0, 1, 1, 1], 3, (0, 2, 3)), ([0, 0, 0], 2, (1, 2))])
+def test_servers_spread_over_nodes(nodes, n_servers, servers):
+    roles = Roles.of(Topology(nodes), n_servers, "spread")
+    assert roles.shards == servers
+    assert roles.workers == tuple(rank for rank in range(len(nodes)) if rank not in servers)
+
+
+def test_who_counts_whom_and_who_carries_what():
+    """Nodes are ordered by their first workers; a shard counts its own node's workers and the other nodes' labels."""
+    roles = Roles.of(Topology([0, 1, 0, 2, 1]), 1)  # workers 0 to 3, rank 4 on node 1 is a server
+    assert [roles.workers_on(node) for node in range(3)] == [(0, 2), (1,), (3,)]
+    assert [roles.members(node) for node in range(3)] == [(0, 2, 1, 3), (0, 1, 3), (0, 1, 3)]
+    everyone = Roles.of(Topology([0, 0, 1, 1, 1]), 0)
+    assert [everyone.carrier(0, shard) for shard in range(5)] == [0, 1, 0, 1, 0]
+    assert [everyone.carrier(1, shard) for shard in range(5)] == [2, 3, 2, 3, 4]
+    assert [everyone.proxies_of(rank) for rank in range(5)] == [(2, 4), (3,), (0,), (1,), ()]

@@ -57,6 +57,17 @@ def test_pieces_balance_the_ranks_work(n_elems, n_ranks, piece):
     assert lengths.max() == min(piece, n_elems)
 
 
+@pytest.mark.parametrize(("collective", "right"), [
+    ("reduce_scatter", [((0, 1, 2), (1,)), ((0, 1, 2), (0,)), ((0, 1, 2), (1,))]),
+    ("allgather", [((1,), (0, 2)), ((0,), (1, 2)), ((1,), (0, 2))]),
+    ("gather", [((1,), (0,)), ((1,), (0,))])])
+def test_parts_that_are_given(collective, right):
+    """Elements 2 to 9 but for 5 and 6; rank 1 owns both ends."""
+    found = schedule.segments(collective, 3, 12, 0, ((2, 4, 1), (4, 5, 0), (7, 9, 1)))
+    assert [(part.sources, part.targets) for part in found] == right
+    assert [(part.start, part.end) for part in found if part.targets != (0,) or collective == "gather"][0] == (2, 4)
+
+
 def test_an_unknown_collective():
-    with pytest.raises(ValueError, match="no such collective: 'gather'"):
-        schedule.segments("gather", 2, 3)
+    with pytest.raises(ValueError, match="no such collective: 'scatter'"):
+        schedule.segments("scatter", 2, 3)

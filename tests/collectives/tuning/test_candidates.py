@@ -26,6 +26,6 @@ def test_candidates_follow_the_topology():
     assert candidates("reduce", Topology.flat(1)) == ["mpi"]
     assert candidates("reduce", Topology([0] * 4)) == ["mpi", "M", "C", "B", "H", "T"]
     assert candidates("bcast", Topology.from_ranks_per_node(8, 2)) == [
-        "mpi", "MC", "MB", "MT", "C", "B", "T", "CB-node", "CB-4", "CC-node", "CC-4"]
+        "mpi", "MC", "MB", "MT", "SC", "SB", "ST", "C", "B", "T", "CB-node", "CB-4", "CC-node", "CC-4"]
     with pytest.raises(CommError, match="'gather'"):
         candidates("gather", Topology.flat(2))

@@ -110,6 +110,25 @@ def test_an_older_file_is_one_line_that_says_what_to_do(tmp_path):
         TuningTable.read(path)
 
 
+def test_the_multiprocessors_of_sums_are_kept(tmp_path):
+    path = tmp_path / "table.json"
+    TuningTable([], 24).write(path)
+    read = TuningTable.read(path)
+    assert (read.multiprocessors, TuningTable([]).multiprocessors) == (24, None)
+    assert read.merged(TuningTable([])).multiprocessors == 24
+    assert read.merged(TuningTable([], 16)).multiprocessors == 16
+    for wrong in (0, "many", 2.5, True):
+        path.write_text(json.dumps({"version": 2, "entries": [], "multiprocessors": wrong}))
+        with pytest.raises(CommError, match=f"table .*table.json: multiprocessors must be 1 or more, not {wrong!r}"):
+            TuningTable.read(path)
+
+
+def test_nccl_is_for_device_memory():
+    with pytest.raises(CommError, match="nccl is for device memory"):
+        TuningEntry(TuningKey("reduce", "host", 2, "1x2"), (Choice(None, "nccl", 1),))
+    TuningEntry(TuningKey("reduce", "device", 2, "1x2"), (Choice(None, "nccl", 1),))
+
+
 @pytest.mark.parametrize("limits", [(5, 5, None), (6, 5, None), (None, None), (5,), (None, 5), ()])
 def test_choices_ascend_to_an_open_end(limits):
     with pytest.raises(CommError, match="ascending max_bytes"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scaffe.collectives.tuning.tune import Race, choices, fewest_changes
+from scaffe.collectives.tuning.tune import Race, choices, fewest, fewest_changes
 from scaffe.collectives.tuning.tune import main as tune
 from scaffe.errors import UsageError
 
@@ -33,6 +33,11 @@ def test_the_race_starts_with_what_the_length_allows():
     assert race.starters(60) == [("mpi", 60), ("M", 60), ("C", 60)]
     assert race.starters(1000) == [("mpi", 60), ("M", 60), ("C", 60)]
     assert race.starters(1001) == [("mpi", 60), ("M", 60), ("C", 60), ("C", 1000)]
+
+
+def test_the_fewest_multiprocessors_that_are_as_fast_as_more():
+    assert fewest({8: 9.0, 16: 4.19, 32: 4.0, 64: 4.1}) == 16
+    assert fewest({8: 9.0, 16: 4.3, 32: 4.0}) == 32
 
 
 def test_who_loses_two_long_lengths_running_is_out():

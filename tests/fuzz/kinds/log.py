@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from scaffe.cli.commands import plot
-from scaffe.cli.commands.parse_log import parse_log
+from scaffe.cli.commands import plot, report
+from scaffe.report.caffe_log import parse_log
 from tests.fuzz.children import Files
 from tests.fuzz.kind import Kind, one_file
 from tests.fuzz.kinds.tuning_table import as_json
@@ -32,11 +32,12 @@ def seeds(folder: Path) -> list[Files]:
 
 
 def read(folder: Path) -> None:
-    """parse_log and plot."""
+    """parse_log, plot and report."""
     if (folder / "log").exists():
         parse_log(str(folder / "log"))
     else:
         plot.main([str(folder / "trace.json")])
+    report.main([str(folder), "-output", str(folder / "report.html")])
 
 
 KIND = Kind(seeds, read, one_file(number, spoil, as_json))

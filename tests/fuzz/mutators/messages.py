@@ -8,6 +8,7 @@ from typing import Any
 from google.protobuf import text_format
 from google.protobuf.descriptor import FieldDescriptor
 
+from scaffe.proto.fields import is_repeated
 from tests.fuzz.mutators.numbers import FLOATS, whole
 
 REALS = {FieldDescriptor.CPPTYPE_FLOAT, FieldDescriptor.CPPTYPE_DOUBLE}
@@ -47,7 +48,7 @@ def _change(rng: random.Random, message: Any) -> None:
         return
     given = [field for field, _ in message.ListFields()]
     field = rng.choice(given if given and rng.random() < 0.6 else message.DESCRIPTOR.fields)
-    if not field.is_repeated:
+    if not is_repeated(field):
         if rng.random() < 0.2:
             message.ClearField(field.name)
         elif field.cpp_type == FieldDescriptor.CPPTYPE_MESSAGE:

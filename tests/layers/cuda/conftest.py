@@ -9,6 +9,8 @@ import pytest
 
 from scaffe.layers.kernels import device
 from scaffe.layers.kernels.cuda.cudnn import graphs as cudnn_graphs
+from scaffe.layers.kernels.cuda.cudnn import plans as cudnn_plans
+from scaffe.layers.kernels.cuda.precision import precision
 from tests import pretend
 
 REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
@@ -16,7 +18,8 @@ REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
 
 @pytest.fixture
 def cp(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The module."""
+    """The module; float32 products are exact, unless a test asks for TF32."""
+    monkeypatch.setattr(precision, "tf32", False)
     if REAL:
         if device.missing():
             pytest.skip(device.missing())
@@ -40,7 +43,7 @@ def kind(request: Any, cp: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) 
         return
     pretend.install(monkeypatch, with_cudnn=with_cudnn)
     cudnn_graphs.frontend.cache_clear()
-    cudnn_graphs.build.cache_clear()
+    cudnn_plans.build.cache_clear()
     yield request.param
     cudnn_graphs.frontend.cache_clear()
-    cudnn_graphs.build.cache_clear()
+    cudnn_plans.build.cache_clear()

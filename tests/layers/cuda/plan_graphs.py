@@ -1,4 +1,9 @@
-"""Plans cuDNN's graphs for an H200 that is not there; prints one line a graph. Run by test_plans.py.
+"""Plans cuDNN's graphs for a card that is not there; prints one line a graph. Run by test_plans.py.
+
+    python -m tests.layers.cuda.plan_graphs H100|H200 awkward|benchmarks
+
+The card is described by its properties alone: given the number of its multiprocessors beside them, cuDNN takes it for a
+part of a card and offers no engine made for Hopper.
 
 cuDNN lists and builds plans from a device's properties alone, but loads the driver's library first: the caller puts
 one without functions in its way where there is no driver. Engines that make their kernels when they are built, as batch
@@ -8,6 +13,8 @@ norm's, get as far as loading what they have compiled.
 from __future__ import annotations
 
 import json
+import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,9 +22,10 @@ import ml_dtypes
 import numpy as np
 
 from scaffe.layers.kernels.cuda.cudnn import conv_graphs as convolutions
-from scaffe.layers.kernels.cuda.cudnn import graphs
+from scaffe.layers.kernels.cuda.cudnn import graphs, plans
 from scaffe.layers.kernels.cuda.cudnn import norm_graphs as norms
 from scaffe.layers.kernels.specs import ConvSpec
+from tests.layers.cuda import benchmark_graphs
 
 H200 = {
     "maxGridSize": [2**31 - 1, 65535, 65535], "maxBlockSize": [1024, 1024, 64], "regsPerBlock": 65536,
@@ -27,6 +35,9 @@ H200 = {
     "pciDeviceId": 0, "isTccDriver": 0, "supportCoopLaunch": 1, "totalGlobalMem": 150_000_000_000,
     "smClockRateKHz": 1_980_000, "memClockRateKHz": 3_201_000, "memoryBusWidth": 6144, "l2CacheSize": 60 << 20,
     "cudaDeviceId": 0, "deviceVer": 900, "driverVer": 12080, "deviceName": "NVIDIA H200"}
+H100 = H200 | {"deviceName": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85_000_000_000, "memClockRateKHz": 2_619_000,
+               "memoryBusWidth": 5120, "l2CacheSize": 50 << 20}
+CARDS = {"H100": H100, "H200": H200}
 SHAPES = {
     "CaffeNet conv1": ((256, 3, 227, 227), 96, (11, 11), (4, 4), (0, 0), (1, 1), 1),
     "CaffeNet conv2": ((256, 96, 27, 27), 256, (5, 5), (1, 1), (2, 2), (1, 1), 2),
@@ -44,7 +55,9 @@ NORMS = {  # shapes that cuDNN has an engine for, and whether ReLU follows
     "ResNet bn_conv1": ((256, 64, 112, 112), True), "ResNet shortcut": ((256, 256, 56, 56), False),
     "ResNet last": ((32, 2048, 7, 7), True), "rows": ((128, 1000), True), "five axes": ((2, 16, 4, 5, 6), True),
 }
-REFUSED = {"odd channels": (norms.FORWARD, (2, 6, 3, 4)), "odd channels, backward": (norms.BACKWARD, (2, 6, 3, 4))}
+REFUSED = {"odd channels": norms.NormKey(norms.FORWARD, (2, 6, 3, 4), DTYPES[0], 1e-5, True),
+           "odd channels, backward": norms.NormKey(norms.BACKWARD, (2, 6, 3, 4), DTYPES[0], 1e-5, True),
+           "a sum without ReLU": norms.NormKey(norms.FORWARD, (2, 8, 3, 4), DTYPES[0], 1e-5, False, True)}
 
 
 def every_graph() -> Iterator[tuple[str, Any]]:
@@ -59,6 +72,8 @@ def every_graph() -> Iterator[tuple[str, Any]]:
         for dtype in DTYPES:
             for kind in (norms.FORWARD, norms.BACKWARD):
                 yield f"{name}, {dtype.name}, {kind}", norms.NormKey(kind, norms.four_axes(shape), dtype, 1e-5, relu)
+            yield f"{name}, {dtype.name}, {norms.FORWARD} with a sum", norms.NormKey(
+                norms.FORWARD, norms.four_axes(shape), dtype, 1e-5, True, True)
 
 
 def plan(name: str, key: Any, place: dict[str, Any]) -> str:
@@ -67,7 +82,7 @@ def plan(name: str, key: Any, place: dict[str, Any]) -> str:
     graphs.plan_graph(graph, key)
     line = f"{name}: {graph.get_execution_plan_count()} plans, "
     if not isinstance(key, norms.NormKey):
-        return f"{line}built {len(graphs.build_plans(graph))}"
+        return f"{line}built {len(plans.build_plans(graph))}"
     try:
         graph.build_plan_at_index(0)
     except Exception as error:
@@ -75,9 +90,8 @@ def plan(name: str, key: Any, place: dict[str, Any]) -> str:
     return f"{line}built 1"
 
 
-def refusal(name: str, kind: str, shape: tuple[int, ...], place: dict[str, Any]) -> str:
+def refusal(name: str, key: norms.NormKey, place: dict[str, Any]) -> str:
     """One line: that a graph has no plan."""
-    key = norms.NormKey(kind, shape, np.dtype(np.float32), 1e-5, True)
     try:
         graphs.plan_graph(graphs.make_graph(key, **place), key)
     except graphs.frontend().cudnnGraphNotSupportedError:
@@ -85,14 +99,36 @@ def refusal(name: str, kind: str, shape: tuple[int, ...], place: dict[str, Any])
     return f"{name}: planned"
 
 
-def main() -> None:
+def engines(name: str, key: Any, place: dict[str, Any]) -> str:
+    """One line: whether a graph has an engine that is compiled already, else the seconds that compiling one takes."""
+    if key.dtype == np.float32 and not key.tf32 and getattr(key, "bias", False):
+        return f"{name}: not asked of cuDNN"  # it fuses float32 on tensor cores alone
+    graph = graphs.make_graph(key, **place)
+    graphs.plan_graph(graph, key)
+    start = time.perf_counter()
+    for index in range(graph.get_execution_plan_count()):
+        try:
+            graph.build_plan_at_index(index)
+        except Exception as error:
+            if "cuLibraryLoadData" in str(error):  # compiled; only a driver can load it
+                return f"{name}: compiled in {time.perf_counter() - start:.2f} s"
+            continue
+        return f"{name}: precompiled {graph.get_plan_name_at_index(index).split('_')[0]}"
+    return f"{name}: none"
+
+
+def main(card: str, which: str) -> None:
     cudnn = graphs.frontend()
-    place = {"device_property": cudnn.create_device_properties(json.dumps(H200)), "sm_version": 90, "sm_count": 132}
+    place = {"device_property": cudnn.create_device_properties(json.dumps(CARDS[card])), "sm_version": 90}
+    if which == "benchmarks":
+        for key, name in benchmark_graphs.every_graph().items():
+            print(engines(name, key, place), flush=True)
+        return
     for name, key in every_graph():
         print(plan(name, key, place), flush=True)
-    for name, (kind, shape) in REFUSED.items():
-        print(refusal(name, kind, shape, place), flush=True)
+    for name, key in REFUSED.items():
+        print(refusal(name, key, place), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from scaffe.layers.base.errors import LayerError
-from scaffe.layers.kernels import cuda
+from scaffe.layers.kernels import cuda, device
 from scaffe.layers.kernels.cuda import products
-from scaffe.layers.kernels.cuda.cudnn import graphs as cudnn_graphs
+from scaffe.layers.kernels.cuda.cudnn import plans as cudnn_plans
 from scaffe.layers.kernels.cuda.cudnn.convolution import Convolution as OnCudnn
 from scaffe.layers.kernels.specs import ConvSpec
 from tests.layers.cuda.conftest import REAL
-from tests.layers.cuda.rig import DTYPES, close, double, every_dtype, numbers, stored, wide
+from tests.layers.cuda.rig import DTYPES, HALVES, close, double, every_dtype, n_eps_of, numbers, stored, wide
 from tests.reference import kernels as reference
 
 CASES = [  # in_shape, n_output, kernel, stride, pad, dilation, group
@@ -36,7 +36,7 @@ def spec_of(case: tuple, dtype: np.dtype) -> ConvSpec:
 @pytest.mark.parametrize("case", CASES)
 def test_all_passes(cp: Any, kind: str, case: tuple, dtype: np.dtype) -> None:
     spec, real = spec_of(case, dtype), wide(dtype)
-    plan = cuda.convolution(spec)
+    plan, n_eps = cuda.convolution(spec), n_eps_of(kind, dtype)
     assert isinstance(plan, OnCudnn) == (kind == "cudnn" and dtype != np.float64 and len(spec.kernel) < 4)
     x, gy = numbers(spec.in_shape, dtype, 0), numbers(spec.out_shape, dtype, 1)
     w, b = double(numbers(spec.weight_shape, dtype, 2)).astype(real), numbers(spec.n_output, real, 3)
@@ -44,39 +44,42 @@ def test_all_passes(cp: Any, kind: str, case: tuple, dtype: np.dtype) -> None:
     on_x, on_gy, on_w, on_b = map(cp.asarray, (stored(x), stored(gy), w, b))
     out = cp.empty(stored(y).shape, dtype)
     plan.forward(on_x, on_w, on_b, out)
-    close(out, stored(y), dtype)
+    close(out, stored(y), dtype, n_eps)
     for slope in (0.0, 0.25):
         plan.forward(on_x, on_w, on_b, out, slope)
-        close(out, stored(np.where(y > 0, y, slope * y)), dtype)
+        close(out, stored(np.where(y > 0, y, slope * y)), dtype, n_eps)
     plan.forward(on_x, on_w, None, out)
-    close(out, stored(y - b.reshape(-1, *(1,) * len(spec.kernel))), dtype)
+    close(out, stored(y - b.reshape(-1, *(1,) * len(spec.kernel))), dtype, n_eps)
     back = cp.empty(stored(x).shape, dtype)
     plan.backward_data(on_gy, on_w, back)
-    close(back, stored(gx), dtype)
+    close(back, stored(gx), dtype, n_eps)
     on_gw, on_gb = cp.empty(gw.shape, real), cp.empty(gb.shape, real)
     narrow = dtype if isinstance(plan, OnCudnn) else real  # cuDNN rounds the gradient to the type of x
     plan.backward_weights(on_x, on_gy, on_gw, on_gb, True)
-    close(on_gw, gw, narrow)
+    close(on_gw, gw, narrow, n_eps)
     close(on_gb, gb, real, 40)
     plan.backward_weights(on_x, on_gy, on_gw, on_gb)
-    close(on_gw, 2 * gw, narrow)
+    close(on_gw, 2 * gw, narrow, n_eps)
     close(on_gb, 2 * gb, real, 40)
 
 
 @pytest.mark.parametrize("dtype", DTYPES[2:], ids=lambda d: d.name)
-def test_weights_may_come_in_the_half_type(cp: Any, kind: str, dtype: np.dtype) -> None:
+def test_weights_may_come_in_the_half_type_in_the_kernels_order(cp: Any, kind: str, dtype: np.dtype) -> None:
     spec = spec_of(CASES[0], dtype)
     plan, x, w = cuda.convolution(spec), numbers(spec.in_shape, dtype, 0), numbers(spec.weight_shape, dtype, 1)
     outs = [cp.empty(stored(np.empty(spec.out_shape)).shape, dtype) for _ in range(2)]
-    plan.forward(cp.asarray(stored(x)), cp.asarray(w), None, outs[0])
+    plan.forward(cp.asarray(stored(x)), cp.asarray(stored(w)), None, outs[0])
     plan.forward(cp.asarray(stored(x)), cp.asarray(w.astype(np.float32)), None, outs[1])
     np.testing.assert_array_equal(*(double(o.get()) for o in outs))
+    copy = cp.empty(w.size, dtype)
+    cuda.copy_weights(cp.asarray(w.astype(np.float32).reshape(-1)), (w.shape[1], w[0, 0].size), copy)
+    np.testing.assert_array_equal(double(copy.get()), double(stored(w).reshape(-1)))
 
 
 @every_dtype
 def test_deconvolution_is_the_convolution_backwards(cp: Any, kind: str, dtype: np.dtype) -> None:
     spec = ConvSpec((2, 4, 7, 5), 6, (3, 2), (2, 1), (1, 0), (1, 1), 2, False, dtype)
-    plan, real = cuda.deconvolution(spec), wide(dtype)
+    plan, real, n_eps = cuda.deconvolution(spec), wide(dtype), n_eps_of(kind, dtype)
     x, gy = numbers(spec.out_shape, dtype, 0), numbers(spec.in_shape, dtype, 1)
     w, b = double(numbers(spec.weight_shape, dtype, 2)).astype(real), numbers(4, real, 3)
     _, y, gw, _ = reference.convolution(gy, w, None, x, spec.stride, spec.pad, spec.dilation, 2)
@@ -85,12 +88,12 @@ def test_deconvolution_is_the_convolution_backwards(cp: Any, kind: str, dtype: n
     out, back = cp.empty(stored(y).shape, dtype), cp.empty(stored(x).shape, dtype)
     on_x, on_gy, on_w = map(cp.asarray, (stored(x), stored(gy), w))
     plan.forward(on_x, on_w, cp.asarray(b), out, 0.5)
-    close(out, stored(np.where(y > 0, y, 0.5 * y)), dtype)
+    close(out, stored(np.where(y > 0, y, 0.5 * y)), dtype, n_eps)
     plan.backward_data(on_gy, on_w, back)
-    close(back, stored(gx), dtype)
+    close(back, stored(gx), dtype, n_eps)
     on_gw, on_gb = cp.ones(gw.shape, real), cp.ones(4, real)
     plan.backward_weights(on_x, on_gy, on_gw, on_gb)
-    close(on_gw, 1 + gw, dtype if kind == "cudnn" else real)
+    close(on_gw, 1 + gw, dtype if kind == "cudnn" else real, n_eps)
     close(on_gb, 1 + double(gy).sum((0, 2, 3)), real, 40)
 
 
@@ -123,12 +126,59 @@ def test_the_fastest_plan_is_found_once_and_remembered(cp: Any, kind: str, tmp_p
     pygraph.log.clear()
     cuda.convolution(spec)
     assert pygraph.log, "plans are timed"
-    assert len((tmp_path / "cudnn_plans.json").read_text().splitlines()) > 2
+    assert len(list((tmp_path / "cudnn_plans").iterdir())) > 2
     pygraph.log.clear()
     cuda.convolution(spec)
-    cudnn_graphs.build.cache_clear()  # as a new process would
+    cudnn_plans.build.cache_clear()  # as a new process would
     cuda.convolution(spec)
     assert not pygraph.log
+
+
+def forward(cp: Any, dtype: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+    """A new plan's pass with bias and ReLU: the plan, the result, and what it should be."""
+    spec = spec_of(CASES[0], np.dtype(dtype))
+    plan, x, w = (cuda.convolution(spec), *(numbers(s, spec.dtype, 0) for s in (spec.in_shape, spec.weight_shape)))
+    b = numbers(spec.n_output, np.dtype(np.float32), 2)
+    out = cp.empty(stored(np.empty(spec.out_shape)).shape, spec.dtype)
+    y, *_ = reference.convolution(x, w, b, np.zeros(spec.out_shape), spec.stride, spec.pad, spec.dilation, spec.group)
+    plan.forward(cp.asarray(stored(x)), cp.asarray(w.astype(np.float32)), cp.asarray(b), out, 0.0)
+    return plan, out, stored(np.maximum(y, 0))
+
+
+@pytest.mark.skipif(REAL, reason="counts the pretend module's runs")
+@pytest.mark.parametrize("damage", [False, True])
+def test_a_compiled_plan_is_kept_and_compiled_again_where_the_file_is_damaged(cp: Any, kind: str, tmp_path: Any,
+                                                                             damage: bool) -> None:
+    from tests.pretend.cudnn import pygraph
+
+    if kind == "ours":
+        return
+    forward(cp, HALVES[0])
+    pygraph.compiled.clear()
+    cudnn_plans.build.cache_clear()  # as another rank, or the next run
+    if damage:
+        for path in (tmp_path / "cudnn_plans").iterdir():
+            path.write_bytes(path.read_bytes()[:-1])
+    _, out, expected = forward(cp, HALVES[0])
+    assert bool(pygraph.compiled) == damage
+    close(out, expected, HALVES[0])
+
+
+@pytest.mark.skipif(REAL, reason="sets the pretend device's times")
+@pytest.mark.parametrize("slow", ["conv_fprop+bias+relu", "conv_fprop", "nothing"])
+def test_one_graph_is_compared_with_two_steps(cp: Any, kind: str, monkeypatch: Any, slow: str) -> None:
+    from tests.pretend.cudnn import pygraph
+
+    if kind == "ours":
+        return
+    cuda_module = device.load().cuda
+    monkeypatch.setattr(cuda_module, "get_elapsed_time", lambda start, end: 2.0 if pygraph.log[-1] == slow else 1.0)
+    plan, out, expected = forward(cp, HALVES[1])
+    assert plan.prepare(True, 0.0)[1] == (slow != "conv_fprop+bias+relu")
+    close(out, expected, HALVES[1])
+    cudnn_plans.build.cache_clear()
+    monkeypatch.setattr(cuda_module, "get_elapsed_time", lambda start, end: 1 / 0)  # nothing is timed again
+    assert cuda.convolution(plan.spec).prepare(True, 0.0)[1] == (slow != "conv_fprop+bias+relu")
 
 
 def test_nine_spatial_axes_are_refused_with_a_line(cp: Any, kind: str) -> None:

@@ -190,6 +190,14 @@ def test_elements(cp: Any, n_elems: int, dtype: np.dtype) -> None:
             y = shifted(cp, x, by)
             cuda.add_relu(y, cp.asarray(gy), y, slope)
             close(y, np.where(total > 0, total, slope * total), dtype)
+    others = [numbers(n_elems, dtype, seed) for seed in range(6)]
+    for n in range(2, 7):  # two passes from five on
+        y = shifted(cp, others[0], n % 2)
+        cuda.add_up([y, *map(cp.asarray, others[1:n])], y)
+        close(y, sum(map(double, others[:n])), dtype)
+        y = shifted(cp, others[0], n % 2)
+        cuda.add_up([y, *map(cp.asarray, others[1:n])], y, cp.asarray(x))
+        close(y, np.where(double(x) > 0, sum(map(double, others[:n])), 0), dtype)
     y = cp.asarray(gy)
     cuda.mask_scale(cp.asarray(x), cp.asarray(mask), 1.5, y)
     close(y, np.where(mask, double(x) * 1.5, 0), dtype)

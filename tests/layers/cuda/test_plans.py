@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.layers.cuda import plan_graphs
+from tests.layers.cuda import benchmark_graphs, plan_graphs
 
 ASKED = os.environ.get("SCAFFE_TEST_CUDNN") == "1"
 pytestmark = pytest.mark.skipif(not ASKED or find_spec("cudnn") is None,
@@ -30,7 +30,8 @@ def driver_without_functions(folder: Path, libraries: list[Path]) -> None:
     subprocess.run([*compiler, "-o", folder / "libcuda.so.1"], input=code, text=True, check=True)
 
 
-def test_every_graph_has_a_plan(tmp_path: Path) -> None:
+def lines_of(folder: Path, *arguments: str) -> list[str]:
+    """What plan_graphs prints."""
     nvidia = Path(find_spec("nvidia").submodule_search_locations[0])
     places = [str(p) for p in nvidia.glob("*/lib")]
     try:
@@ -38,15 +39,32 @@ def test_every_graph_has_a_plan(tmp_path: Path) -> None:
 
         ctypes.CDLL("libcuda.so.1")
     except OSError:
-        driver_without_functions(tmp_path, list(nvidia.glob("cudnn/lib/*.so.9")))
-        places.append(str(tmp_path))
+        driver_without_functions(folder, list(nvidia.glob("cudnn/lib/*.so.9")))
+        places.append(str(folder))
     environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(places)}
-    done = subprocess.run([sys.executable, "-m", plan_graphs.__name__], capture_output=True, text=True,
-                          timeout=900, env=environment, check=False)
+    done = subprocess.run([sys.executable, "-m", plan_graphs.__name__, *arguments], capture_output=True, text=True,
+                          timeout=1500, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    lines = done.stdout.splitlines()
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("card", plan_graphs.CARDS)
+def test_every_graph_has_a_plan(tmp_path: Path, card: str) -> None:
+    lines = lines_of(tmp_path, card, "awkward")
     names = [name for name, _ in plan_graphs.every_graph()]
     assert len(lines) == len(names) + len(plan_graphs.REFUSED)
-    for line, name in zip(lines, names, strict=True):
+    for line, name in zip(lines, names, strict=False):
         assert line.startswith(name) and "built 0" not in line, line
     assert all(line.endswith(": refused") for line in lines[len(names):]), lines[len(names):]
+
+
+@pytest.mark.parametrize("card", plan_graphs.CARDS)
+def test_plain_convolutions_of_the_benchmarks_have_precompiled_engines(tmp_path: Path, card: str) -> None:
+    """Fused ones of half types, and norms, are compiled on the spot: once a machine, since plans are kept."""
+    lines = lines_of(tmp_path, card, "benchmarks")
+    assert len(lines) == len(benchmark_graphs.every_graph())
+    assert [line for line in lines if line.endswith(": none")] == []
+    plain = [line for line in lines if " conv_" in line]
+    assert [line for line in plain if ": precompiled" not in line] == []
+    compiled = [float(seconds) for line in lines for seconds in re.findall(r": compiled in (\S+) s", line)]
+    assert max(compiled, default=0) < 60

@@ -39,6 +39,8 @@ def expected(rule: str, g: np.ndarray, h: list[np.ndarray], rate: float) -> tupl
     if rule == "Nesterov":
         new = [m * h[0] + rate * g]
         return (1 + m) * new[0] - m * h[0], new
+    if rule == "Accrue":
+        return rate * g, [h[0] + g]
     if rule == "AdaGrad":
         new = [h[0] + g * g]
         return rate * g / (np.sqrt(new[0]) + delta), new
@@ -89,7 +91,7 @@ def check(cp: Any, name: str, dtype: np.dtype, hyper: Hyper, factor: Any = 1.0, 
         close(copy, want_copy, np.dtype(copy.dtype))
 
 
-RULES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")
+RULES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam", "Accrue")
 
 
 @pytest.mark.parametrize("dtype", [np.dtype(np.float32), np.dtype(np.float64)], ids=lambda d: d.name)
@@ -106,6 +108,29 @@ def test_buffers_may_lie_anywhere(cp: Any) -> None:
 @pytest.mark.parametrize("half", [np.float16, ml_dtypes.bfloat16])
 def test_a_half_copy_of_the_weights_is_written_with_them(cp: Any, half: Any) -> None:
     check(cp, "SGD", np.dtype(np.float32), Hyper(), copy=cp.zeros(N_ELEMS, half))
+
+
+@pytest.mark.parametrize("by", [0, 1])
+@pytest.mark.parametrize("half", [np.float16, ml_dtypes.bfloat16])
+def test_a_half_copy_has_convolutions_weights_in_the_kernels_order(cp: Any, half: Any, by: int) -> None:
+    shape, start = (31, 5, 3, 3), 16  # more than a chunk's elements would be two of them
+    n_elems, n_in, n_places = 31 * 5 * 9, 5, 9
+    w, g = (numbers(start + 10 * n_elems, np.dtype(np.float32), seed) for seed in (0, 1))
+    segments = [Segment(0, 7), Segment(start, start + n_elems, 1.0, 1.0, start, (n_in, n_places)),
+                Segment(start + n_elems + 3, start + 10 * n_elems, 1.0, 1.0, start + n_elems, (3, 9 * 31 * 5))]
+    placed = [cp.zeros(w.size + by, np.float32)[by:] for _ in range(3)]
+    placed[0][...], placed[1][...] = cp.asarray(w), cp.asarray(g)
+    copy = cp.zeros(w.size, half)
+    cuda.update_plan(rule_of("SGD"), segments).run(*placed[:2], [placed[2]], Hyper(), copy=copy)
+    new = placed[0].get()
+    got = copy.get()
+    want = np.moveaxis(new[start:start + n_elems].reshape(shape), 1, -1).reshape(-1)
+    np.testing.assert_array_equal(double(got[start:start + n_elems]), double(want.astype(half)))
+    np.testing.assert_array_equal(double(got[:7]), double(new[:7].astype(half)))
+    rest = slice(start + n_elems, start + 10 * n_elems)
+    want = np.moveaxis(new[rest].reshape(-1, 3, 9 * 31 * 5), 1, -1).reshape(-1).astype(half)
+    left_out = np.moveaxis(np.arange(9 * n_elems).reshape(-1, 3, 9 * 31 * 5), 1, -1).reshape(-1) < 3
+    np.testing.assert_array_equal(double(got[rest]), np.where(left_out, 0, double(want)))
 
 
 def test_a_factor_on_the_device(cp: Any) -> None:

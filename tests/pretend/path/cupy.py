@@ -2,7 +2,7 @@
 
 import sys
 
-from tests.pretend import make, memory
+from tests.pretend import make, pool
 
-memory.Memory.shared = True
+pool.Settings.shared = True
 sys.modules.update(make())

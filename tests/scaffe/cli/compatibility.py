@@ -15,6 +15,7 @@ from typing import Any
 
 from scaffe.layers.base.layer import layer_types
 from scaffe.proto import caffe_pb2
+from scaffe.proto.forks import FORKS
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "compatibility.md"
@@ -29,6 +30,8 @@ CAFFE_TYPES = [
 ]
 TOOLKIT = "accepted; one backend a device, so nothing to choose"
 OLD = "moved to transform_param in nets of `layers`; says nothing in today's nets, as in Caffe"
+C3D = "C3D's, of nets of `layers`; moved to the messages of its own layers"
+UNREAD = "accepted without effect, as in the fork"
 DIFFERS = {
     "engine": TOOLKIT,
     "convolution_param.force_nd_im2col": "accepted; the same convolution for any number of axes",
@@ -38,9 +41,34 @@ DIFFERS = {
     "data_param.force_encoded_color": "accepted; transform_param's force_color decides",
     **{f"{reader}_param.{name}": OLD for reader in ("data", "image_data", "window_data")
        for name in ("scale", "mean_file", "crop_size", "mirror") if (reader, name) != ("window_data", "scale")},
+    **{f"{message}_param.{name}": C3D for message, names in {
+        "convolution": ("kernel_depth", "temporal_stride", "filter_group", "temporal_pad"),
+        "pooling": ("kernel_depth", "temporal_stride"),
+        "image_data": ("new_length", "show_data", "use_image", "sampling_rate", "use_temporal_jitter", "mean_value"),
+    }.items() for name in names},
+    "image_data_param.use_label": "accepted without effect, as in C3D",
+    **{f"video_data_param.{name}": UNREAD for name in ("scale", "mean_file", "crop_size", "mirror", "is_color")},
+    "dense_image_data_param.mean_file": f"{UNREAD}; transform_param's is read",
+    **{f"ctc_loss_param.{name}": UNREAD for name in ("output_delay", "preprocess_collapse_repeated",
+                                                     "loss_calculation_t")},
+    "detectnet_groundtruth_param.coverage_type": "accepted; there is one type, RECTANGULAR",
+    **{f"annotated_data_param.{name}": "accepted; for segmentation in MobileNet-YOLO, which is not there" for name in (
+        "single_class", "seg_scales", "seg_resize_width", "seg_resize_height")},
+    "seg_accuracy_param.metric": f"{UNREAD}: the top has all three",
+    **{f"region_loss_param.{name}": UNREAD for name in ("side", "softmax", "jitter", "absolute", "random",
+                                                        "softmax_tree", "class_map")},
+    **{f"yolo_detection_output_param.{name}": UNREAD for name in ("side", "coords", "label_map_file")},
+    **{f"yolov3_param.{name}": UNREAD for name in ("side", "noobject_scale")},
+    "solver.warmup_iter": "as jolibrain/caffe's; intel/caffe also scales the momentum by the rates, which is not done",
     "solver.solver_mode": "accepted; the command line chooses the device",
     "solver.device_id": "accepted; each rank takes its own device",
     "solver.layer_wise_reduce": "accepted; the strategy decides when gradients are reduced",
+    "annotated_data_param.label_map_file": "accepted; not read, as in SSD",
+    "annotated_data_param.anno_type": "records then have objects, whatever they say; BBOX is the only kind",
+    "detection_output_param.visualize": "accepted; nothing is shown",
+    "detection_output_param.visualize_threshold": "accepted; nothing is shown",
+    "detection_output_param.save_file": "accepted; nothing is shown",
+    "detection_output_param.save_output_param": "works on one rank; several say that they save nothing",
 }
 IN_PLACE = "in place its gradient is the right one; Caffe takes the values already overwritten"
 ADDS_UP = "its gradients add up over passes where Caffe's overwrite: "
@@ -52,6 +80,11 @@ LAYER_NOTES = {  # where a layer does otherwise than Caffe 1.0, found by running
     "Convolution": "a window larger than the padded bottom is refused, whatever the stride",
     "Pooling": "a last window behind the bottom is refused; Caffe reads outside its memory",
     "PReLU": "bottoms of more than 4 axes work", "EuclideanLoss": "bottoms of more than 4 axes work",
+    "SmoothL1Loss": "2 or 4 bottoms as Fast R-CNN's, 3 as SSD's; with a loss_param it is divided as R-FCN's",
+    "ROIAlign": "with roi_align_param as Detectron's, with roi_pooling_param as Cascade R-CNN's; the samples of "
+                "jasjeetIM/Mask-RCNN, which leave regions out, are not followed",
+    "Proposal": "as PVANet's; a user's rpn.proposal_layer in Python runs too",
+    "SoftmaxWithLossOHEM": "losses of ignored positions are 0, on the CPU too",
     "BatchNorm": "bottoms of one axis work", "Input": "tops without a shape are empty, not an end of the program",
 }
 FILES = [  # kind, read, written, the test
@@ -64,12 +97,47 @@ FILES = [  # kind, read, written, the test
     (".solverstate.h5", "yes", "yes", "scaffe/files/test_files.py"),
     (".binaryproto means", "yes", "yes", "scaffe/files/test_files.py"),
     ("LMDB of Datum records", "yes", "yes", "data/test_lmdb.py"),
+    ("LMDB and LevelDB of AnnotatedDatum records (SSD)", "yes", "yes", "data/test_annoset.py"),
+    ("annotations of PASCAL VOC, ILSVRC and MS COCO; label maps", "yes", "label maps", "data/test_annoset.py"),
     ("LevelDB of Datum records", "yes", "no", "data/test_leveldb.py"),
     ("image lists", "yes", "no", "data/test_images.py"),
     ("HDF5 data and lists of such files", "yes", "yes", "data/test_hdf5.py"),
+    (".caffemodel and means of C3D's first version", "yes", "today's", "scaffe/files/test_c3d_files.py"),
     ("window files", "yes", "no", "data/test_windows.py"),
     ("MNIST's IDX archives", "yes", "no", "data/test_idx.py"),
 ]
+
+# `python -m tests.batch_norms` on the repositories' files; layers of at most 200 numbers a channel, LeNet's all.
+BATCH_NORMS = """| net, items | layers | sums over | top: ours | Caffe's | nearer | gradient: ours | Caffe's | nearer |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+| LeNet with batch norm, 1 | 3 | 1-576 | 9.2e-08 | 1.0e-07 | 3 | 0 | 0 | 3 |
+| LeNet with batch norm, 2 | 3 | 2-1152 | 8.7e-08 | 6.4e-06 | 3 | 8.6e-08 | 2.1e-05 | 3 |
+| ResNet-34 (DeepDetect's SSD), 1 | 7 | 25-100 | 9.0e-08 | 1.2e-07 | 7 | 8.6e-08 | 2.7e-07 | 7 |
+| ResNet-34 (DeepDetect's SSD), 2 | 7 | 50-200 | 1.0e-07 | 1.2e-07 | 7 | 2.7e-07 | 3.5e-07 | 7 |
+| ResNet-50, 1 | 29 | 49-196 | 1.2e-07 | 1.6e-07 | 27 | 2.8e-03 | 5.7e-03 | 26 |
+| ResNet-50, 2 | 10 | 98-98 | 1.0e-07 | 1.3e-07 | 9 | 5.3e-03 | 9.0e-03 | 9 |
+| ResNet-101, 1 | 80 | 49-196 | 1.3e-07 | 1.9e-07 | 77 | 4.7e-03 | 7.3e-03 | 71 |
+| ResNet-101, 2 | 10 | 98-98 | 1.1e-07 | 1.5e-07 | 10 | 7.2e-03 | 9.9e-03 | 8 |
+| ResNet-152, 1 | 119 | 49-196 | 1.2e-07 | 2.1e-07 | 109 | 4.3e-03 | 6.6e-03 | 106 |
+| ResNet-152, 2 | 10 | 98-98 | 1.2e-07 | 1.4e-07 | 10 | 6.0e-03 | 9.6e-03 | 9 |
+| Inception v3, 1 | 20 | 64-64 | 1.1e-07 | 1.8e-07 | 19 | 2.4e-07 | 4.1e-07 | 20 |
+| Inception v3, 2 | 20 | 128-128 | 1.1e-07 | 1.5e-07 | 20 | 2.2e-07 | 3.9e-07 | 19 |
+| PVANet with fc6, fc7, 1 | 62 | 1-144 | 1.2e-07 | 2.3e-07 | 59 | 0 | 0 | 62 |
+| PVANet with fc6, fc7, 2 | 32 | 2-72 | 1.1e-07 | 3.5e-05 | 30 | 1.5e-07 | 1.9e-05 | 25 |"""
+BATCH_NORM_WORDS = (
+    "Gradients of nets with batch norm on one or two items differ from BVLC Caffe's by more than others, since "
+    "rounding is multiplied there. For every such layer's own bottom and top gradient, Caffe's formula in float64 says "
+    "how near ours is, and how near the same formula in float32 in BVLC Caffe's order: the largest error over the "
+    "layers, relative to the largest number, and in how many layers ours is as near or nearer. (Up to 32 numbers a "
+    "channel are summed in float64. With one number a channel the top is 0, and so is what comes back through it. The "
+    "loss is the last layer's sum of squares, which has hardly a gradient behind a batch norm without ReLU, as in the "
+    "ResNets of 50 and more layers.)")
+NOTES = (
+    "A string in a prototxt whose bytes are no UTF-8 (`\"\\xff\"`) is refused; Caffe takes it. Otherwise 17,500 random "
+    "messages were read or refused as by protoc 7.36.",
+    "`nms_param`'s `eta` below 1 lowers the overlap that suppresses a box after each box that stays, as in SSD's fork; "
+    "OpenCV's dnn is the reference for the rest of DetectionOutput, not for this option.",
+)
 
 
 def page() -> str:
@@ -77,7 +145,11 @@ def page() -> str:
     parts = ["# What of Caffe 1.0 works", "",
              "Made by `python -m tests.scaffe.cli.compatibility` from the schema, the code and the tests; a test sees "
              "to it that it claims nothing untrue. *works*: the code reads it and a test names it. *differs*: how.", "",
-             "## Layers", "", "| type | |", "| --- | --- |", *_layer_rows(), "", "## Options", ""]
+             "## Layers", "", "| type | |", "| --- | --- |", *_layer_rows(), "", "## Forks", "",
+             "Nets of these forks of Caffe, by the layer types that they add to BVLC's. Whole nets of a fork run where "
+             "nothing is missing.", "", "| nets | forks | there | missing |", "| --- | --- | --- | --- |",
+             *_fork_rows(), "", "## Where rounding decides", "", BATCH_NORM_WORDS, "", BATCH_NORMS, "",
+             "## Also different", "", *(f"- {note}" for note in NOTES), "", "## Options", ""]
     for field in caffe_pb2.LayerParameter.DESCRIPTOR.fields:
         if field.name.endswith("_param"):
             parts += [f"### {field.name}", "", *_option_rows(field.name, field.message_type), ""]
@@ -89,10 +161,17 @@ def page() -> str:
 
 def _layer_rows() -> Iterator[str]:
     known = layer_types.names()
-    for name in sorted({*known, *CAFFE_TYPES}, key=str.lower):
+    for name in sorted({*known, *CAFFE_TYPES}, key=lambda name: (name.lower(), name)):
         origin = "" if name in CAFFE_TYPES else " (from forks)"
         note = f"; {LAYER_NOTES[name]}" if name in LAYER_NOTES else ""
         yield f"| {name} | {'works' if name in known else '**missing**'}{origin}{note} |"
+
+
+def _fork_rows() -> Iterator[str]:
+    known = set(layer_types.names())
+    for fork in (fork for fork in FORKS if fork.types):
+        there, missing = ([name for name in fork.types if (name in known) == wanted] for wanted in (True, False))
+        yield f"| {fork.nets} | {', '.join(fork.repositories)} | {', '.join(there)} | {', '.join(missing)} |"
 
 
 def _option_rows(prefix: str, message: Any) -> Iterator[str]:

@@ -207,8 +207,11 @@ def test_a_users_own_layers_and_data_do_not_get_in_the_way(tmp_path, databases):
     assert done.returncode == 0, done.stderr
 
 
-def test_importing_is_light():
-    heavy = "import sys, scaffe; print([m for m in ('numba', 'mpi4py', 'cupy', 'lmdb', 'h5py') if m in sys.modules])"
+@pytest.mark.parametrize("start", [
+    "import scaffe", "from scaffe.layers.base.layer import layer_types; layer_types.names()"])
+def test_importing_is_light(start):
+    """scaffe itself, and all layers: a layer imports its compiled loops when it runs."""
+    heavy = f"{start}; import sys; print([m for m in ('numba', 'mpi4py', 'cupy', 'lmdb', 'h5py') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", heavy], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

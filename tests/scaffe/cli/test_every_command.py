@@ -25,18 +25,24 @@ layer { name: "loss" type: "EuclideanLoss" bottom: "ip" bottom: "ip" top: "loss"
 RUNS = {
     "bench": "bench reduce -m 1024 -x 1 -i 2",
     "compute_image_mean": "compute_image_mean -backend=lmdb db mean.binaryproto",
+    "convert_annoset": "convert_annoset --anno_type=detection --label_type=txt --label_map_file=map.prototxt "
+                       "--encoded=True --check_label=True ./ annotated.txt annotated_db",
     "convert_cifar_data": "convert_cifar_data cifar . lmdb",
     "convert_imageset": "convert_imageset --resize_height=4 --resize_width=4 ./ list.txt images_db",
     "convert_leveldb": "convert_leveldb leveldb from_leveldb",
     "convert_mnist": "convert_mnist -force mnist test db2",
     "convert_mnist_data": "convert_mnist_data mnist/t10k-images-idx3-ubyte mnist/t10k-labels-idx1-ubyte db3",
+    "create_label_map": "create_label_map --include_background=true classes.txt new_map.prototxt",
     "device_query": "device_query",
+    "doctor": "doctor",
     "draw_net": "draw_net net.prototxt net.svg --rankdir=TB --display_lrm",
     "export_onnx": "export-onnx net.prototxt run_iter_2.caffemodel net.onnx",
     "extract_features": "extract_features run_iter_2.caffemodel features.prototxt data,pool features,pools 2 lmdb CPU",
+    "get_image_size": "get_image_size ./ annotated.txt sizes.txt",
     "install_tools": "install_tools build",
     "parse_log": "parse_log log . --verbose",
     "plot": "plot trace.json -output trace.svg",
+    "report": "report log trace.json -output report.html",
     "scaling": "scaling -strong train.log -json scaling.json -plot scaling.svg",
     "simulate": "simulate --ranks 4 --ranks-per-node 2 --max-bytes 1024 --out figures",
     "summary": "summary net.prototxt",
@@ -51,12 +57,16 @@ RUNS = {
 }
 BAD = {
     "bench": "bench redcue", "compute_image_mean": "compute_image_mean no_db", "warm": "warm up",
+    "convert_annoset": "convert_annoset --anno_type=detection / none.txt db9",
+    "create_label_map": "create_label_map none.txt x", "get_image_size": "get_image_size / none.txt x",
     "convert_cifar_data": "convert_cifar_data none .", "convert_imageset": "convert_imageset / none.txt db4",
     "convert_leveldb": "convert_leveldb none db5", "convert_mnist": "convert_mnist none test db6",
     "convert_mnist_data": "convert_mnist_data log log db7", "device_query": "device_query -gpu 99",
+    "doctor": "doctor now",
     "draw_net": "draw_net log net.svg", "export_onnx": "export-onnx log run_iter_2.caffemodel net.onnx",
     "extract_features": "extract_features log features.prototxt pool db8 2 lmdb",
     "install_tools": "install_tools log", "parse_log": "parse_log net.prototxt .", "plot": "plot log",
+    "report": "report net.prototxt",
     "scaling": "scaling -weak log", "simulate": "simulate --ranks 0", "summary": "summary log",
     "test": "test -model learn.prototxt -weights log",
     "time": "time -model log", "train": "train -solver log", "tune": "tune -c redcue -o table2.json",
@@ -95,6 +105,10 @@ def folder(tmp_path_factory, databases):
         (folder / "cifar" / name).write_bytes(bytes(3073))
     cv2.imwrite(str(folder / "a.png"), np.zeros((3, 5, 3), np.uint8))
     (folder / "list.txt").write_text("a.png 1\n")
+    (folder / "annotated.txt").write_text("a.png a.txt\n")
+    (folder / "a.txt").write_text("1 0 0 2 2\n")
+    (folder / "classes.txt").write_text("cat\ndog\n")
+    (folder / "map.prototxt").write_text('item { name: "cat" label: 1 }')
     (folder / "db").symlink_to(databases / "test")
     with plyvel.DB(str(folder / "leveldb"), create_if_missing=True) as database:
         database.put(b"00000000", b"\x08\x01")

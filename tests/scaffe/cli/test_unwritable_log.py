@@ -57,7 +57,8 @@ def test_a_disk_that_fills_in_the_middle(folder):
 
 def test_an_error_keeps_its_code(folder):
     wrong = command("train", "-solver", "none.prototxt")
-    done = subprocess.run(["sh", "-c", 'exec "$@" 2>/dev/full', "sh", *wrong], cwd=folder, timeout=100, check=False)
+    done = subprocess.run(["sh", "-c", 'exec "$@" 2>/dev/full', "sh", *wrong], cwd=folder, timeout=100, check=False,
+                          env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"})
     assert done.returncode == 1
 
 

@@ -24,6 +24,7 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.failure import install_excepthook
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
+from scaffe.training.strategies import look_up
 from tests import pretend
 from tests.scaffe import masked
 from tests.scaffe.training.strategies_worker import NET, SOLVER
@@ -34,6 +35,9 @@ ITERATIONS = 6
 STRATEGIES = [("sc-b", "auto", "auto"), ("sc-ob", "auto", "0"), ("sc-obr", "auto", "500"), ("sc-obr", "CB-2", "0"),
               ("sc-rs", "auto", "500")]
 RULES = ['type: "Adam" momentum2: 0.99', 'type: "AdaGrad" momentum: 0']
+PLAIN = "clip_gradients: -1"
+SERVED = [("ssp", "auto", "0", ""), ("ssp", "auto", "500", RULES[0]), ("ssp", "auto", "0", PLAIN),
+          ("downpour", "auto", "500", PLAIN), ("downpour", "auto", "0", RULES[1])]  # one replica all the time: bits
 
 
 def train(strategy: str, reduce: str, bucket: str, gpu: str, rule: str = "") -> dict[str, object]:
@@ -42,15 +46,24 @@ def train(strategy: str, reduce: str, bucket: str, gpu: str, rule: str = "") -> 
     param.max_iter = ITERATIONS
     text_format.Parse(WITHOUT_DRAWS, param.net_param)
     options = Namespace(strategy=strategy, reduce=reduce, wire="", bucket=bucket, scal="strong", threads=1, readers=1,
-                        level=0, stage="", gpu=gpu, tf32="off", allow_nan=False, skip_bad_records=0)
+                        level=0, stage="", gpu=gpu, tf32="off", allow_nan=False, skip_bad_records=0, slack=0.0,
+                        servers=0, n_fetch=1, n_push=1, n_sync=0, warm_start=ITERATIONS)
     communicator = Communicator.world()
-    solver = build_solver(communicator, param, options)
+    role = look_up(strategy, reduce, communicator).place(communicator, options)
+    solver = build_solver(communicator, param, options, role)
+    finish, histories = solver.strategy.finish, []
+
+    def last() -> None:  # while a server is still there
+        histories.extend(solver.strategy.histories())  # rank 0 has them
+        finish()
+
+    solver.strategy.finish = last
     solver.solve()
     to_host = solver.net.context.kernels.to_host
     weights = np.array(to_host(solver.net.params.data))
-    histories = np.concatenate([*solver.strategy.histories(), []])  # rank 0 has them
     hashes = communicator.allgather_objects(hashlib.sha256(weights.tobytes()).hexdigest())
-    return {"same": len(set(hashes)) == 1, "weights": weights.tolist(), "histories": histories.tolist()}
+    return {"same": len(set(hashes)) == 1, "weights": weights.tolist(),
+            "histories": np.concatenate([*histories, []]).tolist()}
 
 
 def resumes(communicator: Communicator, folder: str) -> bool:
@@ -70,7 +83,7 @@ def main() -> None:
     log.silence(True)
     late = pretend.deferring if not REAL and os.environ.get("SCAFFE_CUDA_IPC") == "0" else contextlib.nullcontext
     rows = []
-    for run in [*((*s, "") for s in STRATEGIES), *(("sc-obr", "auto", "500", rule) for rule in RULES)]:
+    for run in [*((*s, "") for s in STRATEGIES), *(("sc-obr", "auto", "500", rule) for rule in RULES), *SERVED]:
         strategy, reduce, bucket, rule = run
         expected = train(strategy, reduce, bucket, "", rule)
         with late():
@@ -84,5 +97,5 @@ def main() -> None:
 if __name__ == "__main__":
     if not REAL:
         sys.modules.update(pretend.make())
-        pretend.memory.Memory.shared = os.environ.get("SCAFFE_CUDA_IPC") != "0"
+        pretend.pool.Settings.shared = os.environ.get("SCAFFE_CUDA_IPC") != "0"
     main()

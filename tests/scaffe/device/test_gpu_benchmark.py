@@ -37,6 +37,19 @@ def test_a_part_that_fails_stops_no_other(tmp_path):
     assert found["unknown"] == [{"what": "unknown", "error": "KeyError: 'unknown'"}]
 
 
+def test_rows_are_there_as_they_come_and_a_command_that_is_late_is_ended(tmp_path):
+    sys.path[:0] = [str(ROOT / "benchmarks")]
+    from streamed import Streamed
+
+    code = "import threading; print(1, flush=True); print(2, flush=True); threading.Event().wait()"
+    running = Streamed([sys.executable, "-c", code], 5, os.environ, tmp_path)
+    assert list(running) == ["1\n", "2\n"]
+    assert (running.is_late, running.code) == (True, -15)
+    failing = Streamed([sys.executable, "-c", "import sys; print(3); sys.exit('wrong')"], 60, os.environ, tmp_path)
+    assert list(failing) == ["3\n"]
+    assert (failing.is_late, failing.code, failing.errors) == (False, 1, "wrong\n")
+
+
 def test_no_time_left_is_said(tmp_path):
     done = bench("--seconds", "0", "--parts", "update")
     assert "update kernels failed: no time was left" in done.stdout

@@ -22,7 +22,7 @@ def test_two_ranks_on_a_device_train_as_on_the_cpu(ipc):
     assert result.returncode == 0, (result.stdout + result.stderr)[-6000:]
     found = json.loads(result.stdout)
     assert found["resumes"]
-    assert len(found["rows"]) == 7
+    assert len(found["rows"]) == 12
     for row in found["rows"]:
         assert row["device"]["same"], row["run"]
         for kind in ("weights", "histories"):

@@ -37,7 +37,7 @@ def build(folder, lenet, gpu="", precision="fp32"):
                         skip_bad_records=0)
     solver, losses = build_solver(Communicator.world(), graph.read_solver(path), options), []
     iterate = solver.strategy.iterate
-    solver.strategy.iterate = lambda: losses.append(iterate()) or losses[-1]
+    solver.strategy.iterate = lambda *given: losses.append(iterate(*given)) or losses[-1]
     return solver, losses
 
 
@@ -92,6 +92,21 @@ def test_half_precision_follows_float32(tmp_path, lenet, on_device, precision):
     np.testing.assert_allclose([float(loss) for loss in losses], expected, rtol=0.05)
 
 
+@needs_device
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_weights_that_the_update_copies_are_those_that_forward_would_convert(tmp_path, lenet, on_device, precision):
+    copied, losses = build(tmp_path, lenet, "0", precision)
+    converted, expected = build(tmp_path, lenet, "0", precision)
+    converted.updater.writes_copies = False
+    with late():
+        copied.step(6)
+        converted.step(6)
+    assert not copied.net.params.lays_out
+    assert converted.net.params.lays_out
+    assert [float(loss) for loss in losses] == [float(loss) for loss in expected]
+    np.testing.assert_array_equal(weights(copied), weights(converted))
+
+
 def test_a_bucket_that_has_arrived_is_ordered_before_what_follows():
     held = []
 
@@ -118,7 +133,7 @@ def test_nothing_in_an_iteration_makes_the_host_wait(tmp_path, lenet, on_device)
     with late():
         pretend.settings.waits.clear()
         for iteration in range(3, 6):
-            solver.strategy.iterate()
+            solver.strategy.iterate(0.01, iteration)
             solver.strategy.apply(0.01, iteration)
         assert set(pretend.settings.waits) <= {"event"}  # that pinned memory is free again, two batches later
         solver.step(1)

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from scaffe.cli.commands import plot
-from scaffe.cli.commands.parse_log import parse_log
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.tuning.table import TuningTable
 from scaffe.errors import ExpectedError, UserError
@@ -18,6 +17,7 @@ from scaffe.files.weights import read_model
 from scaffe.pictures.scaling import read_run
 from scaffe.proto import caffe_pb2
 from scaffe.proto.text import ProtoError, read_message
+from scaffe.report.caffe_log import parse_log
 from tests.crafted import not_files
 
 

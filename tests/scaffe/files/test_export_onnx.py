@@ -14,7 +14,8 @@ X, FILL = (2, 4, 9, 7), 'weight_filler { type: "xavier" } bias_filler { type: "u
 WINDOWS = ("kernel_size: 3 pad: 1 stride: 2", "kernel_h: 3 kernel_w: 2 pad_h: 1 stride_h: 2 stride_w: 1",
            "kernel_size: 2 dilation: 2 group: 2", "kernel_size: 3 bias_term: false")
 CASES = {  # type: options, and the bottoms' shapes (X unless given)
-    "Input": [""], "Split": [""], "Dropout": ["dropout_param { dropout_ratio: 0.3 }"], "Silence": [""],
+    "Input": [""], "Split": [""], "Silence": [""],
+    "Dropout": ["dropout_param { dropout_ratio: 0.3 }", "dropout_param { dropout_ratio: 0.3 scale_train: false }"],
     "Sigmoid": [""], "TanH": [""], "AbsVal": [""], "BNLL": [""], "ELU": ["elu_param { alpha: 0.5 }"],
     "ReLU": ["", "relu_param { negative_slope: 0.1 }"], "ReLU6": [""],
     "PReLU": ["prelu_param { filler { type: 'uniform' } }", "prelu_param { channel_shared: true }"],

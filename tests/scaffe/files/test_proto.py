@@ -41,11 +41,15 @@ def test_wire_form_is_caffes():
      "n.prototxt:3:2: LayerParameter has no field 'convolution_parm'; did you mean 'convolution_param'? "
      "(in layer 'c1')"),
     ('layer { name: "p" pooling_param { pool: MIX } }', "'MIX' is no value of PoolMethod; known: MAX, AVE, STOCHASTIC"),
+    ('layers { name: "p" type: FLOW_WARP }', "'FLOW_WARP' is no value of LayerType (of the fork for FlowNet 2, "
+     "lmb-freiburg/flownet2) (in layer 'p')"),
+    ('layer { name: "p" correlation_param { pad: 3 } }', "LayerParameter has no field 'correlation_param' (of the fork "
+     "for FlowNet 2, lmb-freiburg/flownet2) (in layer 'p')"),
     ('name: "x"\nlayer { name: "a" ', "n.prototxt:2"),
     ('layer { name: "q" type: "ReLU"\n type: "TanH" }',
      "n.prototxt:2:8: LayerParameter is given 'type' twice (in layer 'q')"),
     ('layer { clip_param { min: 0 } }', "n.prototxt: layer[0].clip_param.max is required"),
-    ('layer { name: "q" convolution_param { num_output: -1 } }', "Value out of range: -1"),
+    ('layer { name: "q" convolution_param { num_output: -1 } }', "'-1' has a sign"),
 ])
 def test_mistakes_name_line_and_layer(text, said):
     with pytest.raises(ProtoError) as error:
@@ -57,8 +61,11 @@ def test_mistakes_name_line_and_layer(text, said):
 def test_missing_and_binary_files_are_told(tmp_path):
     with pytest.raises(ProtoError, match="no such file"):
         read_message(tmp_path / "none.prototxt", caffe_pb2.NetParameter)
-    (tmp_path / "c.prototxt").write_bytes(b'\xef\xbb\xbf# \xc4\xe3\xba\xc3 (a comment in GBK)\nname: "n"')
+    (tmp_path / "c.prototxt").write_bytes(b'# \xc4\xe3\xba\xc3 (a comment in GBK)\nname: "n"')
     assert read_message(tmp_path / "c.prototxt", caffe_pb2.NetParameter).name == "n"
+    (tmp_path / "d.prototxt").write_bytes(b'\xef\xbb\xbfname: "n"')
+    with pytest.raises(ProtoError, match="d.prototxt:1:1: begins with a byte-order mark"):
+        read_message(tmp_path / "d.prototxt", caffe_pb2.NetParameter)
     (tmp_path / "b.prototxt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ProtoError, match="not a text file"):
         read_message(tmp_path / "b.prototxt", caffe_pb2.NetParameter)
@@ -88,6 +95,7 @@ def test_the_compiled_schema_is_the_texts():
     text = (Path(scaffe.proto.__file__).parent / "caffe.proto").read_text()
     written = {(name, int(number)) for name, number in
                re.findall(r"(?:optional|required|repeated) [\w.]+ (\w+) = (\d+)", text)}
-    messages = [m for m in vars(caffe_pb2).values() if isinstance(m, type) and hasattr(m, "DESCRIPTOR")]
-    assert {(f.name, f.number) for m in messages for f in m.DESCRIPTOR.fields} == written
-    assert {m.DESCRIPTOR.name for m in messages} == set(re.findall(r"^message (\w+)", text, re.M))
+    messages = [m.DESCRIPTOR for m in vars(caffe_pb2).values() if isinstance(m, type) and hasattr(m, "DESCRIPTOR")]
+    nested = [inner for m in messages for inner in m.nested_types]
+    assert {(f.name, f.number) for m in (*messages, *nested) for f in m.fields} == written
+    assert {m.name for m in messages} == set(re.findall(r"^message (\w+)", text, re.M))

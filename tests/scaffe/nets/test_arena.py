@@ -15,9 +15,17 @@ from scaffe.layers.base.layer import Context
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
 from scaffe.nets import graph
-from scaffe.nets.activation_memory import arena_bytes, data_parts, diff_parts, reuse_activations, training_bytes
+from scaffe.nets.activation_memory import (
+    arena_bytes,
+    data_parts,
+    diff_parts,
+    pass_diffs,
+    reuse_activations,
+    training_bytes,
+)
 from scaffe.nets.arena import ALIGN_BYTES, Lifetime, lower_bound, place
 from scaffe.nets.build import build_net
+from scaffe.nets.fusion import fuse_layers
 from scaffe.nets.layer_memory import unfolded_bytes
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
@@ -107,6 +115,59 @@ def test_a_net_in_an_arena_computes_the_same_bytes(text):
     same(run(packed, views), run(plain))
 
 
+def normed(name, bottom, in_place):
+    """A convolution of 4 outputs, batch norm and scale."""
+    norm, scale = (name, name) if in_place else (f"{name}n", f"{name}s")
+    return scale, f"""
+layer {{ name: "{name}" type: "Convolution" bottom: "{bottom}" top: "{name}" convolution_param {{ num_output: 4
+  kernel_size: 1 weight_filler {{ type: "xavier" }} }} }}
+layer {{ name: "{name}_bn" type: "BatchNorm" bottom: "{name}" top: "{norm}" }}
+layer {{ name: "{name}_scale" type: "Scale" bottom: "{norm}" top: "{scale}" scale_param {{ bias_term: true
+  filler {{ type: "constant" value: 1.5 }} }} }}"""
+
+
+def residual_net(in_place):
+    """Two blocks as ResNet has them, the second with its bottom as shortcut, and a sum of three at the end."""
+    (left, one), (right, two) = normed("b1", "x", in_place), normed("a1", "x", in_place)
+    last, three = normed("a2", "e1", in_place)
+    return f"""layer {{ name: "in" type: "Input" top: "x" top: "label" input_param {{
+  shape {{ dim: 2 dim: 3 dim: 6 dim: 6 }} shape {{ dim: 2 }} }} }}
+{one}{two}
+layer {{ name: "e1" type: "Eltwise" bottom: "{left}" bottom: "{right}" top: "e1" }}
+layer {{ name: "r1" type: "ReLU" bottom: "e1" top: "e1" }}
+{three}
+layer {{ name: "e2" type: "Eltwise" bottom: "e1" bottom: "{last}" top: "e2" }}
+layer {{ name: "r2" type: "ReLU" bottom: "e2" top: "e2" }}
+layer {{ name: "t" type: "TanH" bottom: "e2" top: "t" }}
+layer {{ name: "e3" type: "Eltwise" bottom: "t" bottom: "e1" bottom: "e2" top: "e3" }}
+layer {{ name: "ip" type: "InnerProduct" bottom: "e3" top: "ip" inner_product_param {{ num_output: 5
+  weight_filler {{ type: "xavier" }} }} }}
+layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }}"""
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("arena", [True, False])
+def test_sums_pass_their_gradient_on_without_a_copy(in_place, arena):
+    plain, net = build(residual_net(in_place)), build(residual_net(in_place))
+    views = None
+    if arena:
+        fuse_layers(plain, backward=True)  # which rounds otherwise
+        reuse_activations(net, backward=True)
+        views = [part.blob.diff_flat for part in diff_parts(net)]
+    else:
+        pass_diffs(net)
+    expected = run(plain)
+    same(run(net, views), expected)
+    sums = [node for node in net.nodes if node.param.type == "Eltwise"]
+    copied = [blob for node in sums for blob in node.bottoms
+              if blob.diff_flat.ctypes.data != node.tops[0].diff_flat.ctypes.data]
+    # what works in place on a sum's bottom would overwrite what the other bottom's layers read
+    assert len(copied) == (0 if arena or not in_place else 3)
+    net.unfused = True
+    plain.unfused = True
+    same(run(net), run(plain))
+
+
 @pytest.mark.parametrize("name", NETS)
 def test_memory_is_used_again(name):
     net = build(prototxt(name, 1))
@@ -170,12 +231,11 @@ def lenet():
 def test_training_takes_the_memory_that_summary_predicts(monkeypatch, net):
     """On the pretend device, without cuDNN: its pool's peak within a tenth of the prediction."""
     pretend.install(monkeypatch)
-    from scaffe.layers.kernels.cuda.arena import Arena, arena
+    from scaffe.layers.kernels.cuda.arena import arena
     from scaffe.layers.kernels.cuda.cublas import WORKSPACE_BYTES, cublas
 
     cublas.cache_clear()  # as in a process of its own
-    for name, value in vars(Arena()).items():
-        monkeypatch.setattr(arena, name, value)
+    arena.forget()
     param = text_format.Parse('base_lr: 0.01 lr_policy: "fixed" max_iter: 2 momentum: 0.9 random_seed: 1 '
                               'snapshot_prefix: "none" snapshot_after_train: false', caffe_pb2.SolverParameter())
     text_format.Parse(net, param.net_param)

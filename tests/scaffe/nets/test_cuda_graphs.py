@@ -11,11 +11,14 @@ from scaffe.nets import cuda_graphs as recorded
 from scaffe.nets.cuda_graphs import stretches
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
+from scaffe.training.observers import test
 from tests import pretend
 
 NET = """layer { name: "in" type: "DummyData" top: "x" top: "label" dummy_data_param {
   shape { dim: 4 dim: 2 dim: 6 dim: 6 } shape { dim: 4 } data_filler { type: "gaussian" } data_filler { value: 1 } } }
-layer { name: "c" type: "Convolution" bottom: "x" top: "c" convolution_param { num_output: 4 kernel_size: 3
+layer { name: "frozen" type: "Scale" bottom: "x" top: "f" param { lr_mult: 0 } scale_param {
+  filler { type: "uniform" min: 0.5 max: 2 } } }
+layer { name: "c" type: "Convolution" bottom: "f" top: "c" convolution_param { num_output: 4 kernel_size: 3
   weight_filler { type: "xavier" } } }
 layer { name: "bn" type: "BatchNorm" bottom: "c" top: "c" }
 layer { name: "sc" type: "Scale" bottom: "c" top: "c" scale_param { bias_term: true } }
@@ -48,7 +51,7 @@ def train(monkeypatch, n_iterations, warm_up, iter_size=1, shapes=()):
         allow_nan=False))
     losses = []
     iterate = solver.strategy.iterate
-    solver.strategy.iterate = lambda: losses.append(iterate()) or losses[-1]
+    solver.strategy.iterate = lambda *given: losses.append(iterate(*given)) or losses[-1]
     with pretend.deferring():
         solver.step(n_iterations)
     passes = solver.strategy.passes
@@ -56,13 +59,13 @@ def train(monkeypatch, n_iterations, warm_up, iter_size=1, shapes=()):
 
 
 @pretend.needs_compiler
-@pytest.mark.parametrize("iter_size", [1, 2])
+@pytest.mark.parametrize("iter_size", [1, 2, 3])
 def test_recorded_passes_train_alike(monkeypatch, iter_size):
     losses, weights, recordings = train(monkeypatch, 6, warm_up=2, iter_size=iter_size)
     plain_losses, plain_weights, none = train(monkeypatch, 6, warm_up=99, iter_size=iter_size)
     assert not none
-    assert sorted(recordings) == sorted([("forward", 1), ("forward", 8)] +
-                                        ([("backward", 1), ("backward", 8)] if iter_size == 1 else []))
+    ways = ["forward", "backward"] + ["backward adding"] * (iter_size > 1)
+    assert sorted(recordings) == sorted((way, first) for way in ways for first in (1, 9))
     assert all(hasattr(found, "result") for found in recordings.values())  # none fell back
     assert losses == plain_losses
     assert len(set(losses)) == 6
@@ -82,6 +85,35 @@ def test_what_cannot_be_recorded_runs_layer_by_layer_and_says_so(monkeypatch):
     monkeypatch.setattr(Pooling, "forward", forward)
     plain_losses, plain_weights, _ = train(monkeypatch, 5, warm_up=99)
     assert len(said) == 1
-    assert "forward from layer 'c' cannot be recorded (" in said[0]
+    assert "forward from layer 'frozen' cannot be recorded (" in said[0]
     assert losses == plain_losses
     np.testing.assert_array_equal(weights, plain_weights)
+
+
+def scores(monkeypatch, warm_up):
+    """What two tests of 5 iterations log, with an update between, and the test net's recordings."""
+    pretend.install(monkeypatch)
+    monkeypatch.setattr(recorded, "WARM_UP", warm_up)
+    said = []
+    monkeypatch.setattr(test, "info", said.append)
+    param = text_format.Parse('base_lr: 0.1 lr_policy: "fixed" momentum: 0.9 random_seed: 3 snapshot_prefix: "none" '
+                              'max_iter: 9 test_iter: 5 test_interval: 100', caffe_pb2.SolverParameter())
+    text_format.Parse(NET, param.net_param)
+    solver = build_solver(Communicator.world(), param, Namespace(
+        strategy="auto", reduce="auto", scal="strong", threads=1, readers=1, level=0, stage="", gpu="0",
+        allow_nan=False))
+    with pretend.deferring():
+        for _ in range(2):
+            test.Test().test_all(solver)
+            solver.step(1)
+    (passes,) = solver.test_passes.values()
+    return said, passes._recordings
+
+
+@pretend.needs_compiler
+def test_recorded_tests_give_the_same_scores(monkeypatch):
+    said, recordings = scores(monkeypatch, 2)
+    plain, none = scores(monkeypatch, 99)
+    assert (sorted(recordings), none) == ([("forward", 1), ("forward", 9)], {})
+    assert said == plain
+    assert len(set(said)) == len(said) == 4  # the update changed the scores

@@ -56,6 +56,15 @@ def test_batches_read_ahead_are_the_same_batches(tmp_path, prefetch):
         assert label.tolist() == rows
 
 
+def test_images_without_their_labels(tmp_path):
+    pytest.importorskip("lmdb")
+    records = np.random.default_rng(3).integers(0, 256, (3, 1, 2, 3), np.uint8)
+    write_lmdb(tmp_path / "db", [(b"%08d" % i, encode_image(r, i)) for i, r in enumerate(records)])
+    made = net(tmp_path, f'''layer {{ name: "d" type: "Data" top: "data"
+        data_param {{ source: "{tmp_path / 'db'}" backend: LMDB batch_size: 3 }} }}''')
+    assert np.array_equal(values(made, "data")[0], records)
+
+
 @pytest.fixture
 def images(tmp_path):
     """Four grey images of different shapes and their list, labels 10 to 13."""

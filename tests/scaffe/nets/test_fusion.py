@@ -259,3 +259,73 @@ def test_gradients_of_the_whole_chain_are_differences() -> None:
                 sides.append(net.forward())
             flat[i] = value
             assert gradient[i] == pytest.approx((sides[0] - sides[1]) / 2e-5, rel=1e-5, abs=1e-6)
+
+
+def residual(order: str, scale: str = "scale", relu: str = "relu") -> str:
+    """Two blocks, the first with a convolution in its shortcut, the second with none; in place, as ResNet's prototxt.
+
+    ``order``: which bottom of the sums comes first.
+    """
+    text = DATA
+    for block, bottom in (("p", "x"), ("q", "p")):
+        short = bottom
+        if block == "p":
+            short = "short"
+            text += CONV.replace('"conv"', '"short"').replace('top: "c"', 'top: "short"')
+        text += CONV.replace('"conv"', f'"{block}_conv"').replace('"x"', f'"{bottom}"').replace('"c"', f'"{block}_c"')
+        text += f'layer {{ name: "{block}_bn" type: "BatchNorm" bottom: "{block}_c" top: "{block}_c" }}\n'
+        if SCALES[scale]:
+            text += f'layer {{ name: "{block}_scale" {SCALES[scale]} bottom: "{block}_c" top: "{block}_c" }}\n'
+        bottoms = [short, f"{block}_c"][::1 if order == "short first" else -1]
+        text += (f'layer {{ name: "{block}_sum" type: "Eltwise" bottom: "{bottoms[0]}" bottom: "{bottoms[1]}" '
+                 f'top: "{block}" }}\n')
+        if SLOPES[relu] is not None:
+            text += f'layer {{ name: "{block}_relu" type: "ReLU" {SLOPES[relu]} bottom: "{block}" top: "{block}" }}\n'
+    return text + TARGET + END.replace('"last"', '"q"')
+
+
+def names_in_one_pass(net, head: str) -> list[str]:
+    """The layers that a layer's forward pass computes."""
+    index = net.nodes.index(net.node(head))
+    return [node.name for node in net.nodes[index:index + 1 + net.nodes[index].n_fused]]
+
+
+@pytest.mark.parametrize("order", ["short first", "short last"])
+@pytest.mark.parametrize(("scale", "relu"), [("scale", "relu"), ("none", "relu"), ("scale", "leaky"), ("bias", "none")])
+def test_a_sum_behind_batch_norm_is_in_its_pass(order: str, scale: str, relu: str) -> None:
+    text = residual(order, scale, relu)
+    plain, nets = build(text), {name: build(text) for name in ("fused", "arena", "late")}
+    fuse_layers(nets["fused"], backward=True)
+    reuse_activations(nets["arena"], backward=True)
+    behind = ["_scale"] * (scale != "none") + ["_sum"] + ["_relu"] * (relu != "none")
+    for block in "pq":
+        assert names_in_one_pass(nets["arena"], f"{block}_bn") == [block + name for name in ("_bn", *behind)]
+    expected = passes(plain, 3)
+    for name in ("fused", "arena"):
+        close(passes(nets[name], 3), expected)
+    reuse_activations(nets["late"], backward=True)  # somebody looks between the layers, from the second pass on
+    first = passes(nets["late"], 1)
+    nets["late"].after_forward.append(lambda index: None)
+    close(first + passes(nets["late"], 2), expected)
+    unseen, seen = build(text, TEST), build(text, TEST)
+    for net in (unseen, seen):
+        net.share_trained_layers(plain)
+    reuse_activations(unseen, backward=False)
+    close([np.array(unseen.forward())], [np.array(seen.forward())])
+
+
+def test_the_sum_of_gradients_includes_relus_backward(monkeypatch) -> None:
+    """The ReLU in front of the second block's split, not the last one, which has no split behind it."""
+    net = build(residual("short first"))
+    reuse_activations(net, backward=True)
+    net.forward()
+    ran: list[int] = []
+    masks: list[bool] = []
+    monkeypatch.setattr(cpu, "relu_backward", lambda *given: ran.append(1))
+    monkeypatch.setattr(cpu, "add_up", lambda xs, y, signs=None: masks.append(signs is not None))
+    net.backward()
+    assert (len(ran), masks) == (1, [True, False])  # the input's own split has no ReLU in front of it
+    last = len(net.nodes) - 1
+    for index in range(last, -1, -1):  # layer by layer nobody has run it before
+        net.backward(index, index)
+    assert len(ran) == 3

@@ -31,7 +31,7 @@ def test_what_a_net_shows(tmp_path):
     assert net.bottom_names["a"] == ["ip_ip_0_split_0"]
     assert [layer.type for layer in net.layers] == ["Input", "Convolution", "ReLU", "InnerProduct", "Split", "TanH",
                                                    "Softmax"]
-    assert net.layer_dict["ip"].blobs[0].data is net.params["ip"][0].data
+    assert net.layer_dict["ip"].blobs[0] is net.params["ip"][0]
     blob = net.blobs["conv"]
     assert (blob.num, blob.channels, blob.height, blob.width, blob.count) == (4, 3, 5, 6, 360)
     assert (net.blobs["ip"].num, net.blobs["ip"].channels, net.blobs["ip"].width) == (4, 7, 1)

@@ -46,7 +46,7 @@ layer { name: "ip2" type: "InnerProduct" bottom: "c2" top: "ip2" inner_product_p
 layer { name: "l1" type: "SoftmaxWithLoss" bottom: "ip1" bottom: "label" top: "l1" loss_weight: 0.3 }
 layer { name: "l2" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: "l2" }
 """
-SOLVER = """base_lr: 0.05 momentum: 0.9 weight_decay: 0.001 lr_policy: "inv" gamma: 0.01 power: 0.75 max_iter: 50
+SOLVER = """base_lr: 0.05 momentum: 0.9 weight_decay: 0.001 lr_policy: "inv" gamma: 0.01 power: 0.75 max_iter: 12
 iter_size: 2 clip_gradients: 3 random_seed: 7 snapshot_prefix: "none" """
 RULE = 'momentum: 0 type: "AdaGrad" snapshot_diff: true'
 BUCKETED = [("sc-b", 0), *((name, bucket) for name in ("sc-ob", "sc-ob-naive", "sc-obr") for bucket in (0, 500))]

@@ -7,6 +7,7 @@ import pytest
 import scaffe as caffe
 from scaffe.cli import main as cli
 from scaffe.collectives.topology import Topology
+from scaffe.collectives.tuning.links import HOST, NVLINK, ONE_CARD, PCI_EXPRESS, Links
 from scaffe.collectives.tuning.table import Choice, TuningEntry, TuningKey
 from scaffe.training.strategies import Strategy, choose_strategy, strategies
 from scaffe.training.strategies.buckets import auto_bucket_bytes, plan_buckets, trainable_intervals
@@ -23,8 +24,20 @@ def test_strategy_follows_the_nodes(ranks_per_node, n_ranks, expected):
     assert choose_strategy(Topology.flat(4), can_scatter=False) == "sc-obr"
 
 
+@pytest.mark.parametrize("ranks_per_node, n_ranks, links, expected", [
+    (1, 1, Links(ONE_CARD), "sc-b"), (8, 8, Links(NVLINK, 8), "sc-rs"), (8, 32, Links(NVLINK, 8), "sc-rs"),
+    (4, 4, Links(PCI_EXPRESS), "sc-rs"), (2, 2, Links(HOST), "sc-rs"), (4, 4, Links(ONE_CARD), "sc-b"),
+    (2, 4, Links(ONE_CARD, 1), "sc-rs")])
+def test_gpus_sum_while_they_compute(ranks_per_node, n_ranks, links, expected):
+    topology = Topology.from_ranks_per_node(n_ranks, ranks_per_node)
+    assert choose_strategy(topology, links=links) == expected
+    if expected == "sc-rs":
+        assert choose_strategy(topology, can_scatter=False, links=links) == "sc-obr"
+
+
 @pytest.mark.parametrize("line, said", [
-    ("-strategy sc-b -bucket 0", "-bucket is a flag of sc-ob, sc-ob-naive, sc-obr, sc-rs, not of -strategy sc-b"),
+    ("-strategy sc-b -bucket 0", "-bucket is a flag of downpour, sc-ob, sc-ob-naive, sc-obr, sc-rs, ssp, not of "
+     "-strategy sc-b"),
     ("-strategy sc-rs -pause 3", "-pause is a flag of mine, not of -strategy sc-rs"),
     ("-pause 3", "-pause is a flag of mine, not of -strategy auto"),
     ("-strategy mine -wire bf16", "-wire is a flag of sc-b, sc-ob, sc-ob-naive, sc-obr, sc-rs, not of -strategy mine"),

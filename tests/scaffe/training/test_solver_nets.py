@@ -5,6 +5,7 @@ from argparse import Namespace
 import pytest
 from google.protobuf import text_format
 
+from scaffe.data.feeds.layer_feed import Share
 from scaffe.errors import UserError
 from scaffe.layers.base.random import Stream
 from scaffe.nets import graph
@@ -23,7 +24,7 @@ NET = """name: "%s" layer { name: "d" type: "DummyData" top: "d" dummy_data_para
 def nets(folder, text, options=OPTIONS):
     """(name, its Silence layers) of the training net and of the test nets."""
     (folder / "solver.prototxt").write_text(text)
-    maker = NetMaker(graph.read_solver(folder / "solver.prototxt"), options, load_kernels(1), Stream(1), 0, 1)
+    maker = NetMaker(graph.read_solver(folder / "solver.prototxt"), options, load_kernels(1), Stream(1), Share())
     made = [train := maker.train_net(), *maker.test_nets(train)]
     return [(net.name, [node.name for node in net.nodes if node.param.type == "Silence"]) for net in made]
 

@@ -61,7 +61,7 @@ def test_rules_follow_their_formulas(kind, decay, dtype):
 
 
 def test_every_rule_is_in_the_table():
-    assert set(update_rules.names()) == {"SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam"}
+    assert set(update_rules.names()) == {"SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam", "LBFGS"}
 
 
 def test_multipliers_mean_and_iter_size():
@@ -105,12 +105,27 @@ def test_wrong_settings_are_refused(text, said):
         Updater(solver(text), flat([np.zeros(1, np.float32)])[0])
 
 
+STAGES = "stagelr: 0.1 stagelr: 0.2 stagelr: 0.3 stageiter: 5 stageiter: 9 stageiter: 12"
+
+
 @pytest.mark.parametrize(("text", "iteration", "rate"), [
     ('lr_policy: "fixed"', 9, 0.5), ('lr_policy: "step" gamma: 0.1 stepsize: 4', 9, 0.5 * 0.1**2),
     ('lr_policy: "exp" gamma: 0.9', 9, 0.5 * 0.9**9), ('lr_policy: "inv" gamma: 0.1 power: 0.75', 9, 0.5 * 1.9**-0.75),
     ('lr_policy: "multistep" gamma: 0.1 stepvalue: 3 stepvalue: 9 stepvalue: 10', 9, 0.5 * 0.01),
     ('lr_policy: "poly" power: 2 max_iter: 12', 9, 0.5 * 0.25**2),
     ('lr_policy: "sigmoid" gamma: -0.5 stepsize: 7', 9, 0.5 / (1 + math.exp(0.5 * 2))),
+    # of forks: intel's multifixed, jolibrain's sgdr, warm-up, NVIDIA's ramp and lowest rate
+    *((f'lr_policy: "multifixed" {STAGES}', i, rate) for i, rate in ((0, 0.1), (5, 0.1), (6, 0.2), (9, 0.2), (10, 0.3),
+                                                                    (99, 0.3))),
+    ('lr_policy: "sgdr" period: 4', 0, 0.5), ('lr_policy: "sgdr" period: 4', 2, (0.5 + 1e-6) / 2),
+    ('lr_policy: "sgdr" period: 4', 4, 0.4), ('lr_policy: "sgdr" period: 4 min_lr: 0.1', 8, 0.25),
+    ('lr_policy: "sgdr" period: 4 min_lr: 0.1', 12, 0.32),  # 4 + 8 iterations before
+    ('lr_policy: "sgdr" max_iter: 6', 3, (0.5 + 1e-6) / 2),
+    ('lr_policy: "step" gamma: 0.1 stepsize: 4 warmup_iter: 10 warmup_start_lr: 0.1', 5, 0.3),
+    ('lr_policy: "fixed" warmup_iter: 9', 9, 0.5),
+    ('lr_policy: "fixed" rampup_interval: 10 rampup_lr: 0.1', 5, 0.2),
+    ('lr_policy: "step" gamma: 0.1 stepsize: 4 min_lr: 0.01', 9, 0.01),
+    ('lr_policy: "poly" power: 2 max_iter: 12 min_lr: 0.1', 9, 0.1 + 0.4 * 0.25**2),
 ])
 def test_policies(text, iteration, rate):
     assert learning_rate(solver(text + " base_lr: 0.5"), iteration) == pytest.approx(rate, rel=1e-6)
@@ -134,7 +149,10 @@ def test_nothing_by_nothing_is_no_number(kind):
     ('lr_policy: "exp" gamma: -1e30', 2, "lr_policy 'exp' has no rate at iteration 2"),  # no float32 holds it
     ('lr_policy: "exp" gamma: inf', 1, "lr_policy 'exp' has no rate at iteration 1: inf"),
     ('lr_policy: "fixed" base_lr: nan', 0, "lr_policy 'fixed' has no rate at iteration 0: nan"),
-    ('lr_policy: "x"', 0, "lr_policy 'x' is unknown; known: exp, fixed, inv, multistep, poly, sigmoid, step"),
+    ('lr_policy: "multifixed" stagelr: 1', 0, "lr_policy 'multifixed' needs as many stagelr as stageiter, got 1 and 0"),
+    ('lr_policy: "sgdr" p_mult: 0.5 period: 4', 0, "lr_policy 'sgdr' needs a period or a max_iter above 0"),
+    ('lr_policy: "x"', 0, "lr_policy 'x' is unknown; known: exp, fixed, inv, multifixed, multistep, plateau, poly, "
+     "sgdr, sigmoid, step"),
 ])
 def test_policies_without_a_rate_are_refused(text, iteration, said):
     with pytest.raises(UserError) as caught:

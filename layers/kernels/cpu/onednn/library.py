@@ -14,6 +14,9 @@ from typing import Any
 
 PATH_VARIABLE = "SCAFFE_ONEDNN"
 NAME = "libdnnl.so.3"
+ISAS = {0x1: "SSE4.1", 0x3: "AVX", 0x7: "AVX2", 0xF: "AVX2-VNNI", 0x1F: "AVX2-VNNI-2", 0x27: "AVX512",
+        0x67: "AVX512-VNNI", 0xE7: "AVX512-BF16", 0x1EF: "AVX10.1/AVX512-FP16", 0xFEF: "AMX", 0x1FEF: "AMX-FP16"}
+"""Instruction sets of x86 by oneDNN's number (dnnl_cpu_isa_t)."""
 CPU, ANY_TAG, FLOAT32 = 1, 1, 3
 STATUS = ("success", "out of memory", "invalid arguments", "unimplemented", "last implementation reached",
           "runtime error", "not required")
@@ -29,6 +32,7 @@ SIGNATURES: dict[str, list[Any]] = {
     "post_ops_create": [HANDLES],
     "post_ops_append_eltwise": [HANDLE, c_int, c_float, c_float],
     "post_ops_append_sum": [HANDLE, c_float, ctypes.c_int32, c_int],
+    "post_ops_append_binary": [HANDLE, c_int, HANDLE],
     "primitive_attr_create": [HANDLES],
     "primitive_attr_set_post_ops": [HANDLE, HANDLE],
     "primitive_create": [HANDLES, HANDLE],
@@ -89,6 +93,11 @@ class Library:
         self.stream = self.make("stream_create", self.engine, 1)
         self.execute = signal_mask.caller(self._dll.dnnl_primitive_execute)  # bare: the hot path checks its status
         self.set_data_handle = self._dll.dnnl_memory_set_data_handle
+
+    def instruction_set(self) -> str:
+        """The widest instruction set that oneDNN uses on this processor."""
+        number = self._dll.dnnl_get_effective_cpu_isa()
+        return ISAS.get(number, f"instruction set {number:#x}")
 
     def call(self, function: str, *args: Any) -> None:
         """Call a function; a status other than success raises OnednnError."""

@@ -15,7 +15,7 @@ from scaffe.layers.kernels.extents import mismatch
 SRC, DST, WEIGHTS, BIAS, WORKSPACE = 1, 17, 33, 41, 64
 DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS = 129, 145, 161, 169
 QUERY_WEIGHTS, QUERY_DIFF_WEIGHTS, QUERY_WORKSPACE = 131, 132, 135
-RELU = 0x20
+RELU, ADD = 0x20, 0x1FFF0
 
 
 class _Argument(ctypes.Structure):
@@ -37,6 +37,17 @@ def relu_attribute(lib: Library, slope: float) -> c_void_p:
     post_ops = lib.make("post_ops_create")
     lib.call("post_ops_append_eltwise", post_ops, RELU, slope, 0.0)
     return _attribute(lib, post_ops)
+
+
+def following(lib: Library, added: Any, slope: float | None) -> c_void_p | None:
+    """The attribute that adds memory of the descriptor ``added`` to a primitive's result, then applies ReLU; each
+    unless None."""
+    post_ops = lib.make("post_ops_create")
+    if added is not None:
+        lib.call("post_ops_append_binary", post_ops, ADD, added)
+    if slope is not None:
+        lib.call("post_ops_append_eltwise", post_ops, RELU, slope, 0.0)
+    return None if added is slope is None else _attribute(lib, post_ops)
 
 
 def sum_attribute(lib: Library) -> c_void_p:

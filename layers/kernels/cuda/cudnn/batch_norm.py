@@ -10,9 +10,10 @@ import numpy as np
 from scaffe.layers.kernels import device
 from scaffe.layers.kernels.cuda.arena import Part, arena
 from scaffe.layers.kernels.cuda.batch_norm_plan import BatchNorm as Own
-from scaffe.layers.kernels.cuda.cudnn import graphs
+from scaffe.layers.kernels.cuda.cudnn import graphs, plans
 from scaffe.layers.kernels.cuda.cudnn.graphs import Built
 from scaffe.layers.kernels.cuda.cudnn.norm_graphs import (
+    ADDEND,
     BACKWARD,
     BIAS,
     FORWARD,
@@ -45,11 +46,12 @@ class BatchNorm:
         self._zeros = device.load().zeros(spec.n_channels, np.float32)
         self._build = cache(self._build_now)  # what follows is not known before the first pass
 
-    def _build_now(self, kind: str, slope: float | None) -> Built | None:
+    def _build_now(self, kind: str, slope: float | None, adds: bool = False) -> Built | None:
         if slope:
             return None
-        key = NormKey(kind, four_axes(self.spec.in_shape), np.dtype(self.spec.dtype), self.spec.eps, slope is not None)
-        built = graphs.build(key)
+        key = NormKey(kind, four_axes(self.spec.in_shape), np.dtype(self.spec.dtype), self.spec.eps, slope is not None,
+                      adds)
+        built = plans.build(key)
         if built is not None:
             arena.reserve((built.n_workspace_bytes, np.uint8), self._numbers, self._numbers)
         return built
@@ -59,15 +61,17 @@ class BatchNorm:
 
         y may be x; ``kept`` gets a copy of x.
         """
-        built = None if _lie_together(x, y) else self._build(FORWARD, fused.slope)
+        adds = fused.addend is not None
+        ours = _lie_together(x, y) or (adds and _lie_together(fused.addend, y))
+        built = None if ours else self._build(FORWARD, fused.slope, adds)
         if built is None:
             self._own.forward_train(x, y, sums, fused, kept)
             return
         if kept is not None:
             kept[...] = x
         (workspace,) = arena.take((built.n_workspace_bytes, np.uint8))
-        built.run({**self._statistics(), SCALE: self._scale(fused), BIAS: self._bias(fused),
-                   X: x, Y: y}, workspace)
+        built.run({**self._statistics(), SCALE: self._scale(fused), BIAS: self._bias(fused), X: x, Y: y,
+                   **({ADDEND: fused.addend} if adds else {})}, workspace)
         self._own.add_to_sums(sums)
 
     def forward_fixed(self, x: Any, y: Any, sums: Any, fused: Fused = NOT_FUSED, kept: Any = None) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from scaffe.layers.kernels.cuda.arena import Part, arena
 from scaffe.layers.kernels.cuda.channels import add_bias, add_gradients, parts_of
-from scaffe.layers.kernels.cuda.cudnn import graphs
+from scaffe.layers.kernels.cuda.cudnn import graphs, plans
 from scaffe.layers.kernels.cuda.cudnn.conv_graphs import BIAS, BY_DATA, BY_WEIGHTS, FORWARD, W, X, Y, key_of
 from scaffe.layers.kernels.cuda.cudnn.graphs import Built
 from scaffe.layers.kernels.cuda.products import Convolution as Products
@@ -37,7 +37,7 @@ class Convolution:
         self._forwards: dict[tuple[bool, float | None], tuple[Built | None, bool]] = {}
 
     def _build(self, kind: str, bias: bool = False, slope: float | None = None) -> Built | None:
-        built = graphs.build(key_of(kind, self.spec, bias, slope))
+        built = plans.build(key_of(kind, self.spec, bias, slope))
         if built is not None:
             arena.reserve((built.n_workspace_bytes, np.uint8), self._gradient if kind == BY_WEIGHTS
                           else self._weights.part)
@@ -46,14 +46,34 @@ class Convolution:
     def prepare(self, bias: bool, relu_slope: float | None) -> tuple[Built | None, bool]:
         """The forward graph for a call with or without bias and ReLU, and whether the graph includes them.
 
-        cuDNN fuses them only on tensor cores. Without a fused graph, a kernel of our own adds bias and ReLU. The graph
-        is None if cuDNN has none at all.
+        cuDNN fuses them only on tensor cores, and for half types by few engines. Without a fused graph, or where that
+        takes longer, a kernel of our own adds bias and ReLU. The graph is None if cuDNN has none at all.
         """
         wanted = (bias, relu_slope)
         if wanted not in self._forwards:
-            fused = self._build(FORWARD, bias, relu_slope)
-            self._forwards[wanted] = (fused, True) if fused else (self._build(FORWARD), not bias and relu_slope is None)
+            self._forwards[wanted] = self._chosen(bias, relu_slope)
         return self._forwards[wanted]
+
+    def _chosen(self, bias: bool, slope: float | None) -> tuple[Built | None, bool]:
+        plain = self._build(FORWARD)
+        if not bias and slope is None:
+            return plain, True
+        fused = self._build(FORWARD, bias, slope)
+        if fused is None or plain is None:
+            return fused or plain, fused is not None
+        is_whole = self._is_faster(fused, plain, slope)
+        return (fused if is_whole else plain), is_whole
+
+    def _is_faster(self, fused: Built, plain: Built, slope: float | None) -> bool:
+        """Whether the fused graph takes less time than the plain one with our own kernel behind it."""
+        arrays, workspace = plans.operands(fused.key, max(fused.n_workspace_bytes, plain.n_workspace_bytes))
+        rows, own = arrays[Y].reshape(-1, self.spec.n_output), {number: arrays[number] for number in (X, W, Y)}
+
+        def in_two() -> None:
+            plain.run(own, workspace)
+            add_bias(rows, arrays[BIAS].reshape(-1) if BIAS in arrays else None, slope)
+        return plans.fastest_way(fused.key, {"one graph": lambda: fused.run(arrays, workspace),
+                                              "two steps": in_two}) == "one graph"
 
     @cached_property
     def _products(self) -> Products:
@@ -66,7 +86,7 @@ class Convolution:
             self._products.forward(x, w, b, y, relu_slope)
             return
         kernels, workspace = arena.take(self._weights.part, (built.n_workspace_bytes, np.uint8))
-        arrays = {X: x, W: self._laid_out(w, kernels), Y: y}
+        arrays = {X: x, W: self._weights.laid_out(w, kernels), Y: y}
         if is_whole and b is not None:
             arrays[BIAS] = b
         built.run(arrays, workspace)
@@ -79,7 +99,7 @@ class Convolution:
             self._products.backward_data(gy, w, gx)
             return
         kernels, workspace = arena.take(self._weights.part, (self._data.n_workspace_bytes, np.uint8))
-        self._data.run({Y: gy, W: self._laid_out(w, kernels), X: gx}, workspace)
+        self._data.run({Y: gy, W: self._weights.laid_out(w, kernels), X: gx}, workspace)
 
     def backward_weights(self, x: Any, gy: Any, gw: Any, gb: Any, overwrite: bool = False) -> None:
         """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
@@ -94,13 +114,6 @@ class Convolution:
             self._weights.bring_back(gradient, gw, overwrite)
         if gb is not None:
             add_gradients(gy.reshape(-1, self.spec.n_output), gb, overwrite)
-
-    def _laid_out(self, w: Any, kernels: Any) -> Any:
-        """The weights as cuDNN reads them: where they lie, if that is the same."""
-        if not self._turns and w.dtype == self._dtype:
-            return w
-        self._weights.lay_out(w, kernels)
-        return kernels
 
 
 def convolution(spec: ConvSpec) -> Convolution | None:

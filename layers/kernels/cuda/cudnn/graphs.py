@@ -1,4 +1,4 @@
-"""cuDNN Frontend graphs: built for one geometry, with the fastest plan, and run on addresses.
+"""cuDNN Frontend graphs: made for one geometry, and run on addresses once a plan is chosen (see ``plans``).
 
 Tensors are channels-last. Only deterministic engines are allowed. Sums are float32; products of float32 use TF32 only
 if configured.
@@ -6,8 +6,7 @@ if configured.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -16,14 +15,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from scaffe.layers.kernels import device
-from scaffe.layers.kernels.cuda.cudnn import plan_choices as choices
 from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.specs import Ints, storage_strides
 
 TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BFLOAT16"}
-MOST_TRIED = 6  # plans that are timed
-MOST_SECONDS = 0.5  # of building plans for one graph, once there is one: those compiled on the spot take that long each
-N_TIMED = 3
 MOST_WORKSPACE_BYTES = 1 << 30
 
 
@@ -82,10 +77,17 @@ class Sheet:
 
 @dataclass
 class Built:
-    """A graph with its chosen plan: ``run({X: array, ...}, workspace)``."""
+    """A graph with its chosen plan: ``run({X: array, ...}, workspace)``.
+
+    Attributes:
+        graph: the Frontend's.
+        index: the plan's among the graph's; None for a graph that was read from disk with its one plan.
+        n_workspace_bytes: what the plan works in.
+        key: what the graph was made from.
+    """
 
     graph: Any
-    index: int
+    index: int | None
     n_workspace_bytes: int
     key: Key
 
@@ -98,8 +100,11 @@ class Built:
             expect_elems(self._n_elems[number], array)
         addresses = {number: array.data.ptr for number, array in arrays.items()}
         hosts = {number: value.ctypes.data for number, value in self.key.constants.items()}
-        self.graph.execute_plan_at_index({**addresses, **hosts}, workspace.data.ptr, self.index,
-                                         handle=on_current_stream())
+        everything, place = {**addresses, **hosts}, workspace.data.ptr
+        if self.index is None:
+            self.graph.execute(everything, place, handle=on_current_stream())
+        else:
+            self.graph.execute_plan_at_index(everything, place, self.index, handle=on_current_stream())
 
 
 @cache
@@ -128,31 +133,36 @@ def data_type(dtype: np.dtype) -> Any:
 
 
 class _Handle:
-    """The process's handle and the stream that it was given last."""
+    """A handle and the stream that it was given last."""
 
-    handle: Any = None
-    stream = -1
+    def __init__(self) -> None:
+        self.handle, self.stream = frontend().create_handle(), -1
+
+
+_handle = device.PerDevice(_Handle)
 
 
 def on_current_stream() -> Any:
-    """cuDNN's handle, set to CuPy's current stream."""
-    stream = device.load().cuda.get_current_stream().ptr
-    if _Handle.handle is None:
-        _Handle.handle = frontend().create_handle()
-    if _Handle.stream != stream:
-        frontend().set_stream(handle=_Handle.handle, stream=stream)
-        _Handle.stream = stream
-    return _Handle.handle
+    """The current device's handle of cuDNN, set to CuPy's current stream."""
+    stream, own = device.load().cuda.get_current_stream().ptr, _handle()
+    if own.stream != stream:
+        frontend().set_stream(handle=own.handle, stream=stream)
+        own.stream = stream
+    return own.handle
 
 
 def make_graph(key: Key, **place: Any) -> Any:
     """The graph of a key, without plans. ``place`` names the device: a handle, or the properties of a device."""
-    cudnn = frontend()
-    real = cudnn.data_type.FLOAT
-    graph = cudnn.pygraph(io_data_type=data_type(key.dtype), intermediate_data_type=real, compute_data_type=real,
-                          **place)
+    graph = empty_graph(key, place)
     key.draw(Sheet(graph, key))
     return graph
+
+
+def empty_graph(key: Key, place: Mapping[str, Any]) -> Any:
+    """A graph without operations, in which sums are float32."""
+    real = frontend().data_type.FLOAT
+    return frontend().pygraph(io_data_type=data_type(key.dtype), intermediate_data_type=real, compute_data_type=real,
+                              **place)
 
 
 def plan_graph(graph: Any, key: Key) -> None:
@@ -169,71 +179,3 @@ def plan_graph(graph: Any, key: Key) -> None:
         graph.deselect_behavior_notes([cudnn.behavior_note.RUNTIME_COMPILATION])
     graph.deselect_workspace_greater_than(MOST_WORKSPACE_BYTES)
     graph.check_support()
-
-
-def build_plans(graph: Any, wanted: str | None = None) -> list[int]:
-    """Build the plan named ``wanted``, or the first few that can be built. Returns their indices."""
-    built: list[int] = []
-    until = time.perf_counter() + MOST_SECONDS
-    for index in range(graph.get_execution_plan_count()):
-        if len(built) == (1 if wanted else MOST_TRIED) or (built and time.perf_counter() > until):
-            break
-        if wanted and graph.get_plan_name_at_index(index) != wanted:
-            continue
-        try:
-            graph.build_plan_at_index(index)
-        except Exception:  # noqa: S112 - a plan that cannot be built here is no candidate; others may be
-            continue
-        built.append(index)
-    return built
-
-
-@cache
-def build(key: Key) -> Built | None:
-    """The graph of a key with its fastest plan, timed once on each machine; None if cuDNN has no plan."""
-    try:
-        graph = make_graph(key, handle=on_current_stream())
-        plan_graph(graph, key)
-    except Exception as error:
-        if "Not" in type(error).__name__ or isinstance(error, RuntimeError):
-            return None
-        raise
-    name = _name(key)
-    known = choices.chosen(name)
-    candidates = build_plans(graph, known) or build_plans(graph)
-    if not candidates:
-        return None
-    best = candidates[0] if len(candidates) == 1 else _fastest(key, graph, candidates)
-    if known is None:
-        choices.remember(name, graph.get_plan_name_at_index(best))
-    return Built(graph, best, graph.get_workspace_size_plan_at_index(best), key)
-
-
-def _name(key: Key) -> str:
-    """What a choice is remembered under."""
-    properties = device.describe(device.load().cuda.runtime.getDevice())
-    return f"{properties['Name']}, cuDNN {frontend().backend_version()}, {key}"
-
-
-def _fastest(key: Key, graph: Any, candidates: list[int]) -> int:
-    """The place of the plan that takes least time on arrays of its own."""
-    cupy = device.load()
-    arrays = {number: cupy.zeros(shape, dtype) for number, (shape, dtype) in key.tensors.items()}
-    workspace = cupy.empty(max(max(map(graph.get_workspace_size_plan_at_index, candidates)), 1), np.uint8)
-    return min(candidates, key=lambda index: _seconds(
-        lambda: Built(graph, index, 0, key).run(arrays, workspace)))
-
-
-def _seconds(work: Callable[[], Any]) -> float:
-    """The shortest of a few runs on the device."""
-    cuda = device.load().cuda
-    work()
-    times: list[float] = []
-    for _ in range(N_TIMED):
-        start, end = cuda.Event(), cuda.Event()
-        start.record()
-        work()
-        end.record()
-        end.synchronize()
-        times.append(cuda.get_elapsed_time(start, end) / 1e3)
-    return min(times)

@@ -1,4 +1,4 @@
-"""Batch normalisation with scale, bias and ReLU as cuDNN graphs.
+"""Batch normalisation with scale, bias, a sum and ReLU as cuDNN graphs.
 
 cuDNN 9 has one engine for them. It needs channels in multiples of 16 bytes and a ReLU of slope 0. Backward recomputes
 the sign of the ReLU's input from x. There is no engine for normalisation with given statistics.
@@ -15,7 +15,7 @@ import numpy as np
 from scaffe.layers.kernels.cuda.cudnn.graphs import Sheet, data_type
 from scaffe.layers.kernels.specs import Ints
 
-X, SCALE, BIAS, MEAN, INVERSE, EPS, Y, GY, GX, OF_SCALE, OF_BIAS = range(1, 12)  # the tensors' numbers
+X, SCALE, BIAS, MEAN, INVERSE, EPS, Y, GY, GX, OF_SCALE, OF_BIAS, ADDEND = range(1, 13)  # the tensors' numbers
 FORWARD, BACKWARD = "batchnorm", "batchnorm_backward"
 LARGE = {FORWARD: (X, Y), BACKWARD: (X, GY, GX)}
 SMALL = {FORWARD: (SCALE, BIAS, MEAN, INVERSE), BACKWARD: (SCALE, MEAN, INVERSE, OF_SCALE, OF_BIAS)}
@@ -31,6 +31,7 @@ class NormKey:
         dtype: of x and y; all numbers per channel are float32.
         eps: added to the variance.
         relu: ReLU follows.
+        adds: another tensor is added ahead of ReLU; for FORWARD.
         tf32: there are no products.
     """
 
@@ -39,6 +40,7 @@ class NormKey:
     dtype: np.dtype
     eps: float
     relu: bool
+    adds: bool = False
     tf32: bool = False
 
     @property
@@ -52,7 +54,8 @@ class NormKey:
         a_channel = (1, self.shape[1], *(1,) * (len(self.shape) - 2)), np.dtype(np.float32)
         found = dict.fromkeys(LARGE[self.kind], (self.shape, self.dtype))
         found |= dict.fromkeys(SMALL[self.kind], a_channel)
-        return found | ({BIAS: a_channel} if self.relu else {})
+        found |= {BIAS: a_channel} if self.relu else {}
+        return found | ({ADDEND: (self.shape, self.dtype)} if self.adds else {})
 
     @property
     def constants(self) -> Mapping[int, np.ndarray]:
@@ -68,6 +71,8 @@ class NormKey:
         y, mean, inverse, *_ = graph.batchnorm(
             input=sheet.tensor(X), scale=sheet.tensor(SCALE), bias=sheet.tensor(BIAS), in_running_mean=None,
             in_running_var=None, epsilon=eps, momentum=None)  # the running sums are Caffe's, not cuDNN's means
+        if self.adds:
+            y = graph.add(a=y, b=sheet.tensor(ADDEND))
         sheet.give(graph.relu(y) if self.relu else y, Y)
         sheet.give(mean, MEAN)
         sheet.give(inverse, INVERSE)

@@ -1,5 +1,5 @@
-// Batch normalisation with the layers fused to it: y = relu((x - mean) inverse scale + bias). Scale and bias
-// may be missing (null); a slope of 1 is no ReLU.
+// Batch normalisation with the layers fused to it: y = relu((x - mean) inverse scale + bias + addend). Scale, bias and
+// addend may be missing (null); a slope of 1 is no ReLU.
 
 // The numbers of W channels.
 template <int W> struct Affine {
@@ -8,8 +8,8 @@ template <int W> struct Affine {
 
     __device__ A away(int k, T x) const { return widen(x) - mean.at[k]; }
     __device__ A ahead_of_relu(int k, A away) const { return away * factor.at[k] + bias.at[k]; }
-    __device__ T forward(int k, T x) const {
-        A value = ahead_of_relu(k, away(k, x));
+    __device__ T forward(int k, T x, A addend) const {
+        A value = ahead_of_relu(k, away(k, x)) + addend;
         return narrow(value > 0 ? value : slope * value);
     }
     // The gradient ahead of ReLU: its sign is found again from x.
@@ -28,14 +28,17 @@ template <int W> __device__ inline Affine<W> affine_of(const A* mean, const A* i
 
 // y may be x; kept, where given, takes a copy of x.
 extern "C" __global__ void normalize(const T* x, const A* mean, const A* inverse, const A* scale, const A* bias, A slope,
-                                     T* y, T* kept, int n_rows, int n_channels) {
-    for_rows(n_rows, n_channels, lie_whole(x, y, kept), [=](auto width, int c) {
+                                     const T* addend, T* y, T* kept, int n_rows, int n_channels) {
+    for_rows(n_rows, n_channels, lie_whole(x, y, kept, addend), [=](auto width, int c) {
         const int W = width.value;
         auto affine = affine_of<W>(mean, inverse, scale, bias, slope, c);
         return [=](long long i) {
             auto values = load<W>(x + i);
+            auto addends = values;
+            if (addend) addends = load<W>(addend + i);
             if (kept) store<W>(kept + i, values);
-            for (int k = 0; k < W; k++) values.at[k] = affine.forward(k, values.at[k]);
+            for (int k = 0; k < W; k++)
+                values.at[k] = affine.forward(k, values.at[k], addend ? widen(addends.at[k]) : A(0));
             store<W>(y + i, values);
         };
     });

@@ -24,6 +24,26 @@ extern "C" __global__ void add_relu(const T* a, const T* b, T* y, A slope, long 
     });
 }
 
+// y = ((a + b) + c) + d, 0 where signs are not above 0; c, d and signs may be none. Half types are rounded once.
+extern "C" __global__ void add_up(const T* a, const T* b, const T* c, const T* d, const T* signs, T* y,
+                                  long long n_elems) {
+    for_elements(n_elems, lie_whole(a, b, c, d, y) && lie_whole(signs), [&](auto width, long long i) {
+        const int W = width.value;
+        auto values = load<W>(a + i), seconds = load<W>(b + i), thirds = values, fourths = values,
+             kept = values;
+        if (c) thirds = load<W>(c + i);
+        if (d) fourths = load<W>(d + i);
+        if (signs) kept = load<W>(signs + i);
+        for (int k = 0; k < W; k++) {
+            A sum = widen(values.at[k]) + widen(seconds.at[k]);
+            if (c) sum += widen(thirds.at[k]);
+            if (d) sum += widen(fourths.at[k]);
+            values.at[k] = narrow(signs && !(widen(kept.at[k]) > 0) ? A(0) : sum);
+        }
+        store<W>(y + i, values);
+    });
+}
+
 // gx = gy where y > 0, slope gy elsewhere.
 extern "C" __global__ void relu_backward(const T* y, const T* gy, T* gx, A slope, long long n_elems) {
     for_elements(n_elems, lie_whole(y, gy, gx), [&](auto width, long long i) {

@@ -1,0 +1,133 @@
+"""Images per second of inference through the Python interface, against ONNX Runtime and OpenCV's dnn.
+
+    python benchmarks/inference.py [--peer PYTHON] [--batch N] [--threads N] [--rounds N] [NET ...]
+
+The peer's Python has onnxruntime and opencv-python-headless; ours has onnx, by which the same net with the same
+weights goes to them. First the outputs are compared, then all take turns; ratios are of median times. Without a peer,
+ours only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
+
+from nets.prototxt import deploy  # noqa: E402
+
+import scaffe  # noqa: E402
+from scaffe.export.onnx_model import onnx_model  # noqa: E402
+from scaffe.layers.base.layer import TEST  # noqa: E402
+from scaffe.pycaffe import process  # noqa: E402
+
+ENVIRONMENT = dict(os.environ)
+PEER = Path(__file__).parent / "peers" / "inference.py"
+NETS = ("caffenet", "googlenet", "resnet50", "vgg16", "mobilenet")
+TOLERANCE, ROUND_SECONDS = 1e-3, 0.3
+
+
+class Ours:
+    """The net through ``scaffe.Net``, with weights and statistics drawn so that activations stay near 1."""
+
+    def __init__(self, name: str, batch: int, folder: Path) -> None:
+        path = folder / "deploy.prototxt"
+        path.write_text(deploy(name, batch))
+        self.net = scaffe.Net(str(path), TEST)
+        rng = np.random.default_rng(1)
+        for layer in self.net.layers:
+            if layer.type == "BatchNorm":
+                mean, variance, total = layer.blobs
+                mean.data[...] = 0.1 * rng.standard_normal(mean.shape)
+                variance.data[...], total.data[...] = rng.uniform(0.5, 1.5, variance.shape), 1
+        self.x = rng.standard_normal(self.net.blobs["data"].shape, np.float32)
+        self.net.blobs["data"].data[...] = self.x
+
+    def forward(self, n_passes: int) -> float:
+        """Run so many passes. Returns the seconds."""
+        start = time.perf_counter()
+        for _ in range(n_passes):
+            self.net.forward()
+        return time.perf_counter() - start
+
+
+class Theirs:
+    """A peer in a process of its own."""
+
+    def __init__(self, python: str, kind: str, folder: Path, n_threads: int) -> None:
+        self.kind, output = kind, folder / f"{kind}.npy"
+        self._process = subprocess.Popen(
+            [python, str(PEER), kind, str(folder / "net.onnx"), str(folder / "x.npy"), str(n_threads), str(output)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        self._answer()
+        self.output = np.load(output)
+
+    def forward(self, n_passes: int) -> float:
+        """Run so many passes. Returns the seconds."""
+        print(n_passes, file=self._process.stdin, flush=True)
+        return self._answer()
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate(timeout=60)
+
+    def _answer(self) -> float:
+        line = self._process.stdout.readline()  # type: ignore[union-attr]
+        if not line:
+            raise SystemExit(f"{self.kind} stopped; its own message stands above")
+        return json.loads(line)
+
+
+def compare(name: str, batch: int, n_threads: int, peer: str, n_rounds: int) -> str:
+    """One line: our images/s, and the ratio to each peer's."""
+    process.kernels().set_threads(n_threads)
+    with tempfile.TemporaryDirectory() as folder:
+        ours = Ours(name, batch, Path(folder))
+        mine = ours.net.forward()["prob"].copy()
+        sides: list[Ours | Theirs] = [ours]
+        if peer:
+            (Path(folder) / "net.onnx").write_bytes(onnx_model(ours.net._net).SerializeToString())
+            np.save(Path(folder) / "x.npy", ours.x)
+            sides += [Theirs(peer, kind, Path(folder), n_threads) for kind in ("ort", "opencv")]
+        for side in sides[1:]:
+            if not np.allclose(mine, side.output.reshape(mine.shape), rtol=TOLERANCE, atol=1e-6):  # type: ignore[union-attr]
+                raise SystemExit(f"{name}: our output and that of {side.kind} differ")  # type: ignore[union-attr]
+        return f"{name:10} batch {batch:3}, {n_threads} thread(s): " + _race(sides, batch, n_rounds)
+
+
+def _race(sides: list[Ours | Theirs], batch: int, n_rounds: int) -> str:
+    n_passes = [max(round(ROUND_SECONDS / side.forward(1)), 1) for side in sides]
+    seconds = [[side.forward(n) / n for side, n in zip(sides, n_passes, strict=True)] for _ in range(n_rounds)]
+    mine, *others = (median(column) for column in zip(*seconds, strict=True))
+    parts = [f"{batch / mine:8.1f} images/s"]
+    for side, other in zip(sides[1:], others, strict=True):
+        parts.append(f"{other / mine:.2f}x {side.kind}")  # type: ignore[union-attr]
+        side.close()  # type: ignore[union-attr]
+    return ", ".join(parts)
+
+
+def main() -> None:
+    """Race on the nets that the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("nets", nargs="*", default=NETS, metavar="NET")
+    parser.add_argument("--peer", default="", help="a Python with onnxruntime and OpenCV")
+    parser.add_argument("--batch", type=int, nargs="*", default=[1, 16])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    for name in options.nets:
+        for batch in options.batch:
+            print(compare(name, batch, options.threads, options.peer, options.rounds), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""L-BFGS beside others': minima, seconds, uneven replicas, bytes, and DistBelief's comparison of methods in small.
+
+    python benchmarks/sandblaster.py convex    [--json FILE]                  wants the extra "bench"
+    python benchmarks/sandblaster.py lenet     --peer PYTHON_WITH_TORCH [--json FILE]
+    python benchmarks/sandblaster.py uneven    [--rounds N] [--json FILE]
+    python benchmarks/sandblaster.py messages  [--json FILE]
+    python benchmarks/sandblaster.py methods   [--workers 1,2,..] [--seconds S] [--json FILE]
+    python benchmarks/sandblaster.py draw FILE.json ... --out FOLDER
+
+Images are the example's (databases as ``make train`` leaves them). Results are added to the JSON file, so that parts
+can be run at different times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import tempfile
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+sys.path[:0] = [str(ROOT), str(HERE)]
+
+from sandblaster_parts.convex import measure_convex  # noqa: E402
+from sandblaster_parts.runs import MPIRUN, run, solver_text, write_net  # noqa: E402
+
+from scaffe.line_chart import Axis, Chart, Line, Linear  # noqa: E402
+
+N_TRAIN = 6000
+
+
+def measure_lenet(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """LeNet's loss after some steps, and seconds a pass: ours and PyTorch's LBFGS in turns, from the same weights."""
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_net(folder, args.data, "lenet", args.portion)
+        tail = [str(folder), str(args.steps), str(args.threads), args.data]
+        for _ in range(args.rounds):
+            for which, python in (("ours", sys.executable), ("torch", args.peer)):
+                words = [python, str(HERE / f"peers/lbfgs_{which}.py"), *tail]
+                found = json.loads(run(words).stdout.splitlines()[-1])
+                rows.append({"part": "lenet", "who": which, "threads": args.threads, **found})
+                print(f"lenet {which:6s} loss {found['loss']:.6f} after {found['steps']} steps, {found['evaluations']} "
+                      f"passes, {found['seconds_per_pass']:.3f} s a pass")
+    return rows
+
+
+def measure_uneven(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Four replicas, one four times slower and one that stops: a pass's time over total work / total speed."""
+    rows = []
+    for _ in range(args.rounds):
+        for way in ("portions", "no backup", "quarters"):
+            done = run([MPIRUN, "-np", "5", sys.executable, str(HERE / "peers/lbfgs_uneven.py"), way, str(args.base),
+                        str(args.uneven_steps)])
+            found = json.loads(done.stdout.splitlines()[-1])
+            rows.append({"part": "uneven", "way": way, **found})
+            print(f"uneven {way:10s} {found['ratio']:.2f} of total work / total speed; {found['again']} portions given "
+                  f"out again, {found['late']} too late")
+    return rows
+
+
+def measure_messages(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Bytes that a rank sends, Sandblaster beside Downpour, a rank an emulated node."""
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_net(folder, args.data, "lenet", args.portion)
+        done = run([MPIRUN, "-np", str(args.nodes), sys.executable, str(HERE / "peers/lbfgs_bytes.py"), str(folder)],
+                   SCAFFE_RANKS_PER_NODE="1")
+        for line in done.stdout.splitlines():
+            found = json.loads(line)
+            rows.append({"part": "messages", **found})
+            print(f"messages {found['way']:12s} {found['bytes_per_link']:.4g} bytes a link and {found['unit']}, "
+                  f"{found['of_minimum']:.3f} of (1 fetch + {found['pushes']:.2f} gradients) x parameters"
+                  f"{found['said']}")
+    return rows
+
+
+WAYS = {
+    "SGD": ("-strategy sc-b", "base_lr: 0.05 momentum: 0"),
+    "Downpour SGD": ("-strategy downpour -scal weak", "base_lr: 0.05 momentum: 0"),
+    "Downpour AdaGrad": ("-strategy downpour -scal weak", 'type: "AdaGrad" base_lr: 0.01 momentum: 0'),
+    "Sandblaster": ("", 'type: "LBFGS" base_lr: 1 lbfgs_param { portion: 125 }'),
+}
+
+
+def measure_methods(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """DistBelief's figures 4 and 5 in small: accuracy against seconds for every method and number of workers."""
+    rows = []
+    for n_workers in map(int, args.workers.split(",")):
+        for way, (flags, rule) in WAYS.items():
+            with tempfile.TemporaryDirectory() as name:
+                folder = Path(name)
+                write_net(folder, args.data, "lenet", 64)
+                steps = args.steps if way == "Sandblaster" else args.steps * N_TRAIN // 64 // (
+                    n_workers if "weak" in flags else 1)
+                (folder / "solver.prototxt").write_text(solver_text(folder, rule, steps, max(steps // args.tests, 1)))
+                done = run([MPIRUN, "-np", str(n_workers), sys.executable, "-m", "scaffe", "train", "-solver",
+                            f"{folder}/solver.prototxt", "-threads", "1", "-allow_nan", *flags.split()])
+            points = accuracies(done.stderr)
+            rows.append({"part": "methods", "way": way, "workers": n_workers, "points": points})
+            print(f"methods {way:17s} {n_workers} worker(s): accuracy {points[-1][1]:.3f} after {points[-1][0]:.1f} s",
+                  flush=True)
+    return rows
+
+
+def accuracies(log: str) -> list[tuple[float, float]]:
+    """(seconds since the first test, accuracy) of every test in a log."""
+    points, begun, seconds = [], None, 0.0
+    for line in log.splitlines():
+        if found := re.search(r"(\d\d:\d\d:\d\d\.\d+) .*Iteration (\d+), Testing net", line):
+            clock = datetime.strptime(found[1], "%H:%M:%S.%f")
+            begun = begun or clock
+            seconds = (clock - begun).total_seconds() % 86400
+        elif found := re.search(r"accuracy = (\S+)", line):
+            points.append((seconds, float(found[1])))
+    return points
+
+
+def draw(args: argparse.Namespace) -> None:
+    """The pictures of docs/sandblaster.md."""
+    rows = [row for file in args.files for row in json.loads(Path(file).read_text())]
+    out = Path(args.out)
+    out.mkdir(parents=True, exist_ok=True)
+    methods = [row for row in rows if row["part"] == "methods"]
+    if methods:
+        most = max(row["workers"] for row in methods)
+        lines = [Line(row["way"], [tuple(point) for point in row["points"]]) for row in methods
+                 if row["workers"] == most]
+        chart = Chart(f"LeNet: accuracy against seconds, {most} workers", lines, Axis(scale=Linear(), label="seconds"),
+                      Axis(scale=Linear(), label="accuracy"))
+        (out / "sandblaster_seconds.svg").write_text(chart.svg())
+        times = [(row["way"], row["workers"], reached(row["points"], args.accuracy)) for row in methods]
+        lines = [Line(way, [(n, seconds) for name, n, seconds in times if name == way and np.isfinite(seconds)])
+                 for way in WAYS]
+        chart = Chart(f"LeNet: seconds to an accuracy of {args.accuracy}", [line for line in lines if line.points],
+                      Axis(scale=Linear(), label="workers"), Axis(scale=Linear(), label="seconds"))
+        (out / "sandblaster_workers.svg").write_text(chart.svg())
+
+
+def reached(points: list[tuple[float, float]], accuracy: float) -> float:
+    """Seconds until an accuracy was reached; infinite if it never was."""
+    return next((seconds for seconds, found in points if found >= accuracy), float("inf"))
+
+
+PARTS = {"convex": measure_convex, "lenet": measure_lenet, "uneven": measure_uneven, "messages": measure_messages,
+         "methods": measure_methods}
+
+
+def main() -> None:
+    """Run the part that the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=(*PARTS, "draw"))
+    parser.add_argument("files", nargs="*", help="what to draw")
+    parser.add_argument("--data", default=str(ROOT / "examples/fashion_mnist"), help="folder of the databases")
+    parser.add_argument("--json", default="", help="results are added to this file")
+    parser.add_argument("--peer", default="", help="a Python with PyTorch")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=50, help="lenet: steps; methods: passes over the images")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--portion", type=int, default=250)
+    parser.add_argument("--nodes", type=int, default=8)
+    parser.add_argument("--base", type=float, default=0.03, help="uneven: seconds of a portion")
+    parser.add_argument("--saga", type=int, default=2000, help="convex: scikit-learn's passes at most")
+    parser.add_argument("--uneven-steps", type=int, default=30, help="uneven: steps, four of them to warm up")
+    parser.add_argument("--workers", default="1,2,4,8")
+    parser.add_argument("--tests", type=int, default=10)
+    parser.add_argument("--accuracy", type=float, default=0.75)
+    parser.add_argument("--out", default="docs")
+    args = parser.parse_args()
+    if args.part == "draw":
+        draw(args)
+        return
+    rows = PARTS[args.part](args)
+    if args.json:
+        path = Path(args.json)
+        path.write_text(json.dumps([*(json.loads(path.read_text()) if path.exists() else []), *rows], indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Images per second of PyTorch's DistributedDataParallel over gloo, over MPI and over our collectives.
+
+    mpirun -np 2 PYTHON_WITH_TORCH benchmarks/torch_ddp.py [--rounds N] [--ways WAY,...] [NET ...]
+    PYTHONPATH=. jobs/cluster.sh 4 1gbit -- PYTHON_WITH_TORCH benchmarks/torch_ddp.py
+
+One thread a rank; images from a seeded generator, SGD without momentum. All ways train in the same processes and take
+turns; first each must reach gloo's loss from the same weights. Ways: `gloo`; `mpi`, our hook with MPI_Allreduce on the
+helper thread, as PyTorch's own MPI backend does it (no wheel has that backend); `hook` and `hook-bf16`, our hook beside
+gloo; `backend`, init_process_group("scaffe"). Medians of the slowest rank's times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+from statistics import median
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+if Path("/sys/class/net/eth0").exists():
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "eth0")
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from nets.torch_wide import IMAGE, NETS  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+import scaffe.torch  # noqa: E402
+
+WAYS = ("gloo", "mpi", "hook", "hook-bf16", "backend")
+HOOKS = {"mpi": {"algorithm": "mpi"}, "hook": {}, "hook-bf16": {"wire": "bf16"}}
+CHECK_STEPS, TOLERANCE = 3, {"hook-bf16": 2e-2}
+
+
+class Way:
+    """One replica of a net, the way in which its gradients become one.
+
+    Args:
+        name: of the net.
+        how: the way.
+        gloo: process group.
+    """
+
+    def __init__(self, name: str, how: str, gloo: dist.ProcessGroup) -> None:
+        make, self.n_images = NETS[name]
+        torch.manual_seed(1)
+        self.net = DistributedDataParallel(make(), process_group=None if how == "backend" else gloo)
+        if how in HOOKS:
+            self.net.register_comm_hook(None, scaffe.torch.ddp_hook(**HOOKS[how]))
+        self.sgd = torch.optim.SGD(self.net.parameters(), 1e-3)
+        generator = torch.Generator().manual_seed(2 + dist.get_rank())
+        self.images = torch.randn(self.n_images, *IMAGE, generator=generator)
+        self.labels = torch.randint(1000, (self.n_images,), generator=generator)
+
+    def train(self, n_steps: int) -> tuple[float, float]:
+        """Seconds of the slowest rank, and the ranks' mean loss of the last step."""
+        dist.barrier()
+        start = time.perf_counter()
+        for _ in range(n_steps):
+            self.sgd.zero_grad()
+            loss = nn.functional.cross_entropy(self.net(self.images), self.labels)
+            loss.backward()
+            self.sgd.step()
+        seconds = torch.tensor(time.perf_counter() - start)
+        mean = loss.detach().clone()
+        self.sgd.zero_grad()
+        dist.all_reduce(seconds, dist.ReduceOp.MAX)
+        dist.all_reduce(mean, dist.ReduceOp.AVG)
+        return float(seconds), float(mean)
+
+
+def race(name: str, ways: list[str], n_rounds: int, gloo: dist.ProcessGroup) -> list[str]:
+    """One net's rows of the table."""
+    sides = {how: Way(name, how, gloo) for how in ways}
+    losses = {how: side.train(CHECK_STEPS)[1] for how, side in sides.items()}
+    right = losses[ways[0]]
+    for how, loss in losses.items():
+        if abs(loss - right) > TOLERANCE.get(how, 2e-3) * abs(right):
+            raise SystemExit(f"{name}, {how}: after {CHECK_STEPS} steps the loss is {loss}, {ways[0]}'s {right}")
+    seconds: dict[str, list[float]] = {how: [] for how in ways}
+    for _ in range(n_rounds):
+        for how, side in sides.items():
+            seconds[how].append(side.train(1)[0])
+    n_images = NETS[name][1] * dist.get_world_size()
+    first = median(seconds[ways[0]])
+    return [f"{name:10s} {how:10s} {n_images / median(times):9.1f} {1e3 * median(times):9.1f} "
+            f"{first / median(times):7.2f}" for how, times in seconds.items()]
+
+
+def main() -> None:
+    """Rank 0 prints a table of the nets asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("nets", nargs="*", metavar="NET", help=f"of {', '.join(NETS)}; all if none is named")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--ways", default=",".join(WAYS), help="the first is what the others are compared with")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    dist.init_process_group("scaffe")
+    gloo = dist.new_group(backend="gloo")
+    n_nodes = dist.group.WORLD.communicator.topology.n_nodes
+    lines = [f"# {dist.get_world_size()} ranks of one thread on {n_nodes} node(s), PyTorch {torch.__version__}, "
+             f"medians of {args.rounds} steps, slowest rank",
+             f"net        how         images/s   ms/step  x {args.ways.split(',')[0]}"]
+    for name in args.nets or NETS:
+        lines += race(name, args.ways.split(","), args.rounds, gloo)
+        if dist.get_rank() == 0:
+            print("\n".join(lines), flush=True)
+        lines = []
+
+
+if __name__ == "__main__":
+    main()

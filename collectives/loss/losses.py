@@ -1,0 +1,152 @@
+"""The losses of one communicator: found out by a call or by a thread that looks, and told to every rank that waits."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from scaffe.collectives.errors import CommError, RankLost
+from scaffe.collectives.loss import ulfm
+from scaffe.collectives.loss.ending import ENDING
+
+LOOK_SECONDS = 0.05
+T = TypeVar("T")
+M = TypeVar("M")
+NAMED_SECONDS = 1.0
+"""How long who revoked may be ahead of the news about who is lost."""
+
+
+class Losses:
+    """What a rank knows of lost ranks, and the communicators on which nobody shall wait for them any longer.
+
+    Once any rank has found a loss, every call on these communicators fails on every rank that is left: the one that
+    finds it revokes all that it has made so far, and each other rank, whose thread looks at the first of them, revokes
+    its own. So a rank is also woken that waits on a communicator which the finder had not made yet.
+
+    Attributes:
+        fault: why ranks cannot go on without a lost one; empty where they can. Then a loss ends the job, as MPI does.
+        is_over: whether a loss is known; from then on nothing shall be sent.
+    """
+
+    def __init__(self, base: Any) -> None:
+        """Args:
+            base: mpi4py communicator of all ranks that count; the one that `shrink` is called on.
+        """
+        self._base, self._comms = base, [base]
+        self.fault = ulfm.fault()
+        self.is_over = False
+        self._lock, self._closing = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._look, name="collectives-losses", daemon=True)
+        if not self.fault:
+            ENDING.first(base)
+            self._thread.start()
+            atexit.register(self.close)  # before MPI ends, which no thread may call then
+
+    def kept(self, comm: Any) -> Any:
+        """Returns `comm`, after noting that it is to be revoked with the others."""
+        with self._lock:
+            self._comms.append(comm)
+            is_late = self.is_over
+        if is_late:
+            _revoke(comm)
+        return comm
+
+    def check(self) -> None:
+        """Raises RankLost once a loss is known: for waits that MPI does not see."""
+        if self.is_over:
+            raise self.error()
+
+    def translated(self, error: Exception) -> Exception:
+        """What to raise for an exception out of MPI or of a wait: RankLost for a loss, itself otherwise.
+
+        Whatever fails while a rank is known to be lost has failed by it. All ranks learn of the loss.
+        """
+        if isinstance(error, RankLost):
+            self.tell()
+            return error
+        is_loss = not self.fault and (ulfm.is_loss(error) or bool(self.ranks()))
+        return self.error() if is_loss else error
+
+    def error(self) -> RankLost:
+        """Tells all ranks of a loss and names the lost ones, as far as they are known within a second."""
+        from mpi4py import MPI
+
+        self.tell()
+        until = time.monotonic() + NAMED_SECONDS
+        while not (ranks := self.ranks()) and time.monotonic() < until:
+            time.sleep(LOOK_SECONDS / 10)
+            MPI.COMM_SELF.Iprobe()  # lets MPI take in what it has been told
+        return RankLost(self._base.rank, ranks)
+
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks that this one knows to be lost, ascending."""
+        from mpi4py import MPI
+
+        group = self._base.Get_failed()
+        return tuple(sorted(MPI.Group.Translate_ranks(group, None, self._base.Get_group())))
+
+    def tell(self) -> None:
+        """Ends all waiting on these communicators, here and on the other ranks."""
+        with self._lock:
+            self.is_over = True
+            comms = list(self._comms)
+        for comm in () if self.fault else comms:
+            _revoke(comm)
+
+    def end(self) -> None:
+        """Nobody uses these communicators any longer, but to shrink the first.
+
+        Raises:
+            CommError: this MPI cannot go on.
+        """
+        if self.fault:
+            raise CommError(f"a communicator cannot shrink: {self.fault}", everywhere=True)
+        self.tell()
+        self.close()
+
+    def close(self) -> None:
+        """Nobody looks any longer."""
+        self._closing.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+        atexit.unregister(self.close)
+
+    def _look(self) -> None:
+        from mpi4py import MPI
+
+        while not self.is_over and not self._closing.wait(LOOK_SECONDS):
+            try:
+                self._base.Iprobe()  # lets MPI take in what others have told
+                is_found = self._base.Is_revoked() or self._base.Get_failed().size > 0
+            except MPI.Exception:
+                is_found = True
+            if is_found:
+                self.tell()
+
+
+def outlived(comm: Any, labels: Sequence[T], make: Callable[[Any, list[T]], M]) -> M:
+    """What is made on the ranks that are left of a communicator, in their order. All of them call it.
+
+    Args:
+        comm: mpi4py's, revoked.
+        labels: one for each of its ranks.
+        make: makes it of mpi4py's new communicator and its ranks' labels; it may raise RankLost.
+    """
+    from mpi4py import MPI
+
+    while True:
+        left = comm.Shrink()
+        ENDING.without(left)
+        labels = [labels[rank] for rank in MPI.Group.Translate_ranks(left.Get_group(), None, comm.Get_group())]
+        comm = left
+        with suppress(RankLost):  # another one, while the rest set up: once more
+            return make(comm, labels)
+
+
+def _revoke(comm: Any) -> None:
+    if not comm.Is_revoked():
+        comm.Revoke()

@@ -1,0 +1,208 @@
+"""Algorithms whose lowest level is the node's memory, as phases of one rank (pure): `MC`, `MR`, ... and `SC`, `SR`, ...
+
+`M` sums a node's buffers in one rank of it, which goes across with the whole buffer; then the node shares the result.
+
+`S` splits: a node's ranks scatter the sum among them, so that each owns one share; the ranks of the same number on all
+nodes go across with their share, all shares at once; then the node gathers the shares. Between nodes every rank carries
+1/g of what `M`'s one rank of g carries, so that nodes with a network port for each rank use all of them. Source: the
+hierarchical all-reduce of Goyal et al., Accurate, Large Minibatch SGD, arXiv:1706.02677, section 4; for the other
+collectives the same three levels, as far as they are needed. Where nodes differ in their number of ranks there are as
+many shares as the smallest node has ranks.
+
+Sum order: a node's ranks in their order, then as the pattern across has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scaffe.collectives.planning import partition, planners
+from scaffe.collectives.planning.call import Call
+from scaffe.collectives.planning.pattern import Pattern
+from scaffe.collectives.planning.plan import Plan
+from scaffe.collectives.planning.relocation import relocated
+from scaffe.collectives.planning.requirements import BY_PARTS
+from scaffe.collectives.topology import Topology
+
+Part = tuple[int, int, int]
+"""First element, one past the last, and the rank of the node that owns them."""
+GRAIN_ELEMS = 64
+"""Shares begin at multiples of this where they are long enough, so that kernels read whole packs of 16 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The ranks that a plan is for.
+
+    Attributes:
+        topology: theirs.
+        root: root's index among them.
+        ranks: their ranks in the communicator; None for all.
+        counts: elements of each one's part, where those are not as equal as can be.
+        intervals: the elements of the array that the plan's buffer is made of, in order; None for all.
+    """
+
+    topology: Topology
+    root: int
+    ranks: Sequence[int] | None = None
+    counts: tuple[int, ...] | None = None
+    intervals: tuple[tuple[int, int], ...] | None = None
+
+    def plan(self, collective: str, pattern: Pattern, place: int, array_elems: int, chunk_elems: int) -> Plan:
+        """Plans what the rank at `place` of the group does on its array of `array_elems`. Raises as planners do."""
+        intervals = ((0, array_elems),) if self.intervals is None else self.intervals
+        n_elems = sum(stop - start for start, stop in intervals)
+        plan = planners.plan(collective, pattern, place,
+                             Call(self.topology, n_elems, chunk_elems, self.root, self.counts))
+        return plan if self.intervals is None else relocated(plan, intervals, array_elems)
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """A pass over the memory of a node's ranks.
+
+    Attributes:
+        collective: reduce, bcast, reduce_scatter, allgather or gather; of `parts` where those are given.
+        root: rank of the node; of reduce, bcast and gather.
+        start, stop: the elements of the buffer that it is about.
+        parts: who owns which elements, counted from `start`; empty for parts as equal as can be.
+    """
+
+    collective: str
+    start: int
+    stop: int
+    root: int = 0
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Across:
+    """The collective itself by messages among one rank of each node."""
+
+    group: Group
+
+
+Phase = Within | Across
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """A collective on several nodes.
+
+    Attributes:
+        collective: its name.
+        topology: of all ranks.
+        n_elems: length of the buffer.
+        root: of reduce and bcast.
+        leaves_one_per_node: an all-reduce whose result is left in the first rank's array on each node.
+    """
+
+    collective: str
+    topology: Topology
+    n_elems: int
+    root: int = 0
+    leaves_one_per_node: bool = False
+
+    def phases(self, rank: int, is_split: bool) -> list[Phase]:
+        """Lists what `rank` does, in order: by `S` if `is_split`, else by `M`. A node of one rank has no passes."""
+        by_parts = self.collective in BY_PARTS
+        if is_split:
+            found = self._split_parts(rank) if by_parts else self._split(rank)
+        else:
+            found = self._led_parts(rank) if by_parts else self._led(rank)
+        alone = len(self._node(rank)) == 1
+        return [phase for phase in found if isinstance(phase, Across) or not alone]
+
+    def _node(self, rank: int) -> tuple[int, ...]:
+        return self.topology.nodes[self.topology.node_of_rank[rank]]
+
+    def _led(self, rank: int) -> list[Phase]:
+        """Reduces to a leader of each node, goes across, broadcasts: as far as needed. Root leads its node."""
+        root_node = self.topology.node_of_rank[self.root]
+        leaders = tuple(self.root if node == root_node else ranks[0] for node, ranks in enumerate(self.topology.nodes))
+        leader = leaders[self.topology.node_of_rank[rank]]
+        node_root = self._node(rank).index(leader)
+        found: list[Phase] = []
+        if self.collective != "bcast":
+            found.append(Within("reduce", 0, self.n_elems, node_root))
+        if rank == leader:
+            found.append(Across(Group(Topology.flat(len(leaders)), root_node, leaders)))
+        if self.collective != "reduce":
+            found.append(Within("bcast", 0, 0 if self.leaves_one_per_node else self.n_elems, node_root))
+        return found
+
+    def _led_parts(self, rank: int) -> list[Phase]:
+        """A node's ranks own one block together: its leader scatters or gathers blocks across the nodes."""
+        bounds = partition.all_bounds(self.topology.n_ranks, self.n_elems)
+        node = self._node(rank)
+        counts = tuple(bounds[ranks[-1] + 1] - bounds[ranks[0]] for ranks in self.topology.nodes)
+        first, end = bounds[node[0]], bounds[node[-1] + 1]
+        parts = tuple((bounds[owner], bounds[owner + 1], place) for place, owner in enumerate(node))
+        across = Across(Group(Topology.flat(len(counts)), 0, self.topology.leaders, counts))
+        is_sum = self.collective == "reduce_scatter"
+        before = Within("reduce", 0, self.n_elems) if is_sum else Within("allgather", 0, self.n_elems, parts=parts)
+        after = Within("bcast", first, end) if is_sum else Within("bcast", 0, self.n_elems)
+        return [before, *([across] if rank == node[0] else []), after]
+
+    def _n_shares(self) -> int:
+        return min(map(len, self.topology.nodes))
+
+    def _split(self, rank: int) -> list[Phase]:
+        """Scatters the sum within the node, goes across with one share, gathers: as far as needed."""
+        root_node, own_node = (self.topology.node_of_rank[which] for which in (self.root, rank))
+        node, is_roots = self._node(rank), own_node == root_node
+        parts = shares(self.n_elems, self._n_shares())
+        found: list[Phase] = []
+        if self.collective != "bcast":
+            found.append(Within("reduce_scatter", 0, self.n_elems, parts=parts))
+        elif is_roots:
+            found.append(Within("bcast", 0, self.n_elems, node.index(self.root)))
+        found += [Across(Group(Topology.flat(self.topology.n_nodes), root_node, self._numbered(share), None,
+                               ((start, stop),)))
+                  for start, stop, share in parts if node[share] == rank]
+        if self.collective == "reduce" or self.leaves_one_per_node:
+            node_root = node.index(self.root) if is_roots else 0
+            if is_roots or self.leaves_one_per_node:
+                found.append(Within("gather", 0, self.n_elems, node_root, parts))
+        elif self.collective == "allreduce" or not is_roots:
+            found.append(Within("allgather", 0, self.n_elems, parts=parts))
+        return found
+
+    def _split_parts(self, rank: int) -> list[Phase]:
+        """A share is the parts of the ranks of one number on all nodes; those beyond the shares join share by share."""
+        bounds = partition.all_bounds(self.topology.n_ranks, self.n_elems)
+        node, n_shares = self._node(rank), self._n_shares()
+        owned = [(bounds[owner], bounds[owner + 1], self.topology.node_rank(owner)) for owner in
+                 range(self.topology.n_ranks)]
+        everyone = tuple((start, stop, place % n_shares) for start, stop, place in owned)
+        beyond = [(bounds[owner], bounds[owner + 1], place) for place, owner in enumerate(node) if place >= n_shares]
+        across = [self._across_parts(bounds, place) for place, owner in enumerate(node[:n_shares]) if owner == rank]
+        if self.collective == "reduce_scatter":
+            last = tuple((start, stop, place % n_shares) for start, stop, place in beyond)
+            return [Within("reduce_scatter", 0, self.n_elems, parts=everyone), *across,
+                    *([Within("allgather", 0, self.n_elems, parts=last)] if beyond else [])]
+        return [*([Within("allgather", 0, self.n_elems, parts=tuple(beyond))] if beyond else []), *across,
+                Within("allgather", 0, self.n_elems, parts=everyone)]
+
+    def _across_parts(self, bounds: Sequence[int], share: int) -> Across:
+        n_shares = self._n_shares()
+        owners = [ranks[share::n_shares] for ranks in self.topology.nodes]
+        counts = tuple(sum(bounds[owner + 1] - bounds[owner] for owner in ranks) for ranks in owners)
+        intervals = tuple((bounds[owner], bounds[owner + 1]) for ranks in owners for owner in ranks)
+        return Across(Group(Topology.flat(len(counts)), 0, self._numbered(share), counts, intervals))
+
+    def _numbered(self, number: int) -> tuple[int, ...]:
+        return tuple(ranks[number] for ranks in self.topology.nodes)
+
+
+def shares(n_elems: int, n_shares: int) -> tuple[Part, ...]:
+    """Cuts a buffer into nearly equal shares, of which share s belongs to rank s of each node; empty ones are left out.
+
+    Args:
+        n_elems: length of the buffer.
+        n_shares: how many ranks of a node own one.
+    """
+    grain = GRAIN_ELEMS if n_elems >= GRAIN_ELEMS * n_shares else 1
+    cuts = [min(grain * cut, n_elems) for cut in partition.all_bounds(n_shares, -(-n_elems // grain))]
+    return tuple((cuts[share], cuts[share + 1], share) for share in range(n_shares) if cuts[share] < cuts[share + 1])

@@ -1,0 +1,93 @@
+"""Builds what runs on one rank of a parameter server: its shard, its gateway to other nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+
+from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.runtime.point_to_point import PointToPoint
+from scaffe.collectives.server.gateway import Gateway
+from scaffe.collectives.server.keeper import Keeper
+from scaffe.collectives.server.layout import merged_batches, pooled_batches
+from scaffe.collectives.server.mailbox import Mailbox
+from scaffe.collectives.server.places import Places
+from scaffe.collectives.server.proxy import Proxy
+from scaffe.collectives.server.roles import Roles
+from scaffe.collectives.server.rules import Rule
+from scaffe.collectives.server.service import Service
+from scaffe.collectives.server.shard import Part, all_steps
+from scaffe.collectives.server.store import Store
+from scaffe.collectives.server.table import Index, Table
+from scaffe.collectives.server.wire import Wire
+
+
+class Build:
+    """What the parts of one rank are built from.
+
+    Args:
+        rank: this one.
+        roles: of all ranks.
+        slack: the server's.
+        batches: for each worker of all nodes, the indexes of its batches.
+        joint: the joint batches with slack 0; None with more.
+        store: the node's memory.
+        fail: called in a thread with the error that ended it.
+    """
+
+    def __init__(self, rank: int, roles: Roles, slack: float, batches: Sequence[Sequence[Index]],
+                 joint: frozenset[int] | None, store: Store, fail: Callable[[BaseException], None]) -> None:
+        self._rank, self._roles, self._slack, self._batches = rank, roles, slack, batches
+        self._joint, self._store, self._fail = joint, store, fail
+        self._node = roles.topology.node_of_rank[rank]
+
+    def gateway(self, messages: PointToPoint) -> Gateway:
+        """Start the rank's gateway; it alone uses ``messages``."""
+        roles, workers = self._roles, self._roles.workers_on(self._node)
+        pooled, merged = ([of(roles, self._node, self._batches, self._joint) for of in (pooled_batches, merged_batches)]
+                          if workers else ((), ()))
+        proxies = {shard: Proxy(workers, self._slack, pooled, merged) for shard in roles.proxies_of(self._rank)}
+        places = Places(self._store, list(self._store.values), self._batches, len(roles.shards))
+        return Gateway(self._rank, roles, self._store, partial(Wire, messages), proxies, places, self._fail)
+
+    def parts(self, rules: Mapping[Table, Rule]) -> dict[Table, Part]:
+        """What the rank's shard holds of every table."""
+        number, n_shards = self._roles.shards.index(self._rank), len(self._roles.shards)
+        return {table: Part(self._store.values[table], *table.shard(number, n_shards), rule)
+                for table, rule in rules.items()}
+
+    def service(self, parts: Mapping[Table, Part]) -> Service:
+        """Start the rank's shard."""
+        number, store = self._roles.shards.index(self._rank), self._store
+        joint = self._joint or frozenset()
+        steps = all_steps(number, parts, self._batches, store, joint)
+        keeper = Keeper(self._roles.members(self._node), self._slack, joint)
+        return Service(number, keeper, steps, store.shard_mail[number], store.worker_mail,
+                       store.gateway_mail.get(self._rank), self._fail)
+
+    def mailboxes(self) -> dict[int, Mailbox]:
+        """By number, the mailboxes of the shards, or of who stands for them on this node."""
+        mail, gateways = self._store.shard_mail, self._store.gateway_mail
+        return {shard: mail[shard] if shard in mail else gateways[self._roles.carrier(self._node, shard)]
+                for shard in range(len(self._roles.shards))}
+
+
+def reach_others(ranks: Communicator, store: Store, given: Collection[str]) -> PointToPoint | None:
+    """Bring initial values to the other nodes. Collective.
+
+    Args:
+        ranks: all ranks.
+        store: this node's memory; on the first rank's node the values are there.
+        given: names of the tables that have such values.
+
+    Returns:
+        What sends messages to the other nodes; None on a single node.
+    """
+    if ranks.topology.n_nodes == 1:
+        return None
+    leaders = ranks.split(0 if ranks.node_rank == 0 else None)
+    for table, values in store.values.items():
+        if leaders is not None and table.name in given:
+            leaders.bcast(values)
+    ours = ranks.split(0)
+    return None if ours is None else ours.messages

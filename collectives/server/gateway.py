@@ -1,0 +1,189 @@
+"""The thread that carries a rank's messages and rows to and from other nodes; asleep while there are none."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from scaffe.collectives.server.arrivals import Arrivals
+from scaffe.collectives.server.codec import N_NUMBERS, Letter, decode, encode
+from scaffe.collectives.server.keeper import Send
+from scaffe.collectives.server.mailbox import Mailbox
+from scaffe.collectives.server.messages import Clock, Final, Leave, Message, Read, Ready, Release, ToShard, Update
+from scaffe.collectives.server.pace import Pace
+from scaffe.collectives.server.places import Places
+from scaffe.collectives.server.proxy import Action, Proxy, Push
+from scaffe.collectives.server.roles import Roles
+from scaffe.collectives.server.store import Store
+from scaffe.collectives.server.streams import Incoming, Outgoing, Staging
+from scaffe.collectives.server.wire import Wire
+
+
+class Gateway:
+    """The traffic of one rank with other nodes: for its own shard, and as proxy for shards of theirs.
+
+    Args:
+        rank: this one.
+        roles: of all ranks.
+        store: the node's memory; in this rank's mailbox workers and its own shard put what is for other nodes.
+        wire: makes its messages, given what takes those that come.
+        proxies: by number, the other nodes' shards for which this rank speaks.
+        places: where rows lie in this node's memory.
+        fail: called in the thread with the error that ended it.
+    """
+
+    def __init__(self, rank: int, roles: Roles, store: Store, wire: Callable[[Callable[[np.ndarray, int, int], None]],
+                 Wire], proxies: Mapping[int, Proxy], places: Places, fail: Callable[[BaseException], None]) -> None:
+        self._roles, self._proxies, self._places, self._fail = roles, proxies, places, fail
+        self._mail = store.gateway_mail[rank]
+        self._shard_mail, self._worker_mail, self._clocks = store.shard_mail, store.worker_mail, store.clocks
+        self._nodes = [node for node in range(roles.topology.n_nodes) if node != roles.topology.node_of_rank[rank]]
+        own = [shard for shard, of in enumerate(roles.shards) if of == rank]
+        self._n_finals = places.n_tables * (len(proxies) + len(own) * len(self._nodes))  # to come and to go
+        self._arrivals: dict[tuple[int, int], Arrivals] = defaultdict(Arrivals)  # by shard and sending node
+        self._queues: dict[tuple[int, int], deque[tuple[int, int, Incoming]]] = defaultdict(deque)  # by shard, table
+        self._staging, self._backlog = Staging(), deque[Letter]()
+        self._wire = wire(self._came)
+        self._thread = threading.Thread(target=self._run, name=f"scaffe-gateway-{rank}", daemon=True)
+        self._thread.start()
+
+    def join(self, seconds: float) -> bool:
+        """Wait until everything has been carried, at most ``seconds``. Returns whether it has."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    # --- the thread
+
+    def _run(self) -> None:
+        numbers, pace, n_letters = np.empty(N_NUMBERS, np.int64), Pace(), 0
+        try:
+            while self._n_finals or not self._wire.is_idle or self._backlog:
+                n_done = self._wire.poll() + n_letters
+                n_letters = self._take(numbers, pace.interval(n_done, self._wire.is_streaming, time.monotonic()))
+            self._wire.close()
+        except BaseException as error:
+            self._fail(error)
+
+    def _take(self, numbers: np.ndarray, seconds: float) -> int:
+        """Deal with all mail; wait so long for the first. Returns how much there was."""
+        n_letters = 0
+        while self._backlog or self._mail.take(numbers, 0.0 if n_letters else seconds, n_spins=1):
+            n_letters += 1
+            self._deal(self._backlog.popleft() if self._backlog else decode(numbers))
+        return n_letters
+
+    def _put(self, mail: Mailbox, numbers: np.ndarray) -> None:
+        """Put a message into a local mailbox; while it is full, keep one's own from filling."""
+        mail.put(numbers, self._set_aside, 0.01)
+
+    def _set_aside(self) -> None:
+        numbers = np.empty(N_NUMBERS, np.int64)
+        while self._mail.take(numbers, 0.0, n_spins=1):
+            self._backlog.append(decode(numbers))
+
+    # --- from this node
+
+    def _deal(self, letter: Letter) -> None:
+        sender, receiver, message = letter
+        if isinstance(message, (Ready, Release)):
+            self._answer(sender, receiver, message)
+        elif isinstance(message, (Update, Clock, Read, Leave)):
+            self._carry_out(receiver, self._proxies[receiver].handle(message))
+        else:
+            self._finish(sender)
+
+    def _carry_out(self, shard: int, actions: Sequence[Action]) -> None:
+        """What a proxy wants done."""
+        for action in actions:
+            if isinstance(action, Push):
+                self._push(shard, action)
+            elif isinstance(action, Send):
+                self._put(self._worker_mail[action.worker], encode(action.message, shard, action.worker))
+            else:
+                self._wire.tell(self._roles.shards[shard], encode(action.message, action.message.worker, shard))
+
+    def _push(self, shard: int, push: Push) -> None:
+        arrays, strip = self._places.updated(push.update.batch, push.workers, shard)
+        stream = Outgoing(arrays, strip, self._staging,
+                          lambda: self._carry_out(shard, self._proxies[shard].sent(push)))
+        self._wire.send(self._roles.shards[shard], encode(push.update, push.update.worker, shard), stream)
+
+    def _answer(self, shard: int, worker: int, message: Ready | Release) -> None:
+        """From a shard of ours to a worker, or all workers, of another node."""
+        peer = self._roles.carrier(self._roles.node_of_worker(worker), shard)
+        if isinstance(message, Release):
+            self._wire.tell(peer, encode(message, shard, worker))
+            return
+        values, strip = self._places.read(message.batch, worker, shard)
+        self._wire.send(peer, encode(message, shard, worker), Outgoing([values], strip, self._staging, _nothing))
+
+    def _finish(self, shard: int) -> None:
+        """A shard of ours is done: every other node gets its last values."""
+        for node in self._nodes:
+            for table in range(self._places.n_tables):
+                values, strip = self._places.held(table, shard)
+                self._wire.send(self._roles.carrier(node, shard), encode(Final(table), shard),
+                                Outgoing([values], strip, self._staging, self._count_final))
+
+    def _count_final(self) -> None:
+        self._n_finals -= 1
+
+    # --- from other nodes
+
+    def _came(self, numbers: np.ndarray, tag: int, peer: int) -> None:
+        sender, receiver, message = decode(numbers)
+        if isinstance(message, (Ready, Final)):
+            self._expect(sender, receiver, message, tag, peer)
+        elif isinstance(message, Release):
+            self._carry_out(sender, self._proxies[sender].released((message.batch, receiver)))
+        elif isinstance(message, Update):
+            self._arrivals[receiver, self._roles.node_of_worker(sender)].announced(message)
+            values, strip = self._places.received(message.batch, sender, receiver)
+            self._wire.receive(peer, tag, Incoming(values, strip, self._staging,
+                                                   lambda: self._landed(receiver, message)))
+        elif message is not None:
+            self._note_clock(message)
+            self._deliver(receiver, self._arrivals[receiver, self._roles.node_of_worker(sender)].came(message))
+
+    def _note_clock(self, message: ToShard) -> None:
+        """Keep other nodes' clocks for errors that name the slowest."""
+        if isinstance(message, Clock):
+            workers = self._roles.workers_on(self._roles.node_of_worker(message.worker))
+            self._clocks[list(workers)] = message.clock + 1
+
+    def _landed(self, shard: int, update: Update) -> None:
+        self._deliver(shard, self._arrivals[shard, self._roles.node_of_worker(update.worker)].complete(update))
+
+    def _deliver(self, shard: int, messages: Sequence[ToShard]) -> None:
+        for message in messages:
+            self._put(self._shard_mail[shard], encode(message, message.worker, shard))
+
+    def _expect(self, shard: int, worker: int, message: Ready | Final, tag: int, peer: int) -> None:
+        """Rows for this node's copy of a table are received one answer after the other: rows may be the same."""
+        if isinstance(message, Ready):
+            table = self._places.table_of(message.batch)
+            values, strip = self._places.read(message.batch, worker, shard)
+        else:
+            table, (values, strip) = message.table, self._places.held(message.table, shard)
+        queue = self._queues[shard, table]
+        stream = Incoming(values, strip, self._staging, lambda: self._filled(shard, worker, message, queue))
+        queue.append((peer, tag, stream))
+        if len(queue) == 1:
+            self._wire.receive(peer, tag, stream)
+
+    def _filled(self, shard: int, worker: int, message: Message, queue: deque[tuple[int, int, Incoming]]) -> None:
+        queue.popleft()
+        if isinstance(message, Ready):
+            self._carry_out(shard, self._proxies[shard].answered((message.batch, worker), message))
+        else:
+            self._count_final()
+        if queue:
+            self._wire.receive(*queue[0])
+
+
+def _nothing() -> None:
+    pass

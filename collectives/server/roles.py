@@ -1,0 +1,103 @@
+"""Which ranks are workers and which hold shards, on which nodes they sit, and who carries what between nodes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.topology import Topology
+
+PLACEMENTS = ("last", "spread")
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Who does what. The number of a worker or shard is its index in the lists below.
+
+    Attributes:
+        topology: which rank sits on which node.
+        workers, shards: ranks, ascending.
+    """
+
+    topology: Topology
+    workers: tuple[int, ...]
+    shards: tuple[int, ...]
+
+    @classmethod
+    def of(cls, topology: Topology, n_servers: int, placement: str = "last") -> Roles:
+        """Assign the roles.
+
+        Args:
+            topology: the ranks.
+            n_servers: how many ranks hold shards only, the others being workers only; with 0 every rank is a worker
+                and holds a shard.
+            placement: "last" makes the last ranks servers; "spread" the last ranks of every node in turn, as many a
+                node as there is place for.
+
+        Raises:
+            CommError: no rank would be left as a worker, or no such placement.
+        """
+        n_ranks = topology.n_ranks
+        if not 0 <= n_servers < n_ranks:
+            raise CommError(f"servers must be from 0 to {n_ranks - 1} on {n_ranks} ranks, so that one can work; "
+                            f"got {n_servers}", everywhere=True)
+        if placement not in PLACEMENTS:
+            raise CommError(f"placement must be one of {', '.join(PLACEMENTS)}, got {placement!r}", everywhere=True)
+        ranks = tuple(range(n_ranks))
+        order = list(reversed(ranks)) if placement == "last" else list(_in_turn(topology))
+        servers = set(order[:n_servers])
+        workers = tuple(rank for rank in ranks if rank not in servers)
+        return cls(topology, workers, tuple(sorted(servers)) if servers else ranks)
+
+    def node_of_worker(self, worker: int) -> int:
+        """The node on which a worker sits."""
+        return self.topology.node_of_rank[self.workers[worker]]
+
+    def node_of_shard(self, shard: int) -> int:
+        """The node that holds a shard."""
+        return self.topology.node_of_rank[self.shards[shard]]
+
+    def workers_on(self, node: int) -> tuple[int, ...]:
+        """Numbers of a node's workers."""
+        return tuple(w for w in range(len(self.workers)) if self.node_of_worker(w) == node)
+
+    def shards_on(self, node: int) -> tuple[int, ...]:
+        """Numbers of a node's shards."""
+        return tuple(s for s in range(len(self.shards)) if self.node_of_shard(s) == node)
+
+    def label(self, node: int) -> int:
+        """The number under which other nodes know a node's workers together: its first worker's."""
+        return self.workers_on(node)[0]
+
+    def members(self, node: int) -> tuple[int, ...]:
+        """Whom a shard on ``node`` counts as its workers, in the order in which their updates are summed.
+
+        Nodes follow one another by their labels; the workers of ``node`` itself stand for themselves, those of any
+        other node are one member, called by the node's label.
+        """
+        labels = sorted(self.label(n) for n in range(self.topology.n_nodes) if self.workers_on(n))
+        nodes = [self.node_of_worker(label) for label in labels]
+        return tuple(m for n in nodes for m in (self.workers_on(n) if n == node else (self.label(n),)))
+
+    def carrier(self, node: int, shard: int) -> int:
+        """The rank whose thread speaks for ``shard`` on ``node``: its own on its own node, elsewhere all in turn."""
+        if self.node_of_shard(shard) == node:
+            return self.shards[shard]
+        ranks = self.topology.nodes[node]
+        remote = [s for s in range(len(self.shards)) if self.node_of_shard(s) != node]
+        return ranks[remote.index(shard) % len(ranks)]
+
+    def proxies_of(self, rank: int) -> tuple[int, ...]:
+        """Numbers of the shards of other nodes for which ``rank`` speaks on its node."""
+        node = self.topology.node_of_rank[rank]
+        return tuple(s for s in range(len(self.shards))
+                     if self.node_of_shard(s) != node and self.carrier(node, s) == rank)
+
+
+def _in_turn(topology: Topology) -> Iterator[int]:
+    """All ranks: the last ones of all nodes, last node first, then the ones before these, and so on."""
+    for turn in range(max(len(ranks) for ranks in topology.nodes)):
+        for ranks in reversed(topology.nodes):
+            if turn < len(ranks):
+                yield ranks[len(ranks) - 1 - turn]

@@ -1,0 +1,72 @@
+"""The buffer of a batch of images: floats, or pixels of a byte each that whoever takes it makes floats of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from scaffe.data.feeds.feed import Allocate
+from scaffe.data.feeds.memory import check_batches_fit
+
+FLOAT_BYTES = np.dtype(np.float32).itemsize
+
+
+class PixelBatch:
+    """The buffer of one batch, in memory that grows when it must.
+
+    Args:
+        n: samples.
+        allocate: n_elems → flat float32 memory.
+        gives_pixels: whether batches may be given as pixels.
+
+    Attributes:
+        images: float32 (n, height, width, channels), transformed; or uint8, cropped but neither mirrored nor changed.
+        labels: float32 (n,).
+        places: int32 (n, 3), beside pixels: the crop's first row and column, and 1 for what is to be mirrored.
+        holds_pixels: which of the two ``images`` are.
+    """
+
+    def __init__(self, n: int, allocate: Allocate, gives_pixels: bool) -> None:
+        self._allocate, self._n = allocate, n
+        self._memory: dict[bool, np.ndarray] = {}  # of pixels, and of floats
+        self.labels = allocate(n)
+        self.places = allocate(3 * n).view(np.int32).reshape(n, 3) if gives_pixels else None
+        self.holds_pixels = gives_pixels
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """Images and labels; and places beside pixels."""
+        if self.holds_pixels and self.places is not None:
+            return self.images, self.labels, self.places
+        return self.images, self.labels
+
+    def take_shape(self, storage_shape: tuple[int, ...]) -> None:
+        """Change the images' shape to (n, height, width, channels); allocates only if they need more memory."""
+        n_elems, dtype = prod(storage_shape), np.dtype(np.uint8 if self.holds_pixels else np.float32)
+        n_bytes, memory = n_elems * dtype.itemsize, self._memory.get(self.holds_pixels)
+        if memory is None or n_bytes > memory.nbytes:
+            check_batches_fit(1, [storage_shape])
+            memory = self._memory[self.holds_pixels] = self._allocate(-(-n_bytes // FLOAT_BYTES))
+        self.images = memory.view(dtype)[:n_elems].reshape(storage_shape)
+
+
+class NotPixels(Exception):
+    """A sample of a batch of pixels is no such sample: the batch is made once more, as floats."""
+
+
+def filled(batch: PixelBatch, gives_pixels: bool, fill: Callable[[], None]) -> None:
+    """Fill a batch with pixels if all its samples are such, else with floats.
+
+    Args:
+        batch: to fill.
+        gives_pixels: whether to try.
+        fill: fills it as ``batch.holds_pixels`` says; raises NotPixels where it cannot.
+    """
+    batch.holds_pixels = gives_pixels
+    try:
+        fill()
+    except NotPixels:
+        batch.holds_pixels = False
+        fill()

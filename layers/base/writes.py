@@ -1,0 +1,46 @@
+"""What may have been written into a blob's data by somebody other than its net's passes."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+
+
+class Writes:
+    """Counts writes, and knows whether anybody holds an array through which he may write at any time.
+
+    Blobs that share their data share this too.
+
+    Attributes:
+        n: how often the data may have been written.
+    """
+
+    def __init__(self) -> None:
+        self.n = 0
+        self._loans: WeakSet[_Loan] = WeakSet()
+
+    def note(self) -> None:
+        """Count a write."""
+        self.n += 1
+
+    def lend(self, array: np.ndarray) -> np.ndarray:
+        """An array of the same memory, and of the same shape, whose holder may write to it as long as he holds it."""
+        self.n += 1
+        loan = _Loan(array)
+        self._loans.add(loan)
+        return np.asarray(loan)
+
+    @property
+    def is_lent(self) -> bool:
+        """Whether an array that was lent, or a view of one, still lives."""
+        return len(self._loans) > 0
+
+
+class _Loan:
+    """The base of an array that was lent: it lives as long as the array and all views of it."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+        self.__array_interface__: dict[str, Any] = array.__array_interface__

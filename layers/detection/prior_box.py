@@ -1,0 +1,154 @@
+"""PriorBox: the boxes that a feature map's positions look for objects in (SSD, Liu et al. 2016, section 2.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.layer import layer_types
+from scaffe.layers.detection.zero_gradient import ZeroGradient
+
+SAME_RATIO = 1e-6  # aspect ratios nearer than this are one
+MOST_PIXELS = 1 << 24  # of a size: float32 counts pixels exactly up to here
+VARIANCE = 0.1  # where none is given
+Single = np.float32
+
+
+@layer_types.register("PriorBox")
+class PriorBox(ZeroGradient):
+    """Boxes of several sizes and shapes around each position of a feature map.
+
+    Bottoms: the feature map (N, C, H, W) and the image (N, C, height, width), of which only the shapes count; the image
+    may be left out if ``img_size`` and ``step``, or img_h, img_w, step_h and step_w, say what it would. Top:
+    (1, 2, 4 P), first the boxes' corners in fractions of the image, position after position, then their variances.
+
+    At each position there is, for each ``min_size``: a square of that side; one of the side sqrt(min_size · max_size)
+    if ``max_size`` is given; for each aspect ratio r other than 1 a box min_size · sqrt(r) wide and min_size / sqrt(r)
+    high, and with ``flip`` one for 1 / r. As in weiliu89/caffe, sizes count in whole pixels: fractions are cut off.
+    """
+
+    n_bottoms = (1, 2)
+    recordable = True
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Read the options. Raises LayerError if they do not fit together."""
+        p = self.param.prior_box_param
+        self._sizes = box_sizes(p)
+        self._variances = _variances(p)
+        self._image = _pair(p, ("img_size", "img_h", "img_w"))
+        self._step = _pair(p, ("step", "step_h", "step_w"))
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Shape the top and compute the boxes. Raises LayerError without the image, if it is needed, or its size."""
+        if bottom[0].ndim != 4 or len(bottom) > 1 and bottom[1].ndim != 4:
+            raise LayerError(f"wants a feature map and an image of 4 axes, got {[b.shape for b in bottom]}")
+        if self._image is None and len(bottom) < 2:
+            raise LayerError("needs the image as its second bottom, or img_size")
+        image: Sequence[float] = self._image or bottom[1].shape[2:]
+        if min(image) < 1:
+            raise LayerError(f"wants an image of at least 1 x 1, got {image[0]} x {image[1]}")
+        height, width = bottom[0].shape[2:]
+        n_boxes = height * width * len(self._sizes)
+        if not n_boxes:
+            raise LayerError(f"wants a feature map with positions, got shape {bottom[0].shape}")
+        top[0].reshape((1, 2, 4 * n_boxes))
+        step = self._step or (float(Single(image[0]) / Single(height)), float(Single(image[1]) / Single(width)))
+        boxes = place_boxes(self._sizes, (height, width), image, step, self.param.prior_box_param.offset)
+        if self.param.prior_box_param.clip:
+            boxes = np.clip(boxes, 0, 1)
+        both = np.stack([boxes.reshape(-1), np.tile(self._variances, n_boxes)])
+        self._priors = self.context.kernels.to_device(both.reshape(top[0].shape), top[0].dtype)
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Copy the boxes."""
+        top[0].data[...] = self._priors
+
+
+def box_sizes(p: Any) -> np.ndarray:
+    """Width and height in pixels of the boxes at one position: float32 (B, 2).
+
+    Args:
+        p: the PriorBoxParameter message.
+
+    Raises:
+        LayerError: there is no ``min_size``, one is not above 0, or a ``max_size`` does not fit its ``min_size``.
+    """
+    ratios = _ratios(p)
+    smallest, largest = [_whole("min_size", x) for x in p.min_size], [_whole("max_size", x) for x in p.max_size]
+    if not smallest:
+        raise LayerError("needs a min_size")
+    if largest and len(largest) != len(smallest):
+        raise LayerError(f"wants one max_size for each min_size, got {len(largest)} for {len(smallest)}")
+    sizes: list[tuple[float, float]] = []
+    for i, side in enumerate(smallest):
+        sizes.append((side, side))
+        if largest:
+            if not p.max_size[i] > p.min_size[i]:
+                raise LayerError(f"wants max_size above min_size, got {p.max_size[i]:g} and {p.min_size[i]:g}")
+            sizes.append((np.sqrt(side * largest[i]),) * 2)
+        sizes += [(side * np.sqrt(r), side / np.sqrt(r)) for r in ratios]
+    return np.array(sizes, Single)
+
+
+def place_boxes(sizes: np.ndarray, positions: tuple[int, int], image: Sequence[float], step: Sequence[float],
+                offset: float) -> np.ndarray:
+    """Corners of the boxes around each position, in fractions of the image.
+
+    Args:
+        sizes: (B, 2), from ``box_sizes``.
+        positions: rows and columns of the feature map.
+        image: its height and width in pixels.
+        step: pixels from row to row and from column to column.
+        offset: of the first position from the image's corner, in steps.
+
+    Returns:
+        float64 (rows, columns, B, 4).
+    """
+    rows, columns = ((np.arange(n, dtype=Single) + Single(offset)) * Single(s)
+                     for n, s in zip(positions, step, strict=True))
+    centres = np.stack(np.broadcast_arrays(columns[None, :], rows[:, None]), axis=-1)[:, :, None].astype(np.float64)
+    halves, extent = sizes / 2.0, np.array([image[1], image[0]], np.float64)
+    return np.concatenate([(centres - halves) / extent, (centres + halves) / extent], axis=-1)
+
+
+def _ratios(p: Any) -> list[float]:
+    """The aspect ratios other than 1, each once, with their inverses if they are flipped."""
+    found = [1.0]
+    for ratio in p.aspect_ratio:
+        if not 0 < ratio < np.inf or not 0 < Single(1) / Single(ratio) < np.inf:
+            raise LayerError(f"wants aspect ratios above 0, got {ratio:g}")
+        if all(abs(ratio - other) >= SAME_RATIO for other in found):
+            found += [ratio, 1 / ratio] if p.flip else [ratio]
+    return [float(Single(ratio)) for ratio in found if abs(ratio - 1) >= SAME_RATIO]
+
+
+def _whole(name: str, size: float) -> int:
+    if not 0 < size <= MOST_PIXELS:
+        raise LayerError(f"wants {name} above 0 and at most {MOST_PIXELS}, got {size:g}")
+    return int(size)
+
+
+def _variances(p: Any) -> np.ndarray:
+    given = list(p.variance) or [VARIANCE]
+    if len(given) not in (1, 4) or not all(0 < v < np.inf for v in given):
+        raise LayerError(f"wants 1 or 4 variances above 0, got {[round(v, 6) for v in given]}")
+    return np.array(given * (4 // len(given)))
+
+
+def _pair(p: Any, names: tuple[str, str, str]) -> tuple[float, float] | None:
+    """Height and width, given as one number for both or one each; None if they are not given."""
+    both, *each = names
+    given = [name for name in each if p.HasField(name)]
+    if given and p.HasField(both):
+        raise LayerError(f"takes {both}, or {each[0]} and {each[1]}, not both")
+    if not given and not p.HasField(both):
+        return None
+    values = [getattr(p, name) for name in (each if given else [both, both])]
+    if not all(0 < value < np.inf for value in values):
+        wanted = " and ".join(each if given else [both])
+        raise LayerError(f"wants {wanted} above 0, got {values[0]:g} and {values[1]:g}")
+    return values[0], values[1]

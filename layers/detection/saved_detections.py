@@ -1,0 +1,102 @@
+"""Files of detections in the formats of PASCAL VOC, ILSVRC and MS COCO (weiliu89/caffe, detection_output_layer.cpp)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scaffe.atomic_files import write_whole
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.detection.pixels import check_resize, read_sizes, to_pixels
+from scaffe.proto import caffe_pb2
+from scaffe.proto.text import ProtoError, read_message
+
+FORMATS = ("VOC", "COCO", "ILSVRC")
+Found = tuple[str, int, float, list[float]]  # image, label, score, x, y, width, height in pixels
+
+
+class SavedDetections:
+    """Collects the detections of one image after another, and writes them when all images of a test have come.
+
+    VOC: a file a class, ``name score xmin ymin xmax ymax`` a line, whole pixels. ILSVRC: one file, with the label
+    behind the name. COCO: one file of JSON: image_id, category_id, bbox (x, y, width, height) and score of each.
+
+    Args:
+        p: the SaveOutputParameter message; must have a folder, a file of labels and a file of sizes (see ``wanted``).
+        background: the label without a file.
+
+    Raises:
+        LayerError: a file cannot be read, or an option is out of range.
+    """
+
+    def __init__(self, p: Any, background: int) -> None:
+        if p.output_format not in FORMATS:
+            raise LayerError(f"output_format {p.output_format!r} is unknown; known: {', '.join(FORMATS)}")
+        if p.HasField("resize_param"):
+            check_resize(p.resize_param)
+        try:
+            items = read_message(p.label_map_file, caffe_pb2.LabelMap).item
+        except ProtoError as error:
+            raise LayerError(str(error)) from None
+        self._p, self._names = p, {item.label: item.name for item in items if item.label != background}
+        self._images, self._sizes = read_sizes(p.name_size_file)
+        self._n_images = p.num_test_image if p.HasField("num_test_image") else len(self._images)
+        if not 1 <= self._n_images <= len(self._images):
+            raise LayerError(f"wants num_test_image from 1 to {len(self._images)}, the images of {p.name_size_file}, "
+                             f"got {self._n_images}")
+        self._n_seen = 0
+        self._found: list[Found] = []
+
+    @staticmethod
+    def wanted(p: Any) -> bool:
+        """Whether a message asks for files: it names a folder, and the files of labels and of sizes."""
+        return bool(p.output_directory and p.label_map_file and p.name_size_file)
+
+    def add(self, rows: np.ndarray) -> None:
+        """Take the detections (n, 7) of the next image. Raises LayerError if a label has no name."""
+        resize = self._p.resize_param if self._p.HasField("resize_param") else None
+        image = self._images[self._n_seen]
+        boxes = to_pixels(rows[:, 3:].astype(np.float64), *self._sizes[self._n_seen], resize)
+        for (label, score), (x0, y0, x1, y1) in zip(rows[:, 1:3].tolist(), boxes.tolist(), strict=True):
+            if int(label) not in self._names:
+                raise LayerError(f"{self._p.label_map_file}: has no name of label {int(label)}")
+            place = [round(value, 2) for value in (x0, y0, x1 - x0, y1 - y0)]
+            self._found.append((image, int(label), score, place))
+        self._n_seen += 1
+        if self._n_seen == self._n_images:
+            self._write()
+            self._n_seen, self._found = 0, []
+
+    def _write(self) -> None:
+        folder, prefix = Path(self._p.output_directory), self._p.output_name_prefix
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LayerError(f"{folder}: {error.strerror or error}") from None
+        for name, text in self._files():
+            write_whole(folder / f"{prefix}{name}", text.encode(errors="surrogateescape"), LayerError)
+
+    def _files(self) -> list[tuple[str, str]]:
+        """Names, behind the prefix, and contents."""
+        if self._p.output_format == "COCO":
+            return [(".json", json.dumps([{"image_id": int(image) if image.isdecimal() else image,
+                                           "category_id": _category(self._names[label]), "bbox": place, "score": score}
+                                          for image, label, score, place in self._found]) + "\n")]
+        if self._p.output_format == "ILSVRC":
+            return [(".txt", "".join(_line(f"{image} {label}", score, place)
+                                     for image, label, score, place in self._found))]
+        return [(f"{name}.txt", "".join(_line(image, score, place) for image, mine, score, place in self._found
+                                        if mine == label)) for label, name in self._names.items()]
+
+
+def _line(head: str, score: float, place: list[float]) -> str:
+    x, y, width, height = (int(value) for value in place)
+    return f"{head} {score:g} {x} {y} {x + width} {y + height}\n"
+
+
+def _category(name: str) -> int | str:
+    """MS COCO's label maps name classes by number."""
+    return int(name) if name.isdecimal() else name

@@ -1,0 +1,1 @@
+"""DetectNetTransformation, of NVIDIA's fork: images and boxes into what DetectNet learns."""

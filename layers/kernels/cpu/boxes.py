@@ -1,0 +1,108 @@
+"""Loops over boxes: overlaps, matches with ground truth, suppression of overlapping detections.
+
+A box is a row (xmin, ymin, xmax, ymax).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from scaffe.jit import compiled
+
+LEAST_OVERLAP = 1e-6  # a smaller one is none (SSD, bbox_util.cpp)
+UNMATCHED, IGNORED = -1, -2
+
+
+@compiled
+def jaccard(a: np.ndarray, b: np.ndarray, edge: float) -> Any:
+    """Intersection over union of two boxes; ``edge`` is 1 for corners that are pixels of the box, 0 for fractions."""
+    none = a.dtype.type(0)
+    width = min(a[2], b[2]) - max(a[0], b[0])
+    height = min(a[3], b[3]) - max(a[1], b[1])
+    if not (width >= 0 and height >= 0 and width + edge > 0 and height + edge > 0):
+        return none
+    shared = (width + edge) * (height + edge)
+    union = area(a, edge) + area(b, edge) - shared
+    return shared / union if union > 0 else none
+
+
+@compiled
+def area(box: np.ndarray, edge: float) -> Any:
+    """Width times height, 0 for a box with its corners the wrong way round; ``edge`` as for ``jaccard``."""
+    width, height = box[2] - box[0], box[3] - box[1]
+    return (width + edge) * (height + edge) if width >= 0 and height >= 0 else box.dtype.type(0)
+
+
+@compiled
+def overlap_table(boxes: np.ndarray, truth: np.ndarray, table: np.ndarray) -> None:
+    """Fill (n, m) with the overlaps of boxes (n, 4) with boxes (m, 4), corners as fractions."""
+    for i in range(len(boxes)):
+        for j in range(len(truth)):
+            table[i, j] = jaccard(boxes[i], truth[j], boxes.dtype.type(0))
+
+
+@compiled
+def overlaps_of(box: np.ndarray, boxes: np.ndarray, edge: float) -> np.ndarray:
+    """Overlaps (m,) of one box (4,) with boxes (m, 4); ``edge`` as for ``jaccard``."""
+    found = np.empty(len(boxes), boxes.dtype)
+    for j in range(len(boxes)):
+        found[j] = jaccard(box, boxes[j], edge)
+    return found
+
+
+@compiled
+def match(table: np.ndarray, matches: np.ndarray) -> None:
+    """Give each true box the free box that overlaps it most, the largest overlaps first; of equal ones the first.
+
+    Args:
+        table: (n, m), overlaps of n boxes with m true boxes.
+        matches: int64 (n,), written: the true box's index where there is a match. Rows that are IGNORED stay so.
+    """
+    n, m = table.shape
+    taken = np.zeros(m, np.bool_)
+    for _ in range(m):
+        best, row, column = LEAST_OVERLAP, -1, -1
+        for i in range(n):
+            if matches[i] != UNMATCHED:
+                continue
+            for j in range(m):
+                if not taken[j] and table[i, j] > best:
+                    best, row, column = table[i, j], i, j
+        if row < 0:
+            return
+        matches[row] = column
+        taken[column] = True
+
+
+@compiled
+def suppress(boxes: np.ndarray, order: np.ndarray, threshold: float, eta: float, least_area: float,
+             kept: np.ndarray) -> int:
+    """Non-maximum suppression: take boxes in order, leave out those that overlap one taken before too much.
+
+    Args:
+        boxes: (n, 4), corners as fractions.
+        order: int64 (k,), indices of the boxes to look at, the best first.
+        threshold: the largest overlap with a box taken before; of the boxes' dtype.
+        eta: while the threshold is above 0.5, every box taken multiplies it by this (adaptive suppression).
+        least_area: smaller boxes are left out.
+        kept: int64 (k,), receives the indices taken.
+
+    Returns:
+        how many are taken.
+    """
+    n_kept, none = 0, boxes.dtype.type(0)
+    for place in range(len(order)):
+        box = boxes[order[place]]
+        keep = area(box, none) >= least_area
+        for k in range(n_kept):
+            if not keep:
+                break
+            keep = jaccard(box, boxes[kept[k]], none) <= threshold
+        if keep:
+            kept[n_kept] = order[place]
+            n_kept += 1
+            if eta < 1 and threshold > 0.5:
+                threshold *= eta
+    return n_kept

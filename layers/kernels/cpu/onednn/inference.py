@@ -1,0 +1,70 @@
+"""A convolution that only runs forward: weights stay in the primitive's layout, and what follows runs in its pass."""
+
+from __future__ import annotations
+
+from ctypes import c_void_p
+
+import numpy as np
+
+from scaffe.layers.kernels.cpu.onednn.library import Library, dims
+from scaffe.layers.kernels.cpu.onednn.primitive import (
+    BIAS,
+    DST,
+    QUERY_WEIGHTS,
+    SRC,
+    WEIGHTS,
+    Primitive,
+    Reorder,
+    any_layout,
+    following,
+    scratch,
+    strided,
+)
+from scaffe.layers.kernels.specs import ConvSpec, plain_strides, storage_strides, strides_within
+
+INFERENCE, DIRECT = 96, 1
+ADDED = 0x8000 | 2  # DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1
+
+
+class Convolution:
+    """One geometry; see ``InferencePlan``.
+
+    Args:
+        lib: the library.
+        spec: the geometry, float32, one to three spatial axes, with a bias.
+        relu_slope: slope below 0 of a ReLU at the end; None: no ReLU.
+        adds: whether ``forward`` is given a blob to add.
+
+    Raises:
+        OnednnError: oneDNN has no kernel for it.
+    """
+
+    def __init__(self, lib: Library, spec: ConvSpec, relu_slope: float | None, adds: bool) -> None:
+        split = (spec.group,) if spec.group > 1 else ()
+        out, inp, *kernel = spec.weight_shape
+        shape = (*split, out // spec.group, inp, *kernel)
+        x = strided(lib, spec.in_shape, storage_strides(spec.in_shape))
+        y = strided(lib, spec.out_shape, storage_strides(spec.out_shape))
+        plain, b = strided(lib, shape, plain_strides(shape)), strided(lib, (spec.n_output,), (1,))
+        attribute = following(lib, y if adds else None, relu_slope)
+        desc = self._describe(lib, spec, (x, any_layout(lib, shape), b, y), attribute)
+        w = lib.query_md(desc, QUERY_WEIGHTS, 0)
+        added = [(ADDED, y)] if adds else []
+        self._primitive = Primitive(lib, desc, [(SRC, x), (WEIGHTS, w), (BIAS, b), (DST, y), *added])
+        self._reorder = Reorder(lib, plain, w)
+        self._w, self._b = scratch(lib, w), np.zeros(spec.n_output, np.float32)
+
+    @staticmethod
+    def _describe(lib: Library, spec: ConvSpec, memories: tuple[c_void_p, ...], attribute: c_void_p | None) -> c_void_p:
+        spread = tuple(d - 1 if k > 1 else 0 for d, k in zip(spec.dilation, spec.kernel, strict=True))
+        return lib.make("convolution_forward_primitive_desc_create", lib.engine, INFERENCE, DIRECT, *memories,
+                        dims(strides_within(spec)), dims(spread), dims(spec.pad), dims(spec.pad), attribute)
+
+    def take(self, w: np.ndarray, b: np.ndarray) -> None:
+        """See InferencePlan."""
+        self._reorder.run(np.ascontiguousarray(w, np.float32), self._w)
+        self._b[...] = b
+
+    def forward(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> None:
+        """See InferencePlan."""
+        self._primitive.run(x, self._w, self._b, y, *(() if added is None else (added,)))

@@ -1,0 +1,76 @@
+"""Loops over regions of interest on channels-last images (N, H, W, C), with results (R, rows, columns, channels).
+
+A region's bins are given by their first rows and columns and by those behind their last, int64 (R, rows) and
+(R, columns), within the image.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scaffe.jit import compiled
+
+NOWHERE = -1  # the place of an empty bin's maximum
+
+
+@compiled
+def max_of_bins(images: np.ndarray, items: np.ndarray, tops: np.ndarray, bottoms: np.ndarray, lefts: np.ndarray,
+                rights: np.ndarray, pooled: np.ndarray, places: np.ndarray) -> None:
+    """Write each bin's maximum to ``pooled``, 0 for an empty one, and its pixel, row · W + column, to ``places``."""
+    for r in range(pooled.shape[0]):
+        image = images[items[r]]
+        for i in range(pooled.shape[1]):
+            for j in range(pooled.shape[2]):
+                pooled[r, i, j] = 0
+                places[r, i, j] = NOWHERE
+                for h in range(tops[r, i], bottoms[r, i]):
+                    for w in range(lefts[r, j], rights[r, j]):
+                        for c in range(pooled.shape[3]):
+                            if places[r, i, j, c] == NOWHERE or image[h, w, c] > pooled[r, i, j, c]:
+                                pooled[r, i, j, c] = image[h, w, c]
+                                places[r, i, j, c] = h * images.shape[2] + w
+
+
+@compiled
+def max_of_bins_back(gradient: np.ndarray, items: np.ndarray, places: np.ndarray, images: np.ndarray) -> None:
+    """Add each bin's gradient to the pixel of ``images``, (N, H · W, C), that was its maximum."""
+    for r in range(gradient.shape[0]):
+        for i in range(gradient.shape[1]):
+            for j in range(gradient.shape[2]):
+                for c in range(gradient.shape[3]):
+                    if places[r, i, j, c] != NOWHERE:
+                        images[items[r], places[r, i, j, c], c] += gradient[r, i, j, c]
+
+
+@compiled
+def means_by_position(images: np.ndarray, items: np.ndarray, tops: np.ndarray, bottoms: np.ndarray, lefts: np.ndarray,
+                      rights: np.ndarray, pooled: np.ndarray) -> None:
+    """Write the mean of each bin: channel c of bin (i, j) from channel (c · rows + i) · columns + j of the image."""
+    n_rows, n_columns = pooled.shape[1], pooled.shape[2]
+    for r in range(pooled.shape[0]):
+        image = images[items[r]]
+        for i in range(n_rows):
+            for j in range(n_columns):
+                area = (bottoms[r, i] - tops[r, i]) * (rights[r, j] - lefts[r, j])
+                for c in range(pooled.shape[3]):
+                    total = 0.0
+                    for h in range(tops[r, i], bottoms[r, i]):
+                        for w in range(lefts[r, j], rights[r, j]):
+                            total += image[h, w, (c * n_rows + i) * n_columns + j]
+                    pooled[r, i, j, c] = total / area if area > 0 else 0.0
+
+
+@compiled
+def means_by_position_back(gradient: np.ndarray, items: np.ndarray, tops: np.ndarray, bottoms: np.ndarray,
+                           lefts: np.ndarray, rights: np.ndarray, images: np.ndarray) -> None:
+    """Add to ``images`` the gradient of ``means_by_position``."""
+    n_rows, n_columns = gradient.shape[1], gradient.shape[2]
+    for r in range(gradient.shape[0]):
+        image = images[items[r]]
+        for i in range(n_rows):
+            for j in range(n_columns):
+                area = (bottoms[r, i] - tops[r, i]) * (rights[r, j] - lefts[r, j])
+                for c in range(gradient.shape[3]):
+                    for h in range(tops[r, i], bottoms[r, i]):
+                        for w in range(lefts[r, j], rights[r, j]):
+                            image[h, w, (c * n_rows + i) * n_columns + j] += gradient[r, i, j, c] / area

@@ -1,0 +1,142 @@
+"""The fastest of cuDNN's plans for a graph: built and timed once on each machine, then read from disk."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cuda.cudnn import plan_store
+from scaffe.layers.kernels.cuda.cudnn.graphs import (
+    Built,
+    Key,
+    empty_graph,
+    frontend,
+    make_graph,
+    on_current_stream,
+    plan_graph,
+)
+
+MOST_TRIED = 6  # plans that are timed
+MOST_SECONDS = 1.0  # of building plans for one graph, once there is one: one compiled on the spot takes 0.3 to 2.7
+N_TIMED = 3
+
+
+def build_plans(graph: Any, wanted: str | None = None) -> dict[int, bytes]:
+    """Build the plan named ``wanted``, or the first few that can be built.
+
+    Returns:
+        each plan as cuDNN writes it, by its index; empty bytes for one that it cannot write.
+    """
+    built: dict[int, bytes] = {}
+    until = time.perf_counter() + MOST_SECONDS
+    for index in range(graph.get_execution_plan_count()):
+        if len(built) == (1 if wanted else MOST_TRIED) or (built and time.perf_counter() > until):
+            break
+        if wanted and graph.get_plan_name_at_index(index) != wanted:
+            continue
+        try:
+            graph.build_plan_at_index(index)
+        except Exception:  # noqa: S112 - a plan that cannot be built here is no candidate; others may be
+            continue
+        built[index] = _written(graph)
+    return built
+
+
+def _written(graph: Any) -> bytes:
+    """The plan that was built last; empty where this cuDNN cannot write it."""
+    try:
+        return bytes(graph.serialize())
+    except Exception:  # the Frontend's own
+        return b""
+
+
+@device.PerDevice
+def build(key: Key) -> Built | None:
+    """The graph of a key with its fastest plan, timed once on each machine; None if cuDNN has no plan."""
+    name = _name(key)
+    with plan_store.turn():
+        known = plan_store.find(name)
+        return (known and known.content and _restored(key, known.content)) or _built(key, name, known)
+
+
+def _restored(key: Key, content: bytes) -> Built | None:
+    """The plan that was kept; None where cuDNN does not take it."""
+    try:
+        graph = empty_graph(key, {"handle": on_current_stream()})
+        graph.deserialize(on_current_stream(), list(content))  # it takes no bytes
+        return Built(graph, None, graph.get_workspace_size(), key)
+    except Exception:  # the Frontend's own
+        return None
+
+
+def _built(key: Key, name: str, known: plan_store.Choice | None) -> Built | None:
+    try:
+        graph = make_graph(key, handle=on_current_stream())
+        plan_graph(graph, key)
+    except Exception as error:
+        if "Not" in type(error).__name__ or isinstance(error, RuntimeError):
+            return None
+        raise
+    candidates = (build_plans(graph, known.plan) if known else {}) or build_plans(graph)
+    if not candidates:
+        return None
+    best = next(iter(candidates)) if len(candidates) == 1 else _fastest(key, graph, list(candidates))
+    plan_store.keep(name, plan_store.Choice(graph.get_plan_name_at_index(best), candidates[best]))
+    return Built(graph, best, graph.get_workspace_size_plan_at_index(best), key)
+
+
+def fastest_way(key: Key, ways: Mapping[str, Callable[[], Any]]) -> str:
+    """Which of several ways to the same result takes least time, timed once on each machine.
+
+    Args:
+        key: of a graph that one of them runs.
+        ways: by name; each queues its work.
+    """
+    name = f"{_name(key)}: {' or '.join(ways)}"
+    with plan_store.turn():
+        known = plan_store.find(name)
+        if known is None or known.plan not in ways:
+            known = plan_store.Choice(min(ways, key=lambda way: _seconds(ways[way])))
+            plan_store.keep(name, known)
+    return known.plan
+
+
+def _name(key: Key) -> str:
+    """What a choice is remembered under."""
+    properties = device.describe(device.load().cuda.runtime.getDevice())
+    driver = device.load().cuda.runtime.driverGetVersion()
+    versions = f"cuDNN {frontend().backend_version()}, Frontend {frontend().__version__}, driver {driver}"
+    return f"{properties['Name']}, {versions}, {key}"
+
+
+def _fastest(key: Key, graph: Any, candidates: list[int]) -> int:
+    """The place of the plan that takes least time on arrays of its own."""
+    arrays, workspace = operands(key, max(map(graph.get_workspace_size_plan_at_index, candidates)))
+    return min(candidates, key=lambda index: _seconds(
+        lambda: Built(graph, index, 0, key).run(arrays, workspace)))
+
+
+def operands(key: Key, n_workspace_bytes: int) -> tuple[dict[int, Any], Any]:
+    """Arrays of zeros for a graph's tensors, by number, and a workspace: to time it with."""
+    cupy = device.load()
+    arrays = {number: cupy.zeros(shape, dtype) for number, (shape, dtype) in key.tensors.items()}
+    return arrays, cupy.empty(max(n_workspace_bytes, 1), np.uint8)
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    """The shortest of a few runs on the device."""
+    cuda = device.load().cuda
+    work()
+    times: list[float] = []
+    for _ in range(N_TIMED):
+        start, end = cuda.Event(), cuda.Event()
+        start.record()
+        work()
+        end.record()
+        end.synchronize()
+        times.append(cuda.get_elapsed_time(start, end) / 1e3)
+    return min(times)

@@ -1,0 +1,71 @@
+"""Products of a blob with a smaller one: BroadcastMul and MaskPooling, of forks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from scaffe.layers.base.blob import Blob, Shape
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.layer import Layer, layer_types
+
+
+class _Product(Layer):
+    """The base of both: top = x · factors, with the factors broadcast over some axes of x."""
+
+    n_bottoms = (2, 2)
+    keeps_bottom = True
+    _order = (0, 1)  # which bottom is x, and which the factors; set by reshape if that depends on their shapes
+    _spread: Shape  # set by reshape: the factors' shape with all axes of x
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Multiply."""
+        x, factors = (bottom[i] for i in self._order)
+        np.multiply(x.data, factors.data.reshape(self._spread), out=top[0].data)
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Write the gradients of x and of the factors."""
+        (x, x_wanted), (factors, factors_wanted) = ((bottom[i], propagate_down[i]) for i in self._order)
+        gy = top[0].diff
+        if factors_wanted:
+            summed = tuple(axis for axis, n in enumerate(self._spread) if n == 1)
+            factors.diff[...] = (gy * x.data).sum(summed).reshape(factors.shape)
+        if x_wanted:
+            np.multiply(gy, factors.data.reshape(self._spread), out=x.diff)
+
+
+@layer_types.register("BroadcastMul")
+class BroadcastMul(_Product):
+    """Each channel times its own factor (of forks with squeeze and excitation, broadcast_mul_layer.cpp).
+
+    Bottoms, in either order: images (N, C, ...); factors, N C of them, such as (N, C, 1, 1). Top: as the images. (The
+    fork's backward writes to the data; this one to the diffs.)
+    """
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Shape the top. Raises LayerError in place, or if there is not one factor for each channel of each item."""
+        self._order = (0, 1) if bottom[0].n_elems > bottom[1].n_elems else (1, 0)
+        x, factors = (bottom[i] for i in self._order)
+        if x.ndim < 2 or factors.n_elems != x.count(0, 2) or top[0] in bottom:
+            raise LayerError(f"wants images (N, C, ...), N C factors and a top of its own, got {bottom[0].shape} and "
+                             f"{bottom[1].shape}")
+        self._spread = (*x.shape[:2], *[1] * (x.ndim - 2))
+        top[0].reshape(x.shape)
+
+
+@layer_types.register("MaskPooling")
+class MaskPooling(_Product):
+    """Each pixel of all channels times the mask's (Dai, He and Sun, CVPR 2016; MNC's fork, mask_pooling_layer.cpp).
+
+    Bottoms: images (N, C, H, W); masks (N, 1, H, W). Top: as the images.
+    """
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Shape the top. Raises LayerError in place, or if the masks do not fit the images."""
+        x, mask = bottom
+        if x.ndim != 4 or mask.shape != (x.shape[0], 1, *x.shape[2:]) or top[0] in bottom:
+            raise LayerError(f"wants images (N, C, H, W), masks (N, 1, H, W) and a top of its own, got {x.shape} and "
+                             f"{mask.shape}")
+        self._spread = mask.shape
+        top[0].reshape(x.shape)

@@ -1,0 +1,1 @@
+"""Layers over time, height and width: C3D's fork."""

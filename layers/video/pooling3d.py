@@ -1,0 +1,171 @@
+"""Pooling3D and NdPooling: pooling of clips.
+
+Sources: facebookarchive/C3D, pool3d_layer.cpp; chuckcho/video-caffe, cudnn_ndpooling_layer.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.layer import Layer, layer_types
+from scaffe.layers.base.windows import check_window
+from scaffe.layers.video.convolution3d import shape_of
+
+Slices = tuple[slice, ...]
+MAX, AVE = 0, 1  # Pooling3DParameter.PoolMethod
+
+
+class _Pooling(Layer):
+    """The base of both: the largest element or the mean of each window over all spatial axes.
+
+    A top's axis has ceil((in + 2 pad - kernel) / stride) + 1 elements. A subclass sets ``_method`` and the window.
+    """
+
+    keeps_bottom = True
+    _clips = False  # a last window that would start in the padding is left out
+    _method: int
+    _kernel: tuple[int, ...]
+    _stride: tuple[int, ...]
+    _pad: tuple[int, ...]
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Shape the top. Raises LayerError if the bottom does not have the axes, or a window lies outside."""
+        shape = bottom[0].shape
+        if len(shape) != 2 + len(self._stride):
+            raise LayerError(f"takes clips (N, C, frames, H, W), or as many axes as its window has, got shape {shape}")
+        kernel = self._window(shape[2:])
+        out = tuple(self._n_windows(*numbers)
+                    for numbers in zip(shape[2:], kernel, self._stride, self._pad, strict=True))
+        outside = any((length - 1) * s >= n + 2 * p
+                      for n, length, s, p in zip(shape[2:], out, self._stride, self._pad, strict=True))
+        if min(out) < 1 or outside:
+            raise LayerError(f"windows of {kernel} at strides {self._stride} do not fit a bottom {shape}")
+        top[0].reshape((*shape[:2], *out))
+        self._places = list(self._offsets(shape[2:], out, kernel))
+        if self._method == AVE:
+            shares = self._window_shares(shape[2:], out, kernel)
+            self._shares = self.context.kernels.to_device(shares, self.context.dtype)
+
+    def _window(self, lengths: Sequence[int]) -> tuple[int, ...]:
+        """The window's lengths, for a bottom of these spatial axes."""
+        return self._kernel
+
+    def _n_windows(self, length: int, kernel: int, stride: int, pad: int) -> int:
+        """How many windows an axis has."""
+        n = -((kernel - length - 2 * pad) // stride) + 1
+        return n - 1 if self._clips and pad and (n - 1) * stride >= length + pad else n
+
+    def _offsets(self, lengths: Sequence[int], out: Sequence[int],
+                 kernel: Sequence[int]) -> Iterator[tuple[Slices, Slices]]:
+        """For each place in a window: the elements of the bottom that lie there, and the windows that have them."""
+        axes = [[one_offset(place, n, m, s, p) for place in range(k)] for n, m, k, s, p in
+                zip(lengths, out, kernel, self._stride, self._pad, strict=True)]
+        for places in product(*axes):
+            yield (slice(None), *(x for x, _ in places)), (slice(None), *(y for _, y in places))
+
+    def _window_shares(self, lengths: Sequence[int], out: Sequence[int], kernel: Sequence[int]) -> np.ndarray:
+        """1 / elements of each window, padding counted, (spatial'..., 1)."""
+        sizes = [np.minimum(np.arange(m) * s + k, n + 2 * p) - np.arange(m) * s for n, m, k, s, p in
+                 zip(lengths, out, kernel, self._stride, self._pad, strict=True)]
+        shares: np.ndarray = 1.0 / reduce(np.multiply.outer, sizes)[..., None]
+        return shares
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Pool the windows."""
+        x, y = (np.moveaxis(blob.data, 1, -1) for blob in (bottom[0], top[0]))
+        is_max = self._method == MAX
+        y[...] = -np.finfo(np.float32).max if is_max else 0
+        for there, windows in self._places:
+            y[windows] = np.maximum(y[windows], x[there]) if is_max else y[windows] + x[there]
+        if not is_max:
+            y *= self._shares
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Write the bottom's gradient."""
+        if not propagate_down[0]:
+            return
+        x, y, gx, gy = (np.moveaxis(array, 1, -1)
+                        for array in (bottom[0].data, top[0].data, bottom[0].diff, top[0].diff))
+        gx[...] = 0
+        given: Any = gy if self._method == MAX else gy * self._shares
+        for there, windows in self._places:
+            if self._method == MAX:
+                gx[there] += given[windows] * (x[there] == y[windows])
+            else:
+                gx[there] += given[windows]
+
+@layer_types.register("Pooling3D")
+class Pooling3D(_Pooling):
+    """The largest element or the mean of each window of kernel_depth frames and kernel_size x kernel_size pixels.
+
+    ``stride`` and ``pad`` are those of height and width, ``temporal_stride`` of time; only AVE has a pad, which it
+    counts as zeros, but not what lies beyond it. The gradient of MAX goes to every element of a window that equals the
+    largest.
+
+    Bottom: (N, C, frames, H, W). Top: (N, C, frames', H', W').
+    """
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Read the options. Raises LayerError if one is missing or is not what C3D has."""
+        p = self.param.pooling3d_param
+        self._method = p.pool
+        self._kernel = (p.kernel_depth, p.kernel_size, p.kernel_size)
+        self._stride = (p.temporal_stride, p.stride, p.stride)
+        self._pad = (0, p.pad, p.pad)
+        check_window(1, kernel_depth=self._kernel[:1], kernel_size=self._kernel[1:], temporal_stride=self._stride[:1],
+                     stride=self._stride[1:])
+        if p.pool not in (MAX, AVE):
+            raise LayerError("pools by MAX or AVE; STOCHASTIC pooling of clips is in no fork")
+        if p.pad and p.pool != AVE:
+            raise LayerError(f"only AVE pooling of clips has a pad, got {p.pad}")
+
+
+@layer_types.register("NdPooling")
+class NdPooling(_Pooling):
+    """The largest element or the mean of each window of kernel_shape, over any number of spatial axes.
+
+    The window moves by stride_shape in an image padded by pad_shape; a last window that would start in the padding is
+    left out. With global_pooling it is the whole image. AVE counts the padding as zeros.
+
+    Bottom: (N, C, spatial...). Top: (N, C, spatial'...).
+    """
+
+    _clips = True
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Read the options. Raises LayerError if a shape is missing, or of another number of axes."""
+        p, n_axes = self.param.pooling_param, bottom[0].ndim - 2
+        if p.pool not in (MAX, AVE):
+            raise LayerError("pools by MAX or AVE; STOCHASTIC pooling of clips is in no fork")
+        self._method, self._kernel = p.pool, shape_of(p, "kernel_shape", None, n_axes)
+        self._stride, self._pad = shape_of(p, "stride_shape", 1, n_axes), shape_of(p, "pad_shape", 0, n_axes)
+        check_window(1, kernel_shape=self._kernel, stride_shape=self._stride)
+
+    def _window(self, lengths: Sequence[int]) -> tuple[int, ...]:
+        return tuple(lengths) if self.param.pooling_param.global_pooling else self._kernel
+
+
+def one_offset(offset: int, length: int, n_windows: int, stride: int, pad: int) -> tuple[slice, slice]:
+    """Along one axis, the elements at a place in their windows, and these windows.
+
+    Args:
+        offset: the place, 0 for the window's first element.
+        length: elements of the axis.
+        n_windows: windows along the axis.
+        stride, pad: as usual.
+
+    Returns:
+        slices of the bottom's axis and of the top's, of one length.
+    """
+    first = max(0, -((offset - pad) // stride))
+    end = min(n_windows, (length - 1 + pad - offset) // stride + 1)
+    end = max(end, first)
+    start = first * stride - pad + offset
+    return slice(start, start + (end - first) * stride, stride), slice(first, end)

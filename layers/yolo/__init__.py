@@ -1,0 +1,1 @@
+"""Layers of MobileNet-YOLO's fork: YOLOv2 and YOLOv3."""

@@ -1,0 +1,94 @@
+"""Several ranks: an MPI library, a launcher of the same MPI, and a small job that really runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from scaffe.cli.doctor.finding import BROKEN, FINE, SLOWER, Finding
+
+N_RANKS = 2
+SECONDS = 60
+KNOWN = (
+    ("run as root", "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"),
+    ("not enough slots", "export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe"),
+)
+"""What a launcher says when it refuses, and the line that helps."""
+
+
+def check() -> Iterator[Finding]:
+    """Which MPI there is, and whether two ranks of it start, share memory and add up right."""
+    from scaffe.collectives.describe import describe_mpi
+
+    library, launcher = describe_mpi().removeprefix("MPI: "), find_launcher()
+    if library.startswith("none"):
+        yield Finding(BROKEN, "MPI", library, "pip install 'scaffe[mpi]'")
+        return
+    yield Finding(FINE, "MPI", library)
+    if launcher is None:
+        yield Finding(BROKEN, "mpirun", "no mpirun beside this Python or on PATH", "pip install 'scaffe[mpi]'")
+        return
+    yield from judge(launcher, _run)
+
+
+def find_launcher() -> str | None:
+    """The ``mpirun`` beside this Python, else the first one on PATH; None if there is none."""
+    beside = Path(sys.executable).parent / "mpirun"
+    return str(beside) if beside.exists() else shutil.which("mpirun")
+
+
+def judge(launcher: str, run: Callable[[list[str]], tuple[int, str, str]]) -> Iterator[Finding]:
+    """What a small job of this launcher shows.
+
+    Args:
+        launcher: path of an ``mpirun``.
+        run: runs a command line; returns its exit code, standard output and standard error.
+    """
+    code, output, errors = run([launcher, "-np", str(N_RANKS), sys.executable, "-m", "scaffe.cli.doctor.probe"])
+    found = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    if code or not found:
+        yield _refusal(launcher, code, errors)
+    elif len(found) > 1:
+        yield Finding(BROKEN, "mpirun", f"{launcher} starts {len(found)} jobs of one rank: it belongs to another "
+                      "MPI than the library above", "export MPI4PY_LIBMPI=/the/libmpi.so/of/that/mpirun")
+    elif not all(rank["is_right"] for rank in found[0]["ranks"]):
+        yield Finding(BROKEN, "mpirun", f"{launcher}: {N_RANKS} ranks add up arrays wrongly")
+    else:
+        yield Finding(FINE, "mpirun", f"{launcher}: {N_RANKS} ranks start, share memory and add up right")
+        yield from _quality(found[0])
+
+
+def _quality(found: dict[str, Any]) -> Iterator[Finding]:
+    """What costs speed in a job that works."""
+    if not found["threads"]:
+        yield Finding(SLOWER, "threads", "this MPI does not grant MPI_THREAD_MULTIPLE: nothing overlaps with computing")
+    least, there = min(rank["n_cores"] for rank in found["ranks"]), os.cpu_count() or 1
+    if least == 1 and there >= 2 * found["n_ranks"]:
+        yield Finding(SLOWER, "binding", f"mpirun binds each rank to 1 of {there} cores",
+                      "export PRTE_MCA_hwloc_default_binding_policy=none")
+    else:
+        yield Finding(FINE, "binding", f"a rank of {found['n_ranks']} may use {least} of {there} cores")
+
+
+def _refusal(launcher: str, code: int, errors: str) -> Finding:
+    lines = [line.strip() for line in errors.splitlines() if any(map(str.isalnum, line))]
+    text = " ".join(lines)
+    to_type = next((line for words, line in KNOWN if words in text), "")
+    said = next((line for line in lines if any(words in line for words, _ in KNOWN)), lines[-1] if lines else "")
+    return Finding(BROKEN, "mpirun", f"{launcher} ends with code {code}: {said or 'it says nothing'}", to_type)
+
+
+def _run(words: list[str]) -> tuple[int, str, str]:
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return 124, "", f"no end within {SECONDS} s"
+    except OSError as error:
+        return 127, "", str(error)
+    return done.returncode, done.stdout, done.stderr

@@ -1,0 +1,42 @@
+"""The flags that ``convert_imageset`` and ``convert_annoset`` share: how listed images become records."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+
+from scaffe.data.convert.imageset import ImagesetOptions
+from scaffe.data.convert.writers import WRITERS
+from scaffe.flags import Flags
+
+
+def add_image_flags(flags: Flags, line: str) -> None:
+    """Add the flags and arguments.
+
+    Args:
+        flags: the command's.
+        line: what stands in a line of the list.
+    """
+    flags.flag("gray", False, "one channel instead of three")
+    flags.flag("shuffle", False, "in random order")
+    flags.flag("seed", 1, "of the random order")
+    flags.flag("backend", "lmdb", "the kind of database", choices=tuple(WRITERS))
+    flags.flag("resize_width", 0, "width to which images are resized; 0: as they are")
+    flags.flag("resize_height", 0, "height to which images are resized; 0: as they are")
+    flags.flag("check_size", False, "refuse images whose shape is not the first one's")
+    flags.flag("encoded", False, "keep image files in the records, to be decoded by the reader")
+    flags.flag("encode_type", "", "the kind of image files to keep (png, jpg, ...)")
+    flags.flag("force", False, "replace the output folder if it exists")
+    flags.argument("ROOTFOLDER", "what the list's paths start from, with its last slash")
+    flags.argument("LISTFILE", f"a text file, {line} a line")
+    flags.argument("DB_NAME", "the database's folder to write")
+
+
+def image_options(args: Namespace) -> ImagesetOptions:
+    """What these flags ask for. Images that cannot be read are named on standard error."""
+    return ImagesetOptions(
+        grey=args.gray, shuffle=args.shuffle, seed=args.seed, height=max(0, args.resize_height),
+        width=max(0, args.resize_width), check_shape=args.check_size, encoded=args.encoded,
+        encode_type=args.encode_type, n_threads=len(os.sched_getaffinity(0)),
+        on_bad=lambda line: print(line, file=sys.stderr))

@@ -1,0 +1,1 @@
+"""Forward passes of nets that are not trained: batch norm folded into convolutions, weights laid out once."""

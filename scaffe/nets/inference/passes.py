@@ -1,0 +1,125 @@
+"""Runs a net forward in the net's place, convolutions with what follows them in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+
+import numpy as np
+
+from scaffe.layers.base.layer import TEST, Layer
+from scaffe.layers.base.writes import Writes
+from scaffe.layers.kernels.plans import InferencePlan
+from scaffe.nets.inference.groups import Group, find_groups
+from scaffe.nets.net import Net
+from scaffe.nets.net_layer import Node
+
+
+class Inference:
+    """The forward pass of a net that is not trained now.
+
+    Batch norm with running averages, Scale and Bias are folded into the weights of the convolution before them (in
+    float64); a sum with an earlier blob and a ReLU run in its pass. Weights are folded and laid out for the kernel when
+    they may have changed (``Blob.writes``), and else kept. The blobs between layers of one pass are not written.
+
+    Args:
+        net: the net; of the phase TEST, on the CPU, or nothing of this is done.
+        shown: names of blobs that are to hold what they do in Caffe, besides the net's outputs.
+
+    Attributes:
+        hidden: names of the blobs that a pass does not write.
+        skipped: those of them that the last pass did not write.
+    """
+
+    def __init__(self, net: Net, shown: Collection[str] = ()) -> None:
+        self._net = net
+        self._runs: dict[int, _Run] = {}
+        if net.context.phase == TEST and net.context.kernels.PLACE == "host":
+            bound = next((i for i, node in enumerate(net.nodes) if node.layer.reshape_always), len(net.nodes))
+            self._runs = {g.members[0]: _Run(net.nodes, g) for g in find_groups(net.nodes[:bound], shown)}
+            self._runs = {head: run for head, run in self._runs.items() if run.plan is not None}
+        self._covered = {i for run in self._runs.values() for i in run.group.members}
+        self.skipped: set[str] = set()
+        self.hidden = {name for run in self._runs.values() for name in run.group.hidden}
+
+    def forward(self) -> float:
+        """Run the net forward. Returns the loss, as ``Net.forward`` does.
+
+        Raises:
+            UserError: a layer's error, with the layer's name.
+        """
+        net, loss, index = self._net, 0.0, 0
+        is_watched = net.unfused or net.before_forward or net.after_forward
+        self.skipped = set() if is_watched else self.hidden
+        if is_watched:
+            return float(net.forward())
+        while index < len(net.nodes):
+            if index in self._covered:
+                if index in self._runs:
+                    self._runs[index]()
+                index += 1
+            else:
+                loss, index = net.forward_once(index, self._end(index), loss)
+        return float(loss)
+
+    def _end(self, index: int) -> int:
+        """The last layer that may run with layer ``index``."""
+        last = index + self._net.nodes[index].n_fused
+        return next((i - 1 for i in range(index + 1, last + 1) if i in self._covered), last)
+
+
+class _Run:
+    """One group, run by its plan."""
+
+    def __init__(self, nodes: list[Node], group: Group) -> None:
+        self.group = group
+        self._nodes = [nodes[i] for i in group.members]
+        self._blobs = [blob for node in self._nodes for blob in node.layer.blobs]
+        self._make: Callable[[], InferencePlan | None] = partial(
+            self._nodes[0].layer.inference_plan, group.x, group.y, group.relu_slope, group.added is not None)
+        self._shape, self.plan = group.x.shape, self._make()
+        self._seen: list[tuple[Writes, int]] | None = None  # the writes that the plan's weights know of
+
+    def __call__(self) -> None:
+        for node in self._nodes:
+            with node.named():
+                node.reshape()
+        group = self.group
+        if group.x.shape != self._shape:
+            self._shape, self.plan, self._seen = group.x.shape, self._make(), None
+        if self.plan is None:
+            self._run_alone()
+            return
+        writes = [(blob.writes, blob.writes.n) for blob in self._blobs]
+        if writes != self._seen or any(each.is_lent for each, _ in writes):
+            self.plan.take(*folded(self._nodes[0].layer, group.affine))
+            self._seen = writes
+        self.plan.forward(group.x.data_flat, group.y.data_flat, None if group.added is None else group.added.data_flat)
+
+    def _run_alone(self) -> None:
+        for node in self._nodes:
+            with node.named():
+                node.layer.forward(node.bottoms, node.tops)
+
+
+def folded(convolution: Layer, following: Collection[Layer]) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and bias of a convolution that computes what it and the layers after it do.
+
+    Args:
+        convolution: the layer; its first blob is (n_output, ...), the second, if there is one, (n_output,).
+        following: layers with ``per_channel`` numbers, in order.
+
+    Returns:
+        weights and bias, float32, of the shapes of the layer's.
+    """
+    w, *bias = (blob.data for blob in convolution.blobs)
+    factor, b = np.ones(len(w)), bias[0].astype(np.float64) if bias else np.zeros(len(w))
+    for layer in following:
+        scale, shift = layer.per_channel() or (None, None)
+        if scale is not None:
+            factor, b = factor * scale, b * scale
+        if shift is not None:
+            b = b + shift
+    if not following:
+        return w, b.astype(np.float32)
+    return (w * factor.reshape(-1, *[1] * (w.ndim - 1))).astype(np.float32), b.astype(np.float32)

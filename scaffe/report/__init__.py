@@ -1,0 +1,1 @@
+"""What runs left behind, logs and traces: read, and shown together on one page."""

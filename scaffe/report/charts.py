@@ -1,0 +1,57 @@
+"""The page's curves: every output, the learning rate and the pace, a line a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from math import isfinite
+
+from scaffe.line_chart import COLOURS, Axis, Chart, Line, Page
+from scaffe.report.caffe_log import Row
+from scaffe.report.run import Run
+
+SMALL = Page(width=540, height=300, left=64, right=16, top=44, bottom=52, has_legend=False)
+X_AXES = (("NumIters", "iterations"), ("Seconds", "seconds"))
+Point = tuple[float, float]
+
+
+def outputs(runs: Sequence[Run]) -> str:
+    """Charts of each output of the training and the test nets, over iterations and over seconds."""
+    names = dict.fromkeys(name for run in runs for name in run.outputs())
+    return "".join(_figure(name, label, [(f"{run.name} {kind}", points(rows, x, name)) for run in runs
+                                         for kind, rows in (("train", run.train), ("test", run.test))])
+                   for name in names for x, label in X_AXES)
+
+
+def rates(runs: Sequence[Run]) -> str:
+    """Charts of the learning rate and of images a second."""
+    return (_figure("learning rate", "iterations", [(run.name, points(run.train, "NumIters", "LearningRate"))
+                                                    for run in runs])
+            + _figure("images a second, tests and snapshots included", "iterations",
+                      [(run.name, finite(run.paces[1:])) for run in runs]))  # the first has no time before it
+
+
+def points(rows: Sequence[Row], x: str, y: str) -> list[Point]:
+    """Two columns of a log's table, where both are numbers."""
+    return finite([(row[x], row[y]) for row in rows if x in row and y in row])
+
+
+def finite(values: Sequence[Point]) -> list[Point]:
+    """The points that can be drawn: no nan, nothing infinite."""
+    return [(x, y) for x, y in values if isfinite(x) and isfinite(y)]
+
+
+def chart(title: str, x_label: str, lines: Sequence[tuple[str, list[Point]]], page: Page) -> Chart | None:
+    """Curves over linear axes; None where no line has a point."""
+    drawn = [Line(name, values) for name, values in lines if values]
+    return Chart(title, drawn, Axis(label=x_label), Axis(), page) if drawn else None
+
+
+def _figure(title: str, x_label: str, lines: Sequence[tuple[str, list[Point]]]) -> str:
+    """A chart with its legend below, which may be of any length; empty without points."""
+    made = chart(title, x_label, lines, SMALL)
+    if made is None:
+        return ""
+    legend = "".join(f'<li><i class="key c{i % len(COLOURS)}"></i>{escape(line.name)}</li>'
+                     for i, line in enumerate(made.lines))
+    return f'<figure class="chart">{made.svg()}<ul class="legend">{legend}</ul></figure>\n'

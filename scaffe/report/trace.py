@@ -1,0 +1,112 @@
+"""A trace that ``train -timeline`` wrote: read, and what it says about iterations and layers."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from scaffe.errors import UserError
+from scaffe.input_files import read_text_input
+
+NUMBERS = ("pid", "tid", "ts", "dur")
+STEP = "update"  # the activity that every iteration ends with, on every rank that trains
+N_SHOWN = 3  # iterations of a timeline
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class LayerTime:
+    """One layer on rank 0, medians over the iterations.
+
+    Attributes:
+        name: the layer's name.
+        forward_ms, backward_ms: milliseconds; 0 for a pass that the layer has not, or that runs with another layer's.
+        multiply_adds: of this rank in one pass forward and one backward; 0 where the trace does not say.
+    """
+
+    name: str
+    forward_ms: float
+    backward_ms: float
+    multiply_adds: tuple[int, int]
+
+    @property
+    def forward_gflops(self) -> float:
+        """10⁹ operations a second, two a multiply-add; 0 where it is not known."""
+        return 2 * self.multiply_adds[0] / self.forward_ms / 1e6 if self.forward_ms else 0.0
+
+    @property
+    def backward_gflops(self) -> float:
+        """The same of backward."""
+        return 2 * self.multiply_adds[1] / self.backward_ms / 1e6 if self.backward_ms else 0.0
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a trace file holds.
+
+    Attributes:
+        events: in Chrome's format.
+        net: the net's prototxt; empty in traces of older versions.
+        multiply_adds: of forward and of backward, by layer.
+    """
+
+    events: list[Event]
+    net: str = ""
+    multiply_adds: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def window(self) -> tuple[float, float | None]:
+        """Start and end, in milliseconds, of some iterations in the middle; everything where there are too few."""
+        ends = sorted((e["ts"] + e["dur"]) / 1e3 for e in self.spans(0) if e["name"] == STEP)
+        if len(ends) < N_SHOWN + 2:
+            return 0.0, None
+        first = (len(ends) - N_SHOWN) // 2
+        return ends[first - 1], ends[first + N_SHOWN - 1]
+
+    def layers(self) -> list[LayerTime]:
+        """The layers of rank 0, in the order in which forward first ran them."""
+        times: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for event in self.spans(0):
+            kind, _, name = event["name"].partition(" ")
+            if name and kind in ("data", "forward", "backward") and event["tid"] == self._layers_thread():
+                times[name]["backward" if kind == "backward" else "forward"].append(event["dur"] / 1e3)
+        return [LayerTime(name, median(passes["forward"] or [0.0]), median(passes["backward"] or [0.0]),
+                          self.multiply_adds.get(name, (0, 0))) for name, passes in times.items()]
+
+    def spans(self, rank: int) -> list[Event]:
+        """One rank's events that last, by their start."""
+        return sorted((e for e in self.events if e.get("ph") == "X" and e["pid"] == rank), key=lambda e: e["ts"])
+
+    def _layers_thread(self) -> int | None:
+        named = (e["tid"] for e in self.events if e.get("name") == "thread_name" and e["args"]["name"] == "layers")
+        return next(named, None)
+
+
+def read_trace(path: str) -> Trace:
+    """Read a trace in Chrome's format: spans with their four numbers.
+
+    Raises:
+        UserError: the file cannot be read or is something else.
+    """
+    try:
+        content = json.loads(read_text_input(path))
+        events, about = list(content["traceEvents"]), content.get("otherData", {})
+        counts = {str(name): (int(forward), int(backward))
+                  for name, (forward, backward) in about.get("multiply_adds", {}).items()}
+        for event in events:
+            if event.get("ph") == "X":
+                _check(all(isinstance(event[key], (int, float)) for key in NUMBERS) and isinstance(event["name"], str))
+            elif event.get("name") == "thread_name":
+                _check(isinstance(event["args"]["name"], str) and all(key in event for key in ("pid", "tid")))
+        return Trace(events, str(about.get("net", "")), counts)
+    except OSError as error:
+        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
+        raise UserError(f"{path}: not a trace that train -timeline wrote") from None
+
+
+def _check(is_right: bool) -> None:
+    if not is_right:
+        raise ValueError

@@ -1,0 +1,60 @@
+"""One call of torch.distributed as calls of ours: what it runs, and what is left to do afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import torch
+
+from scaffe.collectives import CommError, Communicator, Request
+from scaffe.torch.tensors import array_of
+from scaffe.torch.work import CollectiveWork
+
+
+class Calls:
+    """Collectives that are waited for together."""
+
+    def __init__(self, communicator: Communicator, is_async: bool) -> None:
+        """Args:
+            communicator: runs them.
+            is_async: on its helper thread; otherwise here and now, but for tensors on a GPU, whose order streams keep.
+        """
+        self._communicator, self._is_async = communicator, is_async
+        self._requests: list[Request] = []
+        self._steps: list[Callable[[], object]] = []
+        self._devices: set[torch.device] = set()
+
+    def run(self, collective: str, flat: torch.Tensor, *arguments: Any, algorithm: str = "auto") -> None:
+        """Runs or starts the communicator's method of that name on `flat`."""
+        array, named = array_of(flat), dict[str, Any](algorithm=algorithm)
+        if flat.is_cuda:
+            self._devices.add(flat.device)
+            named["after"] = torch.cuda.current_stream(flat.device).record_event()
+        if self._is_async or flat.is_cuda:
+            self._requests.append(getattr(self._communicator, f"i{collective}")(array, *arguments, **named))
+        else:
+            getattr(self._communicator, collective)(array, *arguments, **named)
+
+    def between(self, step: Callable[..., object], *arguments: Any) -> None:
+        """Has a step done after the collective that was run last, and before the next one that is run."""
+        if not self._requests:
+            step(*arguments)
+            return
+
+        def call(request: Request) -> None:
+            with suppress(CommError):  # which `work` raises
+                request.wait()
+                step(*arguments)
+
+        self._requests[-1].add_done_callback(call)
+
+    def then(self, step: Callable[..., object], *arguments: Any) -> None:
+        """Adds a step that follows when all collectives are complete."""
+        self._steps.append(partial(step, *arguments))
+
+    def work(self, result: Any) -> CollectiveWork:
+        """What waits for all of it; `result` is its future's value."""
+        return CollectiveWork(self._requests, self._steps, result, sorted(self._devices, key=str))

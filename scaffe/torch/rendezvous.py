@@ -1,0 +1,49 @@
+"""Tells torch.distributed what the launcher knows, so that `init_process_group("scaffe")` needs nothing else."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+from collections.abc import MutableMapping
+from functools import cache
+
+from scaffe.collectives import Communicator
+from scaffe.collectives.launch import launched
+
+PORTS = range(20_000, 32_768)
+"""Below the ports that systems give to outgoing connections: one that is free now is free a moment later."""
+
+
+@cache
+def world() -> Communicator:
+    """The communicator of all ranks of the job; MPI starts at the first call."""
+    return Communicator.world()
+
+
+def announce(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT as far as they are not set; all ranks call it.
+
+    Nothing happens in a process that no MPI launcher started. A RANK that is set, as torchrun does, is believed.
+    """
+    if not launched() or "RANK" in environment:
+        return
+    ranks = world()
+    host, port = ranks.bcast_object(_meeting_place() if ranks.rank == 0 else None)
+    if ranks.topology.n_nodes == 1:
+        host = "127.0.0.1"
+    for name, value in (("RANK", ranks.rank), ("WORLD_SIZE", ranks.n_ranks), ("LOCAL_RANK", ranks.node_rank),
+                        ("MASTER_ADDR", host), ("MASTER_PORT", port)):
+        environment.setdefault(name, str(value))
+
+
+def _meeting_place() -> tuple[str, int]:
+    """This host's name, and a port on which nothing listens."""
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        with socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET) as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+            return socket.gethostname(), port
+    raise OSError(f"no port from {PORTS.start} to {PORTS.stop - 1} is free")

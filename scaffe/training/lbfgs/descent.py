@@ -1,0 +1,166 @@
+"""L-BFGS as a series of requests: the coordinator's side of DistBelief's Sandblaster (Dean et al., NIPS 2012, 4.2).
+
+It knows names of vectors and scalars, never a vector; whoever answers its requests has shards and replicas. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from scaffe.collectives.server.vectors import commands as c
+from scaffe.training.lbfgs.objective import DIRECTION, TRIAL, Objective, Search, X
+from scaffe.training.lbfgs.pairs import Pairs
+from scaffe.training.lbfgs.requests import Requests, Run
+from scaffe.training.lbfgs.two_loop import Gram, direction
+from scaffe.training.lbfgs.wolfe import Point, Rules
+
+GRADIENTS = ("g0", "g1", "g2")  # at x, at the best trial and at the present one
+
+
+@dataclass
+class Progress:
+    """What the optimiser has done.
+
+    Attributes:
+        n_steps, n_evaluations: accepted steps, and passes over a batch.
+        n_trials: points that line searches tried.
+        step: factor of the last accepted step; 0 if the last search found none.
+        slope_norm: Euclidean norm of what the objective falls along at x.
+    """
+
+    n_steps: int = 0
+    n_evaluations: int = 0
+    n_trials: int = 0
+    step: float = 0.0
+    slope_norm: float = float("nan")
+
+
+@dataclass
+class Lbfgs:
+    """The optimiser's state. Vectors on the shards: x, which must be there, and what it makes itself.
+
+    Attributes:
+        objective: the kind of objective.
+        pairs: the pairs that directions are made of.
+        rules: the line search's.
+        tolerance: the end is where the norm of what the objective falls along is at most so many times that of x, or
+            times 1 if x is shorter.
+        value, loss: the objective at x, and the loss in it; nan before ``renew``.
+        progress: counts.
+        has_converged: whether the tolerance is met, or no step could be found that makes the objective fall.
+    """
+
+    objective: Objective
+    pairs: Pairs
+    rules: Rules
+    tolerance: float = 0.0
+    value: float = float("nan")
+    loss: float = float("nan")
+    progress: Progress = field(default_factory=Progress)
+    has_converged: bool = False
+    _gram: Gram = field(default_factory=Gram)
+    _length: float = 1.0
+    _g: str = GRADIENTS[0]
+    _downhill: str = GRADIENTS[0]
+
+    def renew(self) -> Requests:
+        """Evaluate at x: at the start, and for another batch."""
+        self.value, self.loss, _ = yield from self._evaluate(X, self._g)
+        self._downhill, made = self.objective.downhill(self._g)
+        basis = self._basis()
+        fresh = [*basis[:-1], self._downhill]
+        dots, squares = yield Run((*made, c.Dots(tuple(fresh), tuple(basis)), c.Norm(X)))  # of loaded pairs too
+        self._gram.put(fresh, basis, dots)
+        self._length = max(float(squares[0]) ** 0.5, 1.0)
+        self.has_converged = False
+
+    def step(self, length: float) -> Requests:
+        """Search along the quasi-Newton direction and move x there.
+
+        Args:
+            length: Euclidean length of the first trial's step where there is no pair yet; later the first trial is the
+                whole quasi-Newton step.
+        """
+        while not (yield from self._search(length)):
+            self.has_converged = not self.pairs.kept
+            if self.has_converged:
+                return
+            self.pairs.clear()
+
+    def _search(self, length: float) -> Requests:
+        """One line search. Returns whether it moved x, or need not."""
+        factors, slope = self._direction()
+        norm = self._gram(self._downhill, self._downhill) ** 0.5
+        self.progress.slope_norm, self.progress.step = norm, 0.0
+        if not norm > self.tolerance * self._length:
+            self.has_converged = True
+            return True
+        yield Run(self.objective.aim(factors, self._downhill))
+        search = self.objective.search(Point(0.0, self.value, slope), self.rules)
+        last, losses = yield from self._try(search, 1.0 if self.pairs.kept else length / norm)
+        if not search.low.step:
+            return False
+        yield from self._accept(search.low, last)
+        self.loss = losses[search.low.step]
+        return True
+
+    def _direction(self) -> tuple[dict[str, float], float]:
+        """The direction's factors and slope; the steepest descent, and all pairs dropped, if it is none of descent."""
+        factors = direction(self._gram, self.pairs.kept, self._downhill)
+        slope = self._gram.of(factors, self._downhill)
+        if not slope < 0 and self.pairs.kept:
+            self.pairs.clear()
+            return self._direction()
+        return factors, slope
+
+    def _try(self, search: Search, first: float) -> Requests:
+        """Evaluate what the search asks for. Returns the last step, and the loss at every step.
+
+        The gradient at the best point so far is kept, so that it need not be computed again.
+        """
+        self._free = [name for name in GRADIENTS if name != self._g]
+        trials = search.trials(first)
+        losses: dict[float, float] = {}
+        step: float | None = next(trials, None)
+        last = 0.0
+        while step is not None:
+            yield Run(self.objective.reach(step))
+            value, losses[step], slope = yield from self._evaluate(TRIAL, self._free[0])
+            self.progress.n_trials += 1
+            last, before = step, search.low.step
+            try:
+                step = trials.send((value, slope))
+            except StopIteration:
+                step = None
+            if search.low.step == last != before:
+                self._free.reverse()  # the best one is the last now, the next trial goes into the other
+        return last, losses
+
+    def _accept(self, found: Point, last: float) -> Requests:
+        """Move x, make the pair, and have all inner products that the next direction needs: one round of messages."""
+        old, self._g = self._g, self._free[1]
+        s, y = self.pairs.next
+        self._gram.forget((*GRADIENTS, self._downhill, s, y))
+        moved = () if found.step == last else self.objective.reach(found.step)
+        pair = (c.Combine((1.0, -1.0), (TRIAL, X), s), c.Combine((1.0, -1.0), (self._g, old), y), c.Copy(TRIAL, X))
+        self._downhill, made = self.objective.downhill(self._g)
+        basis = [*self._basis(), s, y]
+        fresh = (s, y, self._downhill)
+        dots, squares = yield Run((*moved, *pair, *made, c.Dots(fresh, tuple(basis)), c.Norm(X)))
+        self._gram.put(fresh, basis, dots)
+        self._length = max(float(squares[0]) ** 0.5, 1.0)
+        self.pairs.take(self._gram(s, s), self._gram(s, y), self._gram(y, y))
+        self.value, self.progress.step = found.value, found.step
+        self.progress.slope_norm = self._gram(self._downhill, self._downhill) ** 0.5
+        self.progress.n_steps += 1
+
+    def _basis(self) -> list[str]:
+        return [*(name for pair in self.pairs.kept for name in pair), self._downhill]
+
+    def _evaluate(self, at: str, into: str) -> Requests:
+        self.progress.n_evaluations += 1
+        return (yield from self.objective.value(at, into))
+
+
+MADE = (DIRECTION, TRIAL)
+"""Vectors that mean nothing between two steps."""

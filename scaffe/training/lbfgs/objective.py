@@ -1,0 +1,119 @@
+"""The two kinds of objective: smooth, the loss with or without an L2 decay; and the loss with an L1 decay (OWL-QN).
+
+Each says which commands make a direction, a trial point and its value; vectors are meant by their names. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from scaffe.collectives.server.vectors import commands as c
+from scaffe.training.lbfgs.backtrack import Backtrack
+from scaffe.training.lbfgs.requests import Evaluate, Requests, Run
+from scaffe.training.lbfgs.wolfe import Point, Rules, Wolfe
+
+X, TRIAL, DIRECTION, DECAY, SPARE = "x", "trial", "d", "decay", "spare"
+Search = Wolfe | Backtrack
+
+
+class Objective(Protocol):
+    """What ``descent.Lbfgs`` asks of an objective. Gradients are vectors of the loss and, if smooth, its decay."""
+
+    def value(self, at: str, into: str) -> Requests:
+        """Evaluate at a point. Returns the objective there, the loss alone, and what the line search is told."""
+
+    def downhill(self, g: str) -> tuple[str, tuple[c.Command, ...]]:
+        """The vector that directions descend along, and what makes it once x and its gradient ``g`` are known."""
+
+    def aim(self, factors: Mapping[str, float], downhill: str) -> tuple[c.Command, ...]:
+        """What makes the direction of a combination of vectors."""
+
+    def reach(self, step: float) -> tuple[c.Command, ...]:
+        """What makes the trial point at so many times the direction."""
+
+    def search(self, start: Point, rules: Rules) -> Search:
+        """A line search from x."""
+
+
+class Smooth:
+    """The loss, and with a decay ½ Σ decayᵢ xᵢ² besides.
+
+    Args:
+        has_decay: whether there is one; its factors are the vector ``decay``.
+    """
+
+    def __init__(self, has_decay: bool) -> None:
+        self._has_decay = has_decay
+
+    def value(self, at: str, into: str) -> Requests:
+        """See Objective: the search is told the slope along the direction."""
+        loss = yield Evaluate(at, into)
+        slope = c.Dots((into,), (DIRECTION,))
+        if not self._has_decay:
+            (dots,) = yield Run((slope,))
+            return loss, loss, float(dots[0, 0])
+        squares, dots = yield Run((c.Multiply(DECAY, at, SPARE), c.Axpy(1.0, SPARE, into), c.Dots((SPARE,), (at,)),
+                                   slope))
+        return loss + float(squares[0, 0]) / 2, loss, float(dots[0, 0])
+
+    def downhill(self, g: str) -> tuple[str, tuple[c.Command, ...]]:
+        """See Objective: the gradient itself."""
+        return g, ()
+
+    def aim(self, factors: Mapping[str, float], downhill: str) -> tuple[c.Command, ...]:
+        """See Objective."""
+        return (c.Combine(tuple(factors.values()), tuple(factors), DIRECTION),)
+
+    def reach(self, step: float) -> tuple[c.Command, ...]:
+        """See Objective."""
+        return (c.Combine((1.0, step), (X, DIRECTION), TRIAL),)
+
+    def search(self, start: Point, rules: Rules) -> Search:
+        """See Objective: strong Wolfe."""
+        return Wolfe(start, rules)
+
+
+class Orthantwise:
+    """The loss and Σ decayᵢ |xᵢ|, by OWL-QN (Andrew & Gao, ICML 2007): a step stays in one orthant."""
+
+    _downhill, _orthant = "pseudo-gradient", "orthant"
+
+    def value(self, at: str, into: str) -> Requests:
+        """See Objective: the search is told by how much the pseudo-gradient at x says that the point falls."""
+        loss = yield Evaluate(at, into)
+        penalty, fall = yield Run((c.Norm(at, 1, DECAY), c.Combine((1.0, -1.0), (at, X), SPARE),
+                                   c.Dots((SPARE,), (self._downhill,))))
+        return loss + float(penalty[0]), loss, float(fall[0, 0])
+
+    def downhill(self, g: str) -> tuple[str, tuple[c.Command, ...]]:
+        """See Objective: the pseudo-gradient."""
+        return self._downhill, (c.SteepestL1(X, g, DECAY, self._downhill),)
+
+    def aim(self, factors: Mapping[str, float], downhill: str) -> tuple[c.Command, ...]:
+        """See Objective: what points against the pseudo-gradient's descent is left out."""
+        return (c.Combine(tuple(factors.values()), tuple(factors), DIRECTION),
+                c.KeepSigns(DIRECTION, downhill, -1.0, DIRECTION), c.Orthant(X, downhill, self._orthant))
+
+    def reach(self, step: float) -> tuple[c.Command, ...]:
+        """See Objective: what would leave the orthant stays at 0."""
+        return (c.Combine((1.0, step), (X, DIRECTION), TRIAL), c.KeepSigns(TRIAL, self._orthant, 1.0, TRIAL))
+
+    def search(self, start: Point, rules: Rules) -> Search:
+        """See Objective: backtracking."""
+        return Backtrack(start, rules)
+
+
+def first_commands(has_decay: bool, is_l1: bool, decay: tuple[tuple[int, int, float], ...]) -> tuple[Any, ...]:
+    """What makes the vectors that exist before the first evaluation.
+
+    Args:
+        has_decay, is_l1: the kind of decay.
+        decay: its factor in each interval of the parameters, (start, stop, factor).
+    """
+    made: list[c.Command] = [c.Zero(DIRECTION)]
+    if has_decay:
+        made.append(c.Fill(decay, DECAY))
+    if is_l1:
+        made.append(c.Zero("pseudo-gradient"))
+    return tuple(made)

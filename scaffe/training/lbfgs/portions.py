@@ -1,0 +1,189 @@
+"""Who computes which portion of a batch, and which result counts (DistBelief: Dean et al., NIPS 2012, 4.2). Pure.
+
+A batch is cut into portions far smaller than a replica's share of it. A free replica gets the next; a portion that is
+out for too long is given out again. A finished one waits in its replica's bundle, whose sum is sent to the shards now
+and then. The first result counts: a portion is in at most one bundle, and counted once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from scaffe.training.lbfgs.pace import Pace
+
+Bundle = tuple[int, ...]
+"""Portions, in the order in which they were finished."""
+
+
+@dataclass
+class _Replica:
+    """What is known of one replica in a step.
+
+    Attributes:
+        computing, since: the portion that it computes, and since when; None for none.
+        bundle: finished portions that it has not sent.
+        sent: bundles on their way.
+    """
+
+    computing: int | None = None
+    since: float = 0.0
+    bundle: list[int] = field(default_factory=list)
+    sent: list[Bundle] = field(default_factory=list)
+
+
+class Portions:
+    """The state of one step's portions.
+
+    Args:
+        per_bundle: finished portions that a replica sends together.
+        pace: how fast replicas are, kept from step to step.
+
+    Attributes:
+        counted: the portions that count, whose gradients the shards have.
+        n_again: portions given out again while another replica had them, in all steps.
+        n_dropped: results that came too late to count, in all steps.
+    """
+
+    def __init__(self, per_bundle: int, pace: Pace) -> None:
+        self.per_bundle, self.pace = per_bundle, pace
+        self.counted: set[int] = set()
+        self.n_again = self.n_dropped = 0
+        self._n_portions = 0
+        self._waiting: set[int] = set()
+        self._replicas: dict[int, _Replica] = {}
+        self._homes: dict[int, int] = {}
+        self._last: dict[int, int] = {}  # by replica: the portion that it was given last
+
+    @property
+    def replicas(self) -> list[int]:
+        """Those that take part, ascending."""
+        return sorted(self._replicas)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every portion of the step counts."""
+        return len(self.counted) == self._n_portions
+
+    def join(self, replica: int) -> None:
+        """A replica takes part from now on; one that does already starts anew."""
+        self.leave(replica)
+        self._replicas[replica] = _Replica()
+
+    def leave(self, replica: int) -> list[Bundle]:
+        """A replica is dead, or taken for dead: what it has not delivered waits again.
+
+        Returns:
+            the bundles on their way from it, which must not count any more.
+        """
+        gone = self._replicas.pop(replica, None)
+        if gone is None:
+            return []
+        lost = [*gone.bundle, *(p for bundle in gone.sent for p in bundle)]
+        self._waiting.update(lost)
+        if gone.computing is not None:
+            self._release(gone.computing)
+        return gone.sent
+
+    def begin(self, n_portions: int) -> None:
+        """Begin a step: all portions wait, and what replicas still do is of no use.
+
+        Portions are at home at who computed them last; at first each replica is home to a run of them.
+        """
+        self.counted, self._waiting, self._n_portions = set(), set(range(n_portions)), n_portions
+        for name in self._replicas:
+            self._replicas[name] = _Replica()
+        if len(self._homes) != n_portions and self._replicas:
+            n = len(self._replicas)
+            self._homes = {p: self.replicas[p * n // n_portions] for p in range(n_portions)}
+            self._last = {}
+
+    def next(self, replica: int, now: float) -> int | None:
+        """The portion that a free replica is to compute; None for none at present.
+
+        Args:
+            replica: one that takes part and computes nothing.
+            now: seconds.
+        """
+        mine = self._replicas[replica]
+        portion = self._fresh(replica, now) if self._waiting else self._again(replica, now)
+        if portion is not None:
+            self._waiting.discard(portion)
+            mine.computing, mine.since, self._last[replica] = portion, now, portion
+        return portion
+
+    def finished(self, replica: int, portion: int, now: float) -> bool:
+        """Note that a replica has computed a portion. Returns whether its result counts, and goes into its bundle."""
+        mine = self._replicas[replica]
+        self.pace.took(replica, now - mine.since)
+        mine.computing = None
+        if portion in self.counted or self._is_held(portion):
+            self.n_dropped += 1
+            return False
+        self._waiting.discard(portion)
+        mine.bundle.append(portion)
+        self._homes[portion] = replica
+        return True
+
+    def due(self) -> list[int]:
+        """The replicas that are to send their bundles: those that are full, and all once no portion waits."""
+        return [name for name in self.replicas if (bundle := self._replicas[name].bundle)
+                and (len(bundle) >= self.per_bundle or not self._waiting)]
+
+    def sends(self, replica: int) -> Bundle:
+        """A replica sends its bundle. Returns the portions in it."""
+        mine = self._replicas[replica]
+        bundle = tuple(mine.bundle)
+        mine.bundle = []
+        mine.sent.append(bundle)
+        return bundle
+
+    def delivered(self, replica: int, bundle: Bundle) -> bool:
+        """The shards have a bundle. Returns whether it counts: not if its replica has been taken for dead since."""
+        mine = self._replicas.get(replica)
+        if mine is None or bundle not in mine.sent:
+            return False
+        mine.sent.remove(bundle)
+        self.counted.update(bundle)
+        return True
+
+    # --- inside
+
+    def _is_held(self, portion: int) -> bool:
+        return any(portion in r.bundle or any(portion in bundle for bundle in r.sent) for r in self._replicas.values())
+
+    def _release(self, portion: int) -> None:
+        """A replica computes a portion no more: it waits again, unless somebody else computes, holds or sent it."""
+        others = any(r.computing == portion for r in self._replicas.values())
+        if not others and portion not in self.counted and not self._is_held(portion):
+            self._waiting.add(portion)
+
+    def _fresh(self, replica: int, now: float) -> int | None:
+        """A portion that nobody computes: the one after the last, one that is at home here, or another's last."""
+        busy = {name: r.since for name, r in self._replicas.items() if name != replica and r.computing is not None}
+        if self.pace.is_too_slow(replica, len(self._waiting), busy, now):
+            return None
+        own = sorted(p for p in self._waiting if self._homes.get(p) == replica)
+        if own:
+            after = self._last.get(replica, -1)
+            return next((p for p in own if p > after), own[0])
+        by_home: dict[int, list[int]] = {}
+        for portion in sorted(self._waiting):
+            by_home.setdefault(self._homes.get(portion, -1), []).append(portion)
+        return max(by_home.values(), key=len)[-1]
+
+    def _again(self, replica: int, now: float) -> int | None:
+        """The portion, of those that others have had for too long, that the fewest compute, of these the oldest."""
+        out: dict[int, list[float]] = {}
+        for name, other in self._replicas.items():
+            if other.computing is not None and name != replica:
+                out.setdefault(other.computing, []).append(other.since)
+        late = {portion: since for portion, since in out.items() if portion not in self.counted
+                and not self._is_held(portion) and self.pace.is_late(self._holders(portion), max(since), now)}
+        if not late:
+            return None
+        self.n_again += 1
+        return min(late, key=lambda portion: (len(late[portion]), min(late[portion]), portion))
+
+    def _holders(self, portion: int) -> Iterable[int]:
+        return [name for name, r in self._replicas.items() if r.computing == portion]

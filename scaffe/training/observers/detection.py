@@ -1,0 +1,70 @@
+"""Tests nets that detect objects: the mean average precision over all test iterations of all ranks (SSD)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scaffe.errors import UserError
+from scaffe.nets.net import Net
+from scaffe.training.average_precision import class_precisions
+from scaffe.training.solver import Solver
+
+COLUMNS = 5  # of DetectionEvaluate's top
+
+
+def detected(solver: Solver, net: Net, n_iterations: int) -> tuple[float, list[str], dict[str, float]]:
+    """Run test iteration t on rank t mod P, for P ranks, and evaluate what they found together.
+
+    Args:
+        solver: gives the ranks, ``ap_version`` and ``show_per_class_result``. Called by all ranks.
+        net: the test net; its outputs are tops of DetectionEvaluate layers.
+        n_iterations: of all ranks together.
+
+    Returns:
+        the mean loss; the lines that tell each output's mean average precision, and those of classes if asked for; and
+        the mean average precisions by the outputs' names.
+    """
+    rank, n_ranks = solver.communicator.rank, solver.communicator.n_ranks
+    loss, mine = 0.0, []
+    for iteration in range(rank, n_iterations, n_ranks):
+        loss += float(solver.test_forward(net))
+        mine.append((iteration, results_of(net)))
+    parts = sorted((part for rows in solver.communicator.allgather_objects(mine) for part in rows),
+                   key=lambda part: part[0])
+    lines, means = [], {}
+    for number, (name, by_class) in enumerate(precisions(net, [part for _, part in parts], solver.param.ap_version)):
+        if solver.param.show_per_class_result:
+            lines += [f"class{label}: {precision:g}" for label, precision in by_class.items()]
+        means[name] = mean_of(by_class)
+        lines.append(f"    Test net output #{number}: {name} = {means[name]:g}")
+    return solver.mean_over_ranks([loss], solver.communicator, n_iterations)[0], lines, means
+
+
+def is_evaluated(net: Net) -> bool:
+    """Whether all outputs of a net are tops of DetectionEvaluate layers."""
+    tops = {name for node in net.nodes if node.param.type == "DetectionEvaluate" for name in node.top_names}
+    return bool(net.output_names) and tops >= set(net.output_names)
+
+
+def results_of(net: Net) -> list[np.ndarray]:
+    """What each output says of one batch, on the host: float64 (n, 5)."""
+    return [np.array(net.context.kernels.to_host(blob.data), np.float64).reshape(-1, COLUMNS)
+            for _, blob, _ in net.outputs()]
+
+
+def precisions(net: Net, batches: list[list[np.ndarray]], version: str) -> list[tuple[str, dict[int, float]]]:
+    """Each output's name and the average precisions of its classes, from ``results_of`` all batches."""
+    return [(name, class_precisions(np.concatenate([np.zeros((0, COLUMNS)), *(batch[number] for batch in batches)]),
+                                    version)) for number, (name, _, _) in enumerate(net.outputs())]
+
+
+def mean_of(by_class: dict[int, float]) -> float:
+    """The mean average precision."""
+    return sum(by_class.values()) / max(1, len(by_class))
+
+
+def check_outputs(net: Net) -> None:
+    """Raise UserError unless all outputs of a net are tops of DetectionEvaluate layers."""
+    if not is_evaluated(net):
+        raise UserError('eval_type "detection" wants outputs of DetectionEvaluate layers alone; the test net\'s are '
+                        + ", ".join(net.output_names))

@@ -1,0 +1,184 @@
+"""The coordinator: runs the optimiser, shares portions out, never sees a parameter (Dean et al., NIPS 2012, 4.2)."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from scaffe.collectives.server.vectors import messages as m
+from scaffe.collectives.server.vectors.commands import REDUCING, merged
+from scaffe.training.lbfgs.descent import Lbfgs
+from scaffe.training.lbfgs.objective import X
+from scaffe.training.lbfgs.portions import Bundle, Portions
+from scaffe.training.lbfgs.requests import Evaluate, Requests, Run
+from scaffe.training.sandblaster.batch import Batch
+from scaffe.training.sandblaster.messages import (
+    Begin,
+    Finished,
+    Free,
+    Over,
+    SendBundle,
+    Step,
+    Take,
+    Taken,
+    Verdict,
+    Work,
+)
+
+Send = Callable[[int, m.Message], None]
+
+
+class Coordinator:
+    """What one rank does beside its net and its shard, message by message. No threads, no MPI.
+
+    Args:
+        optimiser: asks for commands and passes.
+        portions: shares a pass out.
+        n_replicas: the first ranks are replicas.
+        shards: the ranks that hold shards.
+        in_order: gradients are summed in the portions' order.
+        send: sends a message to a rank.
+        clock: seconds.
+
+    Attributes:
+        optimiser, portions: as given.
+        seconds: processor time that it has taken.
+    """
+
+    def __init__(self, optimiser: Lbfgs, portions: Portions, n_replicas: int, shards: range, in_order: bool, send: Send,
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self.optimiser, self.portions, self.seconds = optimiser, portions, 0.0
+        self._shards, self._in_order, self._send, self._clock = shards, in_order, send, clock
+        self._idle: set[int] = set()
+        self._phase = Begin(0, "", Batch(0, 0, 1), 0.0)
+        self._requests: Requests | None = None
+        self._run: Run | None = None
+        self._asked = self._step = 0
+        self._answers: dict[int, m.Answer] = {}
+        self._taken: set[int] = set()
+        self._staged: dict[tuple[int, Bundle], int] = {}
+        self._losses: dict[int, float] = {}
+        self._is_open = False  # whether a pass is under way
+        for replica in range(n_replicas):
+            portions.join(replica)
+
+    def handle(self, source: int, message: m.Message) -> None:
+        """Act on a message."""
+        started = time.thread_time()
+        if isinstance(message, Begin):
+            self._begin(message)
+        elif isinstance(message, m.Answer):
+            self._answered(source, message)
+        elif isinstance(message, Free):
+            self._idle.add(source)
+        elif isinstance(message, Finished):
+            self._finished(source, message)
+        elif isinstance(message, m.Staged):
+            self._has(message)
+        elif isinstance(message, Taken):
+            self._taken.add(source)
+            if message.step == self._step and self._taken >= set(self.portions.replicas):
+                self._go_on(None)
+        self.tick()
+        self.seconds += time.thread_time() - started
+
+    def tick(self) -> None:
+        """Give what there is to who is idle; called now and then too, as a portion may have become late."""
+        if not self._is_open:
+            return
+        for replica in sorted(self._idle & set(self.portions.replicas)):
+            portion = self.portions.next(replica, self._clock())
+            if portion is not None:
+                self._idle.discard(replica)
+                first, n_images = self._phase.batch.images(portion)
+                self._send(replica, Work(self._step, portion, first, n_images, self._phase.batch.weight(portion)))
+        for replica in self.portions.due():
+            self._send(replica, SendBundle(self._step, self.portions.sends(replica)))
+
+    # --- inside
+
+    def _begin(self, message: Begin) -> None:
+        self._phase = message
+        kinds = {"renew": self.optimiser.renew, "step": lambda: self.optimiser.step(message.rate), "settle": _settle}
+        self._requests = kinds[message.kind]()
+        self._go_on(None)
+
+    def _go_on(self, answer: Any) -> None:
+        """Answer the optimiser's last request, and start on its next; the phase is over when it has none."""
+        while self._requests is not None:
+            try:
+                request = self._requests.send(answer)
+            except StopIteration:
+                self._requests = None
+                break
+            if isinstance(request, Evaluate):
+                self._evaluate(request)
+                return
+            if any(isinstance(command, REDUCING) for command in request.commands):
+                self._ask(request)
+                return
+            self._tell(m.Do(request.commands))
+            answer = []
+        for replica in self.portions.replicas:
+            self._send(replica, Over(self._phase.phase, self.optimiser.loss, self.optimiser.has_converged))
+
+    def _tell(self, message: m.Message) -> None:
+        for shard in self._shards:
+            self._send(shard, message)
+
+    def _ask(self, request: Run) -> None:
+        self._run, self._answers = request, {}
+        self._asked += 1
+        self._tell(m.Do(request.commands, self._asked))
+
+    def _answered(self, source: int, message: m.Answer) -> None:
+        if message.ask != self._asked or self._run is None:
+            return
+        self._answers[source] = message
+        if len(self._answers) < len(self._shards):
+            return
+        commands = [command for command in self._run.commands if isinstance(command, REDUCING)]
+        self._run = None
+        self._go_on([merged(command, [block for shard in self._shards for block in self._answers[shard].found[i]])
+                     for i, command in enumerate(commands)])
+
+    def _evaluate(self, request: Evaluate) -> None:
+        self._step += 1
+        self._tell(m.Publish(self._step, request.at, request.into, self._in_order))
+        if not request.into:
+            self._taken = set()
+            for replica in self.portions.replicas:
+                self._send(replica, Take(self._step))
+            return
+        self._staged, self._losses, self._is_open = {}, {}, True
+        self.portions.begin(self._phase.batch.n_portions)
+        for replica in self.portions.replicas:
+            self._send(replica, Step(self._step))
+
+    def _finished(self, source: int, message: Finished) -> None:
+        self._idle.add(source)
+        keeps = message.step == self._step and self._is_open and self.portions.finished(source, message.portion,
+                                                                                        self._clock())
+        if keeps:
+            self._losses[message.portion] = message.loss
+        self._send(source, Verdict(message.step, message.portion, keeps))
+
+    def _has(self, message: m.Staged) -> None:
+        if message.step != self._step or not self._is_open:
+            return
+        key = (message.replica, message.bundle)
+        self._staged[key] = self._staged.get(key, 0) + 1
+        if self._staged[key] < len(self._shards) or not self.portions.delivered(*key):
+            return
+        self._tell(m.Commit(message.step, *key))
+        if self.portions.is_complete:
+            self._is_open = False
+            weights = self._phase.batch.weight
+            self._go_on(math.fsum(weights(portion) * loss for portion, loss in self._losses.items()))
+
+
+def _settle() -> Requests:
+    """Everybody reads the parameters."""
+    yield Evaluate(X, "")

@@ -1,0 +1,113 @@
+"""Messages between the coordinator and the replicas, and within a rank between its net and its coordinator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scaffe.collectives.server.vectors.messages import COORDINATOR, REPLICA, Message
+from scaffe.training.sandblaster.batch import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Begin(Message):
+    """From the first worker's loop: all workers come to a phase now.
+
+    Attributes:
+        phase: its number, from 1 on.
+        kind: "renew", "step" or "settle".
+        batch: what a pass goes over.
+        rate: the learning rate.
+    """
+
+    to = COORDINATOR
+    phase: int
+    kind: str
+    batch: Batch
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Over(Message):
+    """A phase is over.
+
+    Attributes:
+        loss: the loss at the parameters that hold now.
+        has_converged: whether nothing more is to be gained.
+    """
+
+    to = REPLICA
+    phase: int
+    loss: float
+    has_converged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Message):
+    """A pass over a batch begins; what a replica still does or holds of an earlier one is of no use."""
+
+    to = REPLICA
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Free(Message):
+    """A replica has nothing to do."""
+
+    to = COORDINATOR
+
+
+@dataclass(frozen=True, slots=True)
+class Work(Message):
+    """Compute a portion: ``n_elems`` images from visit ``first`` on, which weigh ``weight`` in the batch's mean."""
+
+    to = REPLICA
+    step: int
+    portion: int
+    first: int
+    n_images: int
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finished(Message):
+    """A replica has computed a portion, and asks whether its result counts."""
+
+    to = COORDINATOR
+    step: int
+    portion: int
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict(Message):
+    """Whether a finished portion goes into the bundle, and if ``bundle`` is not empty: send that."""
+
+    to = REPLICA
+    step: int
+    portion: int
+    keeps: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SendBundle(Message):
+    """Send the sum of these portions to the shards."""
+
+    to = REPLICA
+    step: int
+    bundle: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Take(Message):
+    """Read the parameters of a step into the net, and say so."""
+
+    to = REPLICA
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Taken(Message):
+    """A replica has the parameters of a step."""
+
+    to = COORDINATOR
+    step: int

@@ -1,0 +1,135 @@
+"""One rank's parts put together: its shard, its replica if it has a net, and on the first rank the coordinator."""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.server.vectors import messages as m
+from scaffe.collectives.server.vectors.commands import Command
+from scaffe.collectives.server.vectors.host import Host
+from scaffe.collectives.server.vectors.layout import STEADY_BLOCKS, Blocks
+from scaffe.collectives.server.vectors.shard import VectorShard
+from scaffe.training.early_signals import NUMBERS
+from scaffe.training.lbfgs.descent import Lbfgs
+from scaffe.training.lbfgs.objective import Orthantwise, Smooth
+from scaffe.training.lbfgs.pace import Pace
+from scaffe.training.lbfgs.pairs import Pairs
+from scaffe.training.lbfgs.portions import Portions
+from scaffe.training.lbfgs.wolfe import Rules
+from scaffe.training.sandblaster.coordinator import Coordinator
+from scaffe.training.sandblaster.replica import Replica
+from scaffe.training.sandblaster.service import Service, own_messages
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What every rank must know of the vectors.
+
+    Attributes:
+        n_elems, dtype: of each.
+        first_shard, n_shards: ranks that hold shards.
+        is_steady: sums do not depend on the number of ranks.
+    """
+
+    n_elems: int
+    dtype: str
+    first_shard: int
+    n_shards: int
+    is_steady: bool
+
+    @property
+    def blocks(self) -> Blocks:
+        """How the vectors are cut."""
+        return Blocks(self.n_elems, self.n_shards, STEADY_BLOCKS if self.is_steady else 0)
+
+    @property
+    def shards(self) -> range:
+        """The ranks that hold shards."""
+        return range(self.first_shard, self.first_shard + self.n_shards)
+
+
+class Rank:
+    """One rank's parts, and the service that carries their messages. All ranks make one, at the same time.
+
+    Args:
+        world: all ranks.
+        layout: the vectors.
+
+    Attributes:
+        service: carries the messages.
+        host, replica, coordinator: its parts; None for those that it has not.
+    """
+
+    def __init__(self, world: Communicator, layout: Layout) -> None:
+        self._world, self.layout = world, layout
+        self.service = Service(own_messages(world), np.dtype(layout.dtype))
+        self.host: Host | None = None
+        self.replica: Replica | None = None
+        self.coordinator: Coordinator | None = None
+        if world.rank in layout.shards:
+            blocks = layout.blocks.of(world.rank - layout.first_shard)
+            self.host = Host(VectorShard(blocks, np.dtype(layout.dtype)), self.service.post.send)
+
+    def compute(self, data: np.ndarray, diff: np.ndarray, learnt: Sequence[slice]) -> Replica:
+        """Make the replica; see ``Replica``."""
+        intervals = {rank: self.layout.blocks.interval(rank - self.layout.first_shard) for rank in self.layout.shards}
+        self.replica = Replica(data, diff, learnt, intervals, self.service.post.send)
+        return self.replica
+
+    def coordinate(self, param: Any, n_replicas: int) -> Coordinator:
+        """Make the coordinator, from the SolverParameter message."""
+        given, is_l1 = param.lbfgs_param, param.regularization_type == "L1" and param.weight_decay > 0
+        objective = Orthantwise() if is_l1 else Smooth(param.weight_decay > 0)
+        optimiser = Lbfgs(objective, Pairs(given.history), Rules(given.c1, given.c2, given.max_trials), given.tolerance)
+        portions = Portions(1 if self.layout.is_steady else given.bundle, Pace())
+        self.coordinator = Coordinator(optimiser, portions, n_replicas, self.layout.shards, self.layout.is_steady,
+                                       self.service.post.send)
+        return self.coordinator
+
+    def start(self) -> None:
+        """Begin to carry messages; all ranks have their parts by then."""
+        parts = {m.SHARD: self.host, m.REPLICA: self.replica}
+        handles: dict[str, Any] = {name: part.handle for name, part in parts.items() if part is not None}
+        if self.coordinator is not None:
+            coordinator = self.coordinator
+            handles[m.COORDINATOR] = lambda source, message, payload: coordinator.handle(source, message)
+        self.service.start(handles, self.coordinator.tick if self.coordinator is not None else lambda: None)
+
+    @property
+    def pairs(self) -> Pairs:
+        """On the coordinator's rank: the pairs that it keeps; between two phases."""
+        if self.coordinator is None:
+            raise RuntimeError("only the first rank has a coordinator")
+        return self.coordinator.optimiser.pairs
+
+    def tell(self, commands: Sequence[Command]) -> None:
+        """On the coordinator's rank: have all shards carry commands out, before anything else that they are told."""
+        for shard in self.layout.shards:
+            self.service.run(partial(self.service.post.send, shard, m.Do(tuple(commands))))
+
+    def serve(self) -> None:
+        """On a rank without a net: carry messages until the last one has come. Signals are for the workers."""
+        for number in NUMBERS:
+            signal.signal(number, signal.SIG_IGN)
+        host = self.host
+        self.service.wait_for(lambda: host is None or host.is_closed, "the workers to end", timeout=math.inf)
+        self.finish()
+
+    def finish(self) -> None:
+        """Stop; called by all ranks, workers when they are in step."""
+        if self.coordinator is not None:
+            for shard in self.layout.shards:
+                self.service.run(partial(self.service.post.send, shard, m.Close()))
+        host = self.host
+        if host is not None:
+            self.service.wait_for(lambda: host.is_closed, "the coordinator to end")
+        self._world.barrier()
+        self.service.end()

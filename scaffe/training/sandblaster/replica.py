@@ -1,0 +1,130 @@
+"""One rank's replica as the messages see it: jobs that come in, the bundle of finished portions, parameters read."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from scaffe.collectives.server.vectors import messages as m
+from scaffe.training.sandblaster.messages import Free, Over, SendBundle, Step, Take, Verdict, Work
+
+Send = Callable[[int, m.Message, np.ndarray | None], None]
+COORDINATOR_RANK = 0
+
+
+class Replica:
+    """What stands between the messages and the thread that computes. That thread looks at the attributes.
+
+    Args:
+        data, diff: the net's flat parameters and gradients.
+        learnt: the intervals of them that the optimiser changes; others are neither read nor summed.
+        intervals: by shard's rank, the interval that it holds.
+        send: sends a message, perhaps with an array, to a rank.
+
+    Attributes:
+        jobs: what the net is to do next, in order.
+        over: the phases that are over, of those that this rank has not come out of.
+        verdict: whether the portion that was finished last has been judged.
+        n_read, n_loaded: shards that have sent what was asked for, or taken over what was sent.
+        is_mixed: whether what was read is of another step than asked for.
+        n_portions: portions of this replica that count.
+    """
+
+    def __init__(self, data: np.ndarray, diff: np.ndarray, learnt: Sequence[slice], intervals: dict[int, slice],
+                 send: Send) -> None:
+        self._data, self._diff, self._learnt, self._intervals, self._send = data, diff, learnt, intervals, send
+        self.jobs: deque[Work | Take] = deque()
+        self.over: dict[int, Over] = {}
+        self.verdict, self.is_mixed = True, False
+        self.n_read = self.n_loaded = self.n_portions = self.newest = 0
+        self._asked, self._weight = -1, 0.0
+        self._target, self._wanted = data, list(learnt)
+        self._bundle = np.zeros_like(diff)
+        self._is_empty = True
+
+    def handle(self, source: int, message: m.Message, payload: np.ndarray | None) -> None:
+        """Act on a message."""
+        if isinstance(message, Over):
+            self.over[message.phase] = message
+        elif isinstance(message, Step):
+            self._begin(message.step)
+        elif isinstance(message, Work) and message.step < self.newest:
+            self._send(COORDINATOR_RANK, Free(), None)
+        elif isinstance(message, (Work, Take)):
+            self.jobs.append(message)
+        elif isinstance(message, Verdict):
+            self._judge(message)
+        elif isinstance(message, SendBundle):
+            self._send_bundle(message)
+        elif isinstance(message, m.Values):
+            self._take(message, payload)
+        elif isinstance(message, m.Loaded):
+            self.n_loaded += 1
+
+    def read(self, step: int) -> None:
+        """Ask all shards for the parameters of a step; they are there when ``n_read`` is the number of shards."""
+        self._asked, self.is_mixed = step, False
+        self._target, self._wanted = self._data, list(self._learnt)
+        for shard in self._intervals:
+            self._send(shard, m.Read(step), None)
+
+    def collect(self, vector: str, out: np.ndarray) -> None:
+        """Ask all shards for a whole vector."""
+        self._asked, self._target, self._wanted = -1, out, [slice(0, len(out))]
+        for shard in self._intervals:
+            self._send(shard, m.Give(vector), None)
+
+    def load(self, vector: str, whole: np.ndarray) -> None:
+        """Send each shard its interval of a vector; it is there when ``n_loaded`` is the number of shards."""
+        for shard, place in self._intervals.items():
+            n_elems = place.stop - place.start
+            self._send(shard, m.Load(vector, n_elems), whole[place].copy() if n_elems else None)
+
+    def finished(self, weight: float) -> None:
+        """Note that the gradients hold a portion that waits for its verdict."""
+        self.verdict, self._weight = False, weight
+
+    # --- inside
+
+    def _begin(self, step: int) -> None:
+        self.newest = step
+        if not self._is_empty:
+            self._bundle[:] = 0
+            self._is_empty = True
+        stale = [job for job in self.jobs if isinstance(job, Work) and job.step < step]
+        for job in stale:
+            self.jobs.remove(job)
+            self._send(COORDINATOR_RANK, Free(), None)
+
+    def _judge(self, message: Verdict) -> None:
+        if message.keeps and message.step == self.newest:
+            self.n_portions += 1
+            weight = self._diff.dtype.type(self._weight)
+            for place in self._learnt:
+                if self._is_empty:
+                    np.multiply(self._diff[place], weight, out=self._bundle[place])
+                else:
+                    self._bundle[place] += weight * self._diff[place]
+            self._is_empty = False
+        self.verdict = True
+
+    def _send_bundle(self, message: SendBundle) -> None:
+        if message.step < self.newest:
+            return
+        bundle, self._bundle, self._is_empty = self._bundle, np.zeros_like(self._diff), True
+        for shard, place in self._intervals.items():
+            n_elems = place.stop - place.start
+            self._send(shard, m.Push(message.step, message.bundle, n_elems), bundle[place] if n_elems else None)
+
+    def _take(self, message: m.Values, payload: np.ndarray | None) -> None:
+        self.n_read += 1
+        self.is_mixed = self.is_mixed or message.step != self._asked
+        if payload is None:
+            return
+        start, stop = message.start, message.start + message.count
+        for place in self._wanted:
+            first, last = max(place.start, start), min(place.stop, stop)
+            if first < last:
+                self._target[first:last] = payload[first - start:last - start]

@@ -1,0 +1,142 @@
+"""Carries messages between one rank's parts and all others: in a thread, on a single rank in the caller's."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.errors import CommError
+from scaffe.collectives.server.vectors import messages as m
+from scaffe.collectives.server.vectors.post import Post
+
+SHARE_OF_TIME = 1 / 16
+SHORTEST_SECONDS, LONGEST_SECONDS, LOOK_SECONDS = 50e-6, 2e-3, 0.05
+Handle = Callable[[int, m.Message, np.ndarray | None], None]
+
+
+class Service:
+    """One rank's end.
+
+    Args:
+        world: all ranks; nobody else uses its messages.
+        dtype: of the vectors.
+
+    Attributes:
+        post: where the parts send.
+        changed: held while the parts act.
+        meanwhile: called now and then while this rank waits; None for nothing.
+        seconds: processor time of the thread so far.
+    """
+
+    def __init__(self, world: Communicator, dtype: np.dtype) -> None:
+        self._world = world
+        self.post = Post(world.messages if world.n_ranks > 1 else None, world.rank, dtype)
+        self.meanwhile: Callable[[], None] | None = None
+        self.seconds = 0.0
+        self._parts: dict[str, Handle] = {}
+        self._tick: Callable[[], None] = lambda: None
+        self._todo: deque[Callable[[], None]] = deque()
+        self.changed, self._wake = threading.Condition(), threading.Event()
+        self._fault: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        self._is_ending = False
+
+    def start(self, parts: Mapping[str, Handle], tick: Callable[[], None]) -> None:
+        """Begin to carry messages.
+
+        Args:
+            parts: who acts on the messages that are for a part of this rank.
+            tick: called after every look for messages.
+        """
+        self._parts, self._tick = dict(parts), tick
+        if self._world.n_ranks > 1:
+            self._thread = threading.Thread(target=self._work, name="messages", daemon=True)
+            self._thread.start()
+
+    def run(self, action: Callable[[], None]) -> None:
+        """Have an action done among the parts, before what has not come yet."""
+        self._todo.append(action)
+        self._wake.set()
+
+    def wait_for(self, condition: Callable[[], bool], what: str, timeout: float | None = None) -> None:
+        """Return when a condition on the parts holds.
+
+        Args:
+            condition: looks at the parts.
+            what: named in the error.
+            timeout: seconds; None for the communicator's deadline.
+
+        Raises:
+            CommError: the thread has failed, or the time has passed.
+        """
+        started, limit = time.monotonic(), self._world.deadline if timeout is None else timeout
+        if self._thread is None:
+            while not condition():
+                if not self._look():
+                    raise CommError(f"nothing is under way, and {what} is waited for")
+            return
+        with self.changed:
+            while not condition():
+                self.changed.wait(LOOK_SECONDS)
+                if self.meanwhile is not None:
+                    self.meanwhile()
+                if self._fault is not None:
+                    raise CommError(f"rank {self._world.rank}'s messages have failed: {self._fault}") from self._fault
+                if time.monotonic() - started > limit:
+                    raise CommError(f"rank {self._world.rank} waited {limit:g} s for {what}")
+
+    def end(self) -> None:
+        """Stop once everything has left. All ranks have agreed that nothing more comes."""
+        self._is_ending = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    # --- inside
+
+    def _look(self) -> bool:
+        """Act on what has come, once. Returns whether anything had."""
+        found = False
+        while self._todo:
+            self._todo.popleft()()
+            found = True
+        for mail in self.post.receive():
+            self._parts[mail.message.to](mail.source, mail.message, mail.payload)
+            found = True
+        self._tick()
+        return found
+
+    def _work(self) -> None:
+        last = time.monotonic()
+        try:
+            while not self._is_ending or self.post.is_busy or self._todo:
+                self._wake.clear()
+                with self.changed:
+                    found = self._look()
+                    if found:
+                        self.changed.notify_all()
+                now = time.monotonic()
+                last = now if found else last
+                self._wake.wait(min(max((now - last) * SHARE_OF_TIME, SHORTEST_SECONDS), LONGEST_SECONDS))
+            self.seconds = time.thread_time()
+        except BaseException as error:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._fault = error
+        traceback.print_exception(error)
+        sys.stderr.write(f"rank {self._world.rank}: its messages have failed: {error}\n")
+        self._world.abort(1)
+
+
+def own_messages(world: Communicator) -> Any:
+    """All ranks once more, with messages that nobody else uses."""
+    return world.split(0) or world

@@ -1,0 +1,42 @@
+"""The flags of strategies whose parameters lie on a parameter server, and what they mean for it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from scaffe.flags import Flags, at_least
+
+
+@dataclass(frozen=True)
+class Consistency:
+    """How the server is to keep the parameters.
+
+    Attributes:
+        slack: iterations that a worker may be ahead of the slowest; math.inf for no limit.
+        n_servers: how many ranks hold shards alone; with 0 every rank is a worker and holds a shard.
+        decays: whether the shards add the weight decay to the gradients, and make means of the sums of ``iter_size``
+            passes; if not, the workers have done both.
+    """
+
+    slack: float
+    n_servers: int
+    decays: bool = True
+
+    def n_summed(self, n_workers: int) -> int:
+        """How many workers' gradients one update of the parameters sums: all with slack 0, else one."""
+        return 1 if self.slack else n_workers
+
+
+def add_servers_flag(flags: Flags) -> None:
+    """Add ``-servers``."""
+    flags.flag("servers", 0, "the last N ranks hold parameters and no net", kind=at_least(0), metavar="N")
+
+
+def slack_of(text: str) -> float:
+    """A slack from its text. Raises ValueError."""
+    if text == "inf":
+        return math.inf
+    if not text.isdecimal():
+        raise ValueError("must be a whole number from 0 on, or inf")
+    return float(text)

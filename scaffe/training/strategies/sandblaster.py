@@ -1,0 +1,274 @@
+"""sandblaster: L-BFGS, by a coordinator that commands vectors on shards and gives replicas portions of a batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from scaffe.collectives.communicator import Communicator
+from scaffe.data.feeds.layer_feed import Share
+from scaffe.data.feeds.portion_feed import PortionFeed
+from scaffe.errors import UserError
+from scaffe.flags import Flags
+from scaffe.log import info
+from scaffe.nets.net import Net
+from scaffe.training.lbfgs.objective import X, first_commands
+from scaffe.training.sandblaster.batch import Batch
+from scaffe.training.sandblaster.figures import RankFigures, summary
+from scaffe.training.sandblaster.loop import Loop
+from scaffe.training.sandblaster.rank import Layout, Rank
+from scaffe.training.served.meeting import Meeting
+from scaffe.training.served.options import add_servers_flag
+from scaffe.training.strategies.base import Replica, Strategy, strategies
+from scaffe.training.strategies.parts import ROOT, Buckets
+from scaffe.training.strategies.role import SERVER, Role
+
+
+@strategies.register("sandblaster")
+class Sandblaster(Strategy):
+    """Sandblaster L-BFGS (Dean et al., NIPS 2012, 4.2 and Algorithm 1.2); on one rank a full-batch L-BFGS.
+
+    An iteration is a step: ``iterate`` gives the loss at the parameters, and evaluates it where that is not known yet;
+    ``apply`` searches along the quasi-Newton direction. Ranks are in step only after ``settle``: one that is late goes
+    on when it can, and what it did for a pass that is over does not count.
+    """
+
+    solver_type = "LBFGS"
+
+    @classmethod
+    def flags(cls, flags: Flags) -> None:
+        """See Strategy."""
+        add_servers_flag(flags)
+        flags.flag("deterministic", False, "L-BFGS: same bits on any number of ranks")
+
+    @classmethod
+    def place(cls, communicator: Communicator, options: Any) -> Role:
+        """See Strategy: the last ``-servers`` ranks hold shards alone."""
+        n_servers = getattr(options, "servers", 0)
+        if not n_servers:
+            return Role.worker(communicator, options)
+        if n_servers >= communicator.n_ranks:
+            raise UserError(f"-servers {n_servers} leaves none of {communicator.n_ranks} rank(s) to train",
+                            everywhere=True)
+        n_workers = communicator.n_ranks - n_servers
+        is_worker = communicator.rank < n_workers
+        ranks = communicator.split(0 if is_worker else 1) or communicator
+        if is_worker:
+            return Role.worker(ranks, options, communicator)
+        return Role(SERVER, ranks.rank, n_workers, Share(), ranks, communicator)
+
+    @classmethod
+    def serve(cls, role: Role, param: Any, options: Any) -> int:
+        """See Strategy."""
+        layout = role.world.bcast_object(None, ROOT)
+        rank = Rank(role.world, layout)
+        rank.start()
+        rank.serve()
+        return 0
+
+    def __init__(self, replica: Replica) -> None:
+        super().__init__(replica)
+        self._refuse()
+        self._feeds = feeds_of(replica.net)
+        self._buckets = Buckets(replica, ())
+        self._restored: dict[str, np.ndarray] = {}
+        self._rate, self._phase, self._loss, self.has_converged = 0.0, 0, float("nan"), False
+        self._batch = Batch(0, 0, 1)
+
+    def _refuse(self) -> None:
+        replica = self.replica
+        if replica.net.context.kernels.PLACE != "host":
+            raise UserError("LBFGS keeps its vectors in host memory and trains on CPUs", everywhere=True)
+        if replica.updater.param.snapshot_diff:
+            raise UserError("LBFGS has no steps to save: the solver's snapshot_diff must be false", everywhere=True)
+        if not any(p.lr_mult for p in replica.net.params.params):
+            raise UserError(f"LBFGS: net {replica.net.name!r} has no parameter to train", everywhere=True)
+
+    @property
+    def acts_between_layers(self) -> bool:
+        """See Strategy."""
+        return False
+
+    @property
+    def seams(self) -> Collection[int]:
+        """See Strategy: none."""
+        return ()
+
+    @property
+    def peers(self) -> Communicator:
+        """See Strategy."""
+        return self._alone
+
+    def owned(self) -> Sequence[slice]:
+        """See Strategy: the shards hold all that is kept."""
+        return []
+
+    @property
+    def images_per_pass(self) -> int:
+        """See Strategy: the batch; a step makes a pass or more over it."""
+        return batch_of(self._feeds, self.replica.updater.param.lbfgs_param, 0).n_images
+
+    def begin(self) -> None:
+        """See Strategy."""
+        replica, world = self.replica, self.replica.world
+        params, options = replica.net.params, replica.options
+        n_servers = world.n_ranks - replica.communicator.n_ranks
+        layout = Layout(params.n_elems, params.dtype.name, replica.communicator.n_ranks if n_servers else 0,
+                        n_servers or world.n_ranks, getattr(options, "deterministic", False))
+        if n_servers:
+            world.bcast_object(layout, ROOT)
+        self._alone = Communicator.single()
+        self.meeting = Meeting(replica.communicator.split(0) or replica.communicator)
+        self._rank = Rank(world, layout)
+        own = self._rank.compute(params.data, params.diff, self._buckets.runs)
+        is_root = replica.communicator.rank == ROOT
+        if is_root:
+            self._rank.coordinate(replica.updater.param, replica.communicator.n_ranks)
+        self._rank.start()
+        self._rank.service.meanwhile = self.meeting.poll
+        self._loop = Loop(self._rank.service, own, layout.n_shards, replica.timers, self._compute)
+        self._started = time.perf_counter()
+        if is_root:
+            self._fill()
+        self.settle()
+
+    def _fill(self) -> None:
+        """Give the shards the parameters, the decay and the pairs of a run that goes on."""
+        param, updater = self.replica.updater.param, self.replica.updater
+        self._loop.load(X, self.replica.net.params.data)
+        segments = updater.segments(slice(0, self.replica.net.params.n_elems), 0)
+        decay = tuple((s.start, s.stop, param.weight_decay * s.decay_mult) for s in segments)
+        has_decay = param.weight_decay > 0
+        self._rank.tell(first_commands(has_decay, has_decay and param.regularization_type == "L1", decay))
+        pairs = self._rank.pairs
+        for index in range(param.lbfgs_param.history):
+            s, y = (self._restored.get(f"{kind}{index}") for kind in "sy")
+            if s is None or y is None or not s.any():
+                continue
+            for name, vector in zip(pairs.next, (s, y), strict=True):
+                self._loop.load(name, vector)
+            pairs.restore()
+        self._restored = {}
+
+    def before_iteration(self, rate: float, iteration: int) -> None:
+        """See Strategy."""
+        self.meeting.begin(iteration)
+
+    def agree(self, level: int, iteration: int) -> int:
+        """See Strategy: a rank waits for others only when something is to be agreed on."""
+        return self.meeting.agree(level, iteration + 1)
+
+    def iterate(self, rate: float, iteration: int) -> float:
+        """See Strategy: the loss at the parameters that this iteration starts from."""
+        self.before_iteration(rate, iteration)
+        batch = batch_of(self._feeds, self.replica.updater.param.lbfgs_param, iteration)
+        if batch != self._batch:
+            self._batch = batch
+            self._run("renew", rate)
+        return self._loss
+
+    def apply(self, rate: float, iteration: int) -> None:
+        """See Strategy: a line search."""
+        if not self.has_converged:
+            self._run("step", rate)
+            if self.has_converged:
+                info(f"Iteration {iteration}: L-BFGS has converged, no step makes the objective fall")
+
+    def settle(self) -> None:
+        """See Strategy."""
+        self._run("settle", 0.0)
+        for place in self._buckets.frozen:
+            self.replica.communicator.bcast(self.replica.net.params.data[place], ROOT)
+
+    def histories(self) -> list[np.ndarray]:
+        """See Strategy: s and y of every pair, the oldest first."""
+        if self.replica.communicator.rank != ROOT:
+            return []
+        n_elems, dtype = self.replica.net.params.n_elems, self.replica.net.params.dtype
+        kept = [name for pair in self._rank.pairs.kept for name in pair]
+        found = [self._loop.collect(name, np.zeros(n_elems, dtype)) for name in kept]
+        missing = self.replica.updater.rule.n_histories - len(found)
+        return found + [np.zeros(n_elems, dtype)] * missing
+
+    def load_history(self, index: int, start: int, values: np.ndarray) -> None:
+        """See Strategy."""
+        params = self.replica.net.params
+        whole = self._restored.setdefault(f"{'sy'[index % 2]}{index // 2}", np.zeros(params.n_elems, params.dtype))
+        whole[start:start + len(values)] = values
+
+    def finish(self) -> None:
+        """See Strategy."""
+        replica, timers = self.replica, self.replica.timers
+        aside = sum(timers.seconds.get(name, 0.0) for name in ("test", "snapshot"))
+        post = self._rank.service.post
+        mine = RankFigures(timers.seconds.get("communication", 0.0), time.perf_counter() - self._started - aside,
+                           post.n_bytes, post.n_messages)
+        figures = replica.communicator.allgather_objects(mine)
+        coordinator = self._rank.coordinator
+        for line in summary(coordinator.optimiser, coordinator.portions, figures,
+                            coordinator.seconds) if coordinator is not None else ():
+            info(line)
+        self._rank.service.meanwhile = None
+        self._rank.finish()
+
+    # --- inside
+
+    def _run(self, kind: str, rate: float) -> None:
+        """Take part in a phase, until the coordinator says that it is over."""
+        self._phase += 1
+        is_root = self.replica.communicator.rank == ROOT
+        over = self._loop.run(self._phase, (kind, self._batch, rate) if is_root else None)
+        if kind != "settle":
+            self._loss, self.has_converged = over.loss, over.has_converged
+
+    def _compute(self, first: int, n_images: int) -> float:
+        """A portion's loss; its gradients are in the net's diffs."""
+        net, timers = self.replica.net, self.replica.timers
+        for feed in self._feeds:
+            feed.choose(first, n_images, (self._batch.first, self._batch.first + self._batch.n_images))
+        net.clear_param_diffs()
+        with timers.forward(net):
+            loss = self.passes.forward()
+        with timers("backward"):
+            self.passes.backward()
+        return float(loss)
+
+
+def feeds_of(net: Net) -> list[PortionFeed]:
+    """The feeds of a net's data layers. Raises UserError if one cannot be read in portions."""
+    feeds = []
+    for node in net.nodes:
+        feed = getattr(node.layer, "feed", None)
+        if isinstance(feed, PortionFeed):
+            feeds.append(feed)
+        elif node.is_source:
+            raise UserError(f"layer {node.name!r}: LBFGS reads images in portions, and a layer of type "
+                            f"{node.param.type} cannot; Data, ImageData, HDF5Data and AnnotatedData can",
+                            everywhere=True)
+    if not feeds:
+        raise UserError(f"net {net.name!r} has no data layer for LBFGS to read", everywhere=True)
+    return feeds
+
+
+def batch_of(feeds: Sequence[PortionFeed], given: Any, iteration: int) -> Batch:
+    """The batch of an iteration: all images, always the same; or ``lbfgs_param``'s number of them, one after another.
+
+    Args:
+        feeds: of the training net's data layers.
+        given: the LbfgsParameter message.
+        iteration: iterations done before.
+
+    Raises:
+        UserError: all images are wanted, and data layers do not agree on how many there are.
+    """
+    portion = feeds[0].n_images
+    found = {feed.n_records for feed in feeds}
+    if given.batch and (len(found) > 1 or given.batch != max(found)):
+        return Batch(iteration * given.batch, given.batch, portion)
+    if len(found) > 1 or not max(found):
+        raise UserError(f"the training net's data layers have {', '.join(map(str, sorted(found)))} images: give "
+                        "lbfgs_param's batch", everywhere=True)
+    return Batch(0, max(found), portion)

@@ -1,0 +1,221 @@
+"""What strategies have in common whose parameters lie on a parameter server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.server import ParameterServer
+from scaffe.data.feeds.layer_feed import Share
+from scaffe.errors import UserError
+from scaffe.flags import Flags
+from scaffe.log import info
+from scaffe.training.histories import Part, gather_parts, updater_parts
+from scaffe.training.loss_scale import needs_scale
+from scaffe.training.served import server_rank
+from scaffe.training.served.figures import Figures, summary
+from scaffe.training.served.meeting import Meeting
+from scaffe.training.served.options import Consistency, add_servers_flag
+from scaffe.training.served.tables import ROOT, Tables, layout_of
+from scaffe.training.strategies.base import Replica, Strategy
+from scaffe.training.strategies.buckets import add_bucket_flag
+from scaffe.training.strategies.parts import Buckets
+from scaffe.training.strategies.role import SERVER, Role
+
+COMPUTING = ("data", "forward", "backward")
+
+
+class Served(Strategy):
+    """Places workers and servers, holds the tables, and brings workers in step where all need the same parameters.
+
+    Subclasses say how the server keeps the parameters (``consistency``), and when to pull and to push.
+
+    Attributes:
+        buckets: the layers whose parameters are one table each.
+        tables: the parameters on the server, from ``begin`` on.
+        figures: what this worker has done.
+    """
+
+    tables: Tables
+    @classmethod
+    def flags(cls, flags: Flags) -> None:
+        """See Strategy."""
+        add_servers_flag(flags)
+        add_bucket_flag(flags)
+
+    @classmethod
+    def consistency(cls, options: Any) -> Consistency:
+        """How the server keeps the parameters. Raises UserError for options that do not go together."""
+        raise NotImplementedError
+
+    @classmethod
+    def place(cls, communicator: Communicator, options: Any) -> Role:
+        """See Strategy: the last ``-servers`` ranks are servers."""
+        how = cls.consistency(options)
+        server = ParameterServer(communicator, how.slack, how.n_servers)
+        if not how.n_servers:
+            return Role.worker(communicator, options)
+        ranks = communicator.split(0 if server.is_worker else 1) or communicator
+        if server.is_worker:
+            return Role.worker(ranks, options, communicator)
+        return Role(SERVER, ranks.rank, server.n_workers, Share(), ranks, communicator)
+
+    @classmethod
+    def serve(cls, role: Role, param: Any, options: Any) -> int:
+        """See Strategy."""
+        return server_rank.serve(role.world, param, cls.consistency(options), role.n_replicas)
+
+    def __init__(self, replica: Replica) -> None:
+        super().__init__(replica)
+        self._refuse()
+        self.how = self.consistency(replica.options)
+        self.buckets = Buckets(replica, ())
+        self.figures = Figures()
+        self._alone = Communicator.single()
+        self._restored: dict[int, np.ndarray] = {}
+        self._frozen = self.buckets.frozen if replica.communicator.rank == ROOT else []
+
+    def _refuse(self) -> None:
+        replica, name = self.replica, replica_name(self)
+        if needs_scale(replica.net.context.dtype):
+            raise UserError(f"-strategy {name} scales no losses, as fp16 needs; bf16 does without", everywhere=True)
+
+    @property
+    def acts_between_layers(self) -> bool:
+        """See Strategy: always, since the parameters are not the net's own."""
+        return True
+
+    @property
+    def seams(self) -> Collection[int]:
+        """See Strategy."""
+        return self.buckets.by_first_layer.keys()
+
+    @property
+    def peers(self) -> Communicator:
+        """See Strategy: nobody, between two calls of ``settle``."""
+        return self._alone
+
+    def owned(self) -> Sequence[slice]:
+        """See Strategy: frozen parameters, whose histories some rules change, on the root; the shards own the rest."""
+        return self._frozen
+
+    def begin(self) -> None:
+        """See Strategy."""
+        replica = self.replica
+        names = [replica.net.nodes[bucket.first_layer].name for bucket in self.buckets.all]
+        layout = layout_of(replica.updater, list(zip(names, (b.place for b in self.buckets.all), strict=True)))
+        replica.world.bcast_object(layout, ROOT)  # to those without a net
+        self.tables = server_rank.make_tables(replica.world, replica.updater.rule, replica.updater.param, self.how,
+                                              replica.communicator.n_ranks, layout, replica.net.context.kernels.PLACE)
+        self._control = replica.world.split(0) if self.how.n_servers else None
+        self.meeting = Meeting(replica.communicator.split(0) or replica.communicator)
+        self.tables.start(replica.net.context.kernels.to_host(replica.net.params.data), self._restored)
+        self._restored = {}
+        self.tables.server.meanwhile = self.meeting.poll
+        self._started = time.perf_counter()
+        self.settle()
+
+    def before_iteration(self, rate: float, iteration: int) -> None:
+        """See Strategy."""
+        self.meeting.begin(iteration)
+
+    def agree(self, level: int, iteration: int) -> int:
+        """See Strategy: a worker waits for others only when something is to be agreed on."""
+        return self.meeting.agree(level, iteration + 1)
+
+    def apply(self, rate: float, iteration: int) -> None:
+        """End this worker's iteration; the shards update."""
+        replica = self.replica
+        if self._frozen:
+            replica.updater.update(rate, iteration, replica.communicator.n_ranks, sum_of_squares=0.0)
+        self.tables.server.clock()
+
+    def pull(self, number: int, newest: bool = False, prefetched: bool = False) -> None:
+        """Copy a table into the net's parameters, and count the wait; see ``Tables.pull``."""
+        name = self.tables.layout.places[number].name
+        with self.replica.timers("communication") as span:
+            staleness = self.tables.pull(number, self.replica.net.params.data, newest, prefetched)
+            span.label = f"pull {name}, {staleness} clocks old"
+        if not newest:
+            self.figures.pulled(staleness)
+
+    def push(self, number: int, gradient: Any, factor: Any, rate: float, n_updates: float) -> None:
+        """Hand a table's gradient to the shards, and count the wait for the buffer; see ``Tables.push``."""
+        with self.replica.timers("communication", f"push {self.tables.layout.places[number].name}"):
+            self.tables.push(number, gradient, factor, rate, n_updates)
+        self.figures.pushed()
+
+    def settle(self) -> None:
+        """See Strategy: every worker's updates of all iterations before this one, and no others, are in the
+        parameters that all workers have when this returns. All workers call it before the same iteration."""
+        for number in range(len(self.tables.batches)):
+            self.pull(number, newest=True)
+        replica = self.replica
+        with replica.timers("communication"):
+            for place in self.buckets.frozen:
+                replica.communicator.bcast(replica.net.params.data[place], ROOT)
+            replica.communicator.barrier()  # nobody pushes before everybody has pulled
+
+    def parameters(self) -> np.ndarray:
+        """See Strategy. With ``snapshot_diff`` the root's gradients become the shards' last steps."""
+        data, updater = super().parameters(), self.replica.updater
+        if updater.keeps_step:
+            steps = self._gathered(server_rank.STEPS, [self.tables.histories(updater.rule.n_histories)])
+            for whole in steps:  # on the root
+                updater.params.diff[:] = self.replica.net.context.kernels.to_device(whole, updater.params.dtype)
+        return data
+
+    def histories(self) -> list[np.ndarray]:
+        """See Strategy. The shards are idle: all workers are here, after ``settle``."""
+        updater = self.replica.updater
+        return self._gathered(server_rank.HISTORIES, [[*self.tables.histories(i), *updater_parts(updater, i)]
+                                                      for i in range(updater.rule.n_histories)])
+
+    def _gathered(self, command: int, own: Sequence[Sequence[Part]]) -> list[np.ndarray]:
+        """On the root, whole arrays of what all ranks' shards hold."""
+        replica, params = self.replica, self.replica.net.params
+        self._command(command)
+        found = gather_parts(own, params.n_elems, params.dtype, replica.world, ROOT)
+        replica.communicator.barrier()
+        return found
+
+    def load_history(self, index: int, start: int, values: np.ndarray) -> None:
+        """See Strategy."""
+        super().load_history(index, start, values)
+        if self.replica.communicator.rank == ROOT:
+            params = self.replica.net.params
+            whole = self._restored.setdefault(index, np.zeros(params.n_elems, params.dtype))
+            whole[start:start + len(values)] = values
+
+    def finish(self) -> None:
+        """See Strategy."""
+        replica, timers = self.replica, self.replica.timers
+        aside = sum(timers.seconds.get(name, 0.0) for name in ("test", "snapshot"))
+        self.figures.elapsed = time.perf_counter() - self._started - aside
+        self.figures.computing = sum(timers.seconds.get(name, 0.0) for name in COMPUTING)
+        self.figures.waiting = timers.seconds.get("communication", 0.0)
+        everyone = replica.communicator.allgather_objects(self.figures)
+        self._command(server_rank.FINISH)
+        self.tables.server.meanwhile = None
+        for line in summary(everyone, self.tables.close()):
+            info(line)
+
+    def counters(self) -> dict[str, float]:
+        """See Strategy: what this rank's shard has taken."""
+        return dict(zip(("pulls", "pushes"), self.tables.server.taken or (), strict=False))
+
+    def _command(self, command: int) -> None:
+        """On worker 0: tell the ranks that are servers alone what all ranks do now."""
+        if self._control is None or self._control.rank != ROOT:
+            return
+        for server in range(self.replica.communicator.n_ranks, self._control.n_ranks):
+            self._control.messages.send(np.array([command]), server, server_rank.TAG)
+
+
+def replica_name(strategy: Strategy) -> str:
+    """The name under which a strategy was asked for."""
+    return str(getattr(strategy.replica.options, "strategy", type(strategy).__name__))

@@ -1,0 +1,90 @@
+"""ssp: parameters on a parameter server, of which no worker's copy is older than a given number of iterations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scaffe.flags import Flags
+from scaffe.training.served.options import Consistency, slack_of
+from scaffe.training.strategies.base import Replica, strategies
+from scaffe.training.strategies.served import Served
+
+
+@strategies.register("ssp")
+class Ssp(Served):
+    """Stale synchronous parallel training on a parameter server (Cui et al., GeePS, EuroSys 2016, 4.2).
+
+    Each bucket of layers is a table. A worker asks for all tables when its iteration ends, waits for each just before
+    the first layer that needs it, and pushes its gradients as soon as backward has completed them. With ``-slack`` 0
+    the shards sum all workers' gradients and update once an iteration, as in synchronous training. Otherwise each
+    worker's gradient is an update of its own at the rate divided by the number of workers; updates of iterations before
+    t - slack are in what a worker computes iteration t with, and newer ones may be.
+    """
+
+    @classmethod
+    def flags(cls, flags: Flags) -> None:
+        """See Strategy."""
+        flags.flag("slack", 0.0, "iterations a worker may be ahead; inf: any", kind=slack_of, metavar="N")
+        super().flags(flags)
+
+    @classmethod
+    def consistency(cls, options: Any) -> Consistency:
+        """See Served."""
+        return Consistency(options.slack, options.servers)
+
+    def __init__(self, replica: Replica) -> None:
+        super().__init__(replica)
+        self._numbers = {bucket.first_layer: number for number, bucket in enumerate(self.buckets.all)}
+        self._is_new: set[int] = set()  # tables that this iteration has pulled
+        self._clips = replica.updater.param.clip_gradients >= 0
+        self._whole: Any = None  # the sum of all workers' gradients, where it must be known to clip them
+        self._rate = self._n_updates = 0.0
+
+    def before_iteration(self, rate: float, iteration: int) -> None:
+        """See Strategy."""
+        super().before_iteration(rate, iteration)
+        n_workers, n_summed = self.replica.communicator.n_ranks, self.how.n_summed(self.replica.communicator.n_ranks)
+        self._rate = rate * n_summed / n_workers
+        self._n_updates = iteration if n_summed == n_workers else iteration * n_workers + self.replica.communicator.rank
+        self._is_new.clear()
+
+    def before_forward(self, layer_index: int) -> None:
+        """Pull the table that begins with this layer, once an iteration."""
+        number = self._numbers.get(layer_index)
+        if number is not None and number not in self._is_new:
+            self.pull(number)
+            self._is_new.add(number)
+
+    def after_backward(self, layer_index: int) -> None:
+        """Push the table that begins with this layer: its gradients are complete. Clipping must see all first."""
+        number = self._numbers.get(layer_index)
+        if number is not None and self.is_last_pass and not self._clips:
+            self._push(number, 1.0)
+
+    def gradients_ready(self) -> None:
+        """If the solver clips gradients: clip them, and push them."""
+        if self._clips:
+            factor = self._clip_factor()
+            for number in reversed(range(len(self.buckets.all))):
+                self._push(number, factor)
+
+    def settle(self) -> None:
+        """See Served."""
+        super().settle()
+        self._is_new = set(self._numbers.values())
+
+    def _clip_factor(self) -> Any:
+        """Of what one update of the parameters takes: with slack 0 all workers' gradients, else this one's alone."""
+        replica = self.replica
+        if self.how.slack or replica.communicator.n_ranks == 1:
+            return replica.updater.clip_factor()
+        params = replica.net.params
+        if self._whole is None:
+            self._whole = params.zeros(params.n_elems, params.dtype)
+        self._whole[:] = params.diff
+        replica.communicator.allreduce(self._whole, "sum", replica.algorithm_for("allreduce"))
+        return replica.updater.clip_factor(self._whole, replica.communicator.n_ranks)
+
+    def _push(self, number: int, factor: Any) -> None:
+        updater = self.replica.updater
+        self.push(number, self.replica.net.params.diff, factor * updater.gradient_scale, self._rate, self._n_updates)

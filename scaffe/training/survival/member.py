@@ -1,0 +1,105 @@
+"""One rank's part in going on after a loss: a state machine without MPI.
+
+What a rank has done counts in *steps*: updates, and recoveries. All steps are taken alike: first every rank gets all
+that it takes (sums its gradients; rebuilds its solver), then all meet, then each takes the step by itself, sending
+nothing. A meeting may fail on some ranks and not on others, but it succeeds nowhere before all have come. So a rank
+that has taken a step knows that every other one has all that it takes, and can follow: nobody goes back, and no update
+is lost that somebody else has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Act(Enum):
+    """What a rank does next. All but TRAIN and FOLLOW are done by all ranks together, and fail where one is lost."""
+
+    TRAIN = "train"  # iterations, until a rank is lost
+    SHRINK = "shrink"  # a communicator of those that are left; never fails
+    TELL = "tell"  # each says its place to all
+    FOLLOW = "follow"  # take the step that another rank has taken already
+    REBUILD = "rebuild"  # a solver for the new communicator, loaded
+    MEET = "meet"
+
+
+@dataclass(frozen=True)
+class Place:
+    """How far a rank has come.
+
+    Attributes:
+        step: steps taken.
+        is_ready: whether it has all that the next one takes.
+    """
+
+    step: int
+    is_ready: bool
+
+
+class OutOfStep(RuntimeError):
+    """A rank has taken a step that this one cannot take: never, if all do as this module says."""
+
+
+class Member:
+    """The machine. The shell does `act`, then calls `done` or, where a rank was lost in it, `lost`.
+
+    Attributes:
+        act: what to do now.
+        step: steps taken.
+        is_ready: whether all that the next one takes is here.
+    """
+
+    def __init__(self, step: int = 0) -> None:
+        self.act, self.step, self.is_ready = Act.TRAIN, step, False
+
+    @property
+    def place(self) -> Place:
+        """What this rank tells the others."""
+        return Place(self.step, self.is_ready)
+
+    def prepared(self) -> None:
+        """All that the next step takes is here; the ranks are about to meet."""
+        self.is_ready = True
+
+    def taken(self) -> None:
+        """The ranks have met, and this one has taken the step."""
+        self.step, self.is_ready = self.step + 1, False
+
+    def lost(self) -> None:
+        """A rank was lost in `act`, or before it could begin."""
+        self.act = Act.SHRINK
+
+    def done(self, places: Sequence[Place] = ()) -> None:
+        """`act` has been done.
+
+        Args:
+            places: after TELL, those of all ranks that are left.
+
+        Raises:
+            OutOfStep: another rank is further than this one can follow.
+        """
+        if self.act is Act.SHRINK:
+            self.act = Act.TELL
+        elif self.act is Act.TELL:
+            self._compare(max(place.step for place in places))
+        elif self.act is Act.FOLLOW:
+            self.taken()
+            self.act = Act.REBUILD
+        elif self.act is Act.REBUILD:
+            self.prepared()
+            self.act = Act.MEET
+        elif self.act is Act.MEET:
+            self.taken()
+            self.act = Act.TRAIN
+
+    def _compare(self, furthest: int) -> None:
+        if furthest > self.step + self.is_ready:
+            raise OutOfStep(f"a rank has taken {furthest} steps, this one {self.step}"
+                            f"{' and is ready for one more' if self.is_ready else ''}")
+        if furthest > self.step:
+            self.act = Act.FOLLOW
+        else:  # nobody has taken the next step: it is begun again, by those that are left
+            self.is_ready = False
+            self.act = Act.REBUILD

@@ -1,0 +1,45 @@
+"""The flags that say what happens when ranks are lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.loss import ulfm
+from scaffe.errors import UserError
+from scaffe.flags import Flags
+from scaffe.training.strategies.base import Strategy
+
+STOP, SHRINK = "stop", "shrink"
+
+
+def add_flags(flags: Flags) -> None:
+    """Add ``-on_rank_loss`` and ``-history_copies``."""
+    flags.flag("on_rank_loss", STOP, "stop, or go on with the other ranks", choices=(STOP, SHRINK), metavar="WHAT")
+    flags.flag("history_copies", 1, "second copies for -on_rank_loss", kind=_copies, metavar="0|1")
+
+
+def _copies(text: str) -> int:
+    if text not in ("0", "1"):
+        raise ValueError("must be 0 or 1")
+    return int(text)
+
+
+def check(options: Any, strategy: type[Strategy], communicator: Communicator) -> None:
+    """Refuse what cannot be had. Called by all ranks.
+
+    Args:
+        options: the command line's.
+        strategy: how the ranks train.
+        communicator: all ranks.
+
+    Raises:
+        UserError: on all ranks: this job's MPI or the strategy ends with a lost rank.
+    """
+    if options.on_rank_loss == STOP or communicator.n_ranks == 1:
+        return
+    fault = ulfm.fault()
+    if not fault and not strategy.goes_on:
+        fault = "this strategy ends when a rank is lost; sc-b, sc-ob, sc-obr and sc-rs go on"
+    if fault:
+        raise UserError(f"-on_rank_loss {options.on_rank_loss} cannot be had: {fault}", everywhere=True)

@@ -1,0 +1,73 @@
+"""A new solver takes over from one whose ranks are no longer all there: parameters, histories, place in the data."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scaffe.data.feeds.layer_feed import TRAIN
+from scaffe.files import read_state
+from scaffe.log import info, warning
+from scaffe.training.checkpoint import load_histories, newest_state, read_on
+from scaffe.training.histories import updater_parts
+from scaffe.training.solver import Solver
+from scaffe.training.strategies.copies import keeps_copies
+from scaffe.training.survival.holders import Part, parts
+
+
+def take_over(new: Solver, old: Solver) -> None:
+    """Give a new solver all that the ranks that are left have. Called by all of them, after the same update.
+
+    Args:
+        new: on the ranks that are left, not yet running.
+        old: this rank's, on all ranks that there were.
+    """
+    left = new.communicator.allgather_objects(old.communicator.rank)
+    found = parts(old.strategy.owned_by, old.communicator.n_ranks, left, keeps_copies(old.strategy.replica))
+    new.iteration, new.rates = old.iteration, new.communicator.bcast_object(old.rates)
+    if not all(part.is_whole for part in found) and new.updater.rule.n_histories:
+        _load_saved_histories(new)
+    for part in found:
+        _send(new, old, part, left.index(part.giver))
+    new.net.context.draws.from_bytes(old.net.context.draws.to_bytes())
+    new.net.scale_loss(new.shares[0].weight)
+    read = old.shares[0].batches_read(old.iteration, old.param.iter_size) if old.shares else None
+    read_on(new, read)
+
+
+def _send(new: Solver, old: Solver, part: Part, root: int) -> None:
+    """One rank's part of parameters and histories to all."""
+    place, is_giver = part.interval, new.communicator.rank == root
+    if is_giver:
+        new.net.params.data[place] = old.net.params.data[place]
+    new.communicator.bcast(new.net.params.data[place], root)
+    for index in range(new.updater.rule.n_histories if part.is_whole else 0):
+        values = np.zeros(place.stop - place.start, new.net.params.dtype)
+        for start, held in updater_parts(old.updater, index, with_copies=True) if is_giver else ():
+            first, last = max(start, place.start), min(start + len(held), place.stop)
+            if first < last:
+                values[first - place.start:last - place.start] = held[first - start:last - start]
+        new.communicator.bcast(values, root)
+        new.strategy.load_history(index, place.start, values)
+
+
+def _load_saved_histories(new: Solver) -> None:
+    """The newest snapshot's, where an owner and its copy are both gone."""
+    path = new.communicator.bcast_object(newest_state(new.param.snapshot_prefix))
+    if path is None:
+        warning("The histories of lost ranks begin at zero: there is no snapshot, and no second copy is left")
+        return
+    warning(f"The histories of lost ranks are those of {path}: no second copy is left")
+    load_histories(new, read_state(path).history, path)
+
+
+def say_shares(solver: Solver) -> None:
+    """Log which batch the ranks that are left have together."""
+    share = solver.shares[0]
+    if not share.batch:
+        return
+    now, each = share.global_batch(TRAIN, share.batch), share.batch_elems(TRAIN, share.batch)
+    if share.weak:
+        info(f"Weak scaling: {each} images a rank as before, so the global batch shrinks to {now}; the learning "
+             "rate stays")
+    else:
+        info(f"Strong scaling: the global batch stays {now} images, at most {each} a rank now; the learning rate stays")

@@ -1,0 +1,135 @@
+"""Batches with buffers in device memory, on the pretend device: its streams work as late as CUDA allows."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from scaffe.collectives import CommError, Communicator
+from scaffe.collectives.cuda.device import Point
+from scaffe.collectives.server import ParameterServer
+from scaffe.collectives.server.device_rows import DeviceRows, DeviceUpdate
+from tests import pretend
+
+N_ROWS, ROW_ELEMS, N_CLOCKS = 23, 7, 5
+KEYS = {"slice": slice(3, 20), "scattered": [9, 0, 17, 4]}
+
+
+@pytest.fixture
+def cp(monkeypatch):
+    return pretend.install(monkeypatch)
+
+
+def train(cp, keys, slack=0, dtype="float32"):
+    """What a worker read in each iteration, and the table at the end; it adds what it read, halved, and one.
+
+    It computes on streams of its own that never wait for one another but by what the server promises.
+    """
+    server = ParameterServer(Communicator.single(), slack)
+    table = server.table("t", N_ROWS, ROW_ELEMS, dtype=dtype)
+    batch = server.batch(table, keys, memory="device")
+    server.start({"t": initial(dtype)})
+    seen = []
+    with pretend.deferring(), cp.cuda.Stream(non_blocking=True):
+        for _ in range(N_CLOCKS):
+            rows = batch.read()
+            change = rows * 0.5 + 1
+            seen.append(rows.copy())
+            batch.post_read()
+            batch.pre_update()[...] = change
+            batch.update()
+            server.clock()
+        server.close()
+        seen = [rows.get() for rows in seen]
+    return seen, server.values(table)
+
+
+def initial(dtype):
+    return np.arange(N_ROWS * ROW_ELEMS, dtype=dtype).reshape(N_ROWS, ROW_ELEMS)
+
+
+def expected(keys, dtype="float32"):
+    table, seen = initial(dtype), []
+    for _ in range(N_CLOCKS):
+        seen.append(table[keys].copy())
+        table[keys] += seen[-1] * 0.5 + 1
+    return seen, table
+
+
+def is_right(cp, keys, **how):
+    found, right = train(cp, keys, **how), expected(keys, how.get("dtype", "float32"))
+    return all(map(np.array_equal, found[0], right[0])) and np.array_equal(found[1], right[1])
+
+
+@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize(("slack", "dtype"), [(0, "float32"), (0, "float64"), (1, "float32")])
+def test_values_follow_streams(cp, kind, slack, dtype):
+    assert is_right(cp, KEYS[kind], slack=slack, dtype=dtype)
+
+
+def test_reads_that_do_not_follow_the_copy_to_the_device_are_found(cp, monkeypatch):
+    monkeypatch.setattr(DeviceRows, "lend", lambda self: self.buffer)
+    assert not is_right(cp, KEYS["slice"])
+
+
+def test_updates_that_do_not_follow_the_worker_are_found(cp, monkeypatch):
+    monkeypatch.setattr(DeviceUpdate, "give_back", lambda self: self._copy(
+        self._pinned.ctypes.data, self.buffer.data.ptr, 2, self._streams.copy, Point.of(self._streams.event())))
+    assert not is_right(cp, KEYS["slice"])
+
+
+def test_updates_that_are_fetched_too_early_are_found(cp, monkeypatch):
+    monkeypatch.setattr(DeviceUpdate, "fetch", lambda self: np.copyto(self._update, self._pinned))
+    assert not is_right(cp, KEYS["scattered"])
+
+
+def test_the_worker_never_waits_for_the_device(cp):
+    pretend.settings.waits.clear()
+    server = ParameterServer(Communicator.single())
+    batch = server.batch(server.table("t", N_ROWS, ROW_ELEMS), range(N_ROWS), memory="device")
+    server.start()
+    with pretend.deferring():
+        for _ in range(2):
+            batch.read(), batch.post_read()
+            batch.pre_update()[...] = 1
+            batch.update()
+            server.clock()
+        assert pretend.settings.waits == []
+        server.close()
+    assert (server.values(batch.index.table) == 2).all()
+
+
+def test_a_virtual_iteration_gives_device_buffers_out(cp):
+    server = ParameterServer(Communicator.single())
+    batch = server.batch(server.table("t", N_ROWS, ROW_ELEMS), [4, 2], memory="device")
+    with server.virtual_iteration():
+        assert isinstance(batch.read(), cp.ndarray)
+        batch.post_read()
+        assert batch.pre_update().shape == (2, ROW_ELEMS)
+        batch.update()
+    server.start()
+    server.close()
+    assert not server.values(batch.index.table).any()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith(("scaffe-pusher", "scaffe-pull"))]
+
+
+def test_what_fails_in_the_pusher_is_told_where_it_is_waited_for(cp, monkeypatch):
+    server = ParameterServer(Communicator.single())
+    batch = server.batch(server.table("t", N_ROWS, ROW_ELEMS), [4, 2], memory="device")
+    server.start()
+    monkeypatch.setattr(DeviceUpdate, "fetch", lambda self: 1 / 0)
+    batch.pre_update()
+    batch.update()
+    server.clock()
+    with pytest.raises(CommError, match="division by zero"):
+        batch.read()
+
+
+def test_memory_that_there_is_not(monkeypatch):
+    pretend.install(monkeypatch, n_devices=0)
+    server = ParameterServer(Communicator.single())
+    table = server.table("t", 2, 2)
+    with pytest.raises(CommError, match="table 't': a batch's memory must be host or device, got 'disk'"):
+        server.batch(table, [0], memory="disk")
+    with pytest.raises(CommError, match="device buffers need a GPU"):
+        server.batch(table, [0], memory="device")

@@ -1,0 +1,89 @@
+"""Rows in runs as one strip, and streams of chunks of them, against numpy's fancy indexing."""
+
+import numpy as np
+import pytest
+
+from scaffe.collectives.server.streams import CHUNK_BYTES, Incoming, Outgoing, Staging
+from scaffe.collectives.server.strip import Strip
+
+CHUNK = CHUNK_BYTES // 8
+
+
+def drawn(seed, most=40):
+    """A strip and the places of its elements in an array of 500."""
+    rng = np.random.default_rng(seed)
+    cuts = np.sort(rng.choice(500, 2 * int(rng.integers(1, 20)), replace=False)).reshape(-1, 2)
+    runs = cuts[rng.permutation(len(cuts))] if seed % 2 else cuts
+    runs = np.concatenate([runs, [[runs[-1, 1], min(runs[-1, 1] + 3, 500)]]])  # a neighbour, maybe an empty one
+    places = np.concatenate([np.arange(*run) for run in runs])
+    return Strip(runs[:, 0], runs[:, 1] - runs[:, 0]), places
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_strip_is_its_runs_in_order(seed):
+    strip, places = drawn(seed)
+    rng, array = np.random.default_rng(seed), np.random.default_rng(seed).random(500)
+    assert strip.n_elems == len(places)
+    for _ in range(20):
+        at = int(rng.integers(len(places)))
+        n_elems = int(rng.integers(1, len(places) - at + 1))
+        part, back = np.empty(n_elems), np.zeros(500)
+        strip.gather(array, at, part)
+        np.testing.assert_array_equal(part, array[places[at : at + n_elems]])
+        strip.scatter(part, at, back)
+        expected = np.zeros(500)
+        expected[places[at : at + n_elems]] = part
+        np.testing.assert_array_equal(back, expected)
+        found = strip.slice(at, n_elems)
+        assert (found is None) == bool((np.diff(places[at : at + n_elems]) != 1).any())
+        assert found is None or (found.start, found.stop) == (places[at], places[at] + n_elems)
+
+
+def carry(outgoing, incoming):
+    """All chunks from one to the other, two under way at a time."""
+    while not outgoing.is_done:
+        pairs = [(outgoing.next(), incoming.next()) for _ in range(2) if outgoing.n_left]
+        for sent, got in pairs:
+            got[:] = sent
+        for sent, got in pairs:
+            outgoing.finish(sent)
+            incoming.finish(got)
+    assert incoming.is_done
+
+
+@pytest.mark.parametrize("n_arrays", [1, 2, 5])
+@pytest.mark.parametrize(("first", "last"), [("whole", "whole"), ("scattered", "whole"), ("whole", "scattered"),
+                                             ("scattered", "scattered")])
+def test_a_stream_carries_sums_in_the_order_of_the_arrays(n_arrays, first, last):
+    """Two chunks and a half, of numbers whose sums depend on the order."""
+    n_elems = 5 * CHUNK // 2 + 3
+    rng = np.random.default_rng(n_arrays)
+    scattered = np.arange(n_elems) + np.arange(n_elems) // 1000 * 7
+    places = {"whole": np.arange(n_elems) + 11, "scattered": scattered[::-1] if n_arrays == 2 else scattered}
+    arrays = [rng.standard_normal(2 * n_elems) for _ in range(n_arrays)]
+    target, staging = np.zeros(2 * n_elems), Staging()
+    strips = [Strip(places[kind], np.ones(n_elems, np.int64)) for kind in (first, last)]
+    carry(Outgoing(arrays, strips[0], staging, print), Incoming(target, strips[1], staging, print))
+    total = arrays[0][places[first]]
+    for array in arrays[1:]:
+        total = total + array[places[first]]
+    expected = np.zeros(2 * n_elems)
+    expected[places[last]] = total
+    np.testing.assert_array_equal(target, expected)
+
+
+def test_what_lies_in_one_piece_is_not_copied():
+    array = np.zeros(100)
+    strip = Strip(np.array([10, 15]), np.array([5, 20]))
+    for stream in (Outgoing([array], strip, Staging(), print), Incoming(array, strip, Staging(), print)):
+        chunk = stream.next()
+        assert chunk.ctypes.data == array[10:].ctypes.data
+        assert chunk.size == 25
+        stream.finish(chunk)
+        assert stream.is_done
+
+
+def test_a_strip_of_nothing_is_done_at_once():
+    strip = Strip(np.array([10]), np.array([0]))
+    assert strip.n_elems == 0
+    assert Outgoing([np.zeros(100)], strip, Staging(), print).is_done

@@ -1,0 +1,77 @@
+"""What is taken out, and the tests that have to notice."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+ORDER = ("mpi", "tests/collectives/device/test_order.py", "tests/collectives/device/test_threads.py", "-k",
+         "not missing_order")
+VALUES = ("mpi", "tests/collectives/device/test_collectives.py", "-k", "mpi or two_ranks or (M and bcast)")
+WINDOWS = ("mpi", "tests/collectives/device/test_windows.py", "tests/collectives/device/test_mistakes.py")
+STAGING = ("one", "tests/collectives/cuda/test_staging.py", "tests/collectives/cuda/test_device.py")
+TRAINING = ("one", "tests/scaffe/device/test_training.py", "-k", "lenet or waits")
+HALVES = ("one", "tests/scaffe/device/test_training.py", "-k", "weights_that")
+PYCAFFE = ("one", "tests/scaffe/device/test_pycaffe.py")
+BATCHES = ("one", "tests/layers/cuda/test_batches.py")
+MASKS = ("one", "tests/scaffe/device/test_resume.py", "-k", "recorded")
+SEVERAL = ("mpi", "tests/collectives/device/test_order.py", "-k", "many or values_for_out or follow")
+
+
+class Mutant(NamedTuple):
+    """One change.
+
+    Attributes:
+        path: of the file, from the repository's root.
+        old: what is taken out; its first occurrence.
+        new: what stands in its place.
+        tests: how many processes, and pytest's arguments.
+    """
+
+    path: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+CUDA = "collectives/cuda"
+KERNELS = "layers/kernels/cuda"
+MUTANTS = (
+    Mutant(f"{CUDA}/streams.py", "after.hold_and_end(self.comm)", "pass", ORDER),
+    Mutant(f"{CUDA}/streams.py", "Point.now(self.comm)", "Point.now(self.copy)", ORDER),
+    Mutant(f"{CUDA}/streams.py", "self.comm.__enter__()", "self.copy.__enter__()", ORDER),
+    Mutant("collectives/request.py", "self._point.hold(stream)", "pass", ORDER),
+    Mutant("collectives/runtime/ranks.py", "point.hold_and_end()", "pass", VALUES),
+    Mutant("collectives/runtime/ranks.py", "make_current(self._gpu)", "pass", ORDER),
+    Mutant("collectives/runtime/ranks.py", "self._check_calls, self.calls.late", "self.calls.check, self.calls.late",
+           ORDER),
+    Mutant(f"{CUDA}/ipc/signals.py", "self._own[kind].record(self._stream)", "pass", ORDER),
+    Mutant(f"{CUDA}/ipc/signals.py", "self._others[kind][rank].hold(self._stream)", "pass", ORDER),
+    Mutant(f"{CUDA}/ipc/signals.py", "wait_until(Point.now(self._stream).is_reached, self._backs_off)", "pass", ORDER),
+    Mutant(f"{CUDA}/ipc/node.py", "self._signals.announce(READY)", "pass", ORDER),
+    Mutant(f"{CUDA}/ipc/node.py", "self._signals.follow(READY, self._everyone)", "pass", ORDER),
+    Mutant(f"{CUDA}/ipc/node.py", "self._signals.announce(DONE)", "pass", ORDER),
+    Mutant(f"{CUDA}/ipc/node.py", "self._signals.follow(DONE, working)", "pass", ORDER),
+    Mutant(f"{CUDA}/ipc/windows.py", "cupy.cuda.get_current_stream().synchronize()", "pass", WINDOWS),
+    Mutant(f"{CUDA}/messages/message.py", "self._ready.mark(self._queues.streams.comm)", "pass", ORDER),
+    Mutant(f"{CUDA}/messages/staging.py", "self._ready.hold(stream)", "pass", ORDER),
+    Mutant(f"{CUDA}/messages/staging.py", "self._copied.mark(stream)", "pass", ORDER),
+    Mutant(f"{CUDA}/messages/staging.py", "self._buffer.is_free() and self._ready", "self._ready", STAGING),
+    Mutant(f"{CUDA}/messages/staging.py", "self._buffer.hold(self)", "pass", STAGING),
+    Mutant(f"{CUDA}/mpi_calls.py", "        self._wait()\n        super().run", "        super().run", VALUES),
+    Mutant(f"{CUDA}/mpi_calls.py", "wait_until(Point.now(self._streams.comm).is_reached, self._backs_off)\n        "
+           "self._calls", "self._calls", VALUES),
+    Mutant(f"{CUDA}/device.py", "self.hold(stream)\n        if", "if", ORDER),
+    Mutant("collectives/runtime/memories.py", "device.Point.of(after).hold()", "pass", STAGING),
+    Mutant(f"{KERNELS}/batches.py", "current.wait_event(slot.arrived)", "pass", BATCHES),
+    Mutant(f"{KERNELS}/batches.py", "slot.arrived.synchronize()", "pass", BATCHES),
+    Mutant(f"{KERNELS}/batches.py", "self._stream.wait_event(consumer.record())", "consumer.record()", BATCHES),
+    Mutant(f"{KERNELS}/batches.py", "slot.arrived.record(self._stream)", "pass", BATCHES),
+    Mutant(f"{KERNELS}/recording.py", "arena.pin()", "pass", BATCHES),
+    Mutant(f"{KERNELS}/recording.py", "with cupy.cuda.using_allocator(self._pool.malloc):", "if True:", BATCHES),
+    Mutant("layers/base/kernel_copy.py", "self._write()", "pass", HALVES),
+    Mutant("scaffe/training/shard_updater.py", "if writes_copies and", "if False and", HALVES),
+    Mutant("layers/kernels/device.py", "@PerDevice\ndef compute_stream", "def compute_stream", PYCAFFE),
+    Mutant("layers/kernels/device.py", "load().cuda.Device(number).use()\n        found.use()", "pass", PYCAFFE),
+    Mutant(f"{KERNELS}/cublas.py", 'self._check("cublasSetStream_v2", self._handle, stream)', "pass", PYCAFFE),
+    Mutant("scaffe/nets/cuda_graphs.py", "self._net.context.draws.catch_up()", "pass", PYCAFFE),
+)

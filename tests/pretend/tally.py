@@ -1,0 +1,95 @@
+"""Counts what a pass would have a device do, without doing it: launches by kind, and bytes of the arrays they name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+import pytest
+
+from tests.pretend import array, compiler, cublas, cudnn, queue
+
+VIEWS = {"getitem", "reshape", "view", "transpose", "moveaxis", "ravel", "squeeze", "broadcast_to"}
+"""NumPy's functions that launch nothing."""
+
+
+class Tally:
+    """What was queued.
+
+    Attributes:
+        launches: by kernel, graph or function.
+        n_bytes: of the arrays that each of them reads and writes, once each however often it does.
+        events: records and waits on events.
+    """
+
+    def __init__(self) -> None:
+        self.launches: Counter[str] = Counter()
+        self.n_bytes: Counter[str] = Counter()
+        self.events = 0
+
+    @property
+    def n_launches(self) -> int:
+        """All launches."""
+        return self.launches.total()
+
+    @property
+    def total_bytes(self) -> int:
+        """All bytes."""
+        return self.n_bytes.total()
+
+    def clear(self) -> None:
+        """Count from here on."""
+        self.launches.clear()
+        self.n_bytes.clear()
+        self.events = 0
+
+    def note(self, name: str, n_bytes: int) -> None:
+        """One launch."""
+        if name in VIEWS:
+            return
+        self.launches[name] += 1
+        self.n_bytes[name] += n_bytes
+
+
+@contextmanager
+def counting() -> Iterator[Tally]:
+    """Within it nothing is computed: what is queued is counted, and arrays keep their values."""
+    tally = Tally()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(queue.Stream, "add", lambda stream, work, needs_context=True: stream.tail)
+        patch.setattr(queue.Event, "record", _counted(queue.Event.record, tally))
+        patch.setattr(queue.Stream, "wait_event", _counted(queue.Stream.wait_event, tally))
+        _note_before(patch, compiler.RawKernel, "__call__", tally, lambda kernel, grid, block, args, **how: (
+            kernel.name, sum(a.nbytes for a in args if isinstance(a, array.ndarray))))
+        _note_before(patch, cudnn.pygraph, "execute_plan_at_index", tally, lambda graph, *rest, **how: (
+            "+".join(node.name for node in graph._nodes),
+            sum(_tensor_bytes(t) for t in graph._tensors if t.uid is not None and not t.on_host)))
+        _note_before(patch, array, "call", tally, lambda name, function, args, kwargs: (
+            name, sum(a.nbytes for a in array._device_arrays([*args, *kwargs.values()]))))
+        _note_before(patch, cublas, "gemm", tally, lambda stream, transa, transb, m, n, k, *rest, **how: (
+            "gemm", 4 * (m * k + k * n + m * n)))
+        yield tally
+
+
+def _tensor_bytes(tensor: cudnn.Tensor) -> int:
+    return prod(tensor.dim) * tensor.numpys_type.itemsize
+
+
+def _counted(method: Callable[..., Any], tally: Tally) -> Callable[..., Any]:
+    def counted(*args: Any) -> Any:
+        tally.events += 1
+        return method(*args)
+    return counted
+
+
+def _note_before(patch: pytest.MonkeyPatch, owner: Any, name: str, tally: Tally,
+                 describe: Callable[..., tuple[str, int]]) -> None:
+    original = getattr(owner, name)
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        tally.note(*describe(*args, **kwargs))
+        return original(*args, **kwargs)
+    patch.setattr(owner, name, noted)

@@ -1,0 +1,99 @@
+"""What doctor concludes from what it finds, and once what it finds here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from scaffe.cli.doctor import folders, job, slurm
+from scaffe.cli.doctor.finding import ABSENT, BROKEN, FINE, SLOWER, Finding, table
+from tests.mpirun import ROOT, mpirun
+
+RANK = {"n_cores": 2, "is_right": True}
+
+
+def judged(code=0, errors="", jobs=1, n_ranks=2, threads=True, **rank):
+    said = {"n_ranks": n_ranks, "n_nodes": 1, "threads": threads, "ranks": [{**RANK, **rank}] * n_ranks}
+    output = "" if code else "\n".join(["a line of the launcher's", *[json.dumps(said)] * jobs])
+    return list(job.judge("/usr/bin/mpirun", lambda words: (code, output, errors)))
+
+
+def test_a_job_that_works():
+    assert [finding.state for finding in judged()] == [FINE, FINE]
+
+
+@pytest.mark.parametrize("errors, to_type", [
+    ("----\nprterun has detected an attempt to run as root.\n\nmore words\n",
+     "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"),
+    ("There are not enough slots available in the system\n",
+     "export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe"),
+    ("something else\n----\n", ""),
+    ("", ""),
+])
+def test_a_launcher_that_refuses(errors, to_type):
+    [found] = judged(code=1, errors=errors)
+    assert (found.state, found.to_type) == (BROKEN, to_type)
+    assert "ends with code 1: " in found.said and "\n" not in found.said
+    assert errors.replace("-", "").strip().split("\n")[0] in found.said
+
+
+def test_a_launcher_of_another_mpi():
+    [found] = judged(jobs=2, n_ranks=1)
+    assert found.state == BROKEN and "starts 2 jobs of one rank" in found.said and "MPI4PY_LIBMPI" in found.to_type
+
+
+def test_sums_that_are_wrong():
+    [found] = judged(is_right=False)
+    assert found.state == BROKEN and not found.to_type
+
+
+def test_what_costs_speed(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    assert [(found.state, found.subject) for found in judged(threads=False, n_cores=1)] == [
+        (FINE, "mpirun"), (SLOWER, "threads"), (SLOWER, "binding")]
+    assert [found.state for found in judged(n_cores=1, n_ranks=8)] == [FINE, FINE]  # a core for each
+
+
+@pytest.mark.parametrize("words, state", [
+    ("MPI plugin types are... none pmi2 pmix specific pmix plugin versions available: pmix_v4", FINE),
+    ("MPI plugin types are... none cray_shasta pmi2", FINE),
+    ("MPI plugin types are... none", SLOWER),
+])
+def test_srun(words, state):
+    assert slurm.judge("/usr/bin/srun", words.split()).state == state
+
+
+def test_a_cache_that_others_can_write(monkeypatch, tmp_path):
+    (tmp_path / "open").mkdir(mode=0o777)
+    (tmp_path / "open").chmod(0o777)
+    monkeypatch.setenv("SCAFFE_CACHE", str(tmp_path / "open"))
+    cache, temporary = folders.check()
+    assert cache.state == SLOWER and str(tmp_path / "open") in cache.said and "SCAFFE_CACHE" in cache.to_type
+    assert temporary.subject == "temporary"
+
+
+def test_the_table():
+    assert table([Finding(FINE, "one", "said"), Finding(ABSENT, "other", "gone", "pip install it")]) == [
+        "ok      one    said", "absent  other  gone", "               > pip install it"]
+    assert table([]) == []
+
+
+def test_it_is_no_rank_of_a_job(monkeypatch):
+    monkeypatch.setenv("PMIX_RANK", "0")
+    done = subprocess.run([sys.executable, "-m", "scaffe", "doctor"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == "scaffe: doctor starts ranks by itself: run it without mpirun or srun"
+
+
+@pytest.mark.mpi_job
+def test_here():
+    mpirun(2)
+    done = subprocess.run([sys.executable, "-m", "scaffe", "doctor"], cwd=ROOT, capture_output=True, text=True,
+                          timeout=120)
+    assert done.returncode == 0, done.stdout
+    states = {line.split()[1]: line.split()[0] for line in done.stdout.splitlines() if ">" not in line}
+    assert states["oneDNN"] == states["mpirun"] == states["cores"] == FINE

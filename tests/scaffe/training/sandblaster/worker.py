@@ -1,0 +1,130 @@
+"""One rank of the test of L-BFGS: trains linear regressions in many ways; rank 0 writes what came out.
+
+    mpirun -np N python -m tests.scaffe.training.sandblaster.worker FOLDER
+"""
+
+import pickle
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import h5py
+import numpy as np
+from google.protobuf import text_format
+
+from scaffe import log
+from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.failure import install_excepthook
+from scaffe.proto import caffe_pb2
+from scaffe.training.assembly import build_solver
+from scaffe.training.checkpoint import restore_checkpoint
+from scaffe.training.observers.snapshots import Snapshots
+from scaffe.training.strategies import WORKER, look_up
+
+N_ROWS, PORTION, L2, L1 = 60, 7, 0.05, 0.3
+MULTS = ((1, 1), (1, 0.5))
+NET = f"""layer {{ name: "rows" type: "HDF5Data" top: "x" top: "y"
+  hdf5_data_param {{ source: "FOLDER/rows.txt" batch_size: 12 }} }}
+layer {{ name: "ip" type: "InnerProduct" bottom: "x" top: "ip" inner_product_param {{ num_output: 2 }}
+  param {{ lr_mult: {MULTS[0][0]} decay_mult: {MULTS[0][1]} }}
+  param {{ lr_mult: {MULTS[1][0]} decay_mult: {MULTS[1][1]} }} }}
+layer {{ name: "frozen" type: "Scale" bottom: "ip" top: "scaled" scale_param {{ filler {{ value: 1 }} }}
+  param {{ lr_mult: 0 }} }}
+layer {{ name: "loss" type: "EuclideanLoss" bottom: "scaled" bottom: "y" top: "loss" }}"""
+SOLVER = (f'type: "LBFGS" base_lr: 0.5 lr_policy: "fixed" max_iter: 30 random_seed: 3 display: 0 weight_decay: {L2} '
+          f'snapshot_after_train: false lbfgs_param {{ portion: {PORTION} bundle: 2 history: 5 }}')
+STEADY = {"deterministic": True}
+RUNS = {
+    "plain": ({}, ""), "steady": (STEADY, ""), "l1": ({}, f'regularization_type: "L1" weight_decay: {L1}'),
+    "no decay": ({}, "weight_decay: 0"), "servers": ({"servers": 1}, ""),
+    "steady servers": (STEADY | {"servers": 1}, ""),
+    "part": ({}, "lbfgs_param { batch: 24 }"), "net's batch": ({}, "lbfgs_param { portion: 0 }"),
+    "uncached": (STEADY, "lbfgs_param { cache_mb: 0 }"),
+    "12 steps": (STEADY, "max_iter: 12"), "6 of 12": (STEADY, "max_iter: 6 snapshot_after_train: true"),
+    "then 6": (STEADY, "max_iter: 12"), "then 6 of L1": (STEADY, 'max_iter: 12 regularization_type: "L1"'),
+}
+
+
+def rows():
+    """A regression whose columns have different scales, with noise."""
+    rng = np.random.RandomState(11)
+    x = rng.randn(N_ROWS, 5) * [1, 2, 0.5, 1, 0.1]
+    y = x @ rng.randn(5, 2) + [3, -1] + 0.1 * rng.randn(N_ROWS, 2)
+    return x.astype(np.float32), y.astype(np.float32)
+
+
+def write_rows(folder):
+    """The regression as a net's data."""
+    x, y = rows()
+    with h5py.File(folder / "rows.h5", "w") as file:
+        file["x"], file["y"] = x, y
+    (folder / "rows.txt").write_text(f"{folder}/rows.h5\n")
+
+
+def options_of(**flags):
+    return Namespace(**{"strategy": "auto", "reduce": "auto", "wire": "", "bucket": "auto", "scal": "strong",
+                        "threads": 1, "readers": 1, "level": 0, "stage": "", "gpu": "", "allow_nan": False,
+                        "skip_bad_records": 0,
+                        "slack": 0.0, "servers": 0, "deterministic": False} | flags)
+
+
+def train(communicator, folder, name):
+    """One run. Returns weights, losses of all iterations and the coordinator's counts, on rank 0."""
+    flags, text = RUNS[name]
+    param = text_format.Merge(text, text_format.Parse(SOLVER, caffe_pb2.SolverParameter()))
+    text_format.Parse(NET.replace("FOLDER", str(folder)), param.net_param)
+    param.snapshot_prefix = f"{folder}/run"
+    options = options_of(**flags)
+    kind = look_up("auto", "auto", communicator, solver_type="LBFGS")
+    role = kind.place(communicator, options)
+    if role.kind != WORKER:
+        kind.serve(role, param, options)
+        return None
+    with role.ending_all():
+        solver = build_solver(role.ranks, param, options, role)
+        if name.startswith("then"):
+            restore_checkpoint(solver, f"{folder}/run_iter_6.solverstate")
+        watch = Watch()
+        solver.observers += [Snapshots(), watch]
+        solver.solve()
+        same = len(set(role.ranks.allgather_objects(solver.net.params.data.tobytes()))) == 1
+        steps = role.ranks.allgather_objects(solver.iteration)
+        for net in (solver.net, *solver.test_nets):
+            net.close()
+        if role.ranks.rank:
+            return None
+        coordinator = solver.strategy._rank.coordinator
+        return {"weights": solver.net.params.data.copy(), "losses": watch.losses, "same": same, "steps": steps,
+                "value": coordinator.optimiser.value, "progress": coordinator.optimiser.progress,
+                "counts": dict(coordinator.portions.pace.n_done), "pairs": len(coordinator.optimiser.pairs.kept)}
+
+
+class Watch:
+    """Keeps the losses."""
+
+    def __init__(self):
+        self.losses = []
+
+    def __getattr__(self, name):
+        return lambda *_: None
+
+    def kept(self, solver):
+        return {}
+
+    def gradients_ready(self, solver, loss, rate):
+        self.losses.append(loss)
+
+
+def main():
+    communicator = Communicator.world()
+    install_excepthook(communicator)
+    log.silence(True)
+    folder = Path(sys.argv[1])
+    found = {name: train(communicator, folder, name) for name, (flags, _) in RUNS.items()
+             if communicator.n_ranks > flags.get("servers", 0)}
+    if communicator.rank == 0:
+        (folder / f"results_{communicator.n_ranks}").write_bytes(pickle.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""After a loss every element has one giver, the best one that is left."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from scaffe.training.survival.holders import parts
+
+
+def owned_by(rank):
+    """5 ranks: two intervals each of 23 elements, ragged; rank 4's second one is empty."""
+    return [slice(rank * 3, rank * 3 + 3), slice(15 + rank * 2, min(15 + rank * 2 + 2, 23))]
+
+
+@pytest.mark.parametrize("has_copies", [False, True])
+@pytest.mark.parametrize("n_left", [1, 2, 3, 4, 5])
+def test_each_element_comes_from_its_owner_else_its_copy_else_anybody(n_left, has_copies):
+    for left in itertools.combinations(range(5), n_left):
+        givers = np.full(23, -1)
+        for part in parts(owned_by, 5, left, has_copies):
+            assert part.giver in left
+            assert (givers[part.interval] == -1).all()
+            givers[part.interval] = part.giver if part.is_whole else 100 + part.giver
+        for rank in range(5):
+            copy = (rank + 1) % 5
+            expected = (rank if rank in left else copy if has_copies and copy in left else 100 + left[0])
+            for interval in owned_by(rank):
+                assert (givers[interval] == expected).all()

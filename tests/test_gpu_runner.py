@@ -1,0 +1,42 @@
+"""What runs the tests on a GPU: a hung file and one that dies are a failure each, and the results of all are kept."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.gpu import __main__ as runner
+
+
+def test_a_file_that_hangs_or_dies_is_one_failure_and_the_next_one_runs(tmp_path: Path) -> None:
+    bodies = {"good": "def test_a():\n    pass\n", "bad": "def test_b():\n    assert 0\n",
+              "hangs": "import threading\n\ndef test_c():\n    threading.Event().wait()\n",
+              "dies": "import os\n\ndef test_d():\n    os._exit(9)\n", "empty": ""}
+    files = []
+    for name, body in bodies.items():
+        files.append(str(tmp_path / f"test_{name}.py"))
+        Path(files[-1]).write_text(body)
+    junit = tmp_path / "all.xml"
+    assert runner.run(files, 12.0, junit) == 1
+    suites = ElementTree.parse(junit).getroot()
+    found = {Path(suite.get("name")).stem: (suite.get("tests"), suite.get("failures")) for suite in suites}
+    assert found == {"test_good": ("1", "0"), "test_bad": ("1", "1"), "test_hangs": ("1", "1"),
+                     "test_dies": ("1", "1"), "test_empty": ("0", "0")}
+    messages = [failure.get("message") for failure in suites.iter("failure")]
+    assert any("more than 12 s" in text for text in messages)
+    assert any("exit code 9" in text for text in messages)
+
+
+def test_every_file_is_there() -> None:
+    assert [name for name in runner.FILES if not (runner.ROOT / name).is_file()] == []
+
+
+@pytest.mark.parametrize(("given", "wants_cudnn"), [((), True), (("PY=python3",), False)])
+def test_an_environment_of_ones_own_need_not_have_cudnn(given: tuple[str, ...], wants_cudnn: bool) -> None:
+    done = subprocess.run(["make", "-n", *given, "gpu"], cwd=runner.ROOT, capture_output=True, text=True, check=True)
+    (line,) = [line for line in done.stdout.splitlines() if "import cupy" in line]
+    assert ("cudnn" in line) == wants_cudnn
+    assert ("pip install" in line) == wants_cudnn

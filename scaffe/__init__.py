@@ -6,9 +6,14 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
 __version__ = "0.1.0"
+
+# Read when numba is imported. Where colorama is installed, numba would swap sys.stdout whenever it compiles and end the
+# output of every rank, which is a terminal behind mpirun, with escape sequences.
+os.environ.setdefault("NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING", "1")
 
 _HOMES = {  # the modules that define Caffe's names; imported on first use, so that importing this package stays fast
     "scaffe.pycaffe.net": ("Net",),

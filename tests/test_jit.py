@@ -1,6 +1,7 @@
 """The cache of compiled functions: a change anywhere below is seen, variants compiled at once are kept apart."""
 
 import os
+import pty
 import re
 import subprocess
 import sys
@@ -175,3 +176,16 @@ def test_without_a_place_for_the_cache_functions_compile_and_run(tmp_path):
     nowhere = {"HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null", "NUMBA_CACHE_DIR": "", "TMPDIR": "/dev/shm"}
     (tmp_path / "sitecustomize.py").write_text("import tempfile\ntempfile.tempdir = '/dev/null'\n")
     assert printed(tmp_path, "import callee; print(callee.grown(5))", **nowhere) == "6"
+
+
+def test_a_terminal_sees_nothing_but_what_a_program_prints(tmp_path):
+    """Behind mpirun each rank's output is a terminal; where colorama is installed, numba would end it with colours."""
+    (tmp_path / "program.py").write_text(HEAD + "def last(values):\n    return values[-1]\n\nprint(last((1, 2, 3)))\n")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    user, end = pty.openpty()
+    result = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, stdout=end, stderr=subprocess.PIPE, text=True,
+                            env=environment | {"TERM": "xterm", "PYTHONPATH": str(ROOT)}, check=False)
+    os.close(end)
+    assert result.returncode == 0, result.stderr
+    assert os.read(user, 4096) == b"3\r\n"
+    os.close(user)

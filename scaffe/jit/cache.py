@@ -27,6 +27,7 @@ from scaffe.jit.reach import dependencies, digest
 
 try:
     from numba.core.compiler import CompileResult
+    from numba.core.runtime.nrt import rtsys
     from numba.core.serialize import dumps
     PRIVATE_NAMES = [CompileResult._reduce, CompileResult._rebuild]
 except (ImportError, AttributeError):  # another numba than those that pyproject.toml asks for
@@ -69,7 +70,7 @@ class DiskCache:
         content = private_files.read(path) if path else None
         if content is None or not _is_whole(content):
             return None
-        target_context.refresh()
+        rtsys.initialize(target_context)  # not refresh(), which loads all that a compiler may need: 0.3 s a process
         parts = pickle.loads(content[N_DIGEST_BYTES:])
         return CompileResult._rebuild(target_context, *parts)  # type: ignore[no-untyped-call]
 

@@ -1,19 +1,22 @@
 """Shapes, parameters, operations, memory of a net.
 
-A line a layer.
+A line a layer; with -ranks how ranks best share each of them.
 """
 
 from __future__ import annotations
 
+from argparse import Namespace
+from typing import Any
+
 from scaffe.errors import UserError
-from scaffe.flags import Flags
+from scaffe.flags import Flags, at_least
 from scaffe.nets import graph
 
 GROUP = "Nets and weights"
 
 
 def main(argv: list[str]) -> int:
-    """``summary NET [-phase TEST] [-shape 1,3,224,224]``. Returns the exit code."""
+    """``summary NET [-phase TEST] [-shape 1,3,224,224] [-ranks 8]``. Returns the exit code."""
     from scaffe.data.feeds.layer_feed import Share
     from scaffe.layers.base.random import Stream
     from scaffe.nets.activation_memory import arena_bytes, training_bytes
@@ -23,17 +26,12 @@ def main(argv: list[str]) -> int:
     from scaffe.nets.setup import PHASES, Selection, make_context, make_net
     from scaffe.nets.summary import summarize, table, without_data
 
-    flags = Flags("summary", __doc__ or "")
-    flags.argument("net", "the net's prototxt")
-    flags.flag("phase", "TEST", "the net's phase", choices=tuple(PHASES))
-    flags.flag("level", 0, "the net state's level")
-    flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
-    flags.flag("shape", "", "shape of the data, in place of data layers' own", metavar="N,C,H,W")
-    options = flags.parse(argv)
+    options = _flags().parse(argv)
     message = graph.upgraded(graph.read_net(options.net), options.net)
     if options.shape:
         message = without_data(message, _dims(options.shape))
-    selection = Selection(PHASES[options.phase], options.level, tuple(filter(None, options.stage.split(","))))
+    phase = "TRAIN" if options.ranks else options.phase
+    selection = Selection(PHASES[phase], options.level, tuple(filter(None, options.stage.split(","))))
     net = make_net(message, selection, make_context(load_kernels(1), Stream(0), Share(), 0), options.net)
     print("\n".join(table(summarize(net))))
     fuse_layers(net, backward=False)
@@ -42,8 +40,38 @@ def main(argv: list[str]) -> int:
     print(f"on a GPU: {training_bytes(net, 1):,} bytes to train with one history, {arena_bytes(net, True):,} of them "
           f"activations and their gradients ({to_run:,} to run forward only); without cuDNN "
           f"{unfolded_bytes(net):,} more for its convolutions to work in")
+    if options.ranks:
+        print("\n".join(_shared(net, options)))
     net.close()
     return 0
+
+
+def _flags() -> Flags:
+    from scaffe.training.partition.options import add_machine_flags, partitions
+
+    flags = Flags("summary", __doc__ or "")
+    flags.argument("net", "the net's prototxt")
+    flags.flag("phase", "TEST", "the net's phase", choices=("TRAIN", "TEST"))
+    flags.flag("level", 0, "the net state's level")
+    flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
+    flags.flag("shape", "", "shape of the data, in place of data layers' own", metavar="N,C,H,W")
+    flags.section("How ranks share the net")
+    flags.flag("ranks", 0, "so many, each with a batch of the net; implies -phase TRAIN", kind=at_least(0))
+    flags.flag("ranks_per_node", 1, "so many ranks on a node", kind=at_least(1))
+    flags.flag("partitions", "auto", "ranks that share one replica; auto: the best", kind=partitions, metavar="K")
+    add_machine_flags(flags)
+    return flags
+
+
+def _shared(net: Any, options: Namespace) -> list[str]:
+    """The plan of model parallelism for ``-ranks`` as lines."""
+    from scaffe.training.partition.options import plan_of, ranks_of
+    from scaffe.training.partition.shapes import images_of, shapes_of
+    from scaffe.training.partition.table import plan_lines
+
+    layers = shapes_of(net)
+    ranks = ranks_of(options, options.ranks, images_of(net), options.ranks_per_node)
+    return plan_lines(layers, plan_of(options.partitions, layers, ranks), plan_of("1", layers, ranks))
 
 
 def _dims(text: str) -> list[int]:

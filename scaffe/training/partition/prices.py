@@ -1,0 +1,109 @@
+"""What sharing a layer costs: bytes that a rank sends, and seconds on a machine; pure arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, log2
+
+from scaffe.collectives.model.machine import Machine
+from scaffe.training.partition.kinds import CLASSES, INPUTS, KINDS, OUTPUTS, WHOLE
+from scaffe.training.partition.shapes import LayerShape
+
+ITEM = 4  # bytes of a float32
+
+
+@dataclass(frozen=True)
+class Price:
+    """What one rank spends in an iteration.
+
+    Attributes:
+        n_bytes: that it sends.
+        seconds: that it takes, nothing hidden behind anything.
+    """
+
+    n_bytes: float = 0.0
+    seconds: float = 0.0
+
+    def __add__(self, other: Price) -> Price:
+        return Price(self.n_bytes + other.n_bytes, self.seconds + other.seconds)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The ranks of a job, on their nodes in order, and how fast they are.
+
+    Attributes:
+        n_ranks: all of them.
+        n_partitions: the ranks of a replica, which have consecutive numbers; divides ``n_ranks``.
+        n_images: of one rank.
+        ranks_per_node: ranks of a node; they share its network ports.
+        machine: links and overheads.
+        multiply_adds_per_second: of one rank.
+    """
+
+    n_ranks: int
+    n_partitions: int
+    n_images: float
+    ranks_per_node: int
+    machine: Machine
+    multiply_adds_per_second: float
+
+    @property
+    def n_replicas(self) -> int:
+        """How many replicas there are."""
+        return self.n_ranks // self.n_partitions
+
+    def send(self, n_bytes: float, n_messages: int, span: int) -> Price:
+        """The price of messages of a rank among ranks whose numbers span so many.
+
+        Args:
+            n_bytes: of all its messages.
+            n_messages: that follow one another.
+            span: consecutive ranks, from the first of a node on.
+        """
+        machine = self.machine
+        within = span <= self.ranks_per_node
+        latency = machine.intra_latency if within else machine.inter_latency
+        shared = max(min(self.ranks_per_node, self.n_ranks) / machine.ports, 1)
+        bandwidth = machine.intra_bandwidth if within else machine.inter_bandwidth / shared
+        return Price(n_bytes, n_messages * (latency + machine.overhead) + n_bytes / bandwidth)
+
+
+def price_of_layer(layer: LayerShape, kind: str, ranks: Ranks) -> Price:
+    """A layer's products, the sums inside of it, and its gradients' way; its bottoms' moves are not in it."""
+    k = ranks.n_partitions
+    price = Price(0.0, layer.multiply_adds * ranks.n_images * k * _largest(layer, kind, k)
+                  / ranks.multiply_adds_per_second)
+    n_bytes = layer.n_parameters * ITEM * (1 / k if KINDS[kind].splits_parameters else 1)
+    if not KINDS[kind].splits_parameters:
+        price += _all_reduce(n_bytes, k, k, ranks)
+    price += _all_reduce(n_bytes, ranks.n_replicas, ranks.n_ranks, ranks)
+    if kind == INPUTS:  # partial sums are scattered, the gradient is gathered
+        moved = (k - 1) * ranks.n_images * layer.n_outputs * ITEM
+        price += ranks.send(moved * 2, 2 * (k - 1), k)
+    if kind == CLASSES:  # the largest score, the sum, the score of the label
+        price += _all_reduce(3 * ranks.n_images * k * ITEM, k, k, ranks)
+    return price
+
+
+def price_of_move(lies: str, needed: str, width: int, with_gradient: bool, ranks: Ranks) -> Price:
+    """A blob of ``width`` elements an image brought from one way to lie into another, and its gradient back."""
+    k = ranks.n_partitions
+    if lies == needed or k == 1:
+        return Price()
+    elems = (k - 1) * ranks.n_images * width / (1 if needed == WHOLE else k)
+    times = 1 + with_gradient
+    return ranks.send(elems * ITEM * times, (k - 1) * times, k)
+
+
+def _largest(layer: LayerShape, kind: str, k: int) -> float:
+    """The largest share of a layer that a rank has, of columns that k does not divide."""
+    n_columns = {OUTPUTS: layer.n_outputs, INPUTS: layer.widths[0] if layer.widths else 0}.get(kind, 0)
+    return ceil(n_columns / k) / n_columns if n_columns else 1 / k
+
+
+def _all_reduce(n_bytes: float, n: int, span: int, ranks: Ranks) -> Price:
+    """A sum over n ranks that all of them have in the end: 2 (n - 1) / n of its bytes sent by each."""
+    if n == 1 or not n_bytes:
+        return Price()
+    return ranks.send(2 * (n - 1) / n * n_bytes, 2 * ceil(log2(n)), span)

@@ -1,0 +1,126 @@
+"""What the planner knows of a net: plain numbers of each layer, taken from a net that is built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from scaffe.errors import UserError
+from scaffe.nets.net import Net
+from scaffe.nets.net_layer import Node
+from scaffe.nets.summary import MULTIPLY_ADDS
+from scaffe.training.partition.kinds import BY_COLUMNS, CLASSES, INPUTS, OUTPUTS, REPLICATED
+
+ELEMENTWISE = ("ReLU", "Dropout", "Sigmoid", "TanH", "ELU", "AbsVal", "BNLL", "Power", "Exp", "Log", "Split", "Eltwise")
+AUTO = "AUTO"
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """One layer of a net, as the planner sees it.
+
+    Attributes:
+        name, type, bottoms, tops: as in the prototxt, Split layers included: a blob has one reader.
+        kinds: the ways in which it can be shared, best known first: ``REPLICATED`` always.
+        widths: elements of each bottom an image.
+        n_parameters: learnable elements.
+        n_outputs: elements of the first top an image.
+        multiply_adds: of one image, forward and backward.
+        wants_gradient: for each bottom, whether backward writes its gradient.
+        pinned: the kind that the prototxt asks for; "" for the planner's choice.
+        pinned_partitions: how many ranks the prototxt asks for; 0 for any.
+    """
+
+    name: str
+    type: str
+    bottoms: tuple[str, ...] = ()
+    tops: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = (REPLICATED,)
+    widths: tuple[int, ...] = ()
+    n_parameters: int = 0
+    n_outputs: int = 0
+    multiply_adds: float = 0.0
+    wants_gradient: tuple[bool, ...] = ()
+    pinned: str = ""
+    pinned_partitions: int = 0
+
+    def allowed(self, n_partitions: int) -> tuple[str, ...]:
+        """The kinds that it may have among so many ranks.
+
+        Raises:
+            UserError: it is pinned to what it cannot do, or to another number of ranks.
+        """
+        if n_partitions == 1:
+            return (REPLICATED,)
+        if self.pinned_partitions not in (0, n_partitions):
+            raise UserError(f"layer {self.name!r} ({self.type}): parallel_param wants {self.pinned_partitions} "
+                            f"partitions, a replica has {n_partitions}")
+        if not self.pinned:
+            return tuple(kind for kind in self.kinds if n_partitions <= self.most_partitions(kind))
+        if self.pinned not in self.kinds:
+            raise UserError(f"layer {self.name!r} ({self.type}): parallel_param pins it to {self.pinned.upper()}; it "
+                            f"can be {', '.join(kind.upper() for kind in self.kinds)}")
+        if n_partitions > self.most_partitions(self.pinned):
+            raise UserError(f"layer {self.name!r} ({self.type}): {self.most_partitions(self.pinned)} "
+                            f"{self.pinned} cannot be split into {n_partitions} partitions")
+        return (self.pinned,)
+
+    def most_partitions(self, kind: str) -> int:
+        """The most ranks that can share it in a way: each has a column at least."""
+        if kind == REPLICATED:
+            return 1 << 31
+        if kind == OUTPUTS:
+            return self.n_outputs
+        return min(self.widths[0], self.n_outputs) if kind == BY_COLUMNS else self.widths[0]
+
+
+def shapes_of(net: Net) -> list[LayerShape]:
+    """Every layer of a built net, whose sources give batches of at least one image."""
+    return [_shape_of(node) for node in net.nodes]
+
+
+def images_of(net: Net) -> int:
+    """Images of one batch: the first axis of the first source's first top; 1 without any."""
+    return next((top.shape[0] for node in net.nodes if node.is_source for top in node.tops if top.shape), 1)
+
+
+def _shape_of(node: Node) -> LayerShape:
+    n_images = max(node.bottoms[0].shape[0] if node.bottoms and node.bottoms[0].shape else 1, 1)
+    count = MULTIPLY_ADDS.get(node.param.type)
+    passes = 1 + any(node.layer.param_propagate_down) + any(node.propagate_down)
+    pin = node.param.parallel_param
+    pinned = type(pin).Split.Name(pin.split)
+    return LayerShape(
+        node.name, node.param.type, tuple(node.bottom_names), tuple(node.top_names), _kinds_of(node),
+        tuple(bottom.n_elems // n_images for bottom in node.bottoms),
+        sum(blob.n_elems for i, blob in enumerate(node.layer.blobs) if i not in node.shared),
+        node.tops[0].n_elems // n_images if node.tops else 0,
+        count(node) * passes / n_images if count else 0.0,
+        tuple(node.propagate_down), "" if pinned == AUTO else pinned.lower(), pin.partitions)
+
+
+def _kinds_of(node: Node) -> tuple[str, ...]:
+    if node.param.type == "InnerProduct" and _is_whole_rows(node):
+        return REPLICATED, OUTPUTS, INPUTS
+    if node.param.type in ELEMENTWISE and all(_is_matrix(blob) for blob in (*node.bottoms, *node.tops)):
+        return REPLICATED, BY_COLUMNS
+    if node.param.type == "SoftmaxWithLoss" and _is_plain_loss(node):
+        return REPLICATED, CLASSES
+    return (REPLICATED,)
+
+
+def _is_matrix(blob: Any) -> bool:
+    return blob.ndim == 2 and prod(blob.shape) > 0
+
+
+def _is_whole_rows(node: Node) -> bool:
+    """Whether an InnerProduct takes an image's elements together, and shares its parameters with no other layer."""
+    axis = node.bottoms[0].axis(node.param.inner_product_param.axis)
+    return axis == 1 and _is_matrix(node.tops[0]) and not any(spec.name for spec in node.param.param)
+
+
+def _is_plain_loss(node: Node) -> bool:
+    """Whether a loss has (images, classes) and one top."""
+    axis = node.bottoms[0].axis(node.param.softmax_param.axis)
+    return axis == 1 and _is_matrix(node.bottoms[0]) and len(node.param.top) <= 1

@@ -1,0 +1,209 @@
+"""The planner against a search of all plans, against closed forms, and against what nets of prototxts can do."""
+
+import itertools
+import math
+import random
+from dataclasses import replace
+
+import pytest
+from google.protobuf import text_format
+
+from scaffe.cli.commands.summary import main
+from scaffe.collectives.model.machine import Machine
+from scaffe.data.feeds.layer_feed import Share
+from scaffe.errors import UserError
+from scaffe.layers.base.layer import TRAIN
+from scaffe.layers.base.random import Stream
+from scaffe.nets.devices import load_kernels
+from scaffe.nets.setup import Selection, make_context, make_net
+from scaffe.proto import caffe_pb2
+from scaffe.training.partition.options import plan_of
+from scaffe.training.partition.prices import Ranks
+from scaffe.training.partition.search import best_of_all, best_plan
+from scaffe.training.partition.shapes import LayerShape, shapes_of
+from scaffe.training.partition.table import plan_lines
+
+FC, FOLLOWER, LOSS, OTHER = (("replicated", "outputs", "inputs"), ("replicated", "columns"),
+                             ("replicated", "classes"), ("replicated",))
+NEEDS = {"replicated": ["rows", "rows"], "outputs": ["whole"], "inputs": ["columns"], "columns": ["columns"] * 2,
+         "classes": ["columns", "whole"]}
+GIVES = {"replicated": "rows", "outputs": "columns", "inputs": "rows", "columns": "columns", "classes": "rows"}
+
+
+def machine(latency, bandwidth):
+    return Machine(latency, bandwidth, latency, bandwidth, 0, 0, 1e9)
+
+
+def random_net(rng):
+    """Layers over a net with branches and sums; every blob has one reader at most."""
+    layers = [LayerShape("data", "Data", (), ("x", "label"), n_outputs=rng.randrange(4, 60))]
+    width, lies_open = {"x": layers[0].n_outputs, "label": 1}, ["x"]
+    for n in range(rng.randrange(2, 7)):
+        bottom = lies_open.pop(rng.randrange(len(lies_open)))
+        kinds = rng.choice((FC, FC, FOLLOWER, OTHER))
+        out = rng.randrange(4, 80) if kinds is FC else width[bottom]
+        bottoms = (bottom,)
+        if kinds is FOLLOWER and lies_open and width[lies_open[0]] == width[bottom]:
+            bottoms = (bottom, lies_open.pop(0))
+        tops = (f"t{n}",) if rng.random() < 0.7 else (f"t{n}", f"u{n}")
+        layers.append(LayerShape(f"l{n}", "T", bottoms, tops, kinds, tuple(width[b] for b in bottoms),
+                                 width[bottom] * out if kinds is FC else 0, out, 2.0 * width[bottom] * out,
+                                 (n > 0,) * len(bottoms)))
+        width.update(dict.fromkeys(tops, out))
+        lies_open += tops
+    scores = lies_open[0]
+    layers.append(LayerShape("loss", "SoftmaxWithLoss", (scores, "label"), ("loss",), LOSS, (width[scores], 1), 0, 1,
+                             0.0, (True, False)))
+    return layers
+
+
+def seconds(layers, kinds, ranks):
+    """A plan's time from the formulas written out once more, message by message."""
+    k, r, b, link = ranks.n_partitions, ranks.n_replicas, ranks.n_images, ranks.machine
+    total, lies = 0.0, {}
+
+    def send(n_bytes, n_messages):
+        return n_bytes / link.inter_bandwidth + n_messages * link.inter_latency
+
+    def all_reduce(n_bytes, n):
+        return send(2 * n_bytes * (n - 1) / n, 2 * math.ceil(math.log2(n))) if n > 1 and n_bytes else 0.0
+
+    for layer, kind in zip(layers, kinds, strict=True):
+        split = {"outputs": layer.n_outputs, "inputs": layer.widths[0] if layer.widths else 0}.get(kind)
+        share = math.ceil(split / k) / split if split else 1 / k
+        total += layer.multiply_adds * b * k * share / ranks.multiply_adds_per_second
+        own = layer.n_parameters * 4 / (k if split else 1)
+        total += (0 if split else all_reduce(own, k)) + all_reduce(own, r)
+        for i, (bottom, width) in enumerate(zip(layer.bottoms, layer.widths, strict=True)):
+            came, need, times = lies.pop(bottom), NEEDS[kind][i], 1 + layer.wants_gradient[i]
+            if came != need and k > 1:
+                total += times * send(4 * b * width * (k - 1) / (1 if need == "whole" else k), k - 1)
+        if kind == "inputs":
+            total += send(2 * 4 * (k - 1) * b * layer.n_outputs, 2 * (k - 1))
+        if kind == "classes":
+            total += all_reduce(3 * b * k * 4, k)
+        lies.update(dict.fromkeys(layer.tops, GIVES[kind]))
+    return total
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_no_plan_of_all_is_faster(seed):
+    rng = random.Random(seed)
+    layers, k = random_net(rng), rng.choice((2, 3, 4))
+    ranks = Ranks(k * rng.choice((1, 2, 3)), k, rng.choice((1, 3, 16)), 1, machine(rng.choice((0, 1e-5)), 1e8),
+                  10 ** rng.uniform(7, 10))
+    plan = best_plan(layers, ranks)
+    every = itertools.product(*(layer.allowed(k) for layer in layers))
+    least = min(seconds(layers, kinds, ranks) for kinds in every)
+    assert plan.total.seconds == pytest.approx(least, rel=1e-9)
+    assert seconds(layers, list(plan.kinds.values()), ranks) == pytest.approx(least, rel=1e-9)
+
+
+def caffenet():
+    """The layers of CaffeNet that matter: 2.3 M parameters in convolutions, 58.6 M in the rest."""
+    def layer(name, kinds, bottom, width, n_outputs, n_parameters):
+        return LayerShape(name, "T", (bottom,), (name,), kinds, (width,), n_parameters, n_outputs,
+                          3.0 * width * n_outputs, (True,))
+
+    return [LayerShape("data", "Data", (), ("data", "label"), n_outputs=154587),
+            LayerShape("conv", "Convolution", ("data",), ("conv",), OTHER, (154587,), 2_334_080, 9216, 2e9, (False,)),
+            layer("fc6", FC, "conv", 9216, 4096, 9217 * 4096), layer("fc7", FC, "fc6", 4096, 4096, 4097 * 4096),
+            layer("fc8", FC, "fc7", 4096, 1000, 4097 * 1000),
+            LayerShape("loss", "SoftmaxWithLoss", ("fc8", "label"), ("loss",), LOSS, (1000, 1), 0, 1, 0.0,
+                       (True, False))]
+
+
+def test_caffenet_on_slow_links_is_the_hybrid():
+    """Krizhevsky's: convolutions replicated, fully connected layers split; a fortieth of the gradients travels."""
+    ranks = Ranks(4, 1, 64, 1, machine(1e-5, 0.1195e9), 1e12)
+    plan, pure = best_of_all(caffenet(), ranks), best_plan(caffenet(), ranks)
+    assert plan.n_partitions == 4
+    assert plan.kinds["conv"] == "replicated"
+    assert {plan.kinds[name] for name in ("fc6", "fc7", "fc8")} <= {"outputs", "inputs"}
+    assert pure.total.n_bytes == pytest.approx(1.5 * 4 * (2_334_080 + 9217 * 4096 + 4097 * 5096))  # 2 (P - 1) / P
+    assert pure.total.n_bytes / plan.total.n_bytes > 5
+
+
+def test_fast_links_and_large_batches_leave_data_parallelism():
+    plan = best_of_all(caffenet(), Ranks(4, 1, 10**6, 1, machine(1e-6, 1e8), 1e12))
+    assert not plan.is_split
+
+
+def test_one_rank_has_nothing_to_send():
+    assert best_plan(caffenet(), Ranks(1, 1, 64, 1, machine(1, 1), 1e9)).total.n_bytes == 0
+
+
+def test_replicas_exchange_the_parts_alone():
+    """Two replicas of two partitions: fc6's gradient of half its parameters travels once between the replicas."""
+    layers = [replace(layer, pinned="outputs" if layer.name == "fc6" else "replicated") for layer in caffenet()]
+    plan = best_plan(layers, Ranks(4, 2, 8, 1, machine(0, 1e8), 1e12))
+    gradient, gathered, scattered = 9217 * 4096 / 2, 8 * 9216, 8 * 9216
+    assert plan.prices["fc6"].n_bytes == pytest.approx(4 * (gradient + gathered + scattered))
+
+
+@pytest.mark.parametrize(("changes", "line"), [
+    ({"pinned": "classes"},
+     "layer 'fc6' (T): parallel_param pins it to CLASSES; it can be REPLICATED, OUTPUTS, INPUTS"),
+    ({"pinned_partitions": 3}, "layer 'fc6' (T): parallel_param wants 3 partitions, a replica has 2"),
+    ({"pinned": "outputs", "n_outputs": 1}, "layer 'fc6' (T): 1 outputs cannot be split into 2 partitions"),
+])
+def test_a_pin_that_cannot_be_is_one_line(changes, line):
+    layers = [replace(layer, **changes) if layer.name == "fc6" else layer for layer in caffenet()]
+    with pytest.raises(UserError) as caught:
+        best_plan(layers, Ranks(4, 2, 8, 1, machine(0, 1e8), 1e12))
+    assert str(caught.value) == line
+
+
+def test_uneven_replicas_are_refused():
+    with pytest.raises(UserError, match=r"-partitions 3 does not divide 4 ranks into replicas of equal size"):
+        plan_of("3", caffenet(), Ranks(4, 1, 8, 1, machine(0, 1e8), 1e12))
+
+
+def test_more_partitions_than_outputs_leave_a_layer_replicated():
+    layers = [replace(layer, n_outputs=3) if layer.name == "fc8" else layer for layer in caffenet()]
+    plan = best_plan(layers, Ranks(4, 4, 64, 1, machine(0, 1e6), 1e12))
+    assert plan.kinds["fc8"] in ("replicated", "inputs")
+
+
+def test_the_table_has_both_totals():
+    ranks = Ranks(4, 1, 64, 1, machine(0, 1e8), 1e12)
+    plan, pure = best_of_all(caffenet(), ranks), best_plan(caffenet(), ranks)
+    lines = plan_lines(caffenet(), plan, pure)
+    assert lines[0] == "4 ranks: 1 replica(s) of 4 partition(s)"
+    assert f"{pure.total.n_bytes:,.0f}" in lines[-2]
+    assert f"{plan.total.n_bytes:,.0f}" in lines[-2]
+
+
+NET = """
+layer { name: "x" type: "Input" top: "x" top: "label" input_param { shape { dim: 6 dim: 3 dim: 4 dim: 4 }
+  shape { dim: 6 } } }
+layer { name: "conv" type: "Convolution" bottom: "x" top: "conv" convolution_param { num_output: 5 kernel_size: 3 } }
+layer { name: "relu0" type: "ReLU" bottom: "conv" top: "conv" }
+layer { name: "fc" type: "InnerProduct" bottom: "conv" top: "fc" inner_product_param { num_output: 7 } }
+layer { name: "relu" type: "ReLU" bottom: "fc" top: "fc" }
+layer { name: "tied" type: "InnerProduct" bottom: "fc" top: "tied" param { name: "w" } inner_product_param {
+  num_output: 4 } parallel_param { split: REPLICATED } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "tied" bottom: "label" top: "loss" }
+"""
+
+
+def test_summary_prints_the_plan_of_a_prototxt(tmp_path, capsys):
+    (tmp_path / "net.prototxt").write_text(NET)
+    assert main([str(tmp_path / "net.prototxt"), "-ranks", "4", "-partitions", "2", "-link_bandwidth", "1e6"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    start = lines.index("4 ranks: 2 replica(s) of 2 partition(s)")
+    assert [line.split()[0] for line in lines[start + 2:-1]] == ["conv", "fc", "tied", "total"]
+    assert lines[-1].startswith("predicted: ")
+
+
+def test_what_layers_of_a_prototxt_can_do():
+    message = text_format.Parse(NET, caffe_pb2.NetParameter())
+    context = make_context(load_kernels(1), Stream(0), Share(), 0)
+    shapes = {shape.name: shape for shape in shapes_of(make_net(message, Selection(TRAIN), context, "net"))}
+    assert {name: shape.kinds for name, shape in shapes.items()} == {
+        "x": OTHER, "conv": OTHER, "relu0": OTHER, "fc": FC, "relu": FOLLOWER, "tied": OTHER, "loss": LOSS}
+    assert shapes["fc"].widths == (20,)
+    assert shapes["fc"].n_parameters == 20 * 7 + 7
+    assert shapes["fc"].multiply_adds == 3 * 20 * 7
+    assert shapes["conv"].wants_gradient == (False,)
+    assert shapes["tied"].pinned == "replicated"

@@ -111,7 +111,7 @@ def _kinds_of(node: Node) -> tuple[str, ...]:
 
 
 def _is_matrix(blob: Any) -> bool:
-    return blob.ndim == 2 and prod(blob.shape) > 0
+    return bool(blob.ndim == 2 and prod(blob.shape) > 0)
 
 
 def _is_whole_rows(node: Node) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from scaffe.collectives.awake import Awake
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.loss.losses import Losses
 from scaffe.collectives.runtime import foreign, memories
@@ -88,10 +89,10 @@ class PendingMessage:
         if (envelope := self.test()) is not None:
             return envelope
         limit = self._owner.deadline if timeout is None else timeout
-        until, backoff = time.monotonic() + limit, PollBackoff()
+        waited, backoff = Awake(), PollBackoff()
         backoff.start()
         while (envelope := self.test()) is None:
-            if time.monotonic() > until:
+            if waited.seconds() > limit:
                 raise CommError(f"{self._text()}: not complete after {limit:g} s")
             time.sleep(backoff.seconds())
         return envelope

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from scaffe.collectives.cuda.device import current, make_current
 from scaffe.collectives.errors import CommError, RankLost
 from scaffe.collectives.launch import grants_threads
+from scaffe.collectives.loss.fence import FENCE
 from scaffe.collectives.loss.losses import Losses
 from scaffe.collectives.loss.telling import telling
 from scaffe.collectives.planning.algorithm import Algorithm
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from scaffe.collectives.cuda.setup import Device
 
 AUTO = Algorithm(selection="auto")
+OUTLAST_SECONDS = 30.0
+"""Where ranks may be lost, waiting takes two deadlines, or this much more than one: a stopped rank is ended then."""
 
 
 class Ranks:
@@ -63,11 +66,15 @@ class Ranks:
         """
         self.comm, self.losses = comm, Losses(comm)
         self._deadline, self._give_up = deadline, give_up
-        self._set_up(node_of_rank)
+        if not self.losses.fault:
+            self._deadline += max(deadline, OUTLAST_SECONDS)
+        self._set_up(node_of_rank, deadline)
 
     @telling
-    def _set_up(self, node_of_rank: Sequence[Hashable] | None) -> None:
+    def _set_up(self, node_of_rank: Sequence[Hashable] | None, deadline: float) -> None:
         comm = self.comm
+        if not self.losses.fault:
+            FENCE.around(comm, deadline)
         self._node_comm = node_comm(comm, node_of_rank, self.losses.kept)
         self.topology = Topology(comm.allgather(self._node_comm.bcast(comm.rank)))
         self.windows = Windows(self._node_comm)

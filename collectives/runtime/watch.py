@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from scaffe.collectives.awake import Awake
+
 TICK_SECONDS = 0.5
 ANY, NONE = -2, -1
 """Waiting for whichever rank is last, as MPI's own collectives do; not waiting."""
@@ -78,16 +80,16 @@ class Watch:
         return waits_for[position] if position < len(waits_for) else NONE
 
     def _run(self) -> None:
-        seen, since = (-1, -1), time.monotonic()
+        seen, waited = (-1, -1), Awake()
         while not self._is_closed:
             time.sleep(min(TICK_SECONDS, self._deadline / 4))
             now = (self._n_runs, self.position)
             peer = self._peer()
             if now != seen or peer == NONE:
-                seen, since = now, time.monotonic()
+                seen, waited = now, Awake()
                 continue
             self._waiting()
-            if time.monotonic() - since > self._deadline:
+            if waited.seconds() > self._deadline:
                 self._expired(f"rank {self._rank}: {self.label} has waited {self._deadline:g} s for "
                               f"{_name(*(self._late() if peer == ANY else (peer,)))}")
                 return

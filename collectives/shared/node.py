@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from functools import lru_cache
 from hashlib import blake2b
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from scaffe.collectives.awake import Awake
 from scaffe.collectives.errors import CommError, RankLost
 from scaffe.collectives.planning.datatypes import NAMES, OPS
 from scaffe.collectives.shared import kernels, passes, schedule
@@ -115,7 +115,7 @@ class NodeGroup:
 
     def _pass(self, call: NodeCall, tables: schedule.Tables, addresses: np.ndarray, dtype: np.dtype[Any]) -> None:
         self._epoch = (self._epoch + 1) & 0xFFFFFFFF
-        started, arrived = time.monotonic(), False
+        waited, arrived = Awake(), False
         while True:
             status = passes.run_pass(
                 self._channel, self.rank, self.n_ranks, np.uint32(self._epoch), arrived, _digest(call),
@@ -127,7 +127,7 @@ class NodeGroup:
             if status == passes.MISMATCHED:
                 self._disagree(call)
             arrived = True
-            self._check_peers(time.monotonic() - started)
+            self._check_peers(waited.seconds())
 
     def _disagree(self, call: NodeCall) -> NoReturn:
         everyone = self._comm.allgather(call)

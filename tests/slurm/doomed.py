@@ -1,4 +1,4 @@
-"""A layer in which ranks are killed, each in a pass of its own: for the tests of ranks that go on."""
+"""A layer in which ranks are killed or stopped, each in a pass of its own: for the tests of ranks that go on."""
 
 import os
 import signal
@@ -8,16 +8,17 @@ from passing import Passing
 
 
 class Doomed(Passing):
-    """``param_str``: ``rank:pass,...``. Passes are counted over all layers that this process has made."""
+    """``param_str``: ``rank:pass[:signal],...``, KILL if none. Passes count over all layers of this process."""
 
     n_all = 0
 
     def setup(self, bottom, top):
         super().setup(bottom, top)
-        doomed = dict(map(int, pair.split(":")) for pair in filter(None, self.param_str.split(",")))
-        self._dies_at = doomed.get(rank(), 0) if doomed else 0
+        dooms = [doom.split(":") for doom in filter(None, self.param_str.split(","))]
+        doomed = {int(who): (int(when), signal.Signals[f"SIG{(*how, 'KILL')[0]}"]) for who, when, *how in dooms}
+        self._at, self._signal = doomed.get(rank(), (0, signal.SIGKILL)) if doomed else (0, signal.SIGKILL)
 
     def passed(self, n_passes):
         Doomed.n_all += 1
-        if Doomed.n_all == self._dies_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if Doomed.n_all == self._at:
+            os.kill(os.getpid(), self._signal)

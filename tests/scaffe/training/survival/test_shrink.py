@@ -27,13 +27,14 @@ def make(folder, databases, victims):
     return folder
 
 
-def train(folder, *flags, n_ranks=1, fault_tolerant=True):
+def train(folder, *flags, n_ranks=1, fault_tolerant=True, **variables):
     """Runs the solver of a folder to its end."""
     launcher = mpirun(n_ranks) if n_ranks > 1 else []
     if launcher and fault_tolerant:
         launcher[1:1] = ["--with-ft", "ulfm"]
-    return subprocess.run([*launcher, sys.executable, "-m", "scaffe", "train", "-solver", "solver.prototxt", "-threads",
-                           "1", *flags], cwd=folder, env=os.environ | ENVIRONMENT, capture_output=True, text=True,
+    command = [*launcher, sys.executable, "-m", "scaffe", "train", "-solver", "solver.prototxt", "-threads", "1",
+               *flags]
+    return subprocess.run(command, cwd=folder, env=os.environ | ENVIRONMENT | variables, capture_output=True, text=True,
                           errors="replace", timeout=DEADLINE_SECONDS, check=False)
 
 
@@ -55,10 +56,12 @@ def undisturbed(tmp_path_factory, databases):
     ("sc-b", "0:6"),  # the root: parameters and momentum live on in the second copy
     ("sc-obr", "1:4,0:10"),  # the copy, then the root; 16 images are shared out over 3 ranks, then over 2
     ("sc-rs", "2:5,3:5"),  # two at once, neighbours: one part is left nowhere but in the gathered parameters
-    ("sc-rs", "3:5,0:9"),
+    ("sc-rs", "3:5,0:9:STOP"),  # the root is stopped, for longer than the deadline
 ])
 def test_the_weights_are_those_of_one_undisturbed_rank(tmp_path, databases, undisturbed, strategy, victims):
-    result = train(make(tmp_path, databases, victims), "-strategy", strategy, "-on_rank_loss", "shrink", n_ranks=4)
+    result = train(make(tmp_path, databases, victims), "-strategy", strategy, "-on_rank_loss", "shrink", n_ranks=4,
+                   SCAFFE_DEADLINE="3" if "STOP" in victims else "900")
+    assert (": it counts as lost, and was ended" in result.stderr) == ("STOP" in victims)
     assert result.returncode == 0, result.stderr
     assert "Optimization Done" in result.stderr
     n_left = 4 - len(victims.split(","))

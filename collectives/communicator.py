@@ -25,6 +25,7 @@ from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.selector import Selector
 
 if TYPE_CHECKING:
+    from scaffe.collectives.runtime.lasting import LastingMessages
     from scaffe.collectives.runtime.point_to_point import PointToPoint
     from scaffe.collectives.runtime.ranks import Ranks
 
@@ -100,9 +101,7 @@ class Communicator:
         Raises:
             CommError: a launcher started this process but MPI cannot be loaded.
         """
-        if not launched():
-            return cls.single()
-        return cls(load_mpi(thread_level).COMM_WORLD, deadline, node_of_rank)
+        return cls(load_mpi(thread_level).COMM_WORLD, deadline, node_of_rank) if launched() else cls.single()
 
     @classmethod
     def single(cls) -> Communicator:
@@ -135,10 +134,8 @@ class Communicator:
         return self._made(*self._ranks.subset(chosen)) if self.rank in chosen else None
 
     def shrink(self) -> Communicator:
-        """After RankLost: makes a communicator of the ranks that are left, in their order; all of these call it.
-
-        Arrays from this one's `alloc` stay. Raises CommError where MPI ends a job with a lost rank.
-        """
+        """After RankLost: makes a communicator of the ranks that are left, in their order; all of these call it. Arrays
+        from this one's `alloc` stay. Raises CommError where MPI ends a job with a lost rank."""
         return outlived(self._ranks.end(), self.topology.node_of_rank, self._made)
 
     @property
@@ -204,9 +201,8 @@ class Communicator:
 
         Args:
             array: host memory from `alloc`.
-            op: as the class has it.
+            op, chunk_bytes: as the class has them.
             algorithm: one that starts with M.
-            chunk_bytes: as the class has it.
 
         Returns:
             A flat read-only view of the array of the node's first rank. It holds the result until that rank writes its
@@ -280,6 +276,10 @@ class Communicator:
     def messages(self) -> PointToPoint:
         """Sends and receives between two ranks (isend, irecv, iprobe, any source); CommError on one rank."""
         return self._ranks.messages
+
+    def lasting_messages(self) -> LastingMessages:
+        """Makes such messages that go on when ranks are lost. Every rank calls it; CommError on one rank."""
+        return self._ranks.lasting_messages()
 
     def bcast_object(self, value: Any = None, root: int = 0) -> Any:
         """Gives root's (picklable) value to every rank."""

@@ -88,6 +88,10 @@ class OneRank:
         """See Ranks."""
         raise CommError("a message needs 2 ranks, this job has 1")
 
+    def lasting_messages(self) -> NoReturn:
+        """See Ranks."""
+        raise CommError("a message needs 2 ranks, this job has 1")
+
     def subset(self, ranks: Sequence[int]) -> tuple[None, list[int]]:
         """See Ranks."""
         return None, []

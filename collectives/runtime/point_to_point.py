@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from scaffe.collectives.awake import Awake
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.loss.losses import Losses
 from scaffe.collectives.runtime import foreign, memories
 from scaffe.collectives.runtime.arguments import existing_rank, integer
 from scaffe.collectives.transport.polling import PollBackoff
@@ -29,6 +28,13 @@ class Envelope(NamedTuple):
     source: int
     tag: int
     n_bytes: int
+
+
+class Losses(Protocol):
+    """Knows which of MPI's exceptions a lost rank has caused."""
+
+    def translated(self, error: Exception) -> Exception:
+        """What to raise for an exception: RankLost for a loss, itself otherwise."""
 
 
 class PendingMessage:
@@ -158,7 +164,7 @@ class PointToPoint:
         """
         dest, tag = existing_rank("dest", dest, self.n_ranks), self._tag(tag)
         array = _viewed(array)
-        return PendingMessage(self, self._comm.Isend(self._spec(array), dest, tag), array,
+        return PendingMessage(self, self._begun(self._comm.Isend, self._spec(array), dest, tag), array,
                               lambda: f"rank {self.rank}: send to rank {dest}, tag {tag}")
 
     def irecv(self, array: np.ndarray, source: int = ANY, tag: int = ANY) -> PendingMessage:
@@ -177,13 +183,13 @@ class PointToPoint:
         if not array.flags.writeable:
             raise CommError("a receive writes into its array, which is read-only")
         return PendingMessage(
-            self, self._comm.Irecv(self._spec(array), *self._matching(source, tag)), array,
+            self, self._begun(self._comm.Irecv, self._spec(array), *self._matching(source, tag)), array,
             lambda: f"rank {self.rank}: receive from {_any('rank', source)}, {_any('tag', tag)}")
 
     def iprobe(self, source: int = ANY, tag: int = ANY) -> Envelope | None:
         """Gives the envelope of the next message that a receive would take; None where there is none yet."""
         status = self.mpi.Status()
-        found = self._comm.Iprobe(*self._matching(*self._from(source, tag)), status)
+        found = self._begun(self._comm.Iprobe, *self._matching(*self._from(source, tag)), status)
         return self.envelope(status, None) if found else None
 
     def test_some(self, messages: Sequence[PendingMessage]) -> list[int]:
@@ -217,6 +223,12 @@ class PointToPoint:
         if array is not None and status.source == self.mpi.ANY_SOURCE:  # an empty status: of a send
             return Envelope(self.rank, ANY, array.nbytes)
         return Envelope(status.source, status.tag, status.Get_count(self.mpi.BYTE))
+
+    def _begun(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return call(*arguments)
+        except self.mpi.Exception as error:
+            raise self.failure(error, f"rank {self.rank}: a message") from None
 
     def _spec(self, array: np.ndarray) -> list[Any]:
         if array.dtype.hasobject or not array.flags.c_contiguous:

@@ -19,6 +19,7 @@ from scaffe.collectives.runtime import memories
 from scaffe.collectives.runtime.arguments import Allocation, integer
 from scaffe.collectives.runtime.backend import Backend
 from scaffe.collectives.runtime.engine import Engine
+from scaffe.collectives.runtime.lasting import LastingMessages
 from scaffe.collectives.runtime.mismatch import MismatchDetector
 from scaffe.collectives.runtime.mpi_calls import MpiCalls
 from scaffe.collectives.runtime.nodes import node_comm
@@ -290,6 +291,11 @@ class Ranks:
         for engine, _, _ in self._engines:
             engine.watch.close()
         return self.comm
+
+    @telling
+    def lasting_messages(self) -> LastingMessages:
+        """Makes messages that go on when ranks are lost; all ranks call it."""
+        return LastingMessages(self.comm.Dup(), self._deadline)
 
     @telling
     def barrier(self) -> None:

@@ -148,12 +148,16 @@ class Solver:
                        self.net.context.kernels.PLACE == "device", self.param.type or "SGD")
         made = kind(Replica(self.net, self.updater, self.communicator, self.timers, self.param.iter_size,
                             method.algorithm, method.options, role))
+        made.shrunk = self._shrunk
         if self.net.context.kernels.RECORDS:
             made.passes = Recorded(self.net, made.seams)
         if made.acts_between_layers:
             self.net.before_forward.append(made.before_forward)
             self.net.after_backward.append(made.after_backward)
         return made
+
+    def _shrunk(self, workers: Communicator) -> None:
+        self.communicator = workers
 
     def test_forward(self, test_net: Net) -> Any:
         """Run one of the test nets forward, by ``test_passes`` where nobody reads between layers.

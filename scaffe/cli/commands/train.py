@@ -108,7 +108,7 @@ def _work(strategy: type[Strategy], role: Role, param: Any, options: Namespace) 
     solver = build(role)
     together(role.ranks, lambda: _start_from(solver, param, options))
     log_notes(param, role.ranks.n_ranks)
-    if options.on_rank_loss == STOP:
+    if options.on_rank_loss == STOP or strategy.mends_itself:
         try:
             solver.solve()
         finally:

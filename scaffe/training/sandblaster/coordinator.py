@@ -24,6 +24,7 @@ from scaffe.training.sandblaster.messages import (
     Take,
     Taken,
     Verdict,
+    Wish,
     Work,
 )
 
@@ -61,6 +62,9 @@ class Coordinator:
         self._staged: dict[tuple[int, Bundle], int] = {}
         self._losses: dict[int, float] = {}
         self._is_open = False  # whether a pass is under way
+        self._is_reading = False  # whether all replicas are to read the parameters
+        self._lost: tuple[int, ...] = ()
+        self._wish = 0
         for replica in range(n_replicas):
             portions.join(replica)
 
@@ -78,11 +82,21 @@ class Coordinator:
         elif isinstance(message, m.Staged):
             self._has(message)
         elif isinstance(message, Taken):
-            self._taken.add(source)
-            if message.step == self._step and self._taken >= set(self.portions.replicas):
-                self._go_on(None)
+            if message.step == self._step:
+                self._taken.add(source)
+                self._is_taken()
+        elif isinstance(message, Wish):
+            self._wish = max(self._wish, message.level)
         self.tick()
         self.seconds += time.thread_time() - started
+
+    def lose(self, replica: int) -> None:
+        """A replica is dead: what it has not delivered is given to others, and nobody waits for it."""
+        self.portions.leave(replica)
+        self._idle.discard(replica)
+        self._lost += (replica,)
+        self._is_taken()
+        self.tick()
 
     def tick(self) -> None:
         """Give what there is to who is idle; called now and then too, as a portion may have become late."""
@@ -122,7 +136,9 @@ class Coordinator:
             self._tell(m.Do(request.commands))
             answer = []
         for replica in self.portions.replicas:
-            self._send(replica, Over(self._phase.phase, self.optimiser.loss, self.optimiser.has_converged))
+            self._send(replica, Over(self._phase.phase, self.optimiser.loss, self.optimiser.has_converged, self._lost,
+                                     self._wish))
+        self._wish = 0
 
     def _tell(self, message: m.Message) -> None:
         for shard in self._shards:
@@ -148,7 +164,7 @@ class Coordinator:
         self._step += 1
         self._tell(m.Publish(self._step, request.at, request.into, self._in_order))
         if not request.into:
-            self._taken = set()
+            self._taken, self._is_reading = set(), True
             for replica in self.portions.replicas:
                 self._send(replica, Take(self._step))
             return
@@ -164,6 +180,12 @@ class Coordinator:
         if keeps:
             self._losses[message.portion] = message.loss
         self._send(source, Verdict(message.step, message.portion, keeps))
+
+    def _is_taken(self) -> None:
+        """Go on if all replicas have the parameters that they were to read."""
+        if self._is_reading and self._taken >= set(self.portions.replicas):
+            self._is_reading = False
+            self._go_on(None)
 
     def _has(self, message: m.Staged) -> None:
         if message.step != self._step or not self._is_open:

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from scaffe.training.sandblaster.batch import Batch
-from scaffe.training.sandblaster.messages import Begin, Finished, Free, Over, Take, Taken, Work
+from scaffe.training.sandblaster.messages import Begin, Finished, Free, Over, Take, Taken, Wish, Work
 from scaffe.training.sandblaster.replica import COORDINATOR_RANK, Replica
 from scaffe.training.sandblaster.service import Service
 from scaffe.training.timers import Timers
@@ -55,6 +55,10 @@ class Loop:
                 self._work(job)
         return self._replica.over.pop(phase)
 
+    def wish(self, level: int) -> None:
+        """Ask that all replicas do something after the same iteration; a later phase's ``Over`` says what."""
+        self._say(Wish(level))
+
     def load(self, vector: str, whole: np.ndarray) -> None:
         """Put a whole vector on the shards, before the first phase or between two."""
         self._replica.n_loaded = 0
@@ -94,7 +98,7 @@ class Loop:
             self._service.wait_for(lambda: self._replica.n_read == self._n_shards, "parameters")
         self._step = -1 if self._replica.is_mixed else step
 
-    def _say(self, message: Begin | Free | Finished | Taken) -> None:
+    def _say(self, message: Begin | Free | Finished | Taken | Wish) -> None:
         self._service.run(lambda: self._service.post.send(COORDINATOR_RANK, message))
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:

@@ -33,12 +33,24 @@ class Over(Message):
     Attributes:
         loss: the loss at the parameters that hold now.
         has_converged: whether nothing more is to be gained.
+        lost: the replicas that are lost, as far as the coordinator knew.
+        wish: the highest that replicas wished for (``Wish``) and has not been in an earlier one.
     """
 
     to = REPLICA
     phase: int
     loss: float
     has_converged: bool
+    lost: tuple[int, ...] = ()
+    wish: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Wish(Message):
+    """A replica wants all of them to do something after the same iteration: see ``Strategy.agree``."""
+
+    to = COORDINATOR
+    level: int
 
 
 @dataclass(frozen=True, slots=True)

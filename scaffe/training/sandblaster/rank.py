@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.errors import CommError
 from scaffe.collectives.server.vectors import messages as m
 from scaffe.collectives.server.vectors.commands import Command
 from scaffe.collectives.server.vectors.host import Host
@@ -25,7 +26,7 @@ from scaffe.training.lbfgs.pairs import Pairs
 from scaffe.training.lbfgs.portions import Portions
 from scaffe.training.lbfgs.wolfe import Rules
 from scaffe.training.sandblaster.coordinator import Coordinator
-from scaffe.training.sandblaster.replica import Replica
+from scaffe.training.sandblaster.replica import COORDINATOR_RANK, Replica
 from scaffe.training.sandblaster.service import Service, own_messages
 
 
@@ -37,6 +38,7 @@ class Layout:
         n_elems, dtype: of each.
         first_shard, n_shards: ranks that hold shards.
         is_steady: sums do not depend on the number of ranks.
+        goes_on: ranks that are neither the first nor hold shards may be lost.
     """
 
     n_elems: int
@@ -44,6 +46,7 @@ class Layout:
     first_shard: int
     n_shards: int
     is_steady: bool
+    goes_on: bool = False
 
     @property
     def blocks(self) -> Blocks:
@@ -70,7 +73,9 @@ class Rank:
 
     def __init__(self, world: Communicator, layout: Layout) -> None:
         self._world, self.layout = world, layout
-        self.service = Service(own_messages(world), np.dtype(layout.dtype))
+        self._lasting = world.lasting_messages() if layout.goes_on else None
+        ranks = own_messages(world) if self._lasting is None else world
+        self.service = Service(ranks, np.dtype(layout.dtype), self._lasting)
         self.host: Host | None = None
         self.replica: Replica | None = None
         self.coordinator: Coordinator | None = None
@@ -101,7 +106,7 @@ class Rank:
         if self.coordinator is not None:
             coordinator = self.coordinator
             handles[m.COORDINATOR] = lambda source, message, payload: coordinator.handle(source, message)
-        self.service.start(handles, self.coordinator.tick if self.coordinator is not None else lambda: None)
+        self.service.start(handles, self.coordinator.tick if self.coordinator is not None else lambda: None, self._lose)
 
     @property
     def pairs(self) -> Pairs:
@@ -131,5 +136,21 @@ class Rank:
         host = self.host
         if host is not None:
             self.service.wait_for(lambda: host.is_closed, "the coordinator to end")
-        self._world.barrier()
+        if self._lasting is not None:
+            self._lasting.meet()
+        else:
+            self._world.barrier()
         self.service.end()
+
+    def _lose(self, rank: int) -> None:
+        """Another rank is dead.
+
+        Raises:
+            CommError: nobody else has what it had.
+        """
+        if rank == COORDINATOR_RANK or rank in self.layout.shards:
+            what = "the coordinator" if rank == COORDINATOR_RANK else "a shard of all vectors"
+            raise CommError(f"rank {self._world.rank}: rank {rank} is lost, which had {what}; -resume auto goes on "
+                            "from the newest snapshot")
+        if self.coordinator is not None:
+            self.coordinator.lose(rank)

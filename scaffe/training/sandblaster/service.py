@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,6 +12,8 @@ import numpy as np
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError
+from scaffe.collectives.failure import report_and_abort
+from scaffe.collectives.runtime.lasting import LastingMessages
 from scaffe.collectives.server.vectors import messages as m
 from scaffe.collectives.server.vectors.post import Post
 
@@ -28,35 +28,38 @@ class Service:
     Args:
         world: all ranks; nobody else uses its messages.
         dtype: of the vectors.
+        lasting: where the ranks that are left go on when one is lost: their messages, which are used then.
 
     Attributes:
         post: where the parts send.
         changed: held while the parts act.
-        meanwhile: called now and then while this rank waits; None for nothing.
         seconds: processor time of the thread so far.
     """
 
-    def __init__(self, world: Communicator, dtype: np.dtype) -> None:
-        self._world = world
-        self.post = Post(world.messages if world.n_ranks > 1 else None, world.rank, dtype)
-        self.meanwhile: Callable[[], None] | None = None
+    def __init__(self, world: Communicator, dtype: np.dtype, lasting: LastingMessages | None = None) -> None:
+        self._world, self._lost = world, set[int]()
+        messages = lasting.messages if lasting is not None else world.messages if world.n_ranks > 1 else None
+        self.post = Post(messages, world.rank, dtype, lasting)
         self.seconds = 0.0
         self._parts: dict[str, Handle] = {}
         self._tick: Callable[[], None] = lambda: None
+        self._lose: Callable[[int], None] = lambda rank: None
         self._todo: deque[Callable[[], None]] = deque()
         self.changed, self._wake = threading.Condition(), threading.Event()
         self._fault: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._is_ending = False
 
-    def start(self, parts: Mapping[str, Handle], tick: Callable[[], None]) -> None:
+    def start(self, parts: Mapping[str, Handle], tick: Callable[[], None],
+              lose: Callable[[int], None] = lambda rank: None) -> None:
         """Begin to carry messages.
 
         Args:
             parts: who acts on the messages that are for a part of this rank.
             tick: called after every look for messages.
+            lose: called once for each rank that is lost.
         """
-        self._parts, self._tick = dict(parts), tick
+        self._parts, self._tick, self._lose = dict(parts), tick, lose
         if self._world.n_ranks > 1:
             self._thread = threading.Thread(target=self._work, name="messages", daemon=True)
             self._thread.start()
@@ -86,8 +89,6 @@ class Service:
         with self.changed:
             while not condition():
                 self.changed.wait(LOOK_SECONDS)
-                if self.meanwhile is not None:
-                    self.meanwhile()
                 if self._fault is not None:
                     raise CommError(f"rank {self._world.rank}'s messages have failed: {self._fault}") from self._fault
                 if time.monotonic() - started > limit:
@@ -111,6 +112,9 @@ class Service:
         for mail in self.post.receive():
             self._parts[mail.message.to](mail.source, mail.message, mail.payload)
             found = True
+        for rank in set(self.post.lost) - self._lost:
+            self._lost.add(rank)
+            self._lose(rank)
         self._tick()
         return found
 
@@ -132,9 +136,7 @@ class Service:
 
     def _fail(self, error: BaseException) -> None:
         self._fault = error
-        traceback.print_exception(error)
-        sys.stderr.write(f"rank {self._world.rank}: its messages have failed: {error}\n")
-        self._world.abort(1)
+        report_and_abort(self._world, error)
 
 
 def own_messages(world: Communicator) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -72,6 +72,8 @@ class Strategy:
     """Whether nothing more is to be gained, so that training ends before ``max_iter``."""
     goes_on: ClassVar[bool] = False
     """Whether training goes on when ranks are lost (``-on-rank-loss shrink``)."""
+    mends_itself: ClassVar[bool] = False
+    """Whether it does so in the strategy, which then calls ``shrunk``, and not by a new solver."""
 
     @classmethod
     def flags(cls, flags: Flags) -> None:
@@ -108,6 +110,7 @@ class Strategy:
         self.replica = replica
         self.is_last_pass = True  # gradients are complete after this pass (iter_size)
         self.passes: Any = replica.net  # runs forward and backward: the net, or recordings of it
+        self.shrunk: Callable[[Communicator], None] = lambda workers: None  # told of a communicator of those left
 
     @property
     def acts_between_layers(self) -> bool:

@@ -13,18 +13,18 @@ from scaffe.data.feeds.layer_feed import Share
 from scaffe.data.feeds.portion_feed import PortionFeed
 from scaffe.errors import UserError
 from scaffe.flags import Flags
-from scaffe.log import info
+from scaffe.log import info, warning
 from scaffe.nets.net import Net
 from scaffe.training.lbfgs.objective import X, first_commands
 from scaffe.training.sandblaster.batch import Batch
 from scaffe.training.sandblaster.figures import RankFigures, summary
 from scaffe.training.sandblaster.loop import Loop
 from scaffe.training.sandblaster.rank import Layout, Rank
-from scaffe.training.served.meeting import Meeting
 from scaffe.training.served.options import add_servers_flag
 from scaffe.training.strategies.base import Replica, Strategy, strategies
 from scaffe.training.strategies.parts import ROOT, Buckets
 from scaffe.training.strategies.role import SERVER, Role
+from scaffe.training.survival.options import STOP
 
 
 @strategies.register("sandblaster")
@@ -37,6 +37,7 @@ class Sandblaster(Strategy):
     """
 
     solver_type = "LBFGS"
+    mends_itself = True
 
     @classmethod
     def flags(cls, flags: Flags) -> None:
@@ -48,6 +49,9 @@ class Sandblaster(Strategy):
     def place(cls, communicator: Communicator, options: Any) -> Role:
         """See Strategy: the last ``-servers`` ranks hold shards alone."""
         n_servers = getattr(options, "servers", 0)
+        if not n_servers and communicator.n_ranks > 1 and goes_on(options):
+            raise UserError("-on_rank_loss shrink cannot be had without -servers: each rank holds a shard of L-BFGS's "
+                            "vectors, which nobody else has", everywhere=True)
         if not n_servers:
             return Role.worker(communicator, options)
         if n_servers >= communicator.n_ranks:
@@ -77,6 +81,8 @@ class Sandblaster(Strategy):
         self._restored: dict[str, np.ndarray] = {}
         self._rate, self._phase, self._loss, self.has_converged = 0.0, 0, float("nan"), False
         self._batch = Batch(0, 0, 1)
+        self._lost: tuple[int, ...] = ()
+        self._wished = self._wish = 0
 
     def _refuse(self) -> None:
         replica = self.replica
@@ -117,18 +123,17 @@ class Sandblaster(Strategy):
         params, options = replica.net.params, replica.options
         n_servers = world.n_ranks - replica.communicator.n_ranks
         layout = Layout(params.n_elems, params.dtype.name, replica.communicator.n_ranks if n_servers else 0,
-                        n_servers or world.n_ranks, getattr(options, "deterministic", False))
+                        n_servers or world.n_ranks, getattr(options, "deterministic", False),
+                        bool(n_servers) and goes_on(options))
         if n_servers:
             world.bcast_object(layout, ROOT)
         self._alone = Communicator.single()
-        self.meeting = Meeting(replica.communicator.split(0) or replica.communicator)
         self._rank = Rank(world, layout)
         own = self._rank.compute(params.data, params.diff, self._buckets.runs)
         is_root = replica.communicator.rank == ROOT
         if is_root:
             self._rank.coordinate(replica.updater.param, replica.communicator.n_ranks)
         self._rank.start()
-        self._rank.service.meanwhile = self.meeting.poll
         self._loop = Loop(self._rank.service, own, layout.n_shards, replica.timers, self._compute)
         self._started = time.perf_counter()
         if is_root:
@@ -153,17 +158,18 @@ class Sandblaster(Strategy):
             pairs.restore()
         self._restored = {}
 
-    def before_iteration(self, rate: float, iteration: int) -> None:
-        """See Strategy."""
-        self.meeting.begin(iteration)
-
     def agree(self, level: int, iteration: int) -> int:
-        """See Strategy: a rank waits for others only when something is to be agreed on."""
-        return self.meeting.agree(level, iteration + 1)
+        """See Strategy: nobody waits; what a rank wants the coordinator tells all at the end of a later phase."""
+        if level > self._wished:
+            self._wished = level
+            self._loop.wish(level)
+        wish, self._wish = self._wish, 0
+        if wish:
+            self._wished = 0
+        return wish
 
     def iterate(self, rate: float, iteration: int) -> float:
         """See Strategy: the loss at the parameters that this iteration starts from."""
-        self.before_iteration(rate, iteration)
         batch = batch_of(self._feeds, self.replica.updater.param.lbfgs_param, iteration)
         if batch != self._batch:
             self._batch = batch
@@ -211,7 +217,6 @@ class Sandblaster(Strategy):
         for line in summary(coordinator.optimiser, coordinator.portions, figures,
                             coordinator.seconds) if coordinator is not None else ():
             info(line)
-        self._rank.service.meanwhile = None
         self._rank.finish()
 
     # --- inside
@@ -221,8 +226,20 @@ class Sandblaster(Strategy):
         self._phase += 1
         is_root = self.replica.communicator.rank == ROOT
         over = self._loop.run(self._phase, (kind, self._batch, rate) if is_root else None)
+        self._wish = max(self._wish, over.wish)
         if kind != "settle":
             self._loss, self.has_converged = over.loss, over.has_converged
+        if over.lost != self._lost:
+            self._go_on_without(over.lost)
+
+    def _go_on_without(self, lost: tuple[int, ...]) -> None:
+        """All replicas that are left come here after the same phase: they make a communicator of their own."""
+        new = [rank for rank in lost if rank not in self._lost]
+        self._lost, self.replica.communicator = lost, self.replica.communicator.shrink()
+        self.replica.communicator.install_excepthook()
+        self.shrunk(self.replica.communicator)
+        warning(f"Lost: rank {', '.join(map(str, new))}; {self.replica.communicator.n_ranks} replica(s) go on, and "
+                "others compute the portions that it had not sent")
 
     def _compute(self, first: int, n_images: int) -> float:
         """A portion's loss; its gradients are in the net's diffs."""
@@ -235,6 +252,11 @@ class Sandblaster(Strategy):
         with timers("backward"):
             self.passes.backward()
         return float(loss)
+
+
+def goes_on(options: Any) -> bool:
+    """Whether training is to go on when a replica is lost."""
+    return getattr(options, "on_rank_loss", STOP) != STOP
 
 
 def feeds_of(net: Net) -> list[PortionFeed]:

@@ -17,7 +17,7 @@ from scaffe.training.lbfgs.portions import Portions
 from scaffe.training.lbfgs.wolfe import Rules
 from scaffe.training.sandblaster.batch import Batch
 from scaffe.training.sandblaster.coordinator import Coordinator
-from scaffe.training.sandblaster.messages import Begin, Finished, Free, Take, Taken
+from scaffe.training.sandblaster.messages import Begin, Finished, Free, Take, Taken, Wish
 from scaffe.training.sandblaster.replica import Replica
 
 rng = np.random.default_rng(2)
@@ -31,7 +31,12 @@ class Cluster:
 
     Attributes:
         computed: portions computed, by replica.
+        doomed: replicas that are still to die, at moments by chance.
+        dead: those that have.
+        news: those of them of which the coordinator has not heard.
     """
+
+    doomed, dead, news = (), (), ()
 
     def __init__(self, seed, n_replicas, n_servers, portion, in_order, slow=()):
         self.random, self.slow, self.now = random.Random(seed), slow, 0.0
@@ -97,9 +102,29 @@ class Cluster:
         self.diff[rank][:] = ROWS[rows].T @ errors / job.n_images
         return float((errors**2).mean() / 2)
 
+    def kill(self, rank):
+        """Of what it sent an end is lost, of each kind another; what is sent to it is lost too."""
+        del self.waits[rank]
+        self.doomed = [other for other in self.doomed if other != rank]
+        self.dead, self.news = [*self.dead, rank], [*self.news, rank]
+        for (source, _, _), queue in sorted(self.links.items()):
+            if source == rank:
+                del queue[self.random.randint(0, len(queue)):]
+
+    def disturb(self):
+        if self.doomed and self.random.random() < 0.002:
+            self.kill(self.random.choice(self.doomed))
+        if self.news and self.random.random() < 0.02:
+            rank, *self.news = self.news
+            for queue in (queue for (source, _, _), queue in self.links.items() if source == rank):
+                queue.clear()  # MPI gives no more of what a rank sent once it is known to be lost
+            self.coordinator.lose(rank)
+
     def deliver(self):
         source, dest, _ = link = self.random.choice(sorted(link for link, queue in self.links.items() if queue))
         message, payload = self.links[link].pop(0)
+        if dest in self.dead:
+            return
         if message.to == m.SHARD:
             self.hosts[dest].handle(source, message, payload)
         elif message.to == m.REPLICA:
@@ -110,6 +135,7 @@ class Cluster:
     def run(self):
         for _ in range(MOST_EVENTS):
             self.now += 0.05
+            self.disturb()
             ready = [rank for rank, condition in self.waits.items() if condition()]
             if not self.waits:
                 return
@@ -166,3 +192,47 @@ def test_late_portions_are_given_out_again_and_results_that_come_too_late_do_not
         assert sum(cluster.computed) >= cluster.batch.n_portions * cluster.coordinator.optimiser.progress.n_evaluations
     assert again > 0
     assert late > 0
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_replicas_that_die_change_nothing_for_the_others(seed, in_order):
+    pick = random.Random(seed)
+    n_replicas, n_servers, portion = pick.choice([2, 3, 5]), pick.choice([1, 2]), pick.choice([4, 7])
+    cluster = Cluster(seed, n_replicas, n_servers, portion, in_order, slow=[1] if seed % 2 else [])
+    cluster.doomed = list(range(1, n_replicas))
+    cluster.run()
+    assert cluster.dead
+    living = [rank for rank in range(n_replicas) if rank not in cluster.dead]
+    for rank in living:
+        np.testing.assert_allclose(cluster.data[rank], expected(), atol=1e-6)
+        np.testing.assert_array_equal(cluster.data[rank], cluster.data[0])
+    if in_order:  # to the bit, whoever computes what
+        alone = Cluster(seed + 100, 1, n_servers, portion, in_order)
+        alone.run()
+        np.testing.assert_array_equal(cluster.data[0], alone.data[0])
+
+
+def test_what_replicas_wish_for_comes_to_all_at_the_end_of_the_same_phase():
+    cluster, heard = Cluster(3, 3, 1, 4, False), {}
+    for rank, replica in enumerate(cluster.replicas):
+        replica.over = Heard(heard.setdefault(rank, {}))
+    cluster.sender(2)(0, Wish(1), None)
+    cluster.sender(1)(0, Wish(2), None)
+    cluster.run()
+    assert heard[0] == heard[1] == heard[2]
+    wishes = [heard[0][phase] for phase in sorted(heard[0])]
+    assert max(wishes) == 2
+    assert sum(map(bool, wishes)) <= 2
+
+
+class Heard(dict):
+    """A replica's finished phases, whose wishes are noted."""
+
+    def __init__(self, wishes):
+        super().__init__()
+        self.wishes = wishes
+
+    def __setitem__(self, phase, over):
+        super().__setitem__(phase, over)
+        self.wishes[phase] = over.wish

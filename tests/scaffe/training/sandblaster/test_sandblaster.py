@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,10 +15,13 @@ from google.protobuf import text_format
 
 from scaffe import log
 from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.errors import CommError
 from scaffe.errors import UserError
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
+from scaffe.training.sandblaster.rank import Layout, Rank
 from scaffe.training.strategies import look_up
+from scaffe.training.strategies.sandblaster import Sandblaster
 from tests.mpirun import mpirun
 from tests.scaffe.runs import ROOT
 from tests.scaffe.training.sandblaster import worker
@@ -82,7 +86,7 @@ def parameters(found):
 
 
 def ran(n_ranks):
-    return [name for name, (flags, _) in RUNS.items() if flags.get("servers", 0) < n_ranks]
+    return [name for name in results(n_ranks) if RUNS[name][0].get("servers", 0) < n_ranks]
 
 
 @N_RANKS
@@ -145,13 +149,46 @@ def test_a_run_that_goes_on_gives_the_same_bits(n_ranks):
 
 
 @pytest.mark.mpi_job
-@pytest.mark.parametrize("name", [name for name, run in RUNS.items() if run[0].get("deterministic")])
+@pytest.mark.parametrize("name", [name for name, run in RUNS.items()
+                                  if run[0].get("deterministic") and name != "killed"])
 def test_deterministic_runs_have_the_same_bits_on_any_number_of_ranks(name):
     one = results(1)[name.removesuffix(" servers")]
     three = results(3)[name]
     np.testing.assert_array_equal(one["weights"], three["weights"])
     assert one["losses"] == three["losses"]
     np.testing.assert_array_equal(results(1)["uncached"]["weights"], results(1)["steady"]["weights"])
+
+
+@pytest.mark.mpi_job
+def test_replicas_that_are_killed_cost_their_unsent_portions_only(tmp_path):
+    worker.write_rows(tmp_path)
+    launcher = mpirun(4)
+    launcher[1:1] = ["--with-ft", "ulfm"]
+    done = subprocess.run([*launcher, sys.executable, "-m", WORKER, str(tmp_path), "2:6,1:40"], cwd=ROOT,
+                          capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found, whole = pickle.loads((tmp_path / "results_4").read_bytes()), results(1)["steady"]
+    np.testing.assert_array_equal(found["weights"], whole["weights"])  # to the bit
+    assert found["losses"] == whole["losses"]
+    assert found["steps"] == [30]  # of the one replica that is left
+    n_needed = N_PORTIONS * found["progress"].n_evaluations
+    assert n_needed <= sum(found["counts"].values()) <= n_needed + found["again"] + 2
+    assert 0 < found["counts"][2] <= 5  # killed in its sixth; those that others had sent before are not in it
+    assert 0 < found["counts"][1] <= 39
+
+
+@pytest.mark.parametrize(("rank", "what"), [(0, "the coordinator"), (3, "a shard of all vectors")])
+def test_a_lost_rank_that_had_what_nobody_else_has_is_one_line(rank, what):
+    lasting = SimpleNamespace(messages=None, lost=lambda: ())
+    world = SimpleNamespace(rank=1, n_ranks=4, lasting_messages=lambda: lasting)
+    with pytest.raises(CommError, match=f"rank 1: rank {rank} is lost, which had {what}; -resume auto goes on from"):
+        Rank(world, Layout(10, "float32", 3, 1, False, True))._lose(rank)
+
+
+def test_ranks_that_hold_shards_and_compute_cannot_be_lost():
+    world = SimpleNamespace(rank=0, n_ranks=3)
+    with pytest.raises(UserError, match="-on_rank_loss shrink cannot be had without -servers"):
+        Sandblaster.place(world, worker.options_of(on_rank_loss="shrink"))
 
 
 @pytest.mark.mpi_job

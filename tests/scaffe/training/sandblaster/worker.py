@@ -1,9 +1,13 @@
 """One rank of the test of L-BFGS: trains linear regressions in many ways; rank 0 writes what came out.
 
-    mpirun -np N python -m tests.scaffe.training.sandblaster.worker FOLDER
+    mpirun -np N python -m tests.scaffe.training.sandblaster.worker FOLDER [RANK:PORTION,...]
+
+With pairs after the folder it does one run only, in which these ranks are killed while they compute their portions.
 """
 
+import os
 import pickle
+import signal
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -41,6 +45,7 @@ RUNS = {
     "part": ({}, "lbfgs_param { batch: 24 }"), "net's batch": ({}, "lbfgs_param { portion: 0 }"),
     "uncached": (STEADY, "lbfgs_param { cache_mb: 0 }"),
     "12 steps": (STEADY, "max_iter: 12"), "6 of 12": (STEADY, "max_iter: 6 snapshot_after_train: true"),
+    "killed": (STEADY | {"servers": 1, "on_rank_loss": "shrink"}, ""),
     "then 6": (STEADY, "max_iter: 12"), "then 6 of L1": (STEADY, 'max_iter: 12 regularization_type: "L1"'),
 }
 
@@ -68,8 +73,11 @@ def options_of(**flags):
                         "slack": 0.0, "servers": 0, "deterministic": False} | flags)
 
 
-def train(communicator, folder, name):
-    """One run. Returns weights, losses of all iterations and the coordinator's counts, on rank 0."""
+def train(communicator, folder, name, dies_at=0):
+    """One run, in which this rank may be killed in a portion.
+
+    Returns weights, losses of all iterations and the coordinator's counts, on rank 0.
+    """
     flags, text = RUNS[name]
     param = text_format.Merge(text, text_format.Parse(SOLVER, caffe_pb2.SolverParameter()))
     text_format.Parse(NET.replace("FOLDER", str(folder)), param.net_param)
@@ -85,18 +93,23 @@ def train(communicator, folder, name):
         if name.startswith("then"):
             restore_checkpoint(solver, f"{folder}/run_iter_6.solverstate")
         watch = Watch()
+        n_forward = iter(range(1_000_000))
+        solver.net.before_forward.append(lambda layer: layer == 1 and next(n_forward) + 1 == dies_at
+                                         and os.kill(os.getpid(), signal.SIGKILL))
         solver.observers += [Snapshots(), watch]
         solver.solve()
-        same = len(set(role.ranks.allgather_objects(solver.net.params.data.tobytes()))) == 1
-        steps = role.ranks.allgather_objects(solver.iteration)
+        ranks = solver.communicator
+        same = len(set(ranks.allgather_objects(solver.net.params.data.tobytes()))) == 1
+        steps = ranks.allgather_objects(solver.iteration)
         for net in (solver.net, *solver.test_nets):
             net.close()
-        if role.ranks.rank:
+        if ranks.rank:
             return None
         coordinator = solver.strategy._rank.coordinator
         return {"weights": solver.net.params.data.copy(), "losses": watch.losses, "same": same, "steps": steps,
                 "value": coordinator.optimiser.value, "progress": coordinator.optimiser.progress,
-                "counts": dict(coordinator.portions.pace.n_done), "pairs": len(coordinator.optimiser.pairs.kept)}
+                "counts": dict(coordinator.portions.pace.n_done), "pairs": len(coordinator.optimiser.pairs.kept),
+                "again": coordinator.portions.n_again}
 
 
 class Watch:
@@ -120,8 +133,12 @@ def main():
     install_excepthook(communicator)
     log.silence(True)
     folder = Path(sys.argv[1])
-    found = {name: train(communicator, folder, name) for name, (flags, _) in RUNS.items()
-             if communicator.n_ranks > flags.get("servers", 0)}
+    if len(sys.argv) > 2:
+        doomed = dict(map(int, pair.split(":")) for pair in sys.argv[2].split(","))
+        found = train(communicator, folder, "killed", doomed.get(communicator.rank, 0))
+    else:
+        found = {name: train(communicator, folder, name) for name, (flags, _) in RUNS.items()
+                 if name != "killed" and communicator.n_ranks > flags.get("servers", 0)}
     if communicator.rank == 0:
         (folder / f"results_{communicator.n_ranks}").write_bytes(pickle.dumps(found))
 

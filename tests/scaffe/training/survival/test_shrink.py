@@ -92,7 +92,8 @@ def test_without_copies_the_root_takes_its_momentum_along(tmp_path, databases):
 
 @pytest.mark.parametrize(("flags", "is_tolerant", "line"), [
     ((), False, "the job was started without fault tolerance, which mpirun --with-ft ulfm (Open MPI 5) has"),
-    (("-strategy", "ssp"), True, "this strategy ends when a rank is lost; sc-b, sc-ob, sc-obr and sc-rs go on")])
+    (("-strategy", "ssp"), True, "this strategy ends when a rank is lost; sc-b, sc-ob, sc-obr, sc-rs and sandblaster "
+                                 "go on")])
 def test_what_cannot_be_had_is_one_line(tmp_path, databases, flags, is_tolerant, line):
     folder = make(tmp_path, databases, "")
     result = train(folder, "-on_rank_loss", "shrink", *flags, n_ranks=2, fault_tolerant=is_tolerant)

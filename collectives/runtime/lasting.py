@@ -1,0 +1,53 @@
+"""Messages between ranks of which some may be lost: nobody else is disturbed by that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scaffe.collectives.errors import RankLost
+from scaffe.collectives.loss import ulfm
+from scaffe.collectives.runtime.point_to_point import PointToPoint
+
+
+class LastingMessages:
+    """Sends and receives that go on between the ranks that are left (`Communicator.lasting_messages`).
+
+    A call that a lost rank makes fail raises RankLost, once the loss is known; what others send comes as ever. Nothing
+    is revoked, so whoever hears of no loss does not find out.
+
+    Attributes:
+        messages: the sends and receives; for one thread.
+    """
+
+    def __init__(self, comm: Any, deadline: float) -> None:
+        """Args:
+            comm: mpi4py communicator that nobody else uses.
+            deadline: seconds after which waiting is an error.
+        """
+        self._comm, self._lost = comm, ()
+        self.messages = PointToPoint(comm, deadline, self)
+
+    def lost(self) -> tuple[int, ...]:
+        """The ranks that this one knows to be lost, ascending; from now on receives from any source do without them."""
+        failed = self._comm.Get_failed()
+        if failed.size > len(self._lost):
+            self._comm.Ack_failed(failed.size)
+            group = self._comm.Get_group()
+            self._lost = tuple(sorted(failed.Translate_ranks(None, group)))
+            group.Free()
+        failed.Free()
+        return self._lost
+
+    def meet(self) -> None:
+        """Returns when all ranks that are left have called it."""
+        from mpi4py import MPI
+
+        try:
+            self._comm.Agree(1)
+        except MPI.Exception as error:
+            if not ulfm.is_loss(error):  # a loss that this rank has not heard of: they have met all the same
+                raise
+
+    def translated(self, error: Exception) -> Exception:
+        """What to raise for an exception out of MPI: RankLost for a loss, itself otherwise."""
+        return RankLost(self._comm.rank, self.lost()) if ulfm.is_loss(error) else error

@@ -90,6 +90,7 @@ class Service:
             while not condition():
                 self.changed.wait(LOOK_SECONDS)
                 if self._fault is not None:
+                    self._thread.join()  # it says why and ends the job
                     raise CommError(f"rank {self._world.rank}'s messages have failed: {self._fault}") from self._fault
                 if time.monotonic() - started > limit:
                     raise CommError(f"rank {self._world.rank} waited {limit:g} s for {what}")

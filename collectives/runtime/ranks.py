@@ -53,7 +53,7 @@ class Ranks:
         windows: memory that the node's ranks share.
         engine: the caller's.
         calls: what this rank has called, to find out where others call something else.
-        messages: between two ranks.
+        messages, lasting_messages: between two ranks; what makes some that go on when a rank is lost.
         losses: which ranks are lost, as far as this one knows.
     """
 
@@ -88,6 +88,7 @@ class Ranks:
         self._helper = self._make_engine(backs_off=True) if may_use_threads else None
         self._progress = ProgressThread()
         self.messages = PointToPoint(self._dup(comm), self._deadline, self.losses)
+        self.lasting_messages = lambda: LastingMessages(comm.Dup(), self._deadline)
 
     def run(self, signature: CallSignature, array: Any, source: Any) -> None:
         """Runs a collective, which is recorded and agreed on, on the caller's thread.
@@ -291,11 +292,6 @@ class Ranks:
         for engine, _, _ in self._engines:
             engine.watch.close()
         return self.comm
-
-    @telling
-    def lasting_messages(self) -> LastingMessages:
-        """Makes messages that go on when ranks are lost; all ranks call it."""
-        return LastingMessages(self.comm.Dup(), self._deadline)
 
     @telling
     def barrier(self) -> None:

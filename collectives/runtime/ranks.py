@@ -88,7 +88,7 @@ class Ranks:
         self._helper = self._make_engine(backs_off=True) if may_use_threads else None
         self._progress = ProgressThread()
         self.messages = PointToPoint(self._dup(comm), self._deadline, self.losses)
-        self.lasting_messages = lambda: LastingMessages(comm.Dup(), self._deadline)
+        self.lasting_messages: Callable[[], LastingMessages] = lambda: LastingMessages(comm.Dup(), self._deadline)
 
     def run(self, signature: CallSignature, array: Any, source: Any) -> None:
         """Runs a collective, which is recorded and agreed on, on the caller's thread.

@@ -24,6 +24,7 @@ from scaffe.layers.base.layer import layer_types
 from scaffe.layers.base.loss import LossLayer
 from scaffe.layers.base.neuron import refuse_gradient
 from scaffe.layers.losses import LEAST_PROBABILITY
+from scaffe.proto.byte_text import path_of
 
 
 @layer_types.register("SigmoidCrossEntropyLoss")
@@ -135,7 +136,7 @@ class InfogainLoss(LossLayer):
 
     def _read_matrix(self) -> np.ndarray:
         """H from ``source``, a file that holds a binary BlobProto."""
-        source = self.param.infogain_loss_param.source
+        source = path_of(self.param.infogain_loss_param.source)
         if not source:
             raise LayerError("wants infogain_loss_param.source or a third bottom for the infogain matrix")
         message = type(self.param)().blobs.add()

@@ -9,6 +9,7 @@ from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.hdf5_file import PatientFile
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.base.neuron import NoGradient
+from scaffe.proto.byte_text import path_of
 
 DATASETS = ("data", "label")
 
@@ -31,7 +32,7 @@ class Hdf5Output(NoGradient):
         try:
             import h5py
 
-            self._out = PatientFile(name)
+            self._out = PatientFile(path_of(name))
             self._file = h5py.File(self._out, "w")
         except ImportError as error:
             raise LayerError("needs the package h5py: pip install h5py") from error

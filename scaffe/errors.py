@@ -5,6 +5,8 @@ from __future__ import annotations
 import traceback
 from types import TracebackType
 
+from scaffe.proto.byte_text import shown
+
 
 class ExpectedError(ValueError):
     """Base of all errors for which one line tells the user enough. Any other is a defect and shows its traceback.
@@ -45,7 +47,7 @@ def is_expected(error: BaseException) -> bool:
 
 def one_line(error: BaseException) -> str:
     """The message of an error as one line."""
-    return users_line(error) or " ".join(str(error).split()) or type(error).__name__
+    return shown(users_line(error) or " ".join(str(error).split()) or type(error).__name__)
 
 
 def mark_users_error(error: BaseException, line: str, trace: TracebackType | None) -> None:

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TextIO
 
 from scaffe.live_line import LiveLine, terminal_of_log
+from scaffe.proto.byte_text import shown
 
 INFO, WARNING, ERROR = 0, 1, 2
 LEAST = os.environ.get("GLOG_minloglevel", "")  # noqa: SIM112 - its real name
@@ -105,6 +106,7 @@ def _write_through() -> None:
 
 def _put(text: str) -> None:
     global _folder
+    text = shown(text)
     write(text)
     if _folder:
         try:

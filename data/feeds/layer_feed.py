@@ -13,6 +13,7 @@ from scaffe.data.feeds.parameters import Draw, batch_size_of, colour_of, list_or
 from scaffe.data.order.in_order import InOrder
 from scaffe.data.order.share import TEST, TRAIN, GivenVisits, Share
 from scaffe.data.records.transform import Transform
+from scaffe.proto.byte_text import path_of
 
 __all__ = ["TEST", "TRAIN", "GivenVisits", "ReaderOptions", "Share", "layer_batch_size", "open_layer_feed"]
 
@@ -57,7 +58,7 @@ def _open_data(param: Any, phase: int, share: Share, draw: Draw, options: Reader
 
     data, transform = param.data_param, Transform(transform_options(param.transform_param, phase))
     n = layer_batch_size(param)
-    source = open_database(data.source, colour_of(param.transform_param))
+    source = open_database(path_of(data.source), colour_of(param.transform_param))
     order = InOrder(source.n_records)
     plan = Plan(share.visits(phase, n), share.batch_elems(phase, n), order, _transform_seed(transform, draw))
     return image_feed(source, plan, transform, _prefetch(data), options)
@@ -75,7 +76,8 @@ def _open_image_data(param: Any, phase: int, share: Share, draw: Draw, options: 
 
     data, transform = param.image_data_param, Transform(transform_options(param.transform_param, phase))
     n = layer_batch_size(param)
-    source = ImageListSource(data.source, data.root_folder, data.new_height, data.new_width, data.is_color)
+    source = ImageListSource(path_of(data.source), path_of(data.root_folder), data.new_height, data.new_width,
+                             data.is_color)
     if transform.draws_per_visit:
         draw()  # Caffe takes its numbers in this order
     order = list_order(data, source.n_records, draw)
@@ -91,7 +93,8 @@ def _open_hdf5_data(param: Any, phase: int, share: Share, draw: Draw, options: R
         raise DataError("HDF5Data does not transform data; transform_param must not be given")
     data, tops = param.hdf5_data_param, list(param.top)
     n = layer_batch_size(param)
-    return hdf5_feed(data.source, tops, share.visits(phase, n), share.batch_elems(phase, n), data.shuffle, options)
+    visits, n_elems = share.visits(phase, n), share.batch_elems(phase, n)
+    return hdf5_feed(path_of(data.source), tops, visits, n_elems, data.shuffle, options)
 
 
 def _open_window_data(param: Any, phase: int, share: Share, draw: Draw, options: ReaderOptions) -> Feed:
@@ -100,12 +103,13 @@ def _open_window_data(param: Any, phase: int, share: Share, draw: Draw, options:
     data, transform = param.window_data_param, transform_options(param.transform_param, phase)
     n = layer_batch_size(param)
     window = WindowOptions(transform.crop_size, data.context_pad, data.crop_mode == "square", data.scale,
-                           data.fg_threshold, data.bg_threshold, data.fg_fraction, data.cache_images, data.root_folder)
+                           data.fg_threshold, data.bg_threshold, data.fg_fraction, data.cache_images,
+                           path_of(data.root_folder))
     if Transform(transform).draws_per_visit:
         draw()  # Caffe seeds a transformer here and below that it never uses
     plan = Plan(share.visits(phase, n), share.batch_elems(phase, n), InOrder(share.global_batch(phase, n)), draw())
     _transform_seed(Transform(transform), draw, n_before=0)
-    return window_feed(data.source, plan, transform, window, options)
+    return window_feed(path_of(data.source), plan, transform, window, options)
 
 
 def _open_dense_image_data(param: Any, phase: int, share: Share, draw: Draw, options: ReaderOptions) -> Feed:
@@ -132,13 +136,13 @@ def _open_annotated_data(param: Any, phase: int, share: Share, draw: Draw, optio
     from scaffe.data.sources.annotated import AnnotatedSource
 
     data, annotated, transform = param.data_param, param.annotated_data_param, param.transform_param
-    n, mean = layer_batch_size(param), read_mean(transform.mean_file) if transform.mean_file else None
+    n, mean = layer_batch_size(param), read_mean(path_of(transform.mean_file)) if transform.mean_file else None
     is_yolos = annotated.yolo_data_type == 1
     jitter = annotated.yolo_data_jitter if is_yolos else 0.0
     pipeline = Pipeline(transform, annotated.batch_sampler, mean, phase == TRAIN, jitter)
     if annotated.difficult_label_warmup:
         raise DataError("difficult_label_warmup is not there: a feed does not know how long training goes on")
-    source = AnnotatedSource(data.source, colour_of(transform))
+    source = AnnotatedSource(path_of(data.source), colour_of(transform))
     seed = int(draw())
     plan = Plan(share.visits(phase, n), share.batch_elems(phase, n), InOrder(source.n_records), seed)
     truth = TruthOptions(annotated.train_diffcult) if is_yolos else None

@@ -16,6 +16,7 @@ from scaffe.data.order.shuffle import shuffled
 from scaffe.data.records.decode import Colour
 from scaffe.data.records.transform import TransformOptions
 from scaffe.input_files import read_input
+from scaffe.proto.byte_text import path_of
 
 Draw = Callable[[], int]
 """The next raw number of the net's random stream, the same on every rank."""
@@ -35,7 +36,7 @@ def transform_options(param: Any, phase: int) -> TransformOptions:
     refused = [name for name in AUGMENTATIONS if name in given]
     if refused:
         raise DataError(f"transform_param's {refused[0]} works in AnnotatedData layers alone")
-    mean_image = read_mean(param.mean_file) if param.HasField("mean_file") else None
+    mean_image = read_mean(path_of(param.mean_file)) if param.HasField("mean_file") else None
     return TransformOptions(param.scale, param.mirror, param.crop_size, tuple(param.mean_value), mean_image,
                             random_crop=phase == TRAIN)
 
@@ -97,5 +98,5 @@ def list_order(data: Any, n_records: int, draw: Draw) -> Order:
     seed = int(draw()) if data.shuffle else 0
     skip = int(draw()) % data.rand_skip if data.rand_skip else 0
     if skip >= n_records:
-        raise DataError(f"{data.source}: rand_skip leaves out {skip} of {n_records} records")
+        raise DataError(f"{path_of(data.source)}: rand_skip leaves out {skip} of {n_records} records")
     return shuffled(n_records, seed, skip) if data.shuffle else InOrder(n_records, skip)

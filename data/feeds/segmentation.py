@@ -11,6 +11,7 @@ from scaffe.data.feeds.sample_feed import sample_feed
 from scaffe.data.order.share import TRAIN, Share
 from scaffe.data.records.pair_transform import PairOptions
 from scaffe.data.sources.image_pairs import Labels, PairList, PairSampler
+from scaffe.proto.byte_text import path_of
 
 LABEL_TYPES = (Labels.NONE, Labels.NUMBER, Labels.IMAGE_FILE)  # ImageDataParameter.LabelType
 
@@ -26,9 +27,9 @@ def open_dense_image_data(param: Any, phase: int, share: Share, draw: Draw, opti
         raise DataError("DenseImageData mirrors and crops by dense_image_data_param; transform_param may do neither")
     if transform.HasField("mean_file") and transform.mean_value:
         raise DataError("transform_param takes mean_file or mean_value, not both")
-    mean = read_mean(transform.mean_file).transpose(1, 2, 0) if transform.HasField("mean_file") else None
+    mean = read_mean(path_of(transform.mean_file)).transpose(1, 2, 0) if transform.HasField("mean_file") else None
     pair = PairOptions(_crop(data), True, data.mirror, (), False, 0, transform.scale, tuple(transform.mean_value), mean)
-    files = PairList(data.source, Labels.IMAGE_FILE, data.root_folder, data.new_height, data.new_width, data.is_color)
+    files = _files(data, Labels.IMAGE_FILE)
     return _open(files, pair, data, phase, share, draw, options)
 
 
@@ -50,9 +51,14 @@ def open_image_seg_data(param: Any, phase: int, share: Share, draw: Draw, option
         raise DataError("scale_factors go with a crop, which gives the images one size")
     pair = PairOptions(crop, phase == TRAIN, transform.mirror, tuple(transform.scale_factors), True, data.ignore_label,
                        transform.scale, tuple(transform.mean_value))
-    files = PairList(data.source, LABEL_TYPES[data.label_type], data.root_folder, data.new_height, data.new_width,
-                     data.is_color, nearest=False, shows_size=True)
+    files = _files(data, LABEL_TYPES[data.label_type], nearest=False, shows_size=True)
     return _open(files, pair, data, phase, share, draw, options)
+
+
+def _files(data: Any, labels: Labels, **options: bool) -> PairList:
+    """The files of a DenseImageDataParameter or ImageDataParameter message."""
+    return PairList(path_of(data.source), labels, path_of(data.root_folder), data.new_height, data.new_width,
+                    data.is_color, **options)
 
 
 def _open(files: PairList, pair: PairOptions, data: Any, phase: int, share: Share, draw: Draw,

@@ -15,6 +15,7 @@ from scaffe.data.order.share import TRAIN, Share
 from scaffe.data.records.clip_transform import ClipTransform
 from scaffe.data.records.transform import TransformOptions
 from scaffe.data.sources.videos import ClipList, VideoClips
+from scaffe.proto.byte_text import path_of
 
 
 def open_video_data(param: Any, phase: int, share: Share, draw: Draw, options: ReaderOptions) -> Feed:
@@ -29,13 +30,13 @@ def open_video_data(param: Any, phase: int, share: Share, draw: Draw, options: R
     if data.use_multiple_label and not data.HasField("num_of_labels"):
         raise DataError("use_multiple_label goes with num_of_labels")
     clips = VideoClips(ClipList(
-        data.source, data.root_folder, data.use_image, data.use_temporal_jitter, data.new_length, data.sampling_rate,
-        data.max_sampling_rate if data.use_sampling_rate_jitter else 0, data.new_height, data.new_width,
-        data.num_of_labels if data.use_multiple_label else 0, phase == TRAIN))
+        path_of(data.source), path_of(data.root_folder), data.use_image, data.use_temporal_jitter, data.new_length,
+        data.sampling_rate, data.max_sampling_rate if data.use_sampling_rate_jitter else 0, data.new_height,
+        data.new_width, data.num_of_labels if data.use_multiple_label else 0, phase == TRAIN))
     transform = TransformOptions(message.scale, message.mirror, message.crop_size, tuple(message.mean_value),
                                  random_crop=phase == TRAIN)
     if message.HasField("mean_file"):
-        transform = replace(transform, mean_image=read_mean_array(message.mean_file, 4))
+        transform = replace(transform, mean_image=read_mean_array(path_of(message.mean_file), 4))
     sampler = _ClipSampler(clips, ClipTransform(transform), len(param.top))
     order, n = list_order(data, clips.n_records, draw), batch_size_of(data)
     return sample_feed(sampler, Plan(share.visits(phase, n), share.batch_elems(phase, n), order, draw()), options)

@@ -102,10 +102,9 @@ def _dataset(file: Hdf5Input, name: str) -> Any:
 
 def _paths(list_path: str) -> list[str]:
     try:
-        paths = read_text_input(list_path).split()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not a text file; expected a list of HDF5 files"
-        raise DataError(f"{list_path}: {why}") from None
+        paths = read_text_input(list_path, "surrogateescape").split()
+    except OSError as error:
+        raise DataError(f"{list_path}: {error.strerror}") from None
     if not paths:
         raise DataError(f"{list_path}: the list of HDF5 files is empty")
     return paths

@@ -46,11 +46,9 @@ def read_windows(path: str, root: str, fg_threshold: float, bg_threshold: float)
         DataError: the file is missing, ends too early, has another format, or has no window of one of the two kinds.
     """
     try:
-        words = iter(read_text_input(path).split())
+        words = iter(read_text_input(path, "surrogateescape").split())
     except OSError as error:
         raise DataError(f"{path}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise DataError(f"{path}: not a text file; expected a list of images and windows") from None
     paths: list[str] = []
     kinds: tuple[list[list[int]], list[list[int]]] = ([], [])
     channels = 0

@@ -13,6 +13,7 @@ from scaffe.layers.base.layer import layer_types
 from scaffe.layers.base.neuron import NoGradient
 from scaffe.layers.detection.ground_truth import Truth, check_shape, read_truth
 from scaffe.layers.detection.pixels import check_resize, read_sizes, to_pixels
+from scaffe.proto.byte_text import path_of
 
 RESULTS = 5  # item, label, score, true positive, false positive
 MOST_CLASSES = 1 << 24  # float32 tells their labels apart
@@ -48,7 +49,7 @@ class DetectionEvaluate(NoGradient):
             raise LayerError(f"wants overlap_threshold above 0, got {p.overlap_threshold:g}")
         if p.HasField("resize_param"):
             check_resize(p.resize_param)
-        sizes = read_sizes(p.name_size_file)[1] if p.name_size_file else []
+        sizes = read_sizes(path_of(p.name_size_file))[1] if p.name_size_file else []
         self._sizes = sizes if self.context.n_ranks == 1 else []  # a rank does not know which images it sees
         self._n_seen = 0
 

@@ -12,6 +12,7 @@ from scaffe.atomic_files import write_whole
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.detection.pixels import check_resize, read_sizes, to_pixels
 from scaffe.proto import caffe_pb2
+from scaffe.proto.byte_text import path_of
 from scaffe.proto.text import ProtoError, read_message
 
 FORMATS = ("VOC", "COCO", "ILSVRC")
@@ -38,11 +39,11 @@ class SavedDetections:
         if p.HasField("resize_param"):
             check_resize(p.resize_param)
         try:
-            items = read_message(p.label_map_file, caffe_pb2.LabelMap).item
+            items = read_message(path_of(p.label_map_file), caffe_pb2.LabelMap).item
         except ProtoError as error:
             raise LayerError(str(error)) from None
-        self._p, self._names = p, {item.label: item.name for item in items if item.label != background}
-        self._images, self._sizes = read_sizes(p.name_size_file)
+        self._p, self._names = p, {item.label: path_of(item.name) for item in items if item.label != background}
+        self._images, self._sizes = read_sizes(path_of(p.name_size_file))
         self._n_images = p.num_test_image if p.HasField("num_test_image") else len(self._images)
         if not 1 <= self._n_images <= len(self._images):
             raise LayerError(f"wants num_test_image from 1 to {len(self._images)}, the images of {p.name_size_file}, "
@@ -71,7 +72,7 @@ class SavedDetections:
             self._n_seen, self._found = 0, []
 
     def _write(self) -> None:
-        folder, prefix = Path(self._p.output_directory), self._p.output_name_prefix
+        folder, prefix = Path(path_of(self._p.output_directory)), path_of(self._p.output_name_prefix)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

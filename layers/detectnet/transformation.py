@@ -13,6 +13,7 @@ from scaffe.layers.base.layer import TRAIN, layer_types
 from scaffe.layers.base.neuron import NoGradient
 from scaffe.layers.detectnet.augmentation import Selection, change_boxes, change_image, opencv, select
 from scaffe.layers.detectnet.coverage import Coverage, read_boxes
+from scaffe.proto.byte_text import path_of
 
 
 @layer_types.register("DetectNetTransformation")
@@ -39,7 +40,7 @@ class DetectNetTransformation(NoGradient):
         self._coverage, self._wanted = Coverage(g), (int(g.image_size_x), int(g.image_size_y))
         if len(t.mean_value) not in (0, 1, 3) or t.mean_value and t.HasField("mean_file"):
             raise LayerError("wants 1 or 3 mean_value, or a mean_file, or none")
-        self._mean_file = read_mean(t.mean_file) if t.HasField("mean_file") else None
+        self._mean_file = read_mean(path_of(t.mean_file)) if t.HasField("mean_file") else None
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the tops. Raises LayerError if the bottoms are not images of three channels and their boxes."""

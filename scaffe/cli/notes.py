@@ -28,7 +28,7 @@ def log_notes(param: Any, n_ranks: int) -> None:
         param: the SolverParameter message that the run goes by.
         n_ranks: how many train; the MPI library is named where there are several.
     """
-    settings = text_format.MessageToString(param, as_one_line=True)
+    settings = text_format.MessageToString(param, as_one_line=True, as_utf8=True)
     info(f"Settings: {settings}")
     info(f"Command: {shlex.join(sys.argv[1:])}")
     versions = [f"scaffe {scaffe.__version__}", f"Python {platform.python_version()}", packages(), describe_kernels()]

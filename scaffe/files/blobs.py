@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from scaffe.errors import UserError
-from scaffe.files.wire import WireError, delimited, lift_blobs, read_fields, read_numbers, varint
+from scaffe.files.wire import WireError, lift_blobs, read_fields, read_numbers
 from scaffe.input_files import read_input
+from scaffe.proto.raw_strings import wire_form
 from scaffe.proto.text import ProtoError, parse_binary
+from scaffe.proto.varint import delimited, varint
 
 DATA, SHAPE, DOUBLE_DATA = 5, 7, 8  # fields of BlobProto
 ITEM_BYTES = {DATA: 4, DOUBLE_DATA: 8}
@@ -126,7 +128,7 @@ def fields_around(message: Any, number: int) -> tuple[bytes, bytes]:
         part.CopyFrom(message)
         for name in _names(message, lambda n, keeps=keeps: not keeps(n)):
             part.ClearField(name)
-        pieces.append(part.SerializeToString())
+        pieces.append(wire_form(part))
     return pieces[0], pieces[1]
 
 

@@ -5,6 +5,7 @@ A layer whose name contains slashes (as in GoogLeNet) is stored in nested groups
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from scaffe.atomic_files import replacing
 from scaffe.errors import UserError
 from scaffe.files.stored import StoredLayer
 from scaffe.hdf5_input import Hdf5Input, h5py_module, hdf5_input
+from scaffe.proto.byte_text import bytes_of, text_of
 
 # What a state may hold.
 NUMBERS = {"model_checksum": np.uint64, "seed": np.uint64, "batches_read": np.uint64, "loss_scale": np.uint64,
@@ -36,10 +38,23 @@ def write_model(path: str | Path, layers: Iterable[StoredLayer]) -> None:
     with _writing(path) as file:
         for layer in stored:
             owned = {i: blob for i, blob in enumerate(layer.blobs) if i not in layer.shared}
-            _put_arrays(file.require_group(f"data/{layer.param.name}"), owned)
+            _put_arrays(_group(file, f"data/{layer.param.name}"), owned)
         if any(layer.diffs for layer in stored):
             for layer in stored:
-                _put_arrays(file.require_group(f"diff/{layer.param.name}"), dict(enumerate(layer.diffs)))
+                _put_arrays(_group(file, f"diff/{layer.param.name}"), dict(enumerate(layer.diffs)))
+
+
+def _group(file: Any, name: str) -> Any:
+    """A group, made if it is not there; h5py's own way takes no name that is not UTF-8."""
+    raw, h5py = bytes_of(name), h5py_module(UserError)
+    if raw == name.encode():
+        return file.require_group(name)
+    try:
+        return h5py.Group(h5py.h5g.open(file.id, raw))
+    except (KeyError, ValueError):  # it, or a group around it, is not there
+        options = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+        options.set_create_intermediate_group(True)
+        return h5py.Group(h5py.h5g.create(file.id, raw, options))
 
 
 def _put_arrays(group: Any, arrays: dict[int, np.ndarray]) -> None:
@@ -66,14 +81,20 @@ def read_model(path: str | Path) -> list[tuple[str, str, list[np.ndarray | None]
 def _layers(file: Hdf5Input, group: Any, prefix: str,
             seen: set[Any]) -> Iterator[tuple[str, str, list[np.ndarray | None]]]:
     """The layers in a group and in the groups inside it, each group once, whatever links lead to it."""
-    for name, inner in group.items():
+    for name, inner in _items(group):
         if not hasattr(inner, "keys") or inner.id in seen:
             continue  # a blob, taken with the group that it is in, or a loop
         seen.add(inner.id)
-        blobs = {key: item for key, item in inner.items() if key.isdecimal() and not hasattr(item, "keys")}
+        blobs = {key: item for key, item in _items(inner) if key.isdecimal() and not hasattr(item, "keys")}
         if blobs or not len(inner):
             yield prefix + name, "", _blobs(file, blobs, prefix + name)
         yield from _layers(file, inner, f"{prefix}{name}/", seen)
+
+
+def _items(group: Any) -> Iterator[tuple[str, Any]]:
+    """What is in a group; h5py gives a name that is no UTF-8 as bytes."""
+    for key, item in group.items():
+        yield text_of(key if isinstance(key, bytes) else key.encode()), item
 
 
 def _blobs(file: Hdf5Input, named: dict[str, Any], layer: str) -> list[np.ndarray | None]:
@@ -112,7 +133,7 @@ def read_state(path: str | Path) -> dict[str, Any]:
             raise UserError(f"{path}: has no dataset 'iter'; a .solverstate.h5 was expected")
         name = file.array(root["learned_net"], "learned_net", None).item() if "learned_net" in root else b""
         history, streams = root["history"], root.get("streams", {})
-        return {"iteration": _number(file, "iter"), "learned_net": name.rstrip(b"\0").decode(),
+        return {"iteration": _number(file, "iter"), "learned_net": os.fsdecode(name.rstrip(b"\0")),
                 "current_step": _number(file, "current_step"),
                 "history": [file.array(history[str(i)], f"history/{i}") for i in range(len(history))],
                 **{name: _number(file, name) for name in NUMBERS if name in root},
@@ -128,7 +149,7 @@ def _number(file: Hdf5Input, name: str) -> Any:
 def _put_string(file: Any, name: str, text: str) -> None:
     """A string as the C library writes one: of fixed length, with the zero behind it."""
     h5py = h5py_module(UserError)
-    raw = text.encode() + b"\0"
+    raw = os.fsencode(text) + b"\0"
     kind = h5py.h5t.C_S1.copy()
     kind.set_size(len(raw))
     place = h5py.h5d.create(file.id, name.encode(), kind, h5py.h5s.create(h5py.h5s.SCALAR))

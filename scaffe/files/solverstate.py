@@ -14,8 +14,10 @@ from scaffe.atomic_files import replacing
 from scaffe.errors import UserError
 from scaffe.files import hdf5
 from scaffe.files.blobs import blob_array, blob_parts, fields_around, read_bytes, read_with_blobs
-from scaffe.files.wire import FIXED32, delimited, varint
+from scaffe.files.wire import FIXED32
 from scaffe.proto import caffe_pb2
+from scaffe.proto.byte_text import path_of, text_of_path
+from scaffe.proto.varint import delimited, varint
 
 HISTORY, HISTORY_TAG = 3, b"\x1a"  # field 3 of SolverState
 CHECKSUM_TAG = varint(1703 << 3 | FIXED32)  # field 1703, always the last
@@ -60,7 +62,7 @@ def write_state(path: str | Path, state: SolverState) -> None:
     if str(path).endswith(".h5"):
         hdf5.write_state(path, state)
         return
-    message = caffe_pb2.SolverState(iter=state.iteration, learned_net=state.learned_net,
+    message = caffe_pb2.SolverState(iter=state.iteration, learned_net=text_of_path(state.learned_net),
                                     current_step=state.current_step, streams=state.streams, losses=state.losses,
                                     **{name: getattr(state, name) for name in hdf5.NUMBERS})
     head, tail = fields_around(message, HISTORY)
@@ -88,15 +90,13 @@ def read_state(path: str | Path) -> SolverState:
         history = [blob_array(blobs[blob.num]) for blob in message.history]
     except ValueError as error:
         raise UserError(f"{path}: {error}") from error
-    if not isinstance(message.learned_net, str):
-        raise UserError(f"{path}: the name of its trained net is not UTF-8: {message.learned_net[:200]!r}")
     if not message.HasField("iter"):
         raise UserError(f"{path}: holds no iteration; a .solverstate was expected")
     if message.HasField("checksum") and message.checksum != _checksum_of_rest(path):
         raise UserError(f"{path}: damaged: its checksum does not fit its contents")
     ours = {name: getattr(message, name) for name in hdf5.NUMBERS if message.HasField(name)}
-    return SolverState(message.iter, message.learned_net, message.current_step, history, list(message.streams),
-                       losses=list(message.losses), **ours)
+    return SolverState(message.iter, path_of(message.learned_net), message.current_step, history,
+                       list(message.streams), losses=list(message.losses), **ours)
 
 
 def _checksum_of_rest(path: str | Path) -> int:

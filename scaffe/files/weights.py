@@ -15,8 +15,9 @@ from scaffe.files import hdf5
 from scaffe.files.blobs import blob_array, blob_parts, fields_around, read_with_blobs
 from scaffe.files.stored import StoredLayer
 from scaffe.files.upgrade import upgrade_net
-from scaffe.files.wire import delimited
 from scaffe.proto import caffe_pb2
+from scaffe.proto.raw_strings import wire_form
+from scaffe.proto.varint import delimited
 
 LAYER_TAG, BLOBS_TAG = b"\xa2\x06", b"\x3a"  # field 100 of NetParameter, field 7 of LayerParameter
 LAYER, BLOBS = 100, 7
@@ -37,7 +38,7 @@ def write_model(path: str | Path, net_name: str, layers: Iterable[StoredLayer]) 
         hdf5.write_model(path, layers)
         return
     with replacing(path, UserError) as file:
-        file.write(caffe_pb2.NetParameter(name=net_name).SerializeToString())
+        file.write(wire_form(caffe_pb2.NetParameter(name=net_name)))
         for layer in layers:
             pairs = zip_longest(layer.blobs, layer.diffs)
             file.writelines(_layer_parts(layer.param, [blob_parts(blob, diff) for blob, diff in pairs]))

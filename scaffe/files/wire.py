@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from scaffe.proto.varint import delimited, varint
+
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
 N_BYTES = {FIXED64: 8, FIXED32: 4}
 MOST_BLOBS = 100_000  # of a file; the largest nets have some thousand
@@ -17,20 +19,6 @@ HOLDERS = {"NetParameter", "LayerParameter", "V1LayerParameter", "V0LayerParamet
 
 class WireError(ValueError):
     """Bytes that are no message: cut short, or of another kind."""
-
-
-def varint(number: int) -> bytes:
-    """A number in protobuf's variable-length form."""
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*out, number])
-
-
-def delimited(tag: bytes, n_bytes: int) -> bytes:
-    """The head of a length-delimited field."""
-    return tag + varint(n_bytes)
 
 
 def read_fields(buffer: memoryview) -> Iterator[tuple[int, int | memoryview, memoryview]]:

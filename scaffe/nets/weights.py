@@ -13,6 +13,7 @@ from scaffe.files import StoredLayer, hdf5, read_model, write_model
 from scaffe.log import info
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
+from scaffe.proto.byte_text import path_of
 
 Arrays = Sequence[np.ndarray | None]
 
@@ -24,7 +25,7 @@ def initial_weights(given: str, param: Any) -> list[str]:
         given: the command line's paths with commas between, or "".
         param: the SolverParameter message.
     """
-    return [path for paths in ([given] if given else param.weights) for path in paths.split(",") if path]
+    return [path for paths in ([given] if given else map(path_of, param.weights)) for path in paths.split(",") if path]
 
 
 def load_weights(net: Net, path: str | Path) -> None:

@@ -12,7 +12,9 @@ from google.protobuf.message import DecodeError
 
 from scaffe.errors import ExpectedError
 from scaffe.input_files import read_input
+from scaffe.proto.byte_text import text_of
 from scaffe.proto.forks import fork_of_field, fork_of_type
+from scaffe.proto.raw_strings import hold_text
 from scaffe.proto.tokens import TokenError, conform
 
 MOST_SAID = 500  # characters of what is wrong, which may quote the file
@@ -50,7 +52,7 @@ def _read(path: str | Path) -> bytes:
 def _decoded(raw: bytes, path: str | Path) -> str:
     if b"\0" in raw:
         raise ProtoError(f"{path}: not a text file (byte {raw.index(0)} is zero); a prototxt was expected")
-    return raw.decode("utf-8", errors="replace")  # comments come in every encoding
+    return text_of(raw)
 
 
 def parse_text(text: str, kind: Any, source: str = "prototxt") -> Any:
@@ -76,6 +78,7 @@ def parse_binary(raw: bytes, kind: type, source: str) -> Any:
     except DecodeError as error:
         name = message.DESCRIPTOR.name
         raise ProtoError(f"{source}: truncated, or not a binary {name} of {len(raw)} bytes") from error
+    hold_text(message)
     return message
 
 
@@ -92,8 +95,6 @@ def _explain(error: text_format.ParseError, text: str, kind: Any, source: str) -
     match = re.search(r'type "caffe\.(\w+)" should not have multiple "(\w+)" fields', said)
     if match:
         said = f"{match[1]} is given {match[2]!r} twice"
-    if re.search("'(utf-8|rawunicodeescape)' codec", said):
-        said = "a string whose bytes are not UTF-8"
     said = said if len(said) <= MOST_SAID else f"{said[:MOST_SAID]}..."
     where = ":".join(str(n) for n in (source, line, column) if n is not None)
     return f"{where}: {said}{_inside(text, line)}"

@@ -1,9 +1,9 @@
 """The tokens of protobuf's text format as its C++ parser reads them, which Caffe uses; Python's parser is not the same.
 
 ``conform`` refuses what C++ refuses and Python takes (``+1``, ``1_000``, ``0b1``, a no-break space, ``"\\d"``), and
-rewrites what C++ takes and Python refuses (``- 1``, ``1.5F``, ``"\\?"``, a truth as ``0x1``), so that the text stays as
-long as it was. Source of the rules: protobuf's io/tokenizer.cc and text_format.cc. One difference is left: a string
-whose escapes are no UTF-8 (``"\\xff"``) is refused, since Python's strings cannot hold it.
+rewrites what C++ takes and Python refuses (``- 1``, ``1.5F``, ``"\\?"``, a truth as ``0x1``, and in ``byte_text``'s
+characters a string that is no UTF-8), so that the text stays as long as it was. Source of the rules: protobuf's
+io/tokenizer.cc and text_format.cc.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from scaffe.proto.spelling import python_number, python_string
+from google.protobuf.descriptor import FieldDescriptor as Field
+
+from scaffe.proto.byte_text import MAPPED, bytes_of
+from scaffe.proto.spelling import python_number, python_strings
 
 SPACE = r"[ \n\t\r\v\f]+"
 COMMENT = r"\#[^\n]*"
@@ -23,7 +26,7 @@ MARK = "\ufeff"  # a byte-order mark, as Windows' editors begin UTF-8 files
 OPENING, CLOSING = "{<", "}>"
 SYMBOL = r"[-:{}<>\[\],;.]"
 TOKEN = re.compile(f"(?P<space>{SPACE})|(?P<comment>{COMMENT})|(?P<identifier>{IDENTIFIER})|(?P<number>{NUMBER})"
-                   f"|(?P<string>{STRING})|(?P<symbol>{SYMBOL})")
+                   f"|(?P<string>(?:{STRING})(?:(?:{SPACE}|{COMMENT})*+(?:{STRING}))*+)|(?P<symbol>{SYMBOL})")
 FLOAT_WITH_F = re.compile(r"(?i:inf|infinity|nan)f")  # Python's parser takes them
 OCTAL = re.compile(r"0[0-7]+")
 IN_A_NUMBER = re.compile(r"[A-Za-z0-9_.]+")
@@ -103,7 +106,7 @@ def _respelled(match: re.Match[str], text: str, sign: str, field: Any) -> str:
     if match["identifier"] and FLOAT_WITH_F.fullmatch(token):
         raise TokenError(f"{token!r} is no number", text, start)
     if match["string"]:
-        return python_string(token)
+        return python_strings(token, field is not None and field.type == Field.TYPE_BYTES)
     if not match["number"]:
         return token
     _check_number(text, start, match.end())
@@ -131,6 +134,8 @@ def _explain(text: str, at: int) -> str:
         return "a string is not closed on its line"
     if text[at] == MARK:
         return "begins with a byte-order mark, which Caffe refuses; save without, or take upgrade_net_proto_text"
+    if MAPPED.match(text[at]):
+        return f"byte 0x{bytes_of(text[at]).hex()} outside of strings and comments"
     if not text[at].isascii():
         return f"{text[at]!r} (U+{ord(text[at]):04X}) outside of strings and comments"
     return f"{text[at]!r} is no part of the text format" + ("; a comment begins with #" if text[at] in "/%" else "")

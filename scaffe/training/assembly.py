@@ -16,6 +16,7 @@ from scaffe.nets.devices import Compute, load_kernels
 from scaffe.nets.inference.passes import Inference
 from scaffe.nets.net import Net
 from scaffe.nets.setup import PHASES, Selection, make_context, make_net, seed_of
+from scaffe.proto.byte_text import path_of
 from scaffe.training.bad_records import BadRecords
 from scaffe.training.loss_scale import LossScale, needs_scale
 from scaffe.training.observers.bad_records import WatchBadRecords
@@ -133,10 +134,10 @@ def _test_sources(param: Any) -> list[tuple[Any, str]]:
     """The test nets' messages, each with its name for error messages. Order as in Caffe: messages given in the solver,
     then files, then the net that training and testing have in common."""
     sources = [(m, "test_net_param") for m in param.test_net_param]
-    sources += [(graph.read_net(path), path) for path in param.test_net]
+    sources += [_read_net(name) for name in param.test_net]
     n_tests = len(param.test_iter)
     if len(sources) < n_tests and (param.net or param.HasField("net_param")):
-        whole = (graph.read_net(param.net), param.net) if param.net else (param.net_param, "net_param")
+        whole = _read_net(param.net) if param.net else (param.net_param, "net_param")
         sources += [whole] * (n_tests - len(sources))
     if len(sources) != n_tests:
         raise UserError(f"the solver has {n_tests} test_iter for {len(sources)} test nets")
@@ -157,4 +158,10 @@ def _only_one(param: Any, fields: tuple[str, ...]) -> tuple[Any, str]:
     if len(given) != 1:
         raise UserError(f"the solver must give one of {', '.join(fields)}; it gives {', '.join(given) or 'none'}")
     value = getattr(param, given[0])
-    return (graph.read_net(value), value) if isinstance(value, str) else (value, given[0])
+    return _read_net(value) if isinstance(value, str) else (value, given[0])
+
+
+def _read_net(name: str) -> tuple[Any, str]:
+    """The net that a solver names, and its file's path."""
+    path = path_of(name)
+    return graph.read_net(path), path

@@ -13,6 +13,7 @@ from scaffe.files import SolverState, checksum, read_state, write_state
 from scaffe.input_files import there
 from scaffe.log import info
 from scaffe.nets.weights import load_weights, save_weights
+from scaffe.proto.byte_text import path_of
 from scaffe.training.solver import Solver
 
 ROOT = 0
@@ -22,7 +23,7 @@ def checkpoint_paths(solver: Solver) -> tuple[Path, Path]:
     """The paths of the model and the state after the iterations done so far; ``.h5`` is added for HDF5."""
     param = solver.param
     ending = ".h5" if param.snapshot_format == param.HDF5 else ""
-    stem = f"{param.snapshot_prefix}_iter_{solver.iteration}"
+    stem = f"{path_of(param.snapshot_prefix)}_iter_{solver.iteration}"
     return Path(f"{stem}.caffemodel{ending}"), Path(f"{stem}.solverstate{ending}")
 
 
@@ -124,8 +125,8 @@ def _found(path: str | Path) -> str | Path:
 
 
 def newest_state(prefix: str) -> Path | None:
-    """The state with the highest iteration for a snapshot prefix (``-resume auto``); None if there is none."""
-    folder, stem = Path(prefix).parent, Path(prefix).name
+    """The state with the highest iteration for a solver's snapshot prefix (``-resume auto``); None: there is none."""
+    folder, stem = Path(path_of(prefix)).parent, Path(path_of(prefix)).name
     found = []
     for path in folder.glob(f"{stem}_iter_*.solverstate*"):
         match = re.fullmatch(re.escape(stem) + r"_iter_(\d+)\.solverstate(\.h5)?", path.name)

@@ -253,8 +253,10 @@ def test_windows_that_are_none(tmp_path, text, message):
 
 def test_window_files_and_lists_that_are_no_text(tmp_path):
     (tmp_path / "file").write_bytes(b"\xff\xfe\xff")
-    with pytest.raises(DataError, match="not a text file"):
+    with pytest.raises(DataError, match="breaks off within image -1"):
         read_windows(str(tmp_path / "file"), "", 0.5, 0.3)
+    (tmp_path / "file").write_bytes(b"# 0\n\xff.png 3 9 9 2\n1 0.9 1 1 2 2\n1 0.1 1 1 2 2")
+    assert [os.fsencode(path) for path in read_windows(str(tmp_path / "file"), "f/", 0.5, 0.3).paths] == [b"f/\xff.png"]
     (tmp_path / "file").write_bytes(b"\xff.png 18446744073709551616\n")
     with pytest.raises(DataError, match="file:1: the label 18446744073709551616 does not fit 32 bits"):
         read_list(tmp_path / "file")

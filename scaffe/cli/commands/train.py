@@ -18,6 +18,7 @@ from scaffe.log import info
 from scaffe.nets import graph
 from scaffe.nets.devices import add_flags
 from scaffe.nets.weights import initial_weights, load_weights
+from scaffe.proto.byte_text import path_of, text_of_path
 from scaffe.training.assembly import build_solver, images_per_iteration
 from scaffe.training.checkpoint import newest_state, restore_checkpoint, saved_seed
 from scaffe.training.observers.display import Display
@@ -120,8 +121,8 @@ def _work(strategy: type[Strategy], role: Role, param: Any, options: Namespace) 
 def _read_solver(options: Namespace) -> Any:
     param = graph.read_solver(options.solver)
     if not param.snapshot_prefix:
-        param.snapshot_prefix = str(Path(options.solver).with_suffix(""))
-    folder = Path(param.snapshot_prefix).parent
+        param.snapshot_prefix = text_of_path(Path(options.solver).with_suffix(""))
+    folder = Path(path_of(param.snapshot_prefix)).parent
     if not folder.is_dir():
         raise UserError(f"{options.solver}: snapshot_prefix {param.snapshot_prefix!r}: there is no folder {folder}")
     if param.random_seed < 0 and (state := _state(param, options)):

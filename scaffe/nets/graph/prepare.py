@@ -12,6 +12,7 @@ from scaffe.input_files import there
 from scaffe.nets.graph.filter import filter_net
 from scaffe.nets.graph.splits import insert_splits
 from scaffe.proto import caffe_pb2
+from scaffe.proto.byte_text import path_of, text_of_path
 from scaffe.proto.text import ProtoError, read_message
 
 
@@ -80,9 +81,9 @@ def read_solver(path: str | Path) -> Any:
             setattr(solver, field, _locate(getattr(solver, field), folder))
     solver.test_net[:] = [_locate(name, folder) for name in solver.test_net]
     if not solver.HasField("snapshot_prefix"):
-        solver.snapshot_prefix = str(Path(path).with_suffix(""))
-    elif there(solver.snapshot_prefix) and Path(solver.snapshot_prefix).is_dir():
-        solver.snapshot_prefix = str(Path(solver.snapshot_prefix) / Path(path).stem)
+        solver.snapshot_prefix = text_of_path(Path(path).with_suffix(""))
+    elif there(path_of(solver.snapshot_prefix)) and Path(path_of(solver.snapshot_prefix)).is_dir():
+        solver.snapshot_prefix = text_of_path(Path(path_of(solver.snapshot_prefix)) / Path(path).stem)
     return solver
 
 
@@ -94,6 +95,7 @@ def _read(path: str | Path, kind: type) -> Any:
 
 
 def _locate(name: str, folder: Path) -> str:
-    """A file's path as given, or else in the solver's folder: under the same path, or by its name alone."""
-    places = (Path(name), folder / name, folder / Path(name).name)
-    return next((str(place) if index else name for index, place in enumerate(places) if there(place)), name)
+    """A file's name as given, or else in the solver's folder: under the same path, or by its name alone."""
+    given = Path(path_of(name))
+    others = (folder / given, folder / given.name)
+    return name if there(given) else next((text_of_path(place) for place in others if there(place)), name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from scaffe import temporary
+from scaffe.proto.byte_text import path_of
 from scaffe.training.checkpoint import save_checkpoint
 from scaffe.training.solver import Observer, Solver
 
@@ -25,7 +26,7 @@ class Snapshots(Observer):
             return
         self._last, self._has_begun = solver.iteration, True
         if solver.communicator.rank == 0:
-            prefix = Path(solver.param.snapshot_prefix)
+            prefix = Path(path_of(solver.param.snapshot_prefix))
             temporary.remove_abandoned(prefix.parent, prefix.name)
 
     def after_iteration(self, solver: Solver) -> None:

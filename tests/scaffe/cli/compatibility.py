@@ -133,8 +133,9 @@ BATCH_NORM_WORDS = (
     "loss is the last layer's sum of squares, which has hardly a gradient behind a batch norm without ReLU, as in the "
     "ResNets of 50 and more layers.)")
 NOTES = (
-    "A string in a prototxt whose bytes are no UTF-8 (`\"\\xff\"`) is refused; Caffe takes it. Otherwise 17,500 random "
-    "messages were read or refused as by protoc 7.36.",
+    "The text format is protoc's: 17,500 random messages were read or refused as by protoc 7.36. Strings may have "
+    "bytes that are no UTF-8, raw or as `\\xff`: names in trained nets and the names of files have them again; in Python "
+    "such a byte is one character from U+EF80 to U+EFFF.",
     "`nms_param`'s `eta` below 1 lowers the overlap that suppresses a box after each box that stays, as in SSD's fork; "
     "OpenCV's dnn is the reference for the rest of DetectionOutput, not for this option.",
 )

@@ -134,8 +134,8 @@ BATCH_NORM_WORDS = (
     "ResNets of 50 and more layers.)")
 NOTES = (
     "The text format is protoc's: 17,500 random messages were read or refused as by protoc 7.36. Strings may have "
-    "bytes that are no UTF-8, raw or as `\\xff`: names in trained nets and the names of files have them again; in Python "
-    "such a byte is one character from U+EF80 to U+EFFF.",
+    "bytes that are no UTF-8, raw or as `\\xff`: names in trained nets and the names of files have them again; in "
+    "Python such a byte is one character from U+EF80 to U+EFFF.",
     "`nms_param`'s `eta` below 1 lowers the overlap that suppresses a box after each box that stays, as in SSD's fork; "
     "OpenCV's dnn is the reference for the rest of DetectionOutput, not for this option.",
 )

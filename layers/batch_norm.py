@@ -35,7 +35,7 @@ class BatchNorm(Layer):
         LayerError: the statistics are given a learning rate, or the number of channels changed after setup.
     """
 
-    recordable = True
+    recordable = repeatable = True
     keeps_bottom = True
     _affine: Affine | None = None
     _slope: float | None = None
@@ -112,6 +112,13 @@ class BatchNorm(Layer):
         if self._adds:
             fused = replace(fused, addend=self._data(bottom[1]), slope=self._slope_of_sum)
         self._forward(bottom[0], top[0], fused)
+
+    def forward_again(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> None:
+        """See Layer: the running statistics stay as they are."""
+        statistics = [blob.data_flat.copy() for blob in self.blobs]
+        super().forward_again(bottom, top, fused)
+        for blob, before in zip(self.blobs, statistics, strict=True):
+            blob.data_flat[...] = before
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """gx = (gy - mean(gy) - y mean(gy y)) / sqrt(variance + eps), with the means taken over each channel.

@@ -21,7 +21,8 @@ class Concat(Layer):
         LayerError: the bottoms' shapes differ along another axis, or both axis and concat_dim are given.
     """
 
-    recordable = True
+    recordable = repeatable = True
+    reads_bottoms = reads_tops = False
     n_bottoms = (1, None)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -24,7 +24,8 @@ from scaffe.layers.kernels.specs import ConvSpec
 class _Windowed(FusesRelu):
     """What both layers share: the parameters, one set of weights for all bottoms, a fused ReLU."""
 
-    recordable = True
+    recordable = repeatable = True
+    reads_tops = False
     n_bottoms: ClassVar[tuple[int, int | None]] = (1, None)
     n_tops: ClassVar[tuple[int, int | None]] = (1, None)
     equal_counts = True

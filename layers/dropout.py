@@ -25,7 +25,8 @@ class Dropout(Neuron):
         LayerError: dropout_ratio is below 0, or is not below 1.
     """
 
-    recordable = True
+    recordable = repeatable = True
+    reads_bottoms = reads_tops = False
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read dropout_ratio."""
@@ -46,6 +47,10 @@ class Dropout(Neuron):
             self._plan.forward(x, y)
         else:
             self._pass(x, y)
+
+    def forward_again(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> None:
+        """See Layer: with the mask of the last forward."""
+        self.differentiate(bottom[0].data_flat, top[0].data_flat, bottom[0].data_flat, top[0].data_flat)
 
     def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
         """Write gx: gy, scaled as y was, for the kept elements, 0 for the others; in testing as y was."""

@@ -31,7 +31,7 @@ class Eltwise(FusesRelu):
             layer works in place with PROD or MAX.
     """
 
-    recordable = True
+    recordable = repeatable = True
     n_bottoms = (2, None)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -43,6 +43,7 @@ class Eltwise(FusesRelu):
         if len(p.coeff) and self._operation == PROD:
             raise LayerError("takes coeff for SUM only, this is PROD")
         self._coeffs = [self.context.dtype.type(c) for c in p.coeff] or [self.context.dtype.type(1)] * len(bottom)
+        self.reads_bottoms = self.reads_tops = self._operation == PROD
         self.passes_diff = self._operation == SUM and all(c == 1 for c in self._coeffs)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -26,7 +26,8 @@ class InnerProduct(FusesRelu):
         LayerError: num_output is missing, ``axis`` is out of range, or K does not fit the weights.
     """
 
-    recordable = True
+    recordable = repeatable = True
+    reads_tops = False
     _plain: np.ndarray | None = None  # a copy of the bottom in Caffe's order, if it is stored in another
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

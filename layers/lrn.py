@@ -25,7 +25,7 @@ class Lrn(Layer):
         LayerError: local_size is even, the bottom does not have four axes, or the layer works in place.
     """
 
-    recordable = True
+    recordable = repeatable = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Check the options."""

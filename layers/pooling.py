@@ -33,6 +33,7 @@ class Pooling(Layer):
     """
 
     recordable = True
+    reads_bottoms = reads_tops = False
     n_tops = (1, 2)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -40,6 +41,7 @@ class Pooling(Layer):
         p = self.param.pooling_param
         refuse_times(p, "Pooling takes images")
         self._method = METHODS[p.pool]
+        self.repeatable = self._method != "STOCHASTIC"  # which draws anew
         if len(top) > 1 and self._method != "MAX":
             raise LayerError(f"only MAX pooling has a second top, the mask; this is {self._method}")
         if bottom[0].ndim != 4:

@@ -19,7 +19,8 @@ class ReLU(Neuron):
     kept.
     """
 
-    recordable = True
+    recordable = repeatable = True
+    reads_tops = False
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the slope. If it is negative, the layer keeps a copy of x when it works in place."""

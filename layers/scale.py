@@ -22,7 +22,7 @@ class Affine(FusesRelu):
     Scale and bias are each a learned blob, the second bottom, or absent.
     """
 
-    recordable = True
+    recordable = repeatable = True
     n_bottoms = (1, 2)
     _axis: int  # set by setup: the first axis that scale and bias cover
     _scale: Blob | None = None

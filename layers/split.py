@@ -21,7 +21,8 @@ class Split(Layer):
 
     includes_relu = False
 
-    recordable = True
+    recordable = repeatable = True
+    reads_bottoms = reads_tops = False
     n_tops = (1, None)
     shares_data = True
 

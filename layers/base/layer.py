@@ -86,6 +86,9 @@ class Layer:
     shares_diff: bool = False  # tops' diffs may live in bottom 0's memory
     passes_diff: bool = False  # bottoms' diffs are top 0's: they may live in its memory
     recordable: ClassVar[bool] = False  # a pass queues the same work whatever the values: a CUDA graph can replay it
+    repeatable: bool = False  # ``forward_again`` gives the same tops, and changes nothing else
+    reads_bottoms: bool = True  # backward reads the bottoms' data
+    reads_tops: bool = True  # backward reads the tops' data
     n_fused_back: int = 0  # how many of the layers fused to it ``backward_fused`` covers; the others run their own
     keeps_bottom: ClassVar[bool] = False  # backward needs the bottom's data: in place, the layer keeps a copy
     forward_only: bool = False  # set by a caller that never runs backward: nothing is kept for it
@@ -118,6 +121,17 @@ class Layer:
             bottom: their diffs are written.
         """
         raise NotImplementedError
+
+    def forward_again(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> None:
+        """Compute the tops' data as the last forward did, from the same bottoms; for layers that are ``repeatable``.
+
+        Random choices are the same ones, and running statistics do not count the batch twice.
+
+        Args:
+            bottom, top: as for ``forward`` or ``forward_fused``.
+            fused: whether that forward ran in one pass with the layers fused to this one.
+        """
+        (self.forward_fused if fused else self.forward)(bottom, top)
 
     def allow_force_backward(self, bottom_index: int) -> bool:
         """Whether a net with ``force_backward`` computes this bottom's gradient (False for labels)."""

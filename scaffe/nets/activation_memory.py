@@ -92,7 +92,7 @@ def training_bytes(net: Net, n_histories: int) -> int:
     params = net.params.n_elems * net.params.dtype.itemsize * (2 + n_histories)
     if net.context.dtype != net.params.dtype:  # kernels read a copy
         params += net.params.n_elems * net.context.dtype.itemsize
-    own = sum(aligned(blob.n_elems * blob.dtype.itemsize) for blob in _kept(net).values())
+    own = sum(aligned(blob.n_elems * blob.dtype.itemsize) for blob in kept_blobs(net).values())
     batches = sum(top.n_elems * top.dtype.itemsize for node in net.nodes if node.is_source for top in node.tops)
     return params + own + 2 * batches + arena_bytes(net, True) + kept_bytes(net) + WORKSPACE_BYTES
 
@@ -104,10 +104,10 @@ def data_parts(net: Net, backward: bool) -> list[Part]:
         net: a net after ``fuse_layers``.
         backward: whether it will run backward too: then data live until the last backward that may read them.
     """
-    owner, kept = _owners(net, "shares_data"), _kept(net)
+    owner, kept = memory_owners(net, "shares_data"), kept_blobs(net)
     parts: dict[int, Part] = {}
     for index, node in enumerate(net.nodes):
-        steps = _forward_steps(net, index) + (_backward_steps(net, index) if backward and node.needs_backward else [])
+        steps = forward_steps(net, index) + (backward_steps(net, index) if backward and node.needs_backward else [])
         for blob in (*node.bottoms, *node.tops):
             root = owner[id(blob)]
             parts.setdefault(id(root), Part(root)).steps.extend(steps)
@@ -118,23 +118,23 @@ def data_parts(net: Net, backward: bool) -> list[Part]:
 def diff_parts(net: Net) -> list[Part]:
     """The blobs' diffs that an arena may hold: those that some layer's backward writes. The others keep their own
     memory, which stays zero."""
-    owner, kept = _diff_owners(net), _kept(net)
+    owner, kept = _diff_owners(net), kept_blobs(net)
     parts: dict[int, Part] = {}
     for index, node in enumerate(net.nodes):
         if node.needs_backward:
             for blob in (*node.bottoms, *node.tops):
                 root = owner[id(blob)]
-                parts.setdefault(id(root), Part(root)).steps.extend(_backward_steps(net, index))
-    written = {id(owner[id(blob)]) for blob in _written(net.nodes)}
+                parts.setdefault(id(root), Part(root)).steps.extend(backward_steps(net, index))
+    written = {id(owner[id(blob)]) for blob in written_diffs(net.nodes)}
     return [part for key, part in parts.items() if key in written - kept.keys() and part.blob.n_elems]
 
 
-def _forward_steps(net: Net, index: int) -> list[int]:
+def forward_steps(net: Net, index: int) -> list[int]:
     """The layer's own forward, and that of the layer it is fused to."""
     return [index, index - net.nodes[index].fused_offset]
 
 
-def _backward_steps(net: Net, index: int) -> list[int]:
+def backward_steps(net: Net, index: int) -> list[int]:
     """The layer's own backward, and that of the last layer it is fused with, where a fused backward of all runs."""
     n, first = len(net.nodes), index - net.nodes[index].fused_offset
     head = net.nodes[first]
@@ -142,13 +142,13 @@ def _backward_steps(net: Net, index: int) -> list[int]:
     return [2 * n - 1 - index, 2 * n - 1 - max(index, last)]
 
 
-def _written(nodes: Iterable[Node]) -> list[Blob]:
+def written_diffs(nodes: Iterable[Node]) -> list[Blob]:
     """Bottoms whose diff is written by their layer's backward."""
     return [blob for node in nodes if node.needs_backward and not node.layer.shares_diff
             for blob, wanted in zip(node.bottoms, node.propagate_down, strict=False) if wanted]
 
 
-def _owners(net: Net, shares: str) -> dict[int, Blob]:
+def memory_owners(net: Net, shares: str) -> dict[int, Blob]:
     """id of each blob → the blob that owns its memory: layers like Split give their tops the bottom's memory."""
     owner: dict[int, Blob] = {}
     for node in net.nodes:
@@ -159,9 +159,9 @@ def _owners(net: Net, shares: str) -> dict[int, Blob]:
 
 
 def _diff_owners(net: Net) -> dict[int, Blob]:
-    """As `_owners`; and a sum's bottoms, whose diffs are its top's, have the top's memory."""
-    owner = _owners(net, "shares_diff")
-    n_owned, kept = Counter(map(id, owner.values())), _kept(net)
+    """As `memory_owners`; and a sum's bottoms, whose diffs are its top's, have the top's memory."""
+    owner = memory_owners(net, "shares_diff")
+    n_owned, kept = Counter(map(id, owner.values())), kept_blobs(net)
     users = Counter(id(blob) for node in net.nodes if not _runs_fused(net, node) for blob in node.bottoms)
     on_host = {id(top) for node in net.nodes if node.layer.host_only for top in node.tops}  # a user's may write diffs
     for node in reversed(net.nodes):  # a top's diff may itself be passed on by a later sum
@@ -197,7 +197,7 @@ def pass_diffs(net: Net) -> None:
                 net.passed_diffs |= {id(blob): len(net.nodes), id(top): net.passed_diffs.get(id(top), index)}
 
 
-def _kept(net: Net) -> dict[int, Blob]:
+def kept_blobs(net: Net) -> dict[int, Blob]:
     """The blobs that keep memory of their own, by id: tops of sources and losses, and the net's outputs."""
     tops = [top for node in net.nodes for top, weight in zip(node.tops, node.loss_weights, strict=False)
             if weight or node.is_source]

@@ -43,6 +43,15 @@ def fuse_layers(net: Net, backward: bool) -> None:
     net.reshape()
 
 
+def keep_bottoms(net: Net) -> None:
+    """Let in-place layers that would copy their bottom to keep it for backward work out of place, where they can."""
+    for index, node in enumerate(net.nodes):
+        if node.layer.keeps_bottom and node.tops[0] is node.bottoms[0] and not node.layer.forward_only:
+            _move_bottom(net, index)
+            node.seen_shapes = None
+    net.reshape()
+
+
 def _join_backward(nodes: Sequence[Node]) -> None:
     """Let the sums of gradients in Splits include the backward of the in-place ReLU in front of each."""
     for node in nodes:
@@ -52,7 +61,8 @@ def _join_backward(nodes: Sequence[Node]) -> None:
         relu, head = writers[-1], nodes[nodes.index(writers[-1]) - writers[-1].fused_offset]
         if (getattr(relu.layer, "relu_slope", None) == 0 and relu.tops[0] is relu.bottoms[0] and relu.needs_backward
                 and not 0 < relu.fused_offset <= head.layer.n_fused_back):
-            node.layer.includes_relu, relu.backward_in = True, node
+            node.layer.includes_relu = node.layer.reads_bottoms = True
+            relu.backward_in = node
 
 
 def _fuse(nodes: Sequence[Node], index: int, fits: Callable[[Node, Node], bool]) -> None:

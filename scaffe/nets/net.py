@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from scaffe.errors import UserError
 from scaffe.jit.clock import compiling_seconds
@@ -14,6 +14,22 @@ from scaffe.nets.flat_params import FlatParams, Param
 from scaffe.nets.net_layer import Node
 
 Hook = Callable[[int], None]
+
+
+class Tier(Protocol):
+    """Sees to it that what a step uses is in memory. Forward of layer i of n is step i, its backward step 2n - 1 - i.
+
+    Layers that run in one pass have all their ``before`` before it, and all their ``after`` after it.
+    """
+
+    def before(self, step: int) -> None:
+        """Just before a step."""
+
+    def after(self, step: int) -> None:
+        """Right after a step."""
+
+    def close(self) -> None:
+        """Let go of everything."""
 
 
 class Net:
@@ -26,6 +42,7 @@ class Net:
         blobs: name → blob, in order of appearance.
         params: the flat buffers of all learnable parameters.
         before_forward, after_forward, before_backward, after_backward: hooks called with the layer's index.
+        tiers: those who keep the activations in limited memory: none, or one.
         unfused: set it to run every layer by itself, if somebody reads the blobs between fused layers.
         passed_diffs: by id, blobs whose diff is others' memory too, since a sum passes it on, and the index below which
             an in-place layer must not write it.
@@ -39,6 +56,7 @@ class Net:
         self.after_forward: list[Hook] = []
         self.before_backward: list[Hook] = []
         self.after_backward: list[Hook] = []
+        self.tiers: list[Tier] = []
         self.unfused, self.data_seconds = False, 0.0
         self.passed_diffs: dict[int, int] = {}
         self.input_names = [t for n in nodes if n.param.type == "Input" for t in n.top_names]
@@ -69,6 +87,7 @@ class Net:
         fused = self._fused(index, last)
         self._unfuse(index)
         read = [i for i in fused if i == index or self.nodes[i].layer.blobs]  # the pass reads their parameters
+        self._before_steps(fused)
         for i in read:
             _call(self.before_forward, i)
         self._forward_fused([self.nodes[i] for i in fused])
@@ -78,7 +97,25 @@ class Net:
             if any(self.nodes[i].loss_weights):
                 loss += self.nodes[i].loss()
             _call(self.after_forward, i)
+        self._after_steps(fused)
         return loss, fused.stop
+
+    def forward_again(self, index: int) -> None:
+        """Compute the tops of layer ``index``, and of those fused to it, as the last forward did, from the same
+        bottoms. Their layers must be ``repeatable``. Nothing else changes, and no hook is called."""
+        nodes = [self.nodes[i] for i in self._fused(index, len(self.nodes) - 1)]
+        with nodes[0].named():
+            nodes[0].layer.forward_again(_all_bottoms(nodes), nodes[0].tops, len(nodes) > 1)
+
+    def _before_steps(self, steps: range) -> None:
+        for tier in self.tiers:
+            for step in steps:
+                tier.before(step)
+
+    def _after_steps(self, steps: range) -> None:
+        for tier in self.tiers:
+            for step in steps:
+                tier.after(step)
 
     def check_values(self) -> None:
         """Raise UserError for wrong values, such as a label out of range, that a device's kernels could not report at
@@ -107,10 +144,9 @@ class Net:
             with each.named():
                 each.reshape()
         node.ran_fused = len(nodes) > 1 and layer.n_fused_back > 0
-        others = [blob for each in nodes[1:] for blob in each.bottoms if blob is not node.tops[0]]
         started = time.perf_counter()
         with node.named():
-            (layer.forward_fused if len(nodes) > 1 else layer.forward)([*node.bottoms, *others], node.tops)
+            (layer.forward_fused if len(nodes) > 1 else layer.forward)(_all_bottoms(nodes), node.tops)
         if node.is_source:
             ended = time.perf_counter()
             self.data_seconds += ended - started - compiling_seconds(started, ended)
@@ -124,9 +160,12 @@ class Net:
         first = len(self.nodes) - 1 if start is None else start
         done = range(0)
         for index in range(first, end - 1, -1):
+            step = 2 * len(self.nodes) - 1 - index
+            self._before_steps(range(step, step + 1))
             _call(self.before_backward, index)
             if index not in done:
                 done = self._backward_fused(index, first, end)
+            self._after_steps(range(step, step + 1))
             self.params.settle(index)
             _call(self.after_backward, index)
 
@@ -224,11 +263,19 @@ class Net:
         return self.params.params
 
     def close(self) -> None:
-        """Stop the readers of data layers."""
+        """Stop the readers of data layers; let go of what lies outside of memory."""
+        for tier in self.tiers:
+            tier.close()
         for node in self.nodes:
             close = getattr(node.layer, "close", None)
             if close:
                 close()
+
+
+def _all_bottoms(nodes: list[Node]) -> list[Blob]:
+    """The bottoms of a layer, and behind them those that layers fused to it have from elsewhere."""
+    others = [blob for each in nodes[1:] for blob in each.bottoms if blob is not nodes[0].tops[0]]
+    return [*nodes[0].bottoms, *others]
 
 
 def _call(hooks: list[Hook], index: int) -> None:

@@ -18,6 +18,7 @@ from scaffe.nets.net import Net
 from scaffe.nets.setup import PHASES, Selection, make_context, make_net, seed_of
 from scaffe.proto.byte_text import path_of
 from scaffe.training.bad_records import BadRecords
+from scaffe.training.limited_memory import limit_memory
 from scaffe.training.loss_scale import LossScale, needs_scale
 from scaffe.training.observers.bad_records import WatchBadRecords
 from scaffe.training.observers.debug_info import DebugInfo
@@ -48,13 +49,16 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     maker = NetMaker(param, options, kernels, rng, role.share)
     net = together(communicator, maker.train_net)
     tests = together(communicator, lambda: maker.test_nets(net))
+    memory = vars(options).get("memory", "")
     if kernels.REUSES_ACTIVATIONS and not param.debug_info:
         for made in (net, *tests):
             reuse_activations(made, backward=made is net)
-    elif not param.debug_info:
+    elif not param.debug_info and not memory:
         pass_diffs(net)
     method = Method(options.strategy, options.reduce, options.allow_nan, options)
     solver = Solver(param, net, tests, communicator, method, maker.shares, role)
+    if memory:
+        together(communicator, lambda: limit_memory(solver, options))
     if not kernels.RECORDS and not param.debug_info:
         solver.test_passes.update((id(test), Inference(test)) for test in tests)
     if needs_scale(compute.dtype):

@@ -14,7 +14,7 @@ from typing import Any
 from scaffe.jit.clock import compiling_seconds
 
 COMPILING = "compiling"
-MAIN, HELPER = "main", "helper"
+MAIN, HELPER, MOVES = "main", "helper", "moves"
 Record = Callable[[str, str, float, float], None]
 
 

@@ -106,6 +106,51 @@ def test_bottom_diffs_are_overwritten(case: Case) -> None:
             np.testing.assert_array_equal(first[i], second[i])
 
 
+def _let_go(rig, blobs) -> None:
+    for blob in blobs:
+        rig.put(blob.data, GARBAGE)
+
+
+@gradient_case
+def test_backward_reads_only_what_the_layer_says(case: Case) -> None:
+    rig = case.rig()
+    bottoms, tops = rig.layer.reads_bottoms, rig.layer.reads_tops
+    if (bottoms and tops) or (bottoms != tops and any(
+            same_memory(b.data_flat, t.data_flat) for b in rig.bottom for t in rig.top)):
+        pytest.skip("it says that it reads both, or they share their memory")
+    expected, params = rig.backward(_diffs(rig), case.propagate_down())
+    again = case.rig()
+    diffs = _diffs(again)
+    _let_go(again, [*(() if bottoms else again.bottom), *(() if tops else again.top)])
+    for blob, diff in zip(again.top, diffs, strict=True):
+        again.put(blob.diff, diff)
+    again.layer.backward(again.top, case.propagate_down(), again.bottom)
+    for blob, diff, wanted in zip(again.bottom, expected, case.propagate_down(), strict=True):
+        if wanted:
+            np.testing.assert_array_equal(again.get(blob.diff), diff)
+    for blob, diff in zip(again.layer.blobs, params, strict=True):
+        np.testing.assert_array_equal(again.get(blob.diff), diff)
+
+
+@gradient_case
+def test_a_repeatable_layer_repeats_its_forward(case: Case) -> None:
+    rig = case.rig()
+    if not rig.layer.repeatable:
+        pytest.skip("not repeatable")
+    expected = [x.copy() for x in rig.forward()]
+    params = [rig.get(blob.data) for blob in rig.layer.blobs]
+    shared = any(same_memory(b.data_flat, t.data_flat) for b in rig.bottom for t in rig.top)
+    if shared:
+        rig.load()  # in place: what came before it is computed again first
+    else:
+        _let_go(rig, rig.top)
+    rig.layer.forward_again(rig.bottom, rig.top, False)
+    for blob, values in zip(rig.top, expected, strict=True):
+        np.testing.assert_array_equal(rig.get(blob.data), values)
+    for blob, values in zip(rig.layer.blobs, params, strict=True):
+        np.testing.assert_array_equal(rig.get(blob.data), values)
+
+
 @gradient_case
 def test_nothing_is_written_that_was_not_asked_for(case: Case) -> None:
     rig = case.rig()

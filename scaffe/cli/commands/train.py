@@ -21,6 +21,7 @@ from scaffe.nets.weights import initial_weights, load_weights
 from scaffe.proto.byte_text import path_of, text_of_path
 from scaffe.training.assembly import build_solver, images_per_iteration
 from scaffe.training.checkpoint import newest_state, restore_checkpoint, saved_seed
+from scaffe.training.limited_memory import add_flags as add_memory_flags
 from scaffe.training.observers.display import Display
 from scaffe.training.observers.progress import Progress
 from scaffe.training.observers.signals import EFFECTS, Signals
@@ -68,6 +69,7 @@ def _flags() -> Flags:
     flags.flag("scal", "strong", "strong: the batch is shared out", choices=("strong", "weak"))
     add_flags(flags)
     flags.flag("threads", 0, "compute threads a rank; 0: cores shared out", kind=at_least(0))
+    add_memory_flags(flags)
     flags.section("Data")
     flags.flag("readers", 1, "reader threads a rank", kind=at_least(1))
     flags.count("skip_bad_records", "unreadable records to pass over")

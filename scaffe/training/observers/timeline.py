@@ -17,10 +17,10 @@ from scaffe.nets.net import Net
 from scaffe.nets.summary import products
 from scaffe.training.ranks import together
 from scaffe.training.solver import Observer, Solver
-from scaffe.training.timers import HELPER, MAIN
+from scaffe.training.timers import HELPER, MAIN, MOVES
 
 LAYERS = "layers"
-THREADS = (MAIN, LAYERS, HELPER)
+THREADS = (MAIN, LAYERS, HELPER, MOVES)
 MOST_SPANS = 200_000  # a rank: what a viewer can show; a longer run is traced up to there
 
 Span = tuple[str, str, float, float]
@@ -33,9 +33,9 @@ class Timeline(Observer):
     format).
 
     Each rank is a process of the trace, with three threads: the main thread's activities (forward, waits, update), its
-    layers, and the helper thread's collectives; what its strategy counts is a curve ("C" events). On every rank time 0
-    is the end of one barrier. A layer that is fused to the one before it (ReLU) shows no forward of its own. The file
-    also holds the net and its layers' multiply-adds.
+    layers, and the helper thread's collectives; a fourth where arrays move out of memory and back. What its strategy
+    counts is a curve ("C" events). On every rank time 0 is the end of one barrier. A layer that is fused to the one
+    before it (ReLU) shows no forward of its own. The file also holds the net and its layers' multiply-adds.
 
     Args:
         path: the file that rank 0 writes.
@@ -125,7 +125,7 @@ def trace_text(ranks: Sequence[Sequence[Span]], about: dict[str, Any],
     for rank, spans in enumerate(ranks):
         events.append({"ph": "M", "name": "process_name", "pid": rank, "tid": 0, "args": {"name": f"rank {rank}"}})
         events += [{"ph": "M", "name": "thread_name", "pid": rank, "tid": i, "args": {"name": thread}}
-                   for i, thread in enumerate(THREADS)]
+                   for i, thread in enumerate(THREADS) if thread != MOVES or any(span[0] == MOVES for span in spans)]
         events += [{"ph": "X", "name": name, "cat": name.split()[0], "pid": rank, "tid": THREADS.index(thread),
                     "ts": round(start * 1e6, 1), "dur": round((end - start) * 1e6, 1)}
                    for thread, name, start, end in spans]

@@ -1,0 +1,131 @@
+"""Carries out a memory plan while a net runs: drops, moves and recomputes before and after each step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from scaffe.errors import UserError
+from scaffe.nets.memory.mover import Mover
+from scaffe.nets.memory.pages import Pages
+from scaffe.nets.memory.parts import Planned
+from scaffe.nets.memory.plan import Action, Do, Plan
+from scaffe.nets.net import Net
+
+
+class Executor:
+    """A net's tier: its activations lie in pages, of which no more are in use than the plan says.
+
+    Args:
+        net: a built net. Its planned blobs get their memory here, and it becomes one of the net's ``tiers``.
+        planned: its arrays.
+        timed: gives a with-block whose time counts under a name.
+
+    Attributes:
+        pages, mover: the arrays' memory, and who moves it; the mover is None where a plan moves nothing.
+        seconds: of each step, as last measured, without what the plan adds.
+        waited, again: seconds so far in which steps waited for moves, and of computing again.
+    """
+
+    def __init__(self, net: Net, planned: Sequence[Planned],
+                 timed: Callable[[str, str], AbstractContextManager[Any]]) -> None:
+        self._net, self._planned, self._timed = net, planned, timed
+        self.pages = Pages([each.part.n_bytes for each in planned])
+        self.mover: Mover | None = None
+        self.plan: Plan | None = None
+        self.seconds = [0.0] * (2 * len(net.nodes))
+        self.waited = self.again = 0.0
+        self._expected = [each.blob.n_elems for each in planned]
+        self._started = 0.0
+        self._bind()
+        net.tiers.append(self)
+
+    def _bind(self) -> None:
+        for each, memory in zip(self._planned, self.pages.arrays, strict=True):
+            n_bytes = each.blob.n_elems * each.blob.dtype.itemsize
+            flat = memory[:n_bytes].view(each.blob.dtype)
+            if each.is_diff:
+                each.blob.bind_diff(flat)
+            else:
+                each.blob.bind_data(flat)
+        for node in self._net.nodes:
+            node.seen_shapes = None  # layers that share memory do so anew
+        self._net.reshape()
+
+    def follow(self, plan: Plan, mover: Mover | None) -> None:
+        """Carry out this plan from the next forward on.
+
+        Args:
+            plan: of the arrays that were given.
+            mover: with a place for each array that moves; None if none does.
+        """
+        self._let_go()
+        self.plan, self.mover = plan, mover
+
+    def before(self, step: int) -> None:
+        """See Tier: wait for moves, begin others, compute again. Raises UserError: a move failed, or a blob grew."""
+        if step == 0:
+            self._begin()
+        for action in self.plan.before[step] if self.plan else ():
+            self._do(action)
+        self._started = time.perf_counter()
+
+    def after(self, step: int) -> None:
+        """See Tier: drop what is not needed any more, begin to write out what moves."""
+        now = time.perf_counter()
+        self.seconds[step] = now - self._started
+        self._started = now
+        for action in self.plan.after[step] if self.plan else ():
+            self._do(action)
+
+    def close(self) -> None:
+        """See Tier."""
+        if self.mover is not None:
+            self.mover.settle()
+            self.mover.close()
+
+    def _begin(self) -> None:
+        """A new pass, whatever became of the last one. A blob that was reshaped has other memory by now."""
+        self._let_go()
+        for each, n_elems in zip(self._planned, self._expected, strict=True):
+            if each.blob.n_elems != n_elems:
+                raise UserError(f"-memory: blob {each.part.name!r} had {n_elems} elements when training began, and has "
+                                f"{each.blob.n_elems} now; a net whose shapes change cannot train in limited memory")
+
+    def _let_go(self) -> None:
+        """Have nothing in memory, and nothing on its way."""
+        if self.plan is None:
+            return
+        if self.mover is not None:
+            self.mover.settle()
+        for number in range(len(self._planned)):
+            self.pages.drop(number)
+
+    def _do(self, action: Action) -> None:
+        number, name = action.part, self._planned[action.part].part.name
+        if action.do is Do.DROP:
+            self.pages.drop(number)
+        elif action.do is Do.AGAIN:
+            self._compute_again(number)
+        elif self.mover is None:
+            raise RuntimeError(f"a plan that moves {name!r} has nobody to move it")
+        elif action.do is Do.SAVE:
+            self.mover.save(number, name)
+        elif action.do is Do.FETCH:
+            self.mover.fetch(number, name)
+        else:
+            started = time.perf_counter()
+            with self._timed("memory", f"wait {name}"):
+                self.mover.wait(number)
+            self.waited += time.perf_counter() - started
+
+    def _compute_again(self, number: int) -> None:
+        started = time.perf_counter()
+        part = self._planned[number].part
+        with self._timed("memory", f"again {part.name}"):
+            for layer in part.again.layers if part.again else ():
+                self._net.forward_again(layer)
+        self.again += time.perf_counter() - started
+

@@ -1,0 +1,74 @@
+"""Bytes of a net's memory that no plan moves: parameters, what layers keep, blobs that others read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from scaffe.layers.base.blob import Blob
+from scaffe.nets.activation_memory import memory_owners, written_diffs
+from scaffe.nets.memory.parts import Planned
+from scaffe.nets.net import Net
+
+OURS = "scaffe.layers."
+N_BATCHES = 5  # that readers hold: four ahead, and the one being computed
+
+
+def fixed_bytes(net: Net, planned: Sequence[Planned]) -> int:
+    """The sum of: parameters and gradients; blobs outside the plan; what layers and their plans keep; batches.
+
+    Args:
+        net: a built training net.
+        planned: the arrays that the plan moves.
+    """
+    params = 2 * net.params.n_elems * net.params.dtype.itemsize
+    batches = sum(_n_bytes(top) for node in net.nodes if node.is_source for top in node.tops)
+    return params + N_BATCHES * batches + _blobs(net, planned) + kept_by_layers(net)
+
+
+def _blobs(net: Net, planned: Sequence[Planned]) -> int:
+    moved = {id(each.blob) for each in planned if not each.is_diff}, {id(each.blob) for each in planned if each.is_diff}
+    written = {id(blob) for blob in written_diffs(net.nodes)}
+    n_bytes = 0
+    for is_diff, shares in enumerate(("shares_data", "shares_diff")):
+        for key, blob in memory_owners(net, shares).items():
+            is_own = id(blob) == key and key not in moved[is_diff]
+            n_bytes += _n_bytes(blob) if is_own and (not is_diff or key in written) else 0
+    return n_bytes
+
+
+def kept_by_layers(net: Net) -> int:
+    """Bytes of the arrays that layers and their kernels' plans hold beside the net's blobs and parameters."""
+    seen = {id(blob) for node in net.nodes for blob in (*node.bottoms, *node.tops, *node.layer.blobs)}
+    return sum(_held(vars(node.layer).values(), seen) for node in net.nodes)
+
+
+def _held(values: Iterable[Any], seen: set[int]) -> int:
+    n_bytes = 0
+    for value in values:
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, Blob):
+            n_bytes += _n_bytes(value)
+        elif isinstance(value, np.ndarray):
+            n_bytes += value.nbytes if value.base is None else 0
+        else:
+            n_bytes += _held(_inside(value), seen)
+    return n_bytes
+
+
+def _inside(value: Any) -> Iterator[Any]:
+    """What a container, or an object of ours that belongs to a layer, holds."""
+    if isinstance(value, (list, tuple)):
+        yield from value
+        return
+    where = type(value).__module__ or ""
+    if where.startswith(OURS) and not where.startswith(f"{OURS}base"):
+        yield from getattr(value, "__dict__", {}).values()
+
+
+def _n_bytes(blob: Blob) -> int:
+    return blob.n_elems * blob.dtype.itemsize

@@ -1,0 +1,82 @@
+"""What a memory plan is made from: the arrays of one iteration, when they are used, and how long each step takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+
+@dataclass(frozen=True)
+class Again:
+    """How an array can be computed once more, in backward.
+
+    Attributes:
+        layers: the layers whose forward writes it, in order; those fused to one of them run with it.
+        inputs: the arrays, by number, that they read; others that they read are always in memory.
+    """
+
+    layers: tuple[int, ...]
+    inputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """An array that is needed for part of an iteration only.
+
+    Attributes:
+        name: a blob's name, for people.
+        n_bytes: its length in bytes.
+        forward, backward: the steps that use it, ascending. What forward leaves is needed in backward's steps; an array
+            without steps in forward is a gradient, one without steps in backward is not needed there.
+        again: how it can be computed once more; None: it cannot.
+    """
+
+    name: str
+    n_bytes: int
+    forward: tuple[int, ...] = ()
+    backward: tuple[int, ...] = ()
+    again: Again | None = None
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether its contents last over steps that do not use it, between forward and backward."""
+        return bool(self.forward and self.backward and self.backward[0] - self.forward[-1] > 1)
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """Bytes a second of the slow memory: written to it, and read from it."""
+
+    out: float
+    back: float
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """One pass forward and one backward over n layers.
+
+    Attributes:
+        parts: the arrays.
+        seconds: of each of the 2n steps: forward of layer i is step i, its backward step 2n - 1 - i.
+    """
+
+    parts: tuple[Part, ...]
+    seconds: tuple[float, ...]
+
+    @property
+    def n_forward(self) -> int:
+        """The number of layers, and of forward's steps."""
+        return len(self.seconds) // 2
+
+    def again_seconds(self, part: int) -> float:
+        """How long it takes to compute an array once more, its inputs being there."""
+        again = self.parts[part].again
+        return sum(self.seconds[layer] for layer in again.layers) if again else 0.0
+
+    def starts(self) -> list[float]:
+        """When each step starts where nothing waits, and when the last one ends."""
+        return [0.0, *accumulate(self.seconds)]
+
+    def with_seconds(self, seconds: tuple[float, ...]) -> Iteration:
+        """The same with other times, such as measured ones."""
+        return replace(self, seconds=seconds)

@@ -1,0 +1,91 @@
+"""Carries arrays between memory and a spill file, on a thread of its own, in the order in which it was asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from scaffe.nets.memory.iteration import Bandwidth
+from scaffe.nets.memory.pages import Pages
+from scaffe.nets.memory.spill_file import SpillFile
+
+Record = Callable[[str, float, float], None]
+
+
+class Mover:
+    """Moves arrays out and back.
+
+    Args:
+        pages: the arrays' memory.
+        file: where they go.
+
+    Attributes:
+        record: called after each move with its label, start and end (``time.perf_counter()``); None: nobody records.
+        saved, fetched: bytes moved so far.
+        seconds: that moves took so far, out and back.
+    """
+
+    def __init__(self, pages: Pages, file: SpillFile) -> None:
+        self._pages, self._file = pages, file
+        self._thread = ThreadPoolExecutor(1, "scaffe-mover")
+        self._moves: dict[int, Future[None]] = {}
+        self._offsets: dict[int, int] = {}
+        self.record: Record | None = None
+        self.saved = self.fetched = 0
+        self.seconds = [0.0, 0.0]
+
+    def place(self, numbers: list[int]) -> None:
+        """Give these arrays a place each in the file. Nothing may be on its way. Raises UserError: no room."""
+        self._offsets, end = {}, 0
+        for number in numbers:
+            self._offsets[number] = end
+            end += self._pages.arrays[number].nbytes
+        self._file.reserve(end)
+
+    def save(self, number: int, name: str) -> None:
+        """Begin to write an array out; its pages are given back then."""
+        self._moves[number] = self._thread.submit(self._save, number, name)
+
+    def fetch(self, number: int, name: str) -> None:
+        """Begin to read an array back."""
+        self._moves[number] = self._thread.submit(self._fetch, number, name)
+
+    def wait(self, number: int) -> None:
+        """Wait for the last move that was begun for an array. Raises what it raised."""
+        move = self._moves.pop(number, None)
+        if move is not None:
+            move.result()
+
+    def settle(self) -> None:
+        """Wait for all moves, whatever becomes of them."""
+        for move in self._moves.values():
+            move.exception()
+        self._moves.clear()
+
+    def bandwidth(self) -> Bandwidth:
+        """Bytes a second each way, of all moves so far; there must have been some."""
+        return Bandwidth(self.saved / self.seconds[0], self.fetched / self.seconds[1])
+
+    def close(self) -> None:
+        """End the thread, after the move that it is at."""
+        self._thread.shutdown(cancel_futures=True)
+
+    def _save(self, number: int, name: str) -> None:
+        started = time.perf_counter()
+        self._file.write(self._pages.arrays[number], self._offsets[number])
+        self._pages.drop(number)
+        self.saved += self._pages.arrays[number].nbytes
+        self._note(0, f"save {name}", started)
+
+    def _fetch(self, number: int, name: str) -> None:
+        started = time.perf_counter()
+        self._file.read(self._pages.arrays[number], self._offsets[number])
+        self.fetched += self._pages.arrays[number].nbytes
+        self._note(1, f"fetch {name}", started)
+
+    def _note(self, way: int, label: str, started: float) -> None:
+        ended = time.perf_counter()
+        self.seconds[way] += ended - started
+        if self.record is not None:
+            self.record(label, started, ended)

@@ -1,0 +1,139 @@
+"""From a net to the arrays of a memory plan: which steps use each blob's data and diff, what can be computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from scaffe.layers.base.blob import Blob
+from scaffe.nets.activation_memory import backward_steps, forward_steps, kept_blobs, memory_owners, written_diffs
+from scaffe.nets.memory.iteration import Again, Part
+from scaffe.nets.memory.pages import rounded
+from scaffe.nets.net import Net
+
+LEAST_BYTES = 1 << 16  # shorter arrays always stay in memory
+
+
+@dataclass
+class Planned:
+    """An array of the plan: the data, or the diff, of a group of blobs that share memory.
+
+    Attributes:
+        blob: the blob of the group that owns the memory.
+        is_diff: which of the two.
+        part: what the plan knows of it.
+    """
+
+    blob: Blob
+    is_diff: bool
+    part: Part
+
+
+@dataclass
+class _Uses:
+    """What is known of one group's data while layers are looked through."""
+
+    blob: Blob
+    name: str
+    forward: set[int] = field(default_factory=set)
+    backward: set[int] = field(default_factory=set)
+    writers: list[int] = field(default_factory=list)
+
+
+def planned_arrays(net: Net) -> list[Planned]:
+    """The data and diffs of a training net's blobs that a plan may move, drop or compute again.
+
+    Left out, since others read or write them outside of the passes: tops of sources and losses, the net's outputs,
+    and blobs of layers of the user's (Python); also what is short.
+    """
+    pinned = _pinned(net)
+    data = {key: uses for key, uses in _data_uses(net).items() if key not in pinned and _is_long(uses.blob)}
+    numbers = {key: number for number, key in enumerate(data)}
+    found = [Planned(uses.blob, False, Part(uses.name, rounded(_n_bytes(uses.blob)), tuple(sorted(uses.forward)),
+                                            tuple(sorted(uses.backward)), _again(net, key, data, numbers)))
+             for key, uses in data.items()]
+    return found + [Planned(uses.blob, True, Part(uses.name, rounded(_n_bytes(uses.blob)), (),
+                                                  tuple(sorted(uses.backward))))
+                    for key, uses in _diff_uses(net).items() if key not in pinned and _is_long(uses.blob)]
+
+
+def _pinned(net: Net) -> set[int]:
+    """Owners, by id, of memory that the plan leaves alone."""
+    data, diffs = memory_owners(net, "shares_data"), memory_owners(net, "shares_diff")
+    ids = {*kept_blobs(net), *(id(blob) for node in net.nodes if node.layer.host_only or node.is_source
+                               for blob in (*node.bottoms, *node.tops))}
+    return {id(owner[key]) for owner in (data, diffs) for key in ids}
+
+
+def _is_long(blob: Blob) -> bool:
+    return _n_bytes(blob) >= LEAST_BYTES
+
+
+def _n_bytes(blob: Blob) -> int:
+    return blob.n_elems * blob.dtype.itemsize
+
+
+def _data_uses(net: Net) -> dict[int, _Uses]:
+    owner = memory_owners(net, "shares_data")
+    found: dict[int, _Uses] = {}
+    for index, node in enumerate(net.nodes):
+        layer = node.layer
+        read = {id(blob) for blob in (*(node.bottoms if layer.reads_bottoms else ()),
+                                      *(node.tops if layer.reads_tops else ()))}
+        for blob in (*node.bottoms, *node.tops):
+            uses = found.setdefault(id(owner[id(blob)]), _Uses(owner[id(blob)], _name(net, owner[id(blob)])))
+            uses.forward.update(forward_steps(net, index))
+            if node.needs_backward and id(blob) in read:
+                uses.backward.update(backward_steps(net, index))
+        for key in {id(owner[id(top)]) for top in node.tops}:
+            if not node.layer.shares_data:
+                found[key].writers.append(index)
+    return found
+
+
+def _diff_uses(net: Net) -> dict[int, _Uses]:
+    owner = memory_owners(net, "shares_diff")
+    found: dict[int, _Uses] = {}
+    for index, node in enumerate(net.nodes):
+        if node.needs_backward:
+            for blob in (*node.bottoms, *node.tops):
+                uses = found.setdefault(id(owner[id(blob)]), _Uses(owner[id(blob)], _name(net, owner[id(blob)])))
+                uses.backward.update(backward_steps(net, index))
+    written = {id(owner[id(blob)]) for blob in written_diffs(net.nodes)}
+    return {key: uses for key, uses in found.items() if key in written}
+
+
+def _name(net: Net, blob: Blob) -> str:
+    """The blob's name; of one that no prototxt names, that of the layer that writes it."""
+    named = [name for name, other in net.blobs.items() if other is blob]
+    return named[0] if named else next(
+        (node.name for node in net.nodes if any(top is blob for top in node.tops)), "?")
+
+
+def _again(net: Net, key: int, data: dict[int, _Uses], numbers: dict[int, int]) -> Again | None:
+    """How a group's data can be computed once more, if all who write them are repeatable and write nothing else."""
+    owner = memory_owners(net, "shares_data")
+    heads = sorted({index - net.nodes[index].fused_offset for index in data[key].writers})
+    inputs: set[int] = set()
+    for head in heads:
+        nodes = net.nodes[head:head + 1 + net.nodes[head].n_fused]
+        if not all(node.layer.repeatable and not node.layer.reshape_always for node in nodes):
+            return None
+        if {id(owner[id(top)]) for node in nodes for top in node.tops} != {key}:
+            return None
+        read = {id(owner[id(blob)]) for node in nodes for blob in node.bottoms} - {key}
+        if any(_is_written_later(data[other].writers, head) for other in read if other in data):
+            return None
+        inputs |= {numbers[other] for other in read if other in numbers}
+    if not heads or _reads_before_it_writes(net, key, heads[0], owner):
+        return None
+    return Again(tuple(heads), tuple(sorted(inputs)))
+
+
+def _is_written_later(writers: Sequence[int], head: int) -> bool:
+    return any(writer >= head for writer in writers)
+
+
+def _reads_before_it_writes(net: Net, key: int, head: int, owner: dict[int, Blob]) -> bool:
+    """Whether the first layer to write a group's data has them as its bottom too: they come from elsewhere."""
+    return any(id(owner[id(blob)]) == key for blob in net.nodes[head].bottoms)

@@ -1,0 +1,146 @@
+"""Training within limited host memory (``-memory``): the plan made, carried out, and made again with measured times."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from contextlib import suppress
+
+from scaffe.errors import UserError
+from scaffe.flags import Flags
+from scaffe.layers.kernels.backend import is_device
+from scaffe.log import info
+from scaffe.nets.activation_memory import pass_diffs
+from scaffe.nets.fusion import keep_bottoms
+from scaffe.nets.memory.amount import amount, n_bytes, shown
+from scaffe.nets.memory.check import resident_bytes
+from scaffe.nets.memory.costs import estimated_seconds
+from scaffe.nets.memory.executor import Executor
+from scaffe.nets.memory.fixed import fixed_bytes
+from scaffe.nets.memory.iteration import Bandwidth, Iteration
+from scaffe.nets.memory.mover import Mover
+from scaffe.nets.memory.needs import least_bytes
+from scaffe.nets.memory.parts import Planned, planned_arrays
+from scaffe.nets.memory.placements import PLACEMENTS
+from scaffe.nets.memory.plan import Choice, Do, Plan
+from scaffe.nets.memory.predict import predict
+from scaffe.nets.memory.spill_file import SpillFile
+from scaffe.nets.net import Net
+from scaffe.training.solver import Observer, Solver
+from scaffe.training.timers import MOVES
+
+MEASURED_AFTER = 3  # iterations: the plan is then made again with the times they took
+NO_DISK = Bandwidth(1.0, 1.0)  # where nothing moves
+
+
+def add_flags(flags: Flags) -> None:
+    """Add -memory, -spill and -placement."""
+    flags.section("Memory")
+    flags.flag("memory", "", "the most that a rank trains in: 2GB, 40%", kind=amount, metavar="AMOUNT")
+    flags.flag("spill", ".", "where the rest goes: a folder on a local disk", metavar="FOLDER")
+    flags.flag("placement", "auto", "how what leaves memory is chosen", choices=tuple(PLACEMENTS))
+
+
+def limit_memory(solver: Solver, options: Namespace) -> None:
+    """Have a solver's net train in limited memory, if ``-memory`` asks for it and the net needs it. Not collective.
+
+    Raises:
+        UserError: the net computes on a device, shows its values (debug_info), or needs more than the limit; or the
+            spill file cannot be made.
+    """
+    if is_device(solver.net.context.kernels):
+        raise UserError("-memory is for nets that compute in host memory; this one computes on a GPU")
+    if solver.param.debug_info:
+        raise UserError("-memory does not go with debug_info, which reads blobs that are not in memory")
+    whole = _taken(solver, []) + sum(each.part.n_bytes for each in planned_arrays(solver.net))
+    limit = n_bytes(options.memory, whole)
+    if whole <= limit:
+        info(f"Memory: training takes {shown(whole)}, within {shown(limit)}: nothing moves")
+        pass_diffs(solver.net)
+        return
+    keep_bottoms(solver.net)
+    planned = planned_arrays(solver.net)
+    solver.observers.append(LimitedMemory(solver, planned, limit, options))
+
+
+def _taken(solver: Solver, planned: list[Planned]) -> int:
+    """Bytes that stay in memory all the time: what the net has outside the plan, histories, the test nets' blobs."""
+    if not planned:
+        planned = planned_arrays(solver.net)
+    histories = sum(shard.history(i).nbytes for shard in solver.updater.everything
+                    for i in range(solver.updater.rule.n_histories))
+    return fixed_bytes(solver.net, planned) + histories + sum(map(_blobs, solver.test_nets))
+
+
+def _blobs(net: Net) -> int:
+    tops = {id(top): top for node in net.nodes if not node.layer.shares_data for top in node.tops}
+    return sum(top.n_elems * top.dtype.itemsize for top in tops.values())
+
+
+class LimitedMemory(Observer):
+    """Makes the plan of one rank, has the net follow it, and says at the end what it cost.
+
+    Args:
+        solver: this rank's.
+        planned: the arrays of its training net.
+        limit: bytes for all that training takes.
+        options: the flags of ``train``.
+
+    Raises:
+        UserError: the limit is too low, or the spill file cannot be made.
+    """
+
+    def __init__(self, solver: Solver, planned: list[Planned], limit: int, options: Namespace) -> None:
+        self._placement, self._fixed, self._limit = options.placement, _taken(solver, planned), limit
+        self._iteration = Iteration(tuple(each.part for each in planned), estimated_seconds(solver.net))
+        least = self._fixed + least_bytes(self._iteration)
+        if limit < least:
+            raise UserError(f"-memory {options.memory}: {limit:,} bytes are too few; this net trains in {least:,} at "
+                            f"least, of which {self._fixed:,} are parameters and what else cannot move")
+        self._file = SpillFile(options.spill)
+        self._bandwidth = self._file.measured() if self._placement != "recompute" else NO_DISK
+        self._plan = self._planned(self._iteration)
+        self._executor = Executor(solver.net, planned, solver.timers)
+        self._mover = Mover(self._executor.pages, self._file)
+        self._mover.record = lambda label, start, end: solver.timers.record and solver.timers.record(
+            MOVES, label, start, end)
+        self._follow(self._plan)
+        self._begun = -1
+
+    def _planned(self, iteration: Iteration) -> Plan:
+        plan = PLACEMENTS[self._placement](iteration, self._limit - self._fixed, self._bandwidth)
+        resident_bytes(iteration, plan, self._limit - self._fixed)
+        return plan
+
+    def _follow(self, plan: Plan) -> None:
+        self._mover.settle()
+        self._mover.place(plan.parts_of(Do.SAVE))
+        self._executor.follow(plan, self._mover)
+        self._plan = plan
+
+    def begin(self, solver: Solver) -> None:
+        """See Observer: say what the plan is."""
+        self._begun = solver.iteration
+        info(f"Memory: {shown(self._limit)}, of which {shown(self._fixed)} do not move; {self.text()}")
+
+    def text(self) -> str:
+        """The plan in one line."""
+        counts = ", ".join(f"{choice.value} {self._plan.choices.count(choice)}" for choice in Choice)
+        found = predict(self._iteration, self._plan, self._bandwidth)
+        return (f"{counts} arrays; {shown(found.saved)} out and back an iteration, predicted time "
+                f"{found.slowdown:.2f}x")
+
+    def after_iteration(self, solver: Solver) -> None:
+        """See Observer: make the plan again once its steps have been measured."""
+        if solver.iteration != self._begun + MEASURED_AFTER or self._plan is None:
+            return
+        self._iteration = self._iteration.with_seconds(tuple(self._executor.seconds))
+        if self._mover.saved and self._mover.fetched:
+            self._bandwidth = self._mover.bandwidth()
+        with suppress(UserError):  # no room on the disk for another plan: the first one goes on
+            self._follow(self._planned(self._iteration))
+        info(f"Memory: planned again with measured times: {self.text()}")
+
+    def finish(self, solver: Solver) -> None:
+        """See Observer: say what was moved."""
+        info(f"Memory: {shown(self._mover.saved)} written, {shown(self._mover.fetched)} read back, waited "
+             f"{self._executor.waited:.3g} s, computed again for {self._executor.again:.3g} s")

@@ -1,0 +1,176 @@
+"""Memory plans against brute force over all choices, on small random iterations; each is proved on paper."""
+
+import itertools
+import random
+from contextlib import suppress
+
+import pytest
+
+from scaffe.nets.memory.check import WrongPlanError, resident_bytes
+from scaffe.nets.memory.geeps import pinned
+from scaffe.nets.memory.iteration import Again, Bandwidth, Iteration, Part
+from scaffe.nets.memory.needs import least_bytes
+from scaffe.nets.memory.placements import PLACEMENTS
+from scaffe.nets.memory.plan import Action, Choice, Do, MemoryTooSmallError, Plan
+from scaffe.nets.memory.predict import predict
+from scaffe.nets.memory.schedule import schedule
+
+BANDWIDTH = Bandwidth(10.0, 8.0)
+
+
+def chain(n_layers, n_bytes=8, seconds=1.0):
+    """Layer i reads array i - 1 and writes array i; backward of layer i needs both; array 0 is always there."""
+    parts, last = [], 2 * n_layers - 1
+    for i in range(n_layers):
+        users = sorted({last - j for j in (i, i + 1) if j < n_layers})
+        again = Again((i,), (i - 1,) if i else ())
+        parts.append(Part(f"y{i}", n_bytes, tuple(j for j in (i, i + 1) if j < n_layers), tuple(users), again))
+        parts.append(Part(f"g{i}", n_bytes, (), tuple(users)))
+    parts = [*parts[::2], *parts[1::2]]
+    return Iteration(tuple(parts), (seconds,) * (2 * n_layers))
+
+
+def random_iteration(seed):
+    """Up to six layers that each read one or two earlier arrays; some can be computed again, some are not read."""
+    rng = random.Random(seed)
+    n = rng.randint(2, 6)
+    reads = [sorted(rng.sample(range(i), min(i, rng.choice((1, 1, 2))))) for i in range(n)]
+    parts = []
+    for i in range(n):
+        readers = [j for j in range(n) if i in reads[j]]
+        needed = [j for j in (i, *readers) if rng.random() < 0.8]
+        again = Again((i,), tuple(reads[i])) if rng.random() < 0.6 else None
+        parts.append(Part(f"y{i}", rng.randint(1, 20), (i, *readers), tuple(sorted(2 * n - 1 - j for j in needed)),
+                          again))
+    for i in range(n):
+        users = [j for j in range(n) if i in reads[j]] + [i]
+        parts.append(Part(f"g{i}", rng.randint(1, 20), (), tuple(sorted(2 * n - 1 - j for j in users))))
+    return Iteration(tuple(parts), tuple(rng.uniform(0.1, 3.0) for _ in range(2 * n)))
+
+
+def all_choices(iteration):
+    options = [[Choice.KEEP, Choice.MOVE] + ([Choice.AGAIN] if part.again else []) if part.forward else [Choice.KEEP]
+               for part in iteration.parts]
+    return itertools.product(*options)
+
+
+def best_by_force(iteration, n_bytes):
+    """The shortest predicted iteration over all choices; None if none fits."""
+    times = []
+    for choices in all_choices(iteration):
+        with suppress(MemoryTooSmallError):
+            times.append(predict(iteration, schedule(iteration, choices, n_bytes, BANDWIDTH), BANDWIDTH).seconds)
+    return min(times, default=None)
+
+
+def limits(iteration):
+    most = max(resident_bytes(iteration, schedule(iteration, [Choice.KEEP] * len(iteration.parts), 10**9, BANDWIDTH)))
+    least = least_bytes(iteration)
+    return sorted({least, (least + most) // 2, max(least, most - 1), most})
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_auto_is_right_within_the_limit_and_near_the_best_of_all_choices(seed):
+    iteration = random_iteration(seed)
+    for n_bytes in limits(iteration):
+        best = best_by_force(iteration, n_bytes)
+        plan = PLACEMENTS["auto"](iteration, n_bytes, BANDWIDTH)
+        assert max(resident_bytes(iteration, plan, n_bytes)) <= n_bytes
+        assert predict(iteration, plan, BANDWIDTH).seconds <= 1.15 * best
+
+
+@pytest.mark.parametrize("seed", range(100, 130))
+def test_the_least_memory_is_that_of_the_best_of_all_choices(seed):
+    iteration = random_iteration(seed)
+    least = least_bytes(iteration)
+    assert best_by_force(iteration, least) is not None
+    assert best_by_force(iteration, least - 1) is None
+    for name in ("auto", "move", "recompute"):
+        with pytest.raises(MemoryTooSmallError):
+            PLACEMENTS[name](iteration, least - 1, BANDWIDTH)
+
+
+@pytest.mark.parametrize("seed", range(200, 230))
+@pytest.mark.parametrize("name", ["geeps", "move", "recompute"])
+def test_every_placement_keeps_to_what_it_says(name, seed):
+    iteration = random_iteration(seed)
+    for n_bytes in limits(iteration):
+        try:
+            plan = PLACEMENTS[name](iteration, n_bytes, BANDWIDTH)
+        except MemoryTooSmallError:
+            assert name != "move"  # moving alone reaches the least
+            continue
+        assert max(resident_bytes(iteration, plan, n_bytes)) <= n_bytes
+        left_out = {"geeps": Choice.AGAIN, "move": Choice.AGAIN, "recompute": Choice.MOVE}[name]
+        assert left_out not in plan.choices
+
+
+def test_without_need_nothing_leaves():
+    iteration = chain(5)
+    plan = PLACEMENTS["auto"](iteration, 1000, BANDWIDTH)
+    assert set(plan.choices) == {Choice.KEEP}
+    assert predict(iteration, plan, BANDWIDTH).slowdown == 1
+
+
+def test_half_the_activations_recomputed_cost_at_most_their_forward():
+    iteration = chain(16, seconds=1.0)
+    plan = PLACEMENTS["recompute"](iteration, 12 * 8, BANDWIDTH)
+    assert predict(iteration, plan, BANDWIDTH).again <= 16
+    assert predict(iteration, plan, BANDWIDTH).waited == 0
+
+
+def test_moves_of_a_fast_disk_hide_behind_computing():
+    iteration = chain(20, seconds=5.0)  # a move takes 0.8 and 1 s
+    plan = PLACEMENTS["auto"](iteration, 8 * 8, BANDWIDTH)
+    assert Choice.MOVE in plan.choices
+    assert predict(iteration, plan, BANDWIDTH).slowdown < 1.01
+
+
+def test_geeps_pins_what_the_peak_uses_first():
+    parts = (Part("small", 1, (0, 1), (6, 7)), Part("large", 10, (1, 2), (5, 6)), Part("other", 9, (2, 3), (4, 5)))
+    iteration = Iteration(parts, (1.0,) * 8)
+    assert pinned(iteration, 2 * 19) == {1, 2, 0}  # peak 19: large pinned, then buffers of 2 * 10, then the rest
+    with pytest.raises(MemoryTooSmallError, match="twice the peak"):
+        pinned(iteration, 19)
+
+
+def broken(plan, do):
+    """The plan without its first action of a kind."""
+    def without(steps, found):
+        kept = []
+        for step in steps:
+            index = next((i for i, action in enumerate(step) if action.do is do and not found), None)
+            found += [do] * (index is not None)
+            kept.append(step if index is None else (*step[:index], *step[index + 1:]))
+        return tuple(kept)
+    found: list[Do] = []
+    return Plan(plan.choices, without(plan.before, found), without(plan.after, found))
+
+
+@pytest.mark.parametrize("do", list(Do))
+def test_the_proof_notices_a_missing_action(do):
+    iteration = chain(8)
+    choices = [Choice.MOVE, Choice.AGAIN] * 4 + [Choice.KEEP] * 8
+    plan = schedule(iteration, choices, 1000, BANDWIDTH)
+    resident_bytes(iteration, plan, 1000)
+    with pytest.raises(WrongPlanError):
+        resident_bytes(iteration, broken(plan, do), 1000)
+
+
+def test_the_proof_notices_a_limit_that_is_exceeded():
+    iteration = chain(6)
+    plan = schedule(iteration, [Choice.KEEP] * 12, 1000, BANDWIDTH)
+    with pytest.raises(WrongPlanError, match="the limit is"):
+        resident_bytes(iteration, plan, 40)
+
+
+def test_a_prediction_counts_every_wait():
+    parts = (Part("x", 20, (0,), (3,)), Part("g", 1, (), (2, 3)))
+    iteration = Iteration(parts, (1.0, 1.0, 1.0, 1.0))
+    empty: tuple[Action, ...] = ()
+    before = (empty, (Action(Do.GONE, 0),), (Action(Do.FETCH, 0),), (Action(Do.HERE, 0),))
+    plan = Plan((Choice.MOVE, Choice.KEEP), before,
+                ((Action(Do.SAVE, 0),), empty, empty, (Action(Do.DROP, 0), Action(Do.DROP, 1))))
+    assert resident_bytes(iteration, plan) == [20, 0, 21, 21]
+    found = predict(iteration, plan, BANDWIDTH)  # out 2 s, all waited for; back 2.5 s, of which 1 s is hidden
+    assert (found.saved, found.fetched, found.waited) == (20, 20, pytest.approx(3.5))

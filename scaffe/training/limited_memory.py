@@ -33,11 +33,11 @@ NO_DISK = Bandwidth(1.0, 1.0)  # where nothing moves
 
 
 def add_flags(flags: Flags) -> None:
-    """Add -memory, -spill and -placement."""
-    flags.section("Memory")
+    """Add -memory, -spill and -placement to a command's flags."""
     flags.flag("memory", "", "the most that a rank trains in: 2GB, 40%", kind=amount, metavar="AMOUNT")
     flags.flag("spill", ".", "where the rest goes: a folder on a local disk", metavar="FOLDER")
-    flags.flag("placement", "auto", "how what leaves memory is chosen", choices=tuple(PLACEMENTS))
+    flags.flag("placement", "auto", "how what leaves is chosen: auto, geeps, move, recompute",
+               choices=tuple(PLACEMENTS), metavar="NAME")
 
 
 def limit_memory(solver: Solver, options: Namespace) -> None:

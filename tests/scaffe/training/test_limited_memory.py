@@ -1,0 +1,176 @@
+"""Training in limited memory gives the bits of training without a limit, whatever leaves memory, and keeps to it."""
+
+import ctypes
+import errno
+import os
+from argparse import Namespace
+
+import pytest
+from google.protobuf import text_format
+
+from scaffe.collectives.communicator import Communicator
+from scaffe.errors import UserError
+from scaffe.nets.memory import parts
+from scaffe.nets.memory.check import resident_bytes
+from scaffe.nets.memory.needs import least_bytes
+from scaffe.nets.memory.pages import PAGE_BYTES, Pages
+from scaffe.nets.memory.plan import Choice, MemoryTooSmallError
+from scaffe.proto import caffe_pb2
+from scaffe.training.assembly import build_solver
+from scaffe.training.limited_memory import LimitedMemory
+
+CONV = 'convolution_param { num_output: 8 kernel_size: 3 pad: 1 weight_filler { type: "xavier" } }'
+NET = f"""name: "mixed"
+layer {{ name: "in" type: "DummyData" top: "x" top: "label" dummy_data_param {{
+  shape {{ dim: 4 dim: 3 dim: 16 dim: 16 }} shape {{ dim: 4 }}
+  data_filler {{ type: "gaussian" std: 1 }} data_filler {{ type: "constant" value: 2 }} }} }}
+layer {{ name: "c1" type: "Convolution" bottom: "x" top: "c1" {CONV} }}
+layer {{ name: "r1" type: "ReLU" bottom: "c1" top: "c1" }}
+layer {{ name: "n1" type: "LRN" bottom: "c1" top: "n1" lrn_param {{ local_size: 3 }} }}
+layer {{ name: "c2" type: "Convolution" bottom: "n1" top: "c2" {CONV} }}
+layer {{ name: "b2" type: "BatchNorm" bottom: "c2" top: "c2" }}
+layer {{ name: "s2" type: "Scale" bottom: "c2" top: "c2" scale_param {{ bias_term: true }} }}
+layer {{ name: "r2" type: "ReLU" bottom: "c2" top: "c2" }}
+layer {{ name: "d2" type: "Dropout" bottom: "c2" top: "d2" }}
+layer {{ name: "sum" type: "Eltwise" bottom: "d2" bottom: "n1" top: "sum" }}
+layer {{ name: "rs" type: "ReLU" bottom: "sum" top: "rs" }}
+layer {{ name: "c3" type: "Convolution" bottom: "rs" top: "c3" {CONV} }}
+layer {{ name: "p3" type: "Pooling" bottom: "c3" top: "p3" pooling_param {{ kernel_size: 3 stride: 1 pad: 1 }} }}
+layer {{ name: "q3" type: "Pooling" bottom: "rs" top: "q3"
+  pooling_param {{ pool: STOCHASTIC kernel_size: 1 stride: 1 }} }}
+layer {{ name: "cat" type: "Concat" bottom: "p3" bottom: "q3" top: "cat" }}
+layer {{ name: "g" type: "Sigmoid" bottom: "cat" top: "g" }}
+layer {{ name: "f" type: "Flatten" bottom: "g" top: "f" }}
+layer {{ name: "ip" type: "InnerProduct" bottom: "f" top: "ip"
+  inner_product_param {{ num_output: 20 weight_filler {{ type: "xavier" }} }} }}
+layer {{ name: "rip" type: "ReLU" bottom: "ip" top: "ip" }}
+layer {{ name: "dip" type: "Dropout" bottom: "ip" top: "ip" }}
+layer {{ name: "out" type: "InnerProduct" bottom: "ip" top: "out"
+  inner_product_param {{ num_output: 5 weight_filler {{ type: "xavier" }} }} }}
+layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "out" bottom: "label" top: "loss" }}
+"""
+mincore = ctypes.CDLL(None, use_errno=True).mincore
+mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+
+
+def solver_of(tmp_path, text="", **options):
+    param = caffe_pb2.SolverParameter()
+    text_format.Parse('base_lr: 0.01 momentum: 0.9 lr_policy: "fixed" max_iter: 6 random_seed: 5', param)
+    text_format.Parse(text, param)
+    text_format.Parse(NET, param.net_param)
+    given = {"strategy": "auto", "reduce": "auto", "allow_nan": False, "threads": 1, "readers": 1, "stage": "",
+             "level": 0, "scal": "strong", "spill": str(tmp_path), "placement": "auto", **options}
+    return build_solver(Communicator.single(), param, Namespace(**given))
+
+
+def limited(solver):
+    return next((each for each in solver.observers if isinstance(each, LimitedMemory)), None)
+
+
+def trained(solver):
+    solver.solve()
+    found = [solver.net.params.data.tobytes(), solver.net.params.diff.tobytes(),
+             *(shard.history(0).tobytes() for shard in solver.updater.shards)]
+    solver.close()
+    return found
+
+
+@pytest.fixture(autouse=True)
+def every_array_counts(monkeypatch):
+    monkeypatch.setattr(parts, "LEAST_BYTES", 1)
+
+
+@pytest.fixture
+def garbage(monkeypatch):
+    """What is dropped holds NaN, so that whoever reads it is found out; nothing but a step may write there anew."""
+    drop = Pages.drop
+    monkeypatch.setattr(Pages, "drop", lambda self, number: (drop(self, number), self.arrays[number].fill(0xFF)))
+
+
+def limits(tmp_path):
+    """From the least to nearly all that the net takes."""
+    found = limited(solver_of(tmp_path, memory="99%"))
+    arrays = [part.n_bytes for part in found._iteration.parts]
+    least = least_bytes(found._iteration)
+    return [str(found._fixed + least + (sum(arrays) - least) * share // 100) for share in (0, 15, 40, 95)]
+
+
+@pytest.mark.parametrize("placement", ["auto", "move", "recompute", "geeps"])
+def test_the_bits_are_those_without_a_limit(tmp_path, garbage, placement):
+    expected = trained(solver_of(tmp_path))
+    seen = []
+    for limit in limits(tmp_path):
+        try:
+            solver = solver_of(tmp_path, memory=limit, placement=placement)
+        except MemoryTooSmallError:
+            assert placement in ("recompute", "geeps")  # they need more
+            continue
+        assert trained(solver) == expected
+        seen += [choice for choice in limited(solver)._plan.choices if choice is not Choice.KEEP]
+    assert seen if placement == "auto" else set(seen) == {
+        Choice.AGAIN if placement == "recompute" else Choice.MOVE}
+
+
+def resident(array):
+    """Bytes of an array that are in memory, as the system counts them."""
+    n_pages = array.nbytes // PAGE_BYTES
+    pages = (ctypes.c_ubyte * n_pages)()
+    assert mincore(array.ctypes.data, array.nbytes, pages) == 0
+    return PAGE_BYTES * sum(page & 1 for page in pages)
+
+
+@pytest.mark.parametrize("placement", ["auto", "recompute"])
+def test_no_more_is_in_memory_than_planned_after_any_step(tmp_path, placement):
+    solver = solver_of(tmp_path, memory=limits(tmp_path)[2 if placement == "recompute" else 0], placement=placement)
+    found = limited(solver)
+    tier, seen = found._executor, {}
+    after = tier.after
+
+    def watched(step):
+        now = sum(map(resident, tier.pages.arrays))
+        assert now <= resident_bytes(found._iteration, tier.plan)[step]
+        seen[step] = now
+        after(step)
+
+    tier.after = watched
+    trained(solver)
+    assert sorted(seen) == list(range(2 * len(solver.net.nodes)))
+    assert max(seen.values()) > 0.9 * max(resident_bytes(found._iteration, tier.plan))
+    assert sum(map(resident, tier.pages.arrays)) == 0
+
+
+def test_a_net_that_fits_is_left_alone(tmp_path):
+    solver = solver_of(tmp_path, memory="100%")
+    assert not solver.net.tiers and limited(solver) is None
+    solver.close()
+
+
+def test_too_little_memory_is_one_line_with_the_least(tmp_path):
+    with pytest.raises(UserError, match=r"-memory 1KB: 1,000 bytes are too few; this net trains in [\d,]+ at least"):
+        solver_of(tmp_path, memory="1KB")
+
+
+def test_a_net_that_shows_its_values_is_refused(tmp_path):
+    with pytest.raises(UserError, match="-memory does not go with debug_info"):
+        solver_of(tmp_path, memory="99%", text="debug_info: true")
+
+
+def test_a_blob_that_grows_is_refused_at_the_next_pass(tmp_path):
+    solver = solver_of(tmp_path, memory="90%")
+    blob = next(each.blob for each in limited(solver)._executor._planned if each.part.name == "sum")
+    blob.reshape((8, *blob.shape[1:]))
+    with pytest.raises(UserError, match="blob 'sum' had 8192 elements when training began, and has 16384 now"):
+        solver.net.forward()
+    solver.close()
+
+
+def test_a_failing_disk_ends_training_with_a_line_and_no_hang(tmp_path, monkeypatch):
+    solver = solver_of(tmp_path, memory=limits(tmp_path)[0], placement="move")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(UserError, match=r"-spill .*: [\d,]+ bytes could not be written: No space left on device"):
+        solver.solve()
+    solver.close()

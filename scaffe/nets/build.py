@@ -16,31 +16,34 @@ from scaffe.nets.flat_params import FlatParams, Param
 from scaffe.nets.fusion import fuse_in_place
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
+from scaffe.nets.parts import Parts
 from scaffe.proto.forks import fork_of_type
 
 MULTIPLIERS = ("lr_mult", "decay_mult")
 AUTOMATIC = "(automatic)"
 
 
-def build_net(message: Any, context: Context, trained: Net | None = None) -> Net:
+def build_net(message: Any, context: Context, trained: Net | None = None, parts: Parts | None = None) -> Net:
     """Build a net.
 
     Args:
         message: a NetParameter as ``graph.prepare`` returns it (upgraded, filtered, with splits).
         context: phase, kernels, random stream and data for the layers.
         trained: for a test net: the net whose parameters it uses in layers of the same name.
+        parts: where ranks share the layers: which part of them this rank makes; None: it makes the whole net.
 
     Raises:
         UserError: one line that names the layer.
     """
     blobs: dict[str, Blob] = {}
     exact = graph.exact_blobs(message.layer, _exact_bottoms)
-    nodes = [_make_node(param, context, blobs, exact) for param in message.layer]
+    nodes = [_make_node(param, context, blobs, exact, parts) for param in message.layer]
     params = _find_params(nodes)
     _plan_backward(nodes, params, message.force_backward)
     fuse_in_place(nodes)
     flat = FlatParams([] if trained else params, context.param_dtype, context.kernels.zeros)
     net = Net(message.name, context, nodes, blobs, flat)
+    net.parts = parts
     if trained:
         net.share_trained_layers(trained)
         _share_within(params)
@@ -51,14 +54,18 @@ def _exact_bottoms(layer_type: str) -> tuple[int, ...]:
     return layer_types.get(layer_type).exact_bottoms if layer_type in layer_types.names() else ()
 
 
-def _make_node(param: Any, context: Context, blobs: dict[str, Blob], exact: Collection[str]) -> Node:
+def _make_node(param: Any, context: Context, blobs: dict[str, Blob], exact: Collection[str],
+               parts: Parts | None) -> Node:
     try:
-        layer = _make_layer(param, context)
-        node = Node(layer, param, param.name, _bottoms(param, blobs), [], list(param.bottom), list(param.top))
+        bottoms = _bottoms(param, blobs)
+        layer = _make_part(param, context, bottoms, parts)
+        node = Node(layer, param, param.name, bottoms, [], list(param.bottom), list(param.top))
         node.tops = _tops(node, context, blobs, exact)
         layer.check_counts(len(node.bottoms), len(node.tops))
         node.loss_weights = _loss_weights(param, layer, len(node.tops))
         layer.setup(node.bottoms, node.tops)
+        if parts is not None:
+            parts.fill(param, layer)
         node.reshape()
     except ValueError as error:
         line = users_line(error)
@@ -68,6 +75,12 @@ def _make_node(param: Any, context: Context, blobs: dict[str, Blob], exact: Coll
     except MemoryError as error:
         raise UserError(f"layer {param.name!r} ({param.type}): not enough memory: {error}") from error
     return node
+
+
+def _make_part(param: Any, context: Context, bottoms: list[Blob], parts: Parts | None) -> Layer:
+    """The layer, or this rank's part of it."""
+    part = parts.layer(param, context, bottoms) if parts is not None else None
+    return _make_layer(param, context) if part is None else part
 
 
 def _make_layer(param: Any, context: Context) -> Layer:

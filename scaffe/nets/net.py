@@ -12,6 +12,7 @@ from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import Context
 from scaffe.nets.flat_params import FlatParams, Param
 from scaffe.nets.net_layer import Node
+from scaffe.nets.parts import Parts
 
 Hook = Callable[[int], None]
 
@@ -46,6 +47,7 @@ class Net:
         unfused: set it to run every layer by itself, if somebody reads the blobs between fused layers.
         passed_diffs: by id, blobs whose diff is others' memory too, since a sum passes it on, and the index below which
             an in-place layer must not write it.
+        parts: where ranks share the net's layers: what of them is here; None: everything.
         data_seconds: seconds spent so far in data layers, compiling left out.
     """
 
@@ -59,6 +61,7 @@ class Net:
         self.tiers: list[Tier] = []
         self.unfused, self.data_seconds = False, 0.0
         self.passed_diffs: dict[int, int] = {}
+        self.parts: Parts | None = None
         self.input_names = [t for n in nodes if n.param.type == "Input" for t in n.top_names]
         self.output_names = sorted(_unused(nodes))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from scaffe.nets.build import build_net
 from scaffe.nets.debug_info import log_values
 from scaffe.nets.feeds import feed_opener
 from scaffe.nets.net import Net
+from scaffe.nets.parts import Parts
 
 PHASES = {"TRAIN": TRAIN, "TEST": TEST}
 READERS = ReaderOptions()
@@ -42,7 +44,8 @@ def seed_of(random_seed: int) -> int:
     return random_seed if random_seed >= 0 else int.from_bytes(os.urandom(4), "little")
 
 
-def make_net(message: Any, selection: Selection, context: Context, source: str, trained: Net | None = None) -> Net:
+def make_net(message: Any, selection: Selection, context: Context, source: str, trained: Net | None = None,
+             shared: Callable[[Any], tuple[Any, Parts]] | None = None) -> Net:
     """Prepare and build a net.
 
     Args:
@@ -51,6 +54,7 @@ def make_net(message: Any, selection: Selection, context: Context, source: str, 
         context: what the layers use in common; its phase is set to the selection's.
         source: the message's file, for error messages.
         trained: for a test net: the net whose parameters it uses.
+        shared: where ranks share the layers: prepared message → this rank's, and its parts.
 
     Raises:
         UserError: one line that names the source and the layer.
@@ -58,7 +62,8 @@ def make_net(message: Any, selection: Selection, context: Context, source: str, 
     context.phase = selection.phase
     try:
         prepared = graph.prepare(message, selection.phase, selection.level, list(selection.stages))
-        return build_net(prepared, context, trained)
+        prepared, parts = (prepared, None) if shared is None else shared(prepared)
+        return build_net(prepared, context, trained, parts)
     except UserError as error:
         text = str(error)
         raise UserError(text if text.startswith(source) else f"{source}: {text}") from error

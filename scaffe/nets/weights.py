@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from scaffe.files import StoredLayer, hdf5, read_model, write_model
 from scaffe.log import info
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
+from scaffe.nets.parts import Parts
 from scaffe.proto.byte_text import path_of
 
 Arrays = Sequence[np.ndarray | None]
@@ -57,11 +58,11 @@ def _take(net: Net, layers: Sequence[tuple[str, str, Arrays]], path: str | Path)
             if arrays:
                 info(f"Ignoring source layer {name}")
         elif arrays:
-            _copy(nodes[name], arrays, path)
+            _copy(nodes[name], arrays, path, net.parts)
     net.note_written()
 
 
-def _copy(node: Node, arrays: Arrays, path: str | Path) -> None:
+def _copy(node: Node, arrays: Arrays, path: str | Path, parts: Parts | None) -> None:
     blobs = node.layer.blobs
     arrays = [*arrays, *[None] * (len(blobs) - len(arrays))]  # what the end of the file's list lacks
     missing = {i for i, array in enumerate(arrays) if array is None}
@@ -71,10 +72,13 @@ def _copy(node: Node, arrays: Arrays, path: str | Path) -> None:
     for index, (blob, array) in enumerate(zip(blobs, arrays, strict=False)):
         if array is None:
             continue  # its owner has it
-        if _squeezed(array.shape) != _squeezed(blob.shape):
+        portion = parts.portion(node.name, index) if parts is not None else None
+        shape = portion.shape if portion is not None else blob.shape
+        if _squeezed(array.shape) != _squeezed(shape):
             raise UserError(f"{path}: layer {node.name!r} blob {index} has shape {_show(array.shape)} in the file, "
-                            f"{_show(blob.shape)} in the net; to train it anew, rename the layer")
-        blob.data[...] = node.layer.context.kernels.to_device(array.reshape(blob.shape), blob.dtype)
+                            f"{_show(shape)} in the net; to train it anew, rename the layer")
+        own = portion.of(array) if portion is not None else array.reshape(shape)
+        blob.data[...] = node.layer.context.kernels.to_device(own, blob.dtype)
 
 
 def save_weights(net: Net, path: str | Path, with_diffs: bool = False) -> None:
@@ -85,19 +89,32 @@ def save_weights(net: Net, path: str | Path, with_diffs: bool = False) -> None:
         path: ``.caffemodel``, or ``.caffemodel.h5`` for HDF5.
         with_diffs: save the diffs too (``snapshot_diff``).
     """
-    write_model(path, net.name, [_stored(node, with_diffs) for node in net.nodes])
+    write_model(path, net.name, stored_layers(net, with_diffs))
 
 
-def _stored(node: Node, with_diffs: bool = False) -> StoredLayer:
+def stored_layers(net: Net, with_diffs: bool = False) -> Iterator[StoredLayer]:
+    """The layers of the whole net, one after the other, as ``save_weights`` writes them.
+
+    Where ranks share the layers, all ranks of the replica go through them together; the first one gets whole layers.
+    """
+    for node in net.nodes:
+        if net.parts is None or net.parts.original(node.param) is not None:
+            yield _stored(node, with_diffs, net.parts)
+
+
+def _stored(node: Node, with_diffs: bool = False, parts: Parts | None = None) -> StoredLayer:
     blobs, to_host = node.layer.blobs, node.layer.context.kernels.to_host
-    return StoredLayer(_as_saved(node), [to_host(blob.data) for blob in blobs],
-                       [to_host(blob.diff) for blob in blobs] if with_diffs else (), frozenset(node.shared))
+    data = [to_host(blob.data) for blob in blobs]
+    diffs = [to_host(blob.diff) for blob in blobs] if with_diffs else []
+    if parts is not None:
+        data, diffs = ([parts.whole(node.name, i, part) for i, part in enumerate(found)] for found in (data, diffs))
+    return StoredLayer(_as_saved(node, parts), data, diffs, frozenset(node.shared))
 
 
-def _as_saved(node: Node) -> Any:
+def _as_saved(node: Node, parts: Parts | None) -> Any:
     """The layer's message as Caffe writes it: a loss layer says its weight even where the prototxt did not."""
     param = type(node.param)()
-    param.CopyFrom(node.param)
+    param.CopyFrom(node.param if parts is None else parts.original(node.param))
     if node.layer.default_loss_weight and not param.loss_weight:
         param.loss_weight.append(node.layer.default_loss_weight)
     return param

@@ -22,6 +22,7 @@ from scaffe.training.limited_memory import limit_memory
 from scaffe.training.loss_scale import LossScale, needs_scale
 from scaffe.training.observers.bad_records import WatchBadRecords
 from scaffe.training.observers.debug_info import DebugInfo
+from scaffe.training.partition.division import Division
 from scaffe.training.ranks import threads_per_rank, together
 from scaffe.training.solver import Method, Solver
 from scaffe.training.strategies import Role
@@ -44,10 +45,12 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     compute = Compute.of(options, communicator.node_rank, wants_gpu)
     kernels = together(communicator, lambda: load_kernels(threads_per_rank(communicator, options.threads), compute))
     param.random_seed = communicator.bcast_object(seed_of(param.random_seed))
-    rng = Stream(param.random_seed + communicator.rank)
     role = role or Role.worker(communicator, options)
-    maker = NetMaker(param, options, kernels, rng, role.share)
+    rng = Stream(param.random_seed + (communicator.rank if role.division is None else 0))  # shared nets draw alike
+    maker = NetMaker(param, options, kernels, rng, role.share, role.division)
     net = together(communicator, maker.train_net)
+    if role.division is not None:
+        role.division.weigh_losses(net)
     tests = together(communicator, lambda: maker.test_nets(net))
     memory = vars(options).get("memory", "")
     if kernels.REUSES_ACTIVATIONS and not param.debug_info:
@@ -59,7 +62,7 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     solver = Solver(param, net, tests, communicator, method, maker.shares, role)
     if memory:
         together(communicator, lambda: limit_memory(solver, options))
-    if not kernels.RECORDS and not param.debug_info:
+    if not kernels.RECORDS and not param.debug_info and role.division is None:
         solver.test_passes.update((id(test), Inference(test)) for test in tests)
     if needs_scale(compute.dtype):
         solver.observers.append(LossScale())
@@ -93,13 +96,16 @@ class NetMaker:
         kernels: the backend that the layers compute with.
         rng: this rank's random stream.
         share: which part of the data this rank reads, of how many.
+        division: how ranks share nets; None: this rank makes whole ones.
 
     Attributes:
         shares: which part of the data each net reads, in the order the nets were made.
         bad: the records that the nets' readers skipped.
     """
 
-    def __init__(self, param: Any, options: Namespace, kernels: Any, rng: Stream, share: Share) -> None:
+    def __init__(self, param: Any, options: Namespace, kernels: Any, rng: Stream, share: Share,
+                 division: Division | None = None) -> None:
+        self._division = division
         self.param, self.options, self.kernels, self.rng, self.share = param, options, kernels, rng, share
         self.shares: list[Share] = []
         self.bad = BadRecords(vars(options).get("skip_bad_records", 0))
@@ -112,11 +118,12 @@ class NetMaker:
 
     def test_nets(self, trained: Net) -> list[Net]:
         """The test nets, with the training net's parameters. Raises UserError."""
-        states = list(self.param.test_state)
+        states, division = list(self.param.test_state), self._division
+        part = (self.share.rank, self.share.ranks) if division is None else (division.replica, division.n_replicas)
         nets = []
         for number, (message, source) in enumerate(_test_sources(self.param)):
             selection = _selection(states[number] if number < len(states) else None, "TEST", self.options)
-            share = Share(self.share.rank, self.share.ranks, n_test_iterations=self.param.test_iter[number])
+            share = Share(*part, n_test_iterations=self.param.test_iter[number])
             nets.append(self._make(message, source, selection, share, trained))
         return nets
 
@@ -124,7 +131,8 @@ class NetMaker:
         self.shares.append(share)
         context = make_context(self.kernels, self.rng, share, self.param.random_seed,
                                self.bad.reader_options(self.options.readers), Compute.of(self.options).dtype)
-        return make_net(message, selection, context, source, trained)
+        shared = None if self._division is None else self._division.shared
+        return make_net(message, selection, context, source, trained, shared)
 
 
 def _portions(param: Any) -> dict[str, Any]:

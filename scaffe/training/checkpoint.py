@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import deque
+from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,8 @@ from scaffe.errors import UserError
 from scaffe.files import SolverState, checksum, read_state, write_state
 from scaffe.input_files import there
 from scaffe.log import info
-from scaffe.nets.weights import load_weights, save_weights
+from scaffe.nets.flat_params import Param
+from scaffe.nets.weights import load_weights, save_weights, stored_layers
 from scaffe.proto.byte_text import path_of
 from scaffe.training.solver import Solver
 
@@ -42,7 +46,10 @@ def save_checkpoint(solver: Solver) -> None:
     kept: dict[str, Any] = solver.rates.kept(solver.iteration) | _place_in_data(solver)
     for observer in solver.observers:
         kept |= observer.kept(solver)
+    whole = _whole_histories(solver, histories)
     if solver.communicator.rank != ROOT:
+        if solver.replica == 0 and solver.net.parts is not None:
+            deque(stored_layers(solver.net, solver.param.snapshot_diff), 0)  # the root writes what it is given
         return
     model, state = checkpoint_paths(solver)
     kind = "HDF5" if model.suffix == ".h5" else "binary proto"
@@ -50,15 +57,15 @@ def save_checkpoint(solver: Solver) -> None:
     save_weights(solver.net, model, solver.param.snapshot_diff)
     info(f"Snapshotting solver state to {kind} file {state}")
     write_state(state, SolverState(iteration=solver.iteration, learned_net=str(model),
-                                   history=_split(solver, histories), streams=streams or [],
+                                   history=whole, streams=streams or [],
                                    model_checksum=checksum(model), **kept))
 
 
 def restore_checkpoint(solver: Solver, path: str | Path) -> None:
     """Resume from a ``.solverstate``: iteration, histories, parameters, random streams and the position in the data.
 
-    The number of ranks may differ from that of the run which saved it (the random streams are restored only if it is
-    the same). States that Caffe itself wrote can be read too.
+    The number of ranks, and how they share nets, may differ from the run which saved it; the random streams are restored
+    where they go on (``_stream_of``). States that Caffe itself wrote can be read too.
 
     Args:
         solver: built, not yet running.
@@ -77,10 +84,9 @@ def restore_checkpoint(solver: Solver, path: str | Path) -> None:
             raise UserError(f"{model}: damaged, or not the file that {path} was saved with: its checksum differs")
         load_weights(solver.net, model)
     load_histories(solver, state.history, path)
-    rank = solver.communicator.rank
+    stream = _stream_of(solver, state.streams)
     try:
-        if len(state.streams) == solver.communicator.n_ranks and not solver.net.context.draws.from_bytes(
-                state.streams[rank]):
+        if stream is not None and not solver.net.context.draws.from_bytes(stream):
             info("Dropout and stochastic pooling go on with other draws: CPUs and GPUs have numbers of their own")
     except ValueError as error:
         raise UserError(f"{path}: damaged random state: {error}") from error
@@ -88,6 +94,18 @@ def restore_checkpoint(solver: Solver, path: str | Path) -> None:
     for observer in solver.observers:
         observer.restore(state)
     read_on(solver, state.batches_read)
+
+
+def _stream_of(solver: Solver, streams: Sequence[bytes]) -> bytes | None:
+    """The saved random stream with which a rank goes on; None: it keeps its own.
+
+    One rank, and ranks that share nets, draw the same numbers from the same stream, so that they go on with one
+    another's. Other ranks have streams of their own, saved for as many.
+    """
+    is_common = solver.net.parts is not None or solver.communicator.n_ranks == 1
+    if is_common and len(set(streams)) == 1:
+        return streams[0]
+    return streams[solver.communicator.rank] if len(streams) == solver.communicator.n_ranks else None
 
 
 def read_on(solver: Solver, batches_read: int | None) -> None:
@@ -147,11 +165,22 @@ def _find_model(learned_net: str, state: Path) -> Path:
     return beside if not there(learned_net) and there(beside) else Path(learned_net)
 
 
-def _split(solver: Solver, histories: list[np.ndarray]) -> list[np.ndarray]:
-    """Cut flat histories into Caffe's order: one array per parameter, all of the first history, then of the next."""
-    params = solver.net.params
-    return [history[place].reshape(param.blob.shape)
-            for history in histories for param, place in zip(params.params, params.slices, strict=True)]
+def _whole_histories(solver: Solver, histories: list[np.ndarray]) -> list[np.ndarray]:
+    """Flat histories in Caffe's order: one array per parameter, all of the first history, then of the next. Called by
+    all ranks; those of the root's replica, each with the histories of its part, make them whole."""
+    params, parts = solver.net.params, solver.net.parts
+    found = []
+    for history in histories:
+        for param, place in zip(params.params, params.slices, strict=True):
+            array = history[place].reshape(param.blob.shape)
+            found.append(array if parts is None else parts.whole(*_name_of(solver, param), array))
+    return found
+
+
+def _name_of(solver: Solver, param: Param) -> tuple[str, int]:
+    """A parameter's layer, and its number among the layer's."""
+    node = solver.net.nodes[param.layer_index]
+    return node.name, next(i for i, blob in enumerate(node.layer.blobs) if blob is param.blob)
 
 
 def load_histories(solver: Solver, arrays: list[np.ndarray], path: str | Path) -> None:
@@ -170,8 +199,12 @@ def load_histories(solver: Solver, arrays: list[np.ndarray], path: str | Path) -
     if len(arrays) != wanted:
         raise UserError(f"{path}: holds {len(arrays)} history blobs, this solver and net need {wanted}")
     places = [(i, p, s) for i in range(n_histories) for p, s in zip(params.params, params.slices, strict=True)]
-    for array, (_, param, _) in zip(arrays, places, strict=True):
-        if array.size != param.blob.n_elems:
-            raise UserError(f"{path}: a history blob has shape {array.shape}, the net's parameter {param.blob.shape}")
-    for array, (index, _, place) in zip(arrays, places, strict=True):
-        solver.strategy.load_history(index, place.start, array.reshape(-1))
+    portions = [None if solver.net.parts is None else solver.net.parts.portion(*_name_of(solver, param))
+                for _, param, _ in places]
+    for array, portion, (_, param, _) in zip(arrays, portions, places, strict=True):
+        shape = param.blob.shape if portion is None else portion.shape
+        if array.size != prod(shape):
+            raise UserError(f"{path}: a history blob has shape {array.shape}, the net's parameter {shape}")
+    for array, portion, (index, _, place) in zip(arrays, portions, places, strict=True):
+        own = array if portion is None else portion.of(array)
+        solver.strategy.load_history(index, place.start, own.reshape(-1))

@@ -18,8 +18,10 @@ from scaffe.layers.kernels.backend import is_device
 from scaffe.log import info
 from scaffe.nets.cuda_graphs import Recorded
 from scaffe.nets.net import Net
+from scaffe.training.partition.sums import GroupSums
 from scaffe.training.rates import rates_of
 from scaffe.training.strategies import Replica, Role, Strategy, look_up
+from scaffe.training.strategies.within import Alone
 from scaffe.training.survival.member import Member
 from scaffe.training.timers import Timers
 from scaffe.training.updater import Updater
@@ -109,6 +111,7 @@ class Solver:
         iteration: iterations done so far.
         rates: the learning rate of each iteration.
         member: this rank's part in going on when another one is lost.
+        replica, n_replicas: the number of this rank's net, which others may share with it, and how many nets there are.
         stopping: set by an observer, on all ranks at once, to end training after this iteration.
         observers: called in this order.
         test_passes: what runs a test net's forward in its place, by the net's id: recordings where its kernels record.
@@ -131,7 +134,9 @@ class Solver:
             if getattr(param, name) < 1:
                 raise UserError(f"the solver's {name} must be at least 1, got {getattr(param, name)}")
         self.rates = rates_of(param)
-        net.params.move(partial(communicator.alloc, memory=net.context.kernels.PLACE))
+        division = None if role is None else role.division
+        sharing = communicator if division is None else division.peers
+        net.params.move(partial(sharing.alloc, memory=net.context.kernels.PLACE))
         if is_device(net.context.kernels) and net.context.dtype != net.params.dtype:
             net.params.copy_for_kernels(net.context.kernels, net.context.dtype)
         for test_net in test_nets:
@@ -139,15 +144,19 @@ class Solver:
         self.test_passes: dict[int, Passes] = {id(test_net): Recorded(test_net, (), backward=False)
                                                for test_net in test_nets if net.context.kernels.RECORDS}
         self.updater = Updater(param, net.params, net.context.kernels)
-        self.strategy = self._make_strategy(self.method, role)
+        self.strategy = self._make_strategy(self.method, role, sharing)
         self.updater.own(self.strategy.owned(), self.strategy.copied())
         self.member, self._rate = Member(), 0.0
+        self.replica, self.n_replicas = ((communicator.rank, communicator.n_ranks) if division is None else
+                                         (division.replica, division.n_replicas))
 
-    def _make_strategy(self, method: Method, role: Role | None) -> Strategy:
-        kind = look_up(method.strategy, method.algorithm, self.communicator,
+    def _make_strategy(self, method: Method, role: Role | None, sharing: Communicator) -> Strategy:
+        division = None if role is None else role.division
+        within = Alone() if division is None else GroupSums(self.net, division.group.communicator, self.timers)
+        kind = look_up(method.strategy, method.algorithm, sharing,
                        self.net.context.kernels.PLACE == "device", self.param.type or "SGD")
-        made = kind(Replica(self.net, self.updater, self.communicator, self.timers, self.param.iter_size,
-                            method.algorithm, method.options, role))
+        made = kind(Replica(self.net, self.updater, sharing, self.timers, self.param.iter_size,
+                            method.algorithm, method.options, role, within))
         made.shrunk = self._shrunk
         if self.net.context.kernels.RECORDS:
             made.passes = Recorded(self.net, made.seams)

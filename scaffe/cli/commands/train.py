@@ -21,6 +21,7 @@ from scaffe.nets.weights import initial_weights, load_weights
 from scaffe.proto.byte_text import path_of, text_of_path
 from scaffe.training.assembly import build_solver, images_per_iteration
 from scaffe.training.checkpoint import newest_state, restore_checkpoint, saved_seed
+from scaffe.training.dividing import divided
 from scaffe.training.limited_memory import add_flags as add_memory_flags
 from scaffe.training.observers.display import Display
 from scaffe.training.observers.progress import Progress
@@ -29,6 +30,7 @@ from scaffe.training.observers.snapshots import Snapshots
 from scaffe.training.observers.tensorboard import Tensorboard
 from scaffe.training.observers.test import Test
 from scaffe.training.observers.timeline import Timeline
+from scaffe.training.partition.options import add_machine_flags, partitions
 from scaffe.training.ranks import together
 from scaffe.training.solver import Observer, Solver
 from scaffe.training.strategies import WORKER, Role, Strategy, look_up
@@ -66,6 +68,8 @@ def _flags() -> Flags:
     add_strategy_flags(flags)
     add_loss_flags(flags)
     flags.flag("reduce", "auto", "the algorithm that sums gradients")
+    flags.flag("partitions", "1", "ranks that share a net; auto: the fastest", kind=partitions, metavar="K")
+    add_machine_flags(flags)
     flags.flag("scal", "strong", "strong: the batch is shared out", choices=("strong", "weak"))
     add_flags(flags)
     flags.flag("threads", 0, "compute threads a rank; 0: cores shared out", kind=at_least(0))
@@ -90,6 +94,7 @@ def _train(communicator: Communicator, options: Namespace) -> int:
     role = strategy.place(communicator, options)
     if role.kind != WORKER:
         return strategy.serve(role, param, options)
+    role = divided(role, strategy, param, options)
     with role.ending_all():
         _work(strategy, role, param, options)
     return 0

@@ -16,6 +16,7 @@ EVALUATIONS = ("classification", DETECTION)
 
 class Test(Observer):
     """Runs test iteration t on rank t mod P, for P ranks, and logs the means over all iterations as one rank would.
+    Where ranks share nets, it is a replica's ranks that run an iteration together.
 
     With ``eval_type: "detection"`` it logs mean average precisions instead (SSD).
     """
@@ -60,14 +61,14 @@ class Test(Observer):
 def means(solver: Solver, net: Net, n_iterations: int) -> tuple[float, list[str], dict[str, float]]:
     """The mean loss over all test iterations, the lines that tell the outputs' means, and these by name. Called by all
     ranks."""
-    rank, n_ranks = solver.communicator.rank, solver.communicator.n_ranks
+    n_sharing = solver.communicator.n_ranks // solver.n_replicas
     total_loss, sums = 0.0, [0.0] * sum(blob.n_elems for _, blob, _ in net.outputs())
-    for _ in range(rank, n_iterations, n_ranks):
+    for _ in range(solver.replica, n_iterations, solver.n_replicas):
         total_loss += solver.test_forward(net)
         values = values_of(net)
         if len(values) != len(sums):
             raise UserError(f"the test net's outputs had {len(sums)} numbers, now {len(values)}, so they have no mean; "
                             'for nets that detect objects give eval_type: "detection"')
         sums = [s + v for s, v in zip(sums, values, strict=True)]
-    loss, *values = solver.mean_over_ranks([float(total_loss), *sums], solver.communicator, n_iterations)
+    loss, *values = solver.mean_over_ranks([float(total_loss), *sums], solver.communicator, n_iterations * n_sharing)
     return loss, list(logged_lines(net, values, "Test")), by_name(net, values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from scaffe.layers.base.registry import Registry
 from scaffe.nets.net import Net
 from scaffe.training.histories import gather_histories
 from scaffe.training.strategies.role import Role
+from scaffe.training.strategies.within import Alone
 from scaffe.training.timers import Timers
 from scaffe.training.updater import Updater
 
@@ -26,12 +27,13 @@ class Replica:
 
     Attributes:
         net, updater, timers: this rank's.
-        communicator: the workers, the ranks that hold nets.
+        communicator: the workers, the ranks that hold nets; where ranks share a net, those with the same part of it.
         iter_size: passes whose gradients are accumulated for one update.
         algorithm: the collective algorithm that sums gradients ("mpi", "CB-8", "auto"); it also sends parameters if it
             can.
         options: the command line's other options, by name.
         role: what this rank does; None for a worker among workers.
+        within: sums gradients over the ranks that share the net, before they are summed over ``communicator``.
     """
 
     net: Net
@@ -42,6 +44,13 @@ class Replica:
     algorithm: str = "auto"
     options: Any = None
     role: Role | None = None
+    within: Alone = field(default_factory=Alone)
+
+    @property
+    def workers(self) -> Communicator:
+        """All ranks that hold nets, or parts of them."""
+        is_divided = self.role is not None and self.role.division is not None
+        return self.role.ranks if self.role is not None and is_divided else self.communicator
 
     @property
     def world(self) -> Communicator:
@@ -74,6 +83,8 @@ class Strategy:
     """Whether training goes on when ranks are lost (``-on-rank-loss shrink``)."""
     mends_itself: ClassVar[bool] = False
     """Whether it does so in the strategy, which then calls ``shrunk``, and not by a new solver."""
+    trains_parts: ClassVar[bool] = False
+    """Whether ranks may share nets (``-partitions``)."""
 
     @classmethod
     def flags(cls, flags: Flags) -> None:
@@ -139,7 +150,7 @@ class Strategy:
 
         Those of an asynchronous strategy are in step only after ``settle``: there a rank's only peer is itself.
         """
-        return self.replica.communicator
+        return self.replica.workers
 
     def agree(self, level: int, iteration: int) -> int:
         """Agree on what all ranks do after the same iteration (stop, snapshot). Called in every iteration.

@@ -23,6 +23,7 @@ class Composed(Strategy):
     gradients_kind: ClassVar[type[Gradients]]
     collectives: ClassVar[tuple[str, ...]] = ("bcast", "reduce")
     goes_on = True
+    trains_parts = True
 
     @classmethod
     def flags(cls, flags: Flags) -> None:
@@ -40,6 +41,11 @@ class Composed(Strategy):
             self.gradients = self.gradients_kind(replica, self.buckets)  # type: ignore[call-arg]
         replica.updater.writes_copies = replica.communicator.n_ranks == 1  # else parameters come in messages
         self.copies = Copies(replica, self.owned_by)
+
+    @property
+    def acts_between_layers(self) -> bool:
+        """See Strategy."""
+        return super().acts_between_layers or self.replica.within.acts
 
     @property
     def seams(self) -> Collection[int]:
@@ -73,10 +79,13 @@ class Composed(Strategy):
     def after_backward(self, layer_index: int) -> None:
         """In the last pass the layer's gradients are complete: start to sum them."""
         if self.is_last_pass:
-            self.gradients.completed(layer_index)
+            for index in self.replica.within.completed(layer_index):
+                self.gradients.completed(index)
 
     def gradients_ready(self) -> None:
         """Wait for the sums, and give them to the ranks that keep copies."""
+        for index in self.replica.within.finish():
+            self.gradients.completed(index)
         self.gradients.finish()
         self.copies.exchange()
 
@@ -92,3 +101,4 @@ class Composed(Strategy):
     def settle(self) -> None:
         """See Strategy."""
         self.values.settle()
+        self.replica.within.settle()

@@ -11,6 +11,7 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.failure import report_and_abort
 from scaffe.data.feeds.layer_feed import Share
 from scaffe.errors import is_expected
+from scaffe.training.partition.division import Division
 
 WORKER, SERVER = "worker", "server"
 
@@ -27,6 +28,7 @@ class Role:
         share: which part of the data its replica reads.
         ranks: the ranks of its kind.
         world: all ranks of the job.
+        division: how ranks share nets; None: every worker has a whole one.
     """
 
     kind: str
@@ -35,6 +37,7 @@ class Role:
     share: Share
     ranks: Communicator
     world: Communicator
+    division: Division | None = None
 
     @classmethod
     def worker(cls, communicator: Communicator, options: Any = None, world: Communicator | None = None) -> Role:

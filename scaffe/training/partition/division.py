@@ -1,0 +1,73 @@
+"""A job's ranks divided into replicas that share nets: the plan, the ranks of a replica, those of the same part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from scaffe.collectives.communicator import Communicator
+from scaffe.layers.base.layer import TRAIN
+from scaffe.log import info
+from scaffe.nets.net import Net
+from scaffe.nets.parts import Parts
+from scaffe.training.partition.group import Group
+from scaffe.training.partition.kinds import CLASSES, REPLICATED
+from scaffe.training.partition.parts import RankParts
+from scaffe.training.partition.rewrite import rewrite
+from scaffe.training.partition.search import Plan
+
+
+@dataclass(frozen=True)
+class Division:
+    """How a job's ranks share nets. Ranks of consecutive numbers make a replica.
+
+    Attributes:
+        plan: the same on all ranks.
+        group: the ranks of this replica.
+        peers: the ranks that have this rank's part of the other replicas.
+        replica: this replica's number.
+    """
+
+    plan: Plan
+    group: Group
+    peers: Communicator
+    replica: int
+
+    @classmethod
+    def of(cls, communicator: Communicator, plan: Plan) -> Division:
+        """Divide the ranks of a communicator, which all call it, by a plan."""
+        replica, part = divmod(communicator.rank, plan.n_partitions)
+        group, peers = communicator.split(replica, part), communicator.split(part, replica)
+        if group is None or peers is None:
+            raise RuntimeError("a rank without a color")  # each has one
+        return cls(plan, Group(group), peers, replica)
+
+    @property
+    def n_replicas(self) -> int:
+        """How many replicas there are."""
+        return self.peers.n_ranks
+
+    def shared(self, message: Any) -> tuple[Any, Parts]:
+        """This rank's message of a prepared net, and its parts."""
+        is_training = message.state.phase == TRAIN
+        made = rewrite(message, self.plan.kinds, is_training)
+        parts = RankParts(made, {layer.name: layer for layer in message.layer}, self.group,
+                          (self.replica, self.n_replicas), is_training)
+        parts.own_outputs()
+        return made.message, parts
+
+    def weigh_losses(self, net: Net) -> None:
+        """Scale the gradients of losses that each rank has of its own images.
+
+        So the ranks' sum is that of the mean over the replica's batch. A loss on split classes is of it already.
+        """
+        for node in net.nodes:
+            if self.plan.kinds.get(node.name) != CLASSES:
+                node.loss_scale = 1 / self.group.n_ranks
+                node.set_weights()
+
+    def log(self) -> None:
+        """Say in the log how layers are shared."""
+        split = [f"{name} by {kind}" for name, kind in self.plan.kinds.items() if kind != REPLICATED]
+        info(f"Model parallelism: {self.n_replicas} replica(s) of {self.plan.n_partitions} partition(s); "
+             + (", ".join(split) or "every layer replicated"))

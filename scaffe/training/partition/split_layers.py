@@ -1,0 +1,155 @@
+"""Layers that stand for split ones: a product by inputs, a loss on split classes, masks of a part of a blob."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from scaffe.layers.base.blob import Blob, claim_together
+from scaffe.layers.base.labels import loss_divisor, read_labels
+from scaffe.layers.base.layer import Context, Layer
+from scaffe.layers.base.loss import LossLayer
+from scaffe.layers.base.random import Stream
+from scaffe.layers.base.weights import weights_for_backward, weights_for_forward
+from scaffe.training.partition.group import Group
+
+LEAST = float(np.finfo(np.float32).tiny)  # Caffe's FLT_MIN: the least probability whose logarithm it takes
+
+
+class ProductByInputs(Layer):
+    """InnerProduct where each rank has some of the inputs, of all images, and adds its part to all outputs.
+
+    Bottom: (G, own inputs). Top: (b, num_output), the sums of own images; (G, num_output) where blobs lie whole.
+    Blobs: weights (num_output, own inputs), transposed with ``transpose``; the whole bias, added once to the sum.
+
+    Args:
+        param: the whole layer's message.
+        context: the net's.
+        group: the ranks of the replica.
+        gives_whole: whether the top lies whole (tests); there is no backward then.
+    """
+
+    def __init__(self, param: Any, context: Context, group: Group, gives_whole: bool) -> None:
+        super().__init__(param, context)
+        self._group, self._gives_whole = group, gives_whole
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Declare own weights, and the bias."""
+        p, k = self.param.inner_product_param, bottom[0].count(1)
+        weights = self.add_blob((k, p.num_output) if p.transpose else (p.num_output, k), None)
+        weights.kernel_order = weights.shape[1], 1
+        if p.bias_term:
+            self.add_blob((p.num_output,), None)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Shape the top and plan the product."""
+        p, n_images = self.param.inner_product_param, bottom[0].shape[0]
+        self._plan = self.context.kernels.inner_product(n_images, p.num_output, bottom[0].count(1), p.transpose,
+                                                        self.context.dtype)
+        self._sums = np.empty((n_images, p.num_output), self.context.dtype)
+        top[0].reshape((n_images if self._gives_whole else n_images // self._group.n_ranks, p.num_output))
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Own inputs' part of the sums, then the ranks' together, then the bias."""
+        self._plan.forward(bottom[0].data_flat, weights_for_forward(self.blobs[0]), None, self._sums.reshape(-1), None)
+        if self._gives_whole:
+            self._group.sum(self._sums)
+            top[0].data[...] = self._sums
+        else:
+            self._group.scatter_sum(self._sums)
+            top[0].data[...] = self._group.block(self._sums)
+        if len(self.blobs) > 1:
+            top[0].data[...] += self.blobs[1].data
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Gather the outputs' gradient; the weights' and the inputs' need nobody else then."""
+        self._group.block(self._sums)[...] = top[0].diff
+        self._group.gather(self._sums)
+        gradient = self._sums.reshape(-1)
+        if self.param_propagate_down[0]:
+            (weights,), fresh = claim_together(self.blobs[:1])
+            weights = weights.reshape(self.blobs[0].shape)
+            self._plan.backward_weights(bottom[0].data_flat, gradient, weights, None, fresh)
+        if len(self.blobs) > 1 and self.param_propagate_down[1]:
+            self.blobs[1].diff[...] += top[0].diff.sum(0)
+        if propagate_down[0]:
+            self._plan.backward_data(gradient, weights_for_backward(self.blobs[0]), bottom[0].diff_flat)
+
+
+class LossByClasses(LossLayer):
+    """SoftmaxWithLoss where each rank has some classes' scores of all images; scores are never gathered.
+
+    The ranks exchange each image's largest score, the sum of its exponentials and its label's score. Bottoms: scores
+    (G, own classes); labels of all images. Top: the loss, the same on every rank.
+
+    Args:
+        param: the whole layer's message.
+        context: the net's.
+        group: the ranks of the replica.
+        n_classes: all of them.
+    """
+
+    def __init__(self, param: Any, context: Context, group: Group, n_classes: int) -> None:
+        super().__init__(param, context)
+        self._group, self._n_classes, self._own = group, n_classes, group.columns(n_classes)
+        loss = param.loss_param
+        self._ignored = loss.ignore_label if loss.HasField("ignore_label") else None
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Compute the loss, and the probabilities of own classes."""
+        scores = bottom[0].data
+        labels, counts = read_labels(bottom[1].data, self._n_classes, self._ignored)
+        largest = scores.max(1)
+        self._group.max(largest)
+        self._probabilities = np.exp(scores - largest[:, None])
+        self._here = np.flatnonzero((labels >= self._own.start) & (labels < self._own.stop))
+        self._column = labels[self._here] - self._own.start
+        sums = np.zeros((2, len(scores)), np.float64)  # of the exponentials; the label's score below the largest
+        sums[0] = self._probabilities.sum(1, dtype=np.float64)
+        sums[1, self._here] = scores[self._here, self._column] - largest[self._here]
+        self._group.sum(sums)
+        self._probabilities /= sums[0].astype(scores.dtype)[:, None]
+        self._counts = counts
+        self._divisor = loss_divisor(self.param.loss_param, len(scores), 1, int(counts.sum()))
+        losses = np.minimum(np.log(sums[0]) - sums[1], -np.log(LEAST))
+        top[0].data[...] = losses[counts].sum() / self._divisor
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Write own scores' gradient: (probability - [1 at the label]) · loss weight / divisor, 0 where ignored."""
+        if propagate_down[0]:
+            gradient = bottom[0].diff
+            gradient[...] = self._probabilities
+            gradient[self._here, self._column] -= 1
+            gradient *= (self._counts * (self.weight(top) / self._divisor)).astype(gradient.dtype)[:, None]
+
+
+class SharedDraws:
+    """Draws of a part of a blob: those that one rank with the whole batch would take for it (Dropout's masks).
+
+    All ranks draw the numbers of all images from the same stream, and each takes its own. Image j of rank r of all
+    ranks is image j n_ranks + r of the batch, as readers share it.
+
+    Args:
+        stream: every rank has its own copy.
+        group: the ranks of the replica.
+        replicas: the replica's number, and how many there are.
+        bottom: the blob that the numbers are for.
+        n_columns: of the whole blob where this one has some columns of all images; 0 where it has own images.
+    """
+
+    def __init__(self, stream: Stream, group: Group, replicas: tuple[int, int], bottom: Blob, n_columns: int) -> None:
+        self._stream, self._group, self._bottom, self._n_columns = stream, group, bottom, n_columns
+        self._replica, self._n_replicas = replicas
+
+    def draw(self, n_elems: int) -> np.ndarray:
+        """The numbers of the blob's elements, uint32 (n_elems,), in Caffe's order."""
+        n_ranks, n_images = self._group.n_ranks, self._bottom.shape[0]
+        n_own = n_images // n_ranks if self._n_columns else n_images
+        width = self._n_columns or n_elems // max(n_images, 1)
+        shape = n_own, self._n_replicas, n_ranks, width
+        whole = self._stream.draw(n_own * self._n_replicas * n_ranks * width).reshape(shape)[:, self._replica]
+        if not self._n_columns:
+            return whole[:, self._group.rank].reshape(-1)
+        return whole.transpose(1, 0, 2)[:, :, self._group.columns(width)].reshape(-1)

@@ -1,0 +1,97 @@
+"""Gradients of what is not split, summed over the ranks of a replica while backward goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.request import Request
+from scaffe.nets.net import Net
+from scaffe.training.strategies.buckets import Bucket, auto_bucket_bytes, plan_buckets, trainable_intervals
+from scaffe.training.strategies.within import Alone
+
+
+class GroupSums(Alone):
+    """Sums over the ranks of a replica, bucket by bucket, on the helper thread.
+
+    A bucket's layers are handed on when the next bucket is started, so that all ranks do so in the same order.
+
+    Args:
+        net: the rank's.
+        communicator: the replica's ranks.
+        timers: count the waiting.
+    """
+
+    acts = True
+
+    def __init__(self, net: Net, communicator: Communicator, timers: Any) -> None:
+        self._params, self._communicator, self._timers = net.params, communicator, timers
+        trainable, frozen = trainable_intervals(net.params)
+        split = _split_intervals(net)
+        n_bytes = net.params.dtype.itemsize
+        most = auto_bucket_bytes([communicator.bandwidth_bytes("allreduce", net.params.data)])
+        buckets = plan_buckets(_without(trainable, split), n_bytes, most)
+        self._by_first_layer: dict[int, list[Bucket]] = {}
+        for bucket in buckets:
+            self._by_first_layer.setdefault(bucket.first_layer, []).append(bucket)
+        self._frozen = [place for _, place in _without([(0, place) for place in frozen], split)]
+        self._pending: list[Request] = []
+        self._held: list[int] = []
+        self._started: list[int] = []
+
+    def completed(self, layer_index: int) -> Sequence[int]:
+        """See Alone: starts the layer's bucket."""
+        self._held.append(layer_index)
+        buckets = self._by_first_layer.get(layer_index)
+        if not buckets:
+            return ()
+        ready = self._wait()
+        diff = self._params.diff
+        self._pending = [self._communicator.iallreduce(diff[bucket.place]) for bucket in buckets]
+        self._started, self._held = self._held, []
+        return ready
+
+    def finish(self) -> Sequence[int]:
+        """See Alone."""
+        ready = [*self._wait(), *self._held]
+        self._held = []
+        return ready
+
+    def settle(self) -> None:
+        """See Alone."""
+        for place in self._frozen:
+            self._communicator.bcast(self._params.data[place], 0)
+
+    def _wait(self) -> list[int]:
+        """Wait for the bucket that was started last. Returns the layers up to it."""
+        if self._pending:
+            with self._timers("communication"):
+                for request in self._pending:
+                    request.wait()
+        ready, self._pending, self._started = self._started, [], []
+        return ready
+
+
+def _split_intervals(net: Net) -> list[slice]:
+    """The intervals, padding included, of parameters of which the rank has a part alone."""
+    found, starts = [], [place.start for place in net.params.slices]
+    for param, start, end in zip(net.params.params, starts, [*starts[1:], net.params.n_elems], strict=True):
+        node = net.nodes[param.layer_index]
+        number = next(i for i, blob in enumerate(node.layer.blobs) if blob is param.blob)
+        if net.parts is not None and net.parts.portion(node.name, number) is not None:
+            found.append(slice(start, end))
+    return found
+
+
+def _without(places: Sequence[tuple[int, slice]], holes: Sequence[slice]) -> list[tuple[int, slice]]:
+    """Intervals less the holes in them; both ascending."""
+    found = []
+    for layer, place in places:
+        start = place.start
+        for hole in holes:
+            if place.start <= hole.start < place.stop:
+                found.append((layer, slice(start, hole.start)))
+                start = hole.stop
+        found.append((layer, slice(start, place.stop)))
+    return [(layer, place) for layer, place in found if place.start < place.stop]

@@ -1,0 +1,110 @@
+"""Nets shared by real ranks end where one rank ends: weights, histories, tests, snapshots, resumed runs.
+
+One MPI job of 4 ranks trains the net of nets.py in every way; one rank's run, without any of this, is the reference.
+"""
+
+import functools
+import pickle
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scaffe.files import read_model, read_state
+from tests.mpirun import mpirun
+from tests.scaffe.runs import ROOT
+from tests.scaffe.training.partition.worker import RESUMED, RUNS, write_data
+
+WORKER = "tests.scaffe.training.partition.worker"
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+pytestmark = pytest.mark.mpi_job
+divided = pytest.mark.parametrize("name", [name for name, run in RUNS.items() if run[2] != "1"])
+
+
+@functools.cache
+def folder():
+    """Where everything lies; kept until the process ends."""
+    place = Path(tempfile.mkdtemp(prefix="shared_nets"))
+    write_data(place)
+    done = subprocess.run([*mpirun(4), sys.executable, "-m", WORKER, str(place)], cwd=ROOT, capture_output=True,
+                          text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return place
+
+
+def results():
+    return pickle.loads((folder() / "results").read_bytes())
+
+
+def weights(name, iteration):
+    """Layer → blobs of a snapshot."""
+    return {layer: blobs for layer, _, blobs in read_model(folder() / f"{name}_iter_{iteration}.caffemodel") if blobs}
+
+
+def assert_close(name, reference, iteration=20, **close):
+    found, wanted = weights(name, iteration), weights(reference, iteration)
+    assert list(found) == list(wanted)
+    for layer in wanted:
+        for mine, other in zip(found[layer], wanted[layer], strict=True):
+            np.testing.assert_allclose(mine, other, **close, err_msg=layer)
+
+
+@divided
+def test_fillers_give_one_ranks_weights_bit_for_bit(name):
+    assert_close(name, "one", 0, rtol=0, atol=0)
+
+
+@divided
+def test_weights_and_histories_are_one_ranks_after_20_iterations(name):
+    """Dropout's masks included, and gradients of two passes an iteration."""
+    assert_close(name, "one", **CLOSE)
+    found, wanted = (read_state(folder() / f"{run}_iter_20.solverstate") for run in (name, "one"))
+    for mine, other in zip(found.history, wanted.history, strict=True):
+        np.testing.assert_allclose(mine, other, **CLOSE)
+    assert np.abs(weights("one", 20)["fc2"][0] - weights("one", 0)["fc2"][0]).max() > 0.01
+
+
+@divided
+def test_tests_say_what_one_ranks_say(name):
+    found, wanted = results()[name]["test"], results()["one"]["test"]
+    assert found.keys() == wanted.keys() >= {"acc", "loss", "auxloss"}
+    for key in wanted:
+        assert found[key] == pytest.approx(wanted[key], rel=1e-5)
+
+
+@divided
+def test_each_rank_holds_its_part_alone(name):
+    """Of the split layers' parameters; all parts together are the whole, and what is not split is on every rank."""
+    whole, n_partitions = results()["one"]["held"][0], {"a": 4}.get(RUNS[name][2][0], RUNS[name][2])
+    held = results()[name]["held"][:int(n_partitions)]
+    assert max(held) < 0.8 * whole
+    assert sum(held) >= whole
+
+
+@divided
+def test_a_replicas_ranks_have_the_same_bits_where_nothing_is_split(name):
+    assert len(set(results()[name]["conv"])) == 1
+
+
+@pytest.mark.parametrize("first", RESUMED)
+def test_a_run_goes_on_on_other_ranks_in_another_way(first):
+    """Masks included: ranks that share nets go on with one rank's random numbers, and the other way round."""
+    name = f"{first}_then_{RESUMED[first]}"
+    assert read_state(folder() / f"{name}_iter_20.solverstate").iteration == 20
+    assert_close(name, "one", **CLOSE)
+
+
+@pytest.mark.parametrize(("case", "line"), [
+    ("divides", "-partitions 3 does not divide 4 ranks into replicas of equal size"),
+    ("server", "-partitions 2 goes with strategies whose ranks are in step, such as sc-rs"),
+    ("clip", "-partitions 2 does not go with the solver's clip_gradients"),
+    ("lost", "-partitions 2 does not go with -on_rank_loss")])
+def test_what_cannot_be_is_one_line_on_every_rank(case, line):
+    assert results()["refused"][case] == [line] * 4
+
+
+def test_batch_norms_statistics_are_the_same_in_a_replica():
+    assert len(set(results()["statistics"])) == 1

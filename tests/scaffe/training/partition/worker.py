@@ -1,0 +1,172 @@
+"""One rank of the test of shared nets: trains the same net in many ways, each among some of the ranks.
+
+    mpirun -np 4 python -m tests.scaffe.training.partition.worker FOLDER
+
+Every run ends with a snapshot named after it; what else came out is pickled to FOLDER/results by rank 0.
+"""
+
+import pickle
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+from google.protobuf import text_format
+
+from scaffe import log
+from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.failure import install_excepthook
+from scaffe.errors import UserError
+from scaffe.proto import caffe_pb2
+from scaffe.training.assembly import build_solver
+from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
+from scaffe.training.dividing import divided
+from scaffe.training.observers.test import Test
+from scaffe.training.strategies import Role, look_up
+from tests.scaffe.training.partition.nets import SOLVER, net
+
+# name: (way, ranks, partitions, strategy, bucket bytes)
+RUNS = {"one": ("", 1, "1", "auto", "auto"), "outputs_2": ("outputs", 2, "2", "auto", "auto"),
+        "inputs_3": ("inputs", 3, "3", "auto", "0"), "mixed_4": ("mixed", 4, "4", "auto", "0"),
+        "outputs_4_2": ("outputs", 4, "2", "sc-rs", "0"), "inputs_4_2": ("inputs", 4, "2", "sc-obr", "300"),
+        "mixed_4_2": ("mixed", 4, "2", "sc-b", "auto"), "planned_4": ("planned", 4, "auto", "auto", "auto"),
+        "data_parallel_3": ("", 3, "1", "sc-b", "auto")}
+RESUMED = {"outputs_2": "inputs_3", "one": "mixed_4_2", "mixed_4": "one"}
+"""A run of 10 iterations → the run that goes on from it to 20."""
+REFUSED = {"divides": ({"partitions": "3"}, "", 4), "server": ({"partitions": "2", "strategy": "ssp"}, "", 4),
+           "clip": ({"partitions": "2"}, "clip_gradients: 1", 4),
+           "lost": ({"partitions": "2", "on_rank_loss": "shrink"}, "", 4)}
+
+
+def options(strategy="auto", partitions="1", bucket="auto", **others):
+    """The flags of ``train``."""
+    values = {"strategy": strategy, "reduce": "auto", "wire": "", "bucket": bucket, "scal": "strong", "threads": 1,
+              "readers": 1, "level": 0, "stage": "", "gpu": "", "allow_nan": False, "skip_bad_records": 0,
+              "partitions": partitions, "on_rank_loss": "stop", "link_bandwidth": 1e6, "multiply_adds": 1e10}
+    return Namespace(**(values | others))
+
+
+def build(ranks, folder, name, way, given, extra=""):
+    """A solver, divided as the flags say."""
+    param = text_format.Parse(SOLVER.format(prefix=folder / name) + extra, caffe_pb2.SolverParameter())
+    text_format.Parse(net(way, folder / "list.txt"), param.net_param)
+    strategy = look_up(given.strategy, "auto", ranks, solver_type="SGD")
+    role = divided(Role.worker(ranks, given), strategy, param, given)
+    return build_solver(ranks, param, given, role)
+
+
+def solver_of(ranks, folder, name, run, prefix=None):
+    """The solver of one of RUNS."""
+    way, _, partitions, strategy, bucket = run
+    return build(ranks, folder, prefix or name, way, options(strategy, partitions, bucket))
+
+
+def train(ranks, folder, name, run):
+    """Train 20 iterations; snapshots before the first and after the last.
+
+    Returns:
+        the parameters that this rank holds, what a test said, and whether a replica's ranks have the same
+        parameters where they are not split.
+    """
+    solver = solver_of(ranks, folder, name, run)
+    solver.strategy.begin()
+    save_checkpoint(solver)
+    seen = Seen()
+    solver.observers.append(seen)
+    solver.step(20)
+    save_checkpoint(solver)
+    Test().test_all(solver)
+    held = sum(param.blob.n_elems for param in solver.net.params.params)
+    conv = solver.net.node("conv").layer.blobs[0].data.copy()
+    solver.close()
+    return {"held": ranks.allgather_objects(held), "test": seen.values,
+            "conv": ranks.allgather_objects(conv.tobytes()), "kinds": [] if solver.net.parts is None else "divided"}
+
+
+class Seen(Test):
+    """Keeps what a test measured."""
+
+    def before_iteration(self, solver):
+        """Nothing."""
+
+    def measured(self, solver, phase, values):
+        """Keep the values."""
+        self.values = values
+
+
+def go_on(ranks, folder, first, second):
+    """Train 10 iterations as one run, and go on to 20 as another, on other ranks in another way."""
+    name = f"{first}_then_{second}"
+    for run in (RUNS[first], RUNS[second]):
+        with_ranks = ranks.split(0 if ranks.rank < run[1] else None, ranks.rank)
+        if with_ranks is not None:
+            solver = solver_of(with_ranks, folder, first, run, name)
+            state = folder / f"{name}_iter_10.solverstate"
+            if run is not RUNS[first]:
+                restore_checkpoint(solver, state)
+            solver.strategy.begin()
+            solver.step(10)
+            save_checkpoint(solver)
+            solver.close()
+        ranks.barrier()
+
+
+def refusal(ranks, folder, given, extra):
+    """The error of a run that cannot be had, on every rank."""
+    try:
+        build(ranks, folder, "refused", "", options(**given), extra)
+    except UserError as error:
+        return ranks.allgather_objects(str(error))
+    return None
+
+
+def statistics(ranks, folder):
+    """BatchNorm's statistics of a divided net after ``settle``: those of all ranks."""
+    param = text_format.Parse(SOLVER.format(prefix=folder / "norm"), caffe_pb2.SolverParameter())
+    text = net("outputs", folder / "list.txt").replace('layer { name: "relu0"', """
+        layer { name: "norm" type: "BatchNorm" bottom: "conv" top: "conv" }
+        layer { name: "relu0" """)
+    text_format.Parse(text, param.net_param)
+    given = options("sc-b", "2")
+    solver = build_solver(ranks, param, given, divided(Role.worker(ranks, given), look_up("sc-b", "auto", ranks), param,
+                                                       given))
+    solver.strategy.begin()
+    solver.step(2)
+    solver.strategy.settle()
+    found = ranks.allgather_objects(solver.net.node("norm").layer.blobs[0].data.tobytes())
+    solver.close()
+    return found
+
+
+def main(folder):
+    """Run everything."""
+    log.silence(True)
+    world = Communicator.world()
+    install_excepthook(world)
+    results = {}
+    for name, run in RUNS.items():
+        ranks = world.split(0 if world.rank < run[1] else None, world.rank)
+        if ranks is not None:
+            results[name] = train(ranks, folder, name, run)
+        world.barrier()
+    for first, second in RESUMED.items():
+        go_on(world, folder, first, second)
+    results["refused"] = {name: refusal(world, folder, given, extra) for name, (given, extra, _) in REFUSED.items()}
+    results["statistics"] = statistics(world, folder)
+    if world.rank == 0:
+        (folder / "results").write_bytes(pickle.dumps(results))
+
+
+def write_data(folder):
+    """Random images and labels."""
+    import h5py
+
+    rng = np.random.default_rng(0)
+    with h5py.File(folder / "data.h5", "w") as file:
+        file["data"] = rng.standard_normal((96, 3, 6, 6)).astype(np.float32)
+        file["label"] = rng.integers(0, 10, 96).astype(np.float32)
+    (folder / "list.txt").write_text(f"{folder / 'data.h5'}\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

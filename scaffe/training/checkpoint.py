@@ -64,7 +64,7 @@ def save_checkpoint(solver: Solver) -> None:
 def restore_checkpoint(solver: Solver, path: str | Path) -> None:
     """Resume from a ``.solverstate``: iteration, histories, parameters, random streams and the position in the data.
 
-    The number of ranks, and how they share nets, may differ from the run which saved it; the random streams are restored
+    The number of ranks, and how they share nets, may differ from the run which saved it; random streams are restored
     where they go on (``_stream_of``). States that Caffe itself wrote can be read too.
 
     Args:

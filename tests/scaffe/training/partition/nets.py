@@ -7,8 +7,9 @@ layer {{ name: "conv" type: "Convolution" bottom: "data" top: "conv" param {{ }}
   bias_filler {{ type: "constant" value: 0.1 }} }} }}
 layer {{ name: "relu0" type: "ReLU" bottom: "conv" top: "conv" }}
 layer {{ name: "drop0" type: "Dropout" bottom: "conv" top: "conv" dropout_param {{ dropout_ratio: 0.3 }} }}
-layer {{ name: "fc1" type: "InnerProduct" bottom: "conv" top: "fc1" {fc1} param {{ }} param {{ lr_mult: 2 decay_mult: 0 }}
-  inner_product_param {{ num_output: 37 weight_filler {{ type: "gaussian" std: 0.2 }} }} }}
+layer {{ name: "fc1" type: "InnerProduct" bottom: "conv" top: "fc1" {fc1} param {{ }}
+  param {{ lr_mult: 2 decay_mult: 0 }} inner_product_param {{ num_output: 37
+  weight_filler {{ type: "gaussian" std: 0.2 }} }} }}
 layer {{ name: "relu1" type: "ReLU" bottom: "fc1" top: "fc1" {relu1} }}
 layer {{ name: "drop1" type: "Dropout" bottom: "fc1" top: "fc1" {drop1} }}
 layer {{ name: "fc2" type: "InnerProduct" bottom: "fc1" top: "fc2" {fc2} inner_product_param {{ num_output: 29
@@ -26,8 +27,8 @@ layer {{ name: "auxloss" type: "SoftmaxWithLoss" bottom: "aux" bottom: "label" t
   parallel_param {{ split: REPLICATED }} }}
 layer {{ name: "acc" type: "Accuracy" bottom: "fc3" bottom: "label" top: "acc" include {{ phase: TEST }} }}
 """
-SOLVER = """base_lr: 0.05 momentum: 0.9 weight_decay: 0.001 lr_policy: "step" gamma: 0.5 stepsize: 8 max_iter: 20 iter_size: 2
-test_iter: 3 test_interval: 100 random_seed: 5 snapshot_prefix: "{prefix}" """
+SOLVER = """base_lr: 0.05 momentum: 0.9 weight_decay: 0.001 lr_policy: "step" gamma: 0.5 stepsize: 8 max_iter: 20
+iter_size: 2 test_iter: 3 test_interval: 100 random_seed: 5 snapshot_prefix: "{prefix}" """
 SPLIT = ("fc1", "relu1", "drop1", "fc2", "side", "sum", "tanh", "fc3", "loss")
 WAYS = {
     "outputs": {"fc1": "OUTPUTS", "relu1": "COLUMNS", "drop1": "COLUMNS", "fc2": "OUTPUTS", "side": "OUTPUTS",

@@ -42,7 +42,8 @@ def options(strategy="auto", partitions="1", bucket="auto", **others):
     """The flags of ``train``."""
     values = {"strategy": strategy, "reduce": "auto", "wire": "", "bucket": bucket, "scal": "strong", "threads": 1,
               "readers": 1, "level": 0, "stage": "", "gpu": "", "allow_nan": False, "skip_bad_records": 0,
-              "partitions": partitions, "on_rank_loss": "stop", "link_bandwidth": 1e6, "multiply_adds": 1e10}
+              "partitions": partitions, "memory": "", "on_rank_loss": "stop", "link_bandwidth": 1e6,
+              "multiply_adds": 1e10}
     return Namespace(**(values | others))
 
 

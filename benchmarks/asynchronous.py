@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -29,8 +28,8 @@ sys.path[:0] = [str(ROOT), str(HERE)]
 from asynchrony.images import make_databases  # noqa: E402
 from asynchrony.pictures import draw  # noqa: E402
 from asynchrony.runs import WAYS, make_run  # noqa: E402
+from launcher import mpirun  # noqa: E402
 
-MPIRUN = os.environ.get("MPIRUN") or str(Path(sys.executable).parent / "mpirun")
 LATE_WAYS = ("sc-b", "ssp:0", "ssp:1", "ssp:3", "ssp:inf")
 ALONE = ["BSP", "Downpour SGD", "Downpour SGD low", "Downpour AdaGrad"]
 MANY = [way for way in WAYS if way != "sc-b" and not way.startswith("n_sync")]
@@ -49,8 +48,7 @@ def measure_late(args: argparse.Namespace) -> list[dict[str, Any]]:
     found: dict[tuple[str, str], list[float]] = {}
     for _ in range(args.rounds):
         tail = [str(args.base), str(args.iterations)]
-        commands = [[MPIRUN, "-np", str(args.ranks), sys.executable, str(HERE / "peers/late_ours.py"), *tail,
-                     ",".join(LATE_WAYS)]]
+        commands = [mpirun(args.ranks, HERE / "peers/late_ours.py", *tail, ",".join(LATE_WAYS))]
         if args.peer:
             commands.append([args.peer, str(HERE / "peers/late_torch.py"), *tail, str(args.ranks)])
         for command in commands:
@@ -89,8 +87,7 @@ def _train_all(runs: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]
     described, found = folder / "runs.json", folder / "found.jsonl"
     described.write_text(json.dumps(runs))
     found.unlink(missing_ok=True)
-    command = [MPIRUN, "-np", str(runs[0]["workers"]), sys.executable, str(HERE / "peers/accuracy_ours.py"),
-               str(described), str(found)]
+    command = mpirun(runs[0]["workers"], HERE / "peers/accuracy_ours.py", described, found)
     if subprocess.run(command, cwd=ROOT).returncode:
         raise SystemExit(f"{' '.join(command)} failed")
     return [json.loads(line) for line in found.read_text().splitlines()]

@@ -24,6 +24,7 @@ import numpy as np
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
 
 from compute import Ours  # noqa: E402
+from launcher import mpirun  # noqa: E402
 from nets.architectures import BATCHES  # noqa: E402
 
 from scaffe.nets.devices import load_kernels  # noqa: E402
@@ -83,9 +84,8 @@ def race(name: str, args: argparse.Namespace, folder: Path) -> list[str]:
     batch = BATCHES[name]
     Ours(name, batch, load_kernels(1)).save(folder / f"{name}.npz")
     ranks = str(args.ranks)
-    mpirun = os.environ.get("MPIRUN") or str(Path(sys.executable).parent / "mpirun")
-    ours = Side([mpirun, "-np", ranks, sys.executable, str(PEERS / "ddp_ours.py"), name, str(folder / f"{name}.npz")],
-                folder / f"{name}.ours", args.ranks)
+    ours = Side(mpirun(args.ranks, PEERS / "ddp_ours.py", name, folder / f"{name}.npz"), folder / f"{name}.ours",
+                args.ranks)
     theirs = args.peer and Side([args.peer, str(PEERS / "ddp_torch.py"), name, str(folder / f"{name}.npz"), ranks],
                   folder / f"{name}.theirs", args.ranks)
     ways = [(ours, how) for how in args.ours.split(",")] + [(theirs, how) for how in (THEIRS if args.peer else ())]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
 from gpu_collectives import environment  # noqa: E402
+from launcher import mpirun, python  # noqa: E402
 from streamed import Streamed  # noqa: E402
 
 from scaffe.layers.kernels import device  # noqa: E402
@@ -78,17 +78,6 @@ class Run:
         elif running.code:
             last = (running.errors.strip().splitlines() or ["no message"])[-1]
             yield {"what": what, "error": f"exit code {running.code}: {last[-LAST_WORDS:]}"}
-
-
-def python(*arguments: Any) -> list[str]:
-    """A command of this interpreter."""
-    return [sys.executable, *map(str, arguments)]
-
-
-def mpirun(n_ranks: int, *arguments: Any) -> list[str]:
-    """The same under mpirun."""
-    launcher = os.environ.get("MPIRUN") or str(Path(sys.executable).with_name("mpirun"))
-    return [launcher, "-np", str(n_ranks), *python(*arguments)]
 
 
 # -- parts -------------------------------------------------------------------------------------------------

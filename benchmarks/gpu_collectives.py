@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
+from launcher import mpirun  # noqa: E402
 
 from scaffe.collectives.bench.options import sizes  # noqa: E402
 from scaffe.collectives.cuda import device  # noqa: E402
@@ -130,11 +131,10 @@ def environment() -> dict[str, str]:
 def measure(options: argparse.Namespace, n_ranks: int, way: str, seconds: float) -> tuple[list[dict[str, Any]], str]:
     """Rows of one way, and how its buffers travelled, or why there are no rows."""
     algorithm, variables = WAYS[way]
-    launcher = os.environ.get("MPIRUN") or str(Path(sys.executable).with_name("mpirun"))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rows.json"
-        command = [launcher, "-np", str(n_ranks), sys.executable, "-m", "scaffe", "bench", options.case,
-                   "-memory", "device", "-m", options.message_size, "-a", algorithm, "--json", str(file)]
+        command = mpirun(n_ranks, "-m", "scaffe", "bench", options.case, "-memory", "device",
+                         "-m", options.message_size, "-a", algorithm, "--json", file)
         try:
             done = limited(command, seconds, environment() | variables)
         except subprocess.TimeoutExpired:

@@ -13,15 +13,15 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
 from statistics import median
 
+from launcher import mpirun
+
 PEERS = Path(__file__).parent / "peers"
 PS_LITE_BYTES = 40_000_000
-MPIRUN = os.environ.get("MPIRUN") or str(Path(sys.executable).parent / "mpirun")
 N_TIMED = 12
 
 Found = dict[str, float]
@@ -31,9 +31,8 @@ Found = dict[str, float]
 def ours(args: argparse.Namespace, folder: Path) -> Found:
     """The server, and the all-reduce of the same bytes."""
     out = folder / "ours.json"
-    command = [MPIRUN, "-np", str(args.ranks), sys.executable, "-m", "scaffe", "bench", "clock", "-m",
-               f"{args.bytes}:{args.bytes}", "-a", "auto,mpi", "-slack", args.slack, "-i", str(N_TIMED),
-               "-json", str(out)]
+    command = mpirun(args.ranks, "-m", "scaffe", "bench", "clock", "-m", f"{args.bytes}:{args.bytes}", "-a", "auto,mpi",
+                     "-slack", args.slack, "-i", N_TIMED, "-json", out)
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     names = {"auto": "our all-reduce", "mpi": "MPI_Allreduce"}
     return {names.get(row["algorithm"], f"ours, {row['algorithm']}"): row["median_us"] / 1e3
@@ -42,14 +41,12 @@ def ours(args: argparse.Namespace, folder: Path) -> Found:
 
 def one_sided(args: argparse.Namespace, folder: Path) -> Found:
     """MPI's windows."""
-    return asked("MPI one-sided, ", [MPIRUN, "-np", str(args.ranks), sys.executable, str(PEERS / "server_rma.py"),
-                                     str(args.bytes), str(N_TIMED)])
+    return asked("MPI one-sided, ", mpirun(args.ranks, PEERS / "server_rma.py", args.bytes, N_TIMED))
 
 
 def bound(args: argparse.Namespace, folder: Path) -> Found:
     """What memory takes for the sums alone."""
-    return asked("", [MPIRUN, "-np", str(args.ranks), sys.executable, str(PEERS / "server_sum.py"), str(args.bytes),
-                      str(N_TIMED)])
+    return asked("", mpirun(args.ranks, PEERS / "server_sum.py", args.bytes, N_TIMED))
 
 
 def torch(args: argparse.Namespace, folder: Path) -> Found:

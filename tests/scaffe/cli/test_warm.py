@@ -16,6 +16,7 @@ from tests.scaffe.cli.first_run import MARK
 from tests.scaffe.runs import ROOT, write_solver
 
 FIRST_RUN = Path(__file__).with_name("first_run.py")
+NOTING = Path(__file__).with_name("noting")
 NET = """
 layer { name: "in" type: "DummyData" top: "data" top: "label" dummy_data_param {
   shape { dim: 4 dim: 3 dim: 8 dim: 8 } shape { dim: 4 } data_filler { type: "gaussian" std: 1 }
@@ -31,22 +32,25 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "
 
 @pytest.mark.mpi_job
 def test_a_first_run_compiles_nothing(tmp_path):
-    cache = tmp_path / "cache"
-    cache.mkdir(0o700)
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)}
-
-    def run(*words):
+    """Each run loads nothing but what `warm` has left, whatever else this machine's cache holds."""
+    def loaded(*words):
+        list_ = tmp_path / "loaded"
+        list_.write_text("")
+        environment = os.environ | {"PYTHONPATH": f"{NOTING}:{ROOT}", "NOTED_IN": str(list_)}
         done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400)
         assert done.returncode == 0, done.stderr
-        return done
+        return done, {*list_.read_text().splitlines()}
 
-    assert run(sys.executable, "-m", "scaffe", "warm").stdout == "kernels are compiled\n"
+    done, left = loaded(sys.executable, "-m", "scaffe", "warm")
+    assert done.stdout == "kernels are compiled\n"
     solver = write_solver(tmp_path, NET, test_iter=None, test_interval=None, max_iter=3)
     for launcher, flags in (([], []), (mpirun(2), ["-strategy", "sc-b"]),
                             (mpirun(2), ["-strategy", "sc-obr", "-reduce", "CB-2", "-wire", "bf16"])):
-        done = run(*launcher, sys.executable, str(FIRST_RUN), "train", "-solver", str(solver), *flags)
+        done, found = loaded(*launcher, sys.executable, str(FIRST_RUN), "train", "-solver", str(solver), *flags)
         assert MARK not in done.stderr, done.stderr
         assert "compiling" not in done.stderr
+        assert found
+        assert not found - left
 
 
 @pytest.mark.parametrize("launcher, said", [

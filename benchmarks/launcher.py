@@ -1,0 +1,20 @@
+"""The command lines of jobs that benchmarks start."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+MPIRUN = os.environ.get("MPIRUN") or str(Path(sys.executable).parent / "mpirun")
+
+
+def python(*arguments: Any) -> list[str]:
+    """A command of this interpreter."""
+    return [sys.executable, *map(str, arguments)]
+
+
+def mpirun(n_ranks: int, *arguments: Any) -> list[str]:
+    """The same under mpirun."""
+    return [MPIRUN, "-np", str(n_ranks), *python(*arguments)]

@@ -48,8 +48,9 @@ RUNS = (("false", "", "L2"), ("true", "mean_value: 3", "L1"))
 N_RANKS = 2
 ON_ONE_NODE, SCATTERED, ROOTED = CHOICES
 RANKS_RUNS = ((ON_ONE_NODE,), (SCATTERED,), (SCATTERED, "-reduce", "R", "-wire", "bf16"),
-              (ROOTED, "-reduce", "C", "-wire", "fp16"))
-"""Strategies and flags of ``train``: sums in shared memory, sums of what messages bring, and both half precisions."""
+              (ROOTED, "-reduce", "C", "-wire", "fp16"), ("ssp",), ("downpour",))
+"""Strategies and flags of ``train``: sums in shared memory, sums of what messages bring, both half precisions, and a
+parameter server."""
 RANKS_SECONDS = 120
 """After which a job that hangs is given up."""
 

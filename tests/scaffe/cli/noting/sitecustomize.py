@@ -9,7 +9,7 @@ _read, _write = private_files.read, private_files.write
 
 
 def _note(path: Path) -> None:
-    with open(os.environ["NOTED_IN"], "a") as file:  # one write: ranks may note at the same time
+    with Path(os.environ["NOTED_IN"]).open("a") as file:  # one write: ranks may note at the same time
         file.write(f"{path}\n")
 
 

@@ -1,4 +1,4 @@
-"""Put first on PYTHONPATH: every process writes the compiled functions that it loads or keeps into the file NOTED_IN."""
+"""First on PYTHONPATH: every process writes the compiled functions that it loads or keeps into the file NOTED_IN."""
 
 import os
 from pathlib import Path

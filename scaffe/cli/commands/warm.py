@@ -20,7 +20,9 @@ from scaffe.data.convert.mnist import convert_mnist
 from scaffe.data.records.idx import write_idx
 from scaffe.errors import UserError
 from scaffe.flags import Flags
+from scaffe.training.strategies.base import strategies
 from scaffe.training.strategies.choice import CHOICES
+from scaffe.training.strategies.served import Served
 
 GROUP = "This machine"
 NET = """
@@ -48,9 +50,8 @@ RUNS = (("false", "", "L2"), ("true", "mean_value: 3", "L1"))
 N_RANKS = 2
 ON_ONE_NODE, SCATTERED, ROOTED = CHOICES
 RANKS_RUNS = ((ON_ONE_NODE,), (SCATTERED,), (SCATTERED, "-reduce", "R", "-wire", "bf16"),
-              (ROOTED, "-reduce", "C", "-wire", "fp16"), ("ssp",), ("downpour",))
-"""Strategies and flags of ``train``: sums in shared memory, sums of what messages bring, both half precisions, and a
-parameter server."""
+              (ROOTED, "-reduce", "C", "-wire", "fp16"))
+"""Strategies and flags of ``train``: sums in shared memory, sums of what messages bring, and both half precisions."""
 RANKS_SECONDS = 120
 """After which a job that hangs is given up."""
 
@@ -88,7 +89,8 @@ def _train_on_ranks(folder: str) -> str:
     mpirun = find_launcher()
     if mpirun is None:
         return "there is no mpirun"
-    for run in RANKS_RUNS:
+    served = ((name,) for name in strategies.names() if issubclass(strategies.get(name), Served))
+    for run in (*RANKS_RUNS, *served):
         words = [mpirun, "-np", str(N_RANKS), sys.executable, "-m", "scaffe", "train", "-solver",
                  f"{folder}/solver.prototxt", "-strategy", *run]
         try:

@@ -1,6 +1,7 @@
 """Shapes, parameters, operations, memory of a net.
 
-A line a layer; with -ranks how ranks best share each of them.
+A line a layer; with -ranks how ranks best share each of them, with -memory what
+leaves limited memory.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ GROUP = "Nets and weights"
 
 
 def main(argv: list[str]) -> int:
-    """``summary NET [-phase TEST] [-shape 1,3,224,224] [-ranks 8]``. Returns the exit code."""
+    """``summary NET [-phase TEST] [-shape 1,3,224,224] [-ranks 8] [-memory 2GB]``. Returns the exit code."""
     from scaffe.data.feeds.layer_feed import Share
     from scaffe.layers.base.random import Stream
     from scaffe.nets.activation_memory import arena_bytes, training_bytes
@@ -30,9 +31,13 @@ def main(argv: list[str]) -> int:
     message = graph.upgraded(graph.read_net(options.net), options.net)
     if options.shape:
         message = without_data(message, _dims(options.shape))
-    phase = "TRAIN" if options.ranks else options.phase
+    phase = "TRAIN" if options.ranks or options.memory else options.phase
     selection = Selection(PHASES[phase], options.level, tuple(filter(None, options.stage.split(","))))
-    net = make_net(message, selection, make_context(load_kernels(1), Stream(0), Share(), 0), options.net)
+
+    def build() -> Any:
+        return make_net(message, selection, make_context(load_kernels(1), Stream(0), Share(), 0), options.net)
+
+    net = build()
     print("\n".join(table(summarize(net))))
     fuse_layers(net, backward=False)
     to_run = arena_bytes(net, False)
@@ -43,10 +48,14 @@ def main(argv: list[str]) -> int:
     if options.ranks:
         print("\n".join(_shared(net, options)))
     net.close()
+    if options.memory:
+        _limit(build(), options)
     return 0
 
 
 def _flags() -> Flags:
+    from scaffe.nets.memory.amount import amount
+    from scaffe.nets.memory.placements import PLACEMENTS
     from scaffe.training.partition.options import add_machine_flags, partitions
 
     flags = Flags("summary", __doc__ or "")
@@ -55,6 +64,11 @@ def _flags() -> Flags:
     flags.flag("level", 0, "the net state's level")
     flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
     flags.flag("shape", "", "shape of the data, in place of data layers' own", metavar="N,C,H,W")
+    flags.section("Training on the host in limited memory")
+    flags.flag("memory", "", "the limit: 2GB, 40%; implies -phase TRAIN", kind=amount, metavar="AMOUNT")
+    flags.flag("placement", "auto", "what leaves: auto, geeps, move or recompute", choices=tuple(PLACEMENTS),
+               metavar="NAME")
+    flags.flag("output", "", "a picture of the memory over an iteration, .svg", metavar="FILE")
     flags.section("How ranks share the net")
     flags.flag("ranks", 0, "so many, each with a batch of the net; implies -phase TRAIN", kind=at_least(0))
     flags.flag("ranks_per_node", 1, "so many ranks on a node", kind=at_least(1))
@@ -72,6 +86,18 @@ def _shared(net: Any, options: Namespace) -> list[str]:
     layers = shapes_of(net)
     ranks = ranks_of(options, options.ranks, images_of(net), options.ranks_per_node)
     return plan_lines(layers, plan_of(options.partitions, layers, ranks), plan_of("1", layers, ranks))
+
+
+def _limit(net: Any, options: Namespace) -> None:
+    """Print the plan for ``-memory``, and draw it."""
+    from scaffe.atomic_files import write_whole
+    from scaffe.nets.memory.report import chart, lines, predicted
+
+    found = predicted(net, options.memory, options.placement)
+    net.close()
+    print("\n".join(lines(found)))
+    if options.output:
+        write_whole(options.output, chart(found).svg().encode(), UserError)
 
 
 def _dims(text: str) -> list[int]:

@@ -13,18 +13,19 @@ from scaffe.nets.memory.parts import Planned
 from scaffe.nets.net import Net
 
 OURS = "scaffe.layers."
-N_BATCHES = 5  # that readers hold: four ahead, and the one being computed
+N_BATCHES = 5  # that readers hold: four ahead, and the one that is computed with
 
 
 def fixed_bytes(net: Net, planned: Sequence[Planned]) -> int:
-    """The sum of: parameters and gradients; blobs outside the plan; what layers and their plans keep; batches.
+    """The sum of: parameters and gradients; blobs outside the plan; what layers and their plans keep; batches that
+    reader threads hold.
 
     Args:
         net: a built training net.
         planned: the arrays that the plan moves.
     """
     params = 2 * net.params.n_elems * net.params.dtype.itemsize
-    batches = sum(_n_bytes(top) for node in net.nodes if node.is_source for top in node.tops)
+    batches = sum(_n_bytes(top) for node in net.nodes if hasattr(node.layer, "feed") for top in node.tops)
     return params + N_BATCHES * batches + _blobs(net, planned) + kept_by_layers(net)
 
 

@@ -2,7 +2,10 @@
 
 import ctypes
 import errno
+import json
 import os
+import subprocess
+import sys
 from argparse import Namespace
 
 import pytest
@@ -17,38 +20,11 @@ from scaffe.nets.memory.pages import PAGE_BYTES, Pages
 from scaffe.nets.memory.plan import Choice, MemoryTooSmallError
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
+from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
 from scaffe.training.limited_memory import LimitedMemory
+from tests.mpirun import mpirun
+from tests.scaffe.training.limited_memory_net import NET
 
-CONV = 'convolution_param { num_output: 8 kernel_size: 3 pad: 1 weight_filler { type: "xavier" } }'
-NET = f"""name: "mixed"
-layer {{ name: "in" type: "DummyData" top: "x" top: "label" dummy_data_param {{
-  shape {{ dim: 4 dim: 3 dim: 16 dim: 16 }} shape {{ dim: 4 }}
-  data_filler {{ type: "gaussian" std: 1 }} data_filler {{ type: "constant" value: 2 }} }} }}
-layer {{ name: "c1" type: "Convolution" bottom: "x" top: "c1" {CONV} }}
-layer {{ name: "r1" type: "ReLU" bottom: "c1" top: "c1" }}
-layer {{ name: "n1" type: "LRN" bottom: "c1" top: "n1" lrn_param {{ local_size: 3 }} }}
-layer {{ name: "c2" type: "Convolution" bottom: "n1" top: "c2" {CONV} }}
-layer {{ name: "b2" type: "BatchNorm" bottom: "c2" top: "c2" }}
-layer {{ name: "s2" type: "Scale" bottom: "c2" top: "c2" scale_param {{ bias_term: true }} }}
-layer {{ name: "r2" type: "ReLU" bottom: "c2" top: "c2" }}
-layer {{ name: "d2" type: "Dropout" bottom: "c2" top: "d2" }}
-layer {{ name: "sum" type: "Eltwise" bottom: "d2" bottom: "n1" top: "sum" }}
-layer {{ name: "rs" type: "ReLU" bottom: "sum" top: "rs" }}
-layer {{ name: "c3" type: "Convolution" bottom: "rs" top: "c3" {CONV} }}
-layer {{ name: "p3" type: "Pooling" bottom: "c3" top: "p3" pooling_param {{ kernel_size: 3 stride: 1 pad: 1 }} }}
-layer {{ name: "q3" type: "Pooling" bottom: "rs" top: "q3"
-  pooling_param {{ pool: STOCHASTIC kernel_size: 1 stride: 1 }} }}
-layer {{ name: "cat" type: "Concat" bottom: "p3" bottom: "q3" top: "cat" }}
-layer {{ name: "g" type: "Sigmoid" bottom: "cat" top: "g" }}
-layer {{ name: "f" type: "Flatten" bottom: "g" top: "f" }}
-layer {{ name: "ip" type: "InnerProduct" bottom: "f" top: "ip"
-  inner_product_param {{ num_output: 20 weight_filler {{ type: "xavier" }} }} }}
-layer {{ name: "rip" type: "ReLU" bottom: "ip" top: "ip" }}
-layer {{ name: "dip" type: "Dropout" bottom: "ip" top: "ip" }}
-layer {{ name: "out" type: "InnerProduct" bottom: "ip" top: "out"
-  inner_product_param {{ num_output: 5 weight_filler {{ type: "xavier" }} }} }}
-layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "out" bottom: "label" top: "loss" }}
-"""
 mincore = ctypes.CDLL(None, use_errno=True).mincore
 mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 
@@ -56,7 +32,7 @@ mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 def solver_of(tmp_path, text="", **options):
     param = caffe_pb2.SolverParameter()
     text_format.Parse('base_lr: 0.01 momentum: 0.9 lr_policy: "fixed" max_iter: 6 random_seed: 5', param)
-    text_format.Parse(text, param)
+    text_format.Merge(text, param)
     text_format.Parse(NET, param.net_param)
     given = {"strategy": "auto", "reduce": "auto", "allow_nan": False, "threads": 1, "readers": 1, "stage": "",
              "level": 0, "scal": "strong", "spill": str(tmp_path), "placement": "auto", **options}
@@ -109,6 +85,29 @@ def test_the_bits_are_those_without_a_limit(tmp_path, garbage, placement):
         seen += [choice for choice in limited(solver)._plan.choices if choice is not Choice.KEEP]
     assert seen if placement == "auto" else set(seen) == {
         Choice.AGAIN if placement == "recompute" else Choice.MOVE}
+
+
+def test_a_resumed_run_goes_on_with_the_same_bits(tmp_path):
+    prefix = f'snapshot_prefix: "{tmp_path}/x"'
+    limit, results = limits(tmp_path)[0], []
+    for given in ({}, {"memory": limit}):
+        solver = solver_of(tmp_path, f"{prefix} max_iter: 2", **given)
+        solver.solve()
+        save_checkpoint(solver)
+        solver.close()
+        solver = solver_of(tmp_path, prefix, **given)
+        restore_checkpoint(solver, tmp_path / "x_iter_2.solverstate")
+        results.append(trained(solver))
+    assert results[0] == results[1]
+
+
+@pytest.mark.mpi_job
+def test_two_ranks_train_to_the_same_bits_under_every_strategy_in_step(tmp_path):
+    done = subprocess.run([*mpirun(2), sys.executable, "-m", "tests.scaffe.training.limited_memory_worker",
+                           str(tmp_path)], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr[-2000:]
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results == dict.fromkeys(("sc-b", "sc-ob", "sc-obr", "sc-rs"), [True, True])
 
 
 def resident(array):

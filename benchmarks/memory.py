@@ -1,0 +1,104 @@
+"""Training in limited memory: images a second and peak resident memory against the limit.
+
+    python benchmarks/memory.py NET [-batch N] [-limits 100%,60%,38%] [-placement auto] [-spill FOLDER] [-iterations 8]
+
+Each limit is one run of ``scaffe train`` in a process of its own, on generated images; the runs are repeated in turns,
+and the median of all iterations after the plan has been made anew counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from nets.architectures import ARCHITECTURES, BATCHES  # noqa: E402
+from nets.prototxt import prototxt  # noqa: E402
+
+INPUT = re.compile(r'layer \{ name: "input".*\n')
+SHAPE = re.compile(r"shape \{ ((?:dim: \d+ ?)+)\}")
+PACE = re.compile(r"Iteration (\d+) \((\S+) iter/s")
+MOVED = re.compile(r"Memory: (\S+ \S+) written, .* waited (\S+) s, computed again for (\S+) s")
+WARM_UP = 4  # iterations before the plan has been made with measured times, and compiling
+
+
+@dataclass
+class Runs:
+    """All runs at one limit."""
+
+    limit: str
+    paces: list[float] = field(default_factory=list)
+    peak_bytes: int = 0
+    moved: str = ""
+
+
+def files(folder: Path, net: str, batch: int, n_iterations: int) -> None:
+    """Write the net, with images drawn at random, and its solver."""
+    text = prototxt(net, batch)
+    given = INPUT.search(text)
+    if given is None:
+        raise SystemExit(f"{net} has no input")
+    shapes = " ".join(f"shape {{ {shape} }}" for shape in SHAPE.findall(given[0]))
+    data = (f'layer {{ name: "input" type: "DummyData" top: "data" top: "label" dummy_data_param {{ {shapes} '
+            'data_filler { type: "gaussian" std: 1 } data_filler { type: "constant" value: 1 } } }\n')
+    (folder / "net.prototxt").write_text(text.replace(given[0], data))
+    (folder / "solver.prototxt").write_text(
+        'net: "net.prototxt" base_lr: 0.001 momentum: 0.9 lr_policy: "fixed" display: 1 random_seed: 7 '
+        f'snapshot_prefix: "run" snapshot_after_train: false max_iter: {n_iterations}\n')
+
+
+def run(folder: Path, runs: Runs, options: argparse.Namespace) -> None:
+    """One run; what it measured is added."""
+    limited = [] if runs.limit == "none" else ["-memory", runs.limit, "-placement", options.placement, "-spill",
+                                               options.spill]
+    log = folder / "log"
+    with log.open("w") as out:
+        process = subprocess.Popen([sys.executable, "-m", "scaffe", "train", "-solver", "solver.prototxt", "-threads",
+                                    str(options.threads), *limited], cwd=folder, stdout=out, stderr=out)
+        _, status, used = os.wait4(process.pid, 0)
+    text = log.read_text()
+    if status:
+        raise SystemExit(f"-memory {runs.limit}: {text.strip().splitlines()[-1]}")
+    runs.paces += [float(pace) for number, pace in PACE.findall(text) if int(number) > WARM_UP]
+    runs.peak_bytes = max(runs.peak_bytes, used.ru_maxrss * 1024)
+    runs.moved = " ".join(f"{a} moved, waited {b} s, again {c} s" for a, b, c in MOVED.findall(text))
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("net", choices=sorted(ARCHITECTURES))
+    parser.add_argument("-batch", type=int, default=0)
+    parser.add_argument("-limits", default="none,60%,38%")
+    parser.add_argument("-placement", default="auto")
+    parser.add_argument("-spill", default=".")
+    parser.add_argument("-iterations", type=int, default=8)
+    parser.add_argument("-rounds", type=int, default=2)
+    parser.add_argument("-threads", type=int, default=1)
+    options = parser.parse_args()
+    options.spill = str(Path(options.spill).resolve())
+    batch = options.batch or BATCHES[options.net]
+    every = [Runs(limit) for limit in options.limits.split(",")]
+    with tempfile.TemporaryDirectory() as folder:
+        files(Path(folder), options.net, batch, options.iterations)
+        for _ in range(options.rounds):
+            for runs in every:
+                run(Path(folder), runs, options)
+    print(f"# {options.net}, batch {batch}, {options.threads} thread(s), placement {options.placement}")
+    print(f"{'# limit':10}{'images/s':>10}{'of first':>10}{'peak MB':>10}  moves of a run")
+    for runs in every:
+        pace = median(runs.paces)
+        print(f"{runs.limit:10}{pace * batch:10.2f}{pace / median(every[0].paces):10.3f}{runs.peak_bytes / 1e6:10.0f}  "
+              f"{runs.moved}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""``summary -memory``: amounts, the table, the picture, refusals; and a net's arrays against shapes counted by hand."""
+
+import re
+
+import pytest
+from google.protobuf import text_format
+
+from scaffe.cli import main as cli
+from scaffe.errors import UserError
+from scaffe.layers.base.layer import Context
+from scaffe.layers.base.random import Stream
+from scaffe.layers.kernels import cpu
+from scaffe.nets import graph
+from scaffe.nets.build import build_net
+from scaffe.nets.memory.amount import n_bytes, shown
+from scaffe.nets.memory.iteration import Again
+from scaffe.nets.memory.pages import rounded
+from scaffe.nets.memory.parts import planned_arrays
+from scaffe.proto import caffe_pb2
+
+NET = """layer { name: "in" type: "Input" top: "x" top: "label" input_param {
+  shape { dim: 16 dim: 3 dim: 32 dim: 32 } shape { dim: 16 } } }
+layer { name: "c" type: "Convolution" bottom: "x" top: "c" convolution_param { num_output: 8 kernel_size: 3 pad: 1 } }
+layer { name: "r" type: "ReLU" bottom: "c" top: "c" }
+layer { name: "p" type: "Pooling" bottom: "c" top: "p" pooling_param { kernel_size: 2 stride: 2 } }
+layer { name: "d" type: "Convolution" bottom: "p" top: "d" convolution_param { num_output: 8 kernel_size: 1 } }
+layer { name: "ip" type: "InnerProduct" bottom: "d" top: "ip" inner_product_param { num_output: 4 } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }"""
+
+
+@pytest.mark.parametrize(("text", "expected"), [("1234", 1234), ("2GB", 2 * 10**9), ("1.5 MiB", 3 << 19), ("40%", 80),
+                                                ("7kb", 7000), ("3B", 3)])
+def test_amounts(text, expected):
+    assert n_bytes(text, 200) == expected
+
+
+@pytest.mark.parametrize("text", ["", "much", "0", "-1GB", "2 XB", "0%", "GB"])
+def test_what_is_no_amount_is_refused(text):
+    with pytest.raises(ValueError, match="amount of memory such as 2GB"):
+        n_bytes(text, 200)
+
+
+def test_amounts_for_people():
+    assert [shown(n) for n in (12, 1234, 5.5e6, 2e9, 3.21e12)] == ["12 B", "1.23 KB", "5.5 MB", "2 GB", "3.21 TB"]
+
+
+def test_the_arrays_of_a_net():
+    """Layers: in 0, c 1, r 2 (in place), p 3, d 4, ip 5, loss 6; backward of layer i is step 13 - i."""
+    net = build_net(graph.prepare(text_format.Parse(NET, caffe_pb2.NetParameter()), 0), Context(0, cpu, rng=Stream(1)))
+    found = {(each.part.name, each.is_diff): each.part for each in planned_arrays(net)}
+    c, p, d = (found[name, False] for name in "cpd")
+    assert c.n_bytes == rounded(16 * 8 * 32 * 32 * 4) and p.n_bytes == d.n_bytes == rounded(16 * 8 * 16 * 16 * 4)
+    assert (c.forward, c.backward) == ((1, 2, 3), (11,))  # the ReLU's backward alone reads it, not the pooling's
+    assert (p.forward, p.backward) == ((3, 4), (9,))
+    assert (d.forward, d.backward) == ((4, 5), (8,))
+    assert c.again == Again((1,), ())  # x is always there, the ReLU runs with the convolution
+    numbers = {each.part.name: i for i, each in enumerate(planned_arrays(net)) if not each.is_diff}
+    assert p.again == Again((3,), (numbers["c"],)) and d.again == Again((4,), (numbers["p"],))
+    assert found["c", True].backward == (10, 11, 12)
+    assert ("x", False) not in found and ("loss", False) not in found
+
+
+def test_summary_shows_the_plan_and_draws_it(tmp_path, capfd):
+    (tmp_path / "net.prototxt").write_text(NET)
+    picture = tmp_path / "memory.svg"
+    assert cli.main(["summary", str(tmp_path / "net.prototxt"), "-memory", "90%", "-output", str(picture)]) == 0
+    out = capfd.readouterr().out
+    assert re.search(r"^c +524,288 +(keep|move|recompute) +p +r$", out, re.MULTILINE)
+    assert re.search(r"training: .* without a limit, .* at most within .* do not move; least ", out)
+    assert "predicted time" in out
+    text = picture.read_text()
+    assert all(word in text for word in ("<svg", "limit", "in memory", "does not move"))
+
+
+def test_summary_refuses_less_than_the_least(tmp_path, capfd):
+    (tmp_path / "net.prototxt").write_text(NET)
+    assert cli.main(["summary", str(tmp_path / "net.prototxt"), "-memory", "1KB"]) != 0
+    assert re.search(r"-memory 1KB: 1,000 bytes are too few; this net trains in [\d,]+ at least",
+                     capfd.readouterr().err)
+    assert issubclass(UserError, ValueError)

@@ -31,9 +31,11 @@ from scaffe.proto.text import parse_text, read_text
 ENDINGS = (".prototxt", ".pt", ".pbtxt", ".prototext")
 READERS = {"Data", "ImageData", "HDF5Data", "WindowData", "MemoryData", "AnnotatedData", "DenseImageData",
            "ImageSegData", "VideoData", "Python"}
-IMAGE = ("data", "image", "img")
+IMAGE = ("data", "image", "img", "color", "hha", "depth")
 SHAPES = {"im_info": (1, 3), "gt_boxes": (1, 5), "rois": (1, 5), "labels": (1,), "seg": (1, 1, 0, 0)}
+SEGMENTED = ("voc_layers", "nyud_layers", "pascalcontext_layers", "siftflow_layers")  # labels of every pixel
 BOXES = ("bbox_targets", "bbox_inside_weights", "bbox_outside_weights")
+KIND_OF_LABEL = {(1, 1, 8): "label", (1, 1, 5): "yolo"}  # by its shape, of AnnotatedData
 PHASES = {"train": 0, "test": 1}
 
 
@@ -72,6 +74,8 @@ def _make_dummy(layer: Any, batch: int, side: int) -> None:
     known_shapes = SHAPES | dict.fromkeys(BOXES, (1, 4 * int(classes[1]) if classes else 84))
     if layer.type == "AnnotatedData":
         known_shapes["label"] = (batch, 1, 1, 5) if layer.annotated_data_param.yolo_data_type else (1, 1, 1, 8)
+    if layer.python_param.module in SEGMENTED:
+        known_shapes |= dict.fromkeys(("label", "sem", "geo"), (1, 1, 0, 0))
     data = layer.dummy_data_param
     for index, top in enumerate(layer.top):
         shape = (batch, channels, *frames, side, side) if index == 0 or any(word in top for word in IMAGE) else (batch,)
@@ -111,11 +115,13 @@ def _fill_boxes(net: Net) -> None:
     """What R-CNN's data layers give beside the image: its size and scale, a true box, a region."""
     height, width = net.blobs["data"].shape[-2:] if "data" in net.blobs else (1, 1)
     given = {"im_info": (height, width, 1, 1), "gt_boxes": (width / 8, height / 8, width / 2, height / 2, 1),
-             "rois": (0, width / 8, height / 8, width / 2, height / 2)}
+             "rois": (0, width / 8, height / 8, width / 2, height / 2),
+             "label": (0, 1, 0, 0.2, 0.2, 0.6, 0.6, 0), "yolo": (1, 0.4, 0.4, 0.3, 0.3)}
     for node in net.nodes:
         for name, blob in zip(node.top_names, node.tops, strict=True):
-            if node.is_source and name in given:
-                blob.data[...] = np.resize(given[name], blob.shape[-1])
+            kind = KIND_OF_LABEL.get(blob.shape[1:]) if name == "label" else name
+            if node.is_source and kind in given:
+                blob.data[...] = np.resize(given[kind], blob.shape[-1])
 
 
 def reason(error: Exception) -> str:

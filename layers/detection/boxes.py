@@ -76,7 +76,8 @@ def decode(code: int, priors: np.ndarray, variances: np.ndarray | None, offsets:
         return boxes
     sizes = prior_sizes(priors)
     centres = offsets[..., :2] * sizes + _centres(priors)
-    halves = np.exp(offsets[..., 2:]) * sizes / 2
+    with np.errstate(over="ignore"):  # of nets that are not trained
+        halves = np.exp(offsets[..., 2:]) * sizes / 2
     return np.concatenate([centres - halves, centres + halves], axis=-1)
 
 

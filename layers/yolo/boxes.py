@@ -20,18 +20,21 @@ def intersection_over_union(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return ratios
 
 
+@np.errstate(over="ignore", invalid="ignore")  # boxes of nets that diverge
 def common_area(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The area that boxes have in common."""
     area: np.ndarray = overlap(a[0], a[2], b[0], b[2]) * overlap(a[1], a[3], b[1], b[3])
     return area
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def union_area(a: np.ndarray, b: np.ndarray, common: np.ndarray | float) -> np.ndarray:
     """The area that either of two boxes covers, of which they have ``common`` in common."""
     area: np.ndarray = a[2] * a[3] + b[2] * b[3] - common
     return area
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def overlap(a: np.ndarray, a_length: np.ndarray, b: np.ndarray, b_length: np.ndarray) -> np.ndarray:
     """Length that two intervals, given by centre and length, have in common; at least 0."""
     right = np.minimum(a + a_length / 2, b + b_length / 2)
@@ -44,25 +47,6 @@ def corners(boxes: np.ndarray) -> np.ndarray:
     """Left, top, right and bottom of boxes, (4, ...)."""
     half = boxes[2:] / 2
     return np.concatenate([boxes[:2] - half, boxes[:2] + half])
-
-
-def suppressed(boxes: np.ndarray, threshold: float) -> list[int]:
-    """Non-maximum suppression: the boxes that overlap no kept one before them by ``threshold`` or more.
-
-    Args:
-        boxes: (4, n), best first; classes and images do not matter, as in MobileNet-YOLO.
-        threshold: of intersection over union.
-
-    Returns:
-        indices of the boxes that are kept, ascending.
-    """
-    kept: list[int] = []
-    open_ = np.ones(boxes.shape[1], bool)
-    for i in range(boxes.shape[1]):
-        if open_[i]:
-            kept.append(i)
-            open_[i + 1 :] &= intersection_over_union(boxes[:, i, None], boxes[:, i + 1 :]) < threshold
-    return kept
 
 
 def read_truth(labels: np.ndarray, n_items: int) -> np.ndarray:

@@ -13,7 +13,7 @@ from scaffe.layers.base.detections import COLUMNS, show_detections
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.base.neuron import NoGradient
-from scaffe.layers.yolo.boxes import corners, suppressed
+from scaffe.layers.yolo.boxes import corners
 from scaffe.layers.yolo.region_loss import softmax
 
 Found = tuple[np.ndarray, np.ndarray, np.ndarray]  # boxes (4, n), labels (n,) and scores (n,)
@@ -40,6 +40,10 @@ class _Output(NoGradient):
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Detect."""
+        with np.errstate(over="ignore", invalid="ignore"):  # boxes of nets that are not trained
+            self._detect(bottom, top)
+
+    def _detect(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         n_items, rows = bottom[0].shape[0], []
         for item in range(n_items):
             found = [self._candidates(index, blob.data[item].astype(np.float64)) for index, blob in enumerate(bottom)]
@@ -47,8 +51,10 @@ class _Output(NoGradient):
         show_detections(top[0], rows, n_items)
 
     def _rows(self, item: int, boxes: np.ndarray, labels: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        from scaffe.layers.kernels.cpu.suppression import suppress_centred
+
         order = np.argsort(-scores, kind="stable")
-        kept = order[suppressed(boxes[:, order], self._options().nms_threshold)]
+        kept = order[suppress_centred(boxes[:, order], self._options().nms_threshold)]
         heads = [np.full(len(kept), item), labels[kept] + 1, scores[kept]]
         return np.stack([*heads, *corners(boxes[:, kept])], axis=1)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor as Field
 
+from scaffe.files.repair_pooling import mend_clip_pooling
 from scaffe.files.upgrade_v1 import TYPES as V1_TYPES
 from scaffe.proto import caffe_pb2
 from scaffe.proto.fields import is_repeated
@@ -50,6 +51,7 @@ def repair_net(text: str, known_types: Collection[str]) -> tuple[str, list[str]]
     for entry in entries:
         if entry.name == "layer":
             _mend_type(entry, types, changes)
+            mend_clip_pooling(entry, changes)
     _mend(entries, caffe_pb2.NetParameter.DESCRIPTOR, "", changes)
     return (write_tree(entries) if changes else text), changes
 

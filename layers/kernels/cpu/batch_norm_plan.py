@@ -37,7 +37,8 @@ class BatchNorm:
         self._check(x, y, kept)
         mean, variance = moments(x)
         for total, news in zip(sums, (mean, variance * self.spec.correction, np.ones(1)), strict=True):
-            total[...] = total * self.spec.fraction + news
+            with np.errstate(over="ignore"):  # in nets that diverge, the sums are infinite, as in Caffe
+                total[...] = total * self.spec.fraction + news
         self._fixed = False
         self._normalize(mean, variance)
         self._transform(fused).forward(x, y, kept)

@@ -191,6 +191,18 @@ def test_nothing_found_is_a_row_an_item() -> None:
     np.testing.assert_array_equal(rig.forward()[0][0, 0], [[0, *[-1] * 6], [1, *[-1] * 6]])
 
 
+@pytest.mark.filterwarnings("error")
+def test_predictions_of_a_net_that_is_not_trained() -> None:
+    """Boxes of infinite size overlap by no number, which is not below the threshold: the first one stays."""
+    x = spread((1, 18, 2, 3), -2000, 2000)
+    x[:, [2, 3, 11, 12]] = 1000  # widths and heights
+    x[:, [4, 13]] = 1000  # there are objects
+    rig = Rig('type: "Yolov3DetectionOutput" yolov3_detection_output_param { num_classes: 4 num_box: 2 '
+              "anchors_scale: 16 mask: 2 mask: 3 mask_group_num: 1 "
+              + " ".join(f"biases: {v}" for pair in ANCHORS for v in pair) + " }", [x])
+    assert rig.forward()[0].shape == (1, 1, 1, 7)
+
+
 GRID = np.zeros((1, 9, 2, 2))
 
 

@@ -21,6 +21,11 @@ def mended(text):
     ('layer { name: "p" type: "Pooling" pooling_param { kernel_size: 3\n kernel_size: 2 } }',
      'layer { name: "p" type: "Pooling" pooling_param { kernel_size: 2 } }',
      "line 2: layer 'p': kernel_size is given twice; the last one, 2, counts"),
+    ('layer { name: "p" type: "Pooling" '
+     "pooling_param { kernel_size: 1 kernel_size: 2 kernel_size: 3 stride: 2 pad: 0 } }",
+     'layer { name: "p" type: "NdPooling" pooling_param { kernel_shape { dim: 1 dim: 2 dim: 3 } '
+     "stride_shape { dim: 2 dim: 2 dim: 2 } pad_shape { dim: 0 dim: 0 dim: 0 } } }",
+     "line 1: layer 'p': Pooling over three axes became NdPooling"),
     ('\ufefflayer { type: "ReLU" }', 'layer { type: "ReLU" }', "line 1: left out the byte-order mark"),
     ('layer { type: "relu" }', 'layer { type: "ReLU" }', 'line 1: type "relu" became "ReLU"'),
     ("layer { type: INNER_PRODUCT }", 'layer { type: "InnerProduct" }',

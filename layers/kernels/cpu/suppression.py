@@ -51,7 +51,7 @@ def suppress(boxes: np.ndarray, threshold: float, most: int) -> np.ndarray:
 def common_length(a: float, a_length: float, b: float, b_length: float) -> float:
     """Length that two intervals, given by centre and length, have in common; at least 0, or no number."""
     right = np.minimum(a + a_length / 2, b + b_length / 2)
-    return np.maximum(right - np.maximum(a - a_length / 2, b - b_length / 2), 0)
+    return float(np.maximum(right - np.maximum(a - a_length / 2, b - b_length / 2), 0))
 
 
 @compiled

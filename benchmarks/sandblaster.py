@@ -5,6 +5,7 @@
     python benchmarks/sandblaster.py uneven    [--rounds N] [--json FILE]
     python benchmarks/sandblaster.py messages  [--json FILE]
     python benchmarks/sandblaster.py methods   [--workers 1,2,..] [--seconds S] [--json FILE]
+    python benchmarks/sandblaster.py simulated [--net mlp|lenet] [--workers 1,10,..] [--epochs N] [--json FILE]
     python benchmarks/sandblaster.py draw FILE.json ... --out FOLDER
 
 Images are the example's (databases as ``make train`` leaves them). Results are added to the JSON file, so that parts
@@ -30,6 +31,7 @@ sys.path[:0] = [str(ROOT), str(HERE)]
 
 from sandblaster_parts.convex import measure_convex  # noqa: E402
 from sandblaster_parts.runs import MPIRUN, run, solver_text, write_net  # noqa: E402
+from sandblaster_parts.simulated import measure_simulated, reached  # noqa: E402
 
 from scaffe.line_chart import Axis, Chart, Line, Linear  # noqa: E402
 
@@ -146,13 +148,8 @@ def draw(args: argparse.Namespace) -> None:
         (out / "sandblaster_workers.svg").write_text(chart.svg())
 
 
-def reached(points: list[tuple[float, float]], accuracy: float) -> float:
-    """Seconds until an accuracy was reached; infinite if it never was."""
-    return next((seconds for seconds, found in points if found >= accuracy), float("inf"))
-
-
 PARTS = {"convex": measure_convex, "lenet": measure_lenet, "uneven": measure_uneven, "messages": measure_messages,
-         "methods": measure_methods}
+         "methods": measure_methods, "simulated": measure_simulated}
 
 
 def main() -> None:
@@ -172,6 +169,8 @@ def main() -> None:
     parser.add_argument("--saga", type=int, default=2000, help="convex: scikit-learn's passes at most")
     parser.add_argument("--uneven-steps", type=int, default=30, help="uneven: steps, four of them to warm up")
     parser.add_argument("--workers", default="1,2,4,8")
+    parser.add_argument("--net", default="mlp", choices=("mlp", "lenet"), help="simulated: which net")
+    parser.add_argument("--epochs", type=int, default=30, help="simulated: passes over the images, in all")
     parser.add_argument("--tests", type=int, default=10)
     parser.add_argument("--accuracy", type=float, default=0.75)
     parser.add_argument("--out", default="docs")

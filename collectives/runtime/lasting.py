@@ -38,15 +38,23 @@ class LastingMessages:
         failed.Free()
         return self._lost
 
-    def meet(self) -> None:
-        """Returns when all ranks that are left have called it."""
+    def agree(self, is_right: bool = True) -> bool:
+        """Returns when all ranks that are left have called it: the same on each of them.
+
+        Args:
+            is_right: what this rank says.
+
+        Returns:
+            Whether all say so, and nobody is lost of whom a rank has not heard.
+        """
         from mpi4py import MPI
 
         try:
-            self._comm.Agree(1)
+            return bool(self._comm.Agree(int(is_right)))
         except MPI.Exception as error:
-            if not ulfm.is_loss(error):  # a loss that this rank has not heard of: they have met all the same
+            if not ulfm.is_loss(error):
                 raise
+            return False
 
     def translated(self, error: Exception) -> Exception:
         """What to raise for an exception out of MPI: RankLost for a loss, itself otherwise."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from scaffe.collectives.communicator import Communicator
@@ -18,6 +19,7 @@ from scaffe.nets.net import Net
 from scaffe.nets.setup import PHASES, Selection, make_context, make_net, seed_of
 from scaffe.proto.byte_text import path_of
 from scaffe.training.bad_records import BadRecords
+from scaffe.training.checkpoint import tests_done
 from scaffe.training.limited_memory import limit_memory
 from scaffe.training.loss_scale import LossScale, needs_scale
 from scaffe.training.observers.bad_records import WatchBadRecords
@@ -64,6 +66,7 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
         together(communicator, lambda: limit_memory(solver, options))
     if not kernels.RECORDS and not param.debug_info and role.division is None:
         solver.test_passes.update((id(test), Inference(test)) for test in tests)
+    solver.remake_tests = partial(_remake_tests, solver, maker)
     if needs_scale(compute.dtype):
         solver.observers.append(LossScale())
     if param.debug_info:
@@ -71,6 +74,23 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     if maker.bad.n_allowed:
         solver.observers.append(WatchBadRecords(maker.bad))
     return solver
+
+
+def _remake_tests(solver: Solver, maker: NetMaker) -> None:
+    """New test nets, whose readers share the data out over the solver's present ranks."""
+    del maker.shares[1:]  # the solver's too
+    maker.share = Share(solver.communicator.rank, solver.communicator.n_ranks)
+    tests = maker.test_nets(solver.net)
+    for share in maker.shares[1:]:
+        share.first_test = tests_done(solver.param, solver.iteration)
+    for old, test in zip(solver.test_nets, tests, strict=True):
+        test.share_trained_layers(solver.net)
+        if maker.kernels.REUSES_ACTIVATIONS and not solver.param.debug_info:
+            reuse_activations(test, backward=False)
+        if solver.test_passes.pop(id(old), None) is not None:
+            solver.test_passes[id(test)] = Inference(test)
+        old.close()
+    solver.test_nets[:] = tests
 
 
 def images_per_pass(net: Net) -> int:

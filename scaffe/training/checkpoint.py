@@ -117,7 +117,7 @@ def read_on(solver: Solver, batches_read: int | None) -> None:
     """
     for share in solver.shares:
         share.start_at(solver.iteration, batches_read, solver.param.iter_size)
-        share.first_test = _tests_done(solver.param, solver.iteration)
+        share.first_test = tests_done(solver.param, solver.iteration)
 
 
 def _place_in_data(solver: Solver) -> dict[str, int]:
@@ -153,7 +153,8 @@ def newest_state(prefix: str) -> Path | None:
     return max(found)[1] if found else None
 
 
-def _tests_done(param: Any, iteration: int) -> int:
+def tests_done(param: Any, iteration: int) -> int:
+    """How many tests there have been before the one that may come at an iteration, by the SolverParameter message."""
     if not param.test_interval:
         return 0
     first = 0 if param.test_initialization else 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -114,6 +114,7 @@ class Solver:
         replica, n_replicas: the number of this rank's net, which others may share with it, and how many nets there are.
         stopping: set by an observer, on all ranks at once, to end training after this iteration.
         observers: called in this order.
+        remake_tests: makes test nets that share the data out over the ranks that are left.
         test_passes: what runs a test net's forward in its place, by the net's id: recordings where its kernels record.
 
     Raises:
@@ -149,6 +150,7 @@ class Solver:
         self.member, self._rate = Member(), 0.0
         self.replica, self.n_replicas = ((communicator.rank, communicator.n_ranks) if division is None else
                                          (division.replica, division.n_replicas))
+        self.remake_tests: Callable[[], None] = lambda: None
 
     def _make_strategy(self, method: Method, role: Role | None, sharing: Communicator) -> Strategy:
         division = None if role is None else role.division
@@ -166,7 +168,8 @@ class Solver:
         return made
 
     def _shrunk(self, workers: Communicator) -> None:
-        self.communicator = workers
+        self.communicator, self.replica, self.n_replicas = workers, workers.rank, workers.n_ranks
+        self.remake_tests()
 
     def test_forward(self, test_net: Net) -> Any:
         """Run one of the test nets forward, by ``test_passes`` where nobody reads between layers.
@@ -230,7 +233,7 @@ class Solver:
 
     def _tell(self, event: str, *values: Any) -> None:
         for observer in self.observers:
-            getattr(observer, event)(self, *values)
+            self.strategy.guard(partial(getattr(observer, event), self, *values))
 
     def close(self) -> None:
         """Close the nets, which ends their readers."""

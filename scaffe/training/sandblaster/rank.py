@@ -137,7 +137,7 @@ class Rank:
         if host is not None:
             self.service.wait_for(lambda: host.is_closed, "the coordinator to end")
         if self._lasting is not None:
-            self._lasting.meet()
+            self._lasting.agree()
         else:
             self._world.barrier()
         self.service.end()

@@ -233,6 +233,14 @@ class Strategy:
         """
         self.replica.updater.load_history(index, start, values)
 
+    def guard(self, call: Callable[[], None]) -> None:
+        """Run what an observer does; where training goes on in a strategy's own way, again if a rank is lost in it.
+
+        Args:
+            call: may settle, and then act together with the other ranks.
+        """
+        call()
+
     def finish(self) -> None:
         """Once, after the last iteration."""
 

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.errors import RankLost
 from scaffe.data.feeds.layer_feed import Share
 from scaffe.data.feeds.portion_feed import PortionFeed
 from scaffe.errors import UserError
 from scaffe.flags import Flags
-from scaffe.log import info, warning
+from scaffe.log import info
 from scaffe.nets.net import Net
 from scaffe.training.lbfgs.objective import X, first_commands
 from scaffe.training.sandblaster.batch import Batch
 from scaffe.training.sandblaster.figures import RankFigures, summary
 from scaffe.training.sandblaster.loop import Loop
 from scaffe.training.sandblaster.rank import Layout, Rank
+from scaffe.training.sandblaster.survivors import Survivors
 from scaffe.training.served.options import add_servers_flag
 from scaffe.training.strategies.base import Replica, Strategy, strategies
 from scaffe.training.strategies.parts import ROOT, Buckets
@@ -81,7 +83,7 @@ class Sandblaster(Strategy):
         self._restored: dict[str, np.ndarray] = {}
         self._rate, self._phase, self._loss, self.has_converged = 0.0, 0, float("nan"), False
         self._batch = Batch(0, 0, 1)
-        self._lost: tuple[int, ...] = ()
+        self._survivors: Survivors | None = None  # where replicas may be lost
         self._wished = self._wish = 0
 
     def _refuse(self) -> None:
@@ -136,6 +138,8 @@ class Sandblaster(Strategy):
         self._rank.start()
         self._loop = Loop(self._rank.service, own, layout.n_shards, replica.timers, self._compute)
         self._started = time.perf_counter()
+        if layout.goes_on:
+            self._survivors = Survivors(replica.communicator, self._go_on_with)
         if is_root:
             self._fill()
         self.settle()
@@ -185,6 +189,8 @@ class Sandblaster(Strategy):
 
     def settle(self) -> None:
         """See Strategy."""
+        if self._survivors is not None:
+            self._survivors.n_settled += 1
         self._run("settle", 0.0)
         for place in self._buckets.frozen:
             self.replica.communicator.bcast(self.replica.net.params.data[place], ROOT)
@@ -205,6 +211,13 @@ class Sandblaster(Strategy):
         whole = self._restored.setdefault(f"{'sy'[index % 2]}{index // 2}", np.zeros(params.n_elems, params.dtype))
         whole[start:start + len(values)] = values
 
+    def guard(self, call: Callable[[], None]) -> None:
+        """See Strategy."""
+        if self._survivors is None:
+            call()
+        else:
+            self._survivors.guard(call)
+
     def finish(self) -> None:
         """See Strategy."""
         replica, timers = self.replica, self.replica.timers
@@ -212,7 +225,10 @@ class Sandblaster(Strategy):
         post = self._rank.service.post
         mine = RankFigures(timers.seconds.get("communication", 0.0), time.perf_counter() - self._started - aside,
                            post.n_bytes, post.n_messages)
-        figures = replica.communicator.allgather_objects(mine)
+        try:
+            figures = replica.communicator.allgather_objects(mine)
+        except RankLost:
+            figures = [mine]
         coordinator = self._rank.coordinator
         for line in summary(coordinator.optimiser, coordinator.portions, figures,
                             coordinator.seconds) if coordinator is not None else ():
@@ -229,17 +245,12 @@ class Sandblaster(Strategy):
         self._wish = max(self._wish, over.wish)
         if kind != "settle":
             self._loss, self.has_converged = over.loss, over.has_converged
-        if over.lost != self._lost:
-            self._go_on_without(over.lost)
+        if self._survivors is not None:
+            self._survivors.hear(over.lost)
 
-    def _go_on_without(self, lost: tuple[int, ...]) -> None:
-        """All replicas that are left come here after the same phase: they make a communicator of their own."""
-        new = [rank for rank in lost if rank not in self._lost]
-        self._lost, self.replica.communicator = lost, self.replica.communicator.shrink()
-        self.replica.communicator.install_excepthook()
-        self.shrunk(self.replica.communicator)
-        warning(f"Lost: rank {', '.join(map(str, new))}; {self.replica.communicator.n_ranks} replica(s) go on, and "
-                "others compute the portions that it had not sent")
+    def _go_on_with(self, left: Communicator) -> None:
+        self.replica.communicator = left
+        self.shrunk(left)
 
     def _compute(self, first: int, n_images: int) -> float:
         """A portion's loss; its gradients are in the net's diffs."""

@@ -25,7 +25,7 @@ from scaffe.training.strategies.sandblaster import Sandblaster
 from tests.mpirun import mpirun
 from tests.scaffe.runs import ROOT
 from tests.scaffe.training.sandblaster import worker
-from tests.scaffe.training.sandblaster.worker import L1, L2, MULTS, N_ROWS, NET, PORTION, RUNS, SOLVER
+from tests.scaffe.training.sandblaster.worker import L1, L2, MULTS, N_ROWS, NET, PORTION, RUNS, SOLVER, TESTS
 
 WORKER = "tests.scaffe.training.sandblaster.worker"
 N_RANKS = pytest.mark.parametrize("n_ranks", [1, pytest.param(3, marks=pytest.mark.mpi_job)])
@@ -160,11 +160,12 @@ def test_deterministic_runs_have_the_same_bits_on_any_number_of_ranks(name):
 
 
 @pytest.mark.mpi_job
-def test_replicas_that_are_killed_cost_their_unsent_portions_only(tmp_path):
+@pytest.mark.parametrize("doomed", ["2:6,1:40", f"1:{TESTS + 4},2:50"])  # in portions, one in its second test
+def test_replicas_that_are_killed_cost_their_unsent_portions_only(tmp_path, doomed):
     worker.write_rows(tmp_path)
     launcher = mpirun(4)
     launcher[1:1] = ["--with-ft", "ulfm"]
-    done = subprocess.run([*launcher, sys.executable, "-m", WORKER, str(tmp_path), "2:6,1:40"], cwd=ROOT,
+    done = subprocess.run([*launcher, sys.executable, "-m", WORKER, str(tmp_path), doomed], cwd=ROOT,
                           capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     found, whole = pickle.loads((tmp_path / "results_4").read_bytes()), results(1)["steady"]
@@ -173,8 +174,9 @@ def test_replicas_that_are_killed_cost_their_unsent_portions_only(tmp_path):
     assert found["steps"] == [30]  # of the one replica that is left
     n_needed = N_PORTIONS * found["progress"].n_evaluations
     assert n_needed <= sum(found["counts"].values()) <= n_needed + found["again"] + 2
-    assert 0 < found["counts"][2] <= 5  # killed in its sixth; those that others had sent before are not in it
-    assert 0 < found["counts"][1] <= 39
+    assert sorted(found["counts"]) == [0, 1, 2]
+    assert list(found["tests"]) == list(range(0, 31, 3))  # each over all rows, on however many ranks
+    assert list(found["tests"].values())[:-1] == pytest.approx(found["losses"][::3], rel=1e-5)
 
 
 @pytest.mark.parametrize(("rank", "what"), [(0, "the coordinator"), (3, "a shard of all vectors")])

@@ -1,8 +1,8 @@
 """One rank of the test of L-BFGS: trains linear regressions in many ways; rank 0 writes what came out.
 
-    mpirun -np N python -m tests.scaffe.training.sandblaster.worker FOLDER [RANK:PORTION,...]
+    mpirun -np N python -m tests.scaffe.training.sandblaster.worker FOLDER [RANK:PASS,...]
 
-With pairs after the folder it does one run only, in which these ranks are killed while they compute their portions.
+With pairs after the folder it does one run only, in which these ranks are killed in these forward passes.
 """
 
 import os
@@ -10,6 +10,8 @@ import pickle
 import signal
 import sys
 from argparse import Namespace
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import h5py
@@ -23,9 +25,11 @@ from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint
 from scaffe.training.observers.snapshots import Snapshots
+from scaffe.training.observers.test import Test
 from scaffe.training.strategies import WORKER, look_up
 
 N_ROWS, PORTION, L2, L1 = 60, 7, 0.05, 0.3
+TESTS = 1000
 MULTS = ((1, 1), (1, 0.5))
 NET = f"""layer {{ name: "rows" type: "HDF5Data" top: "x" top: "y"
   hdf5_data_param {{ source: "FOLDER/rows.txt" batch_size: 12 }} }}
@@ -45,7 +49,7 @@ RUNS = {
     "part": ({}, "lbfgs_param { batch: 24 }"), "net's batch": ({}, "lbfgs_param { portion: 0 }"),
     "uncached": (STEADY, "lbfgs_param { cache_mb: 0 }"),
     "12 steps": (STEADY, "max_iter: 12"), "6 of 12": (STEADY, "max_iter: 6 snapshot_after_train: true"),
-    "killed": (STEADY | {"servers": 1, "on_rank_loss": "shrink"}, ""),
+    "killed": (STEADY | {"servers": 1, "on_rank_loss": "shrink"}, "test_iter: 5 test_interval: 3"),
     "then 6": (STEADY, "max_iter: 12"), "then 6 of L1": (STEADY, 'max_iter: 12 regularization_type: "L1"'),
 }
 
@@ -74,7 +78,7 @@ def options_of(**flags):
 
 
 def train(communicator, folder, name, dies_at=0):
-    """One run, in which this rank may be killed in a portion.
+    """One run, in which this rank may be killed.
 
     Returns weights, losses of all iterations and the coordinator's counts, on rank 0.
     """
@@ -93,10 +97,10 @@ def train(communicator, folder, name, dies_at=0):
         if name.startswith("then"):
             restore_checkpoint(solver, f"{folder}/run_iter_6.solverstate")
         watch = Watch()
-        n_forward = iter(range(1_000_000))
-        solver.net.before_forward.append(lambda layer: layer == 1 and next(n_forward) + 1 == dies_at
-                                         and os.kill(os.getpid(), signal.SIGKILL))
-        solver.observers += [Snapshots(), watch]
+        solver.net.before_forward.append(partial(die, count(), dies_at))
+        for net in solver.test_nets:
+            net.before_forward.append(partial(die, count(TESTS), dies_at))
+        solver.observers += [Snapshots(), watch, *[Test()][:len(solver.test_nets)]]
         solver.solve()
         ranks = solver.communicator
         same = len(set(ranks.allgather_objects(solver.net.params.data.tobytes()))) == 1
@@ -106,17 +110,23 @@ def train(communicator, folder, name, dies_at=0):
         if ranks.rank:
             return None
         coordinator = solver.strategy._rank.coordinator
-        return {"weights": solver.net.params.data.copy(), "losses": watch.losses, "same": same, "steps": steps,
+        return {"weights": solver.net.params.data.copy(), "losses": watch.losses, "tests": watch.tests, "same": same, "steps": steps,
                 "value": coordinator.optimiser.value, "progress": coordinator.optimiser.progress,
                 "counts": dict(coordinator.portions.pace.n_done), "pairs": len(coordinator.optimiser.pairs.kept),
                 "again": coordinator.portions.n_again}
 
 
+def die(passes, at, layer):
+    """Before a forward pass of that number; those of test nets are counted from TESTS on."""
+    if layer == 1 and next(passes) + 1 == at:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 class Watch:
-    """Keeps the losses."""
+    """Keeps the losses, and each test's."""
 
     def __init__(self):
-        self.losses = []
+        self.losses, self.tests = [], {}
 
     def __getattr__(self, name):
         return lambda *_: None
@@ -126,6 +136,10 @@ class Watch:
 
     def gradients_ready(self, solver, loss, rate):
         self.losses.append(loss)
+
+    def measured(self, solver, phase, values):
+        if phase.startswith("test"):
+            self.tests[solver.iteration] = values["loss"]
 
 
 def main():

@@ -28,6 +28,8 @@ from scaffe.training.lbfgs.requests import Requests, Run
 from scaffe.training.lbfgs.wolfe import Rules
 
 BATCH, PORTION, DECAY_FACTOR, WARM_IMAGES = 64, 250, 5e-4, 6400
+MOST_REFUSED = 4
+"""Idle workers that are told in vain that nothing is to be done before the rest is left alone until the next event."""
 TESTED = 1500
 """Images between two tests."""
 Points = Iterator[tuple[float, int, float | None]]
@@ -140,7 +142,7 @@ class Clock:
         heapq.heapify(events)
         idle: set[int] = set()
         bundles: list[tuple[int, tuple[int, ...]]] = []
-        tick = portion * machines.rates.image / 4
+        tick, next_tick = portion * machines.rates.image, 0.0
         while not portions.is_complete:
             self.now, kind, who, what = heapq.heappop(events)
             if kind == "done":
@@ -149,8 +151,14 @@ class Clock:
                 portions.delivered(*bundles[who])
             if kind in ("free", "done"):
                 idle.add(who)
+            refused = 0
             for worker in sorted(idle):
-                if (given := portions.next(worker, self.now)) is not None:
+                given = portions.next(worker, self.now)
+                if given is None:
+                    refused += 1
+                    if refused == MOST_REFUSED:
+                        break
+                else:
                     idle.discard(worker)
                     n_images = min(portion, self._n_images - given * portion)
                     until = self.now + 2 * machines.rates.latency + machines.compute(worker, n_images)
@@ -158,8 +166,9 @@ class Clock:
             for worker in portions.due():
                 bundles.append((worker, portions.sends(worker)))
                 heapq.heappush(events, (machines.carry(self.now), "there", len(bundles) - 1, 0))
-            if idle and not any(kind == "tick" for _, kind, _, _ in events):
-                heapq.heappush(events, (self.now + tick, "tick", 0, 0))  # a portion may have become late
+            if idle and next_tick <= self.now:
+                next_tick = self.now + tick
+                heapq.heappush(events, (next_tick, "tick", 0, 0))  # a portion may have become late
 
 
 def drive(requests: Requests, task: Task, shard: VectorShard) -> Iterator[str]:
@@ -218,7 +227,7 @@ WAYS: dict[str, tuple[Callable[[Task, Machines, float], Points], tuple[float, ..
     "SGD": (synchronous, (0.1, 0.03), 1),
     "Downpour SGD": (lambda task, machines, rate: downpour(task, machines, Sgd(rate)), (0.1, 0.03, 0.01, 0.003), 1),
     "Downpour AdaGrad": (lambda task, machines, rate: downpour(task, machines, AdaGrad(rate)), (0.02, 0.005), 1),
-    "Sandblaster": (lambda task, machines, rate: sandblaster(task, machines), (1.0,), 8),
+    "Sandblaster": (lambda task, machines, rate: sandblaster(task, machines), (1.0,), 4),
 }
 """How, learning rates of which the best counts, and how many times as many images as the others it may have."""
 

@@ -110,8 +110,8 @@ def train(communicator, folder, name, dies_at=0):
         if ranks.rank:
             return None
         coordinator = solver.strategy._rank.coordinator
-        return {"weights": solver.net.params.data.copy(), "losses": watch.losses, "tests": watch.tests, "same": same, "steps": steps,
-                "value": coordinator.optimiser.value, "progress": coordinator.optimiser.progress,
+        return {"weights": solver.net.params.data.copy(), "losses": watch.losses, "tests": watch.tests, "same": same,
+                "steps": steps, "value": coordinator.optimiser.value, "progress": coordinator.optimiser.progress,
                 "counts": dict(coordinator.portions.pace.n_done), "pairs": len(coordinator.optimiser.pairs.kept),
                 "again": coordinator.portions.n_again}
 

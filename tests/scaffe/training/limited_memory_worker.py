@@ -25,17 +25,29 @@ RUNS = (("sc-b", "C", 0), ("sc-ob", "C", 500), ("sc-obr", "C", 500), ("sc-rs", "
 SOLVER = 'base_lr: 0.01 momentum: 0.9 lr_policy: "fixed" max_iter: 4 iter_size: 2 random_seed: 5 snapshot_prefix: "x"'
 
 
-def trained(communicator, folder, run, **options):
-    """Train; the weights' digest, and the tier that the net had, if it had one."""
+def build(communicator, folder, run, **options):
+    """A solver, and the tier that its net has, if it has one."""
     strategy, algorithm, bucket = run
     param = text_format.Parse(SOLVER, caffe_pb2.SolverParameter())
     text_format.Parse(NET, param.net_param)
     solver = build_solver(communicator, param, Namespace(
         strategy=strategy, reduce=algorithm, wire="", bucket=str(bucket), scal="strong", threads=1, readers=1, level=0,
         stage="", gpu="", allow_nan=False, skip_bad_records=0, spill=str(folder), placement="auto", **options))
+    return solver, next((each for each in solver.observers if isinstance(each, LimitedMemory)), None)
+
+
+def least(communicator, folder, run):
+    """The least bytes that this rank trains in: ranks hold different parts of the histories."""
+    solver, found = build(communicator, folder, run, memory="99%")
+    solver.close()
+    return str(found._fixed + least_bytes(found._iteration))
+
+
+def trained(communicator, folder, run, **options):
+    """Train. Returns the weights' digest, and the tier."""
+    solver, found = build(communicator, folder, run, **options)
     solver.solve()
     solver.strategy.settle()
-    found = next((each for each in solver.observers if isinstance(each, LimitedMemory)), None)
     solver.close()
     return hashlib.sha256(solver.net.params.data.tobytes()).hexdigest(), found
 
@@ -46,11 +58,9 @@ def main():
     install_excepthook(communicator)
     log.silence(True)
     results = {}
-    _, found = trained(communicator, folder, RUNS[0], memory="99%")
-    least = str(found._fixed + least_bytes(found._iteration))
     for run in RUNS:
         expected, _ = trained(communicator, folder, run)
-        limited, found = trained(communicator, folder, run, memory=least)
+        limited, found = trained(communicator, folder, run, memory=least(communicator, folder, run))
         same = communicator.allgather_objects(limited == expected and bool(found._mover.saved))
         results[run[0]] = same
     if communicator.rank == 0:

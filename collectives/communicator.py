@@ -138,6 +138,10 @@ class Communicator:
         from this one's `alloc` stay. Raises CommError where MPI ends a job with a lost rank."""
         return outlived(self._ranks.end(), self.topology.node_of_rank, self._made)
 
+    def check_lost(self) -> None:
+        """Raises RankLost where a rank is known to be lost: for waits that are no calls of this class; local."""
+        self._ranks.check_lost()
+
     @property
     def topology(self) -> Topology:
         """Which rank sits on which node: what MPI finds to share memory, or what was given."""

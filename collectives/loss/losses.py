@@ -68,19 +68,28 @@ class Losses:
         if isinstance(error, RankLost):
             self.tell()
             return error
-        is_loss = not self.fault and (ulfm.is_loss(error) or bool(self.ranks()))
+        is_loss = not self.fault and (ulfm.is_loss(error) or bool(self.ranks()) or self.is_over
+                                      or (ulfm.may_be_loss(error) and self._is_found_soon()))
         return self.error() if is_loss else error
 
     def error(self) -> RankLost:
         """Tells all ranks of a loss and names the lost ones, as far as they are known within a second."""
+        self.tell()
+        self._until(lambda: bool(self.ranks()))
+        return RankLost(self._base.rank, self.ranks())
+
+    def _is_found_soon(self) -> bool:
+        return self._until(lambda: self.is_over or bool(self.ranks()) or self._base.Is_revoked())
+
+    def _until(self, is_so: Callable[[], bool]) -> bool:
+        """Waits for news, NAMED_SECONDS at most. Returns whether it is so."""
         from mpi4py import MPI
 
-        self.tell()
         until = time.monotonic() + NAMED_SECONDS
-        while not (ranks := self.ranks()) and time.monotonic() < until:
+        while not (found := is_so()) and time.monotonic() < until:
             time.sleep(LOOK_SECONDS / 10)
             MPI.COMM_SELF.Iprobe()  # lets MPI take in what it has been told
-        return RankLost(self._base.rank, ranks)
+        return found
 
     def ranks(self) -> tuple[int, ...]:
         """The ranks that this one knows to be lost, ascending."""

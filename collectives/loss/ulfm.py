@@ -37,6 +37,13 @@ def fault() -> str:
     return ""
 
 
+def may_be_loss(error: BaseException) -> bool:
+    """Whether an exception is MPI's word for an error of one of several messages, which may be a loss."""
+    from mpi4py import MPI
+
+    return isinstance(error, MPI.Exception) and error.Get_error_class() == MPI.ERR_IN_STATUS
+
+
 def is_loss(error: BaseException) -> bool:
     """Whether an exception is MPI's word for a lost rank, or for a communicator that another rank has revoked."""
     from mpi4py import MPI

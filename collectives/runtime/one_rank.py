@@ -47,6 +47,9 @@ class OneRank:
         self.run(signature, array, source)
         return Request.completed(label, point)
 
+    def check_lost(self) -> None:
+        """See Ranks."""
+
     def agree(self, signature: CallSignature) -> None:
         """See Ranks."""
 

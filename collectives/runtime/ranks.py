@@ -150,6 +150,10 @@ class Ranks:
             if not isinstance(error := self.losses.translated(error), RankLost):
                 raise error from None
 
+    def check_lost(self) -> None:
+        """Raises RankLost once a loss is known."""
+        self.losses.check()
+
     def _check_waiting(self) -> None:
         """While this rank waits for others in shared memory, which MPI does not see."""
         self.losses.check()

@@ -53,7 +53,8 @@ class Build:
     def parts(self, rules: Mapping[Table, Rule]) -> dict[Table, Part]:
         """What the rank's shard holds of every table."""
         number, n_shards = self._roles.shards.index(self._rank), len(self._roles.shards)
-        return {table: Part(self._store.values[table], *table.shard(number, n_shards), rule)
+        store = self._store
+        return {table: Part(store.values[table], *table.shard(number, n_shards), rule, store.histories[number, table])
                 for table, rule in rules.items()}
 
     def service(self, parts: Mapping[Table, Part]) -> Service:

@@ -47,6 +47,7 @@ class Gateway:
         self._arrivals: dict[tuple[int, int], Arrivals] = defaultdict(Arrivals)  # by shard and sending node
         self._queues: dict[tuple[int, int], deque[tuple[int, int, Incoming]]] = defaultdict(deque)  # by shard, table
         self._staging, self._backlog = Staging(), deque[Letter]()
+        self._is_stopped = False
         self._wire = wire(self._came)
         self._thread = threading.Thread(target=self._run, name=f"scaffe-gateway-{rank}", daemon=True)
         self._thread.start()
@@ -56,12 +57,17 @@ class Gateway:
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
+    def stop(self) -> None:
+        """End the thread, whatever there is to carry."""
+        self._is_stopped = True
+        self._thread.join()
+
     # --- the thread
 
     def _run(self) -> None:
         numbers, pace, n_letters = np.empty(N_NUMBERS, np.int64), Pace(), 0
         try:
-            while self._n_finals or not self._wire.is_idle or self._backlog:
+            while not self._is_stopped and (self._n_finals or not self._wire.is_idle or self._backlog):
                 n_done = self._wire.poll() + n_letters
                 n_letters = self._take(numbers, pace.interval(n_done, self._wire.is_streaming, time.monotonic()))
             self._wire.close()

@@ -24,21 +24,22 @@ def mail_slots(roles: Roles, batches: Sequence[Sequence[Index]]) -> int:
     return 1 << (n_senders * (3 * most + 4)).bit_length()
 
 
-def contents(roles: Roles, node: int, tables: Sequence[Table], batches: Sequence[Sequence[Index]],
+def contents(roles: Roles, node: int, tables: Mapping[Table, int], batches: Sequence[Sequence[Index]],
              joint: frozenset[int] | None) -> dict[Key, int]:
     """What the memory of one node holds.
 
     Args:
         roles: of all ranks.
         node: which node.
-        tables: in the order declared.
+        tables: in the order declared, with the number of histories that each one's rule keeps.
         batches: for each worker of all nodes, the indexes of its batches.
         joint: the joint batches with slack 0; None with more.
 
     Returns:
         Bytes by key: ("shard", number), ("worker", number) and ("gateway", rank) are mailboxes; ("clocks",) has an
         int64 for each worker of all nodes; ("values", table's number) are whole tables, of which the node's shards
-        hold parts and the rest is a copy; ("update", worker, batch) are update buffers of the node's workers;
+        hold parts and the rest is a copy; ("history", shard, table's number, number) is what one of the node's shards
+        keeps for a rule; ("update", worker, batch) are update buffers of the node's workers;
         ("received", shard, worker, batch) has place for what one of the node's shards gets from other nodes under a
         worker's number.
     """
@@ -49,6 +50,9 @@ def contents(roles: Roles, node: int, tables: Sequence[Table], batches: Sequence
         found |= {("gateway", rank): mailbox for rank in roles.topology.nodes[node]}
     found["clocks",] = 8 * len(roles.workers)
     found |= {("values", number): _bytes(table, table.n_elems) for number, table in enumerate(tables)}
+    found |= {("history", shard, number, history): _bytes(table, stop - start) for shard in roles.shards_on(node)
+              for number, (table, n_histories) in enumerate(tables.items()) for history in range(n_histories)
+              for start, stop in [table.shard(shard, len(roles.shards))]}
     found |= {("update", worker, batch): _bytes(index.table, index.n_elems)
               for worker in roles.workers_on(node) for batch, index in enumerate(batches[worker])}
     found |= {key: _bytes(index.table, n_elems) for key, index, n_elems in _received(roles, node, batches, joint)}

@@ -7,13 +7,13 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 
 import numpy as np
 
 from scaffe.collectives.communicator import Communicator
-from scaffe.collectives.errors import CommError
+from scaffe.collectives.errors import CommError, RankLost
 from scaffe.collectives.launch import grants_threads
 from scaffe.collectives.server.batch import Batch
 from scaffe.collectives.server.build import Build, reach_others
@@ -21,6 +21,7 @@ from scaffe.collectives.server.gateway import Gateway
 from scaffe.collectives.server.layout import joint_batches
 from scaffe.collectives.server.local import LocalBatch
 from scaffe.collectives.server.puller import TICK_SECONDS
+from scaffe.collectives.server.remains import Remains, remains_of
 from scaffe.collectives.server.roles import Roles
 from scaffe.collectives.server.rules import Add, Rule
 from scaffe.collectives.server.sequence import Operation
@@ -161,7 +162,8 @@ class ParameterServer:
         everyone = [indexes for indexes in ranks.allgather_objects(own) if indexes is not None]
         _check_batches(everyone)
         joint = None if self.slack else joint_batches(everyone)
-        self._store = store = Store(ranks, self._roles, tables, everyone, joint)
+        n_histories = {table: rule.n_histories for table, rule in self._rules.items()}
+        self._store = store = Store(ranks, self._roles, n_histories, everyone, joint)
         fault, given = ranks.bcast_object((store.fill(values or {}), list(values or {})) if ranks.rank == 0 else None)
         if fault:
             raise CommError(fault, everywhere=True)
@@ -177,7 +179,9 @@ class ParameterServer:
             self._mine.start(store, self._roles.workers.index(ranks.rank), build.mailboxes())
 
     def clock(self) -> None:
-        """End this worker's iteration. Raises CommError if the caller still holds a read or update buffer."""
+        """End this worker's iteration. Raises CommError if the caller still holds a read or update buffer, and
+        RankLost where a rank is known to be lost."""
+        self.communicator.check_lost()
         n_ended = self._mine.clock()
         if self._store is not None:  # else the iteration is a virtual one
             self._store.clocks[self._roles.workers.index(self.communicator.rank)] = n_ended
@@ -198,6 +202,27 @@ class ParameterServer:
         self.communicator.barrier()
         if self._mine.worker is not None:
             self._mine.worker.stop()
+
+    def abandon(self) -> None:
+        """After RankLost: end this rank's threads. Values and histories stay as they are, for ``remains``."""
+        for thread in (self._service, self._gateway, self._mine.worker):
+            if thread is not None:
+                thread.stop()
+
+    def remains(self, table: Table, left: Collection[int]) -> list[Remains]:
+        """After RankLost: where the newest values of a table's parts are; see ``remains.remains_of``.
+
+        Args:
+            table: one that is not local.
+            left: the ranks that are left; all of them have called ``abandon``.
+        """
+        return remains_of(self._roles, table, left)
+
+    def remaining(self, table: Table, shard: int) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Views of a shard's values and of its histories, as this rank's node has them; none of another node's."""
+        store = self._started()
+        start, stop = table.shard(shard, len(self._roles.shards))
+        return store.values[table][start:stop], store.histories.get((shard, table), [])
 
     def values(self, table: Table) -> np.ndarray:
         """A copy of the whole table, (n_rows, row_elems); after ``close`` it is the result.
@@ -244,11 +269,14 @@ class ParameterServer:
         rank = self.communicator.rank
         if self.meanwhile is not None:
             self.meanwhile()
+        self.communicator.check_lost()
+        if isinstance(self._fault, RankLost):
+            raise self._fault
         if self._fault is not None:
             raise CommError(f"rank {rank}'s shard has failed: {self._fault}") from self._fault
         for other in self.communicator.topology.nodes[self._node]:
             if not alive(self._pids[other]):
-                raise CommError(f"rank {rank} waits for {what}, but rank {other}, process {self._pids[other]}, is dead")
+                raise RankLost(rank, [other], f": its process {self._pids[other]} is dead, and {what} wants it")
         if waited > self.communicator.deadline:
             raise CommError(f"rank {rank} waited {waited:.0f} s for {what}; the slowest is {self._slowest()}")
 
@@ -264,7 +292,7 @@ class ParameterServer:
         """Runs in the thread that has failed. A single rank learns of it at its next wait; with more ranks the job is
         aborted, because others wait for this shard too."""
         self._fault = error
-        if self.communicator.n_ranks > 1:
+        if self.communicator.n_ranks > 1 and not isinstance(error, RankLost):
             traceback.print_exception(error)
             sys.stderr.write(f"rank {self.communicator.rank}: its shard of the parameter server has failed: {error}\n")
             self.communicator.abort(1)

@@ -13,7 +13,7 @@ from scaffe.collectives.server.mailbox import Mailbox
 from scaffe.collectives.server.messages import Read, ToShard, Update
 from scaffe.collectives.server.shard import BatchSteps
 
-TICK_SECONDS = 1.0
+TICK_SECONDS = 0.5
 
 
 class Service:
@@ -40,6 +40,7 @@ class Service:
         self._number, self._steps, self._mail, self._workers, self._fail = number, steps, mail, workers, fail
         self._gateway = gateway
         self.n_reads = self.n_updates = 0
+        self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name=f"scaffe-shard-{number}", daemon=True)
         self._thread.start()
 
@@ -48,14 +49,21 @@ class Service:
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
+    def stop(self) -> None:
+        """End the thread, whatever it has been told and has not done."""
+        self._is_stopped = True
+        self._thread.join()
+
     def _run(self) -> None:
         numbers = np.empty(N_NUMBERS, np.int64)
         try:
-            while self._keeper.workers:
+            while self._keeper.workers and not self._is_stopped:
                 if self._mail.take(numbers, TICK_SECONDS):
                     self._handle(decode(numbers).message)  # type: ignore[arg-type]
             if self._gateway is not None:
-                self._gateway.put(encode(None, self._number), _nothing)
+                self._gateway.put(encode(None, self._number), self._check)
+        except _Stopped:
+            return
         except BaseException as error:
             self._fail(error)
 
@@ -71,8 +79,12 @@ class Service:
             return
         mail = self._workers.get(action.worker, self._gateway)
         if mail is not None:
-            mail.put(encode(action.message, self._number, action.worker), _nothing)
+            mail.put(encode(action.message, self._number, action.worker), self._check)
+
+    def _check(self) -> None:
+        if self._is_stopped:
+            raise _Stopped
 
 
-def _nothing() -> None:
-    pass
+class _Stopped(Exception):
+    """Nobody takes from a full mailbox any longer."""

@@ -25,11 +25,11 @@ class Part:
         values: the whole table's values, flat; the shard writes only to [start, stop).
         start, stop: its interval, in elements.
         rule: how an update changes the values.
+        histories: what the rule keeps, flat arrays of the interval's length.
     """
 
-    def __init__(self, values: np.ndarray, start: int, stop: int, rule: Rule) -> None:
-        self.values, self.start, self.stop, self.rule = values, start, stop, rule
-        self.histories = [np.zeros(stop - start, values.dtype) for _ in range(rule.n_histories)]
+    def __init__(self, values: np.ndarray, start: int, stop: int, rule: Rule, histories: list[np.ndarray]) -> None:
+        self.values, self.start, self.stop, self.rule, self.histories = values, start, stop, rule, histories
 
     def step(self, update: np.ndarray, first: int, settings: Settings) -> None:
         """Apply the rule to the elements [first, first + len(update)) of the table."""

@@ -22,12 +22,13 @@ class Store:
     Args:
         ranks: all ranks.
         roles: who does what.
-        tables: in the order declared.
+        tables: in the order declared, with the number of histories that each one's rule keeps.
         batches: for each worker, the indexes of its batches.
         joint: the joint batches with slack 0; None with more.
 
     Attributes:
         values: each table's values, flat.
+        histories: what the node's shards keep for a table's rule, by shard and table, flat, of the shard's interval.
         updates: the update buffers of the node's workers, flat, by worker, in the order of batches.
         received: what other nodes' workers push to the node's shards, flat, by shard, worker and batch.
         shard_mail, worker_mail: mailboxes of the node's shards and workers, by number.
@@ -38,8 +39,8 @@ class Store:
         CommError: on every rank, if the memory cannot be allocated or mapped.
     """
 
-    def __init__(self, ranks: Communicator, roles: Roles, tables: Sequence[Table], batches: Sequence[Sequence[Index]],
-                 joint: frozenset[int] | None) -> None:
+    def __init__(self, ranks: Communicator, roles: Roles, tables: Mapping[Table, int],
+                 batches: Sequence[Sequence[Index]], joint: frozenset[int] | None) -> None:
         node = ranks.topology.node_of_rank[ranks.rank]
         held = contents(roles, node, tables, batches, joint)
         offsets, n_bytes = lay_out(held)
@@ -52,6 +53,9 @@ class Store:
             return {int(key[1]): Mailbox(array(key, "uint8"), n_slots) for key in held if key[0] == kind}
 
         self.values = {table: array(("values", number), table.dtype) for number, table in enumerate(tables)}
+        self.histories = {(shard, table): [array(("history", shard, number, history), table.dtype)
+                                           for history in range(tables[table])]
+                          for shard in roles.shards_on(node) for number, table in enumerate(tables)}
         self.updates = {worker: [array(("update", worker, batch), index.table.dtype)
                                  for batch, index in enumerate(batches[worker])] for worker in roles.workers_on(node)}
         self.received = {(int(shard), int(worker), int(batch)): array(key, batches[int(worker)][int(batch)].table.dtype)

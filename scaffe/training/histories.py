@@ -38,6 +38,16 @@ def updater_parts(updater: Updater, index: int, with_copies: bool = False) -> li
     return [(shard.interval.start, shard.history(index)) for shard in shards]
 
 
+def filled(place: slice, parts: Sequence[Part]) -> np.ndarray:
+    """An interval of a flat array, (place.stop - place.start,), of parts that cover it; one at least."""
+    values = np.zeros(place.stop - place.start, parts[0][1].dtype)
+    for start, held in parts:
+        first, last = max(start, place.start), min(start + len(held), place.stop)
+        if first < last:
+            values[first - place.start:last - place.start] = held[first - start:last - start]
+    return values
+
+
 def gather_parts(own: Sequence[Sequence[Part]], n_elems: int, dtype: np.dtype, communicator: Communicator,
                  root: int = 0) -> list[np.ndarray]:
     """Whole arrays, on root, of parts that ranks hold. Called by all ranks.

@@ -147,7 +147,7 @@ class Solver:
         self.updater = Updater(param, net.params, net.context.kernels)
         self.strategy = self._make_strategy(self.method, role, sharing)
         self.updater.own(self.strategy.owned(), self.strategy.copied())
-        self.member, self._rate = Member(), 0.0
+        self.member, self._rate = Member(counts_updates=self.strategy.in_step), 0.0
         self.replica, self.n_replicas = ((communicator.rank, communicator.n_ranks) if division is None else
                                          (division.replica, division.n_replicas))
         self.remake_tests: Callable[[], None] = lambda: None

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.server import Batch, ParameterServer
-from scaffe.training.histories import Part
+from scaffe.training import histories
 from scaffe.training.served.layout import Layout, Place
 from scaffe.training.served.shard_rule import ShardRule
+from scaffe.training.survival.holders import Part
 
 ROOT = 0
 """The rank that has the first values: always a worker."""
@@ -69,11 +70,28 @@ class Tables:
             if own:
                 own[index][:] = values[start:start + own[index].size]
 
-    def histories(self, index: int) -> list[Part]:
+    def histories(self, index: int) -> list[histories.Part]:
         """This rank's shard's parts of one history, as (first element of the flat buffers, values)."""
         held = [(place.start, *self.server.histories(table))
                 for table, place in zip(self._tables, self.layout.places, strict=True)]
         return [(start + first, own[index]) for start, first, own in held if own]
+
+    def remains(self, left: Collection[int]) -> list[tuple[Part, int, int]]:
+        """After a loss: the parts of the flat buffers that are in tables, each with its table's and its shard's number.
+
+        Args:
+            left: the ranks that are left.
+        """
+        found = []
+        for number, (table, place) in enumerate(zip(self._tables, self.layout.places, strict=True)):
+            for shard, start, stop, giver, is_whole in self.server.remains(table, left):
+                interval = slice(place.start + start, place.start + stop)
+                found.append((Part(interval, giver, is_whole), number, shard))
+        return found
+
+    def remaining(self, number: int, shard: int) -> tuple[np.ndarray, list[np.ndarray]]:
+        """After a loss: a table's values and histories on a shard, as this rank's node has them."""
+        return self.server.remaining(self._tables[number], shard)
 
     def close(self) -> list[tuple[int, int]]:
         """Shut the server down. Called by all ranks.

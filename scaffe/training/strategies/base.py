@@ -12,9 +12,10 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.flags import Flags
 from scaffe.layers.base.registry import Registry
 from scaffe.nets.net import Net
-from scaffe.training.histories import gather_histories
+from scaffe.training.histories import filled, gather_histories, updater_parts
 from scaffe.training.strategies.role import Role
 from scaffe.training.strategies.within import Alone
+from scaffe.training.survival.holders import Part, keeps_copies, parts
 from scaffe.training.timers import Timers
 from scaffe.training.updater import Updater
 
@@ -85,6 +86,8 @@ class Strategy:
     """Whether it does so in the strategy, which then calls ``shrunk``, and not by a new solver."""
     trains_parts: ClassVar[bool] = False
     """Whether ranks may share nets (``-partitions``)."""
+    in_step: ClassVar[bool] = True
+    """Whether all ranks make each update together."""
 
     @classmethod
     def flags(cls, flags: Flags) -> None:
@@ -116,6 +119,12 @@ class Strategy:
             options: the command line's, by name.
         """
         raise NotImplementedError
+
+    @classmethod
+    def ends_with_a_rank(cls, options: Any) -> str:
+        """Says why training ends when a rank is lost, with these options; empty where it goes on."""
+        return "" if cls.goes_on or cls.mends_itself else (
+            "this strategy ends when a rank is lost; sc-b, sc-ob, sc-obr, sc-rs, ssp, downpour and sandblaster go on")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
@@ -200,6 +209,30 @@ class Strategy:
     def owned_by(self, rank: int) -> Sequence[slice]:
         """As ``owned``, of any rank. Only strategies that go on without lost ranks (``goes_on``) say it."""
         raise NotImplementedError
+
+    def abandon(self) -> None:
+        """After a loss, before anything else: end what this rank does for others, and wait for nobody."""
+
+    def remains(self, left: Collection[int], communicator: Communicator) -> list[Part]:
+        """After a loss: who gives which part of parameters and histories. Called by all ranks that are left.
+
+        Args:
+            left: those, by their old numbers, ascending.
+            communicator: theirs.
+        """
+        replica = self.replica
+        return parts(self.owned_by, replica.communicator.n_ranks, left, keeps_copies(replica.options))
+
+    def remaining(self, part: Part) -> tuple[np.ndarray, list[np.ndarray]]:
+        """What this rank gives as a part: parameters and, where the part is whole, histories; flat.
+
+        Args:
+            part: one of ``remains``, of which this rank is the giver.
+        """
+        updater, place = self.replica.updater, part.interval
+        histories = [filled(place, updater_parts(updater, index, with_copies=True))
+                     for index in range(updater.rule.n_histories if part.is_whole else 0)]
+        return self.replica.net.params.data[place], histories
 
     def copied(self) -> Sequence[slice]:
         """The intervals that another rank owns, and that this one updates too, so that they outlive the other."""

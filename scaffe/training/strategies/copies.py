@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from scaffe.training.strategies.base import Replica
-from scaffe.training.survival.holders import neighbour
+from scaffe.training.survival.holders import keeps_copies, neighbour
 
 MOST_ELEMS = 1 << 27
 """The longest message: MPI counts bytes with 32 bits."""
@@ -28,7 +28,7 @@ class Copies:
     def __init__(self, replica: Replica, owned_by: Callable[[int], Sequence[slice]]) -> None:
         self._replica, ranks = replica, replica.communicator
         self._before, self._after = (ranks.rank - 1) % ranks.n_ranks, neighbour(ranks.rank, ranks.n_ranks)
-        is_on = keeps_copies(replica) and ranks.n_ranks > 1
+        is_on = keeps_copies(replica.options) and ranks.n_ranks > 1
         self.kept = list(owned_by(self._before)) if is_on else []
         self._sent = list(owned_by(ranks.rank)) if is_on else []
 
@@ -42,12 +42,6 @@ class Copies:
             goes = [messages.isend(diff[piece], self._after, tag) for tag, piece in enumerate(_pieces(self._sent))]
             for message in (*comes, *goes):
                 message.wait()
-
-
-def keeps_copies(replica: Replica) -> bool:
-    """Whether the options ask for second copies."""
-    options = replica.options
-    return getattr(options, "on_rank_loss", "stop") != "stop" and bool(getattr(options, "history_copies", 0))
 
 
 def _pieces(intervals: Sequence[slice]) -> Iterator[slice]:

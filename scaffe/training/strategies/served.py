@@ -20,11 +20,13 @@ from scaffe.training.served import server_rank
 from scaffe.training.served.figures import Figures, summary
 from scaffe.training.served.meeting import Meeting
 from scaffe.training.served.options import Consistency, add_servers_flag
+from scaffe.training.served.remaining import Remaining
 from scaffe.training.served.tables import ROOT, Tables, layout_of
 from scaffe.training.strategies.base import Replica, Strategy
 from scaffe.training.strategies.buckets import add_bucket_flag
 from scaffe.training.strategies.parts import Buckets
 from scaffe.training.strategies.role import SERVER, Role
+from scaffe.training.survival import holders as survival
 
 COMPUTING = ("data", "forward", "backward")
 
@@ -41,6 +43,9 @@ class Served(Strategy):
     """
 
     tables: Tables
+    goes_on = True
+    in_step = False
+
     @classmethod
     def flags(cls, flags: Flags) -> None:
         """See Strategy."""
@@ -65,6 +70,11 @@ class Served(Strategy):
         return Role(SERVER, ranks.rank, server.n_workers, Share(), ranks, communicator)
 
     @classmethod
+    def ends_with_a_rank(cls, options: Any) -> str:
+        """See Strategy."""
+        return f"with -servers {options.servers} a lost rank ends the job; without, it goes on" * bool(options.servers)
+
+    @classmethod
     def serve(cls, role: Role, param: Any, options: Any) -> int:
         """See Strategy."""
         return server_rank.serve(role.world, param, cls.consistency(options), role.n_replicas)
@@ -77,6 +87,7 @@ class Served(Strategy):
         self.figures = Figures()
         self._alone = Communicator.single()
         self._restored: dict[int, np.ndarray] = {}
+        self._has_begun = False  # whether the shards have what there is
         self._frozen = self.buckets.frozen if replica.communicator.rank == ROOT else []
 
     def _refuse(self) -> None:
@@ -114,10 +125,11 @@ class Served(Strategy):
         self._control = replica.world.split(0) if self.how.n_servers else None
         self.meeting = Meeting(replica.communicator.split(0) or replica.communicator)
         self.tables.start(replica.net.context.kernels.to_host(replica.net.params.data), self._restored)
-        self._restored = {}
+        self._has_begun = True
         self.tables.server.meanwhile = self.meeting.poll
         self._started = time.perf_counter()
         self.settle()
+        self._restored = {}
 
     def before_iteration(self, rate: float, iteration: int) -> None:
         """See Strategy."""
@@ -186,7 +198,7 @@ class Served(Strategy):
     def load_history(self, index: int, start: int, values: np.ndarray) -> None:
         """See Strategy."""
         super().load_history(index, start, values)
-        if self.replica.communicator.rank == ROOT:
+        if self.replica.communicator.rank == ROOT or survival.goes_on(self.replica.options):
             params = self.replica.net.params
             whole = self._restored.setdefault(index, np.zeros(params.n_elems, params.dtype))
             whole[start:start + len(values)] = values
@@ -203,6 +215,21 @@ class Served(Strategy):
         self.tables.server.meanwhile = None
         for line in summary(everyone, self.tables.close()):
             info(line)
+
+    def abandon(self) -> None:
+        """See Strategy."""
+        if self._has_begun:
+            self.tables.server.abandon()
+
+    def remains(self, left: Collection[int], communicator: Communicator) -> list[survival.Part]:
+        """See Strategy."""
+        tables = self.tables if self._has_begun else None
+        self._remaining = Remaining(self.replica.updater, tables, self._restored, self.buckets.frozen)
+        return self._remaining.parts(left, communicator)
+
+    def remaining(self, part: survival.Part) -> tuple[np.ndarray, list[np.ndarray]]:
+        """See Strategy."""
+        return self._remaining.of(part)
 
     def counters(self) -> dict[str, float]:
         """See Strategy: what this rank's shard has taken."""

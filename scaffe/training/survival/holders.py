@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,16 @@ class Part:
     interval: slice
     giver: int
     is_whole: bool
+
+
+def goes_on(options: Any) -> bool:
+    """Whether the options ask to go on when ranks are lost."""
+    return bool(getattr(options, "on_rank_loss", "stop") != "stop")
+
+
+def keeps_copies(options: Any) -> bool:
+    """Whether the options ask for second copies."""
+    return goes_on(options) and bool(getattr(options, "history_copies", 0))
 
 
 def neighbour(rank: int, n_ranks: int) -> int:

@@ -5,6 +5,8 @@ that it takes (sums its gradients; rebuilds its solver), then all meet, then eac
 nothing. A meeting may fail on some ranks and not on others, but it succeeds nowhere before all have come. So a rank
 that has taken a step knows that every other one has all that it takes, and can follow: nobody goes back, and no update
 is lost that somebody else has seen.
+
+Where ranks are not in step, each updates by itself: then only recoveries are steps.
 """
 
 from __future__ import annotations
@@ -51,8 +53,13 @@ class Member:
         is_ready: whether all that the next one takes is here.
     """
 
-    def __init__(self, step: int = 0) -> None:
+    def __init__(self, step: int = 0, counts_updates: bool = True) -> None:
+        """Args:
+            step: steps taken so far.
+            counts_updates: whether updates are steps.
+        """
         self.act, self.step, self.is_ready = Act.TRAIN, step, False
+        self._counts_updates = counts_updates
 
     @property
     def place(self) -> Place:
@@ -60,12 +67,13 @@ class Member:
         return Place(self.step, self.is_ready)
 
     def prepared(self) -> None:
-        """All that the next step takes is here; the ranks are about to meet."""
-        self.is_ready = True
+        """All that the next update takes is here; the ranks are about to meet."""
+        self.is_ready = self._counts_updates
 
     def taken(self) -> None:
-        """The ranks have met, and this one has taken the step."""
-        self.step, self.is_ready = self.step + 1, False
+        """The ranks have met, and this one has updated."""
+        if self._counts_updates:
+            self._took()
 
     def lost(self) -> None:
         """A rank was lost in `act`, or before it could begin."""
@@ -85,14 +93,17 @@ class Member:
         elif self.act is Act.TELL:
             self._compare(max(place.step for place in places))
         elif self.act is Act.FOLLOW:
-            self.taken()
+            self._took()
             self.act = Act.REBUILD
         elif self.act is Act.REBUILD:
-            self.prepared()
+            self.is_ready = True
             self.act = Act.MEET
         elif self.act is Act.MEET:
-            self.taken()
+            self._took()
             self.act = Act.TRAIN
+
+    def _took(self) -> None:
+        self.step, self.is_ready = self.step + 1, False
 
     def _compare(self, furthest: int) -> None:
         if furthest > self.step + self.is_ready:

@@ -39,7 +39,5 @@ def check(options: Any, strategy: type[Strategy], communicator: Communicator) ->
     if options.on_rank_loss == STOP or communicator.n_ranks == 1:
         return
     fault = ulfm.fault()
-    if not fault and not (strategy.goes_on or strategy.mends_itself):
-        fault = "this strategy ends when a rank is lost; sc-b, sc-ob, sc-obr, sc-rs and sandblaster go on"
-    if fault:
+    if fault := fault or strategy.ends_with_a_rank(options):
         raise UserError(f"-on_rank_loss {options.on_rank_loss} cannot be had: {fault}", everywhere=True)

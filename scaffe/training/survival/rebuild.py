@@ -8,10 +8,8 @@ from scaffe.data.feeds.layer_feed import TRAIN
 from scaffe.files import read_state
 from scaffe.log import info, warning
 from scaffe.training.checkpoint import load_histories, newest_state, read_on
-from scaffe.training.histories import updater_parts
 from scaffe.training.solver import Solver
-from scaffe.training.strategies.copies import keeps_copies
-from scaffe.training.survival.holders import Part, parts
+from scaffe.training.survival.holders import Part
 
 
 def take_over(new: Solver, old: Solver) -> None:
@@ -22,30 +20,28 @@ def take_over(new: Solver, old: Solver) -> None:
         old: this rank's, on all ranks that there were.
     """
     left = new.communicator.allgather_objects(old.communicator.rank)
-    found = parts(old.strategy.owned_by, old.communicator.n_ranks, left, keeps_copies(old.strategy.replica))
-    new.iteration, new.rates = old.iteration, new.communicator.bcast_object(old.rates)
+    found = old.strategy.remains(left, new.communicator)
+    new.iteration = min(new.communicator.allgather_objects(old.iteration))
+    new.rates = new.communicator.bcast_object(old.rates)
     if not all(part.is_whole for part in found) and new.updater.rule.n_histories:
         _load_saved_histories(new)
     for part in found:
-        _send(new, old, part, left.index(part.giver))
+        is_giver = old.communicator.rank == part.giver
+        _send(new, part, old.strategy.remaining(part) if is_giver else None, left.index(part.giver))
     new.net.context.draws.from_bytes(old.net.context.draws.to_bytes())
     new.net.scale_loss(new.shares[0].weight)
-    read = old.shares[0].batches_read(old.iteration, old.param.iter_size) if old.shares else None
+    read = old.shares[0].batches_read(new.iteration, old.param.iter_size) if old.shares else None
     read_on(new, read)
 
 
-def _send(new: Solver, old: Solver, part: Part, root: int) -> None:
-    """One rank's part of parameters and histories to all."""
-    place, is_giver = part.interval, new.communicator.rank == root
-    if is_giver:
-        new.net.params.data[place] = old.net.params.data[place]
+def _send(new: Solver, part: Part, given: tuple[np.ndarray, list[np.ndarray]] | None, root: int) -> None:
+    """A part of parameters and histories, which root gives, to all."""
+    place = part.interval
+    if given is not None:
+        new.net.params.data[place] = given[0]
     new.communicator.bcast(new.net.params.data[place], root)
     for index in range(new.updater.rule.n_histories if part.is_whole else 0):
-        values = np.zeros(place.stop - place.start, new.net.params.dtype)
-        for start, held in updater_parts(old.updater, index, with_copies=True) if is_giver else ():
-            first, last = max(start, place.start), min(start + len(held), place.stop)
-            if first < last:
-                values[first - place.start:last - place.start] = held[first - start:last - start]
+        values = np.zeros(place.stop - place.start, new.net.params.dtype) if given is None else given[1][index]
         new.communicator.bcast(values, root)
         new.strategy.load_history(index, place.start, values)
 

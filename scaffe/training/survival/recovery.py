@@ -100,6 +100,7 @@ class Recovery:
 
     def _rebuild(self) -> None:
         self._rebuilt = self._solver
+        self._solver.strategy.abandon()
         self._solver.close()
         made = self._build(self._communicator)
         take_over(made, self._solver)

@@ -106,7 +106,7 @@ def test_what_a_node_holds():
     tables, roles = [Table("a", 7, 3), Table("b", 6, 1, "float64")], Roles.of(Topology([0, 0, 1]), 0)
     batches = [[Index(tables[0], range(7)), Index(tables[1], [worker, 5 - worker])] for worker in range(3)]
     for joint in (joint_batches(batches), None):
-        first, second = (contents(roles, node, tables, batches, joint) for node in (0, 1))
+        first, second = (contents(roles, node, dict.fromkeys(tables, 0), batches, joint) for node in (0, 1))
         mail = 64 * (1 + mail_slots(roles, batches))
         common = {("clocks",): 24, ("values", 0): 84, ("values", 1): 48}
         assert first == common | {

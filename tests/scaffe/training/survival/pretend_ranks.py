@@ -28,12 +28,13 @@ class Rank:
     """A rank and its state machine; `advance` does one atomic thing of what it does next."""
 
     def __init__(self, number: int, world: World) -> None:
-        self.number, self.world, self.member = number, world, Member()
+        self.number, self.world, self.member = number, world, Member(counts_updates=world.in_step)
         self.comm, self.calls, self.is_in = world.comm, 0, False
         self.values: list[str] = []  # the updates that its parameters have
         self.pending: list[str] | None = None  # what the next update would make of them
         self.rebuilt: tuple[Comm, list[str]] | None = None
         self.phase, self.home = "sum", world.comm
+        self.n_met = 0  # how often it has met the others since it began, where ranks are not in step
 
     def collective(self, value: object = None) -> list[object] | str | None:
         """Comes to the communicator's next call. None while others are missing, "lost", or what all came with."""
@@ -57,6 +58,9 @@ class Rank:
 
     def train(self) -> None:
         """Iterations: sums of gradients, the meeting, the update; then all know that all have it."""
+        if not self.world.in_step:
+            self.train_freely()
+            return
         if len(self.values) >= self.world.n_updates:
             self.say_goodbye()
             return
@@ -73,6 +77,24 @@ class Rank:
             self.member.taken()
             self.phase = "sum"
 
+    def train_freely(self) -> None:
+        """Iterations of its own; all meet when they begin and after every third; it looks for losses now and then."""
+        lost = self.comm.is_revoked or not self.comm.members <= self.world.alive
+        if lost and self.world.luck.random() < 0.3:
+            self.comm.is_revoked, self.is_in = True, False
+            self.member.lost()
+        elif self.n_met == 0 or (len(self.values) >= 3 * self.n_met and len(self.values) < self.world.n_updates):
+            found = self.collective()
+            self.n_met += found not in (None, "lost")
+            if found == "lost":
+                self.member.lost()
+        elif len(self.values) >= self.world.n_updates:
+            self.say_goodbye()
+        else:
+            self.member.prepared()
+            self.values = [*self.values, f"{self.number}@{len(self.values)}"]
+            self.member.taken()
+
     def say_goodbye(self) -> None:
         """At the end all meet once more; who has leaves, and is as good as dead to those that have not noticed."""
         found = self.collective()
@@ -87,7 +109,7 @@ class Rank:
         """Takes the step for which all is here: an update, or the rebuilt solver."""
         if self.rebuilt is not None:
             self.home, self.values = self.rebuilt
-            self.rebuilt = None
+            self.rebuilt, self.n_met = None, 0
         else:
             self.values, self.pending = self.pending, None
 
@@ -118,8 +140,9 @@ class Rank:
         if found == "lost":
             self.member.lost()
         elif found is not None:
-            self.world.check_alike(found)
-            self.rebuilt = self.comm, list(found[0])
+            if self.world.in_step:
+                self.world.check_alike(found)
+            self.rebuilt = self.comm, list(min(found, key=len))  # from the iteration of the slowest
             self.member.done()
 
     def meet(self) -> None:
@@ -140,8 +163,8 @@ class Rank:
 class World:
     """All ranks, and who is alive."""
 
-    def __init__(self, n_ranks: int, n_updates: int, seed: int, n_deaths: int) -> None:
-        self.luck = random.Random(seed)
+    def __init__(self, n_ranks: int, n_updates: int, seed: int, n_deaths: int, in_step: bool = True) -> None:
+        self.luck, self.in_step = random.Random(seed), in_step
         self.comm = Comm(frozenset(range(n_ranks)))
         self.made, self.alive, self.n_updates = [self.comm], set(range(n_ranks)), n_updates
         self.reported: list[str] = []

@@ -25,6 +25,21 @@ def test_whoever_is_left_ends_alike_whenever_others_die(n_ranks):
         assert set(met) >= {Act.TRAIN, Act.SHRINK, Act.TELL, Act.REBUILD, Act.MEET}
 
 
+@pytest.mark.parametrize("n_ranks", [2, 3, 5, 8])
+def test_ranks_that_update_by_themselves_go_on_together(n_ranks):
+    met = Counter()
+    for seed in range(200):
+        world = World(n_ranks, 7, seed, n_deaths=1 + seed % n_ranks, in_step=False)
+        world.run()
+        met.update(world.acts_at_death)
+        assert world.ended
+        assert {len(rank.values) for rank in world.ended} == {7}
+        for one, other in itertools.pairwise(world.made):
+            assert one.child is other
+    if n_ranks > 2:
+        assert set(met) >= {Act.TRAIN, Act.SHRINK, Act.TELL, Act.REBUILD, Act.MEET}
+
+
 def test_nobody_dies_nobody_recovers():
     world = World(4, 5, 0, 0)
     world.run()

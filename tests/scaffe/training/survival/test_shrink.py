@@ -1,55 +1,13 @@
 """Training goes on without ranks that are killed, and ends with the weights of a run that nobody disturbed."""
 
-import os
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-from scaffe.files.weights import read_model
-from tests.mpirun import mpirun
-from tests.scaffe.runs import ROOT
-from tests.slurm.runs import write
+from tests.scaffe.training.survival.runs import N_ITERATIONS, make, train, weights
 
 pytestmark = pytest.mark.mpi_job
-N_ITERATIONS, DEADLINE_SECONDS = 14, 600
-ENVIRONMENT = {"PYTHONPATH": str(ROOT / "tests/slurm"), "PYTHONWARNINGS": "ignore"}
-
-
-def make(folder, databases, victims):
-    """A net without random numbers, in which `victims` (rank:pass,...) are killed."""
-    write(folder, databases, display=1, max_iter=N_ITERATIONS, layer="Doomed", param=victims,
-          more="clip_gradients: 0.7 weight_decay: 0.001")
-    net = folder / "net.prototxt"
-    net.write_text("\n".join(line for line in net.read_text().splitlines() if "Dropout" not in line))
-    return folder
-
-
-def train(folder, *flags, n_ranks=1, fault_tolerant=True, **variables):
-    """Runs the solver of a folder to its end."""
-    launcher = mpirun(n_ranks) if n_ranks > 1 else []
-    if launcher and fault_tolerant:
-        launcher[1:1] = ["--with-ft", "ulfm"]
-    command = [*launcher, sys.executable, "-m", "scaffe", "train", "-solver", "solver.prototxt", "-threads", "1",
-               *flags]
-    return subprocess.run(command, cwd=folder, env=os.environ | ENVIRONMENT | variables, capture_output=True, text=True,
-                          errors="replace", timeout=DEADLINE_SECONDS, check=False)
-
-
-def weights(folder):
-    """All parameters after the last iteration, in one row."""
-    layers = read_model(folder / f"run_iter_{N_ITERATIONS}.caffemodel")
-    return np.concatenate([np.ravel(blob) for _, _, blobs in layers for blob in blobs])
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory, databases):
-    folder = make(tmp_path_factory.mktemp("undisturbed"), databases, "")
-    result = train(folder)
-    assert result.returncode == 0, result.stderr
-    return weights(folder)
 
 
 @pytest.mark.parametrize(("strategy", "victims"), [
@@ -92,8 +50,7 @@ def test_without_copies_the_root_takes_its_momentum_along(tmp_path, databases):
 
 @pytest.mark.parametrize(("flags", "is_tolerant", "line"), [
     ((), False, "the job was started without fault tolerance, which mpirun --with-ft ulfm (Open MPI 5) has"),
-    (("-strategy", "ssp"), True, "this strategy ends when a rank is lost; sc-b, sc-ob, sc-obr, sc-rs and sandblaster "
-                                 "go on")])
+    (("-strategy", "ssp", "-servers", "1"), True, "with -servers 1 a lost rank ends the job; without, it goes on")])
 def test_what_cannot_be_had_is_one_line(tmp_path, databases, flags, is_tolerant, line):
     folder = make(tmp_path, databases, "")
     result = train(folder, "-on_rank_loss", "shrink", *flags, n_ranks=2, fault_tolerant=is_tolerant)

@@ -1,0 +1,50 @@
+"""Where the newest values of tables are when ranks are lost: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from scaffe.collectives.server.roles import Roles
+from scaffe.collectives.server.table import Table
+
+
+class Remains(NamedTuple):
+    """One shard's part of a table, after ranks have been lost.
+
+    Attributes:
+        shard: its number.
+        start, stop: its interval, in elements of the table.
+        giver: a rank that is left.
+        is_whole: whether the giver's node holds the shard, so that it has the shard's own memory, histories included;
+            if not, the giver has a copy of the values as its node last pulled them, and no histories.
+    """
+
+    shard: int
+    start: int
+    stop: int
+    giver: int
+    is_whole: bool
+
+
+def remains_of(roles: Roles, table: Table, left: Collection[int]) -> list[Remains]:
+    """Who gives what of a table.
+
+    A shard's memory is that of its node: it outlives the shard's rank, as long as any rank of the node is left.
+
+    Args:
+        roles: of the ranks that there were.
+        table: which.
+        left: the ranks that are left; not empty.
+
+    Returns:
+        One piece for each shard whose interval is not empty, in their order.
+    """
+    found = []
+    for shard, owner in enumerate(roles.shards):
+        start, stop = table.shard(shard, len(roles.shards))
+        holders = [owner, *roles.topology.nodes[roles.node_of_shard(shard)]]
+        holder = next((rank for rank in holders if rank in left), None)
+        if start < stop:
+            found.append(Remains(shard, start, stop, min(left) if holder is None else holder, holder is not None))
+    return found

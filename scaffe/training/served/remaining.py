@@ -1,0 +1,58 @@
+"""What is left of parameters and histories on a parameter server when ranks are lost."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from scaffe.collectives.communicator import Communicator
+from scaffe.training.histories import filled, updater_parts
+from scaffe.training.served.tables import ROOT, Tables
+from scaffe.training.survival.holders import Part
+from scaffe.training.updater import Updater
+
+
+class Remaining:
+    """One rank's part in handing over what was on the server. All ranks that are left make one.
+
+    Until all shards have begun every rank has everything itself: what was restored, or what a solver was rebuilt from.
+
+    Args:
+        updater: this rank's, with its net's parameters; that of rank 0 has the histories of frozen parameters.
+        tables: None where they have not begun here.
+        restored: by index, whole histories that the shards were to begin with.
+        frozen: the intervals that are in no table.
+    """
+
+    def __init__(self, updater: Updater, tables: Tables | None, restored: Mapping[int, np.ndarray],
+                 frozen: Sequence[slice]) -> None:
+        self._updater, self._tables, self._restored, self._frozen = updater, tables, restored, frozen
+        self._shards: dict[int, tuple[int, int]] = {}  # table and shard, by the first element
+
+    def parts(self, left: Collection[int], communicator: Communicator) -> list[Part]:
+        """See Strategy.remains.
+
+        Args:
+            left: ranks, by their old numbers.
+            communicator: of these.
+        """
+        have_begun = communicator.allgather_objects(self._tables is not None)
+        if self._tables is None or not all(have_begun):
+            return [Part(slice(0, self._updater.params.n_elems), min(left), True)]
+        self._restored = {}
+        found = self._tables.remains(left)
+        self._shards = {part.interval.start: (number, shard) for part, number, shard in found}
+        giver = ROOT if ROOT in left else min(left)
+        return [*(part for part, _, _ in found), *(Part(place, giver, giver == ROOT) for place in self._frozen)]
+
+    def of(self, part: Part) -> tuple[np.ndarray, list[np.ndarray]]:
+        """See Strategy.remaining."""
+        updater, place = self._updater, part.interval
+        n_histories = updater.rule.n_histories if part.is_whole else 0
+        if place.start in self._shards and self._tables is not None:
+            values, histories = self._tables.remaining(*self._shards[place.start])
+            return values, histories[:n_histories]
+        held = [[*((0, whole) for i, whole in self._restored.items() if i == index),
+                 *updater_parts(updater, index), (place.stop, updater.params.data[:0])] for index in range(n_histories)]
+        return updater.params.data[place], [filled(place, parts) for parts in held]

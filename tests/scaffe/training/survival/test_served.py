@@ -1,0 +1,26 @@
+"""A parameter server outlives its ranks: workers go on, with the values and histories that the lost shards had."""
+
+import re
+
+import numpy as np
+import pytest
+
+from tests.scaffe.training.survival.runs import make, train, weights
+
+pytestmark = pytest.mark.mpi_job
+
+
+@pytest.mark.parametrize(("flags", "victims", "nodes"), [
+    (("-strategy", "ssp", "-slack", "0"), "0:6", {}),
+    (("-strategy", "ssp", "-slack", "2"), "0:4,1:4", {"SCAFFE_RANKS_PER_NODE": "2"}),  # a whole node, by its number
+    (("-strategy", "downpour", "-n_sync", "2"), "2:5,3:7:STOP", {"SCAFFE_DEADLINE": "3"}),
+])
+def test_workers_go_on(tmp_path, databases, undisturbed, flags, victims, nodes):
+    result = train(make(tmp_path, databases, victims), *flags, "-on_rank_loss", "shrink", n_ranks=4, **nodes)
+    assert result.returncode == 0, result.stderr
+    assert "Optimization Done" in result.stderr
+    n_left = 4 - len(victims.split(","))
+    assert re.findall(r"; (\d) go on", result.stderr)[-1] == str(n_left), result.stderr
+    assert ("The histories of lost ranks begin at zero" in result.stderr) == ("SCAFFE_RANKS_PER_NODE" in nodes)
+    apart = np.linalg.norm(weights(tmp_path) - undisturbed) / np.linalg.norm(undisturbed)
+    assert apart < (1e-5 if flags[-1] == "0" else 0.3)  # an update more or less, and its order

@@ -59,6 +59,8 @@ class Communicator:
         rank, n_ranks: this one, and how many there are.
         links: makes a description of what joins the ranks' GPUs; every rank calls it. CommError without a GPU.
         deadline: seconds after which waiting for a peer ends the job.
+        patience: the same where no rank may be lost; else longer, since a rank that is stopped for the deadline is
+            ended and counts as lost.
     """
 
     def __init__(self, comm: Any = None, deadline: float | None = None,
@@ -80,10 +82,12 @@ class Communicator:
         self.deadline = float(os.environ.get(DEADLINE_VARIABLE, 900)) if deadline is None else deadline
         self._comm = comm.Dup() if comm is not None and not is_ours else comm
         self._ranks: Ranks | OneRank = OneRank()
+        self.patience = self.deadline
         if self._comm is not None:
             from scaffe.collectives.runtime.ranks import Ranks
 
             self._ranks = Ranks(self._comm, self.deadline, self._give_up, node_of_rank)
+            self.patience = self._ranks.patience
         self.links = self._ranks.links
         self._selector = Selector(self.topology)
         self._resolver = Resolver(self.rank, self._ranks, self._selector)

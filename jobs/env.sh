@@ -65,6 +65,7 @@ use_mpirun() { # RANKS
     LAUNCH=("$MPIRUN" -np "$1" --map-by "ppr:$RANKS_PER_NODE:node:PE=${SLURM_CPUS_PER_TASK:-1}:HWTCPUS")
     if (($1 < RANKS)); then LAUNCH=("$MPIRUN" -np "$1" --map-by "slot:PE=${SLURM_CPUS_PER_TASK:-1}:HWTCPUS"); fi
     if [ "$BIND" = none ]; then LAUNCH=("$MPIRUN" -np "$1" --map-by "ppr:$RANKS_PER_NODE:node" --bind-to none); fi
+    if ((GOES_ON)); then LAUNCH+=(--with-ft ulfm); fi
     # shellcheck disable=SC2206
     LAUNCH+=(${MPIRUN_OPTIONS:-} "$SCAFFE_HOME/jobs/rank.sh")
 }
@@ -75,6 +76,18 @@ ranks_meet_under_srun() {
     timeout 120 "${LAUNCH[@]}" "$PYTHON" -c 'import os, sys
 from scaffe.collectives import Communicator
 sys.exit(Communicator.world().n_ranks != int(os.environ["SLURM_STEP_NUM_TASKS"]))' </dev/null >/dev/null 2>&1
+}
+
+GOES_ON=0
+goes_on() { # FLAGS...: whether ranks may be lost, by -on_rank_loss; SLURM's PMIx ends an srun's step with the first one
+    local words
+    words=$(tr '=-' '  ' <<<" $* ")
+    [[ $words =~ \ on_rank_loss\ +shrink\  ]] || return 0
+    if [ "${SCAFFE_LAUNCHER:-auto}" = srun ]; then
+        echo "scaffe: -on_rank_loss shrink needs mpirun: under srun SLURM ends all ranks with a lost one" >&2
+        exit 2
+    fi
+    GOES_ON=1 SCAFFE_LAUNCHER=mpirun
 }
 
 choose_launcher() { # sets SCAFFE_LAUNCHER to srun or mpirun, and says which

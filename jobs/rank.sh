@@ -20,5 +20,7 @@ trap : HUP INT TERM USR1 USR2 # these are for the command, and come to the whole
 status=$?
 if [ "$status" -gt 128 ]; then
     echo "$me was killed by signal $((status - 128)) (SIG${signal_names[status - 129]:-?})" >&3
+    # where ranks may be lost, the launcher tells the others of one that a signal ended, not of one that exits
+    if [ -n "${OMPI_MCA_mpi_ft_enable:-}" ]; then trap - HUP INT TERM USR1 USR2 && kill -s $((status - 128)) $$; fi
 fi
 exit "$status"

@@ -55,20 +55,20 @@ class Ranks:
         calls: what this rank has called, to find out where others call something else.
         messages, lasting_messages: between two ranks; what makes some that go on when a rank is lost.
         losses: which ranks are lost, as far as this one knows.
+        patience: seconds after which waiting ends the job.
     """
 
     def __init__(self, comm: Any, deadline: float, give_up: Callable[[str], None],
                  node_of_rank: Sequence[Hashable] | None = None) -> None:
         """Args:
             comm: see the class.
-            deadline: seconds after which waiting for a peer ends the job.
+            deadline: seconds after which a peer that does not come is missing.
             give_up: ends the job with a line when a peer is missing.
             node_of_rank: as Communicator has it.
         """
         self.comm, self.losses = comm, Losses(comm)
-        self._deadline, self._give_up = deadline, give_up
-        if not self.losses.fault:
-            self._deadline += max(deadline, OUTLAST_SECONDS)
+        self._give_up = give_up
+        self.patience = deadline + (0 if self.losses.fault else max(deadline, OUTLAST_SECONDS))
         self._set_up(node_of_rank, deadline)
 
     @telling
@@ -87,8 +87,8 @@ class Ranks:
         self.engine = self._make_engine(backs_off=False)
         self._helper = self._make_engine(backs_off=True) if may_use_threads else None
         self._progress = ProgressThread()
-        self.messages = PointToPoint(self._dup(comm), self._deadline, self.losses)
-        self.lasting_messages: Callable[[], LastingMessages] = lambda: LastingMessages(comm.Dup(), self._deadline)
+        self.messages = PointToPoint(self._dup(comm), self.patience, self.losses)
+        self.lasting_messages: Callable[[], LastingMessages] = lambda: LastingMessages(comm.Dup(), self.patience)
 
     def run(self, signature: CallSignature, array: Any, source: Any) -> None:
         """Runs a collective, which is recorded and agreed on, on the caller's thread.
@@ -310,9 +310,9 @@ class Ranks:
             return getattr(self.comm, call)(*arguments)
 
     def _make_engine(self, backs_off: bool) -> Engine:
-        node = NodeGroup(self._dup(self._node_comm), self.windows, self._deadline, self._check_waiting)
+        node = NodeGroup(self._dup(self._node_comm), self.windows, self.patience, self._check_waiting)
         levels = SharedLevels(node, self.topology, self.comm.rank)
-        watch = Watch(self.comm.rank, self._deadline, self._give_up, self._check_calls, self.calls.late)
+        watch = Watch(self.comm.rank, self.patience, self._give_up, self._check_calls, self.calls.late)
         comm = self._dup(self.comm)
         host = Backend(HostTransport(comm, backs_off), levels, {"mpi": MpiCalls(comm)})
         engine = Engine(comm, self.topology, watch, host)

@@ -277,7 +277,7 @@ class ParameterServer:
         for other in self.communicator.topology.nodes[self._node]:
             if not alive(self._pids[other]):
                 raise RankLost(rank, [other], f": its process {self._pids[other]} is dead, and {what} wants it")
-        if waited > self.communicator.deadline:
+        if waited > self.communicator.patience:
             raise CommError(f"rank {rank} waited {waited:.0f} s for {what}; the slowest is {self._slowest()}")
 
     def _slowest(self) -> str:

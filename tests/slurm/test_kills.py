@@ -19,3 +19,24 @@ def test_a_killed_rank(tmp_path, cluster, databases, launcher, strategy, victim,
     wait_until((tmp_path / "died").exists, LONG, "the rank's death")
     assert job.ends(BAR_SECONDS) == "FAILED", job.text()
     assert f"rank {victim} on n{victim // 2} was killed by signal 9 (SIGKILL)" in job.text()
+
+
+def test_the_others_go_on(tmp_path, cluster, databases):
+    write(tmp_path, databases, display=1, max_iter=30, layer="Doomed", param="0:6,3:12")
+    job = Job(cluster, tmp_path, ["--nodes=2", "--ntasks-per-node=2", "--no-kill", str(ROOT / "jobs/train.sbatch"),
+                                  "-solver", "solver.prototxt", "-threads", "1", "-on_rank_loss", "shrink"])
+    assert job.ends(LONG) == "COMPLETED", job.text()
+    assert "started by mpirun" in job.text()
+    for victim, n_left in ((0, 3), (3, 2)):
+        assert f"rank {victim} on n{victim // 2} was killed by signal 9 (SIGKILL)" in job.text()
+        assert f"; {n_left} go on" in job.text()
+    assert "Optimization Done." in job.text()
+    assert "goes back into the queue" not in job.text()
+
+
+def test_under_srun_nobody_goes_on(tmp_path, cluster, databases):
+    write(tmp_path, databases, display=1, max_iter=30)
+    job = Job(cluster, tmp_path, [str(ROOT / "jobs/train.sbatch"), "-solver", "solver.prototxt",
+                                  "-on_rank_loss=shrink"], SCAFFE_LAUNCHER="srun")
+    assert job.ends(LONG) == "FAILED", job.text()
+    assert "-on_rank_loss shrink needs mpirun: under srun SLURM ends all ranks with a lost one" in job.text()

@@ -75,12 +75,12 @@ class Service:
         Args:
             condition: looks at the parts.
             what: named in the error.
-            timeout: seconds; None for the communicator's deadline.
+            timeout: seconds; None for the communicator's patience.
 
         Raises:
             CommError: the thread has failed, or the time has passed.
         """
-        started, limit = time.monotonic(), self._world.deadline if timeout is None else timeout
+        started, limit = time.monotonic(), self._world.patience if timeout is None else timeout
         if self._thread is None:
             while not condition():
                 if not self._look():

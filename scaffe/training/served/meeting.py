@@ -39,14 +39,14 @@ class Meeting:
             n_done: iterations that it has done, the present one included.
 
         Raises:
-            UserError: a worker has not answered within the communicator's deadline.
+            UserError: a worker has not answered within the communicator's patience.
         """
         self._level = level
         self.poll()
         started = time.monotonic()
         while self._stops.must_wait(n_done):
-            if time.monotonic() - started > self._workers.deadline:
-                raise UserError(f"rank {self._workers.rank} waited {self._workers.deadline:g} s for all workers to say "
+            if time.monotonic() - started > self._workers.patience:
+                raise UserError(f"rank {self._workers.rank} waited {self._workers.patience:g} s for all workers to say "
                                 "after which iteration they can stop")
             time.sleep(WAIT_SECONDS)
             self.poll()

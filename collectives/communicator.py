@@ -45,8 +45,7 @@ class Communicator:
         algorithm: "auto" for the tuned table's, "mpi" for the library's own, or a name such as "CB-8", "MR", "C:bf16"
             (docs/collectives.md).
         out: on every rank, an array like `array` for the result; `array` stays as it is then. Without it reductions
-            work in place: every rank's array is the workspace, and only the part that the result goes to is defined
-            afterwards.
+            work in place: of every rank's array only the part that the result goes to is defined afterwards.
         chunk_bytes: length of the longest message; 0 for the table's.
 
     They raise CommError, the same on every rank and before anything is sent, where ranks make different calls, a call
@@ -58,17 +57,15 @@ class Communicator:
     Attributes:
         rank, n_ranks: this one, and how many there are.
         links: makes a description of what joins the ranks' GPUs; every rank calls it. CommError without a GPU.
-        deadline: seconds after which waiting for a peer ends the job.
-        patience: the same where no rank may be lost; else longer, since a rank that is stopped for the deadline is
-            ended and counts as lost.
+        check_lost: raises RankLost where one is known to be lost; local, for waits that are no calls of this class.
+        deadline, patience: seconds after which a stopped rank counts as lost; after which waiting ends the job.
     """
 
     def __init__(self, comm: Any = None, deadline: float | None = None,
                  node_of_rank: Sequence[Hashable] | None = None, is_ours: bool = False) -> None:
         """Args:
             comm: mpi4py intracommunicator, which is duplicated; None for one rank without MPI.
-            deadline: seconds after which waiting for a peer ends the job with a line that names it; default
-                SCAFFE_DEADLINE from the environment, or 900.
+            deadline: seconds after which a missing peer is too late; SCAFFE_DEADLINE from the environment, or 900.
             node_of_rank: a label for every rank, the same sequence on all ranks; ranks of one label make a node as far
                 as they share memory. Default: what MPI finds to share memory, cut into SCAFFE_RANKS_PER_NODE ranks
                 each where that is set.
@@ -82,13 +79,12 @@ class Communicator:
         self.deadline = float(os.environ.get(DEADLINE_VARIABLE, 900)) if deadline is None else deadline
         self._comm = comm.Dup() if comm is not None and not is_ours else comm
         self._ranks: Ranks | OneRank = OneRank()
-        self.patience = self.deadline
         if self._comm is not None:
             from scaffe.collectives.runtime.ranks import Ranks
 
             self._ranks = Ranks(self._comm, self.deadline, self._give_up, node_of_rank)
-            self.patience = self._ranks.patience
-        self.links = self._ranks.links
+        self.links, self.check_lost = self._ranks.links, self._ranks.check_lost
+        self.patience = self._ranks.patience or self.deadline
         self._selector = Selector(self.topology)
         self._resolver = Resolver(self.rank, self._ranks, self._selector)
         self._resolve, self._run = self._resolver.resolve, self._ranks.run
@@ -141,10 +137,6 @@ class Communicator:
         """After RankLost: makes a communicator of the ranks that are left, in their order; all of these call it. Arrays
         from this one's `alloc` stay. Raises CommError where MPI ends a job with a lost rank."""
         return outlived(self._ranks.end(), self.topology.node_of_rank, self._made)
-
-    def check_lost(self) -> None:
-        """Raises RankLost where a rank is known to be lost: for waits that are no calls of this class; local."""
-        self._ranks.check_lost()
 
     @property
     def topology(self) -> Topology:

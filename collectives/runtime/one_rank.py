@@ -33,7 +33,7 @@ class OneRank:
     """See Ranks: the same methods, with nobody to agree with or to wait for."""
 
     def __init__(self) -> None:
-        self.topology = Topology([0])
+        self.topology, self.patience = Topology([0]), 0.0
         self.windows, self.calls = NoWindows(), NoOthers()
 
     def run(self, signature: CallSignature, array: Any, source: Any) -> None:

@@ -54,7 +54,7 @@ class Ranks:
         engine: the caller's.
         calls: what this rank has called, to find out where others call something else.
         messages, lasting_messages: between two ranks; what makes some that go on when a rank is lost.
-        losses: which ranks are lost, as far as this one knows.
+        losses, check_lost: which ranks are lost, as far as this one knows; raises RankLost once any is.
         patience: seconds after which waiting ends the job.
     """
 
@@ -66,8 +66,8 @@ class Ranks:
             give_up: ends the job with a line when a peer is missing.
             node_of_rank: as Communicator has it.
         """
-        self.comm, self.losses = comm, Losses(comm)
-        self._give_up = give_up
+        self.comm, self.losses, self._give_up = comm, Losses(comm), give_up
+        self.check_lost = self.losses.check
         self.patience = deadline + (0 if self.losses.fault else max(deadline, OUTLAST_SECONDS))
         self._set_up(node_of_rank, deadline)
 
@@ -149,10 +149,6 @@ class Ranks:
         except Exception as error:
             if not isinstance(error := self.losses.translated(error), RankLost):
                 raise error from None
-
-    def check_lost(self) -> None:
-        """Raises RankLost once a loss is known."""
-        self.losses.check()
 
     def _check_waiting(self) -> None:
         """While this rank waits for others in shared memory, which MPI does not see."""

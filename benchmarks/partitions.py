@@ -1,0 +1,185 @@
+"""Seconds an iteration of model parallelism beside data parallelism; one rank a node of the cluster it runs on.
+
+    jobs/cluster.sh 4 1gbit -- python benchmarks/partitions.py [--net caffenet|speech] [--device S] [WAY ...]
+
+A way is `sc-rs` (any strategy: every rank has the whole net) or a number of partitions, or `auto`: what the planner
+finds for this machine model. Columns: seconds of the slowest rank, images/s of all, gain over the first way, bytes a
+rank sends in an iteration by the plan, the seconds that the planner predicts. The ways take turns, `--rounds` times;
+the median counts.
+
+With `--device S` the products of layers compute nothing and take S seconds in all by sleeping, as in overlap.py; what
+is sent is real. `caffenet`: CaffeNet. `speech`: DistBelief's acoustic model (Dean et al., 2012, section 5): 11 frames
+of 40 log-energies, 4 hidden layers of 2560 sigmoids, 8192 classes, 42 M parameters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import sys
+import time
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
+
+from nets.prototxt import prototxt  # noqa: E402
+
+from scaffe import log  # noqa: E402
+from scaffe.collectives.communicator import Communicator  # noqa: E402
+from scaffe.layers.base.layer import TRAIN, Context  # noqa: E402
+from scaffe.layers.base.random import Stream  # noqa: E402
+from scaffe.nets import graph  # noqa: E402
+from scaffe.nets.build import build_net  # noqa: E402
+from scaffe.nets.devices import load_kernels  # noqa: E402
+from scaffe.nets.net import Net  # noqa: E402
+from scaffe.nets.summary import summarize  # noqa: E402
+from scaffe.proto import caffe_pb2  # noqa: E402
+from scaffe.proto.text import parse_text  # noqa: E402
+from scaffe.training.partition.division import Division  # noqa: E402
+from scaffe.training.partition.options import AUTO, plan_of, ranks_of  # noqa: E402
+from scaffe.training.partition.rewrite import MOVE  # noqa: E402
+from scaffe.training.partition.search import Plan  # noqa: E402
+from scaffe.training.partition.shapes import shapes_of  # noqa: E402
+from scaffe.training.partition.split_layers import ProductByInputs  # noqa: E402
+from scaffe.training.solver import Method, Solver  # noqa: E402
+from scaffe.training.strategies import Role  # noqa: E402
+
+SOLVER = 'base_lr: 1e-6 momentum: 0.9 lr_policy: "fixed"'
+CPU_RATE = 5e10
+
+
+def speech(batch: int) -> str:
+    """DistBelief's acoustic model as a prototxt."""
+    layers = [f'layer {{ name: "input" type: "Input" top: "h0" top: "label" input_param {{ shape {{ dim: {batch} '
+              f'dim: 440 }} shape {{ dim: {batch} }} }} }}']
+    for n in range(1, 6):
+        width = 8192 if n == 5 else 2560
+        layers.append(f'layer {{ name: "fc{n}" type: "InnerProduct" bottom: "h{n - 1}" top: "h{n}" inner_product_param '
+                      f'{{ num_output: {width} weight_filler {{ type: "xavier" }} }} }}')
+        if n < 5:
+            layers.append(f'layer {{ name: "sigmoid{n}" type: "Sigmoid" bottom: "h{n}" top: "h{n}" }}')
+    layers.append('layer { name: "loss" type: "SoftmaxWithLoss" bottom: "h5" bottom: "label" top: "loss" }')
+    return "\n".join(layers)
+
+
+def message_of(net: str, batch: int) -> Any:
+    """The prepared net, with constant weights and DummyData; values do not change the time."""
+    text = speech(batch) if net == "speech" else prototxt(net, batch)
+    text = text.replace('type: "xavier"', 'type: "constant" value: 0.001')
+    text = text.replace('type: "Input"', 'type: "DummyData"').replace("input_param", "dummy_data_param")
+    return graph.prepare(parse_text(text, caffe_pb2.NetParameter), TRAIN)
+
+
+class Naps:
+    """Stands for a plan of products, and sleeps instead."""
+
+    def __init__(self, forward: float) -> None:
+        self._forward = forward
+
+    def forward(self, *_: Any) -> None:
+        """A third of the layer's time."""
+        time.sleep(self._forward)
+
+    def backward_weights(self, *_: Any) -> None:
+        """Another."""
+        time.sleep(self._forward)
+
+    def backward_data(self, *_: Any) -> None:
+        """And the last."""
+        time.sleep(self._forward)
+
+
+def sleep_instead(net: Net, whole: dict[str, int], seconds: float) -> None:
+    """Let every layer's products take their part of the seconds by sleeping; layers that send still do."""
+    n_all = sum(whole.values())
+    for node in net.nodes:
+        node.n_fused = node.fused_offset = 0
+        if node.param.type == MOVE or "Loss" in node.param.type:
+            continue
+        nap = seconds * whole.get(node.name, 0) / n_all
+        if isinstance(node.layer, ProductByInputs):
+            node.layer._plan = Naps(nap / 3)
+        else:
+            node.layer.forward = lambda bottom, top, nap=nap: time.sleep(nap / 3)
+            node.layer.backward = lambda top, propagate_down, bottom, nap=nap: time.sleep(nap * 2 / 3)
+
+
+def plan_for(way: str, args: argparse.Namespace, communicator: Communicator) -> tuple[Plan, dict[str, int]]:
+    """The plan of a way, and the layers' multiply-adds; rank 0 builds the whole net for it."""
+    found = None
+    if communicator.rank == 0:
+        net = build_net(message_of(args.net, args.batch), Context(TRAIN, load_kernels(1), rng=Stream(1)))
+        layers, work = shapes_of(net), {line.name: line.n_multiply_adds for line in summarize(net)}
+        rate = 3 * sum(work.values()) / args.device if args.device else args.rate
+        known = ranks_of(Namespace(link_bandwidth=args.link, multiply_adds=rate), communicator.n_ranks, args.batch, 1)
+        found = plan_of(way if way == AUTO or way.isdecimal() else "1", layers, known), work
+    return communicator.bcast_object(found)  # type: ignore[no-any-return]
+
+
+def make_solver(way: str, args: argparse.Namespace, communicator: Communicator) -> tuple[Solver, Plan]:
+    """The net, shared as the way says."""
+    plan, work = plan_for(way, args, communicator)
+    message, context = message_of(args.net, args.batch), Context(TRAIN, load_kernels(1), rng=Stream(1))
+    options = Namespace(bucket="auto", wire="")
+    role, parts, strategy = Role.worker(communicator), None, way
+    if plan.n_partitions > 1:
+        division, strategy = Division.of(communicator, plan), "sc-rs"
+        message, parts = division.shared(message)
+        role = Role(role.kind, role.replica, role.n_replicas, role.share, role.ranks, role.world, division)
+    net = build_net(message, context, parts=parts)
+    if args.device:
+        sleep_instead(net, work, args.device)
+    param = parse_text(SOLVER, caffe_pb2.SolverParameter)
+    return Solver(param, net, [], communicator, Method(strategy, "auto", True, options), role=role), plan
+
+
+def seconds_of(solver: Solver, args: argparse.Namespace) -> float:
+    """Of an iteration, on the slowest rank."""
+    communicator = solver.communicator
+    communicator.barrier()
+    started = time.perf_counter()
+    solver.step(args.iterations)
+    return max(communicator.allgather_objects((time.perf_counter() - started) / args.iterations))
+
+
+def main() -> None:
+    """Print a table of the ways."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("ways", nargs="*", metavar="WAY")
+    parser.add_argument("--net", choices=("caffenet", "speech"), default="caffenet")
+    parser.add_argument("--batch", type=int, default=64, help="images a rank")
+    parser.add_argument("--device", type=float, default=0.0, help="seconds of computing that leave the cores free")
+    parser.add_argument("--link", type=float, default=0.1195e9, help="bytes/s of a node's port, for the planner")
+    parser.add_argument("--rate", type=float, default=CPU_RATE, help="multiply-adds/s of a rank, for the planner")
+    parser.add_argument("--iterations", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
+    args = parser.parse_args()
+    communicator = Communicator.world()
+    communicator.install_excepthook()
+    log.silence(True)
+    ways = args.ways or ["sc-rs", AUTO]
+    made = [(way, *make_solver(way, args, communicator)) for way in ways]
+    for _, solver, _ in made:
+        solver.strategy.begin()
+        solver.step(2)
+    gc.collect()
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(args.rounds):
+        for way, solver, _ in made:
+            times[way].append(seconds_of(solver, args))
+    if communicator.rank == 0:
+        print(f"# {args.net}, {communicator.n_ranks} ranks, {args.batch} images a rank, {args.iterations} iterations a "
+              f"round, {args.rounds} rounds")
+        print("way        partitions s/iteration  images/s   gain   bytes sent  predicted s")
+        first = statistics.median(times[ways[0]])
+        for way, _, plan in made:
+            taken, total = statistics.median(times[way]), plan.total
+            print(f"{way:10s} {plan.n_partitions:10d} {taken:11.3f} {args.batch * communicator.n_ranks / taken:9.1f} "
+                  f"{first / taken:6.2f} {total.n_bytes:12,.0f} {total.seconds:12.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

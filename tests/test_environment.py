@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,6 +19,7 @@ def rows() -> list[list[str]]:
             if line.startswith("| `")]
 
 
+@cache
 def used() -> set[str]:
     """Every such name in a tracked file that is no page."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout

@@ -1,0 +1,168 @@
+"""Moves and split layers among ranks that are threads: values against slices and sums of the whole, no MPI."""
+
+import threading
+
+import numpy as np
+import pytest
+from google.protobuf import text_format
+
+from scaffe.layers.base.layer import TRAIN, Context
+from scaffe.layers.base.random import Stream
+from scaffe.nets.devices import load_kernels
+from scaffe.proto import caffe_pb2
+from scaffe.training.partition.group import Group
+from scaffe.training.partition.moves import MOVES
+from scaffe.training.partition.split_layers import LossByClasses, SharedDraws
+
+N_COLUMNS, OWN_IMAGES = 7, 2
+sharing = pytest.mark.parametrize("n_ranks", [2, 3, 5])
+
+
+class Threads:
+    """What Group asks of a communicator, among threads."""
+
+    def __init__(self, rank, table):
+        self.rank, self.n_ranks, self._table = rank, table.parties, table
+
+    def _all(self, array):
+        """Copies of every rank's array."""
+        self._table.arrays[self.rank] = array.copy()
+        self._table.wait()
+        found = list(self._table.arrays)
+        self._table.wait()
+        return found
+
+    def allgather(self, array):
+        n = len(array) // self.n_ranks
+        array[...] = np.concatenate([found[r * n:(r + 1) * n] for r, found in enumerate(self._all(array))])
+
+    def allreduce(self, array, op="sum"):
+        array[...] = (np.sum if op == "sum" else np.max)(self._all(array), axis=0)
+
+    def reduce_scatter(self, array):
+        n, whole = len(array) // self.n_ranks, np.sum(self._all(array), axis=0)
+        array[...] = np.nan
+        array[self.rank * n:(self.rank + 1) * n] = whole[self.rank * n:(self.rank + 1) * n]
+
+
+class ThreadGroup(Group):
+    """A Group among threads."""
+
+    def swap(self, sent, received):
+        """Through the table."""
+        for rank, found in enumerate(self.communicator._all(sent)):
+            received[rank] = found[self.rank]
+
+
+def run(n_ranks, work):
+    """What ``work(group)`` returns on every rank."""
+    table = threading.Barrier(n_ranks, timeout=20)
+    table.arrays, found = [None] * n_ranks, [None] * n_ranks
+
+    def rank(number):
+        found[number] = work(ThreadGroup(Threads(number, table)))
+
+    threads = [threading.Thread(target=rank, args=(number,)) for number in range(n_ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def context():
+    return Context(TRAIN, load_kernels(1))
+
+
+def lying(how, whole, rank, n_ranks):
+    """A rank's part of a whole blob, as a reader would cut it."""
+    n = len(whole) // n_ranks
+    flat = whole.reshape(len(whole), -1)
+    bounds = [part * flat.shape[1] // n_ranks for part in (rank, rank + 1)]
+    return {"rows": whole[rank * n:(rank + 1) * n], "columns": flat[:, bounds[0]:bounds[1]], "whole": whole}[how]
+
+
+@sharing
+@pytest.mark.parametrize("way", MOVES, ids="-".join)
+@pytest.mark.parametrize("shape", [(N_COLUMNS,), (3, 2, 2)], ids=["matrix", "image"])
+def test_a_move_gives_each_rank_its_part_and_its_gradient(n_ranks, way, shape):
+    lies, needed = way
+    shape = shape if lies in ("rows", "whole") else (N_COLUMNS,)
+    rng = np.random.default_rng(n_ranks)
+    whole = rng.standard_normal((OWN_IMAGES * n_ranks, *shape)).astype(np.float32)
+    # gradients of a blob that lies whole are partial: every rank has other ones, which are to be summed
+    partial = rng.integers(-9, 9, (n_ranks, *whole.shape)).astype(np.float32)
+
+    def work(group):
+        made, bottom, top = context(), context().blob(), context().blob()
+        mine = lying(lies, whole, group.rank, n_ranks)
+        bottom.reshape(mine.shape)
+        move = MOVES[way](caffe_pb2.LayerParameter(name="m"), made, group, int(np.prod(shape)))
+        move.reshape([bottom], [top])
+        bottom.data[...] = mine
+        move.forward([bottom], [top])
+        gradient = partial[group.rank] if needed == "whole" else lying(needed, partial.sum(0), group.rank, n_ranks)
+        top.diff[...] = gradient.reshape(top.shape)
+        out = top.data.copy()
+        move.backward([top], [True], [bottom])
+        return out, bottom.diff.copy()
+
+    for rank, (data, diff) in enumerate(run(n_ranks, work)):
+        wanted = lying(needed, whole, rank, n_ranks)
+        np.testing.assert_array_equal(data.reshape(wanted.shape), wanted)
+        if lies != "whole":
+            np.testing.assert_array_equal(diff, lying(lies, partial.sum(0), rank, n_ranks))
+
+
+@sharing
+@pytest.mark.parametrize(("options", "divisor"), [
+    ("", "valid"), ("loss_param { ignore_label: 3 }", "valid"),
+    ("loss_param { ignore_label: 3 normalization: BATCH_SIZE }", "batch")])
+def test_the_loss_on_split_classes_is_the_formulas(n_ranks, options, divisor):
+    rng = np.random.default_rng(3)
+    scores = rng.standard_normal((6, N_COLUMNS)) * 30
+    labels = np.array([0, 3, 6, 2, 3, 5])
+    ignored = (labels == 3) & ("ignore" in options)
+    exact = np.exp(scores - scores.max(1, keepdims=True))
+    probabilities = exact / exact.sum(1, keepdims=True)
+    n = (~ignored).sum() if divisor == "valid" else len(labels)
+    losses = -np.log(np.maximum(probabilities[np.arange(6), labels], np.finfo(np.float32).tiny))
+    gradient = (probabilities - np.eye(N_COLUMNS)[labels]) * (~ignored)[:, None] * 0.5 / n
+
+    def work(group):
+        bottoms, top = [context().blob(), context().blob()], context().blob()
+        mine = lying("columns", scores, group.rank, n_ranks)
+        bottoms[0].reshape(mine.shape)
+        bottoms[1].reshape((6,))
+        param = text_format.Parse(options, caffe_pb2.LayerParameter())
+        layer = LossByClasses(param, context(), group, N_COLUMNS)
+        layer.reshape(bottoms, [top])
+        bottoms[0].data[...], bottoms[1].data[...] = mine, labels
+        layer.forward(bottoms, [top])
+        top.diff[...] = 0.5
+        layer.backward([top], [True, False], bottoms)
+        return float(top.data), bottoms[0].diff.copy()
+
+    for rank, (loss, diff) in enumerate(run(n_ranks, work)):
+        assert loss == pytest.approx(losses[~ignored].sum() / n, rel=1e-5)
+        np.testing.assert_allclose(diff, lying("columns", gradient, rank, n_ranks), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("n_replicas", [1, 2])
+@pytest.mark.parametrize("in_columns", [False, True])
+def test_all_ranks_draws_together_are_one_ranks(n_replicas, in_columns):
+    """Image j of rank r of all P ranks is image j P + r of the one rank's batch."""
+    n_ranks, n_all = 3, 3 * n_replicas
+    one = Stream(9).draw(OWN_IMAGES * n_all * N_COLUMNS).reshape(OWN_IMAGES, n_all, N_COLUMNS)
+    for replica in range(n_replicas):
+        def work(group, replica=replica):
+            bottom = context().blob()
+            own = group.columns(N_COLUMNS)
+            width = own.stop - own.start if in_columns else N_COLUMNS
+            bottom.reshape((OWN_IMAGES * (n_ranks if in_columns else 1), width))
+            draws = SharedDraws(Stream(9), group, (replica, n_replicas), bottom, N_COLUMNS if in_columns else 0)
+            return draws.draw(bottom.n_elems).reshape(bottom.shape)
+
+        mine = one[:, replica * n_ranks:(replica + 1) * n_ranks].transpose(1, 0, 2).reshape(-1, N_COLUMNS)
+        for rank, found in enumerate(run(n_ranks, work)):
+            np.testing.assert_array_equal(found, lying("columns" if in_columns else "rows", mine, rank, n_ranks))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scaffe.jit.brain import wide
 from scaffe.layers.kernels.cpu.channels import WIDE, moments
 from scaffe.layers.kernels.cpu.normalize import Transform
 from scaffe.layers.kernels.extents import expect_shape
@@ -24,7 +25,7 @@ class BatchNorm:
 
     def __init__(self, spec: NormSpec) -> None:
         self.spec = spec
-        self._real = np.dtype(WIDE) if spec.n_rows <= FEW_ROWS else spec.dtype
+        self._real = np.dtype(WIDE) if spec.n_rows <= FEW_ROWS else wide(spec.dtype)
         self._mean, self._inverse = np.zeros(spec.n_channels, self._real), np.ones(spec.n_channels, self._real)
         self._fixed = False
 

@@ -5,27 +5,47 @@ from __future__ import annotations
 import numpy as np
 
 from scaffe.jit import compiled
+from scaffe.jit.brain import real, stored, words
 from scaffe.layers.kernels.cpu.elementwise import relu_forward
 from scaffe.layers.kernels.extents import expect_elems, expect_shape
 
 WIDE = np.float64  # sums over many rows lose digits in float32
 
 
-@compiled
 def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of each column, float64 (channels,). The variance divides by the number of rows."""
+    mean, variance = np.zeros(x.shape[1], WIDE), np.zeros(x.shape[1], WIDE)
+    _moments(words(x), mean, variance)
+    return mean, variance
+
+
+@compiled
+def _moments(x: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> None:
     n_rows, n_channels = x.shape
-    mean, variance = np.zeros(n_channels, WIDE), np.zeros(n_channels, WIDE)
     for r in range(n_rows):
         for c in range(n_channels):
-            mean[c] += x[r, c]
+            mean[c] += real(x[r, c])
     mean /= n_rows
     for r in range(n_rows):
         for c in range(n_channels):
-            away = x[r, c] - mean[c]
+            away = real(x[r, c]) - mean[c]
             variance[c] += away * away
     variance /= n_rows
-    return mean, variance
+
+
+def column_sums(x: np.ndarray, sums: np.ndarray, overwrite: bool) -> None:
+    """Add the sums of the columns of x (rows, channels) to ``sums`` (channels,), or write them if ``overwrite``."""
+    expect_elems(x.shape[1], sums)
+    total = np.zeros_like(sums)
+    _column_sums(words(x), total)
+    sums[...] = total if overwrite else sums + total
+
+
+@compiled
+def _column_sums(x: np.ndarray, sums: np.ndarray) -> None:
+    for r in range(x.shape[0]):
+        for c in range(x.shape[1]):
+            sums[c] += real(x[r, c])
 
 
 def scale_rows(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, y: np.ndarray, kept: np.ndarray | None = None,
@@ -35,7 +55,7 @@ def scale_rows(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, y: np.ndarray
     expect_elems(x.shape[1], scale, bias)
     if kept is not None:
         np.copyto(kept, x)
-    _scale_rows(x, scale, bias, y)
+    _scale_rows(words(x), scale, bias, words(y))
     if relu_slope is not None:
         relu_forward(y.reshape(-1), y.reshape(-1), relu_slope)
 
@@ -44,14 +64,14 @@ def scale_rows(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, y: np.ndarray
 def _scale_rows(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, y: np.ndarray) -> None:
     for r in range(x.shape[0]):
         for c in range(x.shape[1]):
-            y[r, c] = x[r, c] * scale[c] + bias[c]
+            y[r, c] = stored(real(x[r, c]) * scale[c] + bias[c], y[r, c])
 
 
 def scale_sums(x: np.ndarray, gy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sums over the rows of gy · x and of gy, float64 (channels,): the gradients of scale and bias."""
     expect_shape(x.shape, gy)
     products, sums = np.zeros(x.shape[1], WIDE), np.zeros(x.shape[1], WIDE)
-    _scale_sums(x, gy, products, sums)
+    _scale_sums(words(x), words(gy), products, sums)
     return products, sums
 
 
@@ -59,5 +79,6 @@ def scale_sums(x: np.ndarray, gy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _scale_sums(x: np.ndarray, gy: np.ndarray, products: np.ndarray, sums: np.ndarray) -> None:
     for r in range(x.shape[0]):
         for c in range(x.shape[1]):
-            products[c] += gy[r, c] * x[r, c]
-            sums[c] += gy[r, c]
+            grad = real(gy[r, c])
+            products[c] += grad * real(x[r, c])
+            sums[c] += grad

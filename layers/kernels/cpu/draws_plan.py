@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from scaffe.jit.brain import wide
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels.cpu.elementwise import mask_scale
 
@@ -27,7 +28,7 @@ class Dropout:
                  dtype: np.dtype | type = np.float32, scales: bool = True) -> None:
         self._shape, self._channels_last, self._draws = shape, channels_last, draws
         self._limit = np.float32(1 - ratio) * LARGEST_DRAW
-        self._scale = np.dtype(dtype).type(1 / (1 - ratio) if scales else 1)
+        self._scale = wide(dtype).type(1 / (1 - ratio) if scales else 1)
         self._mask = np.ones(int(np.prod(shape)), np.bool_)
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> None:

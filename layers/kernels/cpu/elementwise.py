@@ -1,31 +1,37 @@
-"""Elementwise kernels on flat arrays, one pass each. They release the interpreter's lock."""
+"""Elementwise kernels on flat arrays, one pass each. They release the interpreter's lock.
+
+They compute in the arrays' type, on bfloat16 arrays in float32. A loop whose result may lie where an operand does is
+given None for that operand: memory that overlaps is no vector for the compiler.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from scaffe.jit import compiled
+from scaffe.jit.brain import real, stored, wide, words
 from scaffe.layers.kernels.cpu.parts import in_parts
 
 
 def relu_forward(x: np.ndarray, y: np.ndarray, slope: float) -> None:
     """y = x where x > 0, slope · x elsewhere. y may be x."""
-    if slope == 0:
+    if slope == 0 and x.dtype.kind == "f":
         in_parts(_rectify, (x, y))
     else:
-        in_parts(_leaky, (x, y), x.dtype.type(slope))
+        _into(y, _leaky, (x,), slope)
 
 
 def relu_backward(y: np.ndarray, gy: np.ndarray, gx: np.ndarray, slope: float) -> None:
     """gx = gy where y > 0, slope · gy elsewhere. gx may be gy; y is the layer's input or output (equal signs)."""
-    in_parts(_leaky_back, (y, gy, gx), gy.dtype.type(slope))
+    _into(gx, _leaky_back, (gy, y), slope)
 
 
 def add_relu(a: np.ndarray, b: np.ndarray, y: np.ndarray, slope: float) -> None:
     """y = a + b where that is above 0, slope · (a + b) elsewhere. y may be a."""
-    in_parts(_add_relu, (a, b, y), y.dtype.type(slope))
+    _into(y, _add_relu, (a, b), slope)
 
 
 def add_up(xs: Sequence[np.ndarray], y: np.ndarray, signs: np.ndarray | None = None) -> None:
@@ -33,16 +39,36 @@ def add_up(xs: Sequence[np.ndarray], y: np.ndarray, signs: np.ndarray | None = N
 
     Where ``signs`` are given, y is 0 where they are not above 0.
     """
-    in_parts(_SUMS[min(len(xs), max(_SUMS))], (*xs[:max(_SUMS)], y))
-    if len(xs) > max(_SUMS):
-        add_up([y, *xs[max(_SUMS):]], y)
+    first, *others = xs
+    while others:
+        taken, others = others[:3], others[3:]
+        if len(taken) == 1 and y.dtype.kind == "f":
+            in_parts(np.add, (first, *taken, y))
+        else:
+            _into(y, _SUMS[len(taken)], (first, *taken))
+        first = y
     if signs is not None:
         relu_backward(signs, y, y, 0)
 
 
 def mask_scale(x: np.ndarray, mask: np.ndarray, scale: float, y: np.ndarray) -> None:
     """y = x · scale where mask is true, 0 elsewhere. y may be x."""
-    in_parts(_mask_scale, (x, mask, y), x.dtype.type(scale))
+    _into(y, _mask_scale, (x, mask), scale)
+
+
+def copy(x: np.ndarray, y: np.ndarray) -> None:
+    """y = x, both flat, converted between float32 and bfloat16 if they differ."""
+    in_parts(_copy, (x, y))
+
+
+def _into(y: np.ndarray, kernel: Callable[..., Any], xs: tuple[np.ndarray, ...], *numbers: float) -> None:
+    """Call ``kernel(y, *others, first, *numbers)``, where ``first``, the first operand, is None if it is y."""
+    first, *others = xs
+    typed = [wide(y.dtype).type(number) for number in numbers]
+    if first.ctypes.data == y.ctypes.data:
+        in_parts(kernel, (y, *others), None, *typed)
+    else:
+        in_parts(kernel, (y, *others, first), *typed)
 
 
 def _rectify(x: np.ndarray, y: np.ndarray) -> None:
@@ -50,40 +76,55 @@ def _rectify(x: np.ndarray, y: np.ndarray) -> None:
 
 
 @compiled
-def _leaky(x: np.ndarray, y: np.ndarray, slope: float) -> None:
+def _leaky(y: np.ndarray, x: np.ndarray | None, slope: float) -> None:
+    for i in range(y.size):
+        value = real(y[i] if x is None else x[i])
+        y[i] = stored(value if value > 0 else slope * value, y[i])
+
+
+@compiled
+def _leaky_back(gx: np.ndarray, y: np.ndarray, gy: np.ndarray | None, slope: float) -> None:
+    for i in range(gx.size):
+        grad = real(gx[i] if gy is None else gy[i])
+        gx[i] = stored(grad if real(y[i]) > 0 else slope * grad, gx[i])
+
+
+@compiled
+def _add_relu(y: np.ndarray, b: np.ndarray, a: np.ndarray | None, slope: float) -> None:
+    for i in range(y.size):
+        value = real(y[i] if a is None else a[i]) + real(b[i])
+        y[i] = stored(value if value > 0 else slope * value, y[i])
+
+
+@compiled
+def _add_two(y: np.ndarray, b: np.ndarray, a: np.ndarray | None) -> None:
+    for i in range(y.size):
+        y[i] = stored(real(y[i] if a is None else a[i]) + real(b[i]), y[i])
+
+
+@compiled
+def _add_three(y: np.ndarray, b: np.ndarray, c: np.ndarray, a: np.ndarray | None) -> None:
+    for i in range(y.size):
+        y[i] = stored((real(y[i] if a is None else a[i]) + real(b[i])) + real(c[i]), y[i])
+
+
+@compiled
+def _add_four(y: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray, a: np.ndarray | None) -> None:
+    for i in range(y.size):
+        y[i] = stored(((real(y[i] if a is None else a[i]) + real(b[i])) + real(c[i])) + real(d[i]), y[i])
+
+
+_SUMS = {1: _add_two, 2: _add_three, 3: _add_four}  # by how many arrays a pass adds to the first
+
+
+@compiled
+def _mask_scale(y: np.ndarray, mask: np.ndarray, x: np.ndarray | None, scale: float) -> None:
+    for i in range(y.size):
+        value = real(y[i] if x is None else x[i]) * scale
+        y[i] = stored(value if mask[i] else 0 * scale, y[i])
+
+
+@compiled
+def _copy(x: np.ndarray, y: np.ndarray) -> None:
     for i in range(x.size):
-        y[i] = x[i] if x[i] > 0 else slope * x[i]
-
-
-@compiled
-def _leaky_back(y: np.ndarray, gy: np.ndarray, gx: np.ndarray, slope: float) -> None:
-    for i in range(y.size):
-        gx[i] = gy[i] if y[i] > 0 else slope * gy[i]
-
-
-@compiled
-def _add_relu(a: np.ndarray, b: np.ndarray, y: np.ndarray, slope: float) -> None:
-    for i in range(y.size):
-        value = a[i] + b[i]
-        y[i] = value if value > 0 else slope * value
-
-
-@compiled
-def _add_three(a: np.ndarray, b: np.ndarray, c: np.ndarray, y: np.ndarray) -> None:
-    for i in range(y.size):
-        y[i] = (a[i] + b[i]) + c[i]
-
-
-@compiled
-def _add_four(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray, y: np.ndarray) -> None:
-    for i in range(y.size):
-        y[i] = ((a[i] + b[i]) + c[i]) + d[i]
-
-
-_SUMS = {2: np.add, 3: _add_three, 4: _add_four}  # by the number of arrays that one pass adds up
-
-
-@compiled
-def _mask_scale(x: np.ndarray, mask: np.ndarray, y: np.ndarray, scale: float) -> None:
-    for i in range(x.size):
-        y[i] = x[i] * scale if mask[i] else x.dtype.type(0)
+        y[i] = stored(real(x[i]), y[i])

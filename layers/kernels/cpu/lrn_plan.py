@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 
 from scaffe.jit import compiled
+from scaffe.jit.brain import real, stored, wide
 from scaffe.layers.kernels.cpu.parts import in_parts
 from scaffe.layers.kernels.specs import LrnSpec
 
@@ -21,12 +22,14 @@ class Lrn:
     def __init__(self, spec: LrnSpec) -> None:
         self.spec = spec
         n, c, *spatial = spec.in_shape
-        real = spec.dtype.type
+        dtype = wide(spec.dtype)
+        number = dtype.type
         self._shape = (n, *spatial, c) if spec.within else (n * prod(spatial), c)
-        self._scale = np.ones(self._shape, spec.dtype)  # s, kept for backward
+        self._scale = np.ones(self._shape, dtype)  # s, kept for backward
         self._half = spec.half
-        self._k, self._beta = real(spec.k), real(spec.beta)
-        self._rate, self._back_rate = real(spec.alpha / spec.n_window), real(2 * spec.alpha * spec.beta / spec.n_window)
+        self._k, self._beta = number(spec.k), number(spec.beta)
+        self._rate = number(spec.alpha / spec.n_window)
+        self._back_rate = number(2 * spec.alpha * spec.beta / spec.n_window)
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> None:
         """Write y, and keep s for backward."""
@@ -55,22 +58,23 @@ def _across(x: np.ndarray, y: np.ndarray, scale: np.ndarray, half: int, numbers:
     """Channels are columns. A padded row of squares lets every window be summed alike, many channels at a time."""
     k, rate, beta = numbers
     n_channels = x.shape[1]
-    squares = np.zeros(n_channels + 2 * half, x.dtype)
-    is_usual = beta == x.dtype.type(0.75)
+    squares = np.zeros(n_channels + 2 * half, scale.dtype)
+    is_usual = beta == scale.dtype.type(0.75)
     for r in range(x.shape[0]):
         row, out, s = x[r], y[r], scale[r]
         for c in range(n_channels):
-            squares[half + c] = row[c] * row[c]
+            number = real(row[c])
+            squares[half + c] = number * number
         _window_sums(squares, s, half)
         if is_usual:  # s^-3/4 by square roots, which processors have
             for c in range(n_channels):
                 s[c] = k + rate * s[c]
                 root = np.sqrt(s[c])
-                out[c] = row[c] / (root * np.sqrt(root))
+                out[c] = stored(real(row[c]) / (root * np.sqrt(root)), out[c])
         else:
             for c in range(n_channels):
                 s[c] = k + rate * s[c]
-                out[c] = row[c] * s[c] ** -beta
+                out[c] = stored(real(row[c]) * s[c] ** -beta, out[c])
 
 
 @compiled(error_model="numpy")
@@ -78,21 +82,23 @@ def _across_back(x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray, s
                  numbers: tuple[float, float]) -> None:
     rate, beta = numbers
     n_channels = x.shape[1]
-    ratios = np.zeros(n_channels + 2 * half, x.dtype)
-    sums = np.zeros(n_channels, x.dtype)
-    is_usual = beta == x.dtype.type(0.75)
+    ratios = np.zeros(n_channels + 2 * half, scale.dtype)
+    sums = np.zeros(n_channels, scale.dtype)
+    is_usual = beta == scale.dtype.type(0.75)
     for r in range(x.shape[0]):
         row, out, grad, grow, s = x[r], y[r], gy[r], gx[r], scale[r]
         for c in range(n_channels):
-            ratios[half + c] = grad[c] * out[c] / s[c]
+            ratios[half + c] = real(grad[c]) * real(out[c]) / s[c]
         _window_sums(ratios, sums, half)
         if is_usual:
             for c in range(n_channels):
                 root = np.sqrt(s[c])
-                grow[c] = grad[c] / (root * np.sqrt(root)) - rate * row[c] * sums[c]
+                value = real(grad[c]) / (root * np.sqrt(root)) - rate * real(row[c]) * sums[c]
+                grow[c] = stored(value, grow[c])
         else:
             for c in range(n_channels):
-                grow[c] = grad[c] * s[c] ** -beta - rate * row[c] * sums[c]
+                value = real(grad[c]) * s[c] ** -beta - rate * real(row[c]) * sums[c]
+                grow[c] = stored(value, grow[c])
 
 
 @compiled(inline="always")

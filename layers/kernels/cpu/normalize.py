@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from scaffe.jit import compiled
+from scaffe.jit.brain import real, stored, words
 from scaffe.layers.kernels.cpu.channels import WIDE
-from scaffe.layers.kernels.cpu.elementwise import add_relu
+from scaffe.layers.kernels.cpu.elementwise import add_relu, add_up
 from scaffe.layers.kernels.cpu.parts import in_parts
 from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.norms import Fused
@@ -45,14 +46,14 @@ class Transform:
     def _add(self, y: np.ndarray) -> None:
         """y = y + addend, then ReLU."""
         if self._slope_of_sum is None:
-            np.add(y, self._addend, out=y)
+            add_up([y.reshape(-1), self._addend.reshape(-1)], y.reshape(-1))
         else:
             add_relu(y.reshape(-1), self._addend.reshape(-1), y.reshape(-1), self._slope_of_sum)
 
     def sums(self, x: np.ndarray, gy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sums over the rows of g (x - mean) and of g, float64 (C,), with g the gradient before the ReLU."""
         products, sums = np.zeros(x.shape[1], WIDE), np.zeros(x.shape[1], WIDE)
-        _sums(x, gy, *self._numbers, products, sums)
+        _sums(words(x), words(gy), *self._numbers, products, sums)
         return products, sums
 
     def backward(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray, products: np.ndarray, sums: np.ndarray) -> None:
@@ -63,7 +64,7 @@ class Transform:
 
     def backward_fixed(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
         """gx = g · factor, for statistics that do not depend on x. gx may be gy."""
-        if self.slope is None:
+        if self.slope is None and gx.dtype.kind == "f":
             np.multiply(gy, self.factor, out=gx)
         else:
             level = np.zeros_like(self.mean)
@@ -86,11 +87,11 @@ def _forward(y: np.ndarray, x: np.ndarray | None, mean: np.ndarray, factor: np.n
              slope: float | None) -> None:
     for r in range(y.shape[0]):
         for c in range(y.shape[1]):
-            value = y[r, c] if x is None else x[r, c]
+            value = real(y[r, c] if x is None else x[r, c])
             value = (value - mean[c]) * factor[c] + bias[c]
             if slope is not None:
                 value = value if value > 0 else slope * value
-            y[r, c] = value
+            y[r, c] = stored(value, y[r, c])
 
 
 @compiled
@@ -100,10 +101,10 @@ def _forward_keeping(x: np.ndarray, y: np.ndarray, kept: np.ndarray, mean: np.nd
         for c in range(x.shape[1]):
             kept[r, c] = x[r, c]
         for c in range(x.shape[1]):  # the row is still near
-            value = (kept[r, c] - mean[c]) * factor[c] + bias[c]
+            value = (real(kept[r, c]) - mean[c]) * factor[c] + bias[c]
             if slope is not None:
                 value = value if value > 0 else slope * value
-            y[r, c] = value
+            y[r, c] = stored(value, y[r, c])
 
 
 @compiled
@@ -111,7 +112,7 @@ def _sums(x: np.ndarray, gy: np.ndarray, mean: np.ndarray, factor: np.ndarray, b
           products: np.ndarray, sums: np.ndarray) -> None:
     for r in range(x.shape[0]):
         for c in range(x.shape[1]):
-            g, away = gy[r, c], x[r, c] - mean[c]
+            g, away = real(gy[r, c]), real(x[r, c]) - mean[c]
             if slope is not None:
                 g = g if away * factor[c] + bias[c] > 0 else slope * g
             sums[c] += g
@@ -123,8 +124,8 @@ def _backward(x: np.ndarray, gx: np.ndarray, gy: np.ndarray | None, mean: np.nda
               bias: np.ndarray, slope: float | None, level: np.ndarray, tilt: np.ndarray) -> None:
     for r in range(x.shape[0]):
         for c in range(x.shape[1]):
-            g = gx[r, c] if gy is None else gy[r, c]
-            away = x[r, c] - mean[c]
+            g = real(gx[r, c] if gy is None else gy[r, c])
+            away = real(x[r, c]) - mean[c]
             if slope is not None:
                 g = g if away * factor[c] + bias[c] > 0 else slope * g
-            gx[r, c] = (g - level[c] - away * tilt[c]) * factor[c]
+            gx[r, c] = stored((g - level[c] - away * tilt[c]) * factor[c], gx[r, c])

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.jit.brain import words
 from scaffe.layers.kernels.extents import expect_shape
 
 LEAST_ELEMS = 1 << 16  # of a part: handing one over costs about as much as this many elements
@@ -29,7 +30,8 @@ def in_parts(kernel: Callable[..., Any], arrays: tuple[np.ndarray, ...], *rest: 
     """Call ``kernel(*arrays, *rest)``, split along the arrays' first axis over several threads.
 
     Args:
-        kernel: releases the interpreter's lock; treats the elements (or rows) independently of one another.
+        kernel: releases the interpreter's lock; treats the elements (or rows) independently of one another. It gets
+            arrays of bfloat16 as their words.
         arrays: of equal shape.
         rest: further arguments, the same in every call.
 
@@ -37,7 +39,8 @@ def in_parts(kernel: Callable[..., Any], arrays: tuple[np.ndarray, ...], *rest: 
         LayerError: arrays of different shapes.
     """
     expect_shape(arrays[0].shape, *arrays[1:])
-    in_ranges(len(arrays[0]), lambda start, stop: kernel(*(a[start:stop] for a in arrays), *rest),
+    parts = [words(a) for a in arrays]
+    in_ranges(len(arrays[0]), lambda start, stop: kernel(*(a[start:stop] for a in parts), *rest),
               arrays[0].size // LEAST_ELEMS)
 
 

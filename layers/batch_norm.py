@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +42,11 @@ class BatchNorm(Layer):
     _slope: float | None = None
     _adds = False
     _slope_of_sum: float | None = None
+
+    @classmethod
+    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
+        """See Layer."""
+        return True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Declare the three blobs of statistics, with learning rate 0."""

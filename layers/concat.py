@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
+from typing import Any
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
@@ -24,6 +25,11 @@ class Concat(Layer):
     recordable = repeatable = True
     reads_bottoms = reads_tops = False
     n_bottoms = (1, None)
+
+    @classmethod
+    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
+        """See Layer."""
+        return True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Check the options."""

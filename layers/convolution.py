@@ -83,7 +83,7 @@ class _Windowed(FusesRelu):
     def _backward_weights(self, x: Blob, y: Blob) -> None:
         gy, learns = channels_last(y.diff, self._axis), self.param_propagate_down
         if not learns[0]:
-            self.blobs[1].diff_flat[...] += gy.reshape(-1, self.blobs[1].n_elems).sum(0)
+            self.blobs[1].diff_flat[...] += gy.reshape(-1, self.blobs[1].n_elems).sum(0, dtype=self.blobs[1].dtype)
             return
         (gw, *gb), fresh = claim_together([blob for blob, wanted in zip(self.blobs, learns, strict=True) if wanted])
         self._plan.backward_weights(channels_last(x.data, self._axis), gy, gw.reshape(self.blobs[0].shape),
@@ -123,6 +123,11 @@ class Convolution(_Windowed):
     Raises:
         LayerError: num_output is missing, the window does not fit, or ``group`` does not divide the channels.
     """
+
+    @classmethod
+    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
+        """See Layer."""
+        return True
 
     def _spec(self, shape: tuple[int, ...]) -> ConvSpec:
         p = self._options

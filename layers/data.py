@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,6 +32,11 @@ class Data(Layer):
 
     n_bottoms = (0, 0)
     n_tops: ClassVar[tuple[int, int | None]] = (1, 2)
+
+    @classmethod
+    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
+        """See Layer."""
+        return True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Open the feed. It takes from the random stream the same draws as Caffe's readers do when they start."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +34,11 @@ class Eltwise(FusesRelu):
 
     recordable = repeatable = True
     n_bottoms = (2, None)
+
+    @classmethod
+    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
+        """See Layer."""
+        return param.eltwise_param.operation == SUM and all(c == 1 for c in param.eltwise_param.coeff)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the operation and the coefficients."""

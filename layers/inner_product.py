@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,11 @@ class InnerProduct(FusesRelu):
     recordable = repeatable = True
     reads_tops = False
     _plain: np.ndarray | None = None  # a copy of the bottom in Caffe's order, if it is stored in another
+
+    @classmethod
+    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
+        """See Layer."""
+        return True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Declare weights and bias."""
@@ -60,20 +66,20 @@ class InnerProduct(FusesRelu):
         b = self.blobs[1].data if len(self.blobs) > 1 else None
         self._plan.forward(self._input(bottom[0]), weights_for_forward(self.blobs[0]), b, y, relu_slope)
         if self._plain_top is not None:
-            top[0].data[...] = self._plain_top
+            self.context.kernels.copy_part(top[0].data, self._plain_top)
 
     def _input(self, x: Blob) -> np.ndarray:
         """The bottom's elements in Caffe's order, the order of the weights."""
         if self._plain is None:
             return x.data_flat
-        np.copyto(self._plain, x.data)
+        self.context.kernels.copy_part(self._plain, x.data)
         return self._plain
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Add the gradients of weights and bias; write the bottom's if asked for."""
         gy = top[0].diff_flat
         if self._plain_top is not None:
-            np.copyto(self._plain_top, top[0].diff)
+            self.context.kernels.copy_part(self._plain_top, top[0].diff)
             gy = self._plain_top
         if any(self.param_propagate_down):
             self._backward_weights(self._input(bottom[0]), gy)
@@ -81,12 +87,12 @@ class InnerProduct(FusesRelu):
             gx = bottom[0].diff_flat if self._plain is None else self._plain
             self._plan.backward_data(gy, weights_for_backward(self.blobs[0]), gx)
             if self._plain is not None:
-                bottom[0].diff[...] = self._plain
+                self.context.kernels.copy_part(bottom[0].diff, self._plain)
 
     def _backward_weights(self, x: np.ndarray, gy: np.ndarray) -> None:
         learns = self.param_propagate_down
         if not learns[0]:
-            self.blobs[1].diff[...] += gy.reshape(-1, self.blobs[1].n_elems).sum(0)
+            self.blobs[1].diff[...] += gy.reshape(-1, self.blobs[1].n_elems).sum(0, dtype=self.blobs[1].dtype)
             return
         (gw, *gb), fresh = claim_together([blob for blob, wanted in zip(self.blobs, learns, strict=True) if wanted])
         self._plan.backward_weights(x, gy, gw.reshape(self.blobs[0].shape), gb[0] if gb else None, fresh)

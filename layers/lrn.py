@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
@@ -26,6 +27,11 @@ class Lrn(Layer):
     """
 
     recordable = repeatable = True
+
+    @classmethod
+    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
+        """See Layer."""
+        return bool(param.lrn_param.norm_region != WITHIN_CHANNEL)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Check the options."""

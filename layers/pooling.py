@@ -36,6 +36,11 @@ class Pooling(Layer):
     reads_bottoms = reads_tops = False
     n_tops = (1, 2)
 
+    @classmethod
+    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
+        """See Layer."""
+        return METHODS[param.pooling_param.pool] != "STOCHASTIC" and len(param.top) == 1
+
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the method and the window."""
         p = self.param.pooling_param

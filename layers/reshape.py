@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 from scaffe.layers.base.blob import Blob, Shape
 from scaffe.layers.base.errors import LayerError
@@ -22,6 +23,11 @@ class Reshape(Layer):
 
     recordable = True
     shares_data = shares_diff = True
+
+    @classmethod
+    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
+        """See Layer."""
+        return True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the shape. Raises LayerError if it has more than one -1 or the layer works in place."""

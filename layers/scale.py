@@ -150,6 +150,11 @@ class Scale(Affine):
     of the scale's shape.
     """
 
+    @classmethod
+    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
+        """See Layer."""
+        return _is_per_channel(param.scale_param, bottom)
+
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Declare the learned blobs."""
         p = self.param.scale_param
@@ -175,6 +180,11 @@ class Bias(Affine):
     second bottom if there is one, else a learned blob.
     """
 
+    @classmethod
+    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
+        """See Layer."""
+        return _is_per_channel(param.bias_param, bottom)
+
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Declare the learned blobs."""
         p = self.param.bias_param
@@ -184,3 +194,8 @@ class Bias(Affine):
 
     def _bind(self, bottom: Sequence[Blob]) -> None:
         self._bias = bottom[1] if len(bottom) > 1 else self.blobs[0]
+
+
+def _is_per_channel(p: Any, bottom: Sequence[Blob]) -> bool:
+    """Whether there is one learned number for each channel, and the channels of a pixel or row lie together."""
+    return len(bottom) == 1 and (p.axis, p.num_axes) == (1, 1) and (bottom[0].ndim == 2 or bottom[0].ndim >= 4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
@@ -21,6 +22,11 @@ class Slice(Layer):
 
     recordable = True
     n_tops = (1, None)
+
+    @classmethod
+    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
+        """See Layer."""
+        return True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Raise LayerError if both axis and slice_dim are given."""

@@ -20,6 +20,11 @@ class Source(Layer):
     n_bottoms = (0, 0)
     n_tops = (1, None)
 
+    @classmethod
+    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
+        """See Layer."""
+        return True
+
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Do nothing: setup has shaped the tops."""
 
@@ -126,6 +131,11 @@ class Silence(Layer):
 
     n_bottoms = (1, None)
     n_tops = (0, 0)
+
+    @classmethod
+    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
+        """See Layer."""
+        return True
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Do nothing: there are no tops."""

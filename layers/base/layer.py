@@ -133,6 +133,17 @@ class Layer:
         """
         (self.forward_fused if fused else self.forward)(bottom, top)
 
+    @classmethod
+    def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:
+        """Whether passes leave all arithmetic on blobs to kernels that the CPU has for bfloat16, too. If not, such a
+        net runs the layer in float32 and converts its blobs.
+
+        Args:
+            param: the LayerParameter message.
+            bottom: the layer's blobs.
+        """
+        return False
+
     def allow_force_backward(self, bottom_index: int) -> bool:
         """Whether a net with ``force_backward`` computes this bottom's gradient (False for labels)."""
         return True

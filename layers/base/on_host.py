@@ -1,4 +1,4 @@
-"""Layers that run on the host in a net on a device: their blobs are copied to the host and back."""
+"""Layers that run on the host in float32, whatever their net computes on and in: blobs are copied there and back."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from typing import Any
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import Context, Layer
-from scaffe.layers.kernels import cpu
+from scaffe.layers.kernels.backend import Backend
 
 
 class OnHost(Layer):
-    """Runs a CPU layer in a net on a device: user code, files, and layers too rare to have GPU kernels.
+    """Runs a float32 CPU layer in a net on a device, or in one of bfloat16: user code, files, rare layers.
 
-    Every pass waits for the device. The parameters stay in device memory with those of all other layers. They are
-    copied to the host before each forward, and the gradients found on the host are added to those on the device.
+    Every pass waits for the device, if there is one. The parameters stay in the net's memory with those of all other
+    layers. They are copied to the inner layer before each forward, and its gradients are added to the net's.
 
     Args:
+        host: the CPU's backend.
         inner_type: the class of the CPU layer.
         param, context: as for every layer; ``context`` is the device's.
     """
 
-    def __init__(self, inner_type: type[Layer], param: Any, context: Context) -> None:
+    def __init__(self, host: Backend, inner_type: type[Layer], param: Any, context: Context) -> None:
         super().__init__(param, context)
         # The random stream and the access to data are the net's; only the memory differs.
-        self.inner = inner_type(param, replace(context, kernels=cpu, dtype=context.param_dtype))
+        self.inner = inner_type(param, replace(context, kernels=host, dtype=context.param_dtype))
         for name in ("n_bottoms", "n_tops", "equal_counts", "default_loss_weight", "auto_tops", "reshape_always"):
             setattr(self, name, getattr(self.inner, name))
         self._mirrors: dict[int, Blob] = {}

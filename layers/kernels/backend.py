@@ -115,8 +115,20 @@ class Backend(Protocol):
     def staging(self, next_batch: Callable[[], Sequence[np.ndarray]]) -> Staging:
         """A ``Staging`` of the batches that ``next_batch`` returns in host memory."""
 
-    def on_host(self, layer_type: Any) -> Callable[..., Any]:
-        """A constructor, (param, context) → Layer, of a layer that runs on the host in a net on this backend."""
+    def maker(self, layer_type: Any, param: Any, bottom: Sequence[Any], dtype: np.dtype) -> Callable[..., Any]:
+        """A constructor, (param, context) → Layer, of a layer of that type in a net on this backend.
+
+        Args:
+            layer_type: the layer's class; it is the answer unless the backend has no kernels for the case. The answer
+                is then a layer that runs one of that class on the host, in the parameters' type.
+            param: the LayerParameter message.
+            bottom: the layer's blobs.
+            dtype: the net's element type.
+        """
+
+    def place(self) -> Callable[[], None]:
+        """The current device and its stream, as a call that makes them the calling thread's current ones again; on the
+        CPU a call that does nothing."""
 
     # -- plans ---------------------------------------------------------------------------------------------
     def convolution(self, spec: ConvSpec) -> WeightedPlan:
@@ -241,9 +253,6 @@ class DeviceBackend(Backend, Protocol):
 
     def configure(self, tf32: bool) -> None:
         """Set whether float32 products may use TF32, in plans built from now on."""
-
-    def place(self) -> Callable[[], None]:
-        """The current device and its stream, as a call that makes them the calling thread's current ones again."""
 
     def record(self, run: Callable[[], Any]) -> Callable[[], Any]:
         """Record the work that ``run`` queues, without executing it. Calling the result launches that work."""

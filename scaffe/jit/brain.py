@@ -1,33 +1,29 @@
-"""Elements of arrays as compiled loops read and write them: numbers, or bfloat16's 16 bits, of which NumPy knows nothing.
+"""Elements of arrays as compiled loops read and write them: numbers, or the 16 bits of bfloat16, unknown to NumPy.
 
-A loop that says ``real(x[i])`` and ``y[i] = stored(value, y[i])`` runs on float32 and float64 arrays as it would without
-them, and on arrays of ``words`` it computes in float32 and rounds each result once.
+A loop that says ``real(x[i])`` and ``y[i] = stored(value, y[i])`` runs on float32 and float64 arrays as it would
+without them, and on uint16 arrays of bfloat16's words it computes in float32 and rounds each result once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic as _intrinsic
 
 Definition = tuple[Any, Callable[[Any, ir.IRBuilder, Any, Sequence[ir.Value]], ir.Value]]
+Parameters = ParamSpec("Parameters")
 WORD, SINGLE = ir.IntType(32), ir.FloatType()
 QUIET_NAN = 0x7FC0
-intrinsic: Any = _intrinsic
 
 
-def words(array: Any) -> Any:
-    """The array for a compiled loop: a bfloat16 one as its words, uint16, of the same memory; any other as it is."""
-    return array.view(np.uint16) if array.dtype.kind == "V" else array
-
-
-def wide(dtype: Any) -> np.dtype:
-    """The type to compute in: float32 for half types, else ``dtype``."""
-    return np.promote_types(dtype, np.float32)
+def intrinsic(define: Callable[Concatenate[Any, Parameters], Definition]) -> Callable[Parameters, Any]:
+    """Decorates like `numba.extending.intrinsic`, and lets mypy see what compiled code calls."""
+    made: Any = _intrinsic(define)
+    result: Callable[Parameters, Any] = made
+    return result
 
 
 @intrinsic

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -80,17 +80,18 @@ def _make_node(param: Any, context: Context, blobs: dict[str, Blob], exact: Coll
 def _make_part(param: Any, context: Context, bottoms: list[Blob], parts: Parts | None) -> Layer:
     """The layer, or this rank's part of it."""
     part = parts.layer(param, context, bottoms) if parts is not None else None
-    return _make_layer(param, context) if part is None else part
+    return _make_layer(param, context, bottoms) if part is None else part
 
 
-def _make_layer(param: Any, context: Context) -> Layer:
+def _make_layer(param: Any, context: Context, bottom: Sequence[Blob]) -> Layer:
     if param.HasField("phase") and param.phase != context.phase:
         context = replace(context, phase=param.phase)  # a layer may have a phase of its own
     if param.type == "Python":
         install_as_caffe()  # the user's module says `import caffe`
     try:
         layer_type = layer_types.get(param.type)
-        return (context.kernels.on_host(layer_type) if layer_type.host_only else layer_type)(param, context)
+        made: Layer = context.kernels.maker(layer_type, param, bottom, context.dtype)(param, context)
+        return made
     except KeyError as error:
         raise LayerError(f"{error.args[0]}{fork_of_type(param.type)}") from error
 

@@ -14,8 +14,8 @@ from scaffe.flags import Flags
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import device
 from scaffe.log import warning
+from scaffe.nets.precisions import PRECISIONS
 
-PRECISIONS = ("fp32", "bf16", "fp16")
 ON_OFF = ("on", "off")
 
 
@@ -26,7 +26,7 @@ class Compute:
     Attributes:
         gpus: the GPUs that the node's ranks share, "0,2" or "all"; empty if no flag asks for one.
         wants_gpu: whether the solver says ``solver_mode: GPU``; without a GPU the CPU is used, with a warning.
-        precision: of activations, one of ``PRECISIONS``; parameters and their gradients are float32.
+        precision: of activations, one of ``PRECISIONS``, fp16 on GPUs only; parameters and gradients are float32.
         tf32: whether matrix products and convolutions of float32 numbers may round their inputs to TF32.
         node_rank: this rank's number on its node.
     """
@@ -61,7 +61,7 @@ def add_flags(flags: Flags) -> None:
     """Add -gpu, -precision and -tf32 to a command's flags."""
     flags.section("Device")
     flags.flag("gpu", "", "GPUs that a node's ranks share, or all", metavar="N,...")
-    flags.flag("precision", "fp32", "of a GPU's activations", choices=PRECISIONS)
+    flags.flag("precision", "fp32", "of activations; fp16 on GPUs only", choices=PRECISIONS)
     flags.flag("tf32", "on", "whether float32 products may use TF32", choices=ON_OFF)
 
 
@@ -73,7 +73,7 @@ def load_kernels(n_threads: int, compute: Compute = Compute()) -> Any:  # noqa: 
         compute: device and precision.
 
     Raises:
-        UserError: a flag asks for a GPU that is not available, or for half precision on the CPU.
+        UserError: a flag asks for a GPU that is not available, or for fp16 on the CPU.
     """
     missing = device.missing() if compute.gpus or compute.wants_gpu else ""
     if compute.gpus and missing:
@@ -82,12 +82,24 @@ def load_kernels(n_threads: int, compute: Compute = Compute()) -> Any:  # noqa: 
         return _gpu(compute)
     if compute.wants_gpu:
         warning(f"solver_mode GPU: {missing}; running on the CPU")
-    if compute.precision != "fp32":
-        raise UserError(f"-precision {compute.precision} is for GPUs; the CPU computes in fp32")
+    if compute.precision == "fp16":
+        raise UserError("-precision fp16 is for GPUs; the CPU computes in fp32 or bf16")
     from scaffe.layers.kernels import cpu
 
     cpu.set_threads(n_threads)
+    if compute.precision == "bf16":
+        _say_if_slow(compute.dtype)
     return cpu
+
+
+def _say_if_slow(dtype: np.dtype) -> None:
+    """Warn on a processor without instructions for bfloat16, with what that costs."""
+    from scaffe.layers.kernels.cpu.half_speed import slowness
+
+    times = slowness(dtype)
+    if times is not None:
+        warning(f"-precision bf16: this processor has no instructions for it; a convolution takes {times:.1f} times as "
+                "long as in fp32")
 
 
 def make_context(compute: Compute) -> None:

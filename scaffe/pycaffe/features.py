@@ -7,6 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import Full, Queue
 
+import numpy as np
+
 from scaffe.data.convert.writers import writer_of
 from scaffe.errors import UserError
 from scaffe.layers.base.blob import Blob
@@ -71,7 +73,8 @@ def _records(blob: Blob, first: int) -> Iterator[Record]:
     if blob.ndim > 4:
         raise UserError(f"a Datum has no place for a blob of shape {blob.shape}; at most 4 axes fit")
     channels, height, width = (*blob.shape[1:], 1, 1, 1)[:3]
-    for row, values in enumerate(blob.data.reshape(blob.shape[0], -1) if blob.ndim else blob.data.reshape(1, 1)):
+    rows = blob.data.astype(np.float32, copy=False)
+    for row, values in enumerate(rows.reshape(blob.shape[0], -1) if blob.ndim else rows.reshape(1, 1)):
         datum = caffe_pb2.Datum(channels=channels, height=height, width=width, float_data=values.tolist())
         yield f"{first + row:010d}".encode(), datum.SerializeToString()
 

@@ -46,7 +46,9 @@ class Passes:
         sources = [top for node in net.nodes if node.is_source for top in node.tops]
         in_place = [top for node in net.nodes if not node.is_source for top in node.tops]
         self._sources = sources
-        self._is_plain = net.context.phase != TEST or any(top is source for top in in_place for source in sources)
+        has_copies = net.context.dtype != net.context.param_dtype  # a look at a copy is not noticed
+        self._is_plain = has_copies or net.context.phase != TEST or any(
+            top is source for top in in_place for source in sources)
         self._inputs: list[np.ndarray] | None = None  # of the last pass, if it skipped blobs that are not computed yet
 
     def forward(self, start: int, end: int, wanted: Collection[str]) -> float:

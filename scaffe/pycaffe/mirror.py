@@ -1,4 +1,4 @@
-"""A device's blobs as NumPy arrays: a host copy that is brought up to date whenever it is accessed."""
+"""Blobs of a device, or of bfloat16, as NumPy arrays: a copy that is brought up to date whenever it is accessed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scaffe.pycaffe.looks import WatchedBlob
 
 
 class MirroredBlob(UserBlob):
-    """A host copy of a blob in device memory, after Caffe's SyncedMemory.
+    """A host copy of a blob in device memory, after Caffe's SyncedMemory; float32 if the blob is of a half type.
 
     ``data`` and ``diff`` are copied from the device at the first access after each ``push``. What the user then writes
     into them goes back with ``push``, which the net calls before it computes. An array obtained before ``push`` is
@@ -71,11 +71,12 @@ class MirroredBlob(UserBlob):
 
 
 def show(blob: Blob, kernels: Any, look: Callable[[], Any]) -> UserBlob:
-    """A blob as pycaffe shows it: the blob's own memory if that is on the host, else a mirror of it.
+    """A blob as pycaffe shows it: its own memory if that is on the host and NumPy has its type, else a mirror of it.
 
     Args:
         blob: the blob.
         kernels: the backend that it belongs to.
         look: called before each access to data in host memory.
     """
-    return WatchedBlob(blob, look) if kernels.PLACE == "host" else MirroredBlob(blob, kernels)
+    is_numpys = kernels.PLACE == "host" and blob.dtype.kind == "f"
+    return WatchedBlob(blob, look) if is_numpys else MirroredBlob(blob, kernels)

@@ -79,7 +79,7 @@ class Net:
             given: list[Any] = [*old, *(level, stages, weights)[len(old):]]
             level, stages, weights = given
         selection = Selection(phase, level, tuple(stages or ()))
-        context = make_context(process.kernels(), process.stream(), Share(), process.seed())
+        context = make_context(process.kernels(), process.stream(), Share(), process.seed(), dtype=process.dtype())
         self._show(net_by_itself(network_file, selection, context))
         if weights is not None:
             self.copy_from(str(weights))

@@ -6,12 +6,15 @@ import os
 import time
 from typing import Any
 
+import numpy as np
+
 from scaffe.errors import UserError
 from scaffe.layers.base.layer import TEST, TRAIN
 from scaffe.layers.base.random import Stream
 
 __all__ = ["NCCL", "TEST", "TRAIN", "Timer", "has_nccl", "init_log", "kernels", "layer_type_list", "seed",
-           "set_device", "set_mode_cpu", "set_mode_gpu", "set_multiprocess", "set_random_seed", "set_solver_count",
+           "set_device", "set_mode_cpu", "set_mode_gpu", "set_multiprocess", "set_precision",
+           "set_random_seed", "set_solver_count",
            "set_solver_rank", "solver_count", "solver_rank", "stream"]
 
 _state: dict[str, Any] = {"solver_count": 1, "solver_rank": 0}
@@ -26,10 +29,37 @@ def kernels(n_threads: int = 0) -> Any:
     from scaffe.nets.devices import Compute, load_kernels
 
     if _state.get("on_gpu"):
-        return load_kernels(n_threads, Compute(gpus=str(_state.get("device", 0))))
+        return load_kernels(n_threads, Compute(gpus=str(_state.get("device", 0)), precision=precision()))
     if n_threads or "kernels" not in _state:
-        _state["kernels"] = load_kernels(n_threads or len(os.sched_getaffinity(0)))
+        _state["kernels"] = load_kernels(n_threads or len(os.sched_getaffinity(0)), Compute(precision=precision()))
     return _state["kernels"]
+
+
+def precision() -> str:
+    """What ``set_precision`` was given last; "fp32" at first."""
+    return str(_state.get("precision", "fp32"))
+
+
+def dtype() -> np.dtype:
+    """Element type of activations in new nets. Raises UserError if the package that provides bfloat16 is missing."""
+    from scaffe.nets.devices import Compute
+
+    return Compute(precision=precision()).dtype
+
+
+def set_precision(name: str) -> None:
+    """Choose what activations of nets created from now on are: "fp32" (the default) or "bf16", on a GPU also "fp16".
+
+    Parameters are float32 whatever it is, and so are the arrays that blobs are looked at by. Not in Caffe.
+
+    Losses are not scaled, as ``scaffe train -precision fp16`` does. Raises UserError for another name.
+    """
+    from scaffe.nets.precisions import PRECISIONS
+
+    if name not in PRECISIONS:
+        raise UserError(f"set_precision takes {', '.join(PRECISIONS)}; got {name!r}")
+    _state["precision"] = name
+    _state.pop("kernels", None)
 
 
 def stream() -> Stream:

@@ -70,7 +70,7 @@ class Solver:
             process.set_random_seed(self.param.random_seed + communicator.rank)
         seed = communicator.bcast_object(process.seed())
         kernels, self.param.random_seed = process.kernels(threads_per_rank(communicator, 0)), seed
-        maker = NetMaker(self.param, Namespace(**OPTIONS), kernels, process.stream(),
+        maker = NetMaker(self.param, Namespace(**OPTIONS, precision=process.precision()), kernels, process.stream(),
                          Share(communicator.rank, communicator.n_ranks))
         net = together(communicator, maker.train_net)
         tests = together(communicator, lambda: maker.test_nets(net))

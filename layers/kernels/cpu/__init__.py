@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels.cpu.onednn.library import OnednnError, library, reason
+from scaffe.layers.kernels.cpu.words import words
 from scaffe.layers.kernels.norms import NormSpec
 from scaffe.layers.kernels.plans import (
     BatchNormPlan,
@@ -30,20 +34,20 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
 
 __all__ = ["CHECK_EVERY", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "add_up", "batch_allocator",
            "batch_norm", "convolution", "copy_part", "deconvolution", "describe", "draws", "dropout",
-           "inference_convolution", "inner_product", "lrn", "mask_scale", "moments", "on_host", "pooling",
+           "inference_convolution", "inner_product", "lrn", "maker", "mask_scale", "moments", "place", "pooling",
            "relu_backward", "relu_forward", "scalar", "scale_rows", "scale_sums", "set_threads", "softmax_loss",
            "softmax_rows", "softmax_rows_back", "staging", "stochastic_pooling",
            "synchronize", "to_device", "to_host", "uniform", "xp", "zeros"]
 
 describe = reason
 xp = np
-copy_part = np.copyto  # (target, source): views of one shape
 zeros = np.zeros
 scalar = float
 PLACE = "host"  # the memory in which ranks share buffers
 REUSES_ACTIVATIONS = False  # memory is plenty, and people look at blobs
 RECORDS = False  # passes run layer by layer: a call costs little here
 CHECK_EVERY = 1  # iterations between two looks at the loss: a look costs nothing here
+SINGLE = np.dtype(np.float32)
 Plan = TypeVar("Plan")
 _limits: list[Any] = []  # keeps the thread limits in force
 
@@ -73,9 +77,24 @@ def synchronize() -> None:
     """Nothing to wait for: CPU kernels are done when they return."""
 
 
-def on_host(layer_type: Any) -> Any:
-    """The constructor of a layer that runs on the host: its type, as for every layer on the CPU."""
-    return layer_type
+def copy_part(target: np.ndarray, source: np.ndarray) -> None:
+    """target = source, for views of one shape and type."""
+    np.copyto(words(target), words(source))
+
+
+def maker(layer_type: Any, param: Any, bottom: Sequence[Any], dtype: np.dtype) -> Callable[..., Any]:
+    """The layer's type; for bfloat16, where its passes have no kernels for that, one that runs it in float32."""
+    if dtype.kind == "f" or (layer_type.takes_half(param, bottom) and all(blob.dtype == dtype for blob in bottom)):
+        found: Callable[..., Any] = layer_type
+        return found
+    from scaffe.layers.base.on_host import OnHost
+
+    return partial(OnHost, sys.modules[__name__], layer_type)
+
+
+def place() -> Callable[[], None]:
+    """A call that does nothing: there is one CPU."""
+    return lambda: None
 
 
 def batch_allocator() -> Callable[[int], np.ndarray]:
@@ -104,8 +123,12 @@ def convolution(spec: ConvSpec) -> WeightedPlan:
         from scaffe.layers.kernels.cpu.onednn.convolution import Convolution as OnednnConvolution
 
         made = _try(OnednnConvolution, spec)
-        if made is not None:
+        if made is not None and (spec.dtype == np.float32 or _can(made.build_backward)):
             return made
+    if spec.dtype.kind == "V":
+        from scaffe.layers.kernels.cpu.widened import WidenedProduct
+
+        return WidenedProduct(convolution(replace(spec, dtype=SINGLE)))
     from scaffe.layers.kernels.cpu.portable_convolution import Convolution
 
     return Convolution(spec)
@@ -118,7 +141,7 @@ def inference_convolution(spec: ConvSpec, relu_slope: float | None, adds: bool) 
     from scaffe.layers.kernels.cpu.onednn.inference import Convolution as InferenceConvolution
     from scaffe.layers.kernels.cpu.onednn.winograd import Winograd, is_faster
 
-    made = _try(Winograd, spec, relu_slope, adds) if is_faster(spec) else None
+    made = _try(Winograd, spec, relu_slope, adds) if spec.dtype == np.float32 and is_faster(spec) else None
     return made or _try(InferenceConvolution, spec, relu_slope, adds)
 
 
@@ -143,9 +166,24 @@ def inner_product(m: int, n: int, k: int, transpose: bool = False, dtype: np.dty
         made = _try(OnednnInnerProduct, m, n, k, transpose)
         if made is not None:
             return made
+    if np.dtype(dtype).kind == "V":
+        return _half_product(m, n, k, transpose, np.dtype(dtype))
     from scaffe.layers.kernels.cpu.inner_product_plan import InnerProduct
 
     return InnerProduct(m, n, k, transpose)
+
+
+def _half_product(m: int, n: int, k: int, transpose: bool, dtype: np.dtype) -> WeightedPlan:
+    """An inner product on bfloat16 rows."""
+    if min(m, n, k) > 0:
+        from scaffe.layers.kernels.cpu.onednn.half_product import HalfInnerProduct
+
+        made = _try(HalfInnerProduct, m, n, k, transpose, dtype)
+        if made is not None:
+            return made
+    from scaffe.layers.kernels.cpu.widened import WidenedProduct
+
+    return WidenedProduct(inner_product(m, n, k, transpose))
 
 
 def pooling(spec: PoolSpec, wants_mask: bool = False) -> PoolingPlan:
@@ -158,6 +196,10 @@ def pooling(spec: PoolSpec, wants_mask: bool = False) -> PoolingPlan:
         made = _try(OnednnPooling, spec) if can_pool(spec) else None
         if made is not None:
             return made
+    if spec.dtype.kind == "V":
+        from scaffe.layers.kernels.cpu.widened import WidenedPooling
+
+        return WidenedPooling(pooling(replace(spec, dtype=SINGLE)))
     from scaffe.layers.kernels.cpu.portable_pooling import Pooling
 
     return Pooling(spec)
@@ -214,7 +256,18 @@ def lrn(spec: LrnSpec) -> LrnPlan:
 
 
 def _suits_onednn(spec: ConvSpec | PoolSpec) -> bool:
-    return spec.dtype == np.float32 and 0 not in spec.in_shape
+    return (spec.dtype == np.float32 or spec.dtype.kind == "V") and 0 not in spec.in_shape
+
+
+def _can(build: Callable[[], None]) -> bool:
+    """Whether oneDNN has the kernels that ``build`` builds."""
+    try:
+        build()
+    except OnednnError as error:
+        if error.unimplemented:
+            return False
+        raise
+    return True
 
 
 def _try(plan: Callable[..., Plan], *arguments: Any) -> Plan | None:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scaffe.jit.brain import wide
 from scaffe.layers.kernels.cpu.channels import WIDE, moments
 from scaffe.layers.kernels.cpu.normalize import Transform
+from scaffe.layers.kernels.cpu.words import wide
 from scaffe.layers.kernels.extents import expect_shape
 from scaffe.layers.kernels.norms import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormSpec
 

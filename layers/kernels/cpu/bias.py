@@ -17,5 +17,5 @@ def add_bias(y: np.ndarray, b: np.ndarray | None, relu_slope: float | None) -> N
 
 def add_gradients(g: np.ndarray, gb: np.ndarray, overwrite: bool) -> None:
     """Add the sum over the rows of g (rows, C) to gb (C,), or write it if ``overwrite``."""
-    total = g.sum(0)
+    total = g.sum(0, dtype=gb.dtype)
     gb[...] = total if overwrite else gb + total

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.jit.brain import real, stored, words
+from scaffe.jit.brain import real, stored
 from scaffe.layers.kernels.cpu.elementwise import relu_forward
+from scaffe.layers.kernels.cpu.words import words
 from scaffe.layers.kernels.extents import expect_elems, expect_shape
 
 WIDE = np.float64  # sums over many rows lose digits in float32

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from scaffe.jit.brain import wide
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels.cpu.elementwise import mask_scale
+from scaffe.layers.kernels.cpu.words import wide
 
 LARGEST_DRAW = np.float32(2**32 - 1)
 Shape = tuple[int, ...]

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.jit.brain import real, stored, wide, words
+from scaffe.jit.brain import real, stored
 from scaffe.layers.kernels.cpu.parts import in_parts
+from scaffe.layers.kernels.cpu.words import wide
 
 
 def relu_forward(x: np.ndarray, y: np.ndarray, slope: float) -> None:
     """y = x where x > 0, slope · x elsewhere. y may be x."""
-    if slope == 0 and x.dtype.kind == "f":
+    if slope == 0 and x.dtype == y.dtype and y.dtype.kind == "f":
         in_parts(_rectify, (x, y))
     else:
         _into(y, _leaky, (x,), slope)

@@ -7,8 +7,9 @@ from math import prod
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.jit.brain import real, stored, wide
+from scaffe.jit.brain import real, stored
 from scaffe.layers.kernels.cpu.parts import in_parts
+from scaffe.layers.kernels.cpu.words import wide
 from scaffe.layers.kernels.specs import LrnSpec
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.jit.brain import real, stored, words
+from scaffe.jit.brain import real, stored
 from scaffe.layers.kernels.cpu.channels import WIDE
 from scaffe.layers.kernels.cpu.elementwise import add_relu, add_up
 from scaffe.layers.kernels.cpu.parts import in_parts
+from scaffe.layers.kernels.cpu.words import words
 from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.norms import Fused
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.jit.brain import words
+from scaffe.layers.kernels.cpu.words import words
 from scaffe.layers.kernels.extents import expect_shape
 
 LEAST_ELEMS = 1 << 16  # of a part: handing one over costs about as much as this many elements

@@ -39,8 +39,8 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
 
 __all__ = ["CHECK_EVERY", "Guard", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "add_up", "batch_allocator",
            "batch_norm", "clip_factor", "configure", "convolution", "copy_part", "copy_weights", "deconvolution",
-           "describe", "draws", "dropout", "inference_convolution", "inner_product", "lrn", "mask_scale", "moments",
-           "on_host", "pixels", "place", "pooling", "record", "relu_backward", "relu_forward", "scalar", "scale_rows",
+           "describe", "draws", "dropout", "inference_convolution", "inner_product", "lrn", "maker", "mask_scale",
+           "moments", "pixels", "place", "pooling", "record", "relu_backward", "relu_forward", "scalar", "scale_rows",
            "scale_sums", "set_threads", "softmax_loss", "softmax_rows", "softmax_rows_back", "staging",
            "stochastic_pooling", "synchronize", "to_device", "to_host", "uniform", "update_plan", "xp", "zeros"]
 
@@ -144,13 +144,17 @@ def copy_weights(w: Any, order: tuple[int, int], copy: Any) -> None:
     Weights((w.size // (order[0] * order[1]), *order), copy.dtype).lay_out(w, copy)
 
 
-def on_host(layer_type: Any) -> Any:
-    """A constructor, (param, context) → Layer, of a layer that runs on the host, its blobs copied there and back."""
+def maker(layer_type: Any, param: Any, bottom: Sequence[Any], dtype: np.dtype) -> Callable[..., Any]:
+    """The layer's type; for one without GPU kernels, one that runs it on the host, its blobs copied there and back."""
+    if not layer_type.host_only:
+        found: Callable[..., Any] = layer_type
+        return found
     from functools import partial
 
     from scaffe.layers.base.on_host import OnHost
+    from scaffe.layers.kernels import cpu
 
-    return partial(OnHost, layer_type)
+    return partial(OnHost, cpu, layer_type)
 
 
 def batch_allocator() -> Callable[[int], np.ndarray]:

@@ -11,6 +11,7 @@ from argparse import Namespace
 from scaffe.data.convert.writers import WRITERS
 from scaffe.flags import Flags, at_least
 from scaffe.log import info
+from scaffe.nets.precisions import PRECISIONS
 
 GROUP = "Train and test"
 
@@ -26,6 +27,7 @@ def main(argv: list[str]) -> int:
     flags.argument("kind", "the kind of database", choices=tuple(WRITERS))
     flags.argument("mode", "where to compute", default="CPU", choices=("CPU", "GPU"))
     flags.argument("device", "the GPU's number; without one the first, if there is one", default="")
+    flags.flag("precision", "fp32", "of activations; fp16 on GPUs only", choices=PRECISIONS)
     options = flags.parse(argv)
     return _extract(options)
 
@@ -37,9 +39,9 @@ def _extract(options: Namespace) -> int:
     from scaffe.nets.weights import load_weights
     from scaffe.pycaffe.features import extract_features
 
-    compute = Compute(gpus=options.device, wants_gpu=options.mode == "GPU")
+    compute = Compute(gpus=options.device, wants_gpu=options.mode == "GPU", precision=options.precision)
     kernels = load_kernels(len(os.sched_getaffinity(0)), compute)
-    net = net_from_file(options.net, Selection(PHASES["TEST"]), kernels, Share())
+    net = net_from_file(options.net, Selection(PHASES["TEST"]), kernels, Share(), dtype=compute.dtype)
     try:
         load_weights(net, options.weights)
         names = options.blobs.split(",")

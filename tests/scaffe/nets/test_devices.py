@@ -1,5 +1,7 @@
 """Which device a rank computes on, and what is said where there is none."""
 
+import re
+
 import pytest
 
 from scaffe.errors import UserError
@@ -37,9 +39,20 @@ def test_no_gpu_is_one_line(monkeypatch):
     assert said[0].endswith("; running on the CPU")
 
 
-def test_half_precision_needs_a_gpu():
-    with pytest.raises(UserError, match="-precision bf16 is for GPUs"):
-        load_kernels(1, Compute(precision="bf16"))
+def test_fp16_needs_a_gpu():
+    with pytest.raises(UserError, match="-precision fp16 is for GPUs"):
+        load_kernels(1, Compute(precision="fp16"))
+
+
+@pytest.mark.parametrize(("has_instructions", "n_lines"), [(True, 0), (False, 1)])
+def test_bf16_says_what_it_costs_where_the_processor_lacks_it(monkeypatch, has_instructions, n_lines):
+    said = []
+    monkeypatch.setattr(devices, "warning", said.append)
+    monkeypatch.setattr("scaffe.layers.kernels.cpu.half_speed.has_instructions", lambda: has_instructions)
+    assert load_kernels(1, Compute(precision="bf16")) is cpu
+    assert len(said) == n_lines
+    assert all(re.fullmatch(r"-precision bf16: this processor has no instructions for it; a convolution takes "
+                            r"[\d.]+ times as long as in fp32", line) for line in said)
 
 
 def test_a_gpu_that_is_not_there(monkeypatch):

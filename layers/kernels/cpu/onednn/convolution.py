@@ -37,7 +37,8 @@ class Convolution:
 
     Args:
         lib: the library.
-        spec: the geometry, float32, one to three spatial axes.
+        spec: the geometry, one to three spatial axes, of float32 or bfloat16. Weights, bias and their gradients are
+            float32; for bfloat16, weights are rounded as they are turned into the primitive's layout.
 
     Raises:
         OnednnError: oneDNN has no kernel for it (from the constructor, which builds forward).
@@ -48,10 +49,10 @@ class Convolution:
         split = (spec.group,) if spec.group > 1 else ()
         out, inp, *kernel = spec.weight_shape
         self._weight_shape = (*split, out // spec.group, inp, *kernel)
-        self._x = strided(lib, spec.in_shape, storage_strides(spec.in_shape))
-        self._y = strided(lib, spec.out_shape, storage_strides(spec.out_shape))
+        self._x = strided(lib, spec.in_shape, storage_strides(spec.in_shape), spec.dtype)
+        self._y = strided(lib, spec.out_shape, storage_strides(spec.out_shape), spec.dtype)
         self._w = strided(lib, self._weight_shape, plain_strides(self._weight_shape))
-        self._any = any_layout(lib, self._weight_shape)
+        self._any = any_layout(lib, self._weight_shape, spec.dtype)
         self._b = strided(lib, (spec.n_output,), (1,)) if spec.bias else None
         padding = dims(spec.pad)
         spread = tuple(d - 1 if k > 1 else 0 for d, k in zip(spec.dilation, spec.kernel, strict=True))
@@ -73,6 +74,10 @@ class Convolution:
                          overwrite: bool = False) -> None:
         """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
         self._backward_weights.run(x, gy, gw, gb, overwrite)
+
+    def build_backward(self) -> None:
+        """Build what backward uses. Raises OnednnError if there is no kernel for it."""
+        _ = self._backward_data, self._backward_weights
 
     # -- building ------------------------------------------------------------------------------------------
     def _forward_desc(self, attribute: c_void_p | None) -> c_void_p:
@@ -97,8 +102,9 @@ class Convolution:
 
     @cached_property
     def _backward_weights(self) -> _WeightGradient:
+        gradient = any_layout(self._lib, self._weight_shape)
         desc = self._lib.make("convolution_backward_weights_primitive_desc_create", self._lib.engine, DIRECT, self._x,
-                              self._any, self._b, self._y, *self._geometry, self._hint, None)
+                              gradient, self._b, self._y, *self._geometry, self._hint, None)
         return _WeightGradient(self._lib, desc, self._x, self._y, self._w, self._b)
 
 

@@ -31,7 +31,7 @@ class Convolution:
 
     Args:
         lib: the library.
-        spec: the geometry, float32, one to three spatial axes, with a bias.
+        spec: the geometry, one to three spatial axes, of float32 or bfloat16, with a bias.
         relu_slope: slope below 0 of a ReLU at the end; None: no ReLU.
         adds: whether ``forward`` is given a blob to add.
 
@@ -43,11 +43,11 @@ class Convolution:
         split = (spec.group,) if spec.group > 1 else ()
         out, inp, *kernel = spec.weight_shape
         shape = (*split, out // spec.group, inp, *kernel)
-        x = strided(lib, spec.in_shape, storage_strides(spec.in_shape))
-        y = strided(lib, spec.out_shape, storage_strides(spec.out_shape))
+        x = strided(lib, spec.in_shape, storage_strides(spec.in_shape), spec.dtype)
+        y = strided(lib, spec.out_shape, storage_strides(spec.out_shape), spec.dtype)
         plain, b = strided(lib, shape, plain_strides(shape)), strided(lib, (spec.n_output,), (1,))
         attribute = following(lib, y if adds else None, relu_slope)
-        desc = self._describe(lib, spec, (x, any_layout(lib, shape), b, y), attribute)
+        desc = self._describe(lib, spec, (x, any_layout(lib, shape, spec.dtype), b, y), attribute)
         w = lib.query_md(desc, QUERY_WEIGHTS, 0)
         added = [(ADDED, y)] if adds else []
         self._primitive = Primitive(lib, desc, [(SRC, x), (WEIGHTS, w), (BIAS, b), (DST, y), *added])

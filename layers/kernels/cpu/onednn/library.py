@@ -17,7 +17,8 @@ NAME = "libdnnl.so.3"
 ISAS = {0x1: "SSE4.1", 0x3: "AVX", 0x7: "AVX2", 0xF: "AVX2-VNNI", 0x1F: "AVX2-VNNI-2", 0x27: "AVX512",
         0x67: "AVX512-VNNI", 0xE7: "AVX512-BF16", 0x1EF: "AVX10.1/AVX512-FP16", 0xFEF: "AMX", 0x1FEF: "AMX-FP16"}
 """Instruction sets of x86 by oneDNN's number (dnnl_cpu_isa_t)."""
-CPU, ANY_TAG, FLOAT32 = 1, 1, 3
+CPU, ANY_TAG, BFLOAT16, FLOAT32 = 1, 1, 2, 3
+HAS_BFLOAT16 = (0xE0, 0x1E0)  # bits of those numbers, all of which are set where bfloat16 is multiplied
 STATUS = ("success", "out of memory", "invalid arguments", "unimplemented", "last implementation reached",
           "runtime error", "not required")
 OWNED = ("memory_desc", "memory", "post_ops", "primitive_attr", "primitive_desc", "primitive")  # longer names first
@@ -98,6 +99,11 @@ class Library:
         """The widest instruction set that oneDNN uses on this processor."""
         number = self._dll.dnnl_get_effective_cpu_isa()
         return ISAS.get(number, f"instruction set {number:#x}")
+
+    def multiplies_bfloat16(self) -> bool:
+        """Whether this processor has instructions for products of bfloat16 numbers, which oneDNN uses."""
+        number = self._dll.dnnl_get_effective_cpu_isa()
+        return any(number & bits == bits for bits in HAS_BFLOAT16)
 
     def call(self, function: str, *args: Any) -> None:
         """Call a function; a status other than success raises OnednnError."""

@@ -42,7 +42,7 @@ class Pooling:
 
     Args:
         lib: the library.
-        spec: the geometry, float32; ``can_pool`` holds.
+        spec: the geometry, of float32 or bfloat16; ``can_pool`` holds.
 
     Raises:
         OnednnError: oneDNN has no kernel for it.
@@ -51,8 +51,8 @@ class Pooling:
     def __init__(self, lib: Library, spec: PoolSpec) -> None:
         average = AVERAGE_OF_KERNEL if any(spec.pad) else AVERAGE_OF_VALID
         method = MAX if spec.method == "MAX" else average
-        x = strided(lib, spec.in_shape, storage_strides(spec.in_shape))
-        y = strided(lib, spec.out_shape, storage_strides(spec.out_shape))
+        x = strided(lib, spec.in_shape, storage_strides(spec.in_shape), spec.dtype)
+        y = strided(lib, spec.out_shape, storage_strides(spec.out_shape), spec.dtype)
         geometry = [dims(v) for v in (strides_within(spec), spec.kernel, (0, 0), spec.pad, spec.pad_end)]
         forward = lib.make("pooling_forward_primitive_desc_create", lib.engine, TRAINING, method, x, y, *geometry, None)
         backward = lib.make("pooling_backward_primitive_desc_create", lib.engine, method, x, y, *geometry, forward,

@@ -9,27 +9,34 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.layers.kernels.cpu.onednn.library import ANY_TAG, FLOAT32, Library, OnednnError, dims
+from scaffe.layers.kernels.cpu.onednn.library import ANY_TAG, BFLOAT16, FLOAT32, Library, OnednnError, dims
 from scaffe.layers.kernels.extents import mismatch
 
 SRC, DST, WEIGHTS, BIAS, WORKSPACE = 1, 17, 33, 41, 64
 DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS = 129, 145, 161, 169
 QUERY_WEIGHTS, QUERY_DIFF_WEIGHTS, QUERY_WORKSPACE = 131, 132, 135
 RELU, ADD = 0x20, 0x1FFF0
+SINGLE = np.dtype(np.float32)
 
 
 class _Argument(ctypes.Structure):
     _fields_ = (("arg", c_int), ("memory", c_void_p))
 
 
-def strided(lib: Library, shape: Sequence[int], strides: Sequence[int]) -> c_void_p:
-    """The descriptor of float32 memory with element strides."""
-    return lib.make("memory_desc_create_with_strides", len(shape), dims(tuple(shape)), FLOAT32, dims(tuple(strides)))
+def data_type(dtype: np.dtype) -> int:
+    """oneDNN's number of an element type, float32 or bfloat16."""
+    return BFLOAT16 if dtype.kind == "V" else FLOAT32
 
 
-def any_layout(lib: Library, shape: Sequence[int]) -> c_void_p:
+def strided(lib: Library, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype = SINGLE) -> c_void_p:
+    """The descriptor of memory with element strides."""
+    return lib.make("memory_desc_create_with_strides", len(shape), dims(tuple(shape)), data_type(dtype),
+                    dims(tuple(strides)))
+
+
+def any_layout(lib: Library, shape: Sequence[int], dtype: np.dtype = SINGLE) -> c_void_p:
     """The descriptor that leaves the layout to the primitive."""
-    return lib.make("memory_desc_create_with_tag", len(shape), dims(tuple(shape)), FLOAT32, ANY_TAG)
+    return lib.make("memory_desc_create_with_tag", len(shape), dims(tuple(shape)), data_type(dtype), ANY_TAG)
 
 
 def relu_attribute(lib: Library, slope: float) -> c_void_p:

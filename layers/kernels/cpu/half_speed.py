@@ -1,0 +1,45 @@
+"""What bfloat16 costs on a processor that cannot multiply it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from scaffe.layers.kernels.cpu import convolution
+from scaffe.layers.kernels.cpu.onednn.library import library
+from scaffe.layers.kernels.specs import ConvSpec
+
+SAMPLE = ConvSpec((4, 64, 28, 28), 64, (3, 3), (1, 1), (1, 1), (1, 1), 1, False)
+N_TRIES = 3
+
+
+def slowness(dtype: np.dtype) -> float | None:
+    """How many times as long as in float32 a convolution takes in ``dtype``, by the shortest of a few runs of each.
+
+    Returns:
+        the ratio; None where the processor has instructions for bfloat16, and nothing is measured.
+    """
+    if has_instructions():
+        return None
+    return _seconds(replace(SAMPLE, dtype=dtype)) / _seconds(SAMPLE)
+
+
+def has_instructions() -> bool:
+    """Whether products of bfloat16 numbers are computed by instructions for them."""
+    lib = library()
+    return lib is not None and lib.multiplies_bfloat16()
+
+
+def _seconds(spec: ConvSpec) -> float:
+    plan, taken = convolution(spec), []
+    x: Any = np.ones(spec.in_shape, spec.dtype)
+    y: Any = np.ones(spec.out_shape, spec.dtype)
+    w = np.ones(spec.weight_shape, np.float32)
+    for _ in range(N_TRIES):
+        started = time.perf_counter()
+        plan.forward(x, w, None, y)
+        taken.append(time.perf_counter() - started)
+    return min(taken)

@@ -51,6 +51,8 @@ def limit_memory(solver: Solver, options: Namespace) -> None:
         raise UserError("-memory is for nets that compute in host memory; this one computes on a GPU")
     if solver.param.debug_info:
         raise UserError("-memory does not go with debug_info, which reads blobs that are not in memory")
+    if solver.net.context.dtype != solver.net.params.dtype:
+        raise UserError("-memory goes with -precision fp32 only")
     whole = _taken(solver, []) + sum(each.part.n_bytes for each in planned_arrays(solver.net))
     limit = n_bytes(options.memory, whole)
     if whole <= limit:

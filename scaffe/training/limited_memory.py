@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from contextlib import suppress
 
-from scaffe.errors import UserError
+from scaffe.errors import ExpectedError, UserError
 from scaffe.flags import Flags
 from scaffe.layers.kernels.backend import is_device
 from scaffe.log import info
@@ -21,7 +21,7 @@ from scaffe.nets.memory.mover import Mover
 from scaffe.nets.memory.needs import least_bytes
 from scaffe.nets.memory.parts import Planned, planned_arrays
 from scaffe.nets.memory.placements import PLACEMENTS
-from scaffe.nets.memory.plan import Choice, Do, Plan
+from scaffe.nets.memory.plan import Choice, Do, MemoryTooSmallError, Plan
 from scaffe.nets.memory.predict import predict
 from scaffe.nets.memory.spill_file import SpillFile
 from scaffe.nets.net import Net
@@ -100,7 +100,11 @@ class LimitedMemory(Observer):
                             f"least, of which {self._fixed:,} are parameters and what else cannot move")
         self._file = SpillFile(options.spill)
         self._bandwidth = self._file.measured() if self._placement != "recompute" else NO_DISK
-        self._plan = self._planned(self._iteration)
+        try:
+            self._plan = self._planned(self._iteration)
+        except MemoryTooSmallError as error:
+            self._file.close()
+            raise UserError(f"-memory {options.memory} with -placement {options.placement}: {error}") from error
         self._executor = Executor(solver.net, planned, solver.timers)
         self._mover = Mover(self._executor.pages, self._file)
         self._mover.record = lambda label, start, end: solver.timers.record and solver.timers.record(
@@ -138,7 +142,7 @@ class LimitedMemory(Observer):
         self._iteration = self._iteration.with_seconds(tuple(self._executor.seconds))
         if self._mover.saved and self._mover.fetched:
             self._bandwidth = self._mover.bandwidth()
-        with suppress(UserError):  # no room on the disk for another plan: the first one goes on
+        with suppress(ExpectedError):  # no such plan, or no room on the disk for it: the first one goes on
             self._follow(self._planned(self._iteration))
         info(f"Memory: planned again with measured times: {self.text()}")
 

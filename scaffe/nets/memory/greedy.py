@@ -35,7 +35,7 @@ def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, ways: Ways,
         if found is not None:
             choices[found[0]] = found[1]
         elif not _move_instead(iteration, choices, need, step, ways):
-            raise MemoryTooSmallError(f"needs {most:,} bytes, the limit is {n_bytes:,}")
+            raise MemoryTooSmallError(f"activations need {most:,} bytes at least, {n_bytes:,} are left for them")
 
 
 def _cheapest(iteration: Iteration, choices: Sequence[Choice], need: Needs, step: int, bandwidth: Bandwidth,

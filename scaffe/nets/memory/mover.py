@@ -52,10 +52,8 @@ class Mover:
         self._moves[number] = self._thread.submit(self._fetch, number, name)
 
     def wait(self, number: int) -> None:
-        """Wait for the last move that was begun for an array. Raises what it raised."""
-        move = self._moves.pop(number, None)
-        if move is not None:
-            move.result()
+        """Wait for the last move that was begun for an array. Raises what it raised; KeyError: none was begun."""
+        self._moves.pop(number).result()
 
     def settle(self) -> None:
         """Wait for all moves, whatever becomes of them."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from scaffe.layers.base.blob import Blob
-from scaffe.nets.activation_memory import backward_steps, forward_steps, kept_blobs, memory_owners, written_diffs
+from scaffe.nets.activation_memory import backward_steps, kept_blobs, memory_owners, written_diffs
 from scaffe.nets.memory.iteration import Again, Part
 from scaffe.nets.memory.pages import rounded
 from scaffe.nets.net import Net
@@ -82,13 +82,19 @@ def _data_uses(net: Net) -> dict[int, _Uses]:
                                       *(node.tops if layer.reads_tops else ()))}
         for blob in (*node.bottoms, *node.tops):
             uses = found.setdefault(id(owner[id(blob)]), _Uses(owner[id(blob)], _name(net, owner[id(blob)])))
-            uses.forward.update(forward_steps(net, index))
+            uses.forward.update(_group(net, index))
             if node.needs_backward and id(blob) in read:
                 uses.backward.update(backward_steps(net, index))
         for key in {id(owner[id(top)]) for top in node.tops}:
             if not node.layer.shares_data:
                 found[key].writers.append(index)
     return found
+
+
+def _group(net: Net, index: int) -> range:
+    """The layers that run forward in one pass with this one: what one of them uses is there in all their steps."""
+    head = index - net.nodes[index].fused_offset
+    return range(head, head + 1 + net.nodes[head].n_fused)
 
 
 def _diff_uses(net: Net) -> dict[int, _Uses]:

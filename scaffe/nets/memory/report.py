@@ -15,7 +15,7 @@ from scaffe.nets.memory.iteration import Bandwidth, Iteration
 from scaffe.nets.memory.needs import least_bytes
 from scaffe.nets.memory.parts import planned_arrays
 from scaffe.nets.memory.placements import PLACEMENTS
-from scaffe.nets.memory.plan import Choice, Do, Plan
+from scaffe.nets.memory.plan import Choice, Do, MemoryTooSmallError, Plan
 from scaffe.nets.memory.predict import predict
 from scaffe.nets.net import Net
 
@@ -66,7 +66,10 @@ def predicted(net: Net, memory: str, placement: str) -> Predicted:
     if limit < fixed + least_bytes(iteration):
         raise UserError(f"-memory {memory}: {limit:,} bytes are too few; this net trains in "
                         f"{fixed + least_bytes(iteration):,} at least")
-    plan = PLACEMENTS[placement](iteration, limit - fixed, DISK)
+    try:
+        plan = PLACEMENTS[placement](iteration, limit - fixed, DISK)
+    except MemoryTooSmallError as error:
+        raise UserError(f"-memory {memory} with -placement {placement}: {error}") from error
     return Predicted(whole, limit, fixed, tuple(node.name for node in net.nodes), iteration, plan)
 
 

@@ -17,11 +17,12 @@ from scaffe.nets.memory import parts
 from scaffe.nets.memory.check import resident_bytes
 from scaffe.nets.memory.needs import least_bytes
 from scaffe.nets.memory.pages import PAGE_BYTES, Pages
-from scaffe.nets.memory.plan import Choice, MemoryTooSmallError
+from scaffe.nets.memory.plan import Choice
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
 from scaffe.training.limited_memory import LimitedMemory
+from scaffe.training.timers import MAIN, MOVES
 from tests.mpirun import mpirun
 from tests.scaffe.training.limited_memory_net import NET
 
@@ -78,8 +79,9 @@ def test_the_bits_are_those_without_a_limit(tmp_path, garbage, placement):
     for limit in limits(tmp_path):
         try:
             solver = solver_of(tmp_path, memory=limit, placement=placement)
-        except MemoryTooSmallError:
-            assert placement in ("recompute", "geeps")  # they need more
+        except UserError as error:
+            assert placement in ("recompute", "geeps"), error  # they need more
+            assert f"with -placement {placement}: " in str(error)
             continue
         assert trained(solver) == expected
         seen += [choice for choice in limited(solver)._plan.choices if choice is not Choice.KEEP]
@@ -136,6 +138,15 @@ def test_no_more_is_in_memory_than_planned_after_any_step(tmp_path, placement):
     assert sorted(seen) == list(range(2 * len(solver.net.nodes)))
     assert max(seen.values()) > 0.9 * max(resident_bytes(found._iteration, tier.plan))
     assert sum(map(resident, tier.pages.arrays)) == 0
+
+
+def test_a_timeline_gets_moves_and_waits(tmp_path):
+    solver, spans = solver_of(tmp_path, memory=limits(tmp_path)[0], placement="move"), []
+    solver.timers.record = lambda thread, label, start, end: spans.append((thread, label.split()[0], end - start))
+    trained(solver)
+    assert {label for thread, label, _ in spans if thread == MOVES} == {"save", "fetch"}
+    assert any(thread == MAIN and label == "wait" for thread, label, _ in spans)
+    assert all(seconds >= 0 for *_, seconds in spans)
 
 
 def test_a_net_that_fits_is_left_alone(tmp_path):

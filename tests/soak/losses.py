@@ -25,13 +25,13 @@ from tests.mpirun import mpirun
 from tests.scaffe.runs import EXAMPLE, write_solver
 from tests.soak.luck import ranks as ranks_of
 
-STRATEGIES = ("sc-b", "sc-ob", "sc-obr", "sc-rs")
+STRATEGIES = ("sc-b", "sc-ob", "sc-obr", "sc-rs", "ssp", "downpour")
 N_ITERATIONS, HANGS_AFTER_SECONDS = 150, 240
 TOGETHER = 0.3
 """How often the next kill comes at once: while the first one is noticed, or in the recovery."""
 NET = """
 layer {{ name: "d" type: "Data" top: "data" top: "label" include {{ phase: TRAIN }}
-  transform_param {{ scale: 0.00390625 }} data_param {{ source: "{home}/train" batch_size: 64 backend: LMDB }} }}
+  transform_param {{ scale: 0.00390625 }} data_param {{ source: "{home}/train" batch_size: 48 backend: LMDB }} }}
 layer {{ name: "d" type: "Data" top: "data" top: "label" include {{ phase: TEST }}
   transform_param {{ scale: 0.00390625 }} data_param {{ source: "{home}/test" batch_size: 100 backend: LMDB }} }}
 layer {{ name: "a" type: "InnerProduct" bottom: "data" top: "a" inner_product_param {{ num_output: 128

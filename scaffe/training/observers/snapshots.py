@@ -14,29 +14,34 @@ class Snapshots(Observer):
     """Writes Caffe's two files at rank 0: the parameters and the solver's state."""
 
     def __init__(self) -> None:
-        self._last, self._has_begun = -1, False
+        self._last, self._has_begun, self._goes_on = -1, False, False
 
     def begin(self, solver: Solver) -> None:
         """Remove temporary files that a killed run with this prefix left behind. No snapshot of the iteration that the
         run starts from is written, but when ranks go on after a loss."""
         if self._has_begun:  # ranks have been lost, perhaps while they wrote
-            self._last = -1
-            if solver.iteration:
-                self.after_iteration(solver)
+            self._last, self._goes_on = -1, solver.iteration > 0
             return
         self._last, self._has_begun = solver.iteration, True
         if solver.communicator.rank == 0:
             prefix = Path(path_of(solver.param.snapshot_prefix))
             temporary.remove_abandoned(prefix.parent, prefix.name)
 
+    def before_iteration(self, solver: Solver) -> None:
+        """The first time after a loss: write what is due, which the loss may have ended."""
+        if self._goes_on:
+            self.after_iteration(solver)
+
     def after_iteration(self, solver: Solver) -> None:
         """See Observer."""
+        self._goes_on = False
         interval = solver.param.snapshot
         if interval and solver.iteration % interval == 0:
             self.save(solver)
 
     def finish(self, solver: Solver) -> None:
         """See Observer."""
+        self.before_iteration(solver)
         if solver.param.snapshot_after_train:
             self.save(solver)
 

@@ -58,7 +58,6 @@ def _fault(strategy: type[Strategy], param: Any, options: Namespace) -> str:
     faults = {"goes with strategies whose ranks are in step, such as sc-rs": not strategy.trains_parts,
               "does not go with -on_rank_loss": options.on_rank_loss != STOP,
               "does not go with -memory": bool(options.memory),
-              "goes with -precision fp32 only": options.precision != "fp32",
               "does not go with the solver's clip_gradients": param.clip_gradients >= 0,
               "does not go with eval_type detection": param.eval_type == DETECTION,
               "is for nets on CPUs in float32": compute.dtype.itemsize != 4 or bool(options.gpu)}

@@ -133,10 +133,10 @@ BATCH_NORM_WORDS = (
     "loss is the last layer's sum of squares, which has hardly a gradient behind a batch norm without ReLU, as in the "
     "ResNets of 50 and more layers.)")
 ZOO = (
-    "On 2026-11-22 `python -m tests.zoo` ran 770 distinct nets of 48 public repositories of forks, both phases, batch"
+    "On 2026-11-22 `python -m tests.zoo` ran 775 distinct nets of 48 public repositories of forks, both phases, batch"
     " 1, forward and backward, with data of made-up shapes (AMD EPYC, 2 cores, busy; at most 6 GB and 60 s a net and "
-    "phase). 411 run whole, in each phase that has data. 115 have layers that are missing here, most of them named "
-    "above. 113 call their authors' own Python modules. 93 want other data than the made-up (a label for every pixel,"
+    "phase). 417 run whole, in each phase that has data. 115 have layers that are missing here, most of them named "
+    "above. 113 call their authors' own Python modules. 92 want other data than the made-up (a label for every pixel,"
     " three segments a clip) or options of a fork that is not followed. 11 are templates or no text format, 9 have a "
     "layer without its bottom in either phase, 6 need more than 6 GB, 12 took more than 60 s. Three things were at "
     "fault here and are mended: non-maximum suppression of YOLO's boxes took 20 s where a net is not trained, and "

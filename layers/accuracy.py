@@ -26,6 +26,7 @@ class Accuracy(NoGradient):
 
     n_bottoms = (2, 2)
     exact_bottoms = (1,)
+    exact_tops = (0, 1)
     n_tops = (1, 2)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -27,7 +27,8 @@ class OnHost(Layer):
         super().__init__(param, context)
         # The random stream and the access to data are the net's; only the memory differs.
         self.inner = inner_type(param, replace(context, kernels=host, dtype=context.param_dtype))
-        for name in ("n_bottoms", "n_tops", "equal_counts", "default_loss_weight", "auto_tops", "reshape_always"):
+        for name in ("n_bottoms", "n_tops", "equal_counts", "default_loss_weight", "auto_tops", "exact_tops",
+                     "reshape_always"):
             setattr(self, name, getattr(self.inner, name))
         self._mirrors: dict[int, Blob] = {}
 

@@ -28,6 +28,7 @@ class SegAccuracy(NoGradient):
 
     n_bottoms = (2, 2)
     exact_bottoms = (1,)
+    exact_tops = (0, 1, 2)
     host_only = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

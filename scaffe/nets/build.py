@@ -116,7 +116,8 @@ def _tops(node: Node, context: Context, blobs: dict[str, Blob], exact: Collectio
         if name in blobs and not in_place:
             raise LayerError(f"top {name!r} is made by an earlier layer already")
         if not in_place:
-            is_wide = name in exact or (index == 0 and node.layer.default_loss_weight)
+            is_wide = (name in exact or index in node.layer.exact_tops
+                       or (index == 0 and node.layer.default_loss_weight))
             blobs[name] = context.blob(dtype=context.param_dtype if is_wide else None)
         tops.append(blobs[name])
     return tops

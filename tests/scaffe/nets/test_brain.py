@@ -114,3 +114,19 @@ def test_without_kernels_of_onednn_plans_compute_in_float32(monkeypatch):
     for net in (exact, brain):
         net.backward()
     assert far(exact.params.diff, brain.params.diff) < 0.06
+
+
+def test_an_accuracy_is_not_rounded():
+    """Seven of 600, of which bfloat16 would make 0.01165771."""
+    message = graph.prepare(parse_text("""
+        layer { name: "in" type: "Input" top: "data" top: "label" input_param { shape { dim: 600 dim: 3 }
+                shape { dim: 600 } } }
+        layer { name: "acc" type: "Accuracy" bottom: "data" bottom: "label" top: "acc" top: "each" }""",
+                                       caffe_pb2.NetParameter), TEST)
+    compute = Compute(precision="bf16")
+    net = build_net(message, Context(TEST, load_kernels(1, compute), compute.dtype, Stream(5)))
+    net.blobs["data"].data[...] = np.eye(3)[[2] * 7 + [0] * 593]
+    net.blobs["label"].data[...] = 2
+    net.forward()
+    assert net.blobs["acc"].data == np.float32(7 / 600)
+    np.testing.assert_array_equal(net.blobs["each"].data, np.array([0, 0, 7 / 600], np.float32))

@@ -66,7 +66,7 @@ test-mpich: venv .venv-mpich/ready
 # PyTorch programs on our collectives, in an environment of their own: PyTorch is large (TORCH=torch==2.4.1 for another).
 TORCH ?= torch
 test-torch: .venv-torch/ready venv
-	MPIRUN=.venv-torch/bin/mpirun TORCH_PYTHON=.venv-torch/bin/python $(PY) -m pytest tests/torch
+	MPIRUN=.venv-torch/bin/mpirun TORCH_PYTHON=$(CURDIR)/.venv-torch/bin/python $(PY) -m pytest tests/torch
 
 .venv-torch/ready: pyproject.toml
 	test -x .venv-torch/bin/python || $(PYTHON) -m venv .venv-torch

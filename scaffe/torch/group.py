@@ -48,6 +48,10 @@ class ScaffeGroup(ProcessGroup):  # type: ignore[misc]
 
     group_name = property(getGroupName)
 
+    def _get_backend(self, device: torch.device) -> ScaffeGroup:
+        """What carries calls out for tensors of a device: the group itself, which has no backends."""
+        return self
+
     def getBackendName(self) -> str:
         """The name that `init_process_group` takes."""
         return NAME

@@ -41,13 +41,12 @@ $(SHAPES)/%_lmdb: | venv
 		$(SHAPES)/$*/ $(SHAPES)/$*/list.txt $@
 
 # Two processes share the tests (make N_PROCESSES=0 test: one does them all): first those that start no MPI job, then those
-# that do, marked mpi_job, a file at a time, so that at most two jobs run at once; in order, since the longest come early.
-# Each part shows its slowest twenty.
+# that do, marked mpi_job, a file at a time, so that at most two jobs run at once. Each part shows its slowest twenty.
 N_PROCESSES ?= 2
 PYTEST := MPIRUN='$(MPIRUN)' $(PY) -m pytest tests --ignore=tests/slurm --durations=20
 test: venv
 	$(PYTEST) -m 'not mpi_job' -n $(N_PROCESSES) --dist worksteal; others=$$?; \
-	$(PYTEST) -m mpi_job -n $(N_PROCESSES) --dist loadfile --no-loadscope-reorder && exit $$others
+	$(PYTEST) -m mpi_job -n $(N_PROCESSES) --dist loadfile && exit $$others
 
 # The layers' tests with every index of compiled functions checked against its array, and what oneDNN refuses said.
 test-bounds: venv
@@ -56,7 +55,7 @@ test-bounds: venv
 # The collectives' MPI tests once more under MPICH, which needs an environment of its own: both MPIs' wheels have mpirun.
 test-mpich: venv .venv-mpich/ready
 	MPIRUN=.venv-mpich/bin/mpirun MPI_PYTHON=.venv-mpich/bin/python \
-		$(PY) -m pytest tests/collectives/test_on_ranks.py
+		$(PY) -m pytest tests/collectives/test_mpi.py -k collectives_on
 
 .venv-mpich/ready: pyproject.toml
 	test -x .venv-mpich/bin/python || $(PYTHON) -m venv .venv-mpich

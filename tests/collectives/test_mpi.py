@@ -1,4 +1,4 @@
-"""What an MPI job does when a rank fails, and what its commands print.
+"""The tests in mpi/ under a launcher, one job a rank count; and what an MPI job does when a rank fails.
 
 MPIRUN and MPI_PYTHON choose another MPI: `MPIRUN=.venv-mpich/bin/mpirun MPI_PYTHON=.venv-mpich/bin/python pytest ...`.
 """
@@ -26,6 +26,14 @@ def job(n_ranks, arguments, timeout=300, **environment):
     """Run python with `arguments` on n_ranks ranks. A job that hangs is a subprocess.TimeoutExpired."""
     return subprocess.run([*mpirun(n_ranks), PYTHON, *arguments], capture_output=True, text=True,
                           timeout=timeout, env=os.environ | ENVIRONMENT | environment, errors="replace", check=False)
+
+
+@pytest.mark.parametrize(("n_ranks", "ranks_per_node"),
+                         [(1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (8, 0), (5, 2)])
+def test_collectives_on(n_ranks, ranks_per_node):
+    result = job(n_ranks, ["-m", "pytest", "--with-mpi", "-x", "-q", "--color=no", str(HERE / "mpi")],
+                 SCAFFE_RANKS_PER_NODE=str(ranks_per_node))
+    assert result.returncode == 0, (result.stdout + result.stderr)[-6000:]
 
 
 PRELUDE = """

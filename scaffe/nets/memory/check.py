@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scaffe.nets.memory.iteration import Iteration, Part
-from scaffe.nets.memory.plan import Action, Do, Plan
+from scaffe.nets.memory.plan import Action, Choice, Do, Plan
 
 ABSENT, VALID, LEAVING, COMING, SAVED = "absent", "there", "leaving", "coming", "in the slow memory"
 FROM = {Do.SAVE: VALID, Do.GONE: LEAVING, Do.FETCH: SAVED, Do.HERE: COMING, Do.DROP: VALID}
@@ -29,7 +29,7 @@ def resident_bytes(iteration: Iteration, plan: Plan, n_bytes: int | None = None)
         WrongPlanError: an array is used while it is not there, an action does not fit the state that its array is in,
             something is left at the end, or the limit is exceeded.
     """
-    state = [ABSENT] * len(iteration.parts)
+    state = _at_the_start(iteration, plan)
     used = []
     for step, (before, after) in enumerate(zip(plan.before, plan.after, strict=True)):
         for action in before:
@@ -42,13 +42,19 @@ def resident_bytes(iteration: Iteration, plan: Plan, n_bytes: int | None = None)
             raise WrongPlanError(f"step {step}: {used[-1]:,} bytes in memory, the limit is {n_bytes:,}")
         for action in after:
             _act(iteration, state, action, step)
-    if any(now != ABSENT for now in state):
-        raise WrongPlanError("an array is left at the end of the iteration")
+    if state != _at_the_start(iteration, plan):
+        raise WrongPlanError("an array is left at the end of the iteration, or one that lasts is not where it was")
     return used
 
 
+def _at_the_start(iteration: Iteration, plan: Plan) -> list[str]:
+    """Where arrays are between two iterations."""
+    return [ABSENT if not part.lasts else SAVED if choice is Choice.MOVE else VALID
+            for part, choice in zip(iteration.parts, plan.choices, strict=True)]
+
+
 def _use(state: list[str], number: int, part: Part, step: int) -> None:
-    is_new = step in ((part.forward or part.backward)[0],) if part.forward or part.backward else False
+    is_new = step in (part.forward or part.backward)[:1] and not part.lasts
     if is_new and state[number] == ABSENT:
         state[number] = VALID
     if step in (*part.forward, *part.backward) and state[number] != VALID:
@@ -61,6 +67,10 @@ def _act(iteration: Iteration, state: list[str], action: Action, step: int) -> N
         if state[action.part] != FROM[action.do]:
             raise WrongPlanError(f"step {step}: {action.do.value} of {part.name!r}, which is {state[action.part]}")
         state[action.part] = TO[action.do]
+        if part.lasts and action.do is Do.DROP:
+            if step >= part.backward[-1]:
+                raise WrongPlanError(f"step {step}: {part.name!r} is dropped, and has changed")
+            state[action.part] = SAVED
         return
     missing = [iteration.parts[i].name for i in (part.again.inputs if part.again else ()) if state[i] != VALID]
     if part.again is None or missing or state[action.part] != ABSENT:

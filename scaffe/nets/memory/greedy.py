@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scaffe.nets.memory.iteration import Bandwidth, Iteration
+from scaffe.nets.memory.iteration import Bandwidth, Iteration, Part
 from scaffe.nets.memory.needs import Needs, needs
 from scaffe.nets.memory.plan import Choice, MemoryTooSmallError
 
@@ -45,7 +45,7 @@ def _cheapest(iteration: Iteration, choices: Sequence[Choice], need: Needs, step
     for number, part in enumerate(iteration.parts):
         if choices[number] is not Choice.KEEP or not _lies_idle(iteration, need, number, step):
             continue
-        costs = {Choice.MOVE: share * part.n_bytes * (1 / bandwidth.out + 1 / bandwidth.back),
+        costs = {Choice.MOVE: share * part.n_bytes * (1 / bandwidth.out + _n_reads(part) / bandwidth.back),
                  Choice.AGAIN: iteration.again_seconds(number)}
         for way in ways:
             if way is Choice.AGAIN and part.again is None:
@@ -59,6 +59,8 @@ def _cheapest(iteration: Iteration, choices: Sequence[Choice], need: Needs, step
 def _lies_idle(iteration: Iteration, need: Needs, number: int, step: int) -> bool:
     """Whether an array that is kept is in memory in a step only for later ones."""
     part = iteration.parts[number]
+    if part.lasts:
+        return not any(used and used[0] <= step <= used[-1] for used in (part.forward, part.backward))
     if not part.forward:
         return False
     final = need.spans[number][0][1]
@@ -79,6 +81,10 @@ def _move_instead(iteration: Iteration, choices: list[Choice], need: Needs, step
     for number in blamed:
         choices[number] = Choice.MOVE
     return True
+
+
+def _n_reads(part: Part) -> int:
+    return part.n_visits if part.lasts else 1
 
 
 def _inputs(iteration: Iteration, number: int) -> tuple[int, ...]:

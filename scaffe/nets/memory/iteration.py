@@ -29,6 +29,8 @@ class Part:
         forward, backward: the steps that use it, ascending. What forward leaves is needed in backward's steps; an array
             without steps in forward is a gradient, one without steps in backward is not needed there.
         again: how it can be computed once more; None: it cannot.
+        lasts: whether its contents last from one iteration to the next, as parameters and histories do. Then its last
+            step in backward, or its step of the update, changes it; until then what the slow memory has stays true.
     """
 
     name: str
@@ -36,11 +38,21 @@ class Part:
     forward: tuple[int, ...] = ()
     backward: tuple[int, ...] = ()
     again: Again | None = None
+    lasts: bool = False
 
     @property
     def may_leave(self) -> bool:
         """Whether its contents last over steps that do not use it, between forward and backward."""
         return bool(self.forward and self.backward and self.backward[0] - self.forward[-1] > 1)
+
+    @property
+    def n_visits(self) -> int:
+        """How often it comes into memory in an iteration if it leaves whenever it lies idle."""
+        return 1 + self.may_leave
+
+    def is_away_before(self, step: int) -> bool:
+        """Whether it lies idle right before its first step in backward, if that is this one."""
+        return step - self.forward[-1] > 1 if self.forward else self.lasts
 
 
 @dataclass(frozen=True)
@@ -53,20 +65,18 @@ class Bandwidth:
 
 @dataclass(frozen=True)
 class Iteration:
-    """One pass forward and one backward over n layers.
+    """One pass forward and one backward over n layers, and what is updated after them.
 
     Attributes:
         parts: the arrays.
-        seconds: of each of the 2n steps: forward of layer i is step i, its backward step 2n - 1 - i.
+        seconds: of each step: forward of layer i is step i, its backward step 2n - 1 - i; updates may follow.
+        n_updates: the number of updates that follow. What lasts and is used in them alone comes no earlier, since passes
+            may be repeated before them.
     """
 
     parts: tuple[Part, ...]
     seconds: tuple[float, ...]
-
-    @property
-    def n_forward(self) -> int:
-        """The number of layers, and of forward's steps."""
-        return len(self.seconds) // 2
+    n_updates: int = 0
 
     def again_seconds(self, part: int) -> float:
         """How long it takes to compute an array once more, its inputs being there."""

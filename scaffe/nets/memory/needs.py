@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from scaffe.nets.memory.iteration import Iteration
+from scaffe.nets.memory.iteration import Iteration, Part
 from scaffe.nets.memory.plan import Choice
 
 
@@ -42,7 +42,9 @@ def needs(iteration: Iteration, choices: Sequence[Choice]) -> Needs:
         for number in users[step]:
             _bring(iteration, choices, number, step, found, last)
     for number, part in enumerate(iteration.parts):
-        found.spans.append(_spans(part.forward or part.backward[:1], found.back_at.get(number), last[number]))
+        stays = part.lasts and choices[number] is Choice.KEEP
+        found.spans.append([(0, len(iteration.seconds) - 1)] if stays else
+                           _spans(part, found.back_at.get(number), last[number]))
     found.n_bytes = _resident(iteration, found.spans)
     return found
 
@@ -51,7 +53,7 @@ def _bring(iteration: Iteration, choices: Sequence[Choice], number: int, step: i
            last: list[int]) -> None:
     """Have an array in memory in a step of backward; what it is computed from comes first."""
     part = iteration.parts[number]
-    if last[number] < 0 and part.forward and choices[number] is not Choice.KEEP and step - part.forward[-1] > 1:
+    if last[number] < 0 and choices[number] is not Choice.KEEP and part.is_away_before(step):
         found.back_at[number] = step
         if choices[number] is Choice.AGAIN and part.again:
             for source in part.again.inputs:
@@ -60,12 +62,13 @@ def _bring(iteration: Iteration, choices: Sequence[Choice], number: int, step: i
     last[number] = max(last[number], step)
 
 
-def _spans(forward: Sequence[int], back_at: int | None, last: int) -> list[tuple[int, int]]:
-    if not forward:
+def _spans(part: Part, back_at: int | None, last: int) -> list[tuple[int, int]]:
+    used = part.forward or part.backward
+    if not used:
         return []
     if back_at is None:
-        return [(forward[0], max(forward[-1], last))]
-    return [(forward[0], forward[-1]), (back_at, last)]
+        return [(used[0], max(part.forward[-1] if part.forward else last, last))]
+    return [*([(used[0], part.forward[-1])] if part.forward else []), (back_at, last)]
 
 
 def _resident(iteration: Iteration, spans: Sequence[Sequence[tuple[int, int]]]) -> list[int]:

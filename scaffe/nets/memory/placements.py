@@ -57,7 +57,7 @@ def _improved(iteration: Iteration, choices: list[Choice], n_bytes: int, bandwid
     """Try the other choices of one array after another, longest first; keep what makes the iteration shorter."""
     best = _seconds(iteration, choices, n_bytes, bandwidth)
     floor = sum(iteration.seconds) / WORTH
-    order = sorted((i for i, part in enumerate(iteration.parts) if part.forward),
+    order = sorted((i for i, part in enumerate(iteration.parts) if part.forward or part.lasts),
                    key=lambda i: -iteration.parts[i].n_bytes)
     for number in order[:MOST_TRIALS]:
         for choice in Choice:

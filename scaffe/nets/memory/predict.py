@@ -48,13 +48,13 @@ def predict(iteration: Iteration, plan: Plan, bandwidth: Bandwidth) -> Predictio
             elif action.do is Do.FETCH:
                 queue.begin(action, now, found)
             else:  # GONE, HERE
-                waited = max(0.0, queue.done[action.part] - now)
-                found.waited += waited
-                now += waited
+                now += queue.wait(action, now, found)
         now += seconds
         for action in plan.after[step]:
             if action.do is Do.SAVE:
                 queue.begin(action, now, found)
+            elif action.do is Do.GONE:
+                now += queue.wait(action, now, found)
     return found
 
 
@@ -63,7 +63,7 @@ class _Queue:
 
     def __init__(self, iteration: Iteration, bandwidth: Bandwidth) -> None:
         self._iteration, self._bandwidth = iteration, bandwidth
-        self.done: dict[int, float] = {}
+        self._done: dict[int, float] = {}
         self._free_at = 0.0
 
     def begin(self, action: Action, now: float, found: Prediction) -> None:
@@ -71,8 +71,14 @@ class _Queue:
         n_bytes = self._iteration.parts[action.part].n_bytes
         saves = action.do is Do.SAVE
         rate = self._bandwidth.out if saves else self._bandwidth.back
-        self._free_at = self.done[action.part] = max(self._free_at, now) + n_bytes / rate
+        self._free_at = self._done[action.part] = max(self._free_at, now) + n_bytes / rate
         if saves:
             found.saved += n_bytes
         else:
             found.fetched += n_bytes
+
+    def wait(self, action: Action, now: float, found: Prediction) -> float:
+        """Wait for an array's last move. Returns the seconds that this takes."""
+        waited = max(0.0, self._done[action.part] - now)
+        found.waited += waited
+        return waited

@@ -8,12 +8,36 @@ of the free memory is lent to arrays on their way, so that steps wait for them l
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from scaffe.nets.memory.iteration import Bandwidth, Iteration
 from scaffe.nets.memory.needs import Needs, needs
 from scaffe.nets.memory.plan import Action, Choice, Do, MemoryTooSmallError, Plan
 
 MARGIN = 1.25  # moves may take so much longer than estimated before a step waits
+
+
+@dataclass
+class _Visit:
+    """An array's stay in memory.
+
+    Attributes:
+        number: of the array.
+        first, final: the steps from which and up to which it is needed.
+        fetches, saves: whether it is read before, and written out after.
+        not_before, until: the step before which it cannot begin to be read, and the one before which it must be out.
+        begins, gone: the steps before which it begins to be read, and is out.
+    """
+
+    number: int
+    first: int
+    final: int
+    fetches: bool = False
+    saves: bool = False
+    not_before: int = 0
+    until: int = 0
+    begins: int = 0
+    gone: int = 0
 
 
 def schedule(iteration: Iteration, choices: Sequence[Choice], n_bytes: int, bandwidth: Bandwidth) -> Plan:
@@ -32,58 +56,78 @@ def schedule(iteration: Iteration, choices: Sequence[Choice], n_bytes: int, band
     if max(need.n_bytes, default=0) > n_bytes:
         raise MemoryTooSmallError(f"these choices need {max(need.n_bytes):,} bytes, the limit is {n_bytes:,}")
     free = [n_bytes - used for used in need.n_bytes]
-    moved = [number for number in need.back_at if choices[number] is Choice.MOVE]
-    gone = _gone_before(iteration, moved, need, free, bandwidth)
-    back = _fetch_before(iteration, moved, need, free, gone, bandwidth)
-    return _actions(iteration, choices, need, gone, back)
+    visits = [each for number in range(len(iteration.parts)) for each in _visits(iteration, choices, need, number)]
+    _leave(iteration, visits, free, bandwidth)
+    _come(iteration, visits, free, bandwidth)
+    return _plan(iteration, choices, need, visits)
 
 
-def _gone_before(iteration: Iteration, moved: Sequence[int], need: Needs, free: list[int],
-                 bandwidth: Bandwidth) -> dict[int, int]:
-    """For each array that moves: the step before which its memory must be free, as late as it is written by then."""
-    starts, done, found = iteration.starts(), 0.0, {}
-    for number in sorted(moved, key=lambda i: need.spans[i][0][1]):
-        part, left = iteration.parts[number], need.spans[number][0][1] + 1
-        done = max(done, starts[left]) + MARGIN * part.n_bytes / bandwidth.out
-        step = left
-        while step < need.back_at[number] and starts[step] < done and free[step] >= part.n_bytes:
-            free[step] -= part.n_bytes
-            step += 1
-        found[number] = step
+def _visits(iteration: Iteration, choices: Sequence[Choice], need: Needs, number: int) -> list[_Visit]:
+    """An array's stays; none of one that is always there."""
+    lasts, moves = iteration.parts[number].lasts, choices[number] is Choice.MOVE
+    if lasts and not moves:
+        return []
+    n_steps = len(iteration.seconds)
+    found = [_Visit(number, first, final, until=n_steps) for first, final in need.spans[number]]
+    for i, visit in enumerate(found):
+        visit.fetches = moves and (lasts or i > 0)
+        visit.saves = moves and (visit is found[-1]) == lasts
+        visit.until = found[i + 1].first if i + 1 < len(found) else n_steps
+        passes_end = n_steps - iteration.n_updates
+        visit.not_before = passes_end if visit.first >= passes_end else 0
     return found
 
 
-def _fetch_before(iteration: Iteration, moved: Sequence[int], need: Needs, free: list[int], gone: dict[int, int],
-                  bandwidth: Bandwidth) -> dict[int, int]:
-    """For each array that moves: the step before which it begins to be read, early enough for its first use."""
-    starts, latest, begin = iteration.starts(), float("inf"), {}
-    order = sorted(moved, key=lambda i: need.back_at[i])
-    for number in reversed(order):  # the last moment at which each may begin, one after another
-        n_seconds = MARGIN * iteration.parts[number].n_bytes / bandwidth.back
-        latest = begin[number] = min(latest, starts[need.back_at[number]]) - n_seconds
-    found = {}
-    for number in order:
-        n_bytes, step = iteration.parts[number].n_bytes, need.back_at[number]
-        while step > gone[number] and starts[step] > begin[number] and free[step - 1] >= n_bytes:
+def _leave(iteration: Iteration, visits: Sequence[_Visit], free: list[int], bandwidth: Bandwidth) -> None:
+    """Set the steps before which memory must be free, as late as arrays are written by then."""
+    starts, done = iteration.starts(), 0.0
+    for visit in sorted((each for each in visits if each.saves), key=lambda each: each.final):
+        n_bytes, step = iteration.parts[visit.number].n_bytes, visit.final + 1
+        done = max(done, starts[step]) + MARGIN * n_bytes / bandwidth.out
+        while step < visit.until and starts[step] < done and free[step] >= n_bytes:
+            free[step] -= n_bytes
+            step += 1
+        visit.gone = step
+
+
+def _come(iteration: Iteration, visits: Sequence[_Visit], free: list[int], bandwidth: Bandwidth) -> None:
+    """Set the steps before which arrays begin to be read, early enough for their first use."""
+    starts, latest, begin = iteration.starts(), float("inf"), []
+    for i, visit in enumerate(visits):
+        before = visits[i - 1] if i and visits[i - 1].number == visit.number else None
+        if before is not None:
+            visit.not_before = max(visit.not_before, before.gone, before.final + 1)
+    order = sorted((each for each in visits if each.fetches), key=lambda each: each.first)
+    for visit in reversed(order):  # the last moment at which each may begin, one after another
+        n_seconds = MARGIN * iteration.parts[visit.number].n_bytes / bandwidth.back
+        latest = min(latest, starts[visit.first]) - n_seconds
+        begin.append(latest)
+    for visit, moment in zip(order, reversed(begin), strict=True):
+        n_bytes, step = iteration.parts[visit.number].n_bytes, visit.first
+        while step > visit.not_before and starts[step] > moment and free[step - 1] >= n_bytes:
             step -= 1
             free[step] -= n_bytes
-        found[number] = step
-    return found
+        visit.begins = step
 
 
-def _actions(iteration: Iteration, choices: Sequence[Choice], need: Needs, gone: dict[int, int],
-             back: dict[int, int]) -> Plan:
+def _plan(iteration: Iteration, choices: Sequence[Choice], need: Needs, visits: Sequence[_Visit]) -> Plan:
     n_steps = len(iteration.seconds)
     before: list[list[Action]] = [[] for _ in range(n_steps)]
     after: list[list[Action]] = [[] for _ in range(n_steps)]
-    for number, spans in enumerate(need.spans):
-        for first, final in spans:
-            saves = number in gone and first != need.back_at[number]
-            after[final].append(Action(Do.SAVE if saves else Do.DROP, number))
-    for do, steps in ((Do.GONE, gone), (Do.FETCH, back), (Do.HERE, {i: need.back_at[i] for i in back})):
-        for number, step in sorted(steps.items(), key=lambda item: need.back_at[item[0]]):
-            before[step].append(Action(do, number))
+    for visit in visits:
+        after[visit.final].append(Action(Do.SAVE if visit.saves else Do.DROP, visit.number))
+    for visit in sorted(visits, key=lambda each: (each.first, each.number)):
+        if visit.saves and visit.gone < n_steps:
+            before[visit.gone].append(Action(Do.GONE, visit.number))
+        elif visit.saves:
+            after[-1].append(Action(Do.GONE, visit.number))
+    come = sorted((each for each in visits if each.fetches), key=lambda each: each.first)
+    for visit in come:
+        before[visit.begins].append(Action(Do.FETCH, visit.number))
+    for visit in come:
+        before[visit.first].append(Action(Do.HERE, visit.number))
     for step, numbers in need.again.items():
         before[step].extend(Action(Do.AGAIN, number) for number in numbers)
-    made = tuple(choice if i in need.back_at else Choice.KEEP for i, choice in enumerate(choices))
+    made = tuple(choice if i in need.back_at or iteration.parts[i].lasts else Choice.KEEP
+                 for i, choice in enumerate(choices))
     return Plan(made, tuple(map(tuple, before)), tuple(map(tuple, after)))

@@ -59,6 +59,8 @@ class FlatParams:
         data, diff: the flat buffers, (n_elems,): parameters, and their gradients.
         slices: each parameter's interval of the buffers, in elements.
         n_elems: length of each buffer, padding included.
+        bring: has all parameters in memory, where a memory plan may have moved them; called before somebody reads them
+            outside of the passes.
         copies: the parameters once more for kernels of a half type, (n_elems,); None: nobody keeps them.
     """
 
@@ -66,6 +68,7 @@ class FlatParams:
 
     def __init__(self, params: list[Param], dtype: np.dtype, zeros: Allocate = np.zeros) -> None:
         self.params, self.zeros = params, zeros
+        self.bring: Callable[[], None] = _nothing
         starts, self.n_elems = offsets([p.blob.n_elems for p in params])
         self.slices = [slice(s, s + p.blob.n_elems) for s, p in zip(starts, params, strict=False)]
         self.dtype = np.dtype(dtype)
@@ -135,6 +138,10 @@ class FlatParams:
         """Write the zeros of every gradient that has not been written since ``clear_diffs``."""
         for param in self.params:
             param.blob.settle_diff()
+
+
+def _nothing() -> None:
+    pass
 
 
 def _copy_weights(kernels: DeviceBackend, blob: Blob, copy: np.ndarray) -> None:

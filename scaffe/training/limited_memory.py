@@ -19,13 +19,15 @@ from scaffe.nets.memory.fixed import fixed_bytes
 from scaffe.nets.memory.iteration import Bandwidth, Iteration
 from scaffe.nets.memory.mover import Mover
 from scaffe.nets.memory.needs import least_bytes
-from scaffe.nets.memory.parts import Planned, planned_arrays
+from scaffe.nets.memory.parts import Planned, parts_of, planned_arrays
 from scaffe.nets.memory.placements import PLACEMENTS
 from scaffe.nets.memory.plan import Choice, Do, MemoryTooSmallError, Plan
 from scaffe.nets.memory.predict import predict
 from scaffe.nets.memory.spill_file import SpillFile
 from scaffe.nets.net import Net
 from scaffe.training.solver import Observer, Solver
+from scaffe.training.strategies import Strategy
+from scaffe.training.streamed_state import StreamedState
 from scaffe.training.timers import MOVES
 
 MEASURED_AFTER = 3  # iterations: the plan is then made again with the times they took
@@ -38,6 +40,14 @@ def add_flags(flags: Flags) -> None:
     flags.flag("spill", ".", "where the rest goes: a folder on a local disk", metavar="FOLDER")
     flags.flag("placement", "auto", "what leaves: auto, geeps, move or recompute",
                choices=tuple(PLACEMENTS), metavar="NAME")
+
+
+def check_memory_flags(options: Namespace, strategy: type[Strategy]) -> None:
+    """Refuse ``-memory`` with a strategy that keeps parameters elsewhere. Called by all ranks, each of which raises
+    UserError."""
+    if options.memory and not strategy.limits_memory:
+        raise UserError(f"-memory is for sc-b, sc-ob, sc-obr and sc-rs; {options.strategy} keeps parameters in tables "
+                        "or vectors of its own", everywhere=True)
 
 
 def limit_memory(solver: Solver, options: Namespace) -> None:
@@ -53,23 +63,20 @@ def limit_memory(solver: Solver, options: Namespace) -> None:
         raise UserError("-memory does not go with debug_info, which reads blobs that are not in memory")
     if solver.net.context.dtype != solver.net.params.dtype:
         raise UserError("-memory goes with -precision fp32 only")
-    whole = _taken(solver, []) + sum(each.part.n_bytes for each in planned_arrays(solver.net))
+    planned = planned_arrays(solver.net)
+    whole = _taken(solver, planned) + sum(each.part.n_bytes for each in planned)
     limit = n_bytes(options.memory, whole)
     if whole <= limit:
         info(f"Memory: training takes {shown(whole)}, within {shown(limit)}: nothing moves")
         pass_diffs(solver.net)
         return
     keep_bottoms(solver.net)
-    planned = planned_arrays(solver.net)
-    solver.observers.append(LimitedMemory(solver, planned, limit, options))
+    solver.observers.append(LimitedMemory(solver, StreamedState(solver), limit, options))
 
 
 def _taken(solver: Solver, planned: list[Planned]) -> int:
     """Bytes that stay in memory all the time: what the net has outside the plan, histories, the test nets' blobs."""
-    if not planned:
-        planned = planned_arrays(solver.net)
-    histories = sum(shard.history(i).nbytes for shard in solver.updater.everything
-                    for i in range(solver.updater.rule.n_histories))
+    histories = sum(shard.n_bytes for shard in solver.updater.everything)
     return fixed_bytes(solver.net, planned) + histories + sum(map(_blobs, solver.test_nets))
 
 
@@ -83,7 +90,7 @@ class LimitedMemory(Observer):
 
     Args:
         solver: this rank's.
-        planned: the arrays of its training net.
+        state: what of its parameters, gradients and histories may leave.
         limit: bytes for all that training takes.
         options: the flags of ``train``.
 
@@ -91,13 +98,17 @@ class LimitedMemory(Observer):
         UserError: the limit is too low, or the spill file cannot be made.
     """
 
-    def __init__(self, solver: Solver, planned: list[Planned], limit: int, options: Namespace) -> None:
-        self._placement, self._fixed, self._limit = options.placement, _taken(solver, planned), limit
-        self._iteration = Iteration(tuple(each.part for each in planned), estimated_seconds(solver.net))
+    def __init__(self, solver: Solver, state: StreamedState, limit: int, options: Namespace) -> None:
+        planned = planned_arrays(solver.net)
+        self._placement, self._limit = options.placement, limit
+        self._fixed = _taken(solver, planned) - state.taken_bytes
+        self._iteration = Iteration(parts_of(solver.net, planned, state.held),
+                                    state.seconds(estimated_seconds(solver.net)), state.n_updates)
+        self._refuse_tests(solver, state, options)
         least = self._fixed + least_bytes(self._iteration)
         if limit < least:
             raise UserError(f"-memory {options.memory}: {limit:,} bytes are too few; this net trains in {least:,} at "
-                            f"least, of which {self._fixed:,} are parameters and what else cannot move")
+                            f"least, of which {self._fixed:,} cannot move")
         self._file = SpillFile(options.spill)
         self._bandwidth = self._file.measured() if self._placement != "recompute" else NO_DISK
         try:
@@ -105,12 +116,19 @@ class LimitedMemory(Observer):
         except MemoryTooSmallError as error:
             self._file.close()
             raise UserError(f"-memory {options.memory} with -placement {options.placement}: {error}") from error
-        self._executor = Executor(solver.net, planned, solver.timers)
+        self._executor = Executor(solver.net, planned, state.held, solver.timers)
+        state.attach(self._executor)
         self._mover = Mover(self._executor.pages, self._file)
         self._mover.record = lambda label, start, end: solver.timers.record and solver.timers.record(
             MOVES, label, start, end)
         self._follow(self._plan)
         self._begun = -1
+
+    def _refuse_tests(self, solver: Solver, state: StreamedState, options: Namespace) -> None:
+        needed = self._fixed + state.parameter_bytes
+        if solver.test_nets and needed > self._limit:
+            raise UserError(f"-memory {options.memory}: {self._limit:,} bytes are too few for the solver's test nets, "
+                            f"which read all parameters: these and what does not move are {needed:,}")
 
     def _planned(self, iteration: Iteration) -> Plan:
         plan = PLACEMENTS[self._placement](iteration, self._limit - self._fixed, self._bandwidth)
@@ -119,7 +137,9 @@ class LimitedMemory(Observer):
 
     def _follow(self, plan: Plan) -> None:
         self._mover.settle()
-        self._mover.place(plan.parts_of(Do.SAVE))
+        moved = plan.parts_of(Do.SAVE)
+        lasting = [number for number in moved if self._iteration.parts[number].lasts]
+        self._mover.place([number for number in moved if number not in lasting], lasting)
         self._executor.follow(plan, self._mover)
         self._plan = plan
 
@@ -139,7 +159,8 @@ class LimitedMemory(Observer):
         """See Observer: make the plan again once its steps have been measured."""
         if solver.iteration != self._begun + MEASURED_AFTER or self._plan is None:
             return
-        self._iteration = self._iteration.with_seconds(tuple(self._executor.seconds))
+        self._iteration = self._iteration.with_seconds(tuple(
+            self._executor.seconds.get(step, 0.0) for step in range(len(self._iteration.seconds))))
         if self._mover.saved and self._mover.fetched:
             self._bandwidth = self._mover.bandwidth()
         with suppress(ExpectedError):  # no such plan, or no room on the disk for it: the first one goes on

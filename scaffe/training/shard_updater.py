@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.kernels.backend import Backend
-from scaffe.nets.flat_params import ALIGN_ELEMS, FlatParams
+from scaffe.nets.flat_params import ALIGN_ELEMS, Allocate, FlatParams
 from scaffe.training.update_rules.base import Hyper, UpdateRule
 
 
@@ -34,6 +34,12 @@ class ShardUpdater:
         n_elems = interval.stop - self._origin
         self._histories = [params.zeros(n_elems, params.dtype) for _ in range(rule.n_histories)]
         self._plan: Any = None
+
+    def move(self, allocate: Allocate) -> None:
+        """Give each history new memory, and copy it there."""
+        for index, old in enumerate(self._histories):
+            self._histories[index] = allocate(len(old), old.dtype)
+            self._histories[index][...] = old
 
     @property
     def n_bytes(self) -> int:

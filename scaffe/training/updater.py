@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from math import sqrt
 from typing import Any
 
@@ -20,6 +21,10 @@ from scaffe.training.update_rules import Hyper, UpdateRule, host, update_rules
 DECAY_KINDS = ("L2", "L1")
 
 
+def _nothing() -> None:
+    pass
+
+
 class Updater:
     """Updates the intervals of the flat parameters that this rank owns, by the solver's update rule.
 
@@ -34,6 +39,8 @@ class Updater:
         keeps_step: whether an update writes the step, the amount subtracted from each parameter, into the diffs, as
             Caffe does. Needed by whoever reads the diffs after an update (``snapshot_diff``, pycaffe); costs one more
             write of the buffer.
+        bring: has all histories in memory, where a memory plan may have moved them; called before somebody reads them.
+        around: gives a with-block in which a shard and its histories are in memory.
         writes_copies: whether an update writes the parameters' copies for kernels too. For whoever owns all parameters,
             and whose forward reads what the update wrote.
 
@@ -46,6 +53,9 @@ class Updater:
         self.gradient_scale = 1.0
         self.keeps_step = bool(param.snapshot_diff)
         self.writes_copies = False
+        self.bring: Callable[[], None] = _nothing
+        self.around: Callable[[ShardUpdater], AbstractContextManager[Any]] = lambda shard: nullcontext()
+        self._ahead: set[ShardUpdater] = set()
         self._kernels = kernels
         self._arithmetic: Any = kernels if is_device(kernels) else host
         self._guard: GradientGuard | None = None
@@ -99,19 +109,33 @@ class Updater:
             UserError: the rule divides by zero (Adam with delta 0 where a gradient is 0, or with a momentum of 1).
         """
         mean = self.gradient_scale / n_ranks
-        hyper = Hyper(rate, self.param.weight_decay, self.param.regularization_type == "L1",
-                      mean / self.param.iter_size, iteration, self.keeps_step)
         factor = self._clip(mean, sum_of_squares)
         if self._guard is not None:
             factor = self._guard.checked(factor)
-        try:
-            for shard in self.everything:
-                shard.update(hyper, factor, self.writes_copies)
-        except ZeroDivisionError as error:
-            raise UserError(f"iteration {iteration}: {self.rule.name}'s update divides by zero: the solver's delta is "
-                            f"{self.param.delta:g}, momentum {self.param.momentum:g}") from error
+        for shard in self.everything:
+            if shard not in self._ahead:
+                with self.around(shard):
+                    self._update(shard, self._hyper(rate, iteration, mean), factor)
+        self._ahead.clear()
         if self.writes_copies:
             self.params.trust_copies(True)
+
+    def update_ahead(self, shard: ShardUpdater, rate: float, iteration: int) -> None:
+        """Update one shard, whose gradients are complete, on one rank and without clipping. The next ``update``
+        leaves it out. Arguments and errors as there."""
+        self._update(shard, self._hyper(rate, iteration, self.gradient_scale), 1.0)
+        self._ahead.add(shard)
+
+    def _hyper(self, rate: float, iteration: int, mean: float) -> Hyper:
+        return Hyper(rate, self.param.weight_decay, self.param.regularization_type == "L1",
+                     mean / self.param.iter_size, iteration, self.keeps_step)
+
+    def _update(self, shard: ShardUpdater, hyper: Hyper, factor: Any) -> None:
+        try:
+            shard.update(hyper, factor, self.writes_copies)
+        except ZeroDivisionError as error:
+            raise UserError(f"iteration {hyper.iteration}: {self.rule.name}'s update divides by zero: the solver's "
+                            f"delta is {self.param.delta:g}, momentum {self.param.momentum:g}") from error
 
     def clip_factor(self, gradient: Any = None, n_summed: int = 1) -> Any:
         """The factor that reduces the L2 norm of a gradient to ``clip_gradients``; 1 where it is not above it.

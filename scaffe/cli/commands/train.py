@@ -23,6 +23,7 @@ from scaffe.training.assembly import build_solver, images_per_iteration
 from scaffe.training.checkpoint import newest_state, restore_checkpoint, saved_seed
 from scaffe.training.dividing import divided
 from scaffe.training.limited_memory import add_flags as add_memory_flags
+from scaffe.training.limited_memory import check_memory_flags
 from scaffe.training.observers.display import Display
 from scaffe.training.observers.progress import Progress
 from scaffe.training.observers.signals import EFFECTS, Signals
@@ -91,6 +92,7 @@ def _train(communicator: Communicator, options: Namespace) -> int:
     param = together(communicator, lambda: _read_solver(options))
     strategy = look_up(options.strategy, options.reduce, communicator, solver_type=param.type or "SGD")
     check_loss_flags(options, strategy, communicator)
+    check_memory_flags(options, strategy)
     role = strategy.place(communicator, options)
     if role.kind != WORKER:
         return strategy.serve(role, param, options)

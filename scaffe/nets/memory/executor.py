@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from scaffe.errors import UserError
+from scaffe.nets.memory.lasting import Lasting
 from scaffe.nets.memory.mover import Mover
 from scaffe.nets.memory.pages import Pages
-from scaffe.nets.memory.parts import Planned
-from scaffe.nets.memory.plan import Action, Do, Plan
+from scaffe.nets.memory.parts import Held, Planned, parts_of
+from scaffe.nets.memory.plan import Action, Choice, Do, Plan
 from scaffe.nets.net import Net
 
 
@@ -20,22 +21,29 @@ class Executor:
 
     Args:
         net: a built net. Its planned blobs get their memory here, and it becomes one of the net's ``tiers``.
-        planned: its arrays.
+        planned: its blobs' arrays.
+        held: arrays of parameters, gradients and histories; their numbers follow.
         timed: gives a with-block whose time counts under a name.
 
     Attributes:
+        updates: by step of backward, what updates a layer's parameters at its end.
         pages, mover: the arrays' memory, and who moves it; the mover is None where a plan moves nothing.
         seconds: of each step, as last measured, without what the plan adds.
         waited, again: seconds so far in which steps waited for moves, and of computing again.
     """
 
-    def __init__(self, net: Net, planned: Sequence[Planned],
+    def __init__(self, net: Net, planned: Sequence[Planned], held: Sequence[Held],
                  timed: Callable[[str, str], AbstractContextManager[Any]]) -> None:
         self._net, self._planned, self._timed = net, planned, timed
+        self.parts = parts_of(net, planned, held)
         self.pages = Pages([each.part.n_bytes for each in planned])
+        for each in held:
+            self.pages.adopt(each.memory)
+        self._lasting = Lasting({i: part.name for i, part in enumerate(self.parts) if part.lasts}, self.pages)
+        self.updates: dict[int, Callable[[], None]] = {}
         self.mover: Mover | None = None
         self.plan: Plan | None = None
-        self.seconds = [0.0] * (2 * len(net.nodes))
+        self.seconds: dict[int, float] = {}
         self.waited = self.again = 0.0
         self._expected = [each.blob.n_elems for each in planned]
         self._started = 0.0
@@ -43,7 +51,7 @@ class Executor:
         net.tiers.append(self)
 
     def _bind(self) -> None:
-        for each, memory in zip(self._planned, self.pages.arrays, strict=True):
+        for each, memory in zip(self._planned, self.pages.arrays, strict=False):
             n_bytes = each.blob.n_elems * each.blob.dtype.itemsize
             flat = memory[:n_bytes].view(each.blob.dtype)
             if each.is_diff:
@@ -63,6 +71,7 @@ class Executor:
         """
         self._let_go()
         self.plan, self.mover = plan, mover
+        self._lasting.move([number for number, choice in enumerate(plan.choices) if choice is Choice.MOVE])
 
     def before(self, step: int) -> None:
         """See Tier: wait for moves, begin others, compute again. Raises UserError: a move failed, or a blob grew."""
@@ -74,6 +83,8 @@ class Executor:
 
     def after(self, step: int) -> None:
         """See Tier: drop what is not needed any more, begin to write out what moves."""
+        if step in self.updates:
+            self.updates[step]()
         now = time.perf_counter()
         self.seconds[step] = now - self._started
         self._started = now
@@ -89,6 +100,8 @@ class Executor:
     def _begin(self) -> None:
         """A new pass, whatever became of the last one. A blob that was reshaped has other memory by now."""
         self._let_go()
+        if self.mover is not None:
+            self._lasting.begin(self.mover)
         for each, n_elems in zip(self._planned, self._expected, strict=True):
             if each.blob.n_elems != n_elems:
                 raise UserError(f"-memory: blob {each.part.name!r} had {n_elems} elements when training began, and has "
@@ -100,11 +113,18 @@ class Executor:
             return
         if self.mover is not None:
             self.mover.settle()
-        for number in range(len(self._planned)):
-            self.pages.drop(number)
+        for number, part in enumerate(self.parts):
+            if not part.lasts:
+                self.pages.drop(number)
+
+    def bring(self, numbers: Collection[int]) -> None:
+        """Have arrays that last in memory, whole, until the next pass begins. Between passes only, for reading."""
+        if self.mover is not None:
+            self.mover.settle()
+            self._lasting.bring(numbers, self.mover)
 
     def _do(self, action: Action) -> None:
-        number, name = action.part, self._planned[action.part].part.name
+        number, name = action.part, self.parts[action.part].name
         if action.do is Do.DROP:
             self.pages.drop(number)
         elif action.do is Do.AGAIN:
@@ -123,7 +143,7 @@ class Executor:
 
     def _compute_again(self, number: int) -> None:
         started = time.perf_counter()
-        part = self._planned[number].part
+        part = self.parts[number]
         with self._timed("memory", f"again {part.name}"):
             for layer in part.again.layers if part.again else ():
                 self._net.forward_again(layer)

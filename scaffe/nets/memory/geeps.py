@@ -13,8 +13,8 @@ def pinned(iteration: Iteration, n_bytes: int) -> set[int]:
 
     As in the paper: buffers for twice the peak come first; then local data that are used at the peak are pinned as long
     as that leaves room for the smaller buffers; then further local data, in the order of their use, while they fit.
-    Parameters and histories come last. Data that are written before they are read are not fetched, and those that nobody
-    reads again, or that have not changed, are not saved (the paper's no_fetch and no_save).
+    Parameters and histories come last. Data that are written before they are read are not fetched, and those that
+    nobody reads again, or that have not changed, are not saved (the paper's no_fetch and no_save).
 
     Args:
         iteration: the arrays and steps.
@@ -29,7 +29,8 @@ def pinned(iteration: Iteration, n_bytes: int) -> set[int]:
     stays: set[int] = set()
     while True:
         peak, step = _peak(iteration, stays)
-        users = [i for i, part in enumerate(iteration.parts) if not part.lasts and i not in stays and _uses(iteration, i, step)]
+        users = [i for i, part in enumerate(iteration.parts) if i not in stays and not part.lasts
+                 and _uses(iteration, i, step)]
         fits = [i for i in users if _total(iteration, {*stays, i}) <= n_bytes]
         if not fits:
             break

@@ -11,7 +11,8 @@ from scaffe.nets.memory.plan import Choice, MemoryTooSmallError
 Ways = tuple[Choice, ...]
 
 
-def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, ways: Ways, share: float) -> list[Choice]:
+def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, ways: Ways, share: float,
+           start: Sequence[Choice] = (), stays: int = -1) -> list[Choice]:
     """Choices that need no more than the limit in any step.
 
     Args:
@@ -20,18 +21,20 @@ def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, ways: Ways,
         bandwidth: of the slow memory.
         ways: in which an array may leave: MOVE, AGAIN or both.
         share: the part of a move's seconds that counts as its cost: 0 if all moves hide behind computing, 1 if none do.
+        start: the choices to begin with; all arrays are kept if there are none.
+        stays: an array that does not leave; -1: none.
 
     Raises:
         MemoryTooSmallError: there are no such choices.
     """
-    choices = [Choice.KEEP] * len(iteration.parts)
+    choices = list(start) or [Choice.KEEP] * len(iteration.parts)
     while True:
         need = needs(iteration, choices)
         most = max(need.n_bytes, default=0)
         if most <= n_bytes:
             return choices
         step = need.n_bytes.index(most)
-        found = _cheapest(iteration, choices, need, step, bandwidth, ways, share)
+        found = _cheapest(iteration, choices, need, step, bandwidth, ways, share, stays)
         if found is not None:
             choices[found[0]] = found[1]
         elif not _move_instead(iteration, choices, need, step, ways):
@@ -39,11 +42,11 @@ def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, ways: Ways,
 
 
 def _cheapest(iteration: Iteration, choices: Sequence[Choice], need: Needs, step: int, bandwidth: Bandwidth,
-              ways: Ways, share: float) -> tuple[int, Choice] | None:
+              ways: Ways, share: float, stays: int) -> tuple[int, Choice] | None:
     """The array whose leaving frees memory in a step at the least cost per byte, and how it leaves."""
     best, found = (float("inf"), 0), None
     for number, part in enumerate(iteration.parts):
-        if choices[number] is not Choice.KEEP or not _lies_idle(iteration, need, number, step):
+        if number == stays or choices[number] is not Choice.KEEP or not _lies_idle(iteration, need, number, step):
             continue
         costs = {Choice.MOVE: share * part.n_bytes * (1 / bandwidth.out + _n_reads(part) / bandwidth.back),
                  Choice.AGAIN: iteration.again_seconds(number)}

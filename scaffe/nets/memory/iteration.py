@@ -70,8 +70,8 @@ class Iteration:
     Attributes:
         parts: the arrays.
         seconds: of each step: forward of layer i is step i, its backward step 2n - 1 - i; updates may follow.
-        n_updates: the number of updates that follow. What lasts and is used in them alone comes no earlier, since passes
-            may be repeated before them.
+        n_updates: the number of updates that follow. What lasts and is used in them alone comes no earlier, since
+            passes may be repeated before them.
     """
 
     parts: tuple[Part, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from scaffe.nets.memory.iteration import Bandwidth
@@ -31,17 +31,29 @@ class Mover:
         self._thread = ThreadPoolExecutor(1, "scaffe-mover")
         self._moves: dict[int, Future[None]] = {}
         self._offsets: dict[int, int] = {}
+        self._lasting: dict[int, int] = {}
         self.record: Record | None = None
         self.saved = self.fetched = 0
         self.seconds = [0.0, 0.0]
 
-    def place(self, numbers: list[int]) -> None:
-        """Give these arrays a place each in the file. Nothing may be on its way. Raises UserError: no room."""
-        self._offsets, end = {}, 0
-        for number in numbers:
-            self._offsets[number] = end
+    def place(self, numbers: Collection[int], lasting: Collection[int] = ()) -> None:
+        """Give these arrays a place each in the file. Nothing may be on its way.
+
+        Args:
+            numbers: arrays of one iteration; their last places are taken back.
+            lasting: arrays that once they have a place keep it.
+
+        Raises:
+            UserError: the disk has no room for them.
+        """
+        end = sum(self._pages.arrays[number].nbytes for number in self._lasting)
+        places = dict(self._lasting)
+        for number in (*sorted(set(lasting) - places.keys()), *numbers):
+            places[number] = end
             end += self._pages.arrays[number].nbytes
         self._file.reserve(end)
+        self._offsets = places
+        self._lasting |= {number: places[number] for number in lasting}
 
     def save(self, number: int, name: str) -> None:
         """Begin to write an array out; its pages are given back then."""

@@ -23,6 +23,20 @@ def rounded(n_bytes: int) -> int:
     return -(-n_bytes // page) * page
 
 
+def anonymous(n_bytes: int) -> np.ndarray:
+    """Memory, uint8, (n_bytes,), that begins with a huge page; its pages are taken by the first write."""
+    whole = np.frombuffer(mmap.mmap(-1, n_bytes + HUGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
+    at = -whole.ctypes.data % HUGE_BYTES
+    return whole[at:at + n_bytes]
+
+
+def inner(memory: np.ndarray) -> np.ndarray:
+    """The whole pages within memory, uint8; of long memory, the whole huge pages. Empty where there is none."""
+    page = HUGE_BYTES if memory.nbytes >= MANY_HUGE**2 * HUGE_BYTES else PAGE_BYTES
+    first = -memory.ctypes.data % page
+    return memory[first:first + max(0, memory.nbytes - first) // page * page]
+
+
 class Pages:
     """Arrays at fixed addresses. A page takes memory from its first write on, until the array is dropped.
 
@@ -34,15 +48,17 @@ class Pages:
     """
 
     def __init__(self, lengths: Sequence[int]) -> None:
-        total = sum(-(-n // HUGE_BYTES) * HUGE_BYTES for n in lengths) + HUGE_BYTES
-        whole = np.frombuffer(mmap.mmap(-1, total, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
-        at = -whole.ctypes.data % HUGE_BYTES
+        whole, at = anonymous(sum(-(-n // HUGE_BYTES) * HUGE_BYTES for n in lengths)), 0
         self.arrays: list[np.ndarray] = []
         for n_bytes in lengths:
-            self.arrays.append(whole[at:at + n_bytes])
+            self.adopt(whole[at:at + n_bytes])
             at += -(-n_bytes // HUGE_BYTES) * HUGE_BYTES
-            is_huge = n_bytes % HUGE_BYTES == 0 and n_bytes > 0
-            self._advise(self.arrays[-1], mmap.MADV_HUGEPAGE if is_huge else mmap.MADV_NOHUGEPAGE, needed=False)
+
+    def adopt(self, memory: np.ndarray) -> None:
+        """Add an array that has memory already, uint8, whole pages; if these are huge, they may be so."""
+        is_huge = memory.nbytes % HUGE_BYTES == 0 and memory.nbytes > 0 and memory.ctypes.data % HUGE_BYTES == 0
+        self.arrays.append(memory)
+        self._advise(memory, mmap.MADV_HUGEPAGE if is_huge else mmap.MADV_NOHUGEPAGE, needed=False)
 
     def drop(self, number: int) -> None:
         """Give an array's pages back; its contents become zeros. Raises OSError."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.nets.activation_memory import backward_steps, kept_blobs, memory_owners, written_diffs
@@ -27,6 +29,41 @@ class Planned:
     blob: Blob
     is_diff: bool
     part: Part
+
+
+@dataclass
+class Held:
+    """An array of the plan that is part of parameters, gradients or histories.
+
+    Attributes:
+        memory: its whole pages, uint8.
+        part: what the plan knows of it.
+        layer: whose it is.
+    """
+
+    memory: np.ndarray
+    part: Part
+    layer: int
+
+
+def parts_of(net: Net, planned: Sequence[Planned], held: Sequence[Held]) -> tuple[Part, ...]:
+    """The arrays of a plan, blobs first. Where a blob is computed again, parameters that may move are read too.
+
+    Args:
+        net: the net of them all.
+        planned: its blobs' arrays.
+        held: arrays of parameters and what goes with them.
+    """
+    read = {each.layer: len(planned) + i for i, each in enumerate(held) if each.part.lasts and each.part.forward}
+    found = []
+    for each in planned:
+        again = each.part.again
+        if again is not None:
+            layers = [i for head in again.layers for i in forward_group(net, head)]
+            inputs = {*again.inputs, *(read[i] for i in layers if i in read)}
+            again = Again(again.layers, tuple(sorted(inputs)))
+        found.append(replace(each.part, again=again))
+    return (*found, *(each.part for each in held))
 
 
 @dataclass
@@ -82,7 +119,7 @@ def _data_uses(net: Net) -> dict[int, _Uses]:
                                       *(node.tops if layer.reads_tops else ()))}
         for blob in (*node.bottoms, *node.tops):
             uses = found.setdefault(id(owner[id(blob)]), _Uses(owner[id(blob)], _name(net, owner[id(blob)])))
-            uses.forward.update(_group(net, index))
+            uses.forward.update(forward_group(net, index))
             if node.needs_backward and id(blob) in read:
                 uses.backward.update(backward_steps(net, index))
         for key in {id(owner[id(top)]) for top in node.tops}:
@@ -91,7 +128,7 @@ def _data_uses(net: Net) -> dict[int, _Uses]:
     return found
 
 
-def _group(net: Net, index: int) -> range:
+def forward_group(net: Net, index: int) -> range:
     """The layers that run forward in one pass with this one: what one of them uses is there in all their steps."""
     head = index - net.nodes[index].fused_offset
     return range(head, head + 1 + net.nodes[head].n_fused)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 from scaffe.nets.memory.geeps import pinned
 from scaffe.nets.memory.greedy import Ways, within
@@ -54,7 +55,8 @@ PLACEMENTS: dict[str, Placement] = {"auto": auto, "geeps": geeps, "move": move, 
 
 
 def _improved(iteration: Iteration, choices: list[Choice], n_bytes: int, bandwidth: Bandwidth) -> list[Choice]:
-    """Try the other choices of one array after another, longest first; keep what makes the iteration shorter."""
+    """Try the other choices of one array after another, longest first; keep what makes the iteration shorter. Where one
+    that has left is kept, others leave in its place."""
     best = _seconds(iteration, choices, n_bytes, bandwidth)
     floor = sum(iteration.seconds) / WORTH
     order = sorted((i for i, part in enumerate(iteration.parts) if part.forward or part.lasts),
@@ -65,11 +67,21 @@ def _improved(iteration: Iteration, choices: list[Choice], n_bytes: int, bandwid
                 return choices
             if choice is choices[number] or (choice is Choice.AGAIN and iteration.parts[number].again is None):
                 continue
-            trial = [*choices[:number], choice, *choices[number + 1:]]
-            seconds = _seconds(iteration, trial, n_bytes, bandwidth)
-            if seconds < best * WORTH:
-                best, choices = seconds, trial
+            changed = [*choices[:number], choice, *choices[number + 1:]]
+            for trial in (changed, *_refilled(iteration, changed, n_bytes, bandwidth, number)):
+                seconds = _seconds(iteration, trial, n_bytes, bandwidth)
+                if seconds < best * WORTH:
+                    best, choices = seconds, trial
     return choices
+
+
+def _refilled(iteration: Iteration, choices: Sequence[Choice], n_bytes: int, bandwidth: Bandwidth,
+              number: int) -> Iterator[list[Choice]]:
+    """With one array kept for certain: who else may leave so that the limit holds."""
+    for ways, share in ((BOTH, 0.0), (BOTH, 1.0), ((Choice.MOVE,), 1.0)):
+        if choices[number] is Choice.KEEP:
+            with suppress(MemoryTooSmallError):
+                yield within(iteration, n_bytes, bandwidth, ways, share, choices, number)
 
 
 def _seconds(iteration: Iteration, choices: Sequence[Choice], n_bytes: int, bandwidth: Bandwidth) -> float:

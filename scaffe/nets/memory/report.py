@@ -13,10 +13,11 @@ from scaffe.nets.memory.costs import estimated_seconds
 from scaffe.nets.memory.fixed import fixed_bytes
 from scaffe.nets.memory.iteration import Bandwidth, Iteration
 from scaffe.nets.memory.needs import least_bytes
-from scaffe.nets.memory.parts import planned_arrays
+from scaffe.nets.memory.parts import Held, parts_of, planned_arrays
 from scaffe.nets.memory.placements import PLACEMENTS
 from scaffe.nets.memory.plan import Choice, Do, MemoryTooSmallError, Plan
 from scaffe.nets.memory.predict import predict
+from scaffe.nets.memory.state import history_held, large_layers, parameters_held, update_step
 from scaffe.nets.net import Net
 
 DISK = Bandwidth(1e9, 1e9)  # what a local disk is taken to do; training measures its own
@@ -61,8 +62,9 @@ def predicted(net: Net, memory: str, placement: str) -> Predicted:
     if limit < whole:
         keep_bottoms(net)
         planned = planned_arrays(net)
-    fixed = fixed_bytes(net, planned) + histories
-    iteration = Iteration(tuple(each.part for each in planned), estimated_seconds(net))
+    held = _held(net)
+    fixed = fixed_bytes(net, planned) + histories - sum(each.part.n_bytes for each in held)
+    iteration = Iteration(parts_of(net, planned, held), estimated_seconds(net))
     if limit < fixed + least_bytes(iteration):
         raise UserError(f"-memory {memory}: {limit:,} bytes are too few; this net trains in "
                         f"{fixed + least_bytes(iteration):,} at least")
@@ -73,12 +75,23 @@ def predicted(net: Net, memory: str, placement: str) -> Predicted:
     return Predicted(whole, limit, fixed, tuple(node.name for node in net.nodes), iteration, plan)
 
 
+def _held(net: Net) -> list[Held]:
+    """Parameters, gradients and histories of large layers, as one rank trains them."""
+    found = []
+    for layer, place in large_layers(net).items():
+        parameters, gradients = parameters_held(net, layer, place)
+        histories = [history_held(net, layer, parameters.memory, update_step(net, layer))] * N_HISTORIES
+        found += [parameters, gradients, *histories]
+    return found
+
+
 def lines(found: Predicted) -> list[str]:
-    """The table of the arrays that lie idle between forward and backward, and what the plan costs."""
+    """The table of the arrays that lie idle at times, and what the plan costs."""
     rows = [("array", "bytes", "", "idle after", "until backward of")]
-    rows += [(part.name, f"{part.n_bytes:,}", choice.value, found.names[part.forward[-1]],
+    rows += [(part.name, f"{part.n_bytes:,}", choice.value, found.names[part.forward[-1]] if part.forward else "",
               found.names[2 * len(found.names) - 1 - part.backward[0]])
-             for part, choice in zip(found.iteration.parts, found.plan.choices, strict=True) if part.may_leave]
+             for part, choice in zip(found.iteration.parts, found.plan.choices, strict=True)
+             if part.may_leave or part.lasts]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     align = (str.ljust, str.rjust, str.ljust, str.ljust, str.ljust)
     table = ["  ".join(put(cell, width) for put, cell, width in zip(align, row, widths, strict=True)).rstrip()

@@ -45,6 +45,7 @@ class Test(Observer):
     def test_all(self, solver: Solver) -> None:
         """Test every test net with the newest parameters. Called by all ranks."""
         solver.strategy.settle()
+        solver.net.params.bring()
         evaluate = detected if solver.param.eval_type == DETECTION else means
         for number, net in enumerate(solver.test_nets):
             net.note_written()

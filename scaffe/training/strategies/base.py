@@ -86,6 +86,8 @@ class Strategy:
     """Whether it does so in the strategy, which then calls ``shrunk``, and not by a new solver."""
     trains_parts: ClassVar[bool] = False
     """Whether ranks may share nets (``-partitions``)."""
+    limits_memory: ClassVar[bool] = True
+    """Whether a rank may train in limited memory (``-memory``)."""
     in_step: ClassVar[bool] = True
     """Whether all ranks make each update together."""
 
@@ -136,6 +138,11 @@ class Strategy:
     def acts_between_layers(self) -> bool:
         """Whether it is called at every layer: one rank pays for no seam between layers."""
         return self.replica.communicator.n_ranks > 1
+
+    @property
+    def updates_early(self) -> bool:
+        """Whether a layer's gradient is complete, and its parameters are used no more, once its backward has run."""
+        return False
 
     @property
     def seams(self) -> Collection[int]:
@@ -245,6 +252,7 @@ class Strategy:
             (n_elems,), the net's own buffer, whole on rank 0 at least.
         """
         self.settle()
+        self.replica.net.params.bring()
         return self.replica.net.params.data
 
     def histories(self) -> list[np.ndarray]:

@@ -48,6 +48,11 @@ class Composed(Strategy):
         return super().acts_between_layers or self.replica.within.acts
 
     @property
+    def updates_early(self) -> bool:
+        """See Strategy: a rank that waits for nobody, in iterations of one pass."""
+        return not self.acts_between_layers and self.replica.iter_size == 1
+
+    @property
     def seams(self) -> Collection[int]:
         """See Strategy."""
         return {*self.values.seams, *self.gradients.seams}

@@ -39,6 +39,7 @@ class Sandblaster(Strategy):
     """
 
     solver_type = "LBFGS"
+    limits_memory = False
     mends_itself = True
 
     @classmethod

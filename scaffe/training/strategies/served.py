@@ -44,6 +44,7 @@ class Served(Strategy):
 
     tables: Tables
     goes_on = True
+    limits_memory = False
     in_step = False
 
     @classmethod

@@ -1,4 +1,5 @@
-"""A net with what makes limited memory hard: layers in place, random masks, batch statistics, a skip, a concat."""
+"""A net with what makes limited memory hard: layers in place, random masks, batch statistics, a skip, a concat, large
+parameters."""
 
 CONV = 'convolution_param { num_output: 8 kernel_size: 3 pad: 1 weight_filler { type: "xavier" } }'
 NET = f"""name: "mixed"
@@ -26,7 +27,10 @@ layer {{ name: "ip" type: "InnerProduct" bottom: "f" top: "ip"
   inner_product_param {{ num_output: 20 weight_filler {{ type: "xavier" }} }} }}
 layer {{ name: "rip" type: "ReLU" bottom: "ip" top: "ip" }}
 layer {{ name: "dip" type: "Dropout" bottom: "ip" top: "ip" }}
-layer {{ name: "out" type: "InnerProduct" bottom: "ip" top: "out"
+layer {{ name: "mid" type: "InnerProduct" bottom: "ip" top: "mid"
+  inner_product_param {{ num_output: 4000 weight_filler {{ type: "xavier" }} }} }}
+layer {{ name: "rmid" type: "ReLU" bottom: "mid" top: "mid" }}
+layer {{ name: "out" type: "InnerProduct" bottom: "mid" top: "out"
   inner_product_param {{ num_output: 5 weight_filler {{ type: "xavier" }} }} }}
 layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "out" bottom: "label" top: "loss" }}
 """

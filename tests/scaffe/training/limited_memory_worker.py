@@ -14,7 +14,7 @@ from google.protobuf import text_format
 from scaffe import log
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.failure import install_excepthook
-from scaffe.nets.memory import parts
+from scaffe.nets.memory import parts, state
 from scaffe.nets.memory.needs import least_bytes
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
@@ -44,16 +44,18 @@ def least(communicator, folder, run):
 
 
 def trained(communicator, folder, run, **options):
-    """Train. Returns the weights' digest, and the tier."""
+    """Train. Returns the digest of weights and histories, and the tier."""
     solver, found = build(communicator, folder, run, **options)
     solver.solve()
-    solver.strategy.settle()
+    digest = hashlib.sha256(solver.strategy.parameters().tobytes())
+    for history in solver.strategy.histories():
+        digest.update(history.tobytes())
     solver.close()
-    return hashlib.sha256(solver.net.params.data.tobytes()).hexdigest(), found
+    return digest.hexdigest(), found
 
 
 def main():
-    parts.LEAST_BYTES = 1
+    parts.LEAST_BYTES, state.LEAST_BYTES = 1, 5000
     communicator, folder = Communicator.world(), Path(sys.argv[1])
     install_excepthook(communicator)
     log.silence(True)

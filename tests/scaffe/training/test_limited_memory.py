@@ -13,7 +13,7 @@ from google.protobuf import text_format
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.errors import UserError
-from scaffe.nets.memory import parts
+from scaffe.nets.memory import parts, state
 from scaffe.nets.memory.check import resident_bytes
 from scaffe.nets.memory.needs import least_bytes
 from scaffe.nets.memory.pages import PAGE_BYTES, Pages
@@ -21,7 +21,9 @@ from scaffe.nets.memory.plan import Choice
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
-from scaffe.training.limited_memory import LimitedMemory
+from scaffe.training.limited_memory import LimitedMemory, check_memory_flags
+from scaffe.training.observers import test as tests_observer
+from scaffe.training.strategies.base import strategies
 from scaffe.training.timers import MAIN, MOVES
 from tests.mpirun import mpirun
 from tests.scaffe.training.limited_memory_net import NET
@@ -46,8 +48,7 @@ def limited(solver):
 
 def trained(solver):
     solver.solve()
-    found = [solver.net.params.data.tobytes(), solver.net.params.diff.tobytes(),
-             *(shard.history(0).tobytes() for shard in solver.updater.shards)]
+    found = [solver.strategy.parameters().tobytes(), *(each.tobytes() for each in solver.strategy.histories())]
     solver.close()
     return found
 
@@ -55,6 +56,7 @@ def trained(solver):
 @pytest.fixture(autouse=True)
 def every_array_counts(monkeypatch):
     monkeypatch.setattr(parts, "LEAST_BYTES", 1)
+    monkeypatch.setattr(state, "LEAST_BYTES", 5000)
 
 
 @pytest.fixture
@@ -64,9 +66,9 @@ def garbage(monkeypatch):
     monkeypatch.setattr(Pages, "drop", lambda self, number: (drop(self, number), self.arrays[number].fill(0xFF)))
 
 
-def limits(tmp_path):
+def limits(tmp_path, text=""):
     """From the least to nearly all that the net takes."""
-    found = limited(solver_of(tmp_path, memory="99%"))
+    found = limited(solver_of(tmp_path, text, memory="99%"))
     arrays = [part.n_bytes for part in found._iteration.parts]
     least = least_bytes(found._iteration)
     return [str(found._fixed + least + (sum(arrays) - least) * share // 100) for share in (0, 15, 40, 95)]
@@ -87,6 +89,38 @@ def test_the_bits_are_those_without_a_limit(tmp_path, garbage, placement):
         seen += [choice for choice in limited(solver)._plan.choices if choice is not Choice.KEEP]
     assert seen if placement == "auto" else set(seen) == {
         Choice.AGAIN if placement == "recompute" else Choice.MOVE}
+
+
+@pytest.mark.parametrize("text", ["", "clip_gradients: 0.5 iter_size: 2 "])
+def test_parameters_and_histories_pass_through_memory(tmp_path, garbage, text):
+    """At the least memory: with every gradient needed at once histories alone leave, else parameters too."""
+    expected = trained(solver_of(tmp_path, text))
+    found = limited(solver_of(tmp_path, text, memory="99%"))
+    least = str(found._fixed + least_bytes(found._iteration))
+    solver = solver_of(tmp_path, text, memory=least, placement="move")
+    assert trained(solver) == expected
+    found = limited(solver)
+    left = {part.name for part, choice in zip(found._iteration.parts, found._plan.choices, strict=True)
+            if part.lasts and choice is Choice.MOVE}
+    kinds = ("history",) if text else ("history", "parameters")
+    assert left == {f"{layer} {kind}" for layer in ("ip", "mid", "out") for kind in kinds}
+
+
+def test_test_nets_read_the_parameters_that_are_away(tmp_path):
+    text, results = "test_iter: 2 test_interval: 2 ", []
+    least = limits(tmp_path, text)[0]
+    for given in ({}, {"memory": least}):
+        solver, seen = solver_of(tmp_path, text, **given), []
+        solver.observers.append(tests_observer.Test())
+        solver.report = lambda phase, values, seen=seen: seen.append(values)
+        results.append((trained(solver), seen))
+    assert results[0] == results[1] and len(results[0][1]) == 4
+
+
+@pytest.mark.parametrize("strategy", ["ssp", "downpour", "sandblaster"])
+def test_strategies_with_tables_of_their_own_are_refused(strategy):
+    with pytest.raises(UserError, match=f"-memory is for sc-b, .*; {strategy} keeps"):
+        check_memory_flags(Namespace(memory="2GB", strategy=strategy), strategies.get(strategy))
 
 
 def test_a_resumed_run_goes_on_with_the_same_bits(tmp_path):
@@ -137,7 +171,7 @@ def test_no_more_is_in_memory_than_planned_after_any_step(tmp_path, placement):
     trained(solver)
     assert sorted(seen) == list(range(2 * len(solver.net.nodes)))
     assert max(seen.values()) > 0.9 * max(resident_bytes(found._iteration, tier.plan))
-    assert sum(map(resident, tier.pages.arrays)) == 0
+    assert not any(resident(tier.pages.arrays[i]) for i, part in enumerate(tier.parts) if not part.lasts)
 
 
 def test_a_timeline_gets_moves_and_waits(tmp_path):

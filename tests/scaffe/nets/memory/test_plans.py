@@ -3,6 +3,7 @@
 import itertools
 import random
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -30,10 +31,10 @@ def chain(n_layers, n_bytes=8, seconds=1.0):
     return Iteration(tuple(parts), (seconds,) * (2 * n_layers))
 
 
-def random_iteration(seed):
+def random_iteration(seed, most=6):
     """Up to six layers that each read one or two earlier arrays; some can be computed again, some are not read."""
     rng = random.Random(seed)
-    n = rng.randint(2, 6)
+    n = rng.randint(2, most)
     reads = [sorted(rng.sample(range(i), min(i, rng.choice((1, 1, 2))))) for i in range(n)]
     parts = []
     for i in range(n):
@@ -48,8 +49,25 @@ def random_iteration(seed):
     return Iteration(tuple(parts), tuple(rng.uniform(0.1, 3.0) for _ in range(2 * n)))
 
 
+def with_state(iteration, seed, n_updates=0):
+    """Half the layers get parameters, which computing again reads too, gradients, and a history; these are updated at
+    the end of the layer's backward, or there are histories alone, each in an update of its own after backward."""
+    rng, n = random.Random(seed), len(iteration.seconds) // 2
+    parts = list(iteration.parts)
+    for i in sorted(rng.sample(range(n), n_updates or -(-n // 2))):
+        step = 2 * n - 1 - i if not n_updates else len(iteration.seconds) + len(parts) - len(iteration.parts)
+        parts.append(Part(f"h{i}", rng.randint(1, 20), (), (step,), lasts=True))
+        if not n_updates:
+            y = parts[i]
+            parts[i] = replace(y, again=replace(y.again, inputs=(*y.again.inputs, len(parts))) if y.again else None)
+            parts.append(Part(f"w{i}", rng.randint(1, 20), (i,), (step,), lasts=True))
+            parts.append(Part(f"d{i}", rng.randint(1, 20), (), (step,)))
+    return Iteration(tuple(parts), (*iteration.seconds, *[1.0] * n_updates), n_updates)
+
+
 def all_choices(iteration):
-    options = [[Choice.KEEP, Choice.MOVE] + ([Choice.AGAIN] if part.again else []) if part.forward else [Choice.KEEP]
+    options = [[Choice.KEEP, Choice.MOVE] + ([Choice.AGAIN] if part.again else [])
+               if part.forward or part.lasts else [Choice.KEEP]
                for part in iteration.parts]
     return itertools.product(*options)
 
@@ -77,6 +95,38 @@ def test_auto_is_right_within_the_limit_and_near_the_best_of_all_choices(seed):
         plan = PLACEMENTS["auto"](iteration, n_bytes, BANDWIDTH)
         assert max(resident_bytes(iteration, plan, n_bytes)) <= n_bytes
         assert predict(iteration, plan, BANDWIDTH).seconds <= 1.15 * best
+
+
+@pytest.mark.parametrize("seed", range(300, 330))
+@pytest.mark.parametrize("n_updates", [0, 2])
+def test_parameters_and_histories_leave_within_the_limit_and_near_the_best_of_all_choices(seed, n_updates):
+    iteration = with_state(random_iteration(seed, most=3), seed, n_updates)
+    for n_bytes in limits(iteration):
+        best = best_by_force(iteration, n_bytes)
+        plan = PLACEMENTS["auto"](iteration, n_bytes, BANDWIDTH)
+        assert max(resident_bytes(iteration, plan, n_bytes)) <= n_bytes
+        assert predict(iteration, plan, BANDWIDTH).seconds <= 1.25 * best
+    assert best_by_force(iteration, limits(iteration)[0] - 1) is None
+    lasting = {plan.choices[i] for i, part in enumerate(iteration.parts) if part.lasts}
+    assert lasting == {Choice.KEEP}, "where everything fits, nothing leaves"
+
+
+def test_what_has_not_changed_is_not_written():
+    """The parameters of the layer that is first and last come twice and are written once; the history comes once."""
+    parts = (Part("w", 10, (0,), (5,), lasts=True), Part("h", 10, (), (5,), lasts=True), Part("y", 40, (1, 2), (3, 4)))
+    iteration = Iteration(parts, (1.0,) * 6)
+    plan = PLACEMENTS["move"](iteration, 40, BANDWIDTH)
+    found = predict(iteration, plan, BANDWIDTH)
+    assert (found.saved, found.fetched) == (20, 30)
+    assert resident_bytes(iteration, plan, 40) == [10, 40, 40, 40, 40, 20]
+
+
+def test_what_updates_alone_use_comes_after_the_passes():
+    iteration = Iteration((Part("h", 10, (), (4,), lasts=True), Part("y", 10, (0,), (3,))), (1.0,) * 5, 1)
+    plan = PLACEMENTS["move"](iteration, 10, BANDWIDTH)
+    assert plan.before[4] == (Action(Do.FETCH, 0), Action(Do.HERE, 0))
+    assert plan.after[4] == (Action(Do.SAVE, 0), Action(Do.GONE, 0))
+    assert not any(action.part == 0 for step in (*plan.before[:4], *plan.after[:4]) for action in step)
 
 
 @pytest.mark.parametrize("seed", range(100, 130))

@@ -12,10 +12,12 @@ from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
 from scaffe.nets import graph
 from scaffe.nets.build import build_net
+from scaffe.nets.memory import state
 from scaffe.nets.memory.amount import n_bytes, shown
 from scaffe.nets.memory.iteration import Again
-from scaffe.nets.memory.pages import rounded
+from scaffe.nets.memory.pages import PAGE_BYTES, rounded
 from scaffe.nets.memory.parts import planned_arrays
+from scaffe.nets.memory.report import predicted
 from scaffe.proto import caffe_pb2
 
 NET = """layer { name: "in" type: "Input" top: "x" top: "label" input_param {
@@ -38,6 +40,18 @@ def test_amounts(text, expected):
 def test_what_is_no_amount_is_refused(text):
     with pytest.raises(ValueError, match="amount of memory such as 2GB"):
         n_bytes(text, 200)
+
+
+def test_parameters_and_histories_of_large_layers_are_planned(monkeypatch):
+    monkeypatch.setattr(state, "LEAST_BYTES", 1 << 14)  # ip alone: 4 * 8 * 16 * 16 weights and 4 biases
+    net = build_net(graph.prepare(text_format.Parse(NET, caffe_pb2.NetParameter()), 0), Context(0, cpu, rng=Stream(1)))
+    found = {part.name: part for part in predicted(net, "99%", "auto").iteration.parts if part.name.startswith("ip ")}
+    w, d, h = found["ip parameters"], found["ip gradients"], found["ip history"]
+    assert (w.forward, w.backward) == ((5,), (8,))
+    assert {(part.forward, part.backward) for part in (d, h)} == {((), (8,))}
+    assert (w.lasts, h.lasts, d.lasts) == (True, True, False)
+    whole = (4 * 8 * 16 * 16 + 4) * 4
+    assert all(whole - 2 * PAGE_BYTES < part.n_bytes <= whole and part.n_bytes % PAGE_BYTES == 0 for part in (w, d, h))
 
 
 def test_amounts_for_people():

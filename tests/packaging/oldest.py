@@ -39,4 +39,4 @@ def numbers(version: str) -> list[int]:
 if __name__ == "__main__":
     text = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text()
     for package, version in oldest(tomllib.loads(text)["project"]).items():
-        print(f"{package}=={version}.*" if version.count(".") < 2 else f"{package}=={version}")
+        print(f"{package}=={version}")

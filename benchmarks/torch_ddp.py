@@ -1,12 +1,13 @@
 """Images per second of PyTorch's DistributedDataParallel over gloo, over MPI and over our collectives.
 
-    mpirun -np 2 PYTHON_WITH_TORCH benchmarks/torch_ddp.py [--rounds N] [--ways WAY,...] [NET ...]
+    mpirun -np 2 PYTHON_WITH_TORCH benchmarks/torch_ddp.py [--rounds N] [--ways WAY,...] [--as-view] [NET ...]
     PYTHONPATH=. jobs/cluster.sh 4 1gbit -- PYTHON_WITH_TORCH benchmarks/torch_ddp.py
 
 One thread a rank; images from a seeded generator, SGD without momentum. All ways train in the same processes and take
 turns; first each must reach gloo's loss from the same weights. Ways: `gloo`; `mpi`, our hook with MPI_Allreduce on the
 helper thread, as PyTorch's own MPI backend does it (no wheel has that backend); `hook` and `hook-bf16`, our hook beside
-gloo; `backend`, init_process_group("scaffe"). Medians of the slowest rank's times.
+gloo; `backend`, init_process_group("scaffe"); `alone`, no exchange at all, which is as fast as any way could be. Medians
+of the slowest rank's times; behind them what a rank computes for, in CPU seconds of all its threads.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from statistics import median
 
@@ -29,7 +31,7 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 import scaffe.torch  # noqa: E402
 
-WAYS = ("gloo", "mpi", "hook", "hook-bf16", "backend")
+WAYS = ("gloo", "mpi", "hook", "hook-bf16", "backend", "alone")
 HOOKS = {"mpi": {"algorithm": "mpi"}, "hook": {}, "hook-bf16": {"wire": "bf16"}}
 CHECK_STEPS, TOLERANCE = 3, {"hook-bf16": 2e-2}
 
@@ -41,14 +43,18 @@ class Way:
         name: of the net.
         how: the way.
         gloo: process group.
+        as_view: gradients lie in the buckets, with no copy there and back.
     """
 
-    def __init__(self, name: str, how: str, gloo: dist.ProcessGroup) -> None:
+    def __init__(self, name: str, how: str, gloo: dist.ProcessGroup, as_view: bool) -> None:
         make, self.n_images = NETS[name]
         torch.manual_seed(1)
-        self.net = DistributedDataParallel(make(), process_group=None if how == "backend" else gloo)
+        self.net = DistributedDataParallel(make(), process_group=None if how == "backend" else gloo,
+                                           gradient_as_bucket_view=as_view)
         if how in HOOKS:
             self.net.register_comm_hook(None, scaffe.torch.ddp_hook(**HOOKS[how]))
+        self.apart = self.net.no_sync if how == "alone" else nullcontext
+        self.cpu_seconds: list[float] = []
         self.sgd = torch.optim.SGD(self.net.parameters(), 1e-3)
         generator = torch.Generator().manual_seed(2 + dist.get_rank())
         self.images = torch.randn(self.n_images, *IMAGE, generator=generator)
@@ -57,13 +63,15 @@ class Way:
     def train(self, n_steps: int) -> tuple[float, float]:
         """Seconds of the slowest rank, and the ranks' mean loss of the last step."""
         dist.barrier()
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.process_time()
         for _ in range(n_steps):
             self.sgd.zero_grad()
-            loss = nn.functional.cross_entropy(self.net(self.images), self.labels)
-            loss.backward()
+            with self.apart():
+                loss = nn.functional.cross_entropy(self.net(self.images), self.labels)
+                loss.backward()
             self.sgd.step()
         seconds = torch.tensor(time.perf_counter() - start)
+        self.cpu_seconds.append((time.process_time() - cpu_start) / n_steps)
         mean = loss.detach().clone()
         self.sgd.zero_grad()
         dist.all_reduce(seconds, dist.ReduceOp.MAX)
@@ -71,13 +79,13 @@ class Way:
         return float(seconds), float(mean)
 
 
-def race(name: str, ways: list[str], n_rounds: int, gloo: dist.ProcessGroup) -> list[str]:
+def race(name: str, ways: list[str], n_rounds: int, gloo: dist.ProcessGroup, as_view: bool) -> list[str]:
     """One net's rows of the table."""
-    sides = {how: Way(name, how, gloo) for how in ways}
+    sides = {how: Way(name, how, gloo, as_view) for how in ways}
     losses = {how: side.train(CHECK_STEPS)[1] for how, side in sides.items()}
     right = losses[ways[0]]
     for how, loss in losses.items():
-        if abs(loss - right) > TOLERANCE.get(how, 2e-3) * abs(right):
+        if how != "alone" and abs(loss - right) > TOLERANCE.get(how, 2e-3) * abs(right):
             raise SystemExit(f"{name}, {how}: after {CHECK_STEPS} steps the loss is {loss}, {ways[0]}'s {right}")
     seconds: dict[str, list[float]] = {how: [] for how in ways}
     for _ in range(n_rounds):
@@ -86,7 +94,7 @@ def race(name: str, ways: list[str], n_rounds: int, gloo: dist.ProcessGroup) -> 
     n_images = NETS[name][1] * dist.get_world_size()
     first = median(seconds[ways[0]])
     return [f"{name:10s} {how:10s} {n_images / median(times):9.1f} {1e3 * median(times):9.1f} "
-            f"{first / median(times):7.2f}" for how, times in seconds.items()]
+            f"{first / median(times):7.2f} {median(sides[how].cpu_seconds):9.2f}" for how, times in seconds.items()]
 
 
 def main() -> None:
@@ -95,6 +103,7 @@ def main() -> None:
     parser.add_argument("nets", nargs="*", metavar="NET", help=f"of {', '.join(NETS)}; all if none is named")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--ways", default=",".join(WAYS), help="the first is what the others are compared with")
+    parser.add_argument("--as-view", action="store_true", help="DDP's gradient_as_bucket_view, for all ways")
     args = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("scaffe")
@@ -102,9 +111,9 @@ def main() -> None:
     n_nodes = dist.group.WORLD.communicator.topology.n_nodes
     lines = [f"# {dist.get_world_size()} ranks of one thread on {n_nodes} node(s), PyTorch {torch.__version__}, "
              f"medians of {args.rounds} steps, slowest rank",
-             f"net        how         images/s   ms/step  x {args.ways.split(',')[0]}"]
+             f"net        how         images/s   ms/step  x {args.ways.split(',')[0]}   CPU s"]
     for name in args.nets or NETS:
-        lines += race(name, args.ways.split(","), args.rounds, gloo)
+        lines += race(name, args.ways.split(","), args.rounds, gloo, args.as_view)
         if dist.get_rank() == 0:
             print("\n".join(lines), flush=True)
         lines = []

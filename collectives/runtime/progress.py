@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import queue
 import threading
 import time
@@ -11,6 +12,9 @@ from scaffe.collectives.request import Request
 
 Task = Callable[[], object]
 """What it returns, if anything, is the point at which the result is there (see Request.finish)."""
+
+LAST_CALL_SECONDS = 1.0
+"""How long the end of the program waits for what is under way."""
 
 
 class ProgressThread:
@@ -31,6 +35,7 @@ class ProgressThread:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="collectives-progress", daemon=True)
             self._thread.start()
+            atexit.register(self._leave)
         request = Request(label, waiting_for)
         self._tasks.put((request, task))
         return request
@@ -41,6 +46,13 @@ class ProgressThread:
             self._tasks.put(None)
             self._thread.join()
             self._thread = None
+            atexit.unregister(self._leave)
+
+    def _leave(self) -> None:
+        """Lets callbacks return before the interpreter ends: one in C++, as PyTorch's futures are, aborts it otherwise."""
+        if self._thread is not None:
+            self._tasks.put(None)
+            self._thread.join(LAST_CALL_SECONDS)
 
     def _run(self) -> None:
         while (item := self._tasks.get()) is not None:

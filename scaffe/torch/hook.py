@@ -14,6 +14,8 @@ from scaffe.torch.rendezvous import world
 from scaffe.torch.tensors import put_values, reducible
 
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+WIDE = ("bf16",)
+"""Wires that carry sums as large as float32's: those are divided once they are there, each rank its part."""
 Hook = Callable[[Any, GradBucket], Future[torch.Tensor]]
 
 
@@ -34,12 +36,16 @@ def ddp_hook(communicator: Communicator | None = None, wire: str = "", algorithm
     ranks = world() if communicator is None else communicator
     ranks.check(f"{algorithm}:{wire}" if wire else algorithm)
 
+    halves: dict[int, torch.Tensor] = {}
+
     def hook(state: Any, bucket: GradBucket) -> Future[torch.Tensor]:
         buffer = bucket.buffer()
         flat, calls = reducible(buffer), Calls(ranks, is_async=True)
-        flat.div_(ranks.n_ranks)
+        if wire not in WIDE:
+            flat.div_(ranks.n_ranks)
         if wire:
-            _sum_in_half(ranks, calls, flat, wire, algorithm)
+            half = _kept(halves, bucket.index(), flat, HALVES[wire])
+            _mean_in_half(ranks, calls, flat, half, wire, algorithm)
         else:
             calls.run("allreduce", flat, "sum", algorithm=algorithm)
         calls.then(put_values, flat, buffer)
@@ -48,10 +54,22 @@ def ddp_hook(communicator: Communicator | None = None, wire: str = "", algorithm
     return hook
 
 
-def _sum_in_half(ranks: Communicator, calls: Calls, flat: torch.Tensor, wire: str, algorithm: str) -> None:
-    """Sums over ranks in float32 what messages bring in `wire`; all ranks get the sums as `wire` rounds them."""
-    half, own = torch.empty_like(flat, dtype=HALVES[wire]), ranks.part(flat.numel())
+def _kept(halves: dict[int, torch.Tensor], index: int, flat: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A bucket's memory in half precision: the same in every step, as plans of messages are made for an address."""
+    if index not in halves or halves[index].shape != flat.shape or halves[index].device != flat.device:
+        halves[index] = torch.empty_like(flat, dtype=dtype)
+    return halves[index]
+
+
+def _mean_in_half(ranks: Communicator, calls: Calls, flat: torch.Tensor, half: torch.Tensor, wire: str,
+                  algorithm: str) -> None:
+    """Sums over ranks in float32 what messages bring in `wire`; all ranks get the means as `wire` rounds them."""
+    own = ranks.part(flat.numel())
     calls.run("reduce_scatter", flat, "sum", algorithm=f"{algorithm}:{wire}")
-    calls.between(half[own].copy_, flat[own])
+    calls.between(_divide, flat[own], ranks.n_ranks if wire in WIDE else 1, half[own])
     calls.run("allgather", half.view(torch.float16), algorithm=algorithm)
     calls.then(flat.copy_, half)
+
+
+def _divide(sums: torch.Tensor, divisor: int, quotients: torch.Tensor) -> None:
+    torch.div(sums, divisor, out=quotients)

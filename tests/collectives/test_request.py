@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from scaffe.collectives import request as module
@@ -62,3 +65,19 @@ def test_callbacks_learn_of_failures():
     request.add_done_callback(lambda done: seen.append(pytest.raises(CommError, done.test).value))
     request.finish(CommError("lost"))
     assert [str(error) for error in seen] == ["lost"]
+
+
+AT_THE_END = """
+import atexit, threading
+from scaffe.collectives.runtime.progress import ProgressThread
+go_on = threading.Event()
+progress = ProgressThread()
+request = progress.submit("r", go_on.wait)
+request.add_done_callback(lambda done: print("called back", flush=True))
+atexit.register(go_on.set)  # the last one that is registered is the first one that runs
+"""
+
+
+def test_a_program_that_ends_lets_callbacks_return():
+    result = subprocess.run([sys.executable, "-c", AT_THE_END], capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "called back\n", "")

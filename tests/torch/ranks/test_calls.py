@@ -77,7 +77,7 @@ def test_tensors_of_ours_lie_in_shared_memory(process_group, n_ranks):
         assert (tensor.shape, tensor.dtype) == ((3, 5), dtype)
         words = scaffe.torch.empty(8).numpy()
         find = process_group.communicator._ranks.windows.find
-        assert n_ranks == 1 or find(words) is not None
+        assert find(words) is not None  # in a job of one rank, too; a process that no launcher started has no windows
 
 
 @pytest.mark.parametrize("dtype", MOVED)

@@ -6,8 +6,8 @@
 One thread a rank; images from a seeded generator, SGD without momentum. All ways train in the same processes and take
 turns; first each must reach gloo's loss from the same weights. Ways: `gloo`; `mpi`, our hook with MPI_Allreduce on the
 helper thread, as PyTorch's own MPI backend does it (no wheel has that backend); `hook` and `hook-bf16`, our hook beside
-gloo; `backend`, init_process_group("scaffe"); `alone`, no exchange at all, which is as fast as any way could be. Medians
-of the slowest rank's times; behind them what a rank computes for, in CPU seconds of all its threads.
+gloo; `backend`, init_process_group("scaffe"); `alone`, no exchange at all: as fast as any way could be. Medians of the
+slowest rank's times; the last column has the CPU seconds of rank 0's threads.
 """
 
 from __future__ import annotations

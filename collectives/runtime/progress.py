@@ -49,7 +49,7 @@ class ProgressThread:
             atexit.unregister(self._leave)
 
     def _leave(self) -> None:
-        """Lets callbacks return before the interpreter ends: one in C++, as PyTorch's futures are, aborts it otherwise."""
+        """Lets callbacks return before the interpreter ends, as one in C++ (PyTorch's futures) aborts it otherwise."""
         if self._thread is not None:
             self._tasks.put(None)
             self._thread.join(LAST_CALL_SECONDS)

@@ -7,19 +7,19 @@ from functools import partial
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.runtime.point_to_point import PointToPoint
-from scaffe.collectives.server.gateway import Gateway
 from scaffe.collectives.server.keeper import Keeper
 from scaffe.collectives.server.layout import merged_batches, pooled_batches
 from scaffe.collectives.server.mailbox import Mailbox
-from scaffe.collectives.server.places import Places
-from scaffe.collectives.server.proxy import Proxy
+from scaffe.collectives.server.nodes.gateway import Gateway
+from scaffe.collectives.server.nodes.links import Links
+from scaffe.collectives.server.nodes.places import Places
+from scaffe.collectives.server.nodes.proxy import Proxy
 from scaffe.collectives.server.roles import Roles
 from scaffe.collectives.server.rules import Rule
 from scaffe.collectives.server.service import Service
 from scaffe.collectives.server.shard import Part, all_steps
 from scaffe.collectives.server.store import Store
 from scaffe.collectives.server.table import Index, Table
-from scaffe.collectives.server.wire import Wire
 
 
 class Build:
@@ -48,7 +48,7 @@ class Build:
                           if workers else ((), ()))
         proxies = {shard: Proxy(workers, self._slack, pooled, merged) for shard in roles.proxies_of(self._rank)}
         places = Places(self._store, list(self._store.values), self._batches, len(roles.shards))
-        return Gateway(self._rank, roles, self._store, partial(Wire, messages), proxies, places, self._fail)
+        return Gateway(self._rank, roles, self._store, partial(Links, messages), proxies, places, self._fail)
 
     def parts(self, rules: Mapping[Table, Rule]) -> dict[Table, Part]:
         """What the rank's shard holds of every table."""

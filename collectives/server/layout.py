@@ -8,7 +8,7 @@ import numpy as np
 
 from scaffe.collectives.server.mailbox import mailbox_bytes
 from scaffe.collectives.server.memory import aligned
-from scaffe.collectives.server.proxy import Source
+from scaffe.collectives.server.nodes.proxy import Source
 from scaffe.collectives.server.roles import Roles
 from scaffe.collectives.server.table import Index, Table
 

@@ -17,9 +17,9 @@ from scaffe.collectives.errors import CommError, RankLost
 from scaffe.collectives.launch import grants_threads
 from scaffe.collectives.server.batch import Batch
 from scaffe.collectives.server.build import Build, reach_others
-from scaffe.collectives.server.gateway import Gateway
 from scaffe.collectives.server.layout import joint_batches
 from scaffe.collectives.server.local import LocalBatch
+from scaffe.collectives.server.nodes.gateway import Gateway
 from scaffe.collectives.server.puller import TICK_SECONDS
 from scaffe.collectives.server.remains import Remains, remains_of
 from scaffe.collectives.server.roles import Roles

@@ -14,11 +14,11 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from scaffe.collectives.server.arrivals import Arrivals
 from scaffe.collectives.server.client import Client
 from scaffe.collectives.server.keeper import Apply, Keeper
 from scaffe.collectives.server.messages import Ready
-from scaffe.collectives.server.proxy import Proxy, Push, Tell
+from scaffe.collectives.server.nodes.arrivals import Arrivals
+from scaffe.collectives.server.nodes.proxy import Proxy, Push, Tell
 from scaffe.collectives.server.roles import Roles
 from scaffe.collectives.topology import Topology
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scaffe.collectives.server.pace import CHUNKS_A_POLL, LONGEST_SECONDS, SHORTEST_SECONDS, Pace
+from scaffe.collectives.server.nodes.pace import CHUNKS_A_POLL, LONGEST_SECONDS, SHORTEST_SECONDS, Pace
 
 
 def test_the_longer_nothing_happens_the_less_it_polls():

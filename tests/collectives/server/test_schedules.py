@@ -8,7 +8,7 @@ import pytest
 
 from scaffe.collectives.server.keeper import Send
 from scaffe.collectives.server.messages import Clock, Read, Ready, Release, Update
-from scaffe.collectives.server.proxy import Proxy, Push, Tell
+from scaffe.collectives.server.nodes.proxy import Proxy, Push, Tell
 from tests.collectives.server.schedules import draw, run
 
 SEEDS = range(400)

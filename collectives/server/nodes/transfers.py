@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from scaffe.collectives.planning.datatypes import OPS
-from scaffe.collectives.server.strip import Strip
+from scaffe.collectives.server.nodes.strip import Strip
 from scaffe.collectives.shared.kernels import combine2
 
 CHUNK_BYTES = 63 << 10
@@ -32,7 +32,7 @@ class Staging:
         self._free.append(chunk.base)  # type: ignore[arg-type]
 
 
-class Stream:
+class Transfer:
     """What sending and receiving have in common; ``staging`` has memory for chunks that are not in one piece.
 
     Attributes:
@@ -65,13 +65,13 @@ class Stream:
         return at, n_elems
 
 
-class Outgoing(Stream):
+class Outgoing(Transfer):
     """Rows to send: the sum of some arrays' elements, in the order of the arrays.
 
     Args:
         arrays: flat, of one dtype.
         strip: the elements, the same of all arrays.
-        staging, done: see ``Stream``.
+        staging, done: see ``Transfer``.
     """
 
     def __init__(self, arrays: Sequence[np.ndarray], strip: Strip, staging: Staging, done: Callable[[], None]) -> None:
@@ -106,13 +106,13 @@ class Outgoing(Stream):
         self._staging.give_back(part)
 
 
-class Incoming(Stream):
+class Incoming(Transfer):
     """Rows to receive into an array.
 
     Args:
         array: flat.
         strip: the elements that are written.
-        staging, done: see ``Stream``.
+        staging, done: see ``Transfer``.
     """
 
     def __init__(self, array: np.ndarray, strip: Strip, staging: Staging, done: Callable[[], None]) -> None:

@@ -9,18 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from scaffe.collectives.server.arrivals import Arrivals
 from scaffe.collectives.server.codec import N_NUMBERS, Letter, decode, encode
 from scaffe.collectives.server.keeper import Send
 from scaffe.collectives.server.mailbox import Mailbox
 from scaffe.collectives.server.messages import Clock, Final, Leave, Message, Read, Ready, Release, ToShard, Update
-from scaffe.collectives.server.pace import Pace
-from scaffe.collectives.server.places import Places
-from scaffe.collectives.server.proxy import Action, Proxy, Push
+from scaffe.collectives.server.nodes.arrivals import Arrivals
+from scaffe.collectives.server.nodes.links import Links
+from scaffe.collectives.server.nodes.pace import Pace
+from scaffe.collectives.server.nodes.places import Places
+from scaffe.collectives.server.nodes.proxy import Action, Proxy, Push
+from scaffe.collectives.server.nodes.transfers import Incoming, Outgoing, Staging
 from scaffe.collectives.server.roles import Roles
 from scaffe.collectives.server.store import Store
-from scaffe.collectives.server.streams import Incoming, Outgoing, Staging
-from scaffe.collectives.server.wire import Wire
 
 
 class Gateway:
@@ -30,14 +30,14 @@ class Gateway:
         rank: this one.
         roles: of all ranks.
         store: the node's memory; in this rank's mailbox workers and its own shard put what is for other nodes.
-        wire: makes its messages, given what takes those that come.
+        links: makes its messages, given what takes those that come.
         proxies: by number, the other nodes' shards for which this rank speaks.
         places: where rows lie in this node's memory.
         fail: called in the thread with the error that ended it.
     """
 
-    def __init__(self, rank: int, roles: Roles, store: Store, wire: Callable[[Callable[[np.ndarray, int, int], None]],
-                 Wire], proxies: Mapping[int, Proxy], places: Places, fail: Callable[[BaseException], None]) -> None:
+    def __init__(self, rank: int, roles: Roles, store: Store, links: Callable[[Callable[[np.ndarray, int, int], None]],
+                 Links], proxies: Mapping[int, Proxy], places: Places, fail: Callable[[BaseException], None]) -> None:
         self._roles, self._proxies, self._places, self._fail = roles, proxies, places, fail
         self._mail = store.gateway_mail[rank]
         self._shard_mail, self._worker_mail, self._clocks = store.shard_mail, store.worker_mail, store.clocks
@@ -48,7 +48,7 @@ class Gateway:
         self._queues: dict[tuple[int, int], deque[tuple[int, int, Incoming]]] = defaultdict(deque)  # by shard, table
         self._staging, self._backlog = Staging(), deque[Letter]()
         self._is_stopped = False
-        self._wire = wire(self._came)
+        self._links = links(self._came)
         self._thread = threading.Thread(target=self._run, name=f"scaffe-gateway-{rank}", daemon=True)
         self._thread.start()
 
@@ -67,10 +67,10 @@ class Gateway:
     def _run(self) -> None:
         numbers, pace, n_letters = np.empty(N_NUMBERS, np.int64), Pace(), 0
         try:
-            while not self._is_stopped and (self._n_finals or not self._wire.is_idle or self._backlog):
-                n_done = self._wire.poll() + n_letters
-                n_letters = self._take(numbers, pace.interval(n_done, self._wire.is_streaming, time.monotonic()))
-            self._wire.close()
+            while not self._is_stopped and (self._n_finals or not self._links.is_idle or self._backlog):
+                n_done = self._links.poll() + n_letters
+                n_letters = self._take(numbers, pace.interval(n_done, self._links.is_busy, time.monotonic()))
+            self._links.close()
         except BaseException as error:
             self._fail(error)
 
@@ -110,29 +110,29 @@ class Gateway:
             elif isinstance(action, Send):
                 self._put(self._worker_mail[action.worker], encode(action.message, shard, action.worker))
             else:
-                self._wire.tell(self._roles.shards[shard], encode(action.message, action.message.worker, shard))
+                self._links.tell(self._roles.shards[shard], encode(action.message, action.message.worker, shard))
 
     def _push(self, shard: int, push: Push) -> None:
         arrays, strip = self._places.updated(push.update.batch, push.workers, shard)
-        stream = Outgoing(arrays, strip, self._staging,
+        transfer = Outgoing(arrays, strip, self._staging,
                           lambda: self._carry_out(shard, self._proxies[shard].sent(push)))
-        self._wire.send(self._roles.shards[shard], encode(push.update, push.update.worker, shard), stream)
+        self._links.send(self._roles.shards[shard], encode(push.update, push.update.worker, shard), transfer)
 
     def _answer(self, shard: int, worker: int, message: Ready | Release) -> None:
         """From a shard of ours to a worker, or all workers, of another node."""
         peer = self._roles.carrier(self._roles.node_of_worker(worker), shard)
         if isinstance(message, Release):
-            self._wire.tell(peer, encode(message, shard, worker))
+            self._links.tell(peer, encode(message, shard, worker))
             return
         values, strip = self._places.read(message.batch, worker, shard)
-        self._wire.send(peer, encode(message, shard, worker), Outgoing([values], strip, self._staging, _nothing))
+        self._links.send(peer, encode(message, shard, worker), Outgoing([values], strip, self._staging, _nothing))
 
     def _finish(self, shard: int) -> None:
         """A shard of ours is done: every other node gets its last values."""
         for node in self._nodes:
             for table in range(self._places.n_tables):
                 values, strip = self._places.held(table, shard)
-                self._wire.send(self._roles.carrier(node, shard), encode(Final(table), shard),
+                self._links.send(self._roles.carrier(node, shard), encode(Final(table), shard),
                                 Outgoing([values], strip, self._staging, self._count_final))
 
     def _count_final(self) -> None:
@@ -149,7 +149,7 @@ class Gateway:
         elif isinstance(message, Update):
             self._arrivals[receiver, self._roles.node_of_worker(sender)].announced(message)
             values, strip = self._places.received(message.batch, sender, receiver)
-            self._wire.receive(peer, tag, Incoming(values, strip, self._staging,
+            self._links.receive(peer, tag, Incoming(values, strip, self._staging,
                                                    lambda: self._landed(receiver, message)))
         elif message is not None:
             self._note_clock(message)
@@ -176,10 +176,10 @@ class Gateway:
         else:
             table, (values, strip) = message.table, self._places.held(message.table, shard)
         queue = self._queues[shard, table]
-        stream = Incoming(values, strip, self._staging, lambda: self._filled(shard, worker, message, queue))
-        queue.append((peer, tag, stream))
+        transfer = Incoming(values, strip, self._staging, lambda: self._filled(shard, worker, message, queue))
+        queue.append((peer, tag, transfer))
         if len(queue) == 1:
-            self._wire.receive(peer, tag, stream)
+            self._links.receive(peer, tag, transfer)
 
     def _filled(self, shard: int, worker: int, message: Message, queue: deque[tuple[int, int, Incoming]]) -> None:
         queue.popleft()
@@ -188,7 +188,7 @@ class Gateway:
         else:
             self._count_final()
         if queue:
-            self._wire.receive(*queue[0])
+            self._links.receive(*queue[0])
 
 
 def _nothing() -> None:

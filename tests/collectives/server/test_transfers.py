@@ -1,10 +1,10 @@
-"""Rows in runs as one strip, and streams of chunks of them, against numpy's fancy indexing."""
+"""Rows in runs as one strip, and transfers of it in chunks, against numpy's fancy indexing."""
 
 import numpy as np
 import pytest
 
-from scaffe.collectives.server.streams import CHUNK_BYTES, Incoming, Outgoing, Staging
-from scaffe.collectives.server.strip import Strip
+from scaffe.collectives.server.nodes.strip import Strip
+from scaffe.collectives.server.nodes.transfers import CHUNK_BYTES, Incoming, Outgoing, Staging
 
 CHUNK = CHUNK_BYTES // 8
 
@@ -54,7 +54,7 @@ def carry(outgoing, incoming):
 @pytest.mark.parametrize("n_arrays", [1, 2, 5])
 @pytest.mark.parametrize(("first", "last"), [("whole", "whole"), ("scattered", "whole"), ("whole", "scattered"),
                                              ("scattered", "scattered")])
-def test_a_stream_carries_sums_in_the_order_of_the_arrays(n_arrays, first, last):
+def test_a_transfer_carries_sums_in_the_order_of_the_arrays(n_arrays, first, last):
     """Two chunks and a half, of numbers whose sums depend on the order."""
     n_elems = 5 * CHUNK // 2 + 3
     rng = np.random.default_rng(n_arrays)
@@ -75,12 +75,12 @@ def test_a_stream_carries_sums_in_the_order_of_the_arrays(n_arrays, first, last)
 def test_what_lies_in_one_piece_is_not_copied():
     array = np.zeros(100)
     strip = Strip(np.array([10, 15]), np.array([5, 20]))
-    for stream in (Outgoing([array], strip, Staging(), print), Incoming(array, strip, Staging(), print)):
-        chunk = stream.next()
+    for transfer in (Outgoing([array], strip, Staging(), print), Incoming(array, strip, Staging(), print)):
+        chunk = transfer.next()
         assert chunk.ctypes.data == array[10:].ctypes.data
         assert chunk.size == 25
-        stream.finish(chunk)
-        assert stream.is_done
+        transfer.finish(chunk)
+        assert transfer.is_done
 
 
 def test_a_strip_of_nothing_is_done_at_once():

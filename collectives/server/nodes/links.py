@@ -1,4 +1,4 @@
-"""Messages and streams of rows between the processes of several nodes, over MPI's point-to-point messages."""
+"""Messages and transfers of rows between the processes of several nodes, over MPI's point-to-point messages."""
 
 from __future__ import annotations
 
@@ -9,83 +9,84 @@ import numpy as np
 
 from scaffe.collectives.runtime.point_to_point import ANY, PendingMessage, PointToPoint
 from scaffe.collectives.server.codec import N_NUMBERS
-from scaffe.collectives.server.streams import CHUNK_BYTES, Incoming, Outgoing
+from scaffe.collectives.server.nodes.transfers import CHUNK_BYTES, Incoming, Outgoing
 
 CONTROL_TAG = 0
-FIRST_TAG, N_TAGS = 1, 16_384  # streams to one peer take tags in turn
+FIRST_TAG, N_TAGS = 1, 16_384  # transfers to one peer take tags in turn
 N_CONTROLS = 16  # receives that wait for messages without rows
 WINDOW_BYTES = 16 * CHUNK_BYTES  # under way to one peer: what a message without rows may have to wait for
-N_AHEAD = 8  # chunks of a stream that can be received at once
+N_AHEAD = 8  # chunks of a transfer that can be received at once
 
 
 class _Lane:
     """What this process sends to one peer.
 
-    The chunks of its streams alternate: the oldest stream's, then that of the stream with least left to send. So big
-    ones end in the order they were begun, and small ones do not wait for them.
+    The chunks of its transfers alternate: the oldest transfer's, then that of the transfer with least left to send. So
+    big ones end in the order they were begun, and small ones do not wait for them.
     """
 
     def __init__(self) -> None:
-        self.streams: dict[Outgoing, int] = {}  # oldest first, with their tags
+        self.transfers: dict[Outgoing, int] = {}  # oldest first, with their tags
         self.n_bytes = 0  # under way
         self.tags = count()
         self._n_chunks = 0
 
     def pick(self) -> Outgoing | None:
-        """The stream whose chunk goes next, if any."""
-        open_streams = [stream for stream in self.streams if stream.n_left]
-        if not open_streams:
+        """The transfer whose chunk goes next, if any."""
+        waiting = [transfer for transfer in self.transfers if transfer.n_left]
+        if not waiting:
             return None
         self._n_chunks += 1
-        return open_streams[0] if self._n_chunks % 2 else min(open_streams, key=lambda stream: stream.n_left)
+        return waiting[0] if self._n_chunks % 2 else min(waiting, key=lambda transfer: transfer.n_left)
 
 
-class Wire:
+class Links:
     """This process's messages to and from other nodes; for one thread.
 
     Args:
         messages: of a communicator whose messages are all ours.
-        came: called with a message's numbers, int64 (7,), the tag of the stream that follows it, and the sending rank.
+        came: called with a message's numbers, int64 (7,), the tag of the transfer that follows it, and the sending
+            rank.
     """
 
     def __init__(self, messages: PointToPoint, came: Callable[[np.ndarray, int, int], None]) -> None:
         self._messages, self._came = messages, came
         self._lanes: dict[int, _Lane] = {}
         self._under_way: dict[PendingMessage, Callable[[], None]] = {}
-        self._n_streams = 0
+        self._n_transfers = 0
         for _ in range(N_CONTROLS):
             self._expect(np.empty(N_NUMBERS + 1, np.int64))
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing but messages of others is waited for."""
-        return not self._n_streams and len(self._under_way) == N_CONTROLS
+        return not self._n_transfers and len(self._under_way) == N_CONTROLS
 
     @property
-    def is_streaming(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether rows are on their way."""
-        return self._n_streams > 0
+        return self._n_transfers > 0
 
     def tell(self, peer: int, numbers: np.ndarray, tag: int = 0) -> None:
         """Send a message without rows, int64 (7,); messages to one peer arrive in order."""
         self._under_way[self._messages.isend(np.append(numbers, tag), peer, CONTROL_TAG)] = _nothing
 
-    def send(self, peer: int, numbers: np.ndarray, stream: Outgoing) -> None:
+    def send(self, peer: int, numbers: np.ndarray, transfer: Outgoing) -> None:
         """Send a message and the rows that it announces."""
         lane = self._lanes.setdefault(peer, _Lane())
         tag = FIRST_TAG + next(lane.tags) % N_TAGS
         self.tell(peer, numbers, tag)
-        self._n_streams += 1
-        lane.streams[stream] = tag
+        self._n_transfers += 1
+        lane.transfers[transfer] = tag
         self._fill(peer, lane)
-        self._end_outgoing(lane, stream)
+        self._end_outgoing(lane, transfer)
 
-    def receive(self, peer: int, tag: int, stream: Incoming) -> None:
+    def receive(self, peer: int, tag: int, transfer: Incoming) -> None:
         """Receive the rows that a message with this tag has announced."""
-        self._n_streams += 1
+        self._n_transfers += 1
         for _ in range(N_AHEAD):
-            self._receive_chunk(peer, tag, stream)
-        self._end_incoming(stream)
+            self._receive_chunk(peer, tag, transfer)
+        self._end_incoming(transfer)
 
     def poll(self) -> int:
         """Go on with what has arrived and left, until there is nothing. Returns how many messages were done."""
@@ -116,43 +117,43 @@ class Wire:
             self._came(copy[:N_NUMBERS], int(copy[N_NUMBERS]), envelope.source)
 
     def _fill(self, peer: int, lane: _Lane) -> None:
-        while lane.n_bytes < WINDOW_BYTES and (stream := lane.pick()) is not None:
-            self._send_chunk(peer, lane, stream)
+        while lane.n_bytes < WINDOW_BYTES and (transfer := lane.pick()) is not None:
+            self._send_chunk(peer, lane, transfer)
 
-    def _send_chunk(self, peer: int, lane: _Lane, stream: Outgoing) -> None:
-        chunk = stream.next()
+    def _send_chunk(self, peer: int, lane: _Lane, transfer: Outgoing) -> None:
+        chunk = transfer.next()
         lane.n_bytes += chunk.nbytes
 
         def sent() -> None:
             lane.n_bytes -= chunk.nbytes
-            stream.finish(chunk)
+            transfer.finish(chunk)
             self._fill(peer, lane)
-            self._end_outgoing(lane, stream)
+            self._end_outgoing(lane, transfer)
 
-        self._under_way[self._messages.isend(chunk, peer, lane.streams[stream])] = sent
+        self._under_way[self._messages.isend(chunk, peer, lane.transfers[transfer])] = sent
 
-    def _end_outgoing(self, lane: _Lane, stream: Outgoing) -> None:
-        if stream.is_done:
-            del lane.streams[stream]
-            self._n_streams -= 1
-            stream.done()
+    def _end_outgoing(self, lane: _Lane, transfer: Outgoing) -> None:
+        if transfer.is_done:
+            del lane.transfers[transfer]
+            self._n_transfers -= 1
+            transfer.done()
 
-    def _receive_chunk(self, peer: int, tag: int, stream: Incoming) -> None:
-        if not stream.n_left:
+    def _receive_chunk(self, peer: int, tag: int, transfer: Incoming) -> None:
+        if not transfer.n_left:
             return
-        chunk = stream.next()
+        chunk = transfer.next()
 
         def filled() -> None:
-            stream.finish(chunk)
-            self._receive_chunk(peer, tag, stream)
-            self._end_incoming(stream)
+            transfer.finish(chunk)
+            self._receive_chunk(peer, tag, transfer)
+            self._end_incoming(transfer)
 
         self._under_way[self._messages.irecv(chunk, peer, tag)] = filled
 
-    def _end_incoming(self, stream: Incoming) -> None:
-        if stream.is_done:
-            self._n_streams -= 1
-            stream.done()
+    def _end_incoming(self, transfer: Incoming) -> None:
+        if transfer.is_done:
+            self._n_transfers -= 1
+            transfer.done()
 
 
 def _nothing() -> None:

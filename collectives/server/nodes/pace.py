@@ -15,23 +15,23 @@ class Pace:
     """
 
     def __init__(self) -> None:
-        self._streaming, self._idle_since = SHORTEST_SECONDS, 0.0
+        self._busy, self._idle_since = SHORTEST_SECONDS, 0.0
 
-    def interval(self, n_done: int, is_streaming: bool, now: float) -> float:
+    def interval(self, n_done: int, is_busy: bool, now: float) -> float:
         """The time to sleep before the next poll.
 
         Args:
             n_done: messages that were found done since the last sleep.
-            is_streaming: whether rows are under way.
+            is_busy: whether rows are under way.
             now: in seconds.
         """
         if n_done:
             self._idle_since = now
-        if not is_streaming:
-            self._streaming = SHORTEST_SECONDS
+        if not is_busy:
+            self._busy = SHORTEST_SECONDS
             return _within((now - self._idle_since) * SHARE_OF_TIME)
-        self._streaming = _within(self._streaming * min(max(CHUNKS_A_POLL / max(n_done, 1), 0.5), 1.5))
-        return self._streaming
+        self._busy = _within(self._busy * min(max(CHUNKS_A_POLL / max(n_done, 1), 0.5), 1.5))
+        return self._busy
 
 
 def _within(seconds: float) -> float:

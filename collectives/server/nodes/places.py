@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scaffe.collectives.server.nodes.strip import Strip
 from scaffe.collectives.server.store import Store
-from scaffe.collectives.server.strip import Strip
 from scaffe.collectives.server.table import Index, Table
 
 Place = tuple[np.ndarray, Strip]

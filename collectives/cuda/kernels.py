@@ -55,6 +55,7 @@ class Kernels:
 
     Attributes:
         multiprocessors: how many a sum over other GPUs' memory fills.
+        most_blocks: how many blocks the device runs at once.
     """
 
     def __init__(self) -> None:
@@ -63,7 +64,7 @@ class Kernels:
         self._module, self._get = cache(self._compile), cache(self._find)
         cuda = device.load().cuda
         count = cuda.runtime.deviceGetAttribute(MULTIPROCESSOR_COUNT, cuda.Device().id)
-        self._n_multiprocessors, self._most_blocks = count, count * BLOCKS_PER_MULTIPROCESSOR
+        self._n_multiprocessors, self.most_blocks = count, count * BLOCKS_PER_MULTIPROCESSOR
         self.multiprocessors = 0
         self.allow(None)
 
@@ -102,7 +103,7 @@ class Kernels:
             A call that queues the kernel on the current stream.
         """
         kernel = self._get(name)
-        blocks, threads = grid(max(own.nbytes, other.nbytes), self._most_blocks)
+        blocks, threads = grid(max(own.nbytes, other.nbytes), self.most_blocks)
         arguments = (np.uint64(own.address), np.uint64(other.address), np.int64(own.size))
         return lambda: kernel(blocks, threads, arguments)
 
@@ -129,7 +130,7 @@ class Kernels:
             work[name] = number
 
         def queue() -> None:
-            most = self.multiprocessors * BLOCKS_PER_MULTIPROCESSOR if is_remote else self._most_blocks
+            most = self.multiprocessors * BLOCKS_PER_MULTIPROCESSOR if is_remote else self.most_blocks
             kernel(*grid(n_elems * dtype.itemsize, most), (work,))
         return queue
 

@@ -19,11 +19,14 @@ class Batch(BoundBatch):
 
     Attributes:
         memory: where the read and the update buffer are, "host" or "device".
+        places: in device memory, for each row of the buffers its place among the index's rows, which are in the table's
+            order there; None where the two are the same.
     """
 
-    def __init__(self, number: int, index: Index, recorder: Recorder, memory: str = "host") -> None:
+    def __init__(self, number: int, index: Index, recorder: Recorder, memory: str = "host",
+                 places: np.ndarray | None = None) -> None:
         super().__init__(number, index, recorder)
-        self.memory = memory
+        self.memory, self.places = memory, places
         self._reads, self._updates = f"rows of table {index.table.name!r}", (
             f"its last update of table {index.table.name!r} to be applied")
         self._rows: Rows

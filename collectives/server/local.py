@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from scaffe.collectives.server.bound import BoundBatch
-from scaffe.collectives.server.runs import gather_runs, scatter_runs
+from scaffe.collectives.server.local_rows import LocalRows, LocalTable
 from scaffe.collectives.server.sequence import Recorder
 from scaffe.collectives.server.table import Index
 from scaffe.collectives.server.worker import Worker
@@ -23,40 +25,36 @@ class LocalBatch(BoundBatch):
     def __init__(self, number: int, index: Index, recorder: Recorder) -> None:
         super().__init__(number, index, recorder)
         self._state = 0
-        self._values = self._buffer = np.empty(0)
+        self._rows: LocalRows
 
-    def bind(self, worker: Worker, state: int, values: np.ndarray) -> None:
+    def bind(self, worker: Worker, state: int, table: LocalTable) -> None:
         """Attach the batch to its worker and its memory.
 
         Args:
             worker: whose client checks the calls.
             state: what that client calls the batch.
-            values: the whole table's values, flat. Rows that are one slice of it need no buffer of their own.
+            table: where the table lies.
         """
-        self._worker, self._state, self._values = worker, state, values
-        first, _, n_elems = self.index.runs[0].tolist()
-        is_slice = self.index.is_slice
-        self._buffer = values[first : first + n_elems] if is_slice else np.empty(self.index.n_elems, values.dtype)
+        self._worker, self._state, self._rows = worker, state, table.rows(self.index)
 
-    def read(self) -> np.ndarray:
-        """The rows, (n_keys, row_elems), read-only, until ``post_read``.
+    def read(self) -> Any:
+        """The rows, (n_keys, row_elems), read-only, until ``post_read``; of a table on the device CuPy's array.
 
         Raises:
             CommError: its buffer is given out already.
         """
         self._bound().read(self._state, "")
-        self._fetch()
-        rows = self._buffer.reshape(self.shape)
-        rows.flags.writeable = False
+        rows = self._rows.lend(fetch=True)
         self._note("read", moves=True)
-        return rows
+        return _read_only(rows)
 
     def post_read(self) -> None:
         """Give the rows back. Raises CommError where they are not being read."""
         self._bound().post_read(self._state)
+        self._rows.give_back(save=False)
         self._note("post_read", moves=False)
 
-    def pre_update(self, no_fetch: bool = False) -> np.ndarray:
+    def pre_update(self, no_fetch: bool = False) -> Any:
         """The rows to change, (n_keys, row_elems), until ``update``.
 
         Args:
@@ -66,10 +64,9 @@ class LocalBatch(BoundBatch):
             CommError: its buffer is given out already.
         """
         self._bound().pre_update(self._state, "")
-        if not no_fetch:
-            self._fetch()
+        rows = self._rows.lend(fetch=not no_fetch)
         self._note("pre_update", moves=not no_fetch)
-        return self._buffer.reshape(self.shape)
+        return rows
 
     def update(self, no_save: bool = False) -> None:
         """Give the changed rows back.
@@ -81,10 +78,13 @@ class LocalBatch(BoundBatch):
             CommError: ``pre_update`` was not called first.
         """
         self._bound().update(self._state, (1.0, 0.0))
-        if not no_save and not self.index.is_slice:
-            scatter_runs(self._values, self.index.runs, self._buffer)
+        self._rows.give_back(save=not no_save)
         self._note("update", moves=not no_save)
 
-    def _fetch(self) -> None:
-        if not self.index.is_slice:
-            gather_runs(self._values, self.index.runs, self._buffer)
+
+def _read_only(rows: Any) -> Any:
+    """Rows that the caller must not change: numpy's refuse it, CuPy's arrays cannot."""
+    view = rows.view()
+    if isinstance(view, np.ndarray):
+        view.flags.writeable = False
+    return view

@@ -70,7 +70,8 @@ Updates = Update | DeviceUpdate
 """What an update is filled into: ``fetch``, unless None, brings it to where shards read it."""
 
 
-def rows_of(values: np.ndarray, index: Index, slack: float, streams: Streams | None) -> Rows:
+def rows_of(values: np.ndarray, index: Index, slack: float, streams: Streams | None,
+            places: np.ndarray | None) -> Rows:
     """What a read of a batch lends.
 
     Args:
@@ -78,15 +79,16 @@ def rows_of(values: np.ndarray, index: Index, slack: float, streams: Streams | N
         index: where the rows lie.
         slack: the server's.
         streams: of the device in whose memory the buffer is to be; None: in host memory.
+        places: see Batch.
     """
     if streams is not None:
-        return DeviceRows(values, index, streams)
+        return DeviceRows(values, index, streams, places)
     return View(values, index) if index.is_slice and not slack else Copy(values, index)
 
 
-def update_of(update: np.ndarray, index: Index, streams: Streams | None) -> Updates:
+def update_of(update: np.ndarray, index: Index, streams: Streams | None, places: np.ndarray | None) -> Updates:
     """What an update of a batch is filled into. ``update``: the buffer that shards read, flat; others: see rows_of."""
-    return Update(update, index) if streams is None else DeviceUpdate(update, index, streams)
+    return Update(update, index) if streams is None else DeviceUpdate(update, index, streams, places)
 
 
 def _read_only(rows: np.ndarray, index: Index) -> np.ndarray:

@@ -77,7 +77,7 @@ class ParameterServer:
         self.meanwhile: Callable[[], None] | None = None
 
     def table(self, name: str, n_rows: int, row_elems: int, rule: Rule | None = None, dtype: str = "float32",
-              local: bool = False) -> Table:
+              local: bool = False, memory: str = "host") -> Table:
         """Declare a table, before ``start``.
 
         Args:
@@ -88,16 +88,19 @@ class ParameterServer:
             dtype: "float32" or "float64".
             local: the rows are this worker's own: no shard holds them, and other ranks need not declare them. They
                 start at 0; ``local_batch`` takes them.
+            memory: where a local table is: "host", or "device" for the current device's memory.
 
         Raises:
-            CommError: the name is taken, a length is below 1, the dtype is another, or a local table is given a rule.
+            CommError: the name is taken, a length is below 1, the dtype is another, a local table is given a rule, or
+                memory that there is not.
         """
         _refuse(self._store is not None, "declares a table after start")
         _refuse(name in [table.name for table in [*self._rules, *self._mine.local]], f"declares table {name!r} twice")
         _refuse(local and rule is not None, f"declares local table {name!r} with a rule, which only shards apply")
+        _refuse(not local and memory != "host", f"declares table {name!r} in {memory} memory; only local ones may be")
         table = Table(name, n_rows, row_elems, dtype, getattr(rule, "merges", True))
         if local:
-            self._mine.local[table] = np.zeros(table.n_elems, dtype)
+            self._mine.local_table(table, memory)
         else:
             self._rules[table] = rule or Add()
         return table
@@ -229,7 +232,8 @@ class ParameterServer:
 
         Before, what other nodes' shards hold is as this node's workers have last read it.
         """
-        values = self._mine.local[table] if table in self._mine.local else self._started().values[table]
+        local = self._mine.local.get(table)
+        values = self._started().values[table] if local is None else local.host_values()
         return values.reshape(table.n_rows, table.row_elems).copy()
 
     def histories(self, table: Table) -> tuple[int, list[np.ndarray]]:

@@ -100,6 +100,25 @@ class Index:
         """Numbers of the shards that hold some of the rows."""
         return tuple(s for s in range(n_shards) if len(self.within(*self.table.shard(s, n_shards))))
 
+    def keys(self) -> np.ndarray:
+        """The rows' keys, int64 (n_rows,), in the order of the batch."""
+        firsts, places, lengths = (self.runs // self.table.row_elems).T
+        keys: np.ndarray = np.repeat(firsts - places, lengths) + np.arange(self.n_rows)
+        return keys
+
+    def ascending(self) -> tuple[Index, np.ndarray | None]:
+        """The same rows in the table's order, where neighbours make the longest runs.
+
+        Returns:
+            Their index, and int64 (n_rows,): for each row of this batch its place there. This very index and None where
+            the rows are in the table's order already.
+        """
+        if (self.runs[1:, 0] > self.runs[:-1, 0]).all():
+            return self, None
+        keys = self.keys()
+        order = np.argsort(keys)
+        return Index(self.table, keys[order]), np.argsort(order)
+
     def same_rows(self, other: Index) -> bool:
         """Whether both name the same rows of the same table in the same order."""
         return self.table == other.table and np.array_equal(self.runs, other.runs)

@@ -14,6 +14,7 @@ from scaffe.collectives.errors import CommError
 from scaffe.collectives.server.batch import Batch
 from scaffe.collectives.server.client import Client
 from scaffe.collectives.server.local import LocalBatch
+from scaffe.collectives.server.local_rows import LOCAL_TABLES, LocalTable
 from scaffe.collectives.server.mailbox import Mailbox, mailbox_bytes
 from scaffe.collectives.server.puller import Inbox, inbox_of
 from scaffe.collectives.server.pusher import Outbox, Pusher
@@ -34,7 +35,7 @@ class WorkerSide:
 
     Attributes:
         batches: of shared tables, in the order declared.
-        local: local tables' values, flat.
+        local: where local tables lie.
         recorder: notes the calls of the virtual or the first iteration.
         worker: the running one; None before ``start``, but for a virtual iteration.
     """
@@ -43,19 +44,25 @@ class WorkerSide:
                  fail: Callable[[BaseException], None]) -> None:
         self._slack, self._look_around, self._fail = slack, look_around, fail
         self.batches: list[Batch] = []
-        self.local: dict[Table, np.ndarray] = {}
+        self.local: dict[Table, LocalTable] = {}
         self._local_batches: list[LocalBatch] = []
         self.recorder = Recorder()
         self.worker: Worker | None = None
 
     def batch(self, table: Table, keys: Keys, memory: str) -> Batch:
         """Declare a batch of a shared table. Raises CommError as Index does, and where there is no such memory."""
-        if memory not in ("host", "device"):
-            raise CommError(f"table {table.name!r}: a batch's memory must be host or device, got {memory!r}")
+        _must_be_memory(table, memory)
+        index, places = Index(table, keys), None
         if memory == "device":
             device.load()
-        self.batches.append(Batch(len(self.batches), Index(table, keys), self.recorder, memory))
+            index, places = index.ascending()
+        self.batches.append(Batch(len(self.batches), index, self.recorder, memory, places))
         return self.batches[-1]
+
+    def local_table(self, table: Table, memory: str) -> None:
+        """Allocate a local table. Raises CommError where there is no such memory."""
+        _must_be_memory(table, memory)
+        self.local[table] = LOCAL_TABLES[memory](table)
 
     def local_batch(self, table: Table, keys: Keys) -> LocalBatch:
         """Declare a batch of a local table. Raises CommError as Index does."""
@@ -70,10 +77,10 @@ class WorkerSide:
         self.worker = Worker(client, inbox, {}, self._look_around)
         streams = self._streams()
         for batch in self.batches:
-            where = batch.index, streams[batch.memory]
             rows, update = (np.empty(batch.index.n_elems, batch.index.table.dtype) for _ in range(2))
-            batch.bind(self.worker, rows_of(rows, where[0], 1, where[1]), update_of(update, *where))
-        self._bind_local({table: np.empty_like(values) for table, values in self.local.items()})
+            batch.bind(self.worker, rows_of(rows, batch.index, 1, streams[batch.memory], batch.places),
+                       update_of(update, batch.index, streams[batch.memory], batch.places))
+        self._bind_local({table: where.like() for table, where in self.local.items()})
         self.recorder.begin(now=lambda: 0.0)
         try:
             yield
@@ -96,14 +103,14 @@ class WorkerSide:
         n_shards = len(shards)
         client = self._client(number, [batch.index.shards(n_shards) for batch in self.batches], n_shards)
         streams = self._streams()
-        rows = [rows_of(store.values[batch.index.table], batch.index, self._slack, streams[batch.memory])
+        rows = [rows_of(store.values[batch.index.table], batch.index, self._slack, streams[batch.memory], batch.places)
                 for batch in self.batches]
         copied = {batch: kind for batch, kind in enumerate(rows) if kind.is_copied}
         mail = store.worker_mail[number]
         outbox_of = partial(Pusher, name=f"scaffe-pusher-{number}", fail=self._fail) if streams["device"] else Outbox
         self.worker = Worker(client, inbox_of(client, mail, copied, self._fail), shards, self._look_around, outbox_of)
         for batch, kind, update in zip(self.batches, rows, store.updates[number], strict=True):
-            batch.bind(self.worker, kind, update_of(update, batch.index, streams[batch.memory]))
+            batch.bind(self.worker, kind, update_of(update, batch.index, streams[batch.memory], batch.places))
         self._bind_local(self.local)
         self.worker.prefetch(reads_ahead(self.recorder.sequence))
         self.recorder.begin()
@@ -129,6 +136,11 @@ class WorkerSide:
                  for kind, batches in (("", self.batches), ("local ", self._local_batches)) for batch in batches]
         return Client(number, shards, n_shards, self._slack, len(self._local_batches), names)
 
-    def _bind_local(self, values: Mapping[Table, np.ndarray]) -> None:
+    def _bind_local(self, tables: Mapping[Table, LocalTable]) -> None:
         for state, batch in enumerate(self._local_batches, len(self.batches)):
-            batch.bind(self.working(), state, values[batch.index.table])
+            batch.bind(self.working(), state, tables[batch.index.table])
+
+
+def _must_be_memory(table: Table, memory: str) -> None:
+    if memory not in LOCAL_TABLES:
+        raise CommError(f"table {table.name!r}: memory must be {' or '.join(LOCAL_TABLES)}, got {memory!r}")

@@ -6,18 +6,26 @@ import numpy as np
 import pytest
 
 from scaffe.collectives import CommError, Communicator
+from scaffe.collectives.cuda import rows
 from scaffe.collectives.cuda.device import Point
+from scaffe.collectives.cuda.kernels import kernels
 from scaffe.collectives.server import ParameterServer
 from scaffe.collectives.server.device_rows import DeviceRows, DeviceUpdate
 from tests import pretend
 
 N_ROWS, ROW_ELEMS, N_CLOCKS = 23, 7, 5
-KEYS = {"slice": slice(3, 20), "scattered": [9, 0, 17, 4]}
+KEYS = {"slice": slice(3, 20), "ascending": [0, 4, 9, 10, 17],
+        "scattered": pytest.param([9, 0, 17, 4], marks=pretend.needs_compiler)}
 
 
 @pytest.fixture
 def cp(monkeypatch):
-    return pretend.install(monkeypatch)
+    caches = kernels, rows._module
+    for cached in caches:
+        cached.cache_clear()
+    yield pretend.install(monkeypatch)
+    for cached in caches:
+        cached.cache_clear()
 
 
 def train(cp, keys, slack=0, dtype="float32"):
@@ -32,15 +40,15 @@ def train(cp, keys, slack=0, dtype="float32"):
     seen = []
     with pretend.deferring(), cp.cuda.Stream(non_blocking=True):
         for _ in range(N_CLOCKS):
-            rows = batch.read()
-            change = rows * 0.5 + 1
-            seen.append(rows.copy())
+            values = batch.read()
+            change = values * 0.5 + 1
+            seen.append(values.copy())
             batch.post_read()
             batch.pre_update()[...] = change
             batch.update()
             server.clock()
         server.close()
-        seen = [rows.get() for rows in seen]
+        seen = [values.get() for values in seen]
     return seen, server.values(table)
 
 
@@ -61,10 +69,10 @@ def is_right(cp, keys, **how):
     return all(map(np.array_equal, found[0], right[0])) and np.array_equal(found[1], right[1])
 
 
-@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("keys", KEYS.values(), ids=KEYS)
 @pytest.mark.parametrize(("slack", "dtype"), [(0, "float32"), (0, "float64"), (1, "float32")])
-def test_values_follow_streams(cp, kind, slack, dtype):
-    assert is_right(cp, KEYS[kind], slack=slack, dtype=dtype)
+def test_values_follow_streams(cp, keys, slack, dtype):
+    assert is_right(cp, keys, slack=slack, dtype=dtype)
 
 
 def test_reads_that_do_not_follow_the_copy_to_the_device_are_found(cp, monkeypatch):
@@ -73,14 +81,49 @@ def test_reads_that_do_not_follow_the_copy_to_the_device_are_found(cp, monkeypat
 
 
 def test_updates_that_do_not_follow_the_worker_are_found(cp, monkeypatch):
-    monkeypatch.setattr(DeviceUpdate, "give_back", lambda self: self._copy(
-        self._pinned.ctypes.data, self.buffer.data.ptr, 2, self._streams.copy, Point.of(self._streams.event())))
+    monkeypatch.setattr(DeviceUpdate, "give_back", lambda self: self._take(Point.of(self._streams.event())))
     assert not is_right(cp, KEYS["slice"])
 
 
 def test_updates_that_are_fetched_too_early_are_found(cp, monkeypatch):
     monkeypatch.setattr(DeviceUpdate, "fetch", lambda self: np.copyto(self._update, self._pinned))
-    assert not is_right(cp, KEYS["scattered"])
+    assert not is_right(cp, KEYS["ascending"])
+
+
+def read_late(cp, keys):
+    """Whether a stream that works late on what was read sees it, while updates of another stream go on."""
+    server = ParameterServer(Communicator.single())
+    batch = server.batch(server.table("t", N_ROWS, ROW_ELEMS), keys, memory="device")
+    server.start()
+    with pretend.deferring():
+        late, early = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
+        seen = []
+        for _ in range(N_CLOCKS):
+            with late:
+                seen.append(batch.read().copy())
+                batch.post_read()
+            with early:
+                batch.pre_update()[...] = 1
+                batch.update()
+            server.clock()
+        server.close()
+        late.synchronize()
+        return [(values.get() == clock).all() for clock, values in enumerate(seen)] == [True] * N_CLOCKS
+
+
+@pytest.mark.parametrize("keys", KEYS.values(), ids=KEYS)
+def test_rows_stay_until_the_worker_has_used_them(cp, keys, monkeypatch):
+    assert read_late(cp, keys)
+    monkeypatch.setattr(DeviceRows, "give_back", lambda self: None)
+    assert not read_late(cp, keys)
+
+
+@pretend.needs_compiler
+def test_the_host_copies_rows_in_the_tables_order(cp):
+    server = ParameterServer(Communicator.single())
+    batch = server.batch(server.table("t", N_ROWS, ROW_ELEMS), [5, 3, 4, 2], memory="device")
+    assert batch.index.is_slice
+    assert batch.places.tolist() == [3, 1, 2, 0]
 
 
 def test_the_worker_never_waits_for_the_device(cp):
@@ -129,7 +172,7 @@ def test_memory_that_there_is_not(monkeypatch):
     pretend.install(monkeypatch, n_devices=0)
     server = ParameterServer(Communicator.single())
     table = server.table("t", 2, 2)
-    with pytest.raises(CommError, match="table 't': a batch's memory must be host or device, got 'disk'"):
+    with pytest.raises(CommError, match="table 't': memory must be host or device, got 'disk'"):
         server.batch(table, [0], memory="disk")
     with pytest.raises(CommError, match="device buffers need a GPU"):
         server.batch(table, [0], memory="device")

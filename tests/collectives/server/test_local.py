@@ -62,7 +62,7 @@ def test_a_slice_is_the_table_s_own_memory(server):
     changed = batch.pre_update()
     batch.update()
     assert np.shares_memory(batch.read(), changed)
-    assert not batch._buffer.flags.owndata
+    assert not batch._rows.buffer.flags.owndata
     batch.post_read()
 
 

@@ -50,7 +50,7 @@ class Points(Observer):
         solver.strategy.settle()
         started = time.perf_counter()
         seconds = started - self._begun - self._testing
-        _, lines = means(solver, solver.test_nets[0], solver.param.test_iter[0])
+        _, lines, _ = means(solver, solver.test_nets[0], solver.param.test_iter[0])
         accuracy = next(float(line.split("accuracy = ")[1]) for line in lines if "accuracy = " in line)
         self.points.append((self._run.images_after(solver.iteration), seconds, accuracy))
         self._testing += time.perf_counter() - started

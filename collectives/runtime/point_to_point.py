@@ -204,12 +204,12 @@ class PointToPoint:
         Raises:
             CommError: MPI fails, or a message is longer than its array.
         """
-        statuses = [self.mpi.Status() for _ in messages]
+        statuses: list[Any] = []  # mpi4py adds one for each message that is done
         try:
             found = self.mpi.Request.Testsome([message.request for message in messages], statuses) or []
         except self.mpi.Exception as error:
             raise self.failure(error, f"rank {self.rank}: one of {len(messages)} messages") from None
-        for index, status in zip(found, statuses, strict=False):
+        for index, status in zip(found, statuses[: len(found)], strict=True):
             messages[index].finish(status)
         return sorted(found)
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from tests.collectives.test_mpi import ENVIRONMENT
 from tests.mpirun import mpirun
 from tests.mutation import __doc__ as ABOUT
-from tests.mutation.mutants import MUTANTS, Mutant
+from tests.mutation.mutants import MUTANTS, ROOT, Mutant, outdated
 
-ROOT = Path(__file__).resolve().parents[2]
 SITE = Path(__file__).with_name("site")
 
 
@@ -43,6 +42,9 @@ def passes(tests: tuple[str, ...], mutant: Mutant | None, seconds: float) -> boo
 
 def survivors(only: str, seconds: float) -> list[Mutant]:
     """The mutants that no test noticed, told one by one."""
+    if gone := outdated():
+        raise SystemExit("these files have no longer what is to be taken out: "
+                         + "; ".join(f"{mutant.path}: {mutant.old!r}" for mutant in gone))
     chosen = [mutant for mutant in MUTANTS if only in f"{mutant.path} {mutant.old}"]
     for tests in dict.fromkeys(mutant.tests for mutant in chosen):
         if not passes(tests, None, 3 * seconds):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
 
 ORDER = ("mpi", "tests/collectives/device/test_order.py", "tests/collectives/device/test_threads.py", "-k",
          "not missing_order")
@@ -12,6 +15,7 @@ STAGING = ("one", "tests/collectives/cuda/test_staging.py", "tests/collectives/c
 TRAINING = ("one", "tests/scaffe/device/test_training.py", "-k", "lenet or waits")
 HALVES = ("one", "tests/scaffe/device/test_training.py", "-k", "weights_that")
 PYCAFFE = ("one", "tests/scaffe/device/test_pycaffe.py")
+GRAPHS = ("one", "tests/scaffe/nets/test_cuda_graphs.py")
 BATCHES = ("one", "tests/layers/cuda/test_batches.py")
 MASKS = ("one", "tests/scaffe/device/test_resume.py", "-k", "recorded")
 SEVERAL = ("mpi", "tests/collectives/device/test_order.py", "-k", "many or values_for_out or follow")
@@ -63,7 +67,7 @@ MUTANTS = (
     Mutant(f"{CUDA}/device.py", "self.hold(stream)\n        if", "if", ORDER),
     Mutant("collectives/runtime/memories.py", "device.Point.of(after).hold()", "pass", STAGING),
     Mutant(f"{KERNELS}/batches.py", "current.wait_event(slot.arrived)", "pass", BATCHES),
-    Mutant(f"{KERNELS}/batches.py", "slot.arrived.synchronize()", "pass", BATCHES),
+    Mutant(f"{KERNELS}/batches.py", "last.arrived.synchronize()", "pass", BATCHES),
     Mutant(f"{KERNELS}/batches.py", "self._stream.wait_event(consumer.record())", "consumer.record()", BATCHES),
     Mutant(f"{KERNELS}/batches.py", "slot.arrived.record(self._stream)", "pass", BATCHES),
     Mutant(f"{KERNELS}/recording.py", "arena.pin()", "pass", BATCHES),
@@ -73,5 +77,12 @@ MUTANTS = (
     Mutant("layers/kernels/device.py", "@PerDevice\ndef compute_stream", "def compute_stream", PYCAFFE),
     Mutant("layers/kernels/device.py", "load().cuda.Device(number).use()\n        found.use()", "pass", PYCAFFE),
     Mutant(f"{KERNELS}/cublas.py", 'self._check("cublasSetStream_v2", self._handle, stream)', "pass", PYCAFFE),
+    Mutant(f"{KERNELS}/pooling_plan.py", "self._check(x, y, mask)",
+           "y.set(np.zeros(y.shape, y.dtype))  # from pageable memory, which no graph may keep", GRAPHS),
     Mutant("scaffe/nets/cuda_graphs.py", "self._net.context.draws.catch_up()", "pass", PYCAFFE),
 )
+
+
+def outdated() -> list[Mutant]:
+    """The mutants whose text is no longer in their files: every test would fail on them, which proves nothing."""
+    return [mutant for mutant in MUTANTS if mutant.old not in (ROOT / mutant.path).read_text()]

@@ -121,7 +121,7 @@ class ndarray(NDArrayOperatorsMixin):
         if not self._host.flags.c_contiguous:
             raise RuntimeError("Cannot set to non-contiguous array")
         source = np.ascontiguousarray(arr)
-        read = host_reader(source.ctypes.data, self._host.ctypes.data, self.nbytes)
+        read = host_reader(source.ctypes.data, self._host.ctypes.data, self.nbytes, stream)
         enqueue(lambda: (read(), source), stream)
 
     def item(self, *args: Any) -> Any:

@@ -118,8 +118,8 @@ def eventQuery(event: int) -> int:
 
 
 def memcpyAsync(dst: int, src: int, size: int, kind: int, stream: int) -> None:
-    read = memory.host_reader(src, dst, size) if kind == 1 else lambda: ctypes.memmove(dst, src, size)
-    enqueue(read, stream_at(stream))
+    on = stream_at(stream)
+    enqueue(memory.host_reader(src, dst, size, on) if kind == 1 else lambda: ctypes.memmove(dst, src, size), on)
 
 
 def memcpy(dst: int, src: int, size: int, kind: int) -> None:

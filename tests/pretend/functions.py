@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.pretend.array import adopt, call, ndarray
-from tests.pretend.queue import enqueue
+from tests.pretend.queue import current_stream, enqueue
 
 # Names that NumPy has and CuPy 14.2 has not.
 MISSING = {
@@ -26,6 +26,7 @@ def array(obj: Any, dtype: Any = None, copy: bool = True, order: str = "K", subo
         made = obj.astype(dtype or obj.dtype)
         return made if made.ndim >= ndmin else made.reshape((1,) * (ndmin - made.ndim) + made.shape)
     values = np.array(obj, dtype, ndmin=ndmin)
+    current_stream().refuse_in_capture("an array of host memory")  # CuPy's pinned buffer goes to the next such copy
     made = ndarray(values.shape, values.dtype)
     target = made._host
     enqueue(lambda: np.copyto(target, values))

@@ -14,7 +14,7 @@ import numpy as np
 from tests.pretend import pool
 from tests.pretend.contexts import current_device, touch
 from tests.pretend.pool import ALIGNMENT, GUARD_BYTES, POISON, Block, Pool
-from tests.pretend.queue import CudaError, enqueue, host_waits
+from tests.pretend.queue import CudaError, current_stream, enqueue, host_waits
 
 PINNED_UNIT = 512
 
@@ -111,7 +111,7 @@ class MemoryPointer:
 
     def copy_from_host_async(self, mem: int, size: int, stream: Any = None) -> None:
         """On a stream; from pageable memory the bytes are read now."""
-        enqueue(host_reader(int(getattr(mem, "value", mem)), self.ptr, size), stream)
+        enqueue(host_reader(int(getattr(mem, "value", mem)), self.ptr, size, stream), stream)
 
     def copy_to_host(self, mem: int, size: int) -> None:
         """The host waits."""
@@ -178,10 +178,15 @@ def is_pinned(address: int) -> bool:
     return i >= 0 and _pinned[i][0] <= address < _pinned[i][1]
 
 
-def host_reader(source: int, target: int, n_bytes: int) -> Any:
-    """The work of a copy to the device: pageable memory is read now, as CUDA stages it, pinned memory when it runs."""
+def host_reader(source: int, target: int, n_bytes: int, stream: Any = None) -> Any:
+    """The work of a copy to the device: pageable memory is read now, as CUDA stages it, pinned memory when it runs.
+
+    A stream (default: the current one) that is being captured refuses pageable memory: a graph would keep its address,
+    and what lies there later would be copied at every launch.
+    """
     if is_pinned(source):
         return _move(target, source, n_bytes)
+    (stream or current_stream()).refuse_in_capture("a copy from pageable host memory")
     taken = ctypes.string_at(source, n_bytes)
     return lambda: ctypes.memmove(target, taken, n_bytes)
 

@@ -201,7 +201,7 @@ class Stream:
 
     def synchronize(self) -> None:
         """The host waits."""
-        self._refuse_in_capture("synchronize")
+        self.refuse_in_capture("synchronize")
         settings.waits.append("stream")
         self.drain()
 
@@ -222,7 +222,7 @@ class Stream:
         """Take work into a graph from now on."""
         if self.ptr == 0:
             raise RuntimeError("cannot capture on the default (legacy) stream")
-        self._refuse_in_capture("begin_capture")
+        self.refuse_in_capture("begin_capture")
         self.graph = Graph()
         self.graph.streams.append(self)
 
@@ -240,7 +240,8 @@ class Stream:
         """Whether work goes into a graph."""
         return self.graph is not None
 
-    def _refuse_in_capture(self, what: str) -> None:
+    def refuse_in_capture(self, what: str) -> None:
+        """Raise CudaError while work goes into a graph."""
         if self.graph is not None:
             raise CudaError(f"operation not permitted when stream is capturing: {what}")
 
@@ -301,7 +302,7 @@ def enqueue(work: Work, stream: Stream | None = None) -> None:
 def host_waits(what: str, stream: Stream | None = None) -> None:
     """The host needs a result: it waits for a stream."""
     stream = stream or current_stream()
-    stream._refuse_in_capture(what)
+    stream.refuse_in_capture(what)
     settings.waits.append(what)
     stream.drain()
 

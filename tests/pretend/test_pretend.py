@@ -172,6 +172,26 @@ def test_a_graph_replays_on_the_same_memory_and_forbids_waiting(cp: Any) -> None
     assert y.get().tolist() == [2 + 4 + 8] * 4
 
 
+def test_a_capture_takes_copies_of_pinned_memory_only(cp: Any) -> None:
+    """A graph keeps the address: it would copy what a later launch finds there."""
+    pageable, x = np.full(4, 3, np.float32), cp.zeros(4, np.float32)
+    pinned = np.frombuffer(cp.cuda.alloc_pinned_memory(16), np.float32, 4)
+    pinned[:] = 1
+    with cp.cuda.Stream(non_blocking=True) as stream:
+        stream.begin_capture()
+        for copy in (lambda: x.set(pageable), lambda: cp.asarray(pageable), lambda: cp.array([1.0]),
+                     lambda: x.data.copy_from_host_async(pageable.ctypes.data, 16),
+                     lambda: cp.cuda.runtime.memcpyAsync(x.data.ptr, pageable.ctypes.data, 16, 1, stream.ptr)):
+            with pytest.raises(RuntimeError, match="not permitted when stream is capturing"):
+                copy()
+        x.set(pinned)
+        graph = stream.end_capture()
+        for value in (1, 5):
+            pinned[:] = value
+            graph.launch()
+            assert x.get().tolist() == [value] * 4
+
+
 def test_waits_of_the_host_are_listed(cp: Any) -> None:
     x = cp.ones(4, np.float32)
     x *= 2

@@ -25,6 +25,8 @@ class ArgMax(NoGradient):
     are added at the end where the bottom has more than 3 axes.
     """
 
+    integer_tops = (0,)
+
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top. Raises LayerError if top_k is not between 1 and the number of elements searched."""
         p = self.param.argmax_param

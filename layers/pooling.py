@@ -35,6 +35,7 @@ class Pooling(Layer):
     recordable = True
     reads_bottoms = reads_tops = False
     n_tops = (1, 2)
+    integer_tops = (1,)
 
     @classmethod
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:

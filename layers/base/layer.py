@@ -94,6 +94,7 @@ class Layer:
     forward_only: bool = False  # set by a caller that never runs backward: nothing is kept for it
     exact_bottoms: ClassVar[tuple[int, ...]] = ()  # bottoms of integers (labels): float32 even in half precision
     exact_tops: ClassVar[tuple[int, ...]] = ()  # tops that are measured, not computed with: float32 likewise
+    integer_tops: ClassVar[tuple[int, ...]] = ()  # tops of indices: float32 where whoever reads them can take that
     host_only: ClassVar[bool] = False  # runs on the host even in a net on a device (user code, files, rare layers)
 
     def __init__(self, param: Any, context: Context) -> None:

@@ -36,7 +36,7 @@ def build_net(message: Any, context: Context, trained: Net | None = None, parts:
         UserError: one line that names the layer.
     """
     blobs: dict[str, Blob] = {}
-    exact = graph.exact_blobs(message.layer, _exact_bottoms)
+    exact = graph.exact_blobs(message.layer, _exactness)
     nodes = [_make_node(param, context, blobs, exact, parts) for param in message.layer]
     params = _find_params(nodes)
     _plan_backward(nodes, params, message.force_backward)
@@ -50,8 +50,11 @@ def build_net(message: Any, context: Context, trained: Net | None = None, parts:
     return net
 
 
-def _exact_bottoms(layer_type: str) -> tuple[int, ...]:
-    return layer_types.get(layer_type).exact_bottoms if layer_type in layer_types.names() else ()
+def _exactness(layer_type: str) -> graph.Exactness:
+    if layer_type not in layer_types.names():
+        return graph.Exactness()
+    found = layer_types.get(layer_type)
+    return graph.Exactness(found.exact_bottoms, found.integer_tops, found.host_only)
 
 
 def _make_node(param: Any, context: Context, blobs: dict[str, Blob], exact: Collection[str],

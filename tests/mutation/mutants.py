@@ -66,7 +66,6 @@ MUTANTS = (
            "self._calls", "self._calls", VALUES),
     Mutant(f"{CUDA}/device.py", "self.hold(stream)\n        if", "if", ORDER),
     Mutant("collectives/runtime/memories.py", "device.Point.of(after).hold()", "pass", STAGING),
-    Mutant(f"{KERNELS}/batches.py", "current.wait_event(slot.arrived)", "pass", BATCHES),
     Mutant(f"{KERNELS}/batches.py", "last.arrived.synchronize()", "pass", BATCHES),
     Mutant(f"{KERNELS}/batches.py", "self._stream.wait_event(consumer.record())", "consumer.record()", BATCHES),
     Mutant(f"{KERNELS}/batches.py", "slot.arrived.record(self._stream)", "pass", BATCHES),

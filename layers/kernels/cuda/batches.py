@@ -75,7 +75,7 @@ class Staging:
         self._stream: Any = None
 
     def next(self) -> list[Any]:
-        """The next batch on the device. The current stream waits for its copy; the host does not.
+        """The next batch on the device, where it has arrived: its copy began an iteration ago.
 
         The arrays are valid until the next call.
         """
@@ -86,7 +86,6 @@ class Staging:
         slot = self._slots[self._turn]
         if slot is None:
             raise RuntimeError("a batch was sent to no slot")
-        current.wait_event(slot.arrived)
         self._turn = 1 - self._turn
         self._send(current)
         return slot.arrays
@@ -95,7 +94,7 @@ class Staging:
         """Start the next batch on its way into the slot whose turn is next; its last reader is queued already."""
         last = self._slots[1 - self._turn]
         if last is not None:
-            last.arrived.synchronize()  # sent an iteration ago: the readers may write to its memory again
+            last.arrived.synchronize()  # it is the one handed out now, and the readers may write to its memory again
         batch = self._next_batch()
         slot = self._slots[self._turn]
         if slot is None or not slot.fits(batch):

@@ -38,12 +38,15 @@ class Pooling:
         self._places = device.load().zeros(n_kept, np.uint8 if small else np.int32)
 
     def forward(self, x: Any, y: Any, mask: Any = None) -> None:
-        """Pool x into y. ``mask``, like y, gets the index h W + w of each maximum (Caffe's second top)."""
+        """Pool x into y. ``mask``, like y, gets the index h W + w of each maximum (Caffe's second top), in
+        its own type.
+        """
         self._check(x, y, mask)
         if self.spec.method == "AVE":
             self._run("average", self._outputs, x, y)
         else:
-            self._run("maximum", self._outputs, x, y, self._places, mask)
+            other = None if mask is None else np.dtype(mask.dtype)
+            self._run("maximum", self._outputs, x, y, self._places, mask, other=other)
 
     def forward_stochastic(self, x: Any, y: Any, draws: Any) -> None:
         """Choose one element of each window, with probability proportional to its value (Zeiler and Fergus, "Stochastic
@@ -72,6 +75,6 @@ class Pooling:
         expect_elems(n_in, bottom)
         expect_elems(n_out, *tops)
 
-    def _run(self, name: str, grid: Any, *arrays: Any) -> None:
+    def _run(self, name: str, grid: Any, *arrays: Any, other: Any = None) -> None:
         if 0 not in self.spec.in_shape:
-            self._kernel(name)(*grid, (*arrays, *self._window))
+            self._kernel(name, other=other)(*grid, (*arrays, *self._window))

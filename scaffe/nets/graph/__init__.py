@@ -1,8 +1,8 @@
 """Pure passes over a net's message (upgrade, filter, splits, backward plan), and the reading of prototxt files."""
 
 from scaffe.nets.graph.backward import BackwardPlan, BackwardSpec, plan_backward
-from scaffe.nets.graph.exact import exact_blobs
+from scaffe.nets.graph.exact import Exactness, exact_blobs
 from scaffe.nets.graph.prepare import prepare, read_net, read_solver, read_solver_as_written, upgraded
 
-__all__ = ["BackwardPlan", "BackwardSpec", "exact_blobs", "plan_backward", "prepare", "read_net",
+__all__ = ["BackwardPlan", "BackwardSpec", "Exactness", "exact_blobs", "plan_backward", "prepare", "read_net",
            "read_solver", "read_solver_as_written", "upgraded"]

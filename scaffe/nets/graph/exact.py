@@ -3,30 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 PASSING_ON = ("Split", "Flatten", "Reshape", "Slice", "Concat")  # their tops hold what their bottoms hold
 
 
-def exact_blobs(layers: Sequence[Any], exact_bottoms: Callable[[str], Sequence[int]]) -> set[str]:
+class Exactness(NamedTuple):
+    """What a layer type does with float32 blobs in a half-precision net.
+
+    Attributes:
+        bottoms: indices of the bottoms that need exact values.
+        tops: indices of the tops that hold integers, which its kernels can write in float32.
+        converts: takes and gives blobs of any type, since it runs in float32 whatever the net computes in.
+    """
+
+    bottoms: Sequence[int] = ()
+    tops: Sequence[int] = ()
+    converts: bool = False
+
+
+def exact_blobs(layers: Sequence[Any], kind_of: Callable[[str], Exactness]) -> set[str]:
     """Names of the blobs to keep in float32, since bfloat16 is exact for integers up to 256 only, float16 to 2048.
 
-    Such a blob comes from a layer without bottoms and goes only to bottoms that need exact values; in both directions
-    it may pass through layers that only pass values on (PASSING_ON).
+    Such a blob comes from a layer without bottoms and goes only to bottoms that need exact values; or it is made as
+    float32 (indices, and all that layers that convert make) and no layer that computes in half precision reads it. In
+    both cases it may pass through layers that only pass values on (PASSING_ON).
 
     Args:
         layers: LayerParameter messages in order, Split layers included.
-        exact_bottoms: layer type → indices of its bottoms that need exact values.
+        kind_of: layer type → what it does with such blobs.
     """
-    wanted: set[str] = set()
-    for layer in reversed(layers):
-        picked = exact_bottoms(layer.type)
-        wanted |= {name for i, name in enumerate(layer.bottom) if i in picked}
-        if layer.type in PASSING_ON and all(name in wanted for name in layer.top):
-            wanted |= set(layer.bottom)
+    wanted, refused = _read(layers, kind_of)
     exact: set[str] = set()
     for layer in layers:
-        passed_on = layer.type in PASSING_ON and all(name in exact for name in layer.bottom)
-        if not layer.bottom or passed_on:
+        kind = kind_of(layer.type)
+        if not layer.bottom:
             exact |= wanted.intersection(layer.top)
+        elif layer.type in PASSING_ON and all(name in exact for name in layer.bottom):
+            exact |= set(layer.top)
+        else:
+            exact |= {name for i, name in enumerate(layer.top) if kind.converts or i in kind.tops} - refused
     return exact
+
+
+def _read(layers: Sequence[Any], kind_of: Callable[[str], Exactness]) -> tuple[set[str], set[str]]:
+    """The blobs of which somebody wants exact values, and those that somebody can only read in the net's type."""
+    wanted: set[str] = set()
+    refused: set[str] = set()
+    for layer in reversed(layers):
+        kind, passes = kind_of(layer.type), layer.type in PASSING_ON
+        wanted |= {name for i, name in enumerate(layer.bottom) if i in kind.bottoms}
+        if passes and all(name in wanted for name in layer.top):
+            wanted |= set(layer.bottom)
+        if not kind.converts and not (passes and refused.isdisjoint(layer.top)):
+            refused |= {name for i, name in enumerate(layer.bottom) if i not in kind.bottoms}
+    return wanted, refused

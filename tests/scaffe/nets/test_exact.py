@@ -1,4 +1,4 @@
-"""Labels keep their values in half-precision nets."""
+"""Labels and indices keep their values in half-precision nets."""
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ from scaffe.layers.base.layer import Context
 from scaffe.layers.base.random import Stream
 from scaffe.nets import graph
 from scaffe.nets.build import build_net
+from scaffe.nets.devices import Compute, load_kernels
 from scaffe.proto import caffe_pb2
 from tests import pretend
 
@@ -20,15 +21,71 @@ layer { name: "far" type: "EuclideanLoss" bottom: "f" bottom: "target" top: "far
 layer { name: "loss" type: "SoftmaxWithLoss" bottom: "f" bottom: "label" top: "loss" }"""
 
 
-def prepared():
-    return graph.prepare(text_format.Parse(NET, caffe_pb2.NetParameter()), 0)
+INDICES = """layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 1 dim: 1 dim: 40 dim: 48 } } }
+layer { name: "pool" type: "Pooling" bottom: "x" top: "p" top: "mask" pooling_param { kernel_size: 2 stride: 2 } }
+layer { name: "up" type: "Upsample" bottom: "p" bottom: "mask" top: "up" upsample_param { scale: 2 } }
+layer { name: "up again" type: "Upsample" bottom: "p" bottom: "mask" top: "again" upsample_param { scale: 2 } }
+layer { name: "most" type: "ArgMax" bottom: "x" top: "most" }
+layer { name: "mixed" type: "Pooling" bottom: "x" top: "q" top: "places" pooling_param { kernel_size: 2 stride: 2 } }
+layer { name: "both" type: "Eltwise" bottom: "q" bottom: "places" top: "both" eltwise_param { operation: MAX } }"""
+
+
+def prepared(net=NET):
+    return graph.prepare(text_format.Parse(net, caffe_pb2.NetParameter()), 0)
 
 
 def test_labels_and_what_splits_make_of_them_are_exact():
     takes = {"Accuracy": (1,), "EuclideanLoss": (1, 2), "SoftmaxWithLoss": (1, 2)}
-    exact = graph.exact_blobs(prepared().layer, lambda kind: takes.get(kind, ()))
+    exact = graph.exact_blobs(prepared().layer, lambda kind: graph.Exactness(takes.get(kind, ())))
     assert {name.partition("_")[0] for name in exact} == {"label", "target"}  # x is an input too
     assert len(exact) == 4  # label, its two copies, target
+
+
+def test_indices_are_exact_where_all_that_read_them_take_float32():
+    kinds = {"Pooling": graph.Exactness(tops=(1,)), "Upsample": graph.Exactness((1,)), "ArgMax": graph.Exactness(
+        tops=(0,))}
+    exact = graph.exact_blobs(prepared(INDICES).layer, lambda kind: kinds.get(kind, graph.Exactness()))
+    assert {name.partition("_")[0] for name in exact} == {"mask", "most"}  # not places, which Eltwise reads
+    assert len(exact) == 4  # mask, its two copies, most
+
+
+def test_what_converting_layers_make_is_exact_where_somebody_can_read_it():
+    net = """layer { name: "in" type: "Input" top: "x" }
+      layer { name: "p" type: "Proposal" bottom: "x" top: "rois" top: "scores" }
+      layer { name: "roi" type: "ROIPooling" bottom: "x" bottom: "rois" top: "fine" }
+      layer { name: "r" type: "ReLU" bottom: "fine" top: "y" }"""
+    kinds = {"Proposal": graph.Exactness(converts=True), "ROIPooling": graph.Exactness((1,), converts=True)}
+    exact = graph.exact_blobs(prepared(net).layer, lambda kind: kinds.get(kind, graph.Exactness()))
+    assert exact == {"rois", "scores"}  # not fine, which ReLU reads
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "bfloat16 on the CPU"])
+def test_large_indices_are_right_in_half_precision(monkeypatch, kind):
+    """Places of maxima in an image of 1,920 pixels; float16 and bfloat16 would round most of them."""
+    if kind.endswith("CPU"):
+        kernels, dtype = load_kernels(1, Compute(precision="bf16")), Compute(precision="bf16").dtype
+    else:
+        if pretend.compiler.compiler() is None:
+            pytest.skip("no C++ compiler to emulate kernels with")
+        pretend.install(monkeypatch)
+        from scaffe.layers.kernels import cuda as kernels
+
+        dtype = np.dtype(np.float16 if kind == "float16" else pytest.importorskip("ml_dtypes").bfloat16)
+    net = build_net(prepared(INDICES), Context(0, kernels, dtype, Stream(1)))
+    rows, columns = np.arange(20)[:, None] * 2, np.arange(24)[None] * 2
+    rows, columns = rows + (rows // 2 + columns // 2) % 2, columns + (rows // 4 + columns // 3) % 2
+    image = np.zeros((40, 48), np.float32)
+    image[rows, columns] = 1
+    image[rows[19, 23], columns[19, 23]] = 2
+    net.blobs["x"].data[...] = image.reshape(1, 1, 40, 48) if kind.endswith("CPU") else kernels.to_device(
+        image.reshape(1, 1, 40, 48), dtype)
+    net.forward()
+    found = {name: np.asarray(kernels.to_host(net.blobs[name].data), np.float32).reshape(-1)
+             for name in ("mask", "up", "again", "most")}
+    np.testing.assert_array_equal(found["mask"], (rows * 48 + columns).reshape(-1))
+    np.testing.assert_array_equal(found["up"], image.reshape(-1))
+    np.testing.assert_array_equal(found["again"], image.reshape(-1))
+    assert found["most"].tolist() == [rows[19, 23] * 48 + columns[19, 23]]
 
 
 @pretend.needs_compiler

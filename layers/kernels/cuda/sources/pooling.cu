@@ -1,5 +1,6 @@
 // Poolings of channels-last images, Caffe's windows. A block's x is channels, its y places. Place, the type that holds
-// which element of a window was taken, comes by -DPlace=.... Gradients are gathered, so always summed in one order.
+// which element of a window was taken, comes by -DPlace=..., S is a mask's. Gradients are gathered, so always summed in
+// one order.
 
 struct Window { int n_rows, n_columns, out_rows, out_columns, kh, kw, sh, sw, ph, pw; };
 #define WINDOW int n_images, int n_channels, int n_rows, int n_columns, int out_rows, int out_columns, int kh, int kw, \
@@ -30,7 +31,7 @@ template <class F> __device__ inline void for_outputs(const Window& w, int n_ima
 }
 
 // The first of the largest elements, and its place in the window; mask, where given, gets h W + w of the image.
-extern "C" __global__ void maximum(const T* x, T* y, Place* places, T* mask, WINDOW) {
+extern "C" __global__ void maximum(const T* x, T* y, Place* places, S* mask, WINDOW) {
     Window w = THE_WINDOW;
     for_outputs(w, n_images, n_channels, lie_whole(x, y, places), [&](auto width, long long out, int c, Bounds at,
                                                                      long long image) {
@@ -55,7 +56,7 @@ extern "C" __global__ void maximum(const T* x, T* y, Place* places, T* mask, WIN
         if (mask)
             for (int k = 0; k < width.value; k++) {
                 int place = taken.at[k];
-                mask[out + k] = narrow((at.first_row + place / kw) * n_columns + at.first_column + place % kw);
+                mask[out + k] = Narrowed<S>::of((at.first_row + place / kw) * n_columns + at.first_column + place % kw);
             }
     });
 }

@@ -51,7 +51,7 @@ class SigmoidCrossEntropyLoss(LossLayer):
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Compute the loss."""
-        x = bottom[0].data
+        x = self.wide(bottom[0])
         target = bottom[1].data.reshape(x.shape)
         self._counts = np.True_ if self.ignored is None else target.astype(np.int64) != self.ignored
         losses = np.maximum(x, 0) - x * target + np.log1p(np.exp(-np.abs(x)))
@@ -64,7 +64,7 @@ class SigmoidCrossEntropyLoss(LossLayer):
         """Write the scores' gradient: (s(x) - t) · loss weight / divisor, 0 at ignored elements."""
         refuse_gradient(propagate_down, [1])
         if propagate_down[0]:
-            x = bottom[0].data
+            x = self.wide(bottom[0])
             gradient = sigmoid(x) - bottom[1].data.reshape(x.shape)
             scale = self.weight(top) / self._divisor
             bottom[0].diff[...] = np.where(self._counts, gradient * scale, 0)
@@ -105,7 +105,7 @@ class InfogainLoss(LossLayer):
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Compute the loss. Raises LayerError for a label out of range."""
-        self._prob = softmax(by_position(bottom[0].data, self.axis))
+        self._prob = softmax(by_position(self.wide(bottom[0]), self.axis))
         n_classes = self._prob.shape[1]
         self._labels, self._counts = read_labels(bottom[1].data, n_classes, self.ignored)
         logs = np.log(np.maximum(self._prob, self._prob.dtype.type(LEAST_PROBABILITY)))

@@ -37,7 +37,7 @@ class EuclideanLoss(LossLayer):
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Compute the loss."""
-        self._slopes = bottom[0].data - bottom[1].data.reshape(bottom[0].shape)
+        self._slopes = self.wide(bottom[0]) - self.wide(bottom[1]).reshape(bottom[0].shape)
         top[0].data[...] = np.square(self._slopes).sum() / (2 * bottom[0].shape[0])
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -61,7 +61,7 @@ class L1Loss(EuclideanLoss):
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Compute the loss."""
-        difference = bottom[0].data - bottom[1].data.reshape(bottom[0].shape)
+        difference = self.wide(bottom[0]) - self.wide(bottom[1]).reshape(bottom[0].shape)
         self._slopes = np.sign(difference)
         top[0].data[...] = np.abs(difference).sum() / bottom[0].shape[0]
 
@@ -83,7 +83,7 @@ class HingeLoss(LossLayer):
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Compute the loss. Raises LayerError for a label out of range."""
-        scores = bottom[0].data.reshape(bottom[0].shape[0], -1)
+        scores = self.wide(bottom[0]).reshape(bottom[0].shape[0], -1)
         labels, _ = read_labels(bottom[1].data, scores.shape[1])
         self._signs = np.full_like(scores, -1)
         self._signs[self.context.xp.arange(len(labels)), labels] = 1
@@ -133,7 +133,7 @@ class MultinomialLogisticLoss(LossLayer):
 
     def _true(self, bottom: Sequence[Blob]) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
         """The labels' indices into (items, classes), and the probabilities there, at least 1e-20."""
-        rows = bottom[0].data.reshape(bottom[0].shape[0], -1)
+        rows = self.wide(bottom[0]).reshape(bottom[0].shape[0], -1)
         labels, _ = read_labels(bottom[1].data, rows.shape[1])
         place = self.context.xp.arange(len(labels)), labels
         return place, np.maximum(rows[place], rows.dtype.type(LEAST_PROBABILITY))
@@ -169,7 +169,7 @@ class ContrastiveLoss(LossLayer):
         """Compute the loss."""
         p = self.param.contrastive_loss_param
         n_items = bottom[0].shape[0]
-        self._difference = bottom[0].data.reshape(n_items, -1) - bottom[1].data.reshape(n_items, -1)
+        self._difference = self.wide(bottom[0]).reshape(n_items, -1) - self.wide(bottom[1]).reshape(n_items, -1)
         self._squared = np.square(self._difference).sum(axis=1)
         if p.legacy_version:
             apart = np.maximum(p.margin - self._squared, 0)

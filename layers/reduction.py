@@ -33,7 +33,7 @@ class Reduction(Layer):
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Compute the sums or means."""
-        x = bottom[0].data
+        x = bottom[0].data.astype(self.context.param_dtype, copy=False)  # half types cannot hold a long sum on its way
         terms = {ASUM: np.abs, SUMSQ: np.square}.get(self.operation, np.positive)(x)
         top[0].data[...] = self.coeff * terms.sum(axis=tuple(range(self.axis, x.ndim)))
 

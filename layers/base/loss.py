@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
+
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer
@@ -27,6 +29,11 @@ class LossLayer(Layer):
     def allow_force_backward(self, bottom_index: int) -> bool:
         """True for all bottoms but the targets."""
         return bottom_index != 1
+
+    def wide(self, blob: Blob) -> np.ndarray:
+        """The blob's data in the type of parameters: sums of squares overflow float16, and bfloat16 rounds them."""
+        found: np.ndarray = blob.data.astype(self.context.param_dtype, copy=False)
+        return found
 
     @staticmethod
     def weight(top: Sequence[Blob]) -> float:

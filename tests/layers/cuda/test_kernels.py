@@ -127,15 +127,28 @@ def test_softmax_loss(cp: Any, shape: tuple, ignored: int | None, divisor: float
     on_labels = cp.asarray(labels.astype(np.float32))
     plan.forward(cp.asarray(x), on_labels, prob, loss)
     held, counts = double(prob.get()), labels != (-1 if ignored is None else ignored)
+    true = softmax(x)[np.arange(shape[0]), labels]
     by = divisor or counts.sum()
     close(prob, softmax(x), dtype)
-    expected = -np.log(np.maximum(held[np.arange(shape[0]), labels], 1.1754944e-38))[counts].sum() / by
+    expected = -np.log(true)[counts].sum() / by
     assert float(loss[0]) == pytest.approx(expected, rel=1e-5)
     plan.backward(prob, on_labels, cp.full(1, 3, wide(dtype)), gx)
     gradient = held.copy()
     gradient[np.arange(shape[0]), labels] -= 1
     close(gx, gradient * counts[:, None] * 3 / by, dtype)
     plan.check()
+
+
+@every_dtype
+def test_a_loss_is_of_the_scores_since_half_types_round_small_probabilities_to_0(cp: Any, dtype: np.dtype) -> None:
+    x = cp.asarray(np.array([[0, -30, 5], [0, 0, 200], [0, np.nan, 0]], dtype))
+    for row, label, expected in ((0, 1, 35 + np.log1p(np.exp(-5) + np.exp(-35))), (1, 0, -np.log(1.1754944e-38)),
+                                 (2, 0, np.nan)):
+        loss = cp.empty(1, wide(dtype))
+        scores = x[row:row + 1]
+        cuda.softmax_loss(LossSpec(1, 3, None, None, dtype)).forward(scores, cp.full(1, label, np.float32),
+                                                                     cp.empty_like(scores), loss)
+        assert float(loss[0]) == pytest.approx(expected, rel=1e-6, nan_ok=True)
 
 
 @pytest.mark.parametrize(("label", "said"), [(5, "label 5 is not one of the 5 classes"), (-1, "below 0")])

@@ -23,8 +23,8 @@ template <class F> __device__ inline void for_all_rows(long long n_rows, F body)
         body(r0 + threadIdx.y, r0 + threadIdx.y < n_rows);
 }
 
-// y = exp(x - max) / sum. y may be x.
-__device__ inline void softmax_of_row(const T* x, T* y, int n_classes, bool is_row) {
+// y = exp(x - max) / sum, and max + log(sum). y may be x.
+__device__ inline A softmax_of_row(const T* x, T* y, int n_classes, bool is_row) {
     A most = __int_as_float(0xff800000);  // -infinity
     if (is_row)
         for (int c = threadIdx.x; c < n_classes; c += blockDim.x) most = max(most, widen(x[c]));
@@ -35,6 +35,7 @@ __device__ inline void softmax_of_row(const T* x, T* y, int n_classes, bool is_r
     sum = across_row(sum, Plus());
     if (is_row)
         for (int c = threadIdx.x; c < n_classes; c += blockDim.x) y[c] = narrow(exp(widen(x[c]) - most) / sum);
+    return most + log(sum);
 }
 
 extern "C" __global__ void softmax_rows(const T* x, T* y, long long n_rows, int n_classes) {
@@ -57,20 +58,20 @@ extern "C" __global__ void softmax_rows_back(const T* y, const T* gy, T* gx, lon
     });
 }
 
-// The softmax of each row, the row's loss -log(probability of its label) and whether it counts. A label that is no
-// class (and not the ignored one) sets wrong to the label + 1, or to -1 below 0, and does not count.
+// The softmax of each row, the row's loss -log(probability of its label) and whether it counts. The loss is of the scores:
+// half types round small probabilities to 0. As in Caffe, it is at most -log(FLT_MIN). A label that is no class (and not
+// the ignored one) sets wrong to the label + 1, or to -1 below 0, and does not count.
 extern "C" __global__ void softmax_losses(const T* x, const S* labels, T* prob, A* losses, int* counts, int* wrong,
                                           int ignores, int ignored, long long n_rows, int n_classes) {
     for_all_rows(n_rows, [&](long long r, bool is_row) {
-        softmax_of_row(x + r * n_classes, prob + r * n_classes, n_classes, is_row);
-        __syncthreads();  // one thread reads what another one wrote
+        A all = softmax_of_row(x + r * n_classes, prob + r * n_classes, n_classes, is_row);
         if (!is_row || threadIdx.x) return;
         int label = (int)widen(labels[r]);
         bool counted = !(ignores && label == ignored), is_class = label >= 0 && label < n_classes;
         if (counted && !is_class) atomicExch(wrong, label < 0 ? -1 : label + 1);
         counts[r] = counted && is_class;
-        A probability = counts[r] ? widen(prob[r * n_classes + label]) : A(1);
-        losses[r] = -log(max(probability, A(1.17549435e-38f)));
+        A loss = counts[r] ? all - widen(x[r * n_classes + label]) : A(0);
+        losses[r] = loss > A(87.33654475) ? A(87.33654475) : loss;  // a NaN stays one
     });
 }
 

@@ -85,7 +85,7 @@ extern "C" __global__ void copy_rows(const T* x, T* y, long long x_row, long lon
     bool packed = lie_whole(x, y) && x_row % PACK == 0 && y_row % PACK == 0;
     for_channels(n_columns, packed, [=](auto width, int c) {
         const int W = width.value;
-        for (int r = blockIdx.y * blockDim.y + threadIdx.y; r < n_rows; r += gridDim.y * blockDim.y)
+        for (unsigned r = blockIdx.y * blockDim.y + threadIdx.y; r < unsigned(n_rows); r += gridDim.y * blockDim.y)
             store<W>(y + r * y_row + c, load<W>(x + r * x_row + c));
     });
 }

@@ -70,13 +70,14 @@ template <class F> __device__ inline void for_elements(long long n_elems, bool p
     for (long long i = n_packs * PACK + first; i < n_elems; i += step) body(Width<1>(), i);
 }
 
-// body(width, first channel) for the channels of this thread's column of a block.
+// body(width, first channel) for the channels of this thread's column of a block. Indices go in steps of the grid: an array
+// has up to 2^31 - 1 elements, and an int would overflow in the step beyond them.
 template <class F> __device__ inline void for_channels(int n_channels, bool packed, F body) {
-    int first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
+    unsigned first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x, end = n_channels;
     if (packed && n_channels % PACK == 0)
-        for (int c = first * PACK; c < n_channels; c += step * PACK) body(Width<PACK>(), c);
+        for (unsigned c = first * PACK; c < end; c += step * PACK) body(Width<PACK>(), int(c));
     else
-        for (int c = first; c < n_channels; c += step) body(Width<1>(), c);
+        for (unsigned c = first; c < end; c += step) body(Width<1>(), int(c));
 }
 
 // -- sums over threads -------------------------------------------------------------------------------------------------

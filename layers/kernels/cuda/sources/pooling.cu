@@ -19,8 +19,8 @@ __device__ inline Bounds bounds(const Window& w, int i, int j) {
 
 // body(width, output's place, its channel, window's bounds, image's first element) for all outputs.
 template <class F> __device__ inline void for_outputs(const Window& w, int n_images, int n_channels, bool packed, F body) {
-    int n_places = n_images * w.out_rows * w.out_columns;
-    for (int p = blockIdx.y * blockDim.y + threadIdx.y; p < n_places; p += gridDim.y * blockDim.y) {
+    unsigned n_places = unsigned(n_images) * w.out_rows * w.out_columns;
+    for (unsigned p = blockIdx.y * blockDim.y + threadIdx.y; p < n_places; p += gridDim.y * blockDim.y) {
         int j = p % w.out_columns, i = p / w.out_columns % w.out_rows, n = p / w.out_columns / w.out_rows;
         Bounds at = bounds(w, i, j);
         long long image = (long long)n * w.n_rows * w.n_columns;
@@ -114,8 +114,8 @@ extern "C" __global__ void weighted_mean(const T* x, T* y, WINDOW) {
 
 // For each element of the image: sum over the windows that hold it of body(width, output's place, its bounds, sums).
 template <class F> __device__ inline void gather(const Window& w, int n_images, int n_channels, T* gx, bool packed, F body) {
-    int n_places = n_images * w.n_rows * w.n_columns;
-    for (int p = blockIdx.y * blockDim.y + threadIdx.y; p < n_places; p += gridDim.y * blockDim.y) {
+    unsigned n_places = unsigned(n_images) * w.n_rows * w.n_columns;
+    for (unsigned p = blockIdx.y * blockDim.y + threadIdx.y; p < n_places; p += gridDim.y * blockDim.y) {
         int v = p % w.n_columns, h = p / w.n_columns % w.n_rows, n = p / w.n_columns / w.n_rows;
         int i0 = max((h + w.ph - w.kh + w.sh) / w.sh, 0), i1 = min((h + w.ph) / w.sh, w.out_rows - 1);
         int j0 = max((v + w.pw - w.kw + w.sw) / w.sw, 0), j1 = min((v + w.pw) / w.sw, w.out_columns - 1);

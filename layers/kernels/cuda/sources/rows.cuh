@@ -8,13 +8,13 @@ template <int W, class F> __device__ inline void sum_columns(int n_rows, int n_c
     A* own = (A*)shared_bytes;
     int n_threads = blockDim.x * blockDim.y, thread = threadIdx.y * blockDim.x + threadIdx.x;
     // All threads of a block take the same number of turns: barriers lie in the loop.
-    for (int c0 = blockIdx.x * blockDim.x * W; c0 < n_channels; c0 += gridDim.x * blockDim.x * W) {
-        int c = c0 + threadIdx.x * W;
+    for (unsigned c0 = blockIdx.x * blockDim.x * W; c0 < unsigned(n_channels); c0 += gridDim.x * blockDim.x * W) {
+        int c = int(c0 + threadIdx.x * W);
         A one[W], other[W];
         for (int k = 0; k < W; k++) one[k] = other[k] = 0;
         if (c < n_channels) {
             auto body = prepare(Width<W>(), c);
-            for (int r = blockIdx.y * blockDim.y + threadIdx.y; r < n_rows; r += gridDim.y * blockDim.y)
+            for (unsigned r = blockIdx.y * blockDim.y + threadIdx.y; r < unsigned(n_rows); r += gridDim.y * blockDim.y)
                 body((long long)r * n_channels + c, one, other);
         }
         __syncthreads();
@@ -77,7 +77,7 @@ template <int W> __device__ inline Pack<A, W> numbers_of(const A* all, int c, A 
 template <class F> __device__ inline void for_rows(int n_rows, int n_channels, bool packed, F prepare) {
     for_channels(n_channels, packed, [&](auto width, int c) {
         auto body = prepare(width, c);
-        for (int r = blockIdx.y * blockDim.y + threadIdx.y; r < n_rows; r += gridDim.y * blockDim.y)
+        for (unsigned r = blockIdx.y * blockDim.y + threadIdx.y; r < unsigned(n_rows); r += gridDim.y * blockDim.y)
             body((long long)r * n_channels + c);
     });
 }

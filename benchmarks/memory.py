@@ -1,4 +1,4 @@
-"""Training in limited memory: images a second and peak resident memory against the limit.
+"""Training in limited memory: images a second, peak resident memory and page faults of a run against the limit.
 
     python benchmarks/memory.py NET [-batch N] [-limits 100%,60%,38%] [-placement auto] [-spill FOLDER] [-iterations 8]
 
@@ -37,6 +37,7 @@ class Runs:
     limit: str
     paces: list[float] = field(default_factory=list)
     peak_bytes: int = 0
+    n_faults: int = 0
     moved: str = ""
 
 
@@ -69,6 +70,7 @@ def run(folder: Path, runs: Runs, options: argparse.Namespace) -> None:
         raise SystemExit(f"-memory {runs.limit}: {text.strip().splitlines()[-1]}")
     runs.paces += [float(pace) for number, pace in PACE.findall(text) if int(number) > WARM_UP]
     runs.peak_bytes = max(runs.peak_bytes, used.ru_maxrss * 1024)
+    runs.n_faults = used.ru_minflt
     runs.moved = " ".join(f"{a} moved, waited {b} s, again {c} s" for a, b, c in MOVED.findall(text))
 
 
@@ -93,10 +95,11 @@ def main() -> None:
             for runs in every:
                 run(Path(folder), runs, options)
     print(f"# {options.net}, batch {batch}, {options.threads} thread(s), placement {options.placement}")
-    print(f"{'# limit':10}{'images/s':>10}{'of first':>10}{'peak MB':>10}  moves of a run")
+    print(f"{'# limit':10}{'images/s':>10}{'of first':>10}{'peak MB':>10}{'faults':>10}  moves of a run")
     for runs in every:
         pace = median(runs.paces)
-        print(f"{runs.limit:10}{pace * batch:10.2f}{pace / median(every[0].paces):10.3f}{runs.peak_bytes / 1e6:10.0f}  "
+        print(f"{runs.limit:10}{pace * batch:10.2f}{pace / median(every[0].paces):10.3f}{runs.peak_bytes / 1e6:10.0f}"
+              f"{runs.n_faults:10}  "
               f"{runs.moved}")
 
 

@@ -14,12 +14,14 @@ from scaffe.nets.fusion import keep_bottoms
 from scaffe.nets.memory.amount import amount, n_bytes, shown
 from scaffe.nets.memory.check import resident_bytes
 from scaffe.nets.memory.costs import estimated_seconds
+from scaffe.nets.memory.disk_speed import disk_speed
 from scaffe.nets.memory.executor import Executor
 from scaffe.nets.memory.fixed import fixed_bytes
 from scaffe.nets.memory.iteration import Bandwidth, Iteration
+from scaffe.nets.memory.layout import arrangement
 from scaffe.nets.memory.mover import Mover
 from scaffe.nets.memory.needs import least_bytes
-from scaffe.nets.memory.parts import Planned, parts_of, planned_arrays
+from scaffe.nets.memory.parts import Planned, joined_steps, parts_of, planned_arrays
 from scaffe.nets.memory.placements import PLACEMENTS
 from scaffe.nets.memory.plan import Choice, Do, MemoryTooSmallError, Plan
 from scaffe.nets.memory.predict import predict
@@ -100,17 +102,18 @@ class LimitedMemory(Observer):
 
     def __init__(self, solver: Solver, state: StreamedState, limit: int, options: Namespace) -> None:
         planned = planned_arrays(solver.net)
-        self._placement, self._limit = options.placement, limit
+        self._placement, self._limit, self._n_held = options.placement, limit, len(state.held)
         self._fixed = _taken(solver, planned) - state.taken_bytes
         self._iteration = Iteration(parts_of(solver.net, planned, state.held),
-                                    state.seconds(estimated_seconds(solver.net)), state.n_updates)
+                                    state.seconds(estimated_seconds(solver.net)), state.n_updates,
+                                    joined_steps(solver.net))
         self._refuse_tests(solver, state, options)
         least = self._fixed + least_bytes(self._iteration)
         if limit < least:
             raise UserError(f"-memory {options.memory}: {limit:,} bytes are too few; this net trains in {least:,} at "
                             f"least, of which {self._fixed:,} cannot move")
         self._file = SpillFile(options.spill)
-        self._bandwidth = self._file.measured() if self._placement != "recompute" else NO_DISK
+        self._bandwidth = disk_speed(self._file) if self._placement != "recompute" else NO_DISK
         try:
             self._plan = self._planned(self._iteration)
         except MemoryTooSmallError as error:
@@ -140,7 +143,9 @@ class LimitedMemory(Observer):
         moved = plan.parts_of(Do.SAVE)
         lasting = [number for number in moved if self._iteration.parts[number].lasts]
         self._mover.place([number for number in moved if number not in lasting], lasting)
-        self._executor.follow(plan, self._mover)
+        n_blobs = len(plan.choices) - self._n_held
+        offsets = arrangement(self._iteration, plan, n_blobs, self._limit - self._fixed)
+        self._executor.follow(plan, self._mover, offsets)
         self._plan = plan
 
     def begin(self, solver: Solver) -> None:

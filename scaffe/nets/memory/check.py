@@ -33,6 +33,8 @@ def resident_bytes(iteration: Iteration, plan: Plan, n_bytes: int | None = None)
     used = []
     for step, (before, after) in enumerate(zip(plan.before, plan.after, strict=True)):
         for action in before:
+            if action.do is Do.FETCH and step in iteration.joined:
+                raise WrongPlanError(f"step {step} runs with the one before, whose arrays are still there")
             _act(iteration, state, action, step)
         for number, part in enumerate(iteration.parts):
             _use(state, number, part, step)

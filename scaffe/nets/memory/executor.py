@@ -62,15 +62,21 @@ class Executor:
             node.seen_shapes = None  # layers that share memory do so anew
         self._net.reshape()
 
-    def follow(self, plan: Plan, mover: Mover | None) -> None:
+    def _arrange(self, offsets: Sequence[int] | None) -> None:
+        self.pages.arrange(offsets)
+        self._bind()
+
+    def follow(self, plan: Plan, mover: Mover | None, offsets: Sequence[int] | None = None) -> None:
         """Carry out this plan from the next forward on.
 
         Args:
             plan: of the arrays that were given.
             mover: with a place for each array that moves; None if none does.
+            offsets: where blobs' arrays lie in one memory, none of whose pages is given back; None: they are apart.
         """
         self._let_go()
         self.plan, self.mover = plan, mover
+        self._arrange(offsets)
         self._lasting.move([number for number, choice in enumerate(plan.choices) if choice is Choice.MOVE])
 
     def before(self, step: int) -> None:
@@ -121,6 +127,7 @@ class Executor:
         """Have arrays that last in memory, whole, until the next pass begins. Between passes only, for reading."""
         if self.mover is not None:
             self.mover.settle()
+            self.pages.give_back()  # nobody needs what passes have left
             self._lasting.bring(numbers, self.mover)
 
     def _do(self, action: Action) -> None:

@@ -72,11 +72,13 @@ class Iteration:
         seconds: of each step: forward of layer i is step i, its backward step 2n - 1 - i; updates may follow.
         n_updates: the number of updates that follow. What lasts and is used in them alone comes no earlier, since
             passes may be repeated before them.
+        joined: steps of forward that run in one pass with the step before: what is done before them is done before all.
     """
 
     parts: tuple[Part, ...]
     seconds: tuple[float, ...]
     n_updates: int = 0
+    joined: frozenset[int] = frozenset()
 
     def again_seconds(self, part: int) -> float:
         """How long it takes to compute an array once more, its inputs being there."""

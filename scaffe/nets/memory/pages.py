@@ -40,6 +40,8 @@ def inner(memory: np.ndarray) -> np.ndarray:
 class Pages:
     """Arrays at fixed addresses. A page takes memory from its first write on, until the array is dropped.
 
+    Or, once they are arranged, arrays some of which overlap: then no page is given back, so that none is made anew.
+
     Args:
         lengths: in bytes, as ``rounded`` gives them.
 
@@ -48,21 +50,42 @@ class Pages:
     """
 
     def __init__(self, lengths: Sequence[int]) -> None:
-        whole, at = anonymous(sum(-(-n // HUGE_BYTES) * HUGE_BYTES for n in lengths)), 0
+        self._whole, at = anonymous(sum(-(-n // HUGE_BYTES) * HUGE_BYTES for n in lengths)), 0
         self.arrays: list[np.ndarray] = []
         for n_bytes in lengths:
-            self.adopt(whole[at:at + n_bytes])
+            self.adopt(self._whole[at:at + n_bytes])
             at += -(-n_bytes // HUGE_BYTES) * HUGE_BYTES
+        self._apart, self._n_arranged = list(self.arrays), 0
+
+    def arrange(self, offsets: Sequence[int] | None) -> None:
+        """Have the first arrays at these offsets of one memory, in bytes; None: apart. Their contents are lost."""
+        self.give_back()
+        self._n_arranged = 0 if offsets is None else len(self._apart)
+        for number, array in enumerate(self._apart):
+            start = 0 if offsets is None else offsets[number]
+            self.arrays[number] = array if offsets is None else self._whole[start:start + array.nbytes]
+            self._advise_huge(self.arrays[number])
+        if offsets is not None:
+            ends = [start + array.nbytes for start, array in zip(offsets, self._apart, strict=True)]
+            self._advise_huge(self._whole[:rounded(max(ends, default=0))])
+
+    def give_back(self) -> None:
+        """Give the pages of all but adopted arrays back."""
+        self._advise(self._whole, mmap.MADV_DONTNEED)
 
     def adopt(self, memory: np.ndarray) -> None:
         """Add an array that has memory already, uint8, whole pages; if these are huge, they may be so."""
-        is_huge = memory.nbytes % HUGE_BYTES == 0 and memory.nbytes > 0 and memory.ctypes.data % HUGE_BYTES == 0
         self.arrays.append(memory)
+        self._advise_huge(memory)
+
+    def _advise_huge(self, memory: np.ndarray) -> None:
+        is_huge = memory.nbytes % HUGE_BYTES == 0 and memory.nbytes > 0 and memory.ctypes.data % HUGE_BYTES == 0
         self._advise(memory, mmap.MADV_HUGEPAGE if is_huge else mmap.MADV_NOHUGEPAGE, needed=False)
 
     def drop(self, number: int) -> None:
-        """Give an array's pages back; its contents become zeros. Raises OSError."""
-        self._advise(self.arrays[number], mmap.MADV_DONTNEED)
+        """Give an array's pages back, unless it is arranged. Its contents are lost. Raises OSError."""
+        if number >= self._n_arranged:
+            self._advise(self.arrays[number], mmap.MADV_DONTNEED)
 
     @staticmethod
     def _advise(array: np.ndarray, what: int, needed: bool = True) -> None:

@@ -177,6 +177,11 @@ def _is_written_later(writers: Sequence[int], head: int) -> bool:
     return any(writer >= head for writer in writers)
 
 
+def joined_steps(net: Net) -> frozenset[int]:
+    """The steps of forward that run in one pass with the step before."""
+    return frozenset(index for index, node in enumerate(net.nodes) if node.fused_offset)
+
+
 def _reads_before_it_writes(net: Net, key: int, head: int, owner: dict[int, Blob]) -> bool:
     """Whether the first layer to write a group's data has them as its bottom too: they come from elsewhere."""
     return any(id(owner[id(blob)]) == key for blob in net.nodes[head].bottoms)

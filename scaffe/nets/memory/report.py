@@ -13,7 +13,7 @@ from scaffe.nets.memory.costs import estimated_seconds
 from scaffe.nets.memory.fixed import fixed_bytes
 from scaffe.nets.memory.iteration import Bandwidth, Iteration
 from scaffe.nets.memory.needs import least_bytes
-from scaffe.nets.memory.parts import Held, parts_of, planned_arrays
+from scaffe.nets.memory.parts import Held, joined_steps, parts_of, planned_arrays
 from scaffe.nets.memory.placements import PLACEMENTS
 from scaffe.nets.memory.plan import Choice, Do, MemoryTooSmallError, Plan
 from scaffe.nets.memory.predict import predict
@@ -64,7 +64,7 @@ def predicted(net: Net, memory: str, placement: str) -> Predicted:
         planned = planned_arrays(net)
     held = _held(net)
     fixed = fixed_bytes(net, planned) + histories - sum(each.part.n_bytes for each in held)
-    iteration = Iteration(parts_of(net, planned, held), estimated_seconds(net))
+    iteration = Iteration(parts_of(net, planned, held), estimated_seconds(net), joined=joined_steps(net))
     if limit < fixed + least_bytes(iteration):
         raise UserError(f"-memory {memory}: {limit:,} bytes are too few; this net trains in "
                         f"{fixed + least_bytes(iteration):,} at least")

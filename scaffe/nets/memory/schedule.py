@@ -107,6 +107,9 @@ def _come(iteration: Iteration, visits: Sequence[_Visit], free: list[int], bandw
         while step > visit.not_before and starts[step] > moment and free[step - 1] >= n_bytes:
             step -= 1
             free[step] -= n_bytes
+        while step in iteration.joined and step < visit.first:
+            free[step] += n_bytes
+            step += 1
         visit.begins = step
 
 

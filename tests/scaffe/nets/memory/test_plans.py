@@ -10,6 +10,7 @@ import pytest
 from scaffe.nets.memory.check import WrongPlanError, resident_bytes
 from scaffe.nets.memory.geeps import pinned
 from scaffe.nets.memory.iteration import Again, Bandwidth, Iteration, Part
+from scaffe.nets.memory.layout import arrangement, occupied
 from scaffe.nets.memory.needs import least_bytes
 from scaffe.nets.memory.placements import PLACEMENTS
 from scaffe.nets.memory.plan import Action, Choice, Do, MemoryTooSmallError, Plan
@@ -109,6 +110,34 @@ def test_parameters_and_histories_leave_within_the_limit_and_near_the_best_of_al
     assert best_by_force(iteration, limits(iteration)[0] - 1) is None
     lasting = {plan.choices[i] for i, part in enumerate(iteration.parts) if part.lasts}
     assert lasting == {Choice.KEEP}, "where everything fits, nothing leaves"
+
+
+@pytest.mark.parametrize("seed", range(300, 340))
+def test_arrays_that_are_in_memory_together_do_not_overlap(seed):
+    iteration = with_state(random_iteration(seed), seed)
+    n_own = sum(not name.startswith(("h", "w", "d")) for name in (part.name for part in iteration.parts))
+    for n_bytes in (limits(iteration)[0], limits(iteration)[-1]):
+        plan = PLACEMENTS["auto"](iteration, n_bytes, BANDWIDTH)
+        spans = occupied(iteration, plan)
+        for step, n_resident in enumerate(resident_bytes(iteration, plan)):  # counted in another way
+            there = [i for i, each in enumerate(spans) if any(first <= step <= final for first, final in each)]
+            lasting = n_resident - sum(iteration.parts[i].n_bytes for i in there)
+            assert 0 <= lasting <= sum(part.n_bytes for part in iteration.parts if part.lasts)
+            offsets = arrangement(iteration, plan, n_own, 10**9)
+            at = sorted((offsets[i], offsets[i] + iteration.parts[i].n_bytes) for i in there if i < n_own)
+            assert all(end <= start for (_, end), (start, _) in itertools.pairwise(at))
+        assert arrangement(iteration, plan, n_own, 4095) is None  # a page is more
+
+
+def test_nothing_comes_between_steps_that_run_in_one_pass():
+    parts = (Part("y", 25, (0,)), Part("w", 10, (3,), (4,), lasts=True), Part("z", 20, (4,), (5,)))
+    for joined, begins in ((frozenset(), 1), (frozenset((1, 2)), 3)):
+        iteration = Iteration(parts, (0.1,) * 6, joined=joined)
+        plan = schedule(iteration, [Choice.KEEP, Choice.MOVE, Choice.KEEP], 30, BANDWIDTH)
+        assert [step for step, actions in enumerate(plan.before) if Action(Do.FETCH, 1) in actions] == [begins]
+        resident_bytes(iteration, plan, 30)
+    with pytest.raises(WrongPlanError, match="runs with the one before"):
+        resident_bytes(replace(iteration, joined=frozenset((3,))), plan, 30)
 
 
 def test_what_has_not_changed_is_not_written():

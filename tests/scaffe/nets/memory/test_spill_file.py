@@ -10,6 +10,8 @@ import pytest
 
 from scaffe.errors import UserError
 from scaffe.nets.memory import spill_file
+from scaffe.nets.memory.disk_speed import disk_speed
+from scaffe.nets.memory.iteration import Bandwidth
 from scaffe.nets.memory.pages import HUGE_BYTES, MANY_HUGE, PAGE_BYTES, Pages, rounded
 from scaffe.nets.memory.spill_file import SpillFile
 
@@ -93,4 +95,21 @@ def test_bandwidth_is_measured_both_ways(tmp_path, monkeypatch):
     file = SpillFile(str(tmp_path))
     found = file.measured()
     assert found.out > 0 and found.back > 0
+    file.close()
+
+
+def test_a_disk_is_measured_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("SCAFFE_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir(mode=0o700)
+    trials = iter([Bandwidth(3e9, 2e9), Bandwidth(5e9, 4e9)])
+    monkeypatch.setattr(SpillFile, "measured", lambda self: next(trials))
+    file = SpillFile(str(tmp_path))
+    assert [disk_speed(file) for _ in range(2)] == [Bandwidth(3e9, 2e9)] * 2
+    for damaged in ("", "[1]", '{"x": 1}', "{"):
+        (tmp_path / "cache/disks.json").write_text(damaged)
+        if damaged == "":
+            assert disk_speed(file) == Bandwidth(5e9, 4e9)
+        else:
+            with pytest.raises(StopIteration):  # a trial that there is none of
+                disk_speed(file)
     file.close()

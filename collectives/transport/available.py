@@ -50,14 +50,17 @@ def _group(mount: Path, path: str, limit: str, usage: str, cache: str) -> Iterat
     for folder in (group, *group.parents):
         if not folder.is_relative_to(mount):
             return
-        most, used = (_number(next(iter(_lines(folder / name)), "")) for name in (limit, usage))
+        most = _number(folder / limit)
+        if most is None or most >= UNLIMITED or (used := _number(folder / usage)) is None:
+            continue
         reclaimable = [int(line.split()[1]) for line in _lines(folder / "memory.stat") if line.startswith(f"{cache} ")]
-        if most is not None and used is not None and most < UNLIMITED:
-            yield f"{limit} of the control group {folder}", most - used + sum(reclaimable)
+        yield f"{limit} of the control group {folder}", most - used + sum(reclaimable)
 
 
-def _number(text: str) -> int | None:
-    return int(text) if text.strip().isdigit() else None
+def _number(path: Path) -> int | None:
+    """What a file of one number says; None where there is no file, or a word such as ``max``."""
+    text = next(iter(_lines(path)), "").strip()
+    return int(text) if text.isdigit() else None
 
 
 def _lines(path: Path) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,7 +57,7 @@ class Selector:
             CommError: where a table cannot be read.
         """
         self._topology = topology
-        self.table = TuningTable.read(DEFAULT_TABLE) if DEFAULT_TABLE.exists() else TuningTable([])
+        self.table = _shipped(DEFAULT_TABLE)
         if own := os.environ.get(TABLE_VARIABLE):
             self.table = self.table.merged(TuningTable.read(Path(own)))
         self._resolve = lru_cache(maxsize=4096)(self._choose)
@@ -138,3 +138,9 @@ class Selector:
         except CommError:
             return False
         return True
+
+
+@cache
+def _shipped(path: Path) -> TuningTable:
+    """The table that comes with this package, read once a process: jobs may make many communicators."""
+    return TuningTable.read(path) if path.exists() else TuningTable([])

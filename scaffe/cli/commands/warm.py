@@ -52,8 +52,9 @@ ON_ONE_NODE, SCATTERED, ROOTED = CHOICES
 RANKS_RUNS = ((ON_ONE_NODE,), (SCATTERED,), (SCATTERED, "-reduce", "R", "-wire", "bf16"),
               (ROOTED, "-reduce", "C", "-wire", "fp16"))
 """Strategies and flags of ``train``: sums in shared memory, sums of what messages bring, and both half precisions."""
-RANKS_SECONDS = 120
+RANKS_SECONDS = 400
 """After which a job that hangs is given up."""
+ON_EACH_RANK = "import sys; from scaffe.cli.commands import warm; sys.exit(warm.on_each_rank(sys.argv[1]))"
 
 
 def main(argv: list[str]) -> int:
@@ -89,18 +90,26 @@ def _train_on_ranks(folder: str) -> str:
     mpirun = find_launcher()
     if mpirun is None:
         return "there is no mpirun"
-    served = ((name,) for name in strategies.names() if issubclass(strategies.get(name), Served))
-    for run in (*RANKS_RUNS, *served):
-        words = [mpirun, "-np", str(N_RANKS), sys.executable, "-m", "scaffe", "train", "-solver",
-                 f"{folder}/solver.prototxt", "-strategy", *run]
-        try:
-            done = subprocess.run(words, capture_output=True, text=True, timeout=RANKS_SECONDS, check=False)
-        except subprocess.TimeoutExpired:
-            return f"{mpirun} did not end within {RANKS_SECONDS} s"
-        if done.returncode:
-            lines = [line for line in done.stderr.splitlines() if any(map(str.isalnum, line))]
-            return f"{mpirun} failed: {lines[-1] if lines else f'exit code {done.returncode}'}"
+    words = [mpirun, "-np", str(N_RANKS), sys.executable, "-c", ON_EACH_RANK, f"{folder}/solver.prototxt"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=RANKS_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return f"{mpirun} did not end within {RANKS_SECONDS} s"
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if any(map(str.isalnum, line))]
+        return f"{mpirun} failed: {lines[-1] if lines else f'exit code {done.returncode}'}"
     return ""
+
+
+def on_each_rank(solver: str) -> int:
+    """All trainings of several ranks, one after another in the processes of one job. Returns the first wrong exit code.
+
+    Args:
+        solver: path of its file.
+    """
+    served = ((name,) for name in strategies.names() if issubclass(strategies.get(name), Served))
+    codes = (cli.main(["train", "-solver", solver, "-strategy", *run]) for run in (*RANKS_RUNS, *served))
+    return next((code for code in codes if code), 0)
 
 
 def _make_data(folder: Path) -> None:

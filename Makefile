@@ -43,10 +43,11 @@ $(SHAPES)/%_lmdb: | venv
 # Two processes share the tests (make N_PROCESSES=0 test: one does them all): first those that start no MPI job, then those
 # that do, marked mpi_job, a file at a time, so that at most two jobs run at once. Each part shows its slowest twenty.
 N_PROCESSES ?= 2
-PYTEST := MPIRUN='$(MPIRUN)' $(PY) -m pytest tests --ignore=tests/slurm --durations=20
+PYTEST := MPIRUN='$(MPIRUN)' $(PY) -m pytest --durations=20
+MPI_TESTS = $(sort $(shell grep -rl --include='test_*.py' --exclude-dir=slurm mpi_job tests))
 test: venv
-	$(PYTEST) -m 'not mpi_job' -n $(N_PROCESSES) --dist worksteal; others=$$?; \
-	$(PYTEST) -m mpi_job -n $(N_PROCESSES) --dist loadfile && exit $$others
+	$(PYTEST) tests --ignore=tests/slurm -m 'not mpi_job' -n $(N_PROCESSES) --dist worksteal; others=$$?; \
+	$(PYTEST) $(MPI_TESTS) -m mpi_job -n $(N_PROCESSES) --dist loadfile && exit $$others
 
 # The layers' tests with every index of compiled functions checked against its array, and what oneDNN refuses said.
 test-bounds: venv

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
@@ -60,10 +61,16 @@ ELSEWHERE = {  # message.option -> where it is tested, or why it has nothing to 
 }
 
 
+@cache
+def source(layer_class: type[Layer]) -> str:
+    """Its text; Python reads a whole file for each class."""
+    return inspect.getsource(layer_class)
+
+
 def read_by(layer_type: str) -> set[str]:
     """The parameter messages that a layer's own classes name."""
     classes = [c for c in layer_types.get(layer_type).__mro__ if c not in (Layer, object)]
-    words = set(re.findall(r"\b\w+_param\b", "\n".join(inspect.getsource(c) for c in classes)))
+    words = set(re.findall(r"\b\w+_param\b", "\n".join(source(c) for c in classes)))
     return words & set(MESSAGES)
 
 

@@ -19,15 +19,14 @@ def cp(monkeypatch):
     return pretend.install(monkeypatch)
 
 
-@pytest.mark.parametrize(("n_ranks", "ranks_per_node"), [(1, 0), (2, 0), (3, 0), (4, 0), (5, 2)])
+@pytest.mark.parametrize(("n_ranks", "ranks_per_node", "file"),
+                         [(1, 0, ""), (2, 0, ""), (3, 0, ""), (4, 0, "test_collectives.py"), (5, 2, "")])
 @pytest.mark.mpi_job
 @pretend.needs_compiler
-def test_device_buffers_on(n_ranks, ranks_per_node):
-    result = job(n_ranks, ["-m", "pytest", "--with-mpi", "-x", "-q", "--color=no", str(HERE / "device")],
+def test_device_buffers_on(n_ranks, ranks_per_node, file):
+    result = job(n_ranks, ["-m", "pytest", "--with-mpi", "-x", "-q", "--color=no", str(HERE / "device" / file)],
                  SCAFFE_RANKS_PER_NODE=str(ranks_per_node))
     assert result.returncode == 0, (result.stdout + result.stderr)[-6000:]
-
-
 
 AS_CUPY = str(HERE.parent / "pretend" / "path")
 

@@ -54,12 +54,12 @@ class Pooling(Layer):
             raise LayerError(f"takes images of four axes (N, C, H, W), got shape {bottom[0].shape}")
         if p.global_pooling and (p.HasField("kernel_size") or p.HasField("kernel_h") or p.HasField("kernel_w")):
             raise LayerError("global_pooling takes the whole image; give no kernel size with it")
-        self._stride, self._pad = _pair(p, "stride", 1), _pair(p, "pad", 0)
+        self._stride, self._pad = window_pair(p, "stride", 1), window_pair(p, "pad", 0)
         if p.global_pooling and (self._pad != (0, 0) or self._stride != (1, 1)):
             raise LayerError("global_pooling goes with pad 0 and stride 1 only")
         if self._method == "STOCHASTIC" and self._pad != (0, 0):
             raise LayerError(f"STOCHASTIC pooling has no pad, got {self._pad}")
-        self._kernel = None if p.global_pooling else _pair(p, "kernel", None)
+        self._kernel = None if p.global_pooling else window_pair(p, "kernel", None)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the tops and plan the kernels."""
@@ -98,7 +98,7 @@ class Pooling(Layer):
             self._plan.backward(top[0].diff_flat, bottom[0].diff_flat)
 
 
-def _pair(p: Any, name: str, default: int | None) -> tuple[int, int]:
+def window_pair(p: Any, name: str, default: int | None) -> tuple[int, int]:
     """One of the window's options as (h, w), from its one field (``kernel_size``, ``stride``) or from its _h and _w."""
     whole = "kernel_size" if name == "kernel" else name
     given = [p.HasField(f) for f in (whole, f"{name}_h", f"{name}_w")]

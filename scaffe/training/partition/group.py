@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from scaffe.collectives.communicator import Communicator
@@ -53,9 +55,17 @@ class Group:
             sent, received: contiguous, first axis ``n_ranks``; all blocks alike on all ranks.
         """
         received[self.rank] = sent[self.rank]
-        messages = self.communicator.messages
         others = [(self.rank + step) % self.n_ranks for step in range(1, self.n_ranks)]
-        pending = [messages.irecv(received[peer].reshape(-1), peer, TAG) for peer in others]
-        pending += [messages.isend(sent[peer].reshape(-1), peer, TAG) for peer in reversed(others)]
+        self.exchange({peer: sent[peer] for peer in reversed(others)}, {peer: received[peer] for peer in others})
+
+    def exchange(self, sent: Mapping[int, np.ndarray], received: Mapping[int, np.ndarray]) -> None:
+        """Send an array to each of some ranks, and receive one from each of some; as long as the other side's.
+
+        Args:
+            sent, received: rank → contiguous array.
+        """
+        messages = self.communicator.messages
+        pending = [messages.irecv(array.reshape(-1), peer, TAG) for peer, array in received.items()]
+        pending += [messages.isend(array.reshape(-1), peer, TAG) for peer, array in sent.items()]
         for message in pending:
             message.wait()

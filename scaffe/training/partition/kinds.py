@@ -4,6 +4,9 @@ A replica of K ranks has one batch of G images, b = G / K of them read by each r
 
 - in *rows*: each rank has the n elements of its own b images (data parallelism);
 - in *columns*: each rank has some of the n elements, of all G images;
+- in *channels*: each rank has some channels of all G images;
+- in *bands*: each rank has some neighbouring rows of pixels, of all channels of all G images;
+- in bands or channels with a *halo*: with those neighbours of a rank's own that its windows reach, too;
 - *whole*: each rank has the n elements of all G images.
 """
 
@@ -11,9 +14,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ROWS, COLUMNS, WHOLE = "rows", "columns", "whole"
+ROWS, COLUMNS, CHANNELS, BANDS, HALO, WHOLE = "rows", "columns", "channels", "bands", "halo", "whole"
+AXES = {COLUMNS: 1, CHANNELS: 1, BANDS: 2}
+"""How a blob can be cut → the axis that ranks share; for columns that of an image's elements in one line."""
 
 REPLICATED, OUTPUTS, INPUTS, BY_COLUMNS, CLASSES = "replicated", "outputs", "inputs", "columns", "classes"
+BY_CHANNELS, BY_BANDS = "channels", "bands"
+CUTS = {BY_COLUMNS: COLUMNS, BY_CHANNELS: CHANNELS, BY_BANDS: BANDS}
+"""The kinds whose bottoms and tops are cut alike."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,25 @@ KINDS = {REPLICATED: Kind((ROWS,), ROWS),
          OUTPUTS: Kind((WHOLE,), COLUMNS, True),
          INPUTS: Kind((COLUMNS,), ROWS, True),
          BY_COLUMNS: Kind((COLUMNS,), COLUMNS),
-         CLASSES: Kind((COLUMNS, WHOLE), ROWS)}
+         CLASSES: Kind((COLUMNS, WHOLE), ROWS),
+         BY_CHANNELS: Kind((CHANNELS,), CHANNELS, True),
+         BY_BANDS: Kind((BANDS,), BANDS)}
 """The ways to share a layer, by the name that ``parallel_param`` has for them in capitals (DistBelief, 3; Krizhevsky's
 "One weird trick", 2014). A loss on split classes gives a scalar, which every rank has."""
+
+_FILTERS = Kind((WHOLE,), CHANNELS, True)
+_OTHERS = {("Convolution", OUTPUTS): _FILTERS, ("Deconvolution", OUTPUTS): _FILTERS}
+
+
+def way_of(layer_type: str, kind: str) -> Kind:
+    """What a kind means for layers of a type: filters' outputs are channels, products' are columns."""
+    return _OTHERS.get((layer_type, kind), KINDS[kind])
+
+
+def steps_between(lies: str, needed: str, through: str) -> list[tuple[str, str]]:
+    """The moves that bring a blob from one way to lie into another; from one cut to another they pass ``through``."""
+    if lies == needed:
+        return []
+    if lies in AXES and needed in AXES:
+        return [(lies, through), (through, needed)]
+    return [(lies, needed)]

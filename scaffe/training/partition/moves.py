@@ -1,12 +1,14 @@
 """Layers that bring a blob from one way to lie on the ranks into another; backward brings its gradient back.
 
-Gradients of columns and rows are the whole gradient of what a rank has. Of a blob that lies whole each rank has a
-partial gradient, what its own columns of the next layer add, so that backward sums them.
+Gradients of cut blobs and of rows are the whole gradient of what a rank has. Of a blob that lies whole each rank has a
+partial gradient, what its own part of the next layer adds, so that backward sums them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,39 +16,76 @@ import numpy as np
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import Context, Layer
 from scaffe.training.partition.group import Group
-from scaffe.training.partition.kinds import COLUMNS, ROWS, WHOLE
+from scaffe.training.partition.kinds import AXES, COLUMNS, ROWS, WHOLE
 
 
 class Move(Layer):
-    """What all moves have: the ranks, and the whole blob's columns.
+    """What all moves have: the ranks, and how the blob is cut.
 
     Args:
         param: names the layer and its blobs.
         context: the net's.
         group: the ranks of the replica.
-        n_columns: of the whole blob; 0 where the bottom says it.
+        length: of the whole blob along the axis that is cut; 0 where the bottom says it.
+        cut: a key of AXES.
     """
 
-    def __init__(self, param: Any, context: Context, group: Group, n_columns: int = 0) -> None:
+    def __init__(self, param: Any, context: Context, group: Group, length: int = 0, cut: str = COLUMNS) -> None:
         super().__init__(param, context)
-        self.group, self.n_columns = group, n_columns
+        self.group, self.length, self._cut = group, length, cut
 
-    def blocks(self, n_rows: int) -> np.ndarray:
-        """Room for a block of columns a rank, each as long as the longest: (ranks, n_rows, columns), zeros."""
-        width = -(-self.n_columns // self.group.n_ranks)
-        return np.zeros((self.group.n_ranks, n_rows, width), self.context.dtype)
+    def whole_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of a blob that is not cut, to be cut: (images, elements of an image) for columns."""
+        return (shape[0], prod(shape[1:])) if self._cut == COLUMNS else shape
+
+    def with_length(self, shape: tuple[int, ...], length: int) -> tuple[int, ...]:
+        """A shape with another length of the axis that is cut."""
+        axis = AXES[self._cut]
+        return (*shape[:axis], length, *shape[axis + 1:])
+
+    def place(self, rank: int | None = None) -> slice:
+        """The part of the axis that a rank has; None: this one."""
+        return self.group.columns(self.length, rank)
+
+    @property
+    def n_own(self) -> int:
+        """How many of the axis' places this rank has."""
+        place = self.place()
+        return int(place.stop - place.start)
+
+    def front(self, array: np.ndarray) -> np.ndarray:
+        """A view with the axis that is cut behind the images."""
+        return np.moveaxis(array, AXES[self._cut], 1)
+
+    def blocks(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Room for a block a rank of a blob, each as long as the longest: (ranks, images, places, the rest), zeros."""
+        n_ranks, axis = self.group.n_ranks, AXES[self._cut]
+        rest = shape[1:axis] + shape[axis + 1:]
+        return np.zeros((n_ranks, shape[0], -(-self.length // n_ranks), *rest), self.context.dtype)
 
     def split(self, whole: np.ndarray, blocks: np.ndarray) -> None:
-        """Write each rank's columns of (rows, n_columns) to its block."""
+        """Write each rank's part of a blob to its block."""
+        whole = self.front(whole)
         for rank, block in enumerate(blocks):
-            place = self.group.columns(self.n_columns, rank)
+            place = self.place(rank)
             block[:, :place.stop - place.start] = whole[:, place]
 
     def join(self, blocks: np.ndarray, whole: np.ndarray) -> None:
-        """Write each rank's block to its columns of (rows, n_columns)."""
+        """Write each rank's block to its part of a blob."""
+        whole = self.front(whole)
         for rank, block in enumerate(blocks):
-            place = self.group.columns(self.n_columns, rank)
+            place = self.place(rank)
             whole[:, place] = block[:, :place.stop - place.start]
+
+    def put_rows(self, blocks: np.ndarray, cut: np.ndarray) -> None:
+        """Write blocks of own part of each rank's images to a cut blob (G, ...)."""
+        front = self.front(cut)
+        front.reshape(*blocks.shape[:2], *front.shape[1:])[...] = blocks[:, :, :front.shape[1]]
+
+    def take_rows(self, cut: np.ndarray, blocks: np.ndarray) -> None:
+        """Write a cut blob (G, ...) to blocks, each of a rank's images."""
+        front = self.front(cut)
+        blocks[:, :, :front.shape[1]] = front.reshape(*blocks.shape[:2], *front.shape[1:])
 
 
 class RowsToWhole(Move):
@@ -68,17 +107,18 @@ class RowsToWhole(Move):
             bottom[0].diff_flat[...] = self.group.block(top[0].diff_flat)
 
 
-class ColumnsToWhole(Move):
-    """Every rank's columns to all ranks: (G, own) → (G, n_columns)."""
+class CutToWhole(Move):
+    """Every rank's part to all ranks: (G, own, ...) → (G, all, ...)."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top."""
-        top[0].reshape((bottom[0].shape[0], self.n_columns))
-        self._blocks = self.blocks(bottom[0].shape[0])
+        shape = self.with_length(bottom[0].shape, self.length)
+        top[0].reshape(shape)
+        self._blocks = self.blocks(shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """All-gather."""
-        self._own()[...] = bottom[0].data
+        self._own()[...] = self.front(bottom[0].data)
         self.group.gather(self._blocks)
         self.join(self._blocks, top[0].data)
 
@@ -87,51 +127,52 @@ class ColumnsToWhole(Move):
         if propagate_down[0]:
             self.split(top[0].diff, self._blocks)
             self.group.scatter_sum(self._blocks)
-            bottom[0].diff[...] = self._own()
+            self.front(bottom[0].diff)[...] = self._own()
 
     def _own(self) -> np.ndarray:
-        place = self.group.columns(self.n_columns)
-        return self._blocks[self.group.rank, :, :place.stop - place.start]
+        return self._blocks[self.group.rank, :, :self.n_own]
 
 
-class RowsToColumns(Move):
-    """All columns of own images for own columns of all images: (b, ...) → (G, own)."""
+class RowsToCut(Move):
+    """All of own images for own part of all images: (b, ...) → (G, own, ...)."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top."""
-        self.n_columns, n_rows = bottom[0].count(1), bottom[0].shape[0]
-        place = self.group.columns(self.n_columns)
-        top[0].reshape((n_rows * self.group.n_ranks, place.stop - place.start))
-        self._sent, self._received = self.blocks(n_rows), self.blocks(n_rows)
+        self._shape = self.whole_shape(bottom[0].shape)
+        self.length = self._shape[AXES[self._cut]]
+        n_images, *rest = self.with_length(self._shape, self.n_own)
+        top[0].reshape((n_images * self.group.n_ranks, *rest))
+        self._sent, self._received = self.blocks(self._shape), self.blocks(self._shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Exchange blocks with every rank."""
-        self.split(bottom[0].data.reshape(len(bottom[0].data), -1), self._sent)
+        self.split(bottom[0].data.reshape(self._shape), self._sent)
         self.group.swap(self._sent, self._received)
-        put_rows(self._received, top[0].data)
+        self.put_rows(self._received, top[0].data)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Exchange the gradient's blocks back."""
         if propagate_down[0]:
-            take_rows(top[0].diff, self._sent)
+            self.take_rows(top[0].diff, self._sent)
             self.group.swap(self._sent, self._received)
-            gradient = np.empty((bottom[0].shape[0], self.n_columns), self.context.dtype)
+            gradient = np.empty(self._shape, self.context.dtype)
             self.join(self._received, gradient)
             bottom[0].diff[...] = gradient.reshape(bottom[0].shape)
 
 
-class ColumnsToRows(Move):
-    """Own columns of all images for all columns of own images: (G, own) → (b, n_columns)."""
+class CutToRows(Move):
+    """Own part of all images for all of own images: (G, own, ...) → (b, all, ...)."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top."""
-        n_rows = bottom[0].shape[0] // self.group.n_ranks
-        top[0].reshape((n_rows, self.n_columns))
-        self._sent, self._received = self.blocks(n_rows), self.blocks(n_rows)
+        n_images, *rest = self.with_length(bottom[0].shape, self.length)
+        shape = (n_images // self.group.n_ranks, *rest)
+        top[0].reshape(shape)
+        self._sent, self._received = self.blocks(shape), self.blocks(shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Exchange blocks with every rank."""
-        take_rows(bottom[0].data, self._sent)
+        self.take_rows(bottom[0].data, self._sent)
         self.group.swap(self._sent, self._received)
         self.join(self._received, top[0].data)
 
@@ -140,37 +181,27 @@ class ColumnsToRows(Move):
         if propagate_down[0]:
             self.split(top[0].diff, self._sent)
             self.group.swap(self._sent, self._received)
-            put_rows(self._received, bottom[0].diff)
+            self.put_rows(self._received, bottom[0].diff)
 
 
-class WholeToColumns(Move):
-    """Own columns of what every rank has: (G, ...) → (G, own). In tests alone, so without a gradient."""
+class WholeToCut(Move):
+    """Own part of what every rank has: (G, ...) → (G, own, ...). In tests alone, so without a gradient."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top."""
-        self.n_columns = bottom[0].count(1)
-        self._place = self.group.columns(self.n_columns)
-        top[0].reshape((bottom[0].shape[0], self._place.stop - self._place.start))
+        self._shape = self.whole_shape(bottom[0].shape)
+        self.length = self._shape[AXES[self._cut]]
+        top[0].reshape(self.with_length(self._shape, self.n_own))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Copy."""
-        top[0].data[...] = bottom[0].data.reshape(len(bottom[0].data), -1)[:, self._place]
+        self.front(top[0].data)[...] = self.front(bottom[0].data.reshape(self._shape))[:, self.place()]
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Nothing."""
 
 
-def put_rows(blocks: np.ndarray, matrix: np.ndarray) -> None:
-    """Write blocks (ranks, b, at least own) one below the other to a matrix (G, own)."""
-    matrix.reshape(*blocks.shape[:2], -1)[...] = blocks[:, :, :matrix.shape[1]]
-
-
-def take_rows(matrix: np.ndarray, blocks: np.ndarray) -> None:
-    """Write a matrix (G, own) to blocks (ranks, b, at least own)."""
-    blocks[:, :, :matrix.shape[1]] = matrix.reshape(*blocks.shape[:2], -1)
-
-
-MOVES: dict[tuple[str, str], type[Move]] = {
-    (ROWS, WHOLE): RowsToWhole, (COLUMNS, WHOLE): ColumnsToWhole, (ROWS, COLUMNS): RowsToColumns,
-    (COLUMNS, ROWS): ColumnsToRows, (WHOLE, COLUMNS): WholeToColumns}
-"""(how it lies, how it is needed) → the layer between."""
+MOVES: dict[tuple[str, str], Callable[..., Move]] = {(ROWS, WHOLE): RowsToWhole} | {
+    way: partial(move, cut=cut) for cut in AXES for way, move in (
+        ((cut, WHOLE), CutToWhole), ((ROWS, cut), RowsToCut), ((cut, ROWS), CutToRows), ((WHOLE, cut), WholeToCut))}
+"""(how it lies, how it is needed) → what makes the layer between."""

@@ -15,12 +15,13 @@ from scaffe.layers.dropout import Dropout
 from scaffe.nets.parts import Portion
 from scaffe.training.histories import gather_parts
 from scaffe.training.partition.group import Group
-from scaffe.training.partition.kinds import BY_COLUMNS, CLASSES, INPUTS, OUTPUTS
-from scaffe.training.partition.moves import MOVES
+from scaffe.training.partition.halo import Crop, Halo
+from scaffe.training.partition.kinds import BY_BANDS, BY_CHANNELS, CLASSES, CUTS, HALO, INPUTS, OUTPUTS
+from scaffe.training.partition.moves import MOVES, Move
+from scaffe.training.partition.norms import NormByBands
+from scaffe.training.partition.portions import EVERYTHING, portions
 from scaffe.training.partition.rewrite import Rewritten
 from scaffe.training.partition.split_layers import LossByClasses, ProductByInputs, SharedDraws
-
-EVERYTHING = slice(None)
 
 
 class RankParts:
@@ -39,68 +40,94 @@ class RankParts:
         self._net, self._originals, self.group, self._is_training = rewritten, originals, group, is_training
         self._replicas = replicas
         self._portions: dict[str, list[Portion]] = {}
-        self._width_of: dict[str, Callable[[], int]] = {}  # of the whole blob, by the name of one in columns
+        self._lengths: dict[str, Callable[[], int]] = {}  # blob that is cut → of the whole along the axis
 
     def own_outputs(self) -> None:
-        """Let the products by outputs count this rank's outputs; their fillers are drawn for the whole layer."""
+        """Let split layers count this rank's outputs; their fillers are drawn for the whole layer."""
         for layer in self._net.message.layer:
-            if self._net.kinds.get(layer.name) == OUTPUTS:
-                p = layer.inner_product_param
-                own = self.group.columns(p.num_output)
-                p.num_output = own.stop - own.start
-                p.ClearField("weight_filler")
-                p.ClearField("bias_filler")
+            kind = self._net.kinds.get(layer.name)
+            if kind == OUTPUTS and layer.type == "InnerProduct":
+                self._own_products(layer.inner_product_param)
+            elif kind in (OUTPUTS, BY_CHANNELS) and layer.HasField("convolution_param"):
+                self._own_products(layer.convolution_param)
+                if kind == BY_CHANNELS:
+                    layer.convolution_param.group = self._own(layer.convolution_param.group)
+            elif kind == BY_CHANNELS:  # their fillers are drawn for the whole layer, too
+                for field in ("scale_param", "bias_param", "prelu_param"):
+                    if layer.HasField(field):
+                        getattr(layer, field).ClearField("filler")
+
+    def _own_products(self, p: Any) -> None:
+        p.num_output = self._own(p.num_output)
+        p.ClearField("weight_filler")
+        p.ClearField("bias_filler")
+
+    def _own(self, length: int) -> int:
+        place = self.group.columns(length)
+        return int(place.stop - place.start)
 
     # -- building ------------------------------------------------------------------------------------------
     def layer(self, param: Any, context: Context, bottoms: Sequence[Blob]) -> Layer | None:
         """See Parts."""
-        n_columns = self._width(param)
+        length = self._length(param)
         if param.name in self._net.moves:
-            move = MOVES[self._net.moves[param.name]](param, context, self.group, n_columns)
-            self._width_of[param.top[0]] = lambda: move.n_columns
-            return move
+            return self._between(param, context, length)
         kind = self._net.kinds[param.name]
-        if kind in (OUTPUTS, BY_COLUMNS):
-            width = self._originals[param.name].inner_product_param.num_output if kind == OUTPUTS else n_columns
-            self._width_of.update(dict.fromkeys(param.top, lambda: width))
+        if kind in CUTS or kind == OUTPUTS:
+            self._lengths.update(dict.fromkeys(param.top, lambda: self._top_length(param, kind, length)))
         if kind == INPUTS:
             return ProductByInputs(param, context, self.group, not self._is_training)
         if kind == CLASSES:
-            return LossByClasses(param, context, self.group, n_columns)
+            return LossByClasses(param, context, self.group, length)
+        if kind == BY_BANDS and param.type == "BatchNorm" and not param.batch_norm_param.use_global_stats:
+            return NormByBands(param, context, self.group)
         if param.type == "Dropout" and context.phase == TRAIN and self._is_training:
+            draws: Any = SharedDraws(context.rng, self.group, self._replicas, bottoms[0], CUTS.get(kind), length)
             context = replace(context)
-            n_columns = n_columns if kind == BY_COLUMNS else 0
-            draws: Any = SharedDraws(context.rng, self.group, self._replicas, bottoms[0], n_columns)
             context.draws = draws
             return Dropout(param, context)
         return None
 
-    def _width(self, param: Any) -> int:
-        """Columns of the whole of a layer's first bottom; 0 where that does not lie in columns."""
-        return self._width_of[param.bottom[0]]() if param.bottom and param.bottom[0] in self._width_of else 0
+    def _between(self, param: Any, context: Context, length: int) -> Move:
+        """A layer that moves a blob."""
+        lies, needed = self._net.moves[param.name]
+        if HALO in (lies, needed):
+            window = self._net.windows[param.name]
+            made: Move = (Halo if needed == HALO else Crop)(param, context, self.group, length, window)
+        else:
+            made = MOVES[lies, needed](param, context, self.group, length)
+        self._lengths[param.top[0]] = lambda: made.length
+        return made
+
+    def _length(self, param: Any) -> int:
+        """Of the whole of a layer's first bottom along the axis that is cut; 0 where it is not cut."""
+        return self._lengths[param.bottom[0]]() if param.bottom and param.bottom[0] in self._lengths else 0
+
+    def _top_length(self, param: Any, kind: str, length: int) -> int:
+        """Of the whole of a layer's tops along the axis that is cut, from that of its first bottom."""
+        whole = self._originals[param.name]
+        if kind == OUTPUTS and whole.type == "InnerProduct":
+            return int(whole.inner_product_param.num_output)
+        if kind in (OUTPUTS, BY_CHANNELS) and whole.HasField("convolution_param"):
+            return int(whole.convolution_param.num_output)
+        window = self._net.windows.get(param.name)
+        return length if window is None or window.crops else window.outputs(length)
 
     def fill(self, param: Any, layer: Layer) -> None:
         """See Parts: the whole layer's numbers are drawn, one parameter after the other, and the part is kept."""
-        kind = self._net.kinds.get(param.name)
-        if kind not in (OUTPUTS, INPUTS):
+        original = self._originals.get(param.name)
+        if original is None:
             return
-        whole = self._originals[param.name].inner_product_param
-        self._portions[param.name] = self._product_portions(self._width(param), kind, whole, layer)
-        fillers = (whole.weight_filler, whole.bias_filler)
-        for portion, blob, filler in zip(self._portions[param.name], layer.blobs, fillers, strict=False):
-            values = np.empty(portion.shape, blob.dtype)
-            fill(values, filler, layer.context.rng)
-            blob.data[...] = portion.of(values)
-
-    def _product_portions(self, width: int, kind: str, whole: Any, layer: Layer) -> list[Portion]:
-        n_outputs, weights = whole.num_output, layer.blobs[0].shape
-        n_inputs = width if kind == INPUTS else weights[0 if whole.transpose else 1]
-        outputs = self.group.columns(n_outputs) if kind == OUTPUTS else EVERYTHING
-        inputs = self.group.columns(n_inputs) if kind == INPUTS else EVERYTHING
-        shape, index = (n_outputs, n_inputs), (outputs, inputs)
-        if whole.transpose:
-            shape, index = (n_inputs, n_outputs), (inputs, outputs)
-        return [Portion(shape, index), Portion((n_outputs,), (outputs,))][:len(layer.blobs)]
+        shapes = [blob.shape for blob in layer.blobs]
+        found = portions(original, self._net.kinds[param.name], self._length(param), shapes, self.group.columns)
+        if not found:
+            return
+        self._portions[param.name] = [portion for portion, _ in found]
+        for (portion, filler), blob in zip(found, layer.blobs, strict=True):
+            if filler is not None:
+                values = np.empty(portion.shape, blob.dtype)
+                fill(values, filler, layer.context.rng)
+                blob.data[...] = portion.of(values)
 
     # -- files ---------------------------------------------------------------------------------------------
     def portion(self, layer: str, blob: int) -> Portion | None:

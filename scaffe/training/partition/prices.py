@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil, log2
 
 from scaffe.collectives.model.machine import Machine
-from scaffe.training.partition.kinds import CLASSES, INPUTS, KINDS, OUTPUTS, WHOLE
+from scaffe.training.partition.kinds import CLASSES, INPUTS, OUTPUTS, ROWS, WHOLE, steps_between, way_of
 from scaffe.training.partition.shapes import LayerShape
 
 ITEM = 4  # bytes of a float32
@@ -74,8 +74,9 @@ def price_of_layer(layer: LayerShape, kind: str, ranks: Ranks) -> Price:
     k = ranks.n_partitions
     price = Price(0.0, layer.multiply_adds * ranks.n_images * k * _largest(layer, kind, k)
                   / ranks.multiply_adds_per_second)
-    n_bytes = layer.n_parameters * ITEM * (1 / k if KINDS[kind].splits_parameters else 1)
-    if not KINDS[kind].splits_parameters:
+    is_split = way_of(layer.type, kind).splits_parameters
+    n_bytes = layer.n_parameters * ITEM * (1 / k if is_split else 1)
+    if not is_split:
         price += _all_reduce(n_bytes, k, k, ranks)
     price += _all_reduce(n_bytes, ranks.n_replicas, ranks.n_ranks, ranks)
     if kind == INPUTS:  # partial sums are scattered, the gradient is gathered
@@ -83,22 +84,32 @@ def price_of_layer(layer: LayerShape, kind: str, ranks: Ranks) -> Price:
         price += ranks.send(moved * 2, 2 * (k - 1), k)
     if kind == CLASSES:  # the largest score, the sum, the score of the label
         price += _all_reduce(3 * ranks.n_images * k * ITEM, k, k, ranks)
-    return price
+    return price + _price_of_halo(layer, kind, ranks)
+
+
+def _price_of_halo(layer: LayerShape, kind: str, ranks: Ranks) -> Price:
+    """Borders sent to both neighbours, and their gradients back; all of it goes at once in each direction."""
+    halo = layer.shares[kind].halo if kind in layer.shares else 0
+    if not halo or ranks.n_partitions == 1:
+        return Price()
+    times = 1 + any(layer.wants_gradient)
+    return ranks.send(times * halo * ranks.n_images * ranks.n_partitions * ITEM, times, ranks.n_partitions)
 
 
 def price_of_move(lies: str, needed: str, width: int, with_gradient: bool, ranks: Ranks) -> Price:
     """A blob of ``width`` elements an image brought from one way to lie into another, and its gradient back."""
-    k = ranks.n_partitions
-    if lies == needed or k == 1:
-        return Price()
-    elems = (k - 1) * ranks.n_images * width / (1 if needed == WHOLE else k)
-    times = 1 + with_gradient
-    return ranks.send(elems * ITEM * times, (k - 1) * times, k)
+    k, times, price = ranks.n_partitions, 1 + with_gradient, Price()
+    for _, to in steps_between(lies, needed, ROWS) if k > 1 else ():
+        elems = (k - 1) * ranks.n_images * width / (1 if to == WHOLE else k)
+        price += ranks.send(elems * ITEM * times, (k - 1) * times, k)
+    return price
 
 
 def _largest(layer: LayerShape, kind: str, k: int) -> float:
     """The largest share of a layer that a rank has, of columns that k does not divide."""
     n_columns = {OUTPUTS: layer.n_outputs, INPUTS: layer.widths[0] if layer.widths else 0}.get(kind, 0)
+    if kind in layer.shares:
+        n_columns = layer.shares[kind].length
     return ceil(n_columns / k) / n_columns if n_columns else 1 / k
 
 

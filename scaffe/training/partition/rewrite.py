@@ -6,8 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from scaffe.training.partition.kinds import BY_COLUMNS, COLUMNS, INPUTS, KINDS, OUTPUTS, REPLICATED, ROWS, WHOLE
-from scaffe.training.partition.shapes import ELEMENTWISE
+from scaffe.training.partition.image_shares import ELEMENTWISE
+from scaffe.training.partition.kinds import (
+    BY_COLUMNS,
+    COLUMNS,
+    HALO,
+    REPLICATED,
+    ROWS,
+    WHOLE,
+    steps_between,
+    way_of,
+)
+from scaffe.training.partition.portions import LEARNED
+from scaffe.training.partition.windows import Window, window_of, without_padding
 
 MOVE = "Move"
 """The type of the layers between."""
@@ -34,11 +45,13 @@ class Rewritten:
         message: the NetParameter.
         kinds: layer name → kind, in this net.
         moves: name of a layer between → (how its bottom lies, how its top lies).
+        windows: name of a layer between that exchanges or crops halos, and of the layer with the windows → these.
     """
 
     message: Any
     kinds: dict[str, str] = field(default_factory=dict)
     moves: dict[str, tuple[str, str]] = field(default_factory=dict)
+    windows: dict[str, Window] = field(default_factory=dict)
 
 
 def rewrite(message: Any, kinds: Mapping[str, str], is_training: bool) -> Rewritten:
@@ -60,35 +73,56 @@ def rewrite(message: Any, kinds: Mapping[str, str], is_training: bool) -> Rewrit
     for original in message.layer:
         bottoms = [lying.get(name, Lying(name, common)) for name in original.bottom]
         kind = kinds.get(original.name, REPLICATED) if is_training else _kind_in_tests(original, bottoms, kinds)
-        way, layer = KINDS[kind], type(original)()
+        way, layer = way_of(original.type, kind), type(original)()
         layer.CopyFrom(original)
         for i, (name, bottom) in enumerate(zip(original.bottom, bottoms, strict=True)):
-            needed = common if way.need(i) == ROWS else way.need(i)
-            _move(made, original, i, bottom, needed)
+            for needed in steps_between(bottom.how, common if way.need(i) == ROWS else way.need(i), common):
+                _move(made, original, f"{original.name}_{i}_{needed[1]}", bottom, needed[1])
             layer.bottom[i] = bottom.name
             lying[name] = bottom
         made.kinds[layer.name] = kind
         _name_tops(layer, original, common if way.gives == ROWS else way.gives, lying)
-        made.message.layer.append(layer)
+        _add(made, layer, window_of(original, kind))
     return made
 
 
+def _add(made: Rewritten, layer: Any, window: Window | None) -> None:
+    """Add a layer; where its windows reach over borders, with what brings halos, and takes them off again."""
+    if window is None:
+        made.message.layer.append(layer)
+        return
+    cut, name, tops = window.cut, layer.name, list(layer.top)
+    bottom = Lying(layer.bottom[0], cut)
+    _move(made, layer, f"{name}_{HALO}", bottom, HALO, window)
+    layer.bottom[0] = bottom.name
+    made.windows[name] = window
+    if not window.crops:
+        without_padding(layer)
+        made.message.layer.append(layer)
+        return
+    wide, between = f"{tops[0]}_{name}_wide", f"{name}_own"
+    layer.top[0] = wide
+    made.message.layer.append(layer)
+    made.message.layer.append(type(layer)(name=between, type=MOVE, bottom=[wide], top=tops, phase=layer.phase))
+    made.moves[between], made.windows[between] = (HALO, cut), window
+
+
 def _kind_in_tests(layer: Any, bottoms: list[Lying], kinds: Mapping[str, str]) -> str:
+    """That of training where parameters are split; elementwise layers follow their bottoms."""
     kind = kinds.get(layer.name, REPLICATED)
-    if kind in (OUTPUTS, INPUTS) and layer.type == "InnerProduct":
+    if way_of(layer.type, kind).splits_parameters and layer.type in LEARNED:
         return kind
     follows = layer.type in ELEMENTWISE and all(bottom.how == COLUMNS for bottom in bottoms)
     return BY_COLUMNS if follows else REPLICATED
 
 
-def _move(made: Rewritten, reader: Any, index: int, bottom: Lying, needed: str) -> None:
-    """Put a layer in front of the reader's bottom if it does not lie as needed; ``bottom`` says then how it lies."""
-    if bottom.how == needed:
-        return
-    name = f"{reader.name}_{index}_{needed}"
+def _move(made: Rewritten, reader: Any, name: str, bottom: Lying, needed: str, window: Window | None = None) -> None:
+    """Add a layer between in front of the reader's bottom; ``bottom`` says then how that lies."""
     top = f"{bottom.name}_{name}"
     made.message.layer.append(type(reader)(name=name, type=MOVE, bottom=[bottom.name], top=[top], phase=reader.phase))
     made.moves[name] = (bottom.how, needed)
+    if window is not None:
+        made.windows[name] = window
     bottom.name, bottom.how = top, needed
 
 

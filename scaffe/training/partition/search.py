@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from scaffe.errors import UserError
-from scaffe.training.partition.kinds import KINDS, REPLICATED, ROWS
+from scaffe.training.partition.kinds import REPLICATED, ROWS, way_of
 from scaffe.training.partition.prices import Price, Ranks, price_of_layer, price_of_move
 from scaffe.training.partition.shapes import LayerShape
 
@@ -94,7 +94,7 @@ def _steps(layer: LayerShape, state: Open, ranks: Ranks) -> Iterator[tuple[str, 
     """The ways to share a layer: each with what lies open afterwards, and its price."""
     lying = dict(state)
     for kind in layer.allowed(ranks.n_partitions):
-        way, left = KINDS[kind], dict(lying)
+        way, left = way_of(layer.type, kind), dict(lying)
         price = price_of_layer(layer, kind, ranks)
         for i, name in enumerate(layer.bottoms):
             price += price_of_move(left.pop(name, ROWS), way.need(i), layer.widths[i], layer.wants_gradient[i], ranks)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -10,9 +11,9 @@ from scaffe.errors import UserError
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 from scaffe.nets.summary import MULTIPLY_ADDS
+from scaffe.training.partition.image_shares import ELEMENTWISE, Share, image_shares
 from scaffe.training.partition.kinds import BY_COLUMNS, CLASSES, INPUTS, OUTPUTS, REPLICATED
 
-ELEMENTWISE = ("ReLU", "Dropout", "Sigmoid", "TanH", "ELU", "AbsVal", "BNLL", "Power", "Exp", "Log", "Split", "Eltwise")
 AUTO = "AUTO"
 
 
@@ -30,6 +31,7 @@ class LayerShape:
         wants_gradient: for each bottom, whether backward writes its gradient.
         pinned: the kind that the prototxt asks for; "" for the planner's choice.
         pinned_partitions: how many ranks the prototxt asks for; 0 for any.
+        shares: the kinds in which images are cut → what they need.
     """
 
     name: str
@@ -44,6 +46,7 @@ class LayerShape:
     wants_gradient: tuple[bool, ...] = ()
     pinned: str = ""
     pinned_partitions: int = 0
+    shares: Mapping[str, Share] = field(default_factory=dict)
 
     def allowed(self, n_partitions: int) -> tuple[str, ...]:
         """The kinds that it may have among so many ranks.
@@ -57,19 +60,29 @@ class LayerShape:
             raise UserError(f"layer {self.name!r} ({self.type}): parallel_param wants {self.pinned_partitions} "
                             f"partitions, a replica has {n_partitions}")
         if not self.pinned:
-            return tuple(kind for kind in self.kinds if n_partitions <= self.most_partitions(kind))
+            return tuple(kind for kind in self.kinds if n_partitions <= self.most_partitions(kind)
+                         and self.fits(kind, n_partitions))
         if self.pinned not in self.kinds:
             raise UserError(f"layer {self.name!r} ({self.type}): parallel_param pins it to {self.pinned.upper()}; it "
                             f"can be {', '.join(kind.upper() for kind in self.kinds)}")
         if n_partitions > self.most_partitions(self.pinned):
             raise UserError(f"layer {self.name!r} ({self.type}): {self.most_partitions(self.pinned)} "
                             f"{self.pinned} cannot be split into {n_partitions} partitions")
+        if not self.fits(self.pinned, n_partitions):
+            raise UserError(f"layer {self.name!r} ({self.type}): its groups of channels cannot be shared out to "
+                            f"{n_partitions} partitions")
         return (self.pinned,)
+
+    def fits(self, kind: str, n_partitions: int) -> bool:
+        """Whether so many ranks, not above the most, can share it in a way."""
+        return kind not in self.shares or self.shares[kind].fits(n_partitions)
 
     def most_partitions(self, kind: str) -> int:
         """The most ranks that can share it in a way: each has a column at least."""
         if kind == REPLICATED:
             return 1 << 31
+        if kind in self.shares:
+            return self.shares[kind].length
         if kind == OUTPUTS:
             return self.n_outputs
         return min(self.widths[0], self.n_outputs) if kind == BY_COLUMNS else self.widths[0]
@@ -91,13 +104,15 @@ def _shape_of(node: Node) -> LayerShape:
     passes = 1 + any(node.layer.param_propagate_down) + any(node.propagate_down)
     pin = node.param.parallel_param
     pinned = type(pin).Split.Name(pin.split)
+    shares = image_shares(node)
     return LayerShape(
-        node.name, node.param.type, tuple(node.bottom_names), tuple(node.top_names), _kinds_of(node),
+        node.name, node.param.type, tuple(node.bottom_names), tuple(node.top_names), (*_kinds_of(node), *shares),
         tuple(bottom.n_elems // n_images for bottom in node.bottoms),
         sum(blob.n_elems for i, blob in enumerate(node.layer.blobs) if i not in node.shared),
         node.tops[0].n_elems // n_images if node.tops else 0,
         count(node) * passes / n_images if count else 0.0,
-        tuple(node.propagate_down), "" if pinned == AUTO else pinned.lower(), pin.partitions)
+        tuple(node.propagate_down), "" if pinned == AUTO else pinned.lower(), pin.partitions,
+        shares)
 
 
 def _kinds_of(node: Node) -> tuple[str, ...]:

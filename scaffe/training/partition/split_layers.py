@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from scaffe.layers.base.loss import LossLayer
 from scaffe.layers.base.random import Stream
 from scaffe.layers.base.weights import weights_for_backward, weights_for_forward
 from scaffe.training.partition.group import Group
+from scaffe.training.partition.kinds import AXES
 
 LEAST = float(np.finfo(np.float32).tiny)  # Caffe's FLT_MIN: the least probability whose logarithm it takes
 
@@ -136,20 +138,24 @@ class SharedDraws:
         group: the ranks of the replica.
         replicas: the replica's number, and how many there are.
         bottom: the blob that the numbers are for.
-        n_columns: of the whole blob where this one has some columns of all images; 0 where it has own images.
+        cut: how it is cut, a key of AXES; None where it has own images.
+        length: of the whole blob along the axis that is cut.
     """
 
-    def __init__(self, stream: Stream, group: Group, replicas: tuple[int, int], bottom: Blob, n_columns: int) -> None:
-        self._stream, self._group, self._bottom, self._n_columns = stream, group, bottom, n_columns
+    def __init__(self, stream: Stream, group: Group, replicas: tuple[int, int], bottom: Blob, cut: str | None,
+                 length: int) -> None:
+        self._stream, self._group, self._bottom, self._cut, self._length = stream, group, bottom, cut, length
         self._replica, self._n_replicas = replicas
 
     def draw(self, n_elems: int) -> np.ndarray:
         """The numbers of the blob's elements, uint32 (n_elems,), in Caffe's order."""
-        n_ranks, n_images = self._group.n_ranks, self._bottom.shape[0]
-        n_own = n_images // n_ranks if self._n_columns else n_images
-        width = self._n_columns or n_elems // max(n_images, 1)
-        shape = n_own, self._n_replicas, n_ranks, width
-        whole = self._stream.draw(n_own * self._n_replicas * n_ranks * width).reshape(shape)[:, self._replica]
-        if not self._n_columns:
+        n_ranks, (n_images, *image) = self._group.n_ranks, self._bottom.shape
+        if self._cut is not None:
+            n_images //= n_ranks
+            image[AXES[self._cut] - 1] = self._length
+        shape = n_images, self._n_replicas, n_ranks, *image
+        whole = self._stream.draw(prod(shape)).reshape(shape)[:, self._replica]
+        if self._cut is None:
             return whole[:, self._group.rank].reshape(-1)
-        return whole.transpose(1, 0, 2)[:, :, self._group.columns(width)].reshape(-1)
+        own = np.moveaxis(whole, AXES[self._cut] + 1, 2)[:, :, self._group.columns(self._length)]
+        return np.moveaxis(own, 2, AXES[self._cut] + 1).swapaxes(0, 1).reshape(-1)

@@ -43,5 +43,9 @@ WAYS = {
 
 def net(way, source):
     """The prototxt, shared in one of the ways; "" for no pins."""
-    pins = {name: f"parallel_param {{ split: {WAYS[way][name]} }}" if WAYS.get(way) else "" for name in SPLIT}
-    return NET.format(list=source, **pins)
+    return NET.format(list=source, **pinned(SPLIT, WAYS.get(way)))
+
+
+def pinned(names, kinds):
+    """Layer → its parallel_param, as text; none where there are no kinds."""
+    return {name: f"parallel_param {{ split: {kinds[name]} }}" if kinds else "" for name in names}

@@ -26,7 +26,11 @@ class Threads:
 
     def _all(self, array):
         """Copies of every rank's array."""
-        self._table.arrays[self.rank] = array.copy()
+        return self._everyones(array.copy())
+
+    def _everyones(self, mine):
+        """What every rank has put on the table."""
+        self._table.arrays[self.rank] = mine
         self._table.wait()
         found = list(self._table.arrays)
         self._table.wait()
@@ -52,6 +56,12 @@ class ThreadGroup(Group):
         """Through the table."""
         for rank, found in enumerate(self.communicator._all(sent)):
             received[rank] = found[self.rank]
+
+    def exchange(self, sent, received):
+        """Through the table."""
+        for rank, found in enumerate(self.communicator._everyones(sent)):
+            if rank in received:
+                received[rank][...] = found[self.rank]
 
 
 def run(n_ranks, work):
@@ -79,15 +89,23 @@ def lying(how, whole, rank, n_ranks):
     n = len(whole) // n_ranks
     flat = whole.reshape(len(whole), -1)
     bounds = [part * flat.shape[1] // n_ranks for part in (rank, rank + 1)]
+    if how in ("channels", "bands"):
+        axis = {"channels": 1, "bands": 2}[how]
+        length = whole.shape[axis]
+        return np.take(whole, range(rank * length // n_ranks, (rank + 1) * length // n_ranks), axis)
     return {"rows": whole[rank * n:(rank + 1) * n], "columns": flat[:, bounds[0]:bounds[1]], "whole": whole}[how]
 
 
 @sharing
 @pytest.mark.parametrize("way", MOVES, ids="-".join)
-@pytest.mark.parametrize("shape", [(N_COLUMNS,), (3, 2, 2)], ids=["matrix", "image"])
+@pytest.mark.parametrize("shape", [(N_COLUMNS,), (6, 5, 2)], ids=["matrix", "image"])
 def test_a_move_gives_each_rank_its_part_and_its_gradient(n_ranks, way, shape):
     lies, needed = way
-    shape = shape if lies in ("rows", "whole") else (N_COLUMNS,)
+    if {"channels", "bands"} & {lies, needed}:
+        shape = (6, 5, 2)
+    elif lies == "columns":
+        shape = (N_COLUMNS,)
+    length = shape[1] if lies == "bands" else shape[0] if lies == "channels" else int(np.prod(shape))
     rng = np.random.default_rng(n_ranks)
     whole = rng.standard_normal((OWN_IMAGES * n_ranks, *shape)).astype(np.float32)
     # gradients of a blob that lies whole are partial: every rank has other ones, which are to be summed
@@ -97,7 +115,7 @@ def test_a_move_gives_each_rank_its_part_and_its_gradient(n_ranks, way, shape):
         made, bottom, top = context(), context().blob(), context().blob()
         mine = lying(lies, whole, group.rank, n_ranks)
         bottom.reshape(mine.shape)
-        move = MOVES[way](caffe_pb2.LayerParameter(name="m"), made, group, int(np.prod(shape)))
+        move = MOVES[way](caffe_pb2.LayerParameter(name="m"), made, group, length)
         move.reshape([bottom], [top])
         bottom.data[...] = mine
         move.forward([bottom], [top])
@@ -160,7 +178,8 @@ def test_all_ranks_draws_together_are_one_ranks(n_replicas, in_columns):
             own = group.columns(N_COLUMNS)
             width = own.stop - own.start if in_columns else N_COLUMNS
             bottom.reshape((OWN_IMAGES * (n_ranks if in_columns else 1), width))
-            draws = SharedDraws(Stream(9), group, (replica, n_replicas), bottom, N_COLUMNS if in_columns else 0)
+            draws = SharedDraws(Stream(9), group, (replica, n_replicas), bottom, "columns" if in_columns else None,
+                                N_COLUMNS)
             return draws.draw(bottom.n_elems).reshape(bottom.shape)
 
         mine = one[:, replica * n_ranks:(replica + 1) * n_ranks].transpose(1, 0, 2).reshape(-1, N_COLUMNS)

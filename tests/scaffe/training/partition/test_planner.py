@@ -17,17 +17,23 @@ from scaffe.layers.base.random import Stream
 from scaffe.nets.devices import load_kernels
 from scaffe.nets.setup import Selection, make_context, make_net
 from scaffe.proto import caffe_pb2
+from scaffe.training.partition.image_shares import Share as Cut
 from scaffe.training.partition.options import plan_of
 from scaffe.training.partition.prices import Ranks
 from scaffe.training.partition.search import best_of_all, best_plan
 from scaffe.training.partition.shapes import LayerShape, shapes_of
 from scaffe.training.partition.table import plan_lines
 
+IMAGES, FILTERS = ("replicated", "channels", "bands"), ("replicated", "outputs", "bands")
 FC, FOLLOWER, LOSS, OTHER = (("replicated", "outputs", "inputs"), ("replicated", "columns"),
                              ("replicated", "classes"), ("replicated",))
 NEEDS = {"replicated": ["rows", "rows"], "outputs": ["whole"], "inputs": ["columns"], "columns": ["columns"] * 2,
-         "classes": ["columns", "whole"]}
-GIVES = {"replicated": "rows", "outputs": "columns", "inputs": "rows", "columns": "columns", "classes": "rows"}
+         "classes": ["columns", "whole"], "channels": ["channels"] * 2, "bands": ["bands"] * 2}
+GIVES = {"replicated": "rows", "outputs": "columns", "inputs": "rows", "columns": "columns", "classes": "rows",
+         "channels": "channels", "bands": "bands"}
+
+
+CUTS = ("columns", "channels", "bands")
 
 
 def machine(latency, bandwidth):
@@ -40,15 +46,17 @@ def random_net(rng):
     width, lies_open = {"x": layers[0].n_outputs, "label": 1}, ["x"]
     for n in range(rng.randrange(2, 7)):
         bottom = lies_open.pop(rng.randrange(len(lies_open)))
-        kinds = rng.choice((FC, FC, FOLLOWER, OTHER))
-        out = rng.randrange(4, 80) if kinds is FC else width[bottom]
+        kinds = rng.choice((FC, FC, FOLLOWER, OTHER, IMAGES, FILTERS))
+        out = rng.randrange(4, 80) if kinds in (FC, FILTERS) else width[bottom]
+        shares = {kind: Cut(rng.randrange(4, 20), rng.randrange(9)) for kind in kinds[1:]}
         bottoms = (bottom,)
-        if kinds is FOLLOWER and lies_open and width[lies_open[0]] == width[bottom]:
+        if kinds in (FOLLOWER, IMAGES) and lies_open and width[lies_open[0]] == width[bottom]:
             bottoms = (bottom, lies_open.pop(0))
         tops = (f"t{n}",) if rng.random() < 0.7 else (f"t{n}", f"u{n}")
-        layers.append(LayerShape(f"l{n}", "T", bottoms, tops, kinds, tuple(width[b] for b in bottoms),
-                                 width[bottom] * out if kinds is FC else 0, out, 2.0 * width[bottom] * out,
-                                 (n > 0,) * len(bottoms)))
+        layer_type = "Convolution" if kinds is FILTERS else "T"
+        layers.append(LayerShape(f"l{n}", layer_type, bottoms, tops, kinds, tuple(width[b] for b in bottoms),
+                                 width[bottom] * out if kinds in (FC, FILTERS) else 0, out, 2.0 * width[bottom] * out,
+                                 (n > 0,) * len(bottoms), shares=shares if kinds in (IMAGES, FILTERS) else {}))
         width.update(dict.fromkeys(tops, out))
         lies_open += tops
     scores = lies_open[0]
@@ -70,19 +78,27 @@ def seconds(layers, kinds, ranks):
 
     for layer, kind in zip(layers, kinds, strict=True):
         split = {"outputs": layer.n_outputs, "inputs": layer.widths[0] if layer.widths else 0}.get(kind)
+        if kind in layer.shares:
+            split = layer.shares[kind].length
         share = math.ceil(split / k) / split if split else 1 / k
         total += layer.multiply_adds * b * k * share / ranks.multiply_adds_per_second
-        own = layer.n_parameters * 4 / (k if split else 1)
-        total += (0 if split else all_reduce(own, k)) + all_reduce(own, r)
+        is_own = kind in ("outputs", "inputs", "channels")
+        own = layer.n_parameters * 4 / (k if is_own else 1)
+        total += (0 if is_own else all_reduce(own, k)) + all_reduce(own, r)
         for i, (bottom, width) in enumerate(zip(layer.bottoms, layer.widths, strict=True)):
             came, need, times = lies.pop(bottom), NEEDS[kind][i], 1 + layer.wants_gradient[i]
             if came != need and k > 1:
-                total += times * send(4 * b * width * (k - 1) / (1 if need == "whole" else k), k - 1)
+                n_moves = 1 + (came in CUTS and need in CUTS)  # from one cut to another over own images
+                total += n_moves * times * send(4 * b * width * (k - 1) / (1 if need == "whole" else k), k - 1)
         if kind == "inputs":
             total += send(2 * 4 * (k - 1) * b * layer.n_outputs, 2 * (k - 1))
         if kind == "classes":
             total += all_reduce(3 * b * k * 4, k)
-        lies.update(dict.fromkeys(layer.tops, GIVES[kind]))
+        if kind in layer.shares and layer.shares[kind].halo:
+            times = 1 + any(layer.wants_gradient)
+            total += send(times * layer.shares[kind].halo * b * k * 4, times)
+        gives = "channels" if layer.type == "Convolution" and kind == "outputs" else GIVES[kind]
+        lies.update(dict.fromkeys(layer.tops, gives))
     return total
 
 
@@ -201,7 +217,8 @@ def test_what_layers_of_a_prototxt_can_do():
     context = make_context(load_kernels(1), Stream(0), Share(), 0)
     shapes = {shape.name: shape for shape in shapes_of(make_net(message, Selection(TRAIN), context, "net"))}
     assert {name: shape.kinds for name, shape in shapes.items()} == {
-        "x": OTHER, "conv": OTHER, "relu0": OTHER, "fc": FC, "relu": FOLLOWER, "tied": OTHER, "loss": LOSS}
+        "x": OTHER, "conv": FILTERS, "relu0": IMAGES, "fc": FC, "relu": FOLLOWER, "tied": OTHER, "loss": LOSS}
+    assert shapes["conv"].shares == {"outputs": Cut(5), "bands": Cut(2, halo=2 * 3 * 4)}
     assert shapes["fc"].widths == (20,)
     assert shapes["fc"].n_parameters == 20 * 7 + 7
     assert shapes["fc"].multiply_adds == 3 * 20 * 7

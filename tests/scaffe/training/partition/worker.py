@@ -23,6 +23,8 @@ from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
 from scaffe.training.dividing import divided
 from scaffe.training.observers.test import Test
 from scaffe.training.strategies import Role, look_up
+from tests.scaffe.training.partition.image_nets import WAYS as IMAGE_WAYS
+from tests.scaffe.training.partition.image_nets import image_net
 from tests.scaffe.training.partition.nets import SOLVER, net
 
 # name: (way, ranks, partitions, strategy, bucket bytes)
@@ -30,7 +32,9 @@ RUNS = {"one": ("", 1, "1", "auto", "auto"), "outputs_2": ("outputs", 2, "2", "a
         "inputs_3": ("inputs", 3, "3", "auto", "0"), "mixed_4": ("mixed", 4, "4", "auto", "0"),
         "outputs_4_2": ("outputs", 4, "2", "sc-rs", "0"), "inputs_4_2": ("inputs", 4, "2", "sc-obr", "300"),
         "mixed_4_2": ("mixed", 4, "2", "sc-b", "auto"), "planned_4": ("planned", 4, "auto", "auto", "auto"),
-        "data_parallel_3": ("", 3, "1", "sc-b", "auto")}
+        "data_parallel_3": ("", 3, "1", "sc-b", "auto"),
+        "images": ("images", 1, "1", "auto", "auto"), "channels_4": ("channels", 4, "4", "auto", "auto"),
+        "bands_3": ("bands", 3, "3", "auto", "0"), "alternating_2": ("alternating", 2, "2", "sc-rs", "auto")}
 RESUMED = {"outputs_2": "inputs_3", "one": "mixed_4_2", "mixed_4": "one"}
 """A run of 10 iterations → the run that goes on from it to 20."""
 REFUSED = {"divides": ({"partitions": "3"}, "", 4), "server": ({"partitions": "2", "strategy": "ssp"}, "", 4),
@@ -50,7 +54,10 @@ def options(strategy="auto", partitions="1", bucket="auto", **others):
 def build(ranks, folder, name, way, given, extra=""):
     """A solver, divided as the flags say."""
     param = text_format.Parse(SOLVER.format(prefix=folder / name) + extra, caffe_pb2.SolverParameter())
-    text_format.Parse(net(way, folder / "list.txt"), param.net_param)
+    is_image_net = way == "images" or way in IMAGE_WAYS
+    if is_image_net:
+        param.iter_size = 1  # messages enough
+    text_format.Parse((image_net if is_image_net else net)(way, folder / "list.txt"), param.net_param)
     strategy = look_up(given.strategy, "auto", ranks, solver_type="SGD")
     role = divided(Role.worker(ranks, given), strategy, param, given)
     return build_solver(ranks, param, given, role)
@@ -78,10 +85,17 @@ def train(ranks, folder, name, run):
     save_checkpoint(solver)
     Test().test_all(solver)
     held = sum(param.blob.n_elems for param in solver.net.params.params)
-    conv = solver.net.node("conv").layer.blobs[0].data.copy()
+    common = [param.blob.data.tobytes() for param in solver.net.params.params if is_common(solver.net, param)]
     solver.close()
     return {"held": ranks.allgather_objects(held), "test": seen.values,
-            "conv": ranks.allgather_objects(conv.tobytes()), "kinds": [] if solver.net.parts is None else "divided"}
+            "common": ranks.allgather_objects(common)}
+
+
+def is_common(net, param):
+    """Whether every rank has the whole of a parameter."""
+    node = net.nodes[param.layer_index]
+    number = next(i for i, blob in enumerate(node.layer.blobs) if blob is param.blob)
+    return net.parts is None or net.parts.portion(node.name, number) is None
 
 
 class Seen(Test):
@@ -164,7 +178,7 @@ def write_data(folder):
 
     rng = np.random.default_rng(0)
     with h5py.File(folder / "data.h5", "w") as file:
-        file["data"] = rng.standard_normal((96, 3, 6, 6)).astype(np.float32)
+        file["data"] = rng.standard_normal((96, 3, 9, 7)).astype(np.float32)
         file["label"] = rng.integers(0, 10, 96).astype(np.float32)
     (folder / "list.txt").write_text(f"{folder / 'data.h5'}\n")
 

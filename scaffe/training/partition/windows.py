@@ -1,0 +1,108 @@
+"""Windows of layers that reach over the border of a rank's part of an image: what they read of it; pure arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scaffe.layers.base.windows import conv_window
+from scaffe.layers.kernels.specs import ConvSpec, PoolSpec
+from scaffe.layers.lrn import WITHIN_CHANNEL
+from scaffe.layers.pooling import METHODS, window_pair
+from scaffe.training.partition.kinds import BANDS, BY_BANDS, BY_CHANNELS, CHANNELS
+
+WINDOWED = ("Convolution", "LocalConvolution")
+LOWEST = float(np.finfo(np.float32).min)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A layer's windows along the axis that is cut.
+
+    Attributes:
+        cut: of the blob.
+        extent: elements from a window's first to its last.
+        stride: from one window to the next.
+        pad: elements in front of the first element, and behind the last one.
+        outputs: length of a bottom → windows.
+        crops: whether the layer itself deals with borders. Then the halo has no padding, and what the layer computes
+            of the halo is cut off.
+        padding: the value of padding elements.
+    """
+
+    cut: str
+    extent: int
+    stride: int
+    pad: int
+    outputs: Callable[[int], int]
+    crops: bool = False
+    padding: float = 0.0
+
+    @property
+    def halo(self) -> int:
+        """Elements of other ranks that a rank with neighbours on both sides reads."""
+        return max(self.extent - self.stride, 0)
+
+    def reads(self, outputs: slice, length: int) -> slice:
+        """The elements that some outputs are computed from; from below 0 to beyond ``length`` where that is padding."""
+        start = outputs.start * self.stride - self.pad
+        stop = (outputs.stop - 1) * self.stride - self.pad + self.extent
+        if self.crops:
+            return slice(max(start, 0), min(stop, length))
+        return slice(start, min(stop, length + self.pad))
+
+
+def window_of(layer: Any, kind: str) -> Window | None:
+    """The windows of a layer that is cut in a way; None where each output needs its own element alone.
+
+    Args:
+        layer: the LayerParameter message, of four-axis images.
+        kind: how the ranks share it.
+    """
+    if layer.type == "LRN":
+        within = layer.lrn_param.norm_region == WITHIN_CHANNEL
+        n = layer.lrn_param.local_size
+        cut = BANDS if within else CHANNELS
+        return Window(cut, n, 1, n // 2, int, crops=True) if kind == (BY_BANDS if within else BY_CHANNELS) else None
+    if kind != BY_BANDS:
+        return None
+    if layer.type in WINDOWED:
+        return _of_convolution(layer.convolution_param)
+    return _of_pooling(layer.pooling_param) if layer.type == "Pooling" else None
+
+
+def without_padding(layer: Any) -> None:
+    """Take the padding of rows from a message whose bottom brings it along."""
+    if layer.type in WINDOWED:
+        p = layer.convolution_param
+        wide = conv_window(p, 2)[2][1]
+        p.ClearField("pad")
+        p.pad_h, p.pad_w = 0, wide
+    elif layer.type == "Pooling":
+        pool = layer.pooling_param
+        wide = window_pair(pool, "pad", 0)[1]
+        pool.ClearField("pad")
+        pool.pad_h, pool.pad_w = 0, wide
+
+
+def _of_convolution(p: Any) -> Window:
+    kernel, stride, pad, dilation = ((numbers[0],) for numbers in conv_window(p, 2))
+
+    def outputs(length: int) -> int:
+        return ConvSpec((1, 1, length), 1, kernel, stride, pad, dilation).out_spatial[0]
+
+    return Window(BANDS, dilation[0] * (kernel[0] - 1) + 1, stride[0], pad[0], outputs)
+
+
+def _of_pooling(p: Any) -> Window:
+    method = METHODS[p.pool]
+    kernel, stride, pad = ((window_pair(p, name, default)[0],) for name, default in
+                           (("kernel", None), ("stride", 1), ("pad", 0)))
+
+    def outputs(length: int) -> int:
+        return PoolSpec((1, 1, length), method, kernel, stride, pad, p.round_mode == 0).out_spatial[0]
+
+    return Window(BANDS, kernel[0], stride[0], pad[0], outputs, padding=LOWEST if method == "MAX" else 0.0)

@@ -24,6 +24,10 @@ def _deconvolution(node: Node) -> int:
     return node.bottoms[0].n_elems * node.layer.blobs[0].count(1) * len(node.tops)
 
 
+def _local(node: Node) -> int:
+    return node.tops[0].n_elems * node.layer.blobs[0].count(3)
+
+
 def _inner_product(node: Node) -> int:
     n_output: int = node.param.inner_product_param.num_output
     return node.bottoms[0].n_elems * n_output
@@ -36,7 +40,8 @@ def _recurrent(node: Node) -> int:
 
 MULTIPLY_ADDS: dict[str, Callable[[Node], int]] = {
     "Convolution": _convolution, "ConvolutionDepthwise": _convolution, "DepthwiseConvolution": _convolution,
-    "Deconvolution": _deconvolution, "InnerProduct": _inner_product, "LSTM": _recurrent, "RNN": _recurrent}
+    "Deconvolution": _deconvolution, "LocalConvolution": _local, "InnerProduct": _inner_product,
+    "LSTM": _recurrent, "RNN": _recurrent}
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ FILLED = 'weight_filler { type: "uniform" min: -1 max: 1 } bias_filler { type: "
 
 def conv(options: str, shape: tuple[int, ...] = IMAGE, kind: str = "Convolution", n_bottoms: int = 1, **more) -> Case:
     """A convolution with random weights."""
-    text = f'type: "{kind}" convolution_param {{ {options} {FILLED} }}'
+    options_of = "local_convolution_param" if kind == "LocalConvolution" else "convolution_param"
+    text = f'type: "{kind}" {options_of} {{ {options} {FILLED} }}'
     return Case(text, (shape,) * n_bottoms, label=f"{options} {'x'.join(map(str, shape))} {n_bottoms}", **more)
 
 
@@ -57,6 +58,11 @@ CASES: dict[str, list[Case]] = {
         conv("num_output: 2 kernel_size: 2 force_nd_im2col: true", (1, 2, 3, 3)),
         conv("num_output: 2 kernel_size: 2", (1, 1, 2, 3, 2, 2)),
     ],
+    "LocalConvolution": [
+        conv("num_output: 2 kernel_size: 2", (2, 2, 3, 2), "LocalConvolution"),
+        conv("num_output: 2 kernel_h: 3 kernel_w: 2 pad_h: 1 pad_w: 0 stride_h: 2 stride_w: 1 bias_term: false",
+             (2, 2, 3, 3), "LocalConvolution"),
+        conv("num_output: 1 kernel_size: 2 dilation: 2 pad: 1 stride: 2", (1, 2, 3, 2), "LocalConvolution")],
     "Deconvolution": [
         conv("num_output: 2 kernel_size: 3", (1, 3, 2, 3), "Deconvolution"),
         conv("num_output: 2 kernel_size: 4 stride: 2 pad: 1", (1, 2, 2, 2), "Deconvolution"),

@@ -108,6 +108,7 @@ def _along_another_axis(node: Node) -> Shares:
 
 
 _SHARES: dict[str, Callable[[Node], Shares]] = {
-    **dict.fromkeys((*ELEMENTWISE, "PReLU", "BatchNorm"), _both), "Convolution": _of_filters,
-    "Deconvolution": _of_filters, "Pooling": _of_pooling, "LRN": _of_lrn, "Scale": _of_norm, "Bias": _of_norm,
+    **dict.fromkeys((*ELEMENTWISE, "PReLU", "BatchNorm"), _both),
+    "Convolution": _of_filters, "Deconvolution": _of_filters, "LocalConvolution": _bands,
+    "Pooling": _of_pooling, "LRN": _of_lrn, "Scale": _of_norm, "Bias": _of_norm,
     "Concat": _along_another_axis, "Slice": _along_another_axis}

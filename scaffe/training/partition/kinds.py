@@ -55,7 +55,8 @@ KINDS = {REPLICATED: Kind((ROWS,), ROWS),
 "One weird trick", 2014). A loss on split classes gives a scalar, which every rank has."""
 
 _FILTERS = Kind((WHOLE,), CHANNELS, True)
-_OTHERS = {("Convolution", OUTPUTS): _FILTERS, ("Deconvolution", OUTPUTS): _FILTERS}
+_OTHERS = {("Convolution", OUTPUTS): _FILTERS, ("Deconvolution", OUTPUTS): _FILTERS,
+           ("LocalConvolution", BY_BANDS): Kind((BANDS,), BANDS, True)}
 
 
 def way_of(layer_type: str, kind: str) -> Kind:

@@ -12,6 +12,7 @@ from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.fillers import fill
 from scaffe.layers.base.layer import TRAIN, Context, Layer
 from scaffe.layers.dropout import Dropout
+from scaffe.layers.local_convolution import fill_places
 from scaffe.nets.parts import Portion
 from scaffe.training.histories import gather_parts
 from scaffe.training.partition.group import Group
@@ -48,6 +49,9 @@ class RankParts:
             kind = self._net.kinds.get(layer.name)
             if kind == OUTPUTS and layer.type == "InnerProduct":
                 self._own_products(layer.inner_product_param)
+            elif kind == BY_BANDS and layer.type == "LocalConvolution":
+                layer.local_convolution_param.ClearField("weight_filler")
+                layer.local_convolution_param.ClearField("bias_filler")
             elif kind in (OUTPUTS, BY_CHANNELS) and layer.HasField("convolution_param"):
                 self._own_products(layer.convolution_param)
                 if kind == BY_CHANNELS:
@@ -126,7 +130,8 @@ class RankParts:
         for (portion, filler), blob in zip(found, layer.blobs, strict=True):
             if filler is not None:
                 values = np.empty(portion.shape, blob.dtype)
-                fill(values, filler, layer.context.rng)
+                filled = fill_places if original.type == "LocalConvolution" and values.ndim > 3 else fill
+                filled(values, filler, layer.context.rng)
                 blob.data[...] = portion.of(values)
 
     # -- files ---------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any
 
 from scaffe.nets.parts import Portion
 from scaffe.training.partition.kinds import BY_CHANNELS, INPUTS, OUTPUTS
+from scaffe.training.partition.windows import window_of
 
 EVERYTHING = slice(None)
 Columns = Callable[[int], slice]
@@ -14,7 +15,7 @@ Columns = Callable[[int], slice]
 Found = list[tuple[Portion, Any]]
 """A portion of each parameter, with the filler of the whole; None where the parameter is filled already."""
 
-LEARNED = ("InnerProduct", "Convolution", "Deconvolution", "Scale", "Bias", "PReLU", "BatchNorm")
+LEARNED = ("InnerProduct", "Convolution", "Deconvolution", "LocalConvolution", "Scale", "Bias", "PReLU", "BatchNorm")
 """The types whose parameters can be split."""
 
 
@@ -36,6 +37,10 @@ def portions(layer: Any, kind: str, length: int, shapes: Sequence[tuple[int, ...
         return _of_product(p, kind, length, shapes, columns) if kind in (OUTPUTS, INPUTS) else []
     if layer.type in ("Convolution", "Deconvolution") and kind in (OUTPUTS, BY_CHANNELS):
         return _of_filters(layer, kind, length, shapes, columns)
+    if layer.type == "LocalConvolution" and (window := window_of(layer, kind)) is not None:
+        p, n_rows = layer.local_convolution_param, window.outputs(length)
+        return [(_cut(shape, 0, n_rows, columns), filler)
+                for shape, filler in zip(shapes, (p.weight_filler, p.bias_filler), strict=False)]
     if kind == BY_CHANNELS and layer.type in _PER_CHANNEL:
         fillers = _PER_CHANNEL[layer.type](layer)
         return [(_cut(shape, 0, length, columns) if shape and i < 2 else Portion(shape, (EVERYTHING,) * len(shape)),

@@ -70,14 +70,14 @@ def window_of(layer: Any, kind: str) -> Window | None:
     if kind != BY_BANDS:
         return None
     if layer.type in WINDOWED:
-        return _of_convolution(layer.convolution_param)
+        return _of_convolution(filter_options(layer))
     return _of_pooling(layer.pooling_param) if layer.type == "Pooling" else None
 
 
 def without_padding(layer: Any) -> None:
     """Take the padding of rows from a message whose bottom brings it along."""
     if layer.type in WINDOWED:
-        p = layer.convolution_param
+        p = filter_options(layer)
         wide = conv_window(p, 2)[2][1]
         p.ClearField("pad")
         p.pad_h, p.pad_w = 0, wide
@@ -86,6 +86,11 @@ def without_padding(layer: Any) -> None:
         wide = window_pair(pool, "pad", 0)[1]
         pool.ClearField("pad")
         pool.pad_h, pool.pad_w = 0, wide
+
+
+def filter_options(layer: Any) -> Any:
+    """The options of a Convolution, Deconvolution or LocalConvolution."""
+    return layer.local_convolution_param if layer.type == "LocalConvolution" else layer.convolution_param
 
 
 def _of_convolution(p: Any) -> Window:

@@ -24,7 +24,9 @@ layer {{ name: "sum" type: "Eltwise" bottom: "ave" bottom: "within" top: "sum" {
   coeff: -1 }} }}
 layer {{ name: "slice" type: "Slice" bottom: "sum" top: "low" top: "high" {slice} slice_param {{ axis: 1 }} }}
 layer {{ name: "concat" type: "Concat" bottom: "high" bottom: "low" top: "concat" {concat} concat_param {{ axis: 3 }} }}
-layer {{ name: "up" type: "Deconvolution" bottom: "concat" top: "up" {up} convolution_param {{ num_output: 5
+layer {{ name: "local" type: "LocalConvolution" bottom: "concat" top: "local" {local} local_convolution_param {{
+  num_output: 3 kernel_size: 3 pad: 1 weight_filler {{ type: "xavier" }} bias_filler {{ type: "uniform" }} }} }}
+layer {{ name: "up" type: "Deconvolution" bottom: "local" top: "up" {up} convolution_param {{ num_output: 5
   kernel_size: 2 stride: 2 weight_filler {{ type: "xavier" }} }} }}
 layer {{ name: "bias" type: "Bias" bottom: "up" top: "up" {bias} bias_param {{ filler {{ type: "uniform" }} }} }}
 layer {{ name: "tanh" type: "TanH" bottom: "up" top: "up" {tanh} }}
@@ -33,13 +35,13 @@ layer {{ name: "fc" type: "InnerProduct" bottom: "up" top: "fc" {fc} inner_produ
 layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "fc" bottom: "label" top: "loss" }}
 layer {{ name: "acc" type: "Accuracy" bottom: "fc" bottom: "label" top: "acc" include {{ phase: TEST }} }}
 """
-CHANNELS = {"conv1": "OUTPUTS", "grouped": "CHANNELS", "slice": "REPLICATED", "up": "OUTPUTS", "fc": "INPUTS"}
+CHANNELS = {"conv1": "OUTPUTS", "slice": "REPLICATED", "local": "REPLICATED", "up": "OUTPUTS", "fc": "INPUTS"}
 BANDS = {"up": "REPLICATED", "fc": "OUTPUTS"}
+MIXED = {"grouped": "BANDS", "slice": "REPLICATED", "local": "BANDS", "up": "REPLICATED", "fc": "REPLICATED"}
 SPLIT = ("conv1", "norm", "scale", "relu", "across", "max", "drop", "grouped", "prelu", "ave", "within", "sum", "slice",
-         "concat", "up", "bias", "tanh", "fc")
+         "concat", "local", "up", "bias", "tanh", "fc")
 WAYS = {"channels": dict.fromkeys(SPLIT, "CHANNELS") | CHANNELS, "bands": dict.fromkeys(SPLIT, "BANDS") | BANDS,
-        "alternating": {name: ("BANDS", "CHANNELS")[i % 2] for i, name in enumerate(SPLIT)}
-        | {"grouped": "BANDS", "slice": "REPLICATED", "up": "REPLICATED", "fc": "REPLICATED"}}
+        "alternating": {name: ("BANDS", "CHANNELS")[i % 2] for i, name in enumerate(SPLIT)} | MIXED}
 
 
 def image_net(way, source):

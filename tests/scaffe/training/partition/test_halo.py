@@ -20,6 +20,7 @@ LAYERS = {
     "gaps": ("bands", 'type: "Convolution" convolution_param { num_output: 2 kernel_size: 1 stride: 3 }'),
     "far": ("bands", 'type: "Convolution" convolution_param { num_output: 2 kernel_h: 3 kernel_w: 2 pad_h: 4 pad_w: 1 '
                      'dilation: 4 }'),
+    "local": ("bands", 'type: "LocalConvolution" local_convolution_param { num_output: 2 kernel_size: 3 pad: 1 }'),
     "max": ("bands", 'type: "Pooling" pooling_param { kernel_size: 3 stride: 2 pad: 1 }'),
     "max_over_the_end": ("bands", 'type: "Pooling" pooling_param { kernel_size: 4 stride: 2 }'),
     "average": ("bands", 'type: "Pooling" pooling_param { pool: AVE kernel_size: 3 stride: 2 pad: 1 }'),
@@ -41,8 +42,9 @@ def through(layers, x, gy):
     for layer, bottom, top in zip(layers, blobs, blobs[1:], strict=False):
         layer.setup([bottom], [top])
         layer.reshape([bottom], [top])
-        for blob in layer.blobs:
-            blob.data[...] = np.sin(np.arange(blob.n_elems)).reshape(blob.shape)
+        for blob in layer.blobs:  # a place's weights are all places'
+            n = blob.shape[-1] if blob.ndim == 3 else int(np.prod(blob.shape[-4:]))
+            blob.data[...] = np.resize(np.sin(np.arange(n)), blob.shape)
     blobs[0].data[...] = x
     for layer, bottom, top in zip(layers, blobs, blobs[1:], strict=False):
         layer.forward([bottom], [top])
@@ -86,4 +88,6 @@ def test_a_cut_layer_computes_its_part_of_the_whole(name, n_ranks):
         np.testing.assert_allclose(y, part(whole[0], rank, n_outputs), rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(gx, part(whole[1], rank, length), rtol=1e-5, atol=1e-5)
     for i, gw in enumerate(whole[2]):
-        np.testing.assert_allclose(sum(own[i] for _, _, own in found), gw, rtol=1e-4, atol=1e-4)
+        everyones = [own[i] for _, _, own in found]
+        np.testing.assert_allclose(np.concatenate(everyones) if name == "local" else sum(everyones), gw, rtol=1e-4,
+                                   atol=1e-4)

@@ -30,8 +30,8 @@ from tests.scaffe.training.partition.nets import SOLVER, net
 # name: (way, ranks, partitions, strategy, bucket bytes)
 RUNS = {"one": ("", 1, "1", "auto", "auto"), "outputs_2": ("outputs", 2, "2", "auto", "auto"),
         "inputs_3": ("inputs", 3, "3", "auto", "0"), "mixed_4": ("mixed", 4, "4", "auto", "0"),
-        "outputs_4_2": ("outputs", 4, "2", "sc-rs", "0"), "inputs_4_2": ("inputs", 4, "2", "sc-obr", "300"),
-        "mixed_4_2": ("mixed", 4, "2", "sc-b", "auto"), "planned_4": ("planned", 4, "auto", "auto", "auto"),
+        "inputs_4_2": ("inputs", 4, "2", "sc-obr", "300"), "mixed_4_2": ("mixed", 4, "2", "sc-rs", "auto"),
+        "planned_4": ("planned", 4, "auto", "auto", "auto"),
         "data_parallel_3": ("", 3, "1", "sc-b", "auto"),
         "images": ("images", 1, "1", "auto", "auto"), "channels_4": ("channels", 4, "4", "auto", "auto"),
         "bands_3": ("bands", 3, "3", "auto", "0"), "alternating_2": ("alternating", 2, "2", "sc-rs", "auto")}

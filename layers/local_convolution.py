@@ -1,0 +1,125 @@
+"""LocalConvolution: a convolution whose weights are not shared between places (ours; DistBelief, Dean et al. 2012)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.fillers import fill
+from scaffe.layers.base.layer import Layer, layer_types
+from scaffe.layers.base.windows import conv_window
+from scaffe.layers.kernels.specs import ConvSpec
+
+
+@layer_types.register("LocalConvolution")
+class LocalConvolution(Layer):
+    """y[n, o, i, j] = sum over a window of x, w[i, j, o] · window(x, n, i, j), plus b[i, j, o].
+
+    The windows are those of a convolution with the same options: kernel, stride, pad and dilation.
+
+    Bottom: (N, C, H, W). Top: (N, num_output, H', W').
+    Blobs: weights (H', W', num_output, C, kernel height, kernel width), each place filled like a convolution's; bias
+    (H', W', num_output) unless bias_term is false.
+
+    Raises:
+        LayerError: the bottom does not have four axes or changed its shape, the window does not fit, or num_output
+            is missing.
+    """
+
+    recordable = repeatable = True
+    reads_tops = False
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Declare weights and bias."""
+        p, spec = self.param.local_convolution_param, self._spec(bottom[0])
+        weights = self.add_blob((*spec.out_spatial, *spec.weight_shape), None)
+        values = np.zeros(weights.shape, np.promote_types(weights.dtype, np.float32))
+        fill_places(values, p.weight_filler, self.context.rng)
+        weights.data[...] = self.context.kernels.to_device(values, weights.dtype)
+        if p.bias_term:
+            self.add_blob((*spec.out_spatial, p.num_output), p.bias_filler)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Shape the top."""
+        spec = self._spec(bottom[0])
+        if (*spec.out_spatial, *spec.weight_shape) != self.blobs[0].shape:
+            raise LayerError(f"the bottom {bottom[0].shape} does not fit the weights {self.blobs[0].shape}")
+        self._window, self._out = spec, spec.out_spatial
+        top[0].reshape(spec.out_shape)
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Compute the top, row by row of it."""
+        x, y = self._padded(bottom[0].data), top[0].data
+        for row in range(self._out[0]):
+            sums = np.matmul(self._columns(x, row), self._weights(row).transpose(0, 2, 1))
+            if len(self.blobs) > 1:
+                sums += self.blobs[1].data[row][:, None]
+            y[:, :, row] = sums.transpose(1, 2, 0)
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Add the gradients of weights and bias; write the bottom's."""
+        x, learns = self._padded(bottom[0].data), self.param_propagate_down
+        gx = np.zeros_like(x)
+        for row in range(self._out[0]):
+            gy = top[0].diff[:, :, row].transpose(2, 0, 1)  # (W', N, num_output)
+            if learns[0]:
+                gw = np.matmul(gy.transpose(0, 2, 1), self._columns(x, row))
+                self.blobs[0].diff[row] += gw.reshape(self.blobs[0].shape[1:])
+            if len(self.blobs) > 1 and learns[1]:
+                self.blobs[1].diff[row] += gy.sum(1)
+            if propagate_down[0]:
+                self._add_columns(np.matmul(gy, self._weights(row)), gx, row)
+        if propagate_down[0]:
+            (pad_h, pad_w), (height, width) = self._window.pad, bottom[0].shape[2:]
+            bottom[0].diff[...] = gx[:, :, pad_h:pad_h + height, pad_w:pad_w + width]
+
+    def _spec(self, bottom: Blob) -> ConvSpec:
+        p = self.param.local_convolution_param
+        if bottom.ndim != 4:
+            raise LayerError(f"takes images of four axes (N, C, H, W), got shape {bottom.shape}")
+        if p.num_output < 1:
+            raise LayerError("needs a num_output above 0")
+        spec = ConvSpec(bottom.shape, p.num_output, *conv_window(p, 2), 1, p.bias_term, self.context.dtype)
+        spec.check()
+        return spec
+
+    def _padded(self, x: np.ndarray) -> np.ndarray:
+        """The bottom with zeros around."""
+        return np.pad(x, [(0, 0), (0, 0), *((pad, pad) for pad in self._window.pad)])
+
+    def _weights(self, row: int) -> np.ndarray:
+        """Weights of a row of places: (W', num_output, elements of a window)."""
+        weights: np.ndarray = self.blobs[0].data[row]
+        return weights.reshape(*weights.shape[:2], -1)
+
+    def _columns(self, x: np.ndarray, row: int) -> np.ndarray:
+        """The windows of a row of places: (W', N, elements of a window)."""
+        n_images, n_channels = x.shape[:2]
+        columns: np.ndarray = np.empty_like(x, shape=(self._out[1], n_images, n_channels, *self._window.kernel))
+        for (i, j), place in self._places(row):
+            columns[:, :, :, i, j] = x[place].transpose(2, 0, 1)
+        return columns.reshape(self._out[1], n_images, -1)
+
+    def _add_columns(self, columns: np.ndarray, gx: np.ndarray, row: int) -> None:
+        """Add gradients of windows, as ``_columns`` lays them out, to the padded bottom's."""
+        columns = columns.reshape(self._out[1], *gx.shape[:2], *self._window.kernel)
+        for (i, j), place in self._places(row):
+            gx[place] += columns[:, :, :, i, j].transpose(1, 2, 0)
+
+    def _places(self, row: int) -> list[tuple[tuple[int, int], Any]]:
+        """Each element of a window, and where in the padded bottom a row of windows has it."""
+        (high, wide), (down, along), (dil_h, dil_w) = self._window.kernel, self._window.stride, self._window.dilation
+        last = (self._out[1] - 1) * along + 1
+        return [((i, j), (slice(None), slice(None), row * down + i * dil_h,
+                          slice(j * dil_w, j * dil_w + last, along))) for i, j in product(range(high), range(wide))]
+
+
+def fill_places(weights: np.ndarray, filler: Any, rng: Any) -> None:
+    """Fill weights (H', W', num_output, C, kernel...) place by place: fan-in and fan-out are a convolution's."""
+    for place in np.ndindex(*weights.shape[:2]):
+        fill(weights[place], filler, rng)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import hashlib
 import os
 import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -52,15 +55,26 @@ def _build(name: str, code: str, options: tuple[str, ...]) -> Path:
     text = f'#include "{EMULATOR}"\n#line 1 "kernel.cu"\n{code}\n'
     flags = [*FLAGS, f"-I{INCLUDES}", *(o for o in options if o.startswith(("-D", "-I")))]
     key = hashlib.sha256("\0".join([name, *flags, text, EMULATOR.read_text()]).encode()).hexdigest()[:24]
-    folder = _folder()
-    built = folder / f"{key}.so"
-    if not built.exists():
-        whole = folder / f"{key}.{os.getpid()}.so"
-        expanded = _run([name, *flags, "-E", "-"], text)
-        kernels = sorted(set(KERNEL.findall(expanded)))
-        _run([name, *flags, "-shared", "-", "-o", str(whole)], expanded + _entries(kernels))
-        whole.rename(built)
+    built = _folder() / f"{key}.so"
+    with _one_builder(built):
+        if not built.exists():
+            whole = built.with_suffix(f".{os.getpid()}.so")
+            expanded = _run([name, *flags, "-E", "-"], text)
+            kernels = sorted(set(KERNEL.findall(expanded)))
+            _run([name, *flags, "-shared", "-", "-o", str(whole)], expanded + _entries(kernels))
+            whole.rename(built)
     return built
+
+
+@contextmanager
+def _one_builder(built: Path) -> Iterator[None]:
+    """Of the processes that want the same library one builds it while the others wait: ranks would all do the same."""
+    if built.exists():
+        yield
+        return
+    with built.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @cache

@@ -1,6 +1,6 @@
 """Seconds an iteration of model parallelism beside data parallelism; one rank a node of the cluster it runs on.
 
-    jobs/cluster.sh 4 1gbit -- python benchmarks/partitions.py [--net caffenet|speech] [--device S] [WAY ...]
+    jobs/cluster.sh 4 1gbit -- python benchmarks/partitions.py [--net caffenet|speech|local] [--device S] [WAY ...]
 
 A way is `sc-rs` (any strategy: every rank has the whole net) or a number of partitions, or `auto`: what the planner
 finds for this machine model. Columns: seconds of the slowest rank, images/s of all, gain over the first way, bytes a
@@ -10,6 +10,8 @@ the median counts.
 With `--device S` the products of layers compute nothing and take S seconds in all by sleeping, as in overlap.py; what
 is sent is real. `caffenet`: CaffeNet. `speech`: DistBelief's acoustic model (Dean et al., 2012, section 5): 11 frames
 of 40 log-energies, 4 hidden layers of 2560 sigmoids, 8192 classes, 42 M parameters.
+`local`: after DistBelief's image net (Le et al., 2012): two stages of 10 x 10 and 5 x 5 filters with weights of their
+own at each place, pooling and LRN, 8.2 M parameters; pinned to bands, so that ways are numbers of partitions.
 """
 
 from __future__ import annotations
@@ -65,9 +67,31 @@ def speech(batch: int) -> str:
     return "\n".join(layers)
 
 
+def local(batch: int) -> str:
+    """A locally connected net of two stages as a prototxt."""
+    pin = "parallel_param { split: BANDS }"
+    layers = ['layer { name: "input" type: "Input" top: "x0" top: "label" input_param { '
+              f'shape {{ dim: {batch} dim: 3 dim: 64 dim: 64 }} shape {{ dim: {batch} }} }} }}']
+    for n, kernel in ((1, 10), (2, 5)):
+        layers.append(f'layer {{ name: "local{n}" type: "LocalConvolution" bottom: "x{n - 1}" top: "local{n}" {pin} '
+                      f'local_convolution_param {{ num_output: 8 kernel_size: {kernel} '
+                      'weight_filler { type: "xavier" } } }')
+        layers.append(f'layer {{ name: "pool{n}" type: "Pooling" bottom: "local{n}" top: "pool{n}" {pin} '
+                      'pooling_param { kernel_size: 3 stride: 2 } }')
+        layers.append(f'layer {{ name: "norm{n}" type: "LRN" bottom: "pool{n}" top: "x{n}" {pin} lrn_param '
+                      '{ local_size: 5 norm_region: WITHIN_CHANNEL } }')
+    layers.append('layer { name: "fc" type: "InnerProduct" bottom: "x2" top: "fc" inner_product_param { '
+                  'num_output: 100 weight_filler { type: "xavier" } } }')
+    layers.append('layer { name: "loss" type: "SoftmaxWithLoss" bottom: "fc" bottom: "label" top: "loss" }')
+    return "\n".join(layers)
+
+
+NETS = {"speech": speech, "local": local}
+
+
 def message_of(net: str, batch: int) -> Any:
     """The prepared net, with constant weights and DummyData; values do not change the time."""
-    text = speech(batch) if net == "speech" else prototxt(net, batch)
+    text = NETS[net](batch) if net in NETS else prototxt(net, batch)
     text = text.replace('type: "xavier"', 'type: "constant" value: 0.001')
     text = text.replace('type: "Input"', 'type: "DummyData"').replace("input_param", "dummy_data_param")
     return graph.prepare(parse_text(text, caffe_pb2.NetParameter), TRAIN)
@@ -149,7 +173,7 @@ def main() -> None:
     """Print a table of the ways."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ways", nargs="*", metavar="WAY")
-    parser.add_argument("--net", choices=("caffenet", "speech"), default="caffenet")
+    parser.add_argument("--net", choices=("caffenet", *NETS), default="caffenet")
     parser.add_argument("--batch", type=int, default=64, help="images a rank")
     parser.add_argument("--device", type=float, default=0.0, help="seconds of computing that leave the cores free")
     parser.add_argument("--link", type=float, default=0.1195e9, help="bytes/s of a node's port, for the planner")

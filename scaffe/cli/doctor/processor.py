@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterator
 
 from scaffe.cli.doctor.finding import FINE, SLOWER, Finding
+
+WHEELS = "pip install onednn-cpu-gomp"
+NO_WHEELS = "export SCAFFE_ONEDNN=/path/to/libdnnl.so.3  # built from oneDNN's source: its wheels are for x86_64"
 
 
 def check() -> Iterator[Finding]:
@@ -19,6 +23,6 @@ def check() -> Iterator[Finding]:
         yield Finding(FINE, "cores", str(there))
     found = library()
     if found is None:
-        yield Finding(SLOWER, "oneDNN", reason(), "pip install onednn-cpu-gomp")
+        yield Finding(SLOWER, "oneDNN", reason(), WHEELS if platform.machine() == "x86_64" else NO_WHEELS)
         return
     yield Finding(FINE, "oneDNN", f"{found.version} with {found.instruction_set()}, {found.path}")

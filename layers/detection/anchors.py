@@ -7,8 +7,11 @@ rbgirshick/py-faster-rcnn, lib/rpn/generate_anchors.py and lib/fast_rcnn/bbox_tr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+
+from scaffe.layers.base.errors import LayerError
 
 
 def base_anchors(base: int, ratios: Sequence[float], scales: Sequence[float]) -> np.ndarray:
@@ -51,3 +54,26 @@ def clipped(boxes: np.ndarray, height: float, width: float) -> np.ndarray:
     limits = np.array([width - 1, height - 1] * 2, boxes.dtype)
     inside: np.ndarray = np.maximum(np.minimum(boxes, limits), 0)
     return inside
+
+
+def moved_within(boxes: np.ndarray, deltas: np.ndarray) -> np.ndarray:
+    """As ``moved``, but boxes keep both corners included: a box that does not move stays as it is (Cascade R-CNN)."""
+    found = moved(boxes, deltas)
+    found[..., 2:] -= 1
+    return found
+
+
+def spread_of_boxes(p: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The mean and deviation, each (4,), that predictions were normalised by; 0 and 1 if they were not.
+
+    Args:
+        p: the BBoxRegParameter message.
+
+    Raises:
+        LayerError: there are not 4 of each, or a deviation is not above 0.
+    """
+    if not p.bbox_mean or not p.bbox_std:
+        return np.zeros(4, np.float32), np.ones(4, np.float32)
+    if len(p.bbox_mean) != 4 or len(p.bbox_std) != 4 or not min(p.bbox_std) > 0:
+        raise LayerError(f"wants 4 bbox_mean and 4 bbox_std above 0, got {list(p.bbox_mean)} and {list(p.bbox_std)}")
+    return np.array(p.bbox_mean, np.float32), np.array(p.bbox_std, np.float32)

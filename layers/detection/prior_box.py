@@ -37,7 +37,7 @@ class PriorBox(ZeroGradient):
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the options. Raises LayerError if they do not fit together."""
         p = self.param.prior_box_param
-        self._sizes = box_sizes(p)
+        self._sizes = self.sizes(p)
         self._variances = _variances(p)
         self._image = _pair(p, ("img_size", "img_h", "img_w"))
         self._step = _pair(p, ("step", "step_h", "step_w"))
@@ -66,6 +66,11 @@ class PriorBox(ZeroGradient):
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Copy the boxes."""
         top[0].data[...] = self._priors
+
+    @staticmethod
+    def sizes(p: Any) -> np.ndarray:
+        """Width and height in pixels of the boxes at one position: float32 (B, 2). Errors as of ``box_sizes``."""
+        return box_sizes(p)
 
 
 def box_sizes(p: Any) -> np.ndarray:

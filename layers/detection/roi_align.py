@@ -11,10 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 from scaffe.layers.detection.bins import check_regions, read_regions
 from scaffe.layers.detection.roi_pooling import padded
 
+MOST_SAMPLES = 1 << 13  # of a bin along an axis
 Grids = tuple[np.ndarray, np.ndarray]  # y0, dy, x0, dx of each region (R, 4); samples per bin, int64 (R, 2)
 
 
@@ -47,7 +49,7 @@ class RoiAlign(Layer):
         return bottom_index == 0
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Sample. Raises LayerError if a region names an item not in the batch."""
+        """Sample. Raises LayerError if a region names an item not in the batch, or has too many samples."""
         from scaffe.layers.kernels.cpu.bilinear_samples import bilinear_means
 
         items, corners = read_regions(bottom)
@@ -78,10 +80,15 @@ def mean_grids(corners: np.ndarray, pooled: tuple[int, int], ratio: int) -> Grid
         corners: x1, y1, x2, y2 in pixels of the features, (R, 4).
         pooled: rows and columns of bins.
         ratio: samples of a bin along each axis; 0 or less: as many as it has pixels, rounded up.
+
+    Raises:
+        LayerError: so many that it would not end.
     """
     starts, n_bins = corners[:, 1::-1], np.array(pooled)
     steps = np.maximum(corners[:, :1:-1] - starts, 1) / n_bins  # of the bins: rows, columns
-    counts = np.full(steps.shape, ratio) if ratio > 0 else np.ceil(steps).astype(np.int64)
+    counts = np.full(steps.shape, ratio) if ratio > 0 else np.ceil(steps)
+    if not (counts <= MOST_SAMPLES).all():
+        raise LayerError(f"takes at most {MOST_SAMPLES} samples of a bin along an axis, got {counts.max():g}")
     steps = steps / counts
     return _grids(starts + steps / 2, steps), counts.astype(np.int64)
 

@@ -49,6 +49,7 @@ LOSSES = [
     loss_case("map_object_to_agnostic: true", n_classes=2, truth=AGNOSTIC),
 ]
 
+CLUSTERED = "width: 4.5 height: 6 width: 9 height: 3.25"
 SIZES = "min_size: 4 max_size: 9 aspect_ratio: 2 aspect_ratio: 0.5"
 DETECTION_INPUTS = (spread((N, P * 4), -0.5, 0.5, seed=3), spread((N, P * CLASSES), 0, 1, seed=4), priors())
 APART_INPUTS = (spread((N, P * 4 * CLASSES), -0.5, 0.5, seed=5), *DETECTION_INPUTS[1:])
@@ -62,6 +63,11 @@ CASES: dict[str, list[Case]] = {
         for options in (SIZES, f"{SIZES} flip: false clip: true variance: 0.2 offset: 0",
                         "min_size: 3.5 min_size: 5 variance: 0.1 variance: 0.1 variance: 0.2 variance: 0.2",
                         f"{SIZES} img_size: 30 step: 7", f"{SIZES} img_h: 30 img_w: 20 step_h: 6 step_w: 5")],
+    "PriorBoxClustered": [
+        Case(f'type: "PriorBoxClustered" prior_box_param {{ {CLUSTERED} {options} }}', ((1, 2, 3, 2), (1, 3, 25, 19)),
+             batch=False, label=options)
+        for options in ("", "clip: true variance: 0.2 offset: 0", "img_size: 30 step: 7",
+                        "img_h: 30 img_w: 20 step_h: 6 step_w: 5")],
     "MultiBoxLoss": LOSSES,
     "DetectionOutput": [
         Case(f'type: "DetectionOutput" detection_output_param {{ num_classes: {CLASSES} {options} }}', inputs,
@@ -80,6 +86,7 @@ CASES: dict[str, list[Case]] = {
 }
 
 NO_GRADIENT = {
-    "PriorBox": "depends on shapes alone", "DetectionOutput": "chooses boxes", "DetectionEvaluate": "counts boxes",
+    "PriorBox": "depends on shapes alone", "PriorBoxClustered": "depends on shapes alone",
+    "DetectionOutput": "chooses boxes", "DetectionEvaluate": "counts boxes",
     "AnnotatedData": "reads a database: tests/data/test_annotated.py",
 }

@@ -57,6 +57,21 @@ CASES: dict[str, list[Case]] = {
         Case('type: "Insanity"', (IMAGE,)),
         Case('type: "Insanity" insanity_param { lb: -3 ub: 2 }', ((2, 5),), phase=1, in_place=True),
     ],
+    "MergeCrop": [
+        Case(f'type: "MergeCrop" mergecrop_param {{ {options} backward: [true, true] }}', ((2, 2, 2, 1), (2, 2, 4, 4)),
+             label=options) for options in ("", "operation: ADD", "forward: [true, true]")] + [
+        Case('type: "MergeCrop" mergecrop_param { forward: [true, false] backward: [true, false] }',
+             ((1, 2, 2, 1), (1, 1, 3, 3)),
+             gradient=(0,), label="one")],
+    "MarginInnerProduct": [  # rows are scaled where they lie, and the gradients of margins are no derivatives
+        Case(f'type: "MarginInnerProduct" margin_inner_product_param {{ num_output: 4 axis: 1 {options} '
+             'weight_filler { type: "xavier" } }', ((3, 2, 1, 2), np.array([3, 0, 3.0])), gradient=gradient, params=(),
+             label=options) for options, gradient in (
+                 ("base: 2 gamma: 1 power: 2 iteration: 3 lambda_min: 0.1", (0,)), ("type: DOUBLE", ()),
+                 ("type: TRIPLE", ()), ("type: QUADRUPLE", ()))],
+    "SigmoidCrossEntropyBalanceLoss": [
+        Case('type: "SigmoidCrossEntropyBalanceLoss"', ((2, 1, 2, 3), np.array(
+            [[0, 1, 0, 0, 1, 0], [1, 1, 1, 0, 2, 0.0]]).reshape(2, 1, 2, 3)), gradient=(0,))],
     "BroadcastMul": [Case('type: "BroadcastMul"', (IMAGE, (2, 3, 1, 1))),
                      Case('type: "BroadcastMul"', ((2, 3), spread((2, 3, 4), seed=2)))],
     "MaskPooling": [Case('type: "MaskPooling"', (IMAGE, (2, 1, 2, 2)))],

@@ -34,6 +34,9 @@ CASES: dict[str, list[Case]] = {
         Case('type: "CTCGreedyDecoder" ctc_decoder_param { blank_index: -1 ctc_merge_repeated: false }',
              (spread((5, 2, 3)), np.array([[0, 1, 1], [1, -1, 0.0]])), batch=False),
     ],
+    "LabelsequenceAccuracy": [
+        Case('type: "LabelsequenceAccuracy" labelsequence_accuracy_param { blank_label: 2 }',
+             (spread((2, 5, 3)), np.array([[0, 1, 2], [1, 0, 1.0]])))],
     "Reverse": [Case('type: "Reverse"', ((3, 2),)), Case('type: "Reverse" reverse_param { axis: 2 }', ((1, 2, 3, 2),))],
     "ReverseTime": [
         Case('type: "ReverseTime"', ((4, 3, 2), np.array([4, 0, 3.0])), gradient=(0,), batch=False),
@@ -54,4 +57,5 @@ CASES: dict[str, list[Case]] = {
     ],
 }
 
-NO_GRADIENT: dict[str, str] = {"ContinuationIndicator": "flags", "CTCGreedyDecoder": "chooses labels"}
+NO_GRADIENT: dict[str, str] = {"ContinuationIndicator": "flags", "CTCGreedyDecoder": "chooses labels",
+                               "LabelsequenceAccuracy": "counts"}

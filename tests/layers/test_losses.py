@@ -151,3 +151,18 @@ def test_accuracy_axis_ties_and_nothing_to_count() -> None:
     assert value('type: "Accuracy"', np.ones((2, 3)), np.zeros(2)) == 0
     assert value('type: "Accuracy"', np.full((2, 3), np.nan), np.zeros(2)) == 0
     assert value('type: "Accuracy" accuracy_param { ignore_label: 0 }', np.eye(3), np.zeros(3)) == 0
+
+
+def test_balanced_sigmoid_cross_entropy() -> None:
+    x, t = spread((2, 1, 2, 3), -3, 3), np.array([[0, 1, 0, 0, 1, 0], [1, 1, 1, 0, 2, 0.0]])
+    wanted = 0.0
+    for row, targets in zip(x.reshape(2, 6), t, strict=True):
+        n_positive, n_negative = (targets == 1).sum(), (targets == 0).sum()
+        for value, target in zip(row, targets, strict=True):
+            if target < 2:
+                share = (n_negative if target else n_positive) / (n_positive + n_negative)
+                wanted -= share * np.log(1 / (1 + np.exp(-value if target else value))) / 2
+    text = 'type: "SigmoidCrossEntropyBalanceLoss"'
+    assert Rig(text, [x, t.reshape(x.shape)]).forward()[0] == pytest.approx(wanted)
+    with pytest.raises(LayerError, match="a target per prediction"):
+        Rig(text, [x, t[:, :3]])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 
 import pytest
@@ -96,7 +96,7 @@ def values(layer_type: str, message: str, option: object) -> set:
         part = getattr(layer_parameter(case.prototxt), message)
         value = getattr(part, option.name)
         if option.enum_type is not None or option.type == option.TYPE_BOOL:
-            found.add(value)
+            found.update(value if isinstance(value, Iterable) else [value])
         elif len(value) if hasattr(value, "__len__") else part.HasField(option.name):
             found.add("given")
     return found

@@ -190,3 +190,12 @@ def test_what_cannot_be(text: str, inputs: list[np.ndarray], said: str) -> None:
 def test_not_in_place(text: str) -> None:
     with pytest.raises(LayerError, match="in place"):
         Rig(f"type: {text}", [SCORES], in_place=True)
+
+
+def test_sequences_read_without_a_mistake() -> None:
+    best = np.array([[0, 0, 2, 0, 1], [2, 1, 1, 0, 2], [1, 2, 1, 1, 1], [2, 2, 2, 2, 2]])
+    labels = np.array([[0, 0, 1], [1, 0, 2], [1, 2, 2], [2, 2, 2.0]])  # 2 is blank: read 001, 10, 11 and nothing
+    text = 'type: "LabelsequenceAccuracy" labelsequence_accuracy_param { blank_label: 2 }'
+    assert Rig(text, [np.eye(3)[best], labels]).forward()[0] == 3 / 4
+    with pytest.raises(LayerError, match="labels"):
+        Rig(text, [np.eye(3)[best], labels[:2]])

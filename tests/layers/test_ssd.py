@@ -46,6 +46,16 @@ def test_prior_boxes_with_a_variance_each_and_a_given_image() -> None:
     np.testing.assert_array_equal(alone, got)
 
 
+def test_prior_boxes_of_given_widths_and_heights() -> None:
+    options = "width: 4.5 width: 9 height: 6 height: 3.25 step: 8 variance: [0.1, 0.1, 0.2, 0.2]"
+    inputs = np.zeros((2, 1, 2, 3)), np.zeros((2, 3, 16, 30))
+    got = run(f'type: "PriorBoxClustered" prior_box_param {{ {options} }}', *inputs)
+    wanted = [[(x * 8 + 4 - w / 2) / 30, (y * 8 + 4 - h / 2) / 16, (x * 8 + 4 + w / 2) / 30, (y * 8 + 4 + h / 2) / 16]
+              for y in range(2) for x in range(3) for w, h in ((4.5, 6), (9, 3.25))]
+    np.testing.assert_allclose(got[0, 0].reshape(-1, 4), wanted, atol=1e-6)
+    np.testing.assert_allclose(got[0, 1].reshape(-1, 4), [[0.1, 0.1, 0.2, 0.2]] * 12)
+
+
 # -- DetectionOutput ---------------------------------------------------------------------------------------
 def scene(n_priors: int = 40, n_items: int = 3, n_classes: int = 4, seed: int = 0) -> tuple[np.ndarray, ...]:
     """Offsets, scores, prior boxes and variances, as float64 that float32 holds, so that overlaps are the same."""
@@ -234,6 +244,7 @@ MAP, PICTURE = np.zeros((1, 1, 2, 2)), np.zeros((1, 3, 8, 8))
     ('type: "PriorBox" prior_box_param { min_size: 5 step_h: 9 }', [MAP, PICTURE], "above 0"),
     ('type: "PriorBox" prior_box_param { min_size: 5 }', [MAP], "second bottom"),
     ('type: "PriorBox" prior_box_param { min_size: 5 }', [MAP[0], PICTURE], "4 axes"),
+    ('type: "PriorBoxClustered" prior_box_param { width: 5 }', [MAP, PICTURE], "widths and heights"),
     ('type: "DetectionOutput"', [FLAT, SCORES, priors()], "num_classes"),
     ('type: "DetectionOutput" detection_output_param { num_classes: 4 }', [FLAT, SCORES, priors()], "confidences"),
     ('type: "DetectionOutput" detection_output_param { num_classes: 3 }', [FLAT[:, :20], SCORES, priors()], "offsets"),

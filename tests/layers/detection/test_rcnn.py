@@ -57,6 +57,12 @@ def test_roi_align(ratio: int, dtype: type) -> None:
     np.testing.assert_allclose(got, reference.roi_align(IMAGE, REGIONS, (2, 3), 0.5, ratio), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("options", ["sampling_ratio: 2147483647", "spatial_scale: 1e9", "spatial_scale: inf"])
+def test_roi_align_of_endless_samples(options: str) -> None:
+    with pytest.raises(LayerError, match="at most 8192 samples"), np.errstate(invalid="ignore"):
+        run(f'type: "ROIAlign" roi_align_param {{ pooled_h: 1 pooled_w: 1 {options} }}', IMAGE, REGIONS)
+
+
 @DTYPES
 @pytest.mark.parametrize("pad", [0, 0.3])
 def test_roi_align_at_corners(pad: float, dtype: type) -> None:

@@ -35,6 +35,7 @@ UNREAD = "accepted without effect, as in the fork"
 DIFFERS = {
     "engine": TOOLKIT,
     "convolution_param.force_nd_im2col": "accepted; the same convolution for any number of axes",
+    "bbox_reg_param.cls_aware": "accepted; of the layers that learn boxes, which are not there",
     "python_param.share_in_parallel": "accepted; each rank has a layer of its own",
     "recurrent_param.debug_info": "accepted; no log of the unrolled net",
     "data_param.rand_skip": "accepted without effect, as in Caffe 1.0",

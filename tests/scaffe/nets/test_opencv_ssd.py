@@ -52,6 +52,20 @@ def test_opencv_detects_the_same(n_images, options, tmp_path):
     np.testing.assert_allclose(ours, by_item_and_label(wanted), atol=1e-5)
 
 
+CLUSTERED = """input: "data" input_shape { dim: 1 dim: 3 dim: 16 dim: 30 }
+layer { name: "p" type: "Pooling" bottom: "data" top: "p" pooling_param { kernel_size: 8 stride: 8 } }
+layer { name: "boxes" type: "PriorBoxClustered" bottom: "p" bottom: "data" top: "boxes" prior_box_param {
+    width: 4.5 width: 9 height: 6 height: 3.25 step: 8 clip: false variance: [0.1, 0.1, 0.2, 0.2] } }"""
+
+
+def test_opencv_places_boxes_of_given_sizes_the_same(tmp_path):
+    (tmp_path / "net.prototxt").write_text(CLUSTERED)
+    theirs = cv2.dnn.readNetFromCaffe(str(tmp_path / "net.prototxt"))
+    theirs.setInput(np.zeros((1, 3, 16, 30), np.float32))
+    ours = caffe.Net(str(tmp_path / "net.prototxt"), caffe.TEST).forward()["boxes"]
+    np.testing.assert_allclose(ours, theirs.forward("boxes"), atol=1e-6)
+
+
 def by_item_and_label(rows: np.ndarray) -> np.ndarray:
     """The rows of a DetectionOutput in Caffe's order; OpenCV's go by score alone once ``keep_top_k`` cuts some off."""
     return rows[np.lexsort((-rows[:, 2], rows[:, 1], rows[:, 0]))]

@@ -51,9 +51,9 @@ class DecodeBBox(ZeroGradient):
         regions = bottom[1].data.reshape(-1, 5)
         deltas = bottom[0].data.reshape(-1, 8)[:, 4:] * self._deviation + self._mean
         boxes = moved_within(regions[:, 1:], deltas)
-        stay: np.ndarray = np.ones(len(boxes), bool)
+        stay = np.ones(len(boxes), bool)
         if self.context.phase == TRAIN:
-            stay = (boxes[:, :2] <= boxes[:, 2:]).all(axis=1)
+            stay &= np.all(boxes[:, :2] <= boxes[:, 2:], axis=1)
         if len(bottom) > 2:
             overlaps = bottom[2].data.reshape(len(boxes), -1)[:, -1]
             stay &= overlaps < np.float32(self.param.decode_bbox_param.gt_iou_thr)

@@ -1,7 +1,8 @@
 """Which nets of a folder run: ``python -m tests.zoo FOLDER... [-batch N] [-side PIXELS] [-phase train|test] [-build]``.
 
 Takes every prototxt of the folders that is a net, replaces its data layers by DummyData of the declared shape, builds
-it in both phases, runs forward and backward, and prints what fails and why, then how many failed for each reason. The
+it in both phases, runs forward and backward, and prints what fails and why, then how many failed for each reason. Where
+a net does not say the shape of its images and does not run with the usual one, others are tried (``OTHER_IMAGES``). The
 nets are other people's, so no test runs this.
 """
 
@@ -36,6 +37,7 @@ SHAPES = {"im_info": (1, 3), "gt_boxes": (1, 5), "rois": (1, 5), "labels": (1,),
 SEGMENTED = ("voc_layers", "nyud_layers", "pascalcontext_layers", "siftflow_layers")  # labels of every pixel
 BOXES = ("bbox_targets", "bbox_inside_weights", "bbox_outside_weights")
 KIND_OF_LABEL = {(1, 1, 8): "label", (1, 1, 5): "yolo"}  # by its shape, of AnnotatedData
+OTHER_IMAGES = ((3, 360, 480), (1, 28, 28), (2, 28, 28))  # channels, height, width: SegNet's, MNIST's, pairs of those
 PHASES = {"train": 0, "test": 1}
 
 
@@ -50,25 +52,36 @@ def nets(folders: list[str]) -> Iterator[tuple[Path, str]]:
             yield path, text
 
 
-def with_dummy_data(net: Any, batch: int, side: int) -> Any:
-    """A copy whose readers are DummyData, and whose inputs hold at most ``batch`` items."""
+def with_dummy_data(net: Any, batch: int, image: tuple[int, int, int]) -> Any:
+    """A copy whose readers are DummyData, and whose inputs hold at most ``batch`` items.
+
+    Args:
+        net: the net's message.
+        batch: items.
+        image: channels, height and width of images whose net says none.
+    """
     new = upgrade_net(net)
     for layer in new.layer:
         if layer.type in READERS and not layer.bottom:
-            _make_dummy(layer, batch, side)
+            _make_dummy(layer, batch, image)
         elif layer.type == "Input":
             _fill_input(layer, batch)
         elif layer.type == "DummyData":
             for shape in layer.dummy_data_param.shape:
                 shape.dim[0] = min(shape.dim[0], batch) if shape.dim else 1
+        if layer.HasField("detection_evaluate_param"):
+            layer.detection_evaluate_param.ClearField("name_size_file")  # files that only their authors have
+        if layer.HasField("detection_output_param"):
+            layer.detection_output_param.ClearField("save_output_param")
     return new
 
 
-def _make_dummy(layer: Any, batch: int, side: int) -> None:
+def _make_dummy(layer: Any, batch: int, image: tuple[int, int, int]) -> None:
     transform = layer.transform_param
     resized = max(transform.resize_param, key=lambda r: r.height).height if transform.resize_param else 0
-    side = transform.crop_size or resized or layer.memory_data_param.height or side
-    channels = 1 if transform.force_gray else layer.memory_data_param.channels or 3
+    side = transform.crop_size or resized or layer.memory_data_param.height
+    height, width = (side, side) if side else image[1:]
+    channels = 1 if transform.force_gray else layer.memory_data_param.channels or image[0]
     frames = [layer.video_data_param.new_length] if layer.type == "VideoData" else []
     classes = re.search(r"'num_classes': *(\d+)", layer.python_param.param_str)
     known_shapes = SHAPES | dict.fromkeys(BOXES, (1, 4 * int(classes[1]) if classes else 84))
@@ -78,9 +91,10 @@ def _make_dummy(layer: Any, batch: int, side: int) -> None:
         known_shapes |= dict.fromkeys(("label", "sem", "geo"), (1, 1, 0, 0))
     data = layer.dummy_data_param
     for index, top in enumerate(layer.top):
-        shape = (batch, channels, *frames, side, side) if index == 0 or any(word in top for word in IMAGE) else (batch,)
+        is_image = index == 0 or any(word in top for word in IMAGE)
+        shape = (batch, channels, *frames, height, width) if is_image else (batch,)
         known = known_shapes.get(top)
-        data.shape.add().dim.extend([n or side for n in known] if known else shape)
+        data.shape.add().dim.extend([*known[:-2], height, width] if known and not known[-1] else known or shape)
         data.data_filler.add(type="gaussian" if len(shape) >= 4 and not known else "constant")
     layer.type = "DummyData"
 
@@ -159,10 +173,27 @@ def _attempt(text: str, phase: int, options: argparse.Namespace) -> Exception | 
     try:
         mended, _ = repair_net(text, layer_types.names())
         net = parse_text(mended, caffe_pb2.NetParameter)
-        run(with_dummy_data(net, options.batch, options.side), phase, not options.build)
+        _run_with_some_image(net, phase, options)
     except Exception as error:  # whatever a stranger's net or its layers in Python raise
         return error
     return None
+
+
+def _run_with_some_image(net: Any, phase: int, options: argparse.Namespace) -> None:
+    """Run it with the first image that it builds with. Raises the first error where it does with none."""
+    usual = 3, options.side, options.side
+    first: ExpectedError | None = None
+    for image in (usual, *OTHER_IMAGES):
+        try:
+            run(with_dummy_data(net, options.batch, image), phase, passes=False)
+        except ExpectedError as error:
+            first = first or error
+            continue
+        if not options.build:
+            run(with_dummy_data(net, options.batch, image), phase)
+        return
+    if first is not None:
+        raise first
 
 
 if __name__ == "__main__":

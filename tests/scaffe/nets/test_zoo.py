@@ -26,7 +26,17 @@ def test_failures_and_reasons(tmp_path, capsys, monkeypatch):
     assert said[3] == "3 nets, 2 failures"
 
 
+def test_an_image_of_another_shape_where_the_usual_one_does_not_fit(tmp_path, capsys, monkeypatch):
+    gray = NET.replace("crop_size: 9", "").replace('layer { name: "i"', """layer { name: "r" type: "Reshape"
+        bottom: "data" top: "row" reshape_param { shape { dim: [0, 784] } } }
+        layer { name: "i\"""").replace('"innerproduct" bottom: "data"', '"innerproduct" bottom: "row"')
+    (tmp_path / "mnist.prototxt").write_text(gray)
+    monkeypatch.setattr("sys.argv", ["zoo", str(tmp_path)])
+    zoo.main()
+    assert capsys.readouterr().out.splitlines()[1] == "1 nets, 0 failures"
+
+
 @pytest.mark.parametrize("head", ["ROI_POOLING", "ROI_ALIGN"])
 def test_an_image_for_python_layers(head):
     message = zoo.parse_text(nets.faster_rcnn_train(True, getattr(nets, head)), zoo.caffe_pb2.NetParameter)
-    zoo.run(zoo.with_dummy_data(message, 1, 64), 0)
+    zoo.run(zoo.with_dummy_data(message, 1, (3, 64, 64)), 0)

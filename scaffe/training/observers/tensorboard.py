@@ -43,7 +43,7 @@ class Tensorboard(Observer):
         display = solver.param.display
         if self._writer is not None and solver.param.debug_info and display and solver.iteration % display == 0:
             for name, values in histograms(solver):
-                with suppress(ValueError):  # all elements one huge number: NumPy finds no bins
+                with suppress(ValueError, IndexError):  # elements all huge: no bins (the latter by NumPy 1.26.0)
                     self._writer.add_histogram(name, values, solver.iteration, bins=N_BINS)
             self._writer.flush()
 

@@ -139,7 +139,8 @@ def statistics(ranks, folder):
     """BatchNorm's statistics of a divided net after ``settle``: those of all ranks."""
     param = text_format.Parse(SOLVER.format(prefix=folder / "norm"), caffe_pb2.SolverParameter())
     text = net("outputs", folder / "list.txt").replace('layer { name: "relu0"', """
-        layer { name: "norm" type: "BatchNorm" bottom: "conv" top: "conv" }
+        layer { name: "norm" type: "BatchNorm" bottom: "conv" top: "conv"
+          parallel_param { split: REPLICATED } }
         layer { name: "relu0" """)
     text_format.Parse(text, param.net_param)
     given = options("sc-b", "2")

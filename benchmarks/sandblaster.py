@@ -1,6 +1,7 @@
 """L-BFGS beside others': minima, seconds, uneven replicas, bytes, and DistBelief's comparison of methods in small.
 
     python benchmarks/sandblaster.py convex    [--json FILE]                  wants the extra "bench"
+    python benchmarks/sandblaster.py sparse    [--json FILE]                  the same
     python benchmarks/sandblaster.py lenet     --peer PYTHON_WITH_TORCH [--json FILE]
     python benchmarks/sandblaster.py uneven    [--rounds N] [--json FILE]
     python benchmarks/sandblaster.py messages  [--json FILE]
@@ -32,6 +33,7 @@ sys.path[:0] = [str(ROOT), str(HERE)]
 from sandblaster_parts.convex import measure_convex  # noqa: E402
 from sandblaster_parts.runs import MPIRUN, run, solver_text, write_net  # noqa: E402
 from sandblaster_parts.simulated import measure_simulated, reached  # noqa: E402
+from sandblaster_parts.sparse import measure_sparse  # noqa: E402
 
 from scaffe.line_chart import Axis, Chart, Line, Linear  # noqa: E402
 
@@ -148,8 +150,8 @@ def draw(args: argparse.Namespace) -> None:
         (out / "sandblaster_workers.svg").write_text(chart.svg())
 
 
-PARTS = {"convex": measure_convex, "lenet": measure_lenet, "uneven": measure_uneven, "messages": measure_messages,
-         "methods": measure_methods, "simulated": measure_simulated}
+PARTS = {"convex": measure_convex, "sparse": measure_sparse, "lenet": measure_lenet, "uneven": measure_uneven,
+         "messages": measure_messages, "methods": measure_methods, "simulated": measure_simulated}
 
 
 def main() -> None:
@@ -166,7 +168,8 @@ def main() -> None:
     parser.add_argument("--portion", type=int, default=250)
     parser.add_argument("--nodes", type=int, default=8)
     parser.add_argument("--base", type=float, default=0.1, help="uneven: seconds of a portion")
-    parser.add_argument("--saga", type=int, default=2000, help="convex: scikit-learn's passes at most")
+    parser.add_argument("--saga", type=int, default=2000, help="sparse: passes of scikit-learn's SAGA at most")
+    parser.add_argument("--sparse-steps", type=int, default=2500, help="sparse: steps at most")
     parser.add_argument("--uneven-steps", type=int, default=24, help="uneven: steps, four of them to warm up")
     parser.add_argument("--workers", default="1,2,4,8")
     parser.add_argument("--net", default="mlp", choices=("mlp", "lenet"), help="simulated: which net")

@@ -15,7 +15,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).res
 
 import numpy as np  # noqa: E402
 from google.protobuf import text_format  # noqa: E402
-from sandblaster_parts.convex import example  # noqa: E402
+from sandblaster_parts.training import example  # noqa: E402
 
 from scaffe import log  # noqa: E402
 from scaffe.collectives.communicator import Communicator  # noqa: E402

@@ -12,7 +12,7 @@ import numpy as np
 from nets.prototxt import prototxt
 
 import scaffe
-from sandblaster_parts.convex import example
+from sandblaster_parts.training import example
 
 N_TEST = 500
 MLP = """layer {{ name: "input" type: "Input" top: "data" top: "label"

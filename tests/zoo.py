@@ -34,6 +34,7 @@ READERS = {"Data", "ImageData", "HDF5Data", "WindowData", "MemoryData", "Annotat
            "ImageSegData", "VideoData", "Python"}
 IMAGE = ("data", "image", "img", "color", "hha", "depth")
 SHAPES = {"im_info": (1, 3), "gt_boxes": (1, 5), "rois": (1, 5), "labels": (1,), "seg": (1, 1, 0, 0)}
+LABEL_MAPS = {"DenseImageData", "ImageSegData"}  # whose second top is a label a pixel
 SEGMENTED = ("voc_layers", "nyud_layers", "pascalcontext_layers", "siftflow_layers")  # labels of every pixel
 BOXES = ("bbox_targets", "bbox_inside_weights", "bbox_outside_weights")
 KIND_OF_LABEL = {(1, 1, 8): "label", (1, 1, 5): "yolo"}  # by its shape, of AnnotatedData
@@ -92,10 +93,11 @@ def _make_dummy(layer: Any, batch: int, image: tuple[int, int, int]) -> None:
     data = layer.dummy_data_param
     for index, top in enumerate(layer.top):
         is_image = index == 0 or any(word in top for word in IMAGE)
-        shape = (batch, channels, *frames, height, width) if is_image else (batch,)
+        others = (batch, 1, height, width) if layer.type in LABEL_MAPS else (batch,)
+        shape = (batch, channels, *frames, height, width) if is_image else others
         known = known_shapes.get(top)
         data.shape.add().dim.extend([*known[:-2], height, width] if known and not known[-1] else known or shape)
-        data.data_filler.add(type="gaussian" if len(shape) >= 4 and not known else "constant")
+        data.data_filler.add(type="gaussian" if is_image and not known else "constant")
     layer.type = "DummyData"
 
 

@@ -26,7 +26,7 @@ TAKEN_TRUTHS = {"true", "false", "True", "False", "t", "f", "1", "0"}
 OLD_OPTIONS = {  # message, option, value → what says the same today
     ("PoolingParameter", "ceil_mode", "false"): ("round_mode", "FLOOR"),  # SegNet's and other forks'
     ("PoolingParameter", "ceil_mode", "true"): ("round_mode", "CEIL")}
-V1_OPTIONS = {"blobs_lr": "lr_mult", "weight_decay": "decay_mult"}
+V1_OPTIONS = {"param": "name", "blob_share_mode": "share_mode", "blobs_lr": "lr_mult", "weight_decay": "decay_mult"}
 
 
 def repair_net(text: str, known_types: Collection[str]) -> tuple[str, list[str]]:
@@ -47,7 +47,7 @@ def repair_net(text: str, known_types: Collection[str]) -> tuple[str, list[str]]
     types = {_plain(name): name for name in (*V1_TYPES.values(), *known_types) if name}
     types |= {_plain(old): new for old, new in V1_TYPES.items() if new}
     types |= {name: name for name in known_types}  # two may differ in capitals alone
-    _mend_generations(entries, changes)
+    _mend_generations(entries, types, changes)
     for entry in entries:
         if entry.name == "layer":
             _mend_type(entry, types, changes)
@@ -60,32 +60,32 @@ def _plain(name: str) -> str:
     return name.replace("_", "").replace("-", "").lower()
 
 
-def _mend_generations(entries: list[Entry], changes: list[str]) -> None:
-    """``layers`` whose types are strings become ``layer``; of others the types are spelled as in 2014."""
+def _mend_generations(entries: list[Entry], types: dict[str, str], changes: list[str]) -> None:
+    """``layers`` become ``layer`` where a type is a string or of a fork; else the types are spelled as in 2014."""
     layers = [entry for entry in entries if entry.name == "layers" and entry.is_message]
     names = {_plain(old): old for old in V1_TYPES}
-    strings = any(field.name == "type" and field.value[:1] in ("'", '"') for entry in layers for field in entry.fields)
-    for entry in layers:
-        if strings:
+    written = [field for entry in layers for field in entry.fields if field.name == "type"]
+    if any(field.value[:1] in ("'", '"') or _plain(field.value) in types.keys() - names.keys() for field in written):
+        for entry in layers:
             changes.append(f"line {entry.line}: 'layers' {entry.first('name')!r} became 'layer'")
             entry.name = "layer"
-            _mend_multipliers(entry)
-            continue
-        for field in entry.fields:
-            if field.name == "type" and field.value not in V1_TYPES and _plain(field.value) in names:
-                changes.append(f"line {field.line}: type {field.value} became {names[_plain(field.value)]}")
-                field.value = names[_plain(field.value)]
+            _mend_params(entry)
+        return
+    for field in written:
+        if field.value not in V1_TYPES and _plain(field.value) in names:
+            changes.append(f"line {field.line}: type {field.value} became {names[_plain(field.value)]}")
+            field.value = names[_plain(field.value)]
 
 
-def _mend_multipliers(layer: Entry) -> None:
-    """``blobs_lr`` and ``weight_decay`` of 2014 become ``param``."""
+def _mend_params(layer: Entry) -> None:
+    """The lists of 2014, of names, share modes, rates and decays, become one ``param`` a blob."""
     params: list[Entry] = []
     for old, new in V1_OPTIONS.items():
-        for index, field in enumerate([field for field in layer.fields if field.name == old]):
+        for index, field in enumerate([field for field in layer.fields if field.name == old and not field.is_message]):
             if index == len(params):
                 params.append(Entry("param", field.line, is_message=True))
             params[index].fields.append(Entry(new, field.line, field.value))
-    layer.fields = [field for field in layer.fields if field.name not in V1_OPTIONS] + params
+    layer.fields = [field for field in layer.fields if field.is_message or field.name not in V1_OPTIONS] + params
 
 
 def _mend_type(layer: Entry, types: dict[str, str], changes: list[str]) -> None:

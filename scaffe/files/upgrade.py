@@ -8,6 +8,7 @@ from scaffe.errors import UserError
 from scaffe.files.upgrade_c3d import upgrade_c3d
 from scaffe.files.upgrade_v0 import upgrade_v0
 from scaffe.files.upgrade_v1 import upgrade_v1
+from scaffe.log import warning
 from scaffe.proto import caffe_pb2
 
 READERS = {"Data": "data_param", "ImageData": "image_data_param", "WindowData": "window_data_param"}
@@ -20,12 +21,14 @@ def upgrade_net(net: Any) -> Any:
     """A copy of a NetParameter in today's form.
 
     Raises:
-        UserError: the net has both old ``layers`` and new ``layer``, a layer of unknown type, or inputs without shapes.
+        UserError: the net has a layer of unknown type, or inputs without shapes.
     """
     new = type(net)()
     new.CopyFrom(net)
     if new.layers and new.layer:
-        raise UserError(f"net {net.name!r} mixes old 'layers' with new 'layer'; use one kind")
+        warning(f"net {net.name!r}: {len(new.layer)} 'layer' beside {len(new.layers)} of the old 'layers' are ignored, "
+                "as Caffe does; use one kind")
+        new.ClearField("layer")
     if any(layer.HasField("layer") for layer in new.layers):
         new = upgrade_v0(new)
     if new.layers:

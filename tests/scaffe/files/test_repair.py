@@ -8,7 +8,8 @@ from scaffe.proto import caffe_pb2
 from scaffe.proto.text import parse_text
 from scaffe.proto.tree import read_tree, write_tree
 
-TYPES = ["Convolution", "ReLU", "InnerProduct", "SoftmaxWithLoss", "Pooling", "PReLU", "LSTM", "Lstm"]
+TYPES = ["Convolution", "ReLU", "InnerProduct", "SoftmaxWithLoss", "Pooling", "PReLU", "LSTM", "Lstm", "BN",
+         "ImageSegData"]
 
 
 def mended(text):
@@ -36,6 +37,12 @@ def mended(text):
     ("layers { name: 'i' type: 'InnerProduct' blobs_lr: 1 blobs_lr: 2 weight_decay: 1 weight_decay: 0 }",
      'layer { name: "i" type: "InnerProduct" param { lr_mult: 1 decay_mult: 1 } param { lr_mult: 2 decay_mult: 0 } }',
      "line 1: 'layers' 'i' became 'layer'"),
+    ("layers { name: 'b' type: BN param: 'x' param: 'y' blobs_lr: 1 blobs_lr: 2 blob_share_mode: PERMISSIVE } "
+     "layers { type: SOFTMAX_LOSS }",
+     'layer { name: "b" type: "BN" param { name: "x" share_mode: PERMISSIVE lr_mult: 1 } '
+     'param { name: "y" lr_mult: 2 } } layer { type: "SoftmaxWithLoss" }', "line 1: 'layers' 'b' became 'layer'"),
+    ("layers { type: IMAGE_SEG_DATA }", 'layer { type: "ImageSegData" }',
+     'line 1: type IMAGE_SEG_DATA became "ImageSegData"'),
     ('layer { name: "p" type: "Pooling" pooling_param { pool: max } }',
      'layer { name: "p" type: "Pooling" pooling_param { pool: MAX } }', "line 1: layer 'p': pool: max became MAX"),
     ('layer { type: "Pooling" pooling_param { pool: "AVE" global_pooling: TRUE kernel_size: 2.0 } }',

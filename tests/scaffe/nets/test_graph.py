@@ -121,6 +121,12 @@ def test_v1_types_names_and_sharing_move():
     assert (first.inner_product_param.num_output, first.include[0].phase, list(first.loss_weight)) == (7, TEST, [2])
 
 
+def test_layers_of_today_beside_those_of_2014_are_ignored_with_a_line(capsys):
+    made = upgrade_net(net('name: "n" layer { name: "new" type: "TanH" } layers { name: "old" type: RELU }'))
+    assert [layer.name for layer in made.layer] == ["old"]
+    assert "net 'n': 1 'layer' beside 1 of the old 'layers' are ignored" in capsys.readouterr().err
+
+
 def test_only_old_nets_transformations_move():
     made = upgrade_net(net('layers { type: IMAGE_DATA image_data_param { scale: 2 mirror: true new_width: 3 } }'))
     assert (made.layer[0].transform_param.scale, made.layer[0].transform_param.mirror) == (2, True)

@@ -28,7 +28,8 @@ def test_the_first_snapshots_and_the_second_stops(tmp_path, flags, first, second
     write_solver(tmp_path, NET, test_iter=None, test_interval=0, max_iter=10**9, display=200)
     process = subprocess.Popen([ROOT / "jobs/mpirun.sh", "-np", "2", sys.executable, "-m", "scaffe", "train", "-solver",
                                 "solver.prototxt", "-threads", "1", *flags], cwd=tmp_path, stderr=subprocess.PIPE,
-                               text=True, env=os.environ | {"MPIRUN": MPIRUN}, start_new_session=True)
+                               text=True, env=os.environ | {"MPIRUN": MPIRUN}, start_new_session=True,
+                               preexec_fn=_hear)
     said = []
     try:
         _read_until(process, "Iteration 200 ", said)
@@ -45,6 +46,12 @@ def test_the_first_snapshots_and_the_second_stops(tmp_path, flags, first, second
             time.sleep(0.5)
         process.stderr.close()
     assert len(list(tmp_path.glob("run_iter_*.solverstate"))) == 2
+
+
+def _hear():
+    """A shell cannot take signals back that were ignored when it began, as under nohup or in a background job."""
+    for each in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_DFL)
 
 
 def _read_until(process, words, said):

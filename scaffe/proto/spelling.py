@@ -14,6 +14,7 @@ ESCAPE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}
 STRING_OR_COMMENT = re.compile(r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|#[^\n]*")
 NOT_ASCII = re.compile("\\\\[2-7uU]|\\\\[xX][89a-fA-F]|[\uef80-\uefff]")  # escapes; bytes that were no UTF-8
 SIMPLE = {"a": 7, "b": 8, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
+FLOATS = {Field.TYPE_FLOAT, Field.TYPE_DOUBLE}
 UNSIGNED = {Field.TYPE_UINT32, Field.TYPE_UINT64}
 MOST_OF_AN_ENUM = 2**31 - 1
 
@@ -68,7 +69,7 @@ def _escaped(text: str, quote: str) -> str:
 def python_number(token: str, sign: str, kind: int | None) -> str:
     """A number of a field.
 
-    Truths and enums may be hexadecimal or octal in C++.
+    Truths and enums may be hexadecimal or octal in C++; floats may not, which Python checks from protobuf 6 on.
 
     Args:
         token: without its sign.
@@ -78,6 +79,8 @@ def python_number(token: str, sign: str, kind: int | None) -> str:
     Raises:
         ValueError: C++ refuses it; says why.
     """
+    if kind in FLOATS and token[0] == "0" and token[1:2] in set("0123456789xX"):
+        raise ValueError(f"{token!r} is octal or hexadecimal; a decimal number was expected")
     if token[:2] in ("0x", "0X") or token.isdigit():
         value = int(token, 16 if token[1:2] in ("x", "X") else 8 if token[0] == "0" else 10)
         if kind in UNSIGNED and sign:

@@ -35,6 +35,17 @@ def sigmoid(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     return out
 
 
+def sigmoid_cross_entropies(x: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """-t log s(x) - (1 - t) log(1 - s(x)) of each element, s the logistic function, in a form that cannot overflow.
+
+    Args:
+        x: scores, of any shape.
+        targets: t, of the same shape.
+    """
+    losses: np.ndarray = np.maximum(x, 0) - x * targets + np.log1p(np.exp(-np.abs(x)))
+    return losses
+
+
 @layer_types.register("Sigmoid")
 class Sigmoid(Neuron):
     """y = 1 / (1 + exp(-x))."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scaffe.layers.activations import sigmoid
+from scaffe.layers.activations import sigmoid, sigmoid_cross_entropies
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
@@ -35,19 +35,18 @@ class SigmoidCrossEntropyBalanceLoss(LossLayer):
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Compute the loss."""
-        x = bottom[0].data.reshape(bottom[0].shape[0], -1)
+        x = self.wide(bottom[0]).reshape(bottom[0].shape[0], -1)
         target = bottom[1].data.reshape(x.shape)
         positive, negative = target == 1, target == 0
         n_positive, n_negative = (found.sum(axis=1, keepdims=True) for found in (positive, negative))
         n_counted = np.maximum(n_positive + n_negative, 1)
         self._weights = (positive * (n_negative / n_counted) + negative * (n_positive / n_counted)).astype(x.dtype)
-        losses = np.maximum(x, 0) - x * target + np.log1p(np.exp(-np.abs(x)))
-        top[0].data[...] = (losses * self._weights).sum() / len(x)
+        top[0].data[...] = (sigmoid_cross_entropies(x, target) * self._weights).sum() / len(x)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Write the scores' gradient."""
         refuse_gradient(propagate_down, [1])
         if propagate_down[0]:
-            x = bottom[0].data.reshape(self._weights.shape)
+            x = self.wide(bottom[0]).reshape(self._weights.shape)
             gradient = (sigmoid(x) - bottom[1].data.reshape(x.shape)) * self._weights
             bottom[0].diff[...] = (gradient * (self.weight(top) / len(x))).reshape(bottom[0].shape)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from scaffe.input_files import read_input
-from scaffe.layers.activations import sigmoid
+from scaffe.layers.activations import sigmoid, sigmoid_cross_entropies
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.labels import (
@@ -54,7 +54,7 @@ class SigmoidCrossEntropyLoss(LossLayer):
         x = self.wide(bottom[0])
         target = bottom[1].data.reshape(x.shape)
         self._counts = np.True_ if self.ignored is None else target.astype(np.int64) != self.ignored
-        losses = np.maximum(x, 0) - x * target + np.log1p(np.exp(-np.abs(x)))
+        losses = sigmoid_cross_entropies(x, target)
         n_valid = int(np.count_nonzero(np.broadcast_to(self._counts, x.shape)))
         fixed = self.param.loss_param.pre_fixed_normalizer
         self._divisor = normalizer(self.mode, x.shape[0], bottom[0].count(1), n_valid, fixed)

@@ -42,13 +42,8 @@ class RowOrder:
         self._placed.hold()
         shape = grid(self._n_bytes, kernels().most_blocks)
         addresses = [np.uint64(array.data.ptr) for array in (packed, spread, self._places)]
-        _kernel(f"{way}_rows_{self._word}")(*shape, (*addresses, np.int64(self._n_bytes // self._word),
-                                                     np.int32(self._row_words)))
-
-
-@cache
-def _kernel(name: str) -> Any:
-    return _module().get_function(name)
+        kernel = _module().get_function(f"{way}_rows_{self._word}")
+        kernel(*shape, (*addresses, np.int64(self._n_bytes // self._word), np.int32(self._row_words)))
 
 
 @cache

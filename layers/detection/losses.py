@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from scaffe.layers.activations import sigmoid_cross_entropies
+
 L2, SMOOTH_L1 = 0, 1  # MultiBoxLossParameter.LocLossType
 SOFTMAX, LOGISTIC = 0, 1  # MultiBoxLossParameter.ConfLossType
 
@@ -47,5 +49,4 @@ def class_loss(kind: int, scores: np.ndarray, targets: np.ndarray) -> tuple[np.n
         return -np.log(np.maximum(true, np.finfo(np.float32).tiny)), probabilities - targets
     with np.errstate(over="ignore"):
         sigmoid = 1 / (1 + np.exp(-scores))
-    loss = np.maximum(scores, 0) - scores * targets + np.log1p(np.exp(-np.abs(scores)))
-    return loss.sum(axis=1), sigmoid - targets
+    return sigmoid_cross_entropies(scores, targets).sum(axis=1), sigmoid - targets

@@ -28,7 +28,7 @@ from scaffe.nets.memory.predict import predict
 from scaffe.nets.memory.spill_file import SpillFile
 from scaffe.nets.net import Net
 from scaffe.training.solver import Observer, Solver
-from scaffe.training.strategies import Strategy
+from scaffe.training.strategies import Strategy, strategies
 from scaffe.training.streamed_state import StreamedState
 from scaffe.training.timers import MOVES
 
@@ -48,8 +48,9 @@ def check_memory_flags(options: Namespace, strategy: type[Strategy]) -> None:
     """Refuse ``-memory`` with a strategy that keeps parameters elsewhere. Called by all ranks, each of which raises
     UserError."""
     if options.memory and not strategy.limits_memory:
-        raise UserError(f"-memory is for sc-b, sc-ob, sc-obr and sc-rs; {options.strategy} keeps parameters in tables "
-                        "or vectors of its own", everywhere=True)
+        able = ", ".join(name for name in strategies.names() if strategies.get(name).limits_memory)
+        raise UserError(f"-memory is for {able}; {options.strategy} keeps parameters in tables or vectors of its own",
+                        everywhere=True)
 
 
 def limit_memory(solver: Solver, options: Namespace) -> None:

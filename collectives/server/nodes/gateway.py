@@ -115,7 +115,7 @@ class Gateway:
     def _push(self, shard: int, push: Push) -> None:
         arrays, strip = self._places.updated(push.update.batch, push.workers, shard)
         transfer = Outgoing(arrays, strip, self._staging,
-                          lambda: self._carry_out(shard, self._proxies[shard].sent(push)))
+                            lambda: self._carry_out(shard, self._proxies[shard].sent(push)))
         self._links.send(self._roles.shards[shard], encode(push.update, push.update.worker, shard), transfer)
 
     def _answer(self, shard: int, worker: int, message: Ready | Release) -> None:
@@ -133,7 +133,7 @@ class Gateway:
             for table in range(self._places.n_tables):
                 values, strip = self._places.held(table, shard)
                 self._links.send(self._roles.carrier(node, shard), encode(Final(table), shard),
-                                Outgoing([values], strip, self._staging, self._count_final))
+                                 Outgoing([values], strip, self._staging, self._count_final))
 
     def _count_final(self) -> None:
         self._n_finals -= 1
@@ -150,7 +150,7 @@ class Gateway:
             self._arrivals[receiver, self._roles.node_of_worker(sender)].announced(message)
             values, strip = self._places.received(message.batch, sender, receiver)
             self._links.receive(peer, tag, Incoming(values, strip, self._staging,
-                                                   lambda: self._landed(receiver, message)))
+                                                    lambda: self._landed(receiver, message)))
         elif message is not None:
             self._note_clock(message)
             self._deliver(receiver, self._arrivals[receiver, self._roles.node_of_worker(sender)].came(message))

@@ -37,6 +37,11 @@ class Halo(_Bordered):
     Backward sends the gradients of borders back to their owners, which add them.
     """
 
+    def __init__(self, param: Any, context: Context, group: Group, length: int, window: Window) -> None:
+        super().__init__(param, context, group, length, window)
+        self._from = self._others([_common(owned, self.mine) for owned in self.owns])  # read of others' parts
+        self._to = self._others([_common(self.owns[group.rank], read) for read in self.reads])  # what they read
+
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top."""
         top[0].reshape(self.with_length(bottom[0].shape, self.mine.stop - self.mine.start))
@@ -46,13 +51,12 @@ class Halo(_Bordered):
         x, y, own = self.front(bottom[0].data), self.front(top[0].data), self.owns[self.group.rank]
         y[:, :max(-self.mine.start, 0)] = self.window.padding
         y[:, max(self.length - self.mine.start, 0):] = self.window.padding
-        received = {rank: self._room(y, place) for rank, place in self._reads_of_others().items()}
-        sent = {rank: np.ascontiguousarray(x[:, _moved(place, own.start)])
-                for rank, place in self._sends_to_others().items()}
+        received = {rank: self._room(y, place) for rank, place in self._from.items()}
+        sent = {rank: np.ascontiguousarray(x[:, _moved(place, own.start)]) for rank, place in self._to.items()}
         here = _common(own, self.mine)
         y[:, _moved(here, self.mine.start)] = x[:, _moved(here, own.start)]
         self.group.exchange(sent, received)
-        for rank, place in self._reads_of_others().items():
+        for rank, place in self._from.items():
             y[:, _moved(place, self.mine.start)] = received[rank]
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -60,23 +64,15 @@ class Halo(_Bordered):
         if not propagate_down[0]:
             return
         gx, gy, own = self.front(bottom[0].diff), self.front(top[0].diff), self.owns[self.group.rank]
-        received = {rank: self._room(gy, place) for rank, place in self._sends_to_others().items()}
+        received = {rank: self._room(gy, place) for rank, place in self._to.items()}
         sent = {rank: np.ascontiguousarray(gy[:, _moved(place, self.mine.start)])
-                for rank, place in self._reads_of_others().items()}
+                for rank, place in self._from.items()}
         gx[...] = 0
         here = _common(own, self.mine)
         gx[:, _moved(here, own.start)] = gy[:, _moved(here, self.mine.start)]
         self.group.exchange(sent, received)
-        for rank, place in self._sends_to_others().items():
+        for rank, place in self._to.items():
             gx[:, _moved(place, own.start)] += received[rank]
-
-    def _reads_of_others(self) -> dict[int, slice]:
-        """What this rank reads of each other rank's part."""
-        return self._others([_common(owned, self.mine) for owned in self.owns])
-
-    def _sends_to_others(self) -> dict[int, slice]:
-        """What each other rank reads of this one's part."""
-        return self._others([_common(self.owns[self.group.rank], read) for read in self.reads])
 
     def _others(self, places: list[slice]) -> dict[int, slice]:
         return {rank: place for rank, place in enumerate(places)

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from scaffe.collectives import CommError, Communicator
-from scaffe.collectives.cuda import rows
 from scaffe.collectives.cuda.device import Point
-from scaffe.collectives.cuda.kernels import kernels
 from scaffe.collectives.server import ParameterServer
 from scaffe.collectives.server.device_rows import DeviceRows, DeviceUpdate
 from tests import pretend
@@ -16,16 +14,6 @@ from tests import pretend
 N_ROWS, ROW_ELEMS, N_CLOCKS = 23, 7, 5
 KEYS = {"slice": slice(3, 20), "ascending": [0, 4, 9, 10, 17],
         "scattered": pytest.param([9, 0, 17, 4], marks=pretend.needs_compiler)}
-
-
-@pytest.fixture
-def cp(monkeypatch):
-    caches = kernels, rows._module
-    for cached in caches:
-        cached.cache_clear()
-    yield pretend.install(monkeypatch)
-    for cached in caches:
-        cached.cache_clear()
 
 
 def train(cp, keys, slack=0, dtype="float32"):

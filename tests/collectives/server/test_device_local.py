@@ -5,7 +5,6 @@ import pytest
 
 from scaffe.collectives import CommError, Communicator
 from scaffe.collectives.cuda import rows
-from scaffe.collectives.cuda.kernels import kernels
 from scaffe.collectives.cuda.rows import RowOrder
 from scaffe.collectives.server import ParameterServer
 from scaffe.collectives.server.local_rows import DeviceTable
@@ -15,16 +14,6 @@ from tests.layers.cuda import nvrtc
 N_ROWS, ROW_ELEMS = 13, 6
 KEYS = {"slice": slice(2, 9), "scattered": [9, 0, 1, 5]}
 pytestmark = pretend.needs_compiler
-
-
-@pytest.fixture
-def cp(monkeypatch):
-    caches = kernels, rows._module
-    for cached in caches:
-        cached.cache_clear()
-    yield pretend.install(monkeypatch)
-    for cached in caches:
-        cached.cache_clear()
 
 
 @pytest.mark.skipif(nvrtc.library() is None, reason="no NVRTC (pip install 'scaffe[gpu-check]')")

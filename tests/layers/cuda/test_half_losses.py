@@ -17,9 +17,10 @@ from scaffe.proto import caffe_pb2
 
 N, C, FAR = 2, 3000, 8.0
 BFLOAT16 = np.dtype(pytest.importorskip("ml_dtypes").bfloat16)
-LOSSES = {  # bottoms of a = 8 and b = 0, labels 1: closed forms
+LOSSES = {  # bottoms of a = 8, b = 0, labels 1, mixed half 1 and half 0: closed forms
     "EuclideanLoss": ("a b", C * FAR**2 / 2), "L1Loss": ("a b", C * FAR), "HingeLoss": ("a label", (C - 1) * (1 + FAR)),
     "ContrastiveLoss": ("a b label", C * FAR**2 / 2), "SigmoidCrossEntropyLoss": ("a b", C * np.logaddexp(0, FAR)),
+    "SigmoidCrossEntropyBalanceLoss": ("a mixed", C / 2 * np.logaddexp(0, FAR) - C / 4 * FAR),
     "Reduction": ("a", N * C * FAR)}
 
 
@@ -27,8 +28,9 @@ LOSSES = {  # bottoms of a = 8 and b = 0, labels 1: closed forms
 @pytest.mark.parametrize("kind", LOSSES)
 def test_sums_are_float32(cp: Any, kind: str, dtype: np.dtype) -> None:
     bottoms, expected = LOSSES[kind]
-    net = f"""layer {{ name: "in" type: "Input" top: "x" top: "y" top: "label" input_param {{
-        shape {{ dim: {N} dim: {C} }} shape {{ dim: {N} dim: {C} }} shape {{ dim: {N} }} }} }}
+    net = f"""layer {{ name: "in" type: "Input" top: "x" top: "y" top: "label" top: "mixed" input_param {{
+        shape {{ dim: {N} dim: {C} }} shape {{ dim: {N} dim: {C} }} shape {{ dim: {N} }}
+        shape {{ dim: {N} dim: {C} }} }} }}
       layer {{ name: "a" type: "ReLU" bottom: "x" top: "a" }} layer {{ name: "b" type: "ReLU" bottom: "y" top: "b" }}
       layer {{ name: "loss" type: "{kind}" {" ".join(f'bottom: "{name}"' for name in bottoms.split())} top: "loss"
         loss_weight: 1 }}"""
@@ -36,5 +38,7 @@ def test_sums_are_float32(cp: Any, kind: str, dtype: np.dtype) -> None:
     built = build_net(message, Context(0, cuda, dtype, Stream(1)))
     for name, value in (("x", FAR), ("y", 0), ("label", 1)):
         built.blobs[name].data[...] = value
+    if "mixed" in bottoms:
+        built.blobs["mixed"].data[:, :C // 2] = 1
     built.forward()
     assert float(built.blobs["loss"].data) == pytest.approx(expected, rel=4e-3 if kind == "Reduction" else 1e-5)

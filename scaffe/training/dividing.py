@@ -13,7 +13,7 @@ from scaffe.nets.devices import Compute, load_kernels
 from scaffe.training.assembly import NetMaker
 from scaffe.training.observers.test import DETECTION
 from scaffe.training.partition.division import Division
-from scaffe.training.partition.options import plan_of, ranks_of
+from scaffe.training.partition.options import AUTO, plan_of, ranks_of
 from scaffe.training.partition.shapes import LayerShape, images_of, shapes_of
 from scaffe.training.ranks import together
 from scaffe.training.strategies import Role, Strategy
@@ -34,7 +34,7 @@ def divided(role: Role, strategy: type[Strategy], param: Any, options: Namespace
     Raises:
         UserError: on all ranks, if this run cannot be divided so.
     """
-    if options.partitions == NONE or role.ranks.n_ranks == 1:
+    if options.partitions == NONE or (options.partitions == AUTO and role.ranks.n_ranks == 1):
         return role
     if fault := _fault(strategy, param, options):
         raise UserError(f"-partitions {options.partitions} {fault}", everywhere=True)

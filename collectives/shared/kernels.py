@@ -11,6 +11,7 @@ from scaffe.collectives.shared.lanes import LANES, fold
 from scaffe.jit import compiled
 
 BLOCK_BYTES = 16384  # of the accumulator: in the first-level cache together with one input
+MOST_ADDED = 4  # sources that one pass over a block adds to what is there: five streams at once
 
 
 @compiled(inline="always")
@@ -25,10 +26,10 @@ def _fold_all(op: int, addresses: tuple[int, ...], target: int, n_elems: int, li
 
 @compiled
 def combine(addresses: tuple[int, ...], target: int, n_elems: int, like: np.ndarray, op: int) -> None:
-    """Computes target = ((a op b) op c) op d, elementwise; reading four streams at once reaches memory speed.
+    """Computes target = ((a op b) op c) op d, elementwise; reading four or five streams at once reaches memory speed.
 
     Args:
-        addresses: of two to four buffers.
+        addresses: of two to five buffers.
         target: address; may be one of them.
         n_elems: length of each buffer.
         like: an array of their dtype (float16 as uint16, see `bits`).
@@ -72,23 +73,31 @@ def combine_ranks(addresses: np.ndarray, sources: np.ndarray, targets: np.ndarra
         offset = at * item
         last = addresses[targets[0]] + offset if targets.size == 1 else scratch
         left, done = addresses[sources[0]] + offset, 1
-        while done < sources.size:
-            count = min(3, sources.size - done)
-            a = addresses[sources[done]] + offset
-            b = addresses[sources[done + count // 2]] + offset
-            c = addresses[sources[done + count - 1]] + offset
-            done += count
-            target = last if done == sources.size else scratch
-            if count == 1:
-                combine((left, a), target, n, block, op)
-            elif count == 2:
-                combine((left, a, b), target, n, block, op)
-            else:
-                combine((left, a, b, c), target, n, block, op)
-            left = scratch
+        for passes in range(-(-(sources.size - 1) // MOST_ADDED), 0, -1):
+            count = -(-(sources.size - done) // passes)  # as many in each: a stream alone is slow
+            target = last if passes == 1 else scratch
+            _add(left, addresses, sources[done : done + count], offset, target, n, block, op)
+            left, done = scratch, done + count
         if targets.size > 1:
             for rank in targets:
                 libc_memcpy(addresses[rank] + offset, scratch, n * item)
+
+
+@compiled
+def _add(left: int, addresses: np.ndarray, added: np.ndarray, offset: int, target: int, n_elems: int,
+         block: np.ndarray, op: int) -> None:
+    """Computes target = left op the one to four sources that are added, in their order."""
+    n = added.size
+    a, b = addresses[added[0]] + offset, addresses[added[min(1, n - 1)]] + offset
+    c, d = addresses[added[min(2, n - 1)]] + offset, addresses[added[n - 1]] + offset
+    if n == 1:
+        combine((left, a), target, n_elems, block, op)
+    elif n == 2:
+        combine((left, a, b), target, n_elems, block, op)
+    elif n == 3:
+        combine((left, a, b, c), target, n_elems, block, op)
+    else:
+        combine((left, a, b, c, d), target, n_elems, block, op)
 
 
 @compiled

@@ -16,6 +16,10 @@ from numba import types
 from scaffe.collectives.shared.atomics import Definition, intrinsic
 
 LANES = 16  # a cache line of float32
+LINE_BYTES = 64
+AHEAD_BYTES = 1024
+"""How far ahead of a sum its sources are asked for, into the second-level cache: with five sources and more the
+processor's own prefetching falls behind (5 of 64 MiB: 6.9 and 5.9 ms; into the first-level cache nothing is won)."""
 Operation = Callable[[ir.IRBuilder, Any, ir.Value, ir.Value], ir.Value]
 """Generates left op right, given the elements' numba type."""
 
@@ -23,7 +27,7 @@ Operation = Callable[[ir.IRBuilder, Any, ir.Value, ir.Value], ir.Value]
 @partial(intrinsic, prefer_literal=True)
 def fold(typing_context: Any, op: Any, n_lanes: Any, addresses: Any, offset: Any, target: Any,
          like: Any) -> Definition:
-    """Computes target = ((a op b) op c) ... on `n_lanes` numbers.
+    """Computes target = ((a op b) op c) ... on `n_lanes` numbers, and asks for those that will be next.
 
     Args:
         typing_context: numba's.
@@ -43,12 +47,23 @@ def fold(typing_context: Any, op: Any, n_lanes: Any, addresses: Any, offset: Any
             return builder.inttoptr(builder.add(address, args[3]), vector.as_pointer())
 
         firsts = [builder.extract_value(args[2], i) for i in range(len(addresses))]
+        for line in range(AHEAD_BYTES, AHEAD_BYTES + lanes * element.bitwidth // 8, LINE_BYTES) if lanes > 1 else ():
+            for first in firsts:
+                _prefetch(builder, builder.add(builder.add(first, args[3]), ir.Constant(ir.IntType(64), line)))
         values = [builder.load(pointer(first), align=element.bitwidth // 8) for first in firsts]
         result = reduce(lambda left, right: operation(builder, element, left, right), values)
         builder.store(result, pointer(args[4]), align=element.bitwidth // 8)
         return context.get_dummy_value()
 
     return types.none(op, n_lanes, addresses, types.int64, types.int64, like), generate
+
+
+def _prefetch(builder: ir.IRBuilder, address: ir.Value) -> None:
+    """Asks for a line, to read it, in the second-level cache. An address where nothing is does no harm."""
+    pointer, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
+    prefetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+    builder.call(prefetch, [builder.inttoptr(address, pointer), *(ir.Constant(flag, value) for value in (0, 2, 1))])
 
 
 def _arithmetic(on_floats: str, on_integers: str) -> Operation:

@@ -13,7 +13,7 @@ UFUNCS = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multip
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_combine_ranks(dtype, op):
     rng = np.random.default_rng(7)
-    for n_ranks in (2, 3, 4, 5, 8):
+    for n_ranks in (2, 3, 4, 5, 6, 9):
         buffers = [rng.integers(-4, 4, 20_011).astype(dtype) for _ in range(n_ranks)]
         if np.dtype(dtype).kind == "f":
             buffers = [(buffer * rng.choice([0.5, 0.75, 1.0], buffer.size)).astype(dtype) for buffer in buffers]

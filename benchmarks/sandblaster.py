@@ -6,7 +6,7 @@
     python benchmarks/sandblaster.py uneven    [--rounds N] [--json FILE]
     python benchmarks/sandblaster.py messages  [--json FILE]
     python benchmarks/sandblaster.py methods   [--workers 1,2,..] [--seconds S] [--json FILE]
-    python benchmarks/sandblaster.py simulated [--net mlp|lenet] [--workers 1,10,..] [--epochs N] [--json FILE]
+    python benchmarks/sandblaster.py simulated [--net mlp|lenet] [--workers 1,10,..] [--ways WAY,..] [--epochs N]
     python benchmarks/sandblaster.py draw FILE.json ... --out FOLDER
 
 Images are the example's (databases as ``make train`` leaves them). Results are added to the JSON file, so that parts
@@ -173,6 +173,7 @@ def main() -> None:
     parser.add_argument("--uneven-steps", type=int, default=24, help="uneven: steps, four of them to warm up")
     parser.add_argument("--workers", default="1,2,4,8")
     parser.add_argument("--net", default="mlp", choices=("mlp", "lenet"), help="simulated: which net")
+    parser.add_argument("--ways", default="", help="simulated: all if none is named")
     parser.add_argument("--epochs", type=int, default=30, help="simulated: passes over the images, in all")
     parser.add_argument("--tests", type=int, default=10)
     parser.add_argument("--accuracy", type=float, default=0.75)

@@ -148,7 +148,7 @@ class Clock:
             if kind == "done":
                 portions.finished(who, what, self.now)
             elif kind == "there":
-                portions.delivered(*bundles[who])
+                portions.delivered(*bundles[who], self.now)
             if kind in ("free", "done"):
                 idle.add(who)
             refused = 0
@@ -164,7 +164,7 @@ class Clock:
                     until = self.now + 2 * machines.rates.latency + machines.compute(worker, n_images)
                     heapq.heappush(events, (until, "done", worker, given))
             for worker in portions.due():
-                bundles.append((worker, portions.sends(worker)))
+                bundles.append((worker, portions.sends(worker, self.now)))
                 heapq.heappush(events, (machines.carry(self.now), "there", len(bundles) - 1, 0))
             if idle and next_tick <= self.now:
                 next_tick = self.now + tick
@@ -237,6 +237,8 @@ def measure_simulated(args: argparse.Namespace) -> list[dict[str, Any]]:
     task, rows = Task(Path(args.data), args.net), []
     for n_workers in map(int, args.workers.split(",")):
         for way, (make, rates, more) in WAYS.items():
+            if args.ways and way not in args.ways.split(","):
+                continue
             curves = {}
             for rate in rates:
                 machines = Machines(n_workers, task.first.nbytes, Rates())

@@ -8,6 +8,8 @@ LATE = 1.5
 """A portion is late when it has been out for so many times what its replica usually takes."""
 NEW = 0.3
 """Weight of the newest time in a replica's mean, which forgets."""
+PATIENCE, LEAST_PATIENCE = 4.0, 0.5
+"""A bundle is overdue after so many times what a portion and its way usually take, and so many seconds at least."""
 
 
 class Pace:
@@ -22,6 +24,7 @@ class Pace:
         self.n_done: dict[int, int] = {}
         self.seconds: dict[int, float] = {}
         self._usual: dict[int, float] = {}
+        self._way = 0.0  # seconds that a bundle is on its way
 
     def took(self, replica: int, seconds: float) -> None:
         """Note a portion's time."""
@@ -29,6 +32,22 @@ class Pace:
         self.seconds[replica] = self.seconds.get(replica, 0.0) + seconds
         usual = self._usual.get(replica, seconds)
         self._usual[replica] = usual + NEW * (min(seconds, 4 * usual) - usual)  # a halt is no pace
+
+    def arrived(self, seconds: float) -> None:
+        """Note how long a bundle was on its way."""
+        self._way = max(seconds, self._way + NEW * (seconds - self._way))
+
+    def is_overdue(self, replica: int, since: float, n_fenced: int, now: float) -> bool:
+        """Whether who sent a bundle at ``since`` seems to stand still.
+
+        Args:
+            replica: the sender.
+            since: when.
+            n_fenced: how often this was said in the step: patience doubles each time, so that no link is too slow.
+            now: seconds.
+        """
+        usual = self._way + self.usual(replica)
+        return now - since >= max(PATIENCE * usual, LEAST_PATIENCE) * 2**n_fenced
 
     def usual(self, replica: int) -> float:
         """Seconds that a replica usually takes; of one that has done none what the others take, 0 if nobody knows."""

@@ -7,7 +7,6 @@ and then. The first result counts: a portion is in at most one bundle, and count
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from scaffe.training.lbfgs.pace import Pace
@@ -23,13 +22,13 @@ class _Replica:
     Attributes:
         computing, since: the portion that it computes, and since when; None for none.
         bundle: finished portions that it has not sent.
-        sent: bundles on their way.
+        sent: bundles on their way, and since when.
     """
 
     computing: int | None = None
     since: float = 0.0
     bundle: list[int] = field(default_factory=list)
-    sent: list[Bundle] = field(default_factory=list)
+    sent: dict[Bundle, float] = field(default_factory=dict)
 
 
 class Portions:
@@ -43,12 +42,15 @@ class Portions:
         counted: the portions that count, whose gradients the shards have.
         n_again: portions given out again while another replica had them, in all steps.
         n_dropped: results that came too late to count, in all steps.
+        n_fenced: replicas that stood still while others waited for their bundles, in all steps.
     """
 
     def __init__(self, per_bundle: int, pace: Pace) -> None:
         self.per_bundle, self.pace = per_bundle, pace
         self.counted: set[int] = set()
-        self.n_again = self.n_dropped = 0
+        self.n_again = self.n_dropped = self.n_fenced = 0
+        self._n_fenced = 0  # in this step
+        self._held: set[int] = set()  # portions in bundles, whether on their way or not
         self._n_portions = 0
         self._waiting: set[int] = set()
         self._replicas: dict[int, _Replica] = {}
@@ -81,9 +83,28 @@ class Portions:
             return []
         lost = [*gone.bundle, *(p for bundle in gone.sent for p in bundle)]
         self._waiting.update(lost)
+        self._held.difference_update(lost)
         if gone.computing is not None:
             self._release(gone.computing)
-        return gone.sent
+        return list(gone.sent)
+
+    def fence(self, now: float) -> list[int]:
+        """Take replicas that stand still for dead: no portion waits, and a bundle of theirs has been out for too long.
+
+        Nobody can give its portions to others without that, since a bundle counts whole or not at all. A replica that
+        moves again joins again, once it has forgotten what it has not delivered.
+
+        Returns:
+            them, ascending.
+        """
+        still = [] if self._waiting else [
+            name for name in self.replicas if self._replicas[name].sent
+            and self.pace.is_overdue(name, min(self._replicas[name].sent.values()), self._n_fenced, now)]
+        for name in still:
+            self.leave(name)
+        self._n_fenced += bool(still)
+        self.n_fenced += len(still)
+        return still
 
     def begin(self, n_portions: int) -> None:
         """Begin a step: all portions wait, and what replicas still do is of no use.
@@ -91,6 +112,7 @@ class Portions:
         Portions are at home at who computed them last; at first each replica is home to a run of them.
         """
         self.counted, self._waiting, self._n_portions = set(), set(range(n_portions)), n_portions
+        self._held, self._n_fenced = set(), 0
         for name in self._replicas:
             self._replicas[name] = _Replica()
         if len(self._homes) != n_portions and self._replicas:
@@ -113,14 +135,21 @@ class Portions:
         return portion
 
     def finished(self, replica: int, portion: int, now: float) -> bool:
-        """Note that a replica has computed a portion. Returns whether its result counts, and goes into its bundle."""
-        mine = self._replicas[replica]
+        """Note that a replica has computed a portion. Returns whether its result counts, and goes into its bundle.
+
+        It does not where the replica was taken for dead since it was given the portion.
+        """
+        mine = self._replicas.get(replica)
+        if mine is None or mine.computing != portion:
+            self.n_dropped += 1
+            return False
         self.pace.took(replica, now - mine.since)
         mine.computing = None
-        if portion in self.counted or self._is_held(portion):
+        if portion in self.counted or portion in self._held:
             self.n_dropped += 1
             return False
         self._waiting.discard(portion)
+        self._held.add(portion)
         mine.bundle.append(portion)
         self._homes[portion] = replica
         return True
@@ -130,32 +159,30 @@ class Portions:
         return [name for name in self.replicas if (bundle := self._replicas[name].bundle)
                 and (len(bundle) >= self.per_bundle or not self._waiting)]
 
-    def sends(self, replica: int) -> Bundle:
+    def sends(self, replica: int, now: float) -> Bundle:
         """A replica sends its bundle. Returns the portions in it."""
         mine = self._replicas[replica]
         bundle = tuple(mine.bundle)
         mine.bundle = []
-        mine.sent.append(bundle)
+        mine.sent[bundle] = now
         return bundle
 
-    def delivered(self, replica: int, bundle: Bundle) -> bool:
+    def delivered(self, replica: int, bundle: Bundle, now: float) -> bool:
         """The shards have a bundle. Returns whether it counts: not if its replica has been taken for dead since."""
         mine = self._replicas.get(replica)
         if mine is None or bundle not in mine.sent:
             return False
-        mine.sent.remove(bundle)
+        self.pace.arrived(now - mine.sent.pop(bundle))
+        self._held.difference_update(bundle)
         self.counted.update(bundle)
         return True
 
     # --- inside
 
-    def _is_held(self, portion: int) -> bool:
-        return any(portion in r.bundle or any(portion in bundle for bundle in r.sent) for r in self._replicas.values())
-
     def _release(self, portion: int) -> None:
         """A replica computes a portion no more: it waits again, unless somebody else computes, holds or sent it."""
         others = any(r.computing == portion for r in self._replicas.values())
-        if not others and portion not in self.counted and not self._is_held(portion):
+        if not others and portion not in self.counted and portion not in self._held:
             self._waiting.add(portion)
 
     def _fresh(self, replica: int, now: float) -> int | None:
@@ -174,16 +201,14 @@ class Portions:
 
     def _again(self, replica: int, now: float) -> int | None:
         """The portion, of those that others have had for too long, that the fewest compute, of these the oldest."""
-        out: dict[int, list[float]] = {}
+        out: dict[int, dict[int, float]] = {}  # by portion, who computes it since when
         for name, other in self._replicas.items():
             if other.computing is not None and name != replica:
-                out.setdefault(other.computing, []).append(other.since)
-        late = {portion: since for portion, since in out.items() if portion not in self.counted
-                and not self._is_held(portion) and self.pace.is_late(self._holders(portion), max(since), now)}
+                out.setdefault(other.computing, {})[name] = other.since
+        late = {portion: list(since.values()) for portion, since in out.items()
+                if portion not in self.counted and portion not in self._held
+                and self.pace.is_late(since, max(since.values()), now)}
         if not late:
             return None
         self.n_again += 1
         return min(late, key=lambda portion: (len(late[portion]), min(late[portion]), portion))
-
-    def _holders(self, portion: int) -> Iterable[int]:
-        return [name for name, r in self._replicas.items() if r.computing == portion]

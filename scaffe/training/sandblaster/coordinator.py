@@ -15,7 +15,9 @@ from scaffe.training.lbfgs.portions import Bundle, Portions
 from scaffe.training.lbfgs.requests import Evaluate, Requests, Run
 from scaffe.training.sandblaster.batch import Batch
 from scaffe.training.sandblaster.messages import (
+    Back,
     Begin,
+    Fenced,
     Finished,
     Free,
     Over,
@@ -53,13 +55,14 @@ class Coordinator:
         self.optimiser, self.portions, self.seconds = optimiser, portions, 0.0
         self._shards, self._in_order, self._send, self._clock = shards, in_order, send, clock
         self._idle: set[int] = set()
+        self._members = set(range(n_replicas))  # those that are not lost; portions go to fewer while some stand still
         self._phase = Begin(0, "", Batch(0, 0, 1), 0.0)
         self._requests: Requests | None = None
         self._run: Run | None = None
         self._asked = self._step = 0
         self._answers: dict[int, m.Answer] = {}
         self._taken: set[int] = set()
-        self._staged: dict[tuple[int, Bundle], int] = {}
+        self._staged: dict[tuple[int, Bundle], set[int]] = {}  # the shards that have a bundle
         self._losses: dict[int, float] = {}
         self._is_open = False  # whether a pass is under way
         self._is_reading = False  # whether all replicas are to read the parameters
@@ -80,7 +83,9 @@ class Coordinator:
         elif isinstance(message, Finished):
             self._finished(source, message)
         elif isinstance(message, m.Staged):
-            self._has(message)
+            self._has(source, message)
+        elif isinstance(message, Back) and source in self._members:
+            self.portions.join(source)
         elif isinstance(message, Taken):
             if message.step == self._step:
                 self._taken.add(source)
@@ -93,6 +98,7 @@ class Coordinator:
     def lose(self, replica: int) -> None:
         """A replica is dead: what it has not delivered is given to others, and nobody waits for it."""
         self.portions.leave(replica)
+        self._members.discard(replica)
         self._idle.discard(replica)
         self._lost += (replica,)
         self._is_taken()
@@ -102,6 +108,8 @@ class Coordinator:
         """Give what there is to who is idle; called now and then too, as a portion may have become late."""
         if not self._is_open:
             return
+        for replica in self.portions.fence(self._clock()):
+            self._send(replica, Fenced())
         for replica in sorted(self._idle & set(self.portions.replicas)):
             portion = self.portions.next(replica, self._clock())
             if portion is not None:
@@ -109,7 +117,7 @@ class Coordinator:
                 first, n_images = self._phase.batch.images(portion)
                 self._send(replica, Work(self._step, portion, first, n_images, self._phase.batch.weight(portion)))
         for replica in self.portions.due():
-            self._send(replica, SendBundle(self._step, self.portions.sends(replica)))
+            self._send(replica, SendBundle(self._step, self.portions.sends(replica, self._clock())))
 
     # --- inside
 
@@ -135,7 +143,7 @@ class Coordinator:
                 return
             self._tell(m.Do(request.commands))
             answer = []
-        for replica in self.portions.replicas:
+        for replica in sorted(self._members):
             self._send(replica, Over(self._phase.phase, self.optimiser.loss, self.optimiser.has_converged, self._lost,
                                      self._wish))
         self._wish = 0
@@ -165,12 +173,12 @@ class Coordinator:
         self._tell(m.Publish(self._step, request.at, request.into, self._in_order))
         if not request.into:
             self._taken, self._is_reading = set(), True
-            for replica in self.portions.replicas:
+            for replica in sorted(self._members):
                 self._send(replica, Take(self._step))
             return
         self._staged, self._losses, self._is_open = {}, {}, True
         self.portions.begin(self._phase.batch.n_portions)
-        for replica in self.portions.replicas:
+        for replica in sorted(self._members):
             self._send(replica, Step(self._step))
 
     def _finished(self, source: int, message: Finished) -> None:
@@ -183,16 +191,17 @@ class Coordinator:
 
     def _is_taken(self) -> None:
         """Go on if all replicas have the parameters that they were to read."""
-        if self._is_reading and self._taken >= set(self.portions.replicas):
+        if self._is_reading and self._taken >= self._members:
             self._is_reading = False
             self._go_on(None)
 
-    def _has(self, message: m.Staged) -> None:
+    def _has(self, shard: int, message: m.Staged) -> None:
         if message.step != self._step or not self._is_open:
             return
         key = (message.replica, message.bundle)
-        self._staged[key] = self._staged.get(key, 0) + 1
-        if self._staged[key] < len(self._shards) or not self.portions.delivered(*key):
+        there = self._staged.setdefault(key, set())
+        there.add(shard)
+        if len(there) < len(self._shards) or not self.portions.delivered(*key, self._clock()):
             return
         self._tell(m.Commit(message.step, *key))
         if self.portions.is_complete:

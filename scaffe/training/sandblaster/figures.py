@@ -40,8 +40,8 @@ def summary(optimiser: Lbfgs, portions: Portions, ranks: Sequence[RankFigures], 
              f"{pairs.n_skipped} pairs skipped, history cleared {pairs.n_cleared} times; |gradient| "
              f"{done.slope_norm:.3g}",
              f"Portions: {sum(pace.n_done.values())} computed, {portions.n_again} of them given out again, "
-             f"{portions.n_dropped} came too late; {sum(rank.waiting for rank in ranks):.1f} s waiting on {len(ranks)} "
-             f"replica(s); "
+             f"{portions.n_dropped} came too late; {portions.n_fenced} time(s) a replica stood still; "
+             f"{sum(rank.waiting for rank in ranks):.1f} s waiting on {len(ranks)} replica(s); "
              f"{sum(rank.n_bytes for rank in ranks) / max(done.n_evaluations, 1):.3g} bytes sent a pass; coordinator "
              f"{coordinating / elapsed:.2%} of a core"]
     if len(speeds) > 1:

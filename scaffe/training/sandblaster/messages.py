@@ -123,3 +123,17 @@ class Taken(Message):
 
     to = COORDINATOR
     step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced(Message):
+    """A replica stood still: what it has not delivered is others' now. It forgets that, and says ``Back``."""
+
+    to = REPLICA
+
+
+@dataclass(frozen=True, slots=True)
+class Back(Message):
+    """A replica that was fenced may be given portions again."""
+
+    to = COORDINATOR

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from scaffe.collectives.server.vectors import messages as m
-from scaffe.training.sandblaster.messages import Free, Over, SendBundle, Step, Take, Verdict, Work
+from scaffe.training.sandblaster.messages import Back, Fenced, Free, Over, SendBundle, Step, Take, Verdict, Work
 
 Send = Callable[[int, m.Message, np.ndarray | None], None]
 COORDINATOR_RANK = 0
@@ -58,6 +58,9 @@ class Replica:
             self._judge(message)
         elif isinstance(message, SendBundle):
             self._send_bundle(message)
+        elif isinstance(message, Fenced):
+            self._forget()
+            self._send(COORDINATOR_RANK, Back(), None)
         elif isinstance(message, m.Values):
             self._take(message, payload)
         elif isinstance(message, m.Loaded):
@@ -90,13 +93,17 @@ class Replica:
 
     def _begin(self, step: int) -> None:
         self.newest = step
-        if not self._is_empty:
-            self._bundle[:] = 0
-            self._is_empty = True
+        self._forget()
         stale = [job for job in self.jobs if isinstance(job, Work) and job.step < step]
         for job in stale:
             self.jobs.remove(job)
             self._send(COORDINATOR_RANK, Free(), None)
+
+    def _forget(self) -> None:
+        """Empty the bundle."""
+        if not self._is_empty:
+            self._bundle[:] = 0
+            self._is_empty = True
 
     def _judge(self, message: Verdict) -> None:
         if message.keeps and message.step == self.newest:

@@ -1,4 +1,4 @@
-"""The portions' scheduler under random orders, deaths, joins and duplicates; and how evenly it shares work out."""
+"""The portions' scheduler under random orders, deaths, halts, rejoins and duplicates; and how evenly it shares out."""
 
 import heapq
 import random
@@ -25,7 +25,7 @@ def run_step(portions, n_portions, rng, names, may_die):
     """One step in a random order of events. Returns how often each portion was added up, and who computed what."""
     portions.begin(n_portions)
     shards, computing, on_the_way, now = Shards(), {}, [], 0.0
-    idle, dead, computed = set(portions.replicas), set(names) - set(portions.replicas), []
+    idle, dead, still, computed = set(portions.replicas), set(names) - set(portions.replicas), [], []
     for _ in range(PATIENCE * n_portions):
         if portions.is_complete:
             assert sorted(shards.added) == list(range(n_portions))
@@ -35,15 +35,17 @@ def run_step(portions, n_portions, rng, names, may_die):
         if may_die and kind < 0.04 and len(portions.replicas) > 1:
             name = rng.choice(portions.replicas)
             lost = portions.leave(name)
-            assert {(name, bundle) for bundle in lost} == {m for m in on_the_way if m[0] == name}
+            assert {(name, bundle) for bundle in lost} <= set(on_the_way)
             idle.discard(name), computing.pop(name, None), dead.add(name)
             continue  # what is on its way arrives all the same
-        if may_die and kind < 0.08 and dead:
+        if still and kind < 0.2:  # it moves again, and has forgotten what it had not delivered; it may compute yet
+            portions.join(still.pop())
+        elif may_die and kind < 0.08 and dead:
             name = dead.pop()
             portions.join(name)
             idle.add(name)
-        elif kind < 0.5 and idle:
-            name = rng.choice(sorted(idle))
+        elif kind < 0.5 and idle & set(portions.replicas):
+            name = rng.choice(sorted(idle & set(portions.replicas)))
             portion = portions.next(name, now)
             if portion is not None:
                 computing[name] = portion
@@ -52,14 +54,17 @@ def run_step(portions, n_portions, rng, names, may_die):
             name = rng.choice(sorted(computing))
             portion = computing.pop(name)
             portions.finished(name, portion, now)
+            assert not portions.finished(name, portion, now)  # what is said twice counts once
             computed.append((name, portion))
             idle.add(name)
         elif on_the_way:
             name, bundle = on_the_way.pop(rng.randrange(len(on_the_way)))
-            if portions.delivered(name, bundle):
+            if portions.delivered(name, bundle, now):
                 shards.add(bundle)
+            assert not portions.delivered(name, bundle, now)
+        still += portions.fence(now)
         for name in portions.due():
-            on_the_way.append((name, portions.sends(name)))
+            on_the_way.append((name, portions.sends(name, now)))
     raise AssertionError(f"{n_portions} portions are not complete after {PATIENCE * n_portions} events")
 
 
@@ -84,8 +89,8 @@ def test_a_replica_that_dies_costs_its_unsent_portions_only():
     done.append(portions.next(1, 1.0))
     portions.finished(1, done[1], 2.0)
     assert portions.due() == [1]
-    bundle = portions.sends(1)
-    assert portions.delivered(1, bundle)
+    bundle = portions.sends(1, 2.0)
+    assert portions.delivered(1, bundle, 2.5)
     third = portions.next(1, 2.0)
     portions.finished(1, third, 3.0)
     assert portions.leave(1) == []
@@ -109,9 +114,9 @@ def test_the_first_result_counts():
     assert not portions.finished(0, 0, 102.0)
     assert portions.n_dropped == 1
     assert portions.due() == [1]
-    bundle = portions.sends(1)
+    bundle = portions.sends(1, 2.0)
     portions.leave(1)
-    assert not portions.delivered(1, bundle)  # it comes after the sender was taken for dead
+    assert not portions.delivered(1, bundle, 2.5)  # it comes after the sender was taken for dead
     assert portions.next(0, 103.0) == 0
 
 
@@ -131,7 +136,7 @@ def simulate(seconds, n_portions, n_steps, stops=lambda name, now: 0.0, portions
                     del idle[name]
                     heapq.heappush(events, (now + seconds[name] + stops(name, now), name, portion, step))
             for name in portions.due():
-                assert portions.delivered(name, portions.sends(name))
+                assert portions.delivered(name, portions.sends(name, now), now)
             if portions.is_complete:
                 break
             tick = now + min(seconds) / 8  # idle replicas are asked again now and then
@@ -193,3 +198,24 @@ def test_a_replica_that_joins_late_takes_work_over():
     portions.join(1)
     assert portions.next(1, 0.0) == 7
     assert portions.replicas == [0, 1]
+
+
+def test_a_replica_that_stands_still_is_fenced_when_only_its_bundle_is_missing():
+    portions = Portions(1, Pace())
+    portions.join(0), portions.join(1)
+    portions.begin(2)
+    own, others = portions.next(0, 0.0), portions.next(1, 0.0)
+    portions.finished(1, others, 1.0)
+    bundle = portions.sends(1, 1.0)
+    assert portions.fence(1.4) == []
+    portions.finished(0, own, 2.0)
+    assert portions.delivered(0, portions.sends(0, 2.0), 2.5)
+    assert portions.fence(2.9) == []
+    assert portions.fence(100.0) == [1]
+    assert portions.next(0, 100.0) == others
+    assert not portions.delivered(1, bundle, 101.0)  # whole or not at all: others have been told to compute it
+    portions.join(1)
+    portions.finished(0, others, 102.0)
+    assert portions.delivered(0, portions.sends(0, 102.0), 103.0)
+    assert portions.is_complete
+    assert portions.n_fenced == 1

@@ -34,13 +34,16 @@ class Cluster:
         doomed: replicas that are still to die, at moments by chance.
         dead: those that have.
         news: those of them of which the coordinator has not heard.
+        sleepy: replicas that stand still now and then, until a whole pass has been made without them.
+        asleep: those that do, and after how many passes they move again.
+        n_halts: how often one did.
     """
 
-    doomed, dead, news = (), (), ()
+    doomed, dead, news, sleepy, n_halts = (), (), (), (), 0
 
     def __init__(self, seed, n_replicas, n_servers, portion, in_order, slow=()):
         self.random, self.slow, self.now = random.Random(seed), slow, 0.0
-        self.links, self.computed = {}, [0] * n_replicas
+        self.links, self.computed, self.asleep = {}, [0] * n_replicas, {}
         n_shards = n_servers or n_replicas
         self.shards = range(n_replicas if n_servers else 0, n_replicas + n_servers)
         layout = Blocks(N_ELEMS, n_shards)
@@ -111,6 +114,15 @@ class Cluster:
             if source == rank:
                 del queue[self.random.randint(0, len(queue)):]
 
+    def halt(self):
+        passes = self.coordinator.optimiser.progress.n_evaluations
+        if self.sleepy and not self.asleep and self.random.random() < 0.01:
+            self.asleep[self.random.choice(self.sleepy)] = passes + 2
+            self.n_halts += 1
+        for rank, until in list(self.asleep.items()):
+            if passes >= until or self.coordinator._is_reading or self.waits.keys() <= self.asleep.keys():
+                del self.asleep[rank]  # all read the same parameters before a test: that waits for everybody
+
     def disturb(self):
         if self.doomed and self.random.random() < 0.002:
             self.kill(self.random.choice(self.doomed))
@@ -120,8 +132,11 @@ class Cluster:
                 queue.clear()  # MPI gives no more of what a rank sent once it is known to be lost
             self.coordinator.lose(rank)
 
+    def full(self):
+        return [link for link, queue in self.links.items() if queue and link[1] not in self.asleep]
+
     def deliver(self):
-        source, dest, _ = link = self.random.choice(sorted(link for link, queue in self.links.items() if queue))
+        source, dest, _ = link = self.random.choice(sorted(self.full()))
         message, payload = self.links[link].pop(0)
         if dest in self.dead:
             return
@@ -136,10 +151,11 @@ class Cluster:
         for _ in range(MOST_EVENTS):
             self.now += 0.05
             self.disturb()
-            ready = [rank for rank, condition in self.waits.items() if condition()]
+            self.halt()
+            ready = [rank for rank, condition in self.waits.items() if rank not in self.asleep and condition()]
             if not self.waits:
                 return
-            has_mail = any(self.links.values())
+            has_mail = bool(self.full())
             if ready and (not has_mail or self.random.random() < 0.3):
                 rank = self.random.choice(ready)
                 try:
@@ -211,6 +227,28 @@ def test_replicas_that_die_change_nothing_for_the_others(seed, in_order):
         alone = Cluster(seed + 100, 1, n_servers, portion, in_order)
         alone.run()
         np.testing.assert_array_equal(cluster.data[0], alone.data[0])
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_passes_are_made_without_replicas_that_stand_still_which_come_back(in_order):
+    halts = fenced = 0
+    for seed in range(10):
+        cluster = Cluster(seed, 4, 1 + seed % 2, 4, in_order)
+        cluster.sleepy = [1, 2, 3]
+        cluster.run()
+        halts, fenced = halts + cluster.n_halts, fenced + cluster.coordinator.portions.n_fenced
+        assert cluster.coordinator.portions.replicas == [0, 1, 2, 3]
+        for data in cluster.data:
+            np.testing.assert_allclose(data, expected(), atol=1e-6)
+            np.testing.assert_array_equal(data, cluster.data[0])
+        x, stores = cluster.data[0], cluster.stores.values()
+        found = np.concatenate([store.vectors[cluster.coordinator.optimiser._g] for store in stores])
+        np.testing.assert_allclose(found, ROWS.T @ (ROWS @ x - WANTED) / 30 + L2 * x, atol=1e-13)
+        if in_order:
+            alone = Cluster(seed + 100, 1, 1 + seed % 2, 4, in_order)
+            alone.run()
+            np.testing.assert_array_equal(x, alone.data[0])
+    assert halts >= fenced > 2
 
 
 def test_what_replicas_wish_for_comes_to_all_at_the_end_of_the_same_phase():

@@ -47,7 +47,7 @@ class Pace:
             now: seconds.
         """
         usual = self._way + self.usual(replica)
-        return now - since >= max(PATIENCE * usual, LEAST_PATIENCE) * 2**n_fenced
+        return now - since >= max(PATIENCE * usual, LEAST_PATIENCE) * (1 << n_fenced)
 
     def usual(self, replica: int) -> float:
         """Seconds that a replica usually takes; of one that has done none what the others take, 0 if nobody knows."""

@@ -11,8 +11,10 @@ from scaffe.layers.base.layer import TRAIN, Layer, layer_types
 from scaffe.layers.base.windows import check_window, refuse_times
 from scaffe.layers.kernels.plans import PoolingPlan, StochasticPoolingPlan
 from scaffe.layers.kernels.specs import PoolSpec
+from scaffe.layers.video.even_pooling import EvenPooling
 
 METHODS = ("MAX", "AVE", "STOCHASTIC")
+CLIP_AXES = 5
 
 
 @layer_types.register("Pooling")
@@ -27,6 +29,8 @@ class Pooling(Layer):
     with probability proportional to its value, and in testing takes the mean with these probabilities as weights
     (Zeiler and Fergus, ICLR 2013).
 
+    A bottom of five axes is pooled by ``EvenPooling``.
+
     Raises:
         LayerError: the window is missing, given twice or does not fit; the bottom does not have four axes; or an option
             does not go with the method.
@@ -36,6 +40,11 @@ class Pooling(Layer):
     reads_bottoms = reads_tops = False
     n_tops = (1, 2)
     integer_tops = (1,)
+
+    @classmethod
+    def form(cls, param: Any, bottom: Sequence[Blob]) -> type[Layer]:
+        """See Layer."""
+        return EvenPooling if len(bottom) == 1 and bottom[0].ndim == CLIP_AXES else cls
 
     @classmethod
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:

@@ -30,7 +30,7 @@ class Upsample(Layer):
         shape, mask = bottom[0].shape, bottom[-1].shape
         if len(shape) != 4 or shape != mask:
             raise LayerError(f"wants values and mask of one image shape, got {shape} and {mask}")
-        out = self._out_size(shape)
+        out = self._out_size(shape, 1 if len(bottom) == 1 else 2)
         if 0 in shape[2:]:
             raise LayerError(f"wants images of at least one pixel, got shape {shape}")
         if len(bottom) == 1 and (out[0] % shape[2] or out[1] % shape[3]):
@@ -77,7 +77,7 @@ class Upsample(Layer):
         n, height, width, n_channels = storage.shape
         return storage.reshape(n, height * width, n_channels)
 
-    def _out_size(self, shape: Sequence[int]) -> tuple[int, int]:
+    def _out_size(self, shape: Sequence[int], least: int) -> tuple[int, int]:
         p = self.param.upsample_param
         if p.HasField("upsample_h") and p.HasField("upsample_w"):
             return p.upsample_h, p.upsample_w
@@ -85,7 +85,7 @@ class Upsample(Layer):
             raise LayerError("wants upsample_h and upsample_w, scale, or scale_h and scale_w")
         scales = (p.scale_h, p.scale_w) if p.HasField("scale_h") else (p.scale, p.scale)
         pads = p.pad_out_h, p.pad_out_w
-        if min(scales) < 2 or any(pad and scale != 2 for pad, scale in zip(pads, scales, strict=True)):
-            raise LayerError(f"scales are at least 2, and exactly 2 with pad_out; got {scales} and {pads}")
+        if min(scales) < least or any(pad and scale != 2 for pad, scale in zip(pads, scales, strict=True)):
+            raise LayerError(f"scales are at least {least}, and exactly 2 with pad_out; got {scales} and {pads}")
         height, width = (n * scale - int(pad) for n, scale, pad in zip(shape[2:], scales, pads, strict=True))
         return height, width

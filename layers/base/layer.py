@@ -97,6 +97,11 @@ class Layer:
     integer_tops: ClassVar[tuple[int, ...]] = ()  # tops of indices: float32 where whoever reads them can take that
     host_only: ClassVar[bool] = False  # runs on the host even in a net on a device (user code, files, rare layers)
 
+    @classmethod
+    def form(cls, param: Any, bottom: Sequence[Blob]) -> type[Layer]:
+        """The class for these bottoms: this one, unless the type has another for bottoms of their shapes."""
+        return cls
+
     def __init__(self, param: Any, context: Context) -> None:
         self.param, self.context = param, context
         self.blobs: list[Blob] = []

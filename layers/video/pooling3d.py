@@ -142,11 +142,16 @@ class NdPooling(_Pooling):
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the options. Raises LayerError if a shape is missing, or of another number of axes."""
         p, n_axes = self.param.pooling_param, bottom[0].ndim - 2
-        if p.pool not in (MAX, AVE):
-            raise LayerError("pools by MAX or AVE; STOCHASTIC pooling of clips is in no fork")
-        self._method, self._kernel = p.pool, shape_of(p, "kernel_shape", None, n_axes)
+        self._method, self._kernel = self.method(), shape_of(p, "kernel_shape", None, n_axes)
         self._stride, self._pad = shape_of(p, "stride_shape", 1, n_axes), shape_of(p, "pad_shape", 0, n_axes)
         check_window(1, kernel_shape=self._kernel, stride_shape=self._stride)
+
+    def method(self) -> int:
+        """MAX or AVE. Raises LayerError for another."""
+        chosen: int = self.param.pooling_param.pool
+        if chosen not in (MAX, AVE):
+            raise LayerError("pools by MAX or AVE; STOCHASTIC pooling of clips is in no fork")
+        return chosen
 
     def _window(self, lengths: Sequence[int]) -> tuple[int, ...]:
         return tuple(lengths) if self.param.pooling_param.global_pooling else self._kernel

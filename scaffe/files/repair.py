@@ -26,6 +26,7 @@ TAKEN_TRUTHS = {"true", "false", "True", "False", "t", "f", "1", "0"}
 OLD_OPTIONS = {  # message, option, value → what says the same today
     ("PoolingParameter", "ceil_mode", "false"): ("round_mode", "FLOOR"),  # SegNet's and other forks'
     ("PoolingParameter", "ceil_mode", "true"): ("round_mode", "CEIL")}
+OLD_NAMES = {"enable": "include"}  # of a layer, in jeffdonahue/caffe
 V1_OPTIONS = {"param": "name", "blob_share_mode": "share_mode", "blobs_lr": "lr_mult", "weight_decay": "decay_mult"}
 
 
@@ -130,6 +131,7 @@ def _mend_name(entry: Entry, message: Any, place: str, changes: list[str]) -> An
         entry.name, entry.value = new, value
     if entry.name not in message.fields_by_name:
         known = {_plain(name): name for name in message.fields_by_name}
+        known |= {old: new for old, new in OLD_NAMES.items() if new in known}
         if _plain(entry.name) not in known:
             changes.append(f"{place}{entry.name} left out: {message.name} has no such field{fork_of_field(entry.name)}")
             return None

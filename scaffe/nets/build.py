@@ -92,7 +92,7 @@ def _make_layer(param: Any, context: Context, bottom: Sequence[Blob]) -> Layer:
     if param.type == "Python":
         install_as_caffe()  # the user's module says `import caffe`
     try:
-        layer_type = layer_types.get(param.type)
+        layer_type = layer_types.get(param.type).form(param, bottom)
         made: Layer = context.kernels.maker(layer_type, param, bottom, context.dtype)(param, context)
         return made
     except KeyError as error:

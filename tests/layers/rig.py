@@ -48,9 +48,9 @@ class Rig:
         self.kernels: Any = kernels or importlib.import_module(f"scaffe.layers.kernels.{DEVICE}")
         self.context = Context(phase, self.kernels, np.dtype(dtype), Stream(SEED))
         param = layer_parameter(prototxt)
-        layer_type = layer_types.get(param.type)
         self.inputs = [np.array(x, dtype) for x in inputs]
         self.bottom = [self.context.blob(x.shape) for x in self.inputs]
+        layer_type = layer_types.get(param.type).form(param, self.bottom)
         self.layer: Layer = self.kernels.maker(layer_type, param, self.bottom, np.dtype(dtype))(param, self.context)
         n_tops = n_tops if n_tops is not None else len(param.top) or self._least_tops()
         self.top = [self.bottom[0] if in_place and i == 0 else self.context.blob() for i in range(n_tops)]

@@ -69,7 +69,7 @@ def test_upsample(options: str, size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize(("options", "scale"), [("", (2, 2)), ("scale: 3", (3, 3)), ("scale_h: 2 scale_w: 4", (2, 4)),
-                                                ("upsample_h: 6 upsample_w: 2", (3, 1))])
+                                                ("scale: 1", (1, 1)), ("upsample_h: 6 upsample_w: 2", (3, 1))])
 def test_upsample_without_a_mask_is_the_nearest_neighbour(options: str, scale: tuple[int, int]) -> None:
     x = spread((2, 3, 2, 2))
     got = run(f'type: "Upsample" upsample_param {{ {options} }}', x)

@@ -52,6 +52,20 @@ def test_nd_convolution_and_pooling() -> None:
         np.testing.assert_allclose(whole[..., 0, 0, 0], X.max((2, 3, 4)) if pool == "MAX" else X.mean((2, 3, 4)))
 
 
+@pytest.mark.parametrize("is_max", [True, False])
+@pytest.mark.parametrize(("options", "kernel", "stride", "pad"), [
+    ("kernel_size: 2 stride: 2", 2, 2, 0), ("kernel_size: 3 stride: 2 pad: 1", 3, 2, 1), ("kernel_size: 3", 3, 1, 0)])
+def test_pooling_over_five_axes(is_max: bool, options: str, kernel: int, stride: int, pad: int) -> None:
+    x = np.abs(X)  # so that padding with zeros is as good as leaving it out
+    text = f'type: "Pooling" pooling_param {{ pool: {"MAX" if is_max else "AVE"} {options} }}'
+    got = Rig(text, [x]).forward()[0]
+    expected = reference.pooling3d(x, is_max, *[(n,) * 3 for n in (kernel, stride, pad)])
+    np.testing.assert_allclose(got, expected[(..., *map(slice, got.shape[2:]))])
+    assert got.shape[2:] == tuple(-((kernel - n - 2 * pad) // stride) + 1 for n in x.shape[2:])
+    floor = Rig(text.replace("}", "round_mode: FLOOR }"), [x]).forward()[0]
+    np.testing.assert_array_equal(floor, got[(..., *[slice((n + 2 * pad - kernel) // stride + 1) for n in x.shape[2:]])])
+
+
 def test_a_last_window_in_the_padding_is_left_out() -> None:
     text = 'type: "NdPooling" pooling_param { kernel_shape { dim: 2 } stride_shape { dim: 2 } pad_shape { dim: 1 } }'
     np.testing.assert_array_equal(Rig(text, [np.arange(1.0, 4).reshape(1, 1, 3)]).forward()[0], [[[1, 3]]])
@@ -78,6 +92,9 @@ def test_the_gradient_of_max_pooling_goes_to_all_that_are_largest() -> None:
     ("Convolution3D\" convolution3d_param { num_output: 3 kernel_size: 1 kernel_depth: 1 group: 3 }", X.shape, "group"),
     ("Convolution\" convolution_param { num_output: 3 kernel_size: 1 kernel_depth: 1 }", X.shape, "Convolution3D"),
     ("Pooling\" pooling_param { kernel_size: 1 kernel_depth: 1 }", (1, 2, 3, 4), "Pooling3D"),
+    ("Pooling\" pooling_param { kernel_h: 2 kernel_w: 2 }", X.shape, "kernel_h"),
+    ("Pooling\" pooling_param { stride: 2 }", X.shape, "kernel_size"),
+    ("Pooling\" pooling_param { kernel_size: 2 pool: STOCHASTIC }", X.shape, "STOCHASTIC"),
     ("NdPooling\" pooling_param { kernel_size: 1 }", X.shape, "kernel_shape"),
     ("NdConvolution\" convolution_param { num_output: 3 kernel_shape { dim: 1 dim: 1 } }", X.shape, "3 numbers")])
 def test_what_cannot_be(text: str, shape: tuple[int, ...], said: str) -> None:

@@ -10,6 +10,7 @@ from scaffe.layers.base.windows import check_window, refuse_times
 from scaffe.layers.video.pooling3d import NdPooling
 
 FLOOR = 1  # PoolingParameter.RoundMode
+PAIRS = ("kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w")
 
 
 class EvenPooling(NdPooling):
@@ -22,7 +23,7 @@ class EvenPooling(NdPooling):
         """Read the options. Raises LayerError for a window that is missing or differs from axis to axis."""
         p, n_axes = self.param.pooling_param, bottom[0].ndim - 2
         refuse_times(p, "a Pooling of clips has one kernel_size")
-        pairs = [name for name in ("kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w") if p.HasField(name)]
+        pairs = [name for name in PAIRS if p.HasField(name)]
         if pairs:
             raise LayerError(f"takes one kernel_size, stride and pad for {n_axes} spatial axes, got {pairs[0]}; "
                              "NdPooling takes one an axis")

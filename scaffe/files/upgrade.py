@@ -6,6 +6,7 @@ from typing import Any
 
 from scaffe.errors import UserError
 from scaffe.files.upgrade_c3d import upgrade_c3d
+from scaffe.files.upgrade_norm import split_norms
 from scaffe.files.upgrade_v0 import upgrade_v0
 from scaffe.files.upgrade_v1 import upgrade_v1
 from scaffe.log import warning
@@ -40,6 +41,7 @@ def upgrade_net(net: Any) -> Any:
         if layer.type == "BatchNorm" and len(layer.param) == 3:
             for spec in layer.param:  # statistics, not weights: old files said so by hand, some wrongly
                 spec.lr_mult = spec.decay_mult = 0
+    split_norms(new)
     _inputs_to_layer(new)
     return new
 

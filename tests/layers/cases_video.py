@@ -26,7 +26,8 @@ CASES: dict[str, list[Case]] = {
                         "global_pooling: true")],
     "Pooling": [
         Case(f'type: "Pooling" pooling_param {{ {options} }}', (spread((2, 2, 3, 4, 5)),), label=f"clips {options}")
-        for options in ("kernel_size: 2 stride: 2", "pool: AVE kernel_size: 3 stride: 2 pad: 1", "global_pooling: true")],
+        for options in ("kernel_size: 2 stride: 2", "pool: AVE kernel_size: 3 stride: 2 pad: 1",
+                        "global_pooling: true")],
     "Pooling3D": [
         Case(f'type: "Pooling3D" pooling3d_param {{ {options} }}', (spread((2, 2, 3, 4, 5)),), label=options)
         for options in ("kernel_size: 2 kernel_depth: 1 stride: 2", "kernel_size: 3 kernel_depth: 2 temporal_stride: 2",

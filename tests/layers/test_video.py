@@ -63,7 +63,8 @@ def test_pooling_over_five_axes(is_max: bool, options: str, kernel: int, stride:
     np.testing.assert_allclose(got, expected[(..., *map(slice, got.shape[2:]))])
     assert got.shape[2:] == tuple(-((kernel - n - 2 * pad) // stride) + 1 for n in x.shape[2:])
     floor = Rig(text.replace("}", "round_mode: FLOOR }"), [x]).forward()[0]
-    np.testing.assert_array_equal(floor, got[(..., *[slice((n + 2 * pad - kernel) // stride + 1) for n in x.shape[2:]])])
+    whole = [slice((n + 2 * pad - kernel) // stride + 1) for n in x.shape[2:]]
+    np.testing.assert_array_equal(floor, got[(..., *whole)])
 
 
 def test_a_last_window_in_the_padding_is_left_out() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from scaffe.cli.upgrade_text import upgrade_text
 from scaffe.errors import UserError
 from scaffe.files.repair import repair_net
+from scaffe.files.upgrade_norm import scales_too
 from scaffe.layers.base.layer import layer_types
 from scaffe.nets import graph
 from scaffe.proto import caffe_pb2
@@ -31,6 +32,8 @@ def read_repaired(path: str) -> tuple[Any, list[str]]:
         raise UserError(f"{path}:{error.line}:{error.column}: {error.said}") from error
     except ProtoError as error:
         raise UserError(str(error)) from error
+    changes += [f"layer {layer.name!r}: its scale and bias became a Scale layer, {layer.name + '_scale'!r}"
+                for layer in message.layer if scales_too(layer)]
     known = set(layer_types.names())
     changes += [f"layer {layer.name!r}: there is no layer type {layer.type!r}{fork_of_type(layer.type)}"
                 for layer in graph.upgraded(message, path).layer if layer.type not in known]

@@ -79,14 +79,25 @@ LAYER_NOTES = {  # where a layer does otherwise than Caffe 1.0, found by running
     "Parameter": f"{ADDS_UP}always", "Scale": f"{ADDS_UP}one item, or a scale of the bottom's whole shape",
     "SoftmaxWithLoss": "its second top works; Caffe aborts over the loss weights",
     "Convolution": "a window larger than the padded bottom is refused, whatever the stride",
-    "Pooling": "a last window behind the bottom is refused; Caffe reads outside its memory",
+    "Pooling": "a last window behind the bottom is refused; Caffe reads outside its memory; five axes work, as in "
+               "yjxiong/caffe",
+    "BN": "the gradient in testing is that of the averages, which were used; PSPNet's takes it for the batch's",
+    "CenterLoss": "as ydwen/caffe-face; happynear/caffe-windows counts each item's share of a centre's gradient again",
+    "Interp": "zoom_factor gives (n - 1) zoom_factor + 1 as in DeepLab; OpenVINO's two segmentation nets want n times "
+              "zoom_factor, as a height and width",
+    "Lstm": "the gradient of W_h leaves out steps at which a sequence begins; caffe-lstm counts them",
+    "MultiBoxLoss": "LOGISTIC without mining marks each item's own boxes; SSD's fork, from the second item on, others'",
+    "Normalize": "the gradient is exact; SSD's leaves a term unscaled where channels have scales of their own",
+    "Upsample": "scale: 1 without a mask too, as in YOLO's forks",
     "PReLU": "bottoms of more than 4 axes work", "EuclideanLoss": "bottoms of more than 4 axes work",
     "SmoothL1Loss": "2 or 4 bottoms as Fast R-CNN's, 3 as SSD's; with a loss_param it is divided as R-FCN's",
     "ROIAlign": "with roi_align_param as Detectron's, with roi_pooling_param as Cascade R-CNN's; the samples of "
                 "jasjeetIM/Mask-RCNN, which leave regions out, are not followed",
-    "Proposal": "as PVANet's; a user's rpn.proposal_layer in Python runs too",
+    "Proposal": "as PVANet's, with scale in units of base_size (happynear/caffe-windows: pixels); "
+                "a user's rpn.proposal_layer in Python runs too",
     "SoftmaxWithLossOHEM": "losses of ignored positions are 0, on the CPU too",
-    "BatchNorm": "bottoms of one axis work", "Input": "tops without a shape are empty, not an end of the program",
+    "BatchNorm": "bottoms of one axis work; NVIDIA's scale_bias, scale_filler and bias_filler become a Scale layer",
+    "Input": "tops without a shape are empty, not an end of the program",
 }
 FILES = [  # kind, read, written, the test
     ("net prototxt, today's, of `layers` (2014) and the first ones", "yes", "today's", "scaffe/nets/test_graph.py"),
@@ -121,6 +132,12 @@ BATCH_NORMS = """| net, items | layers | sums over | top: ours | Caffe's | neare
 | ResNet-101, 2 | 10 | 98-98 | 1.1e-07 | 1.5e-07 | 10 | 7.2e-03 | 9.9e-03 | 8 |
 | ResNet-152, 1 | 119 | 49-196 | 1.2e-07 | 2.1e-07 | 109 | 4.3e-03 | 6.6e-03 | 106 |
 | ResNet-152, 2 | 10 | 98-98 | 1.2e-07 | 1.4e-07 | 10 | 6.0e-03 | 9.6e-03 | 9 |
+| ResNet-18, 1 | 10 | 49-196 | 1.3e-07 | 1.3e-07 | 8 | 5.4e-03 | 7.7e-03 | 9 |
+| ResNet-18, 2 | 5 | 98-98 | 1.0e-07 | 1.3e-07 | 5 | 5.1e-03 | 1.0e-02 | 5 |
+| GoogLeNet-BN, 1 | 49 | 49-196 | 1.1e-07 | 2.0e-07 | 49 | 2.9e-07 | 4.1e-07 | 45 |
+| GoogLeNet-BN, 2 | 16 | 98-98 | 1.1e-07 | 1.6e-07 | 16 | 2.2e-07 | 5.8e-07 | 15 |
+| VGG19 with batch norm, fc6 and fc7 too, 1 | 6 | 1-196 | 1.1e-07 | 1.4e-07 | 6 | 0 | 0 | 6 |
+| VGG19 with batch norm, fc6 and fc7 too, 2 | 2 | 2-2 | 3.0e-08 | 6.6e-05 | 2 | 3.8e-08 | 4.4e-05 | 2 |
 | Inception v3, 1 | 20 | 64-64 | 1.1e-07 | 1.8e-07 | 19 | 2.4e-07 | 4.1e-07 | 20 |
 | Inception v3, 2 | 20 | 128-128 | 1.1e-07 | 1.5e-07 | 20 | 2.2e-07 | 3.9e-07 | 19 |
 | PVANet with fc6, fc7, 1 | 62 | 1-144 | 1.2e-07 | 2.3e-07 | 59 | 0 | 0 | 62 |
@@ -145,9 +162,10 @@ ZOO = (
     "clips. Eight of the layers that were missing have been added since, and all 19 deploy nets of Cascade R-CNN build "
     "with them; the whole was not run again.")
 NOTES = (
-    "The text format is protoc's: 17,500 random messages were read or refused as by protoc 7.36. Strings may have "
-    "bytes that are no UTF-8, raw or as `\\xff`: names in trained nets and the names of files have them again; in "
-    "Python such a byte is one character from U+EF80 to U+EFFF.",
+    "The text format is protoc's: 17,500 random messages were read or refused as by protoc 7.36, and of 700 of them "
+    "698 as by 3.21, which does not know the escape `\\X`. Strings may have bytes that are no UTF-8, raw or as "
+    "`\\xff`: names in trained nets and the names of files have them again; in Python such a byte is one character "
+    "from U+EF80 to U+EFFF.",
     "`nms_param`'s `eta` below 1 lowers the overlap that suppresses a box after each box that stays, as in SSD's fork; "
     "OpenCV's dnn is the reference for the rest of DetectionOutput, not for this option.",
 )

@@ -60,7 +60,8 @@ def mended(text):
     ('layer { name: "p" pooling_param { ceil_mode: false } }',
      'layer { name: "p" pooling_param { round_mode: FLOOR } }',
      "line 1: layer 'p': ceil_mode: false became round_mode: FLOOR"),
-    ("layers { name: 'd' type: DATA enable: { phase: TEST } }", "layers { name: 'd' type: DATA include { phase: TEST } }",
+    ("layers { name: 'd' type: DATA enable: { phase: TEST } }",
+     "layers { name: 'd' type: DATA include { phase: TEST } }",
      "line 1: layer 'd': enable became include"),
     ("name: net layer { name: 3 }", 'name: "net" layer { name: "3" }', "line 1: name: net became \"net\""),
 ])

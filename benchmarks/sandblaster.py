@@ -24,18 +24,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path[:0] = [str(ROOT), str(HERE)]
 
 from sandblaster_parts.convex import measure_convex  # noqa: E402
+from sandblaster_parts.pictures import draw  # noqa: E402
 from sandblaster_parts.runs import MPIRUN, run, solver_text, write_net  # noqa: E402
-from sandblaster_parts.simulated import measure_simulated, reached  # noqa: E402
+from sandblaster_parts.simulated import measure_simulated  # noqa: E402
 from sandblaster_parts.sparse import measure_sparse  # noqa: E402
-
-from scaffe.line_chart import Axis, Chart, Line, Linear  # noqa: E402
 
 N_TRAIN = 6000
 
@@ -129,27 +126,6 @@ def accuracies(log: str) -> list[tuple[float, float]]:
     return points
 
 
-def draw(args: argparse.Namespace) -> None:
-    """The pictures of docs/sandblaster.md."""
-    rows = [row for file in args.files for row in json.loads(Path(file).read_text())]
-    out = Path(args.out)
-    out.mkdir(parents=True, exist_ok=True)
-    methods = [row for row in rows if row["part"] == "methods"]
-    if methods:
-        most = max(row["workers"] for row in methods)
-        lines = [Line(row["way"], [tuple(point) for point in row["points"]]) for row in methods
-                 if row["workers"] == most]
-        chart = Chart(f"LeNet: accuracy against seconds, {most} workers", lines, Axis(scale=Linear(), label="seconds"),
-                      Axis(scale=Linear(), label="accuracy"))
-        (out / "sandblaster_seconds.svg").write_text(chart.svg())
-        times = [(row["way"], row["workers"], reached(row["points"], args.accuracy)) for row in methods]
-        lines = [Line(way, [(n, seconds) for name, n, seconds in times if name == way and np.isfinite(seconds)])
-                 for way in WAYS]
-        chart = Chart(f"LeNet: seconds to an accuracy of {args.accuracy}", [line for line in lines if line.points],
-                      Axis(scale=Linear(), label="workers"), Axis(scale=Linear(), label="seconds"))
-        (out / "sandblaster_workers.svg").write_text(chart.svg())
-
-
 PARTS = {"convex": measure_convex, "sparse": measure_sparse, "lenet": measure_lenet, "uneven": measure_uneven,
          "messages": measure_messages, "methods": measure_methods, "simulated": measure_simulated}
 
@@ -180,7 +156,7 @@ def main() -> None:
     parser.add_argument("--out", default="docs")
     args = parser.parse_args()
     if args.part == "draw":
-        draw(args)
+        draw([row for file in args.files for row in json.loads(Path(file).read_text())], args.accuracy, Path(args.out))
         return
     rows = PARTS[args.part](args)
     if args.json:

@@ -17,6 +17,7 @@ from scaffe.collectives.errors import CommError, RankLost
 from scaffe.collectives.launch import grants_threads
 from scaffe.collectives.server.batch import Batch
 from scaffe.collectives.server.build import Build, reach_others
+from scaffe.collectives.server.declared import check_batches, check_same, declared
 from scaffe.collectives.server.layout import joint_batches
 from scaffe.collectives.server.local import LocalBatch
 from scaffe.collectives.server.nodes.gateway import Gateway
@@ -28,7 +29,7 @@ from scaffe.collectives.server.sequence import Operation
 from scaffe.collectives.server.service import Service
 from scaffe.collectives.server.shard import Part
 from scaffe.collectives.server.store import Store
-from scaffe.collectives.server.table import Index, Keys, Table
+from scaffe.collectives.server.table import Keys, Table
 from scaffe.collectives.server.worker_side import WorkerSide
 from scaffe.collectives.shared.node import alive
 
@@ -160,10 +161,10 @@ class ParameterServer:
         """
         _refuse(self._store is not None, "starts twice")
         ranks, tables = self.communicator, list(self._rules)
-        ranks.agree((tables, self.slack, self._roles), "a parameter server's tables, slack or servers")
+        check_same(ranks.allgather_objects(declared(self.slack, self._roles, tables)))
         own = [batch.index for batch in self._mine.batches] if self.is_worker else None
         everyone = [indexes for indexes in ranks.allgather_objects(own) if indexes is not None]
-        _check_batches(everyone)
+        check_batches(everyone)
         joint = None if self.slack else joint_batches(everyone)
         n_histories = {table: rule.n_histories for table, rule in self._rules.items()}
         self._store = store = Store(ranks, self._roles, n_histories, everyone, joint)
@@ -305,15 +306,3 @@ class ParameterServer:
 def _refuse(is_wrong: bool, what: str) -> None:
     if is_wrong:
         raise CommError(f"a parameter server {what}")
-
-
-def _check_batches(everyone: list[list[Index]]) -> None:
-    """Raise CommError unless all workers have the same number of batches, each over the same table."""
-    for worker, own in enumerate(everyone):
-        if [index.table for index in own] != [index.table for index in everyone[0]]:
-            raise CommError(f"workers' batches differ: worker 0's are of tables {_named(everyone[0])}, "
-                            f"worker {worker}'s of {_named(own)}", everywhere=True)
-
-
-def _named(batches: list[Index]) -> str:
-    return ", ".join(index.table.name for index in batches) or "none"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from scaffe.collectives import CommError
+from scaffe.collectives.server.declared import check_same, declared
 from scaffe.collectives.server.layout import contents, joint_batches, lay_out, mail_slots
 from scaffe.collectives.server.roles import Roles
 from scaffe.collectives.server.runs import gather_runs
@@ -124,6 +125,20 @@ def test_joint_batches_are_the_same_for_all_and_nobody_elses():
     assert joint_batches([[same, alike, own], [same, alike, other]]) == {0, 1}
     assert joint_batches([[same, Index(a, [1, 2])]]) == frozenset()
     assert joint_batches([[same, own], [Index(a, [1, 0]), own]]) == {1}
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    ({"slack": 1}, "rank 0 has slack 0, rank 2 has slack 1"),
+    ({"tables": [Table("a", 9, 2), Table("b", 9, 3)]}, "rank 0 has table 'b' of 9 x 2 float32, rank 2 has table 'b'"),
+    ({"tables": [Table("a", 9, 2)]}, "rank 0 has table 'b' of 9 x 2 float32, rank 2 has no more tables"),
+    ({"roles": Roles.of(Topology.flat(4), 1)}, r"shards on 0 to 3, rank 2 has workers 0 to 2, shards on \[3\]"),
+])
+def test_the_first_thing_that_ranks_declare_otherwise_is_named(change, said):
+    given = {"slack": 0, "roles": Roles.of(Topology.flat(4), 0), "tables": [Table("a", 9, 2), Table("b", 9, 2)]}
+    same = declared(**given)
+    check_same([same, same])
+    with pytest.raises(CommError, match=said):
+        check_same([same, same, declared(**given | change), same])
 
 
 def test_roles():

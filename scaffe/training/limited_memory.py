@@ -12,13 +12,13 @@ from scaffe.log import info
 from scaffe.nets.activation_memory import pass_diffs
 from scaffe.nets.fusion import keep_bottoms
 from scaffe.nets.memory.amount import amount, n_bytes, shown
-from scaffe.nets.memory.check import resident_bytes
 from scaffe.nets.memory.costs import estimated_seconds
 from scaffe.nets.memory.disk_speed import disk_speed
 from scaffe.nets.memory.executor import Executor
+from scaffe.nets.memory.fitting import fitted
 from scaffe.nets.memory.fixed import fixed_bytes
 from scaffe.nets.memory.iteration import Bandwidth, Iteration
-from scaffe.nets.memory.layout import arrangement
+from scaffe.nets.memory.layout import Layout
 from scaffe.nets.memory.mover import Mover
 from scaffe.nets.memory.needs import least_bytes
 from scaffe.nets.memory.parts import Planned, joined_steps, parts_of, planned_arrays
@@ -116,7 +116,7 @@ class LimitedMemory(Observer):
         self._file = SpillFile(options.spill)
         self._bandwidth = disk_speed(self._file) if self._placement != "recompute" else NO_DISK
         try:
-            self._plan = self._planned(self._iteration)
+            planned_so = self._planned(self._iteration)
         except MemoryTooSmallError as error:
             self._file.close()
             raise UserError(f"-memory {options.memory} with -placement {options.placement}: {error}") from error
@@ -125,7 +125,7 @@ class LimitedMemory(Observer):
         self._mover = Mover(self._executor.pages, self._file)
         self._mover.record = lambda label, start, end: solver.timers.record and solver.timers.record(
             MOVES, label, start, end)
-        self._follow(self._plan)
+        self._follow(*planned_so)
         self._begun = -1
 
     def _refuse_tests(self, solver: Solver, state: StreamedState, options: Namespace) -> None:
@@ -134,19 +134,16 @@ class LimitedMemory(Observer):
             raise UserError(f"-memory {options.memory}: {self._limit:,} bytes are too few for the solver's test nets, "
                             f"which read all parameters: these and what does not move are {needed:,}")
 
-    def _planned(self, iteration: Iteration) -> Plan:
-        plan = PLACEMENTS[self._placement](iteration, self._limit - self._fixed, self._bandwidth)
-        resident_bytes(iteration, plan, self._limit - self._fixed)
-        return plan
+    def _planned(self, iteration: Iteration) -> tuple[Plan, Layout]:
+        return fitted(iteration, PLACEMENTS[self._placement], self._limit - self._fixed, self._bandwidth,
+                      len(iteration.parts) - self._n_held)
 
-    def _follow(self, plan: Plan) -> None:
+    def _follow(self, plan: Plan, layout: Layout) -> None:
         self._mover.settle()
         moved = plan.parts_of(Do.SAVE)
         lasting = [number for number in moved if self._iteration.parts[number].lasts]
         self._mover.place([number for number in moved if number not in lasting], lasting)
-        n_blobs = len(plan.choices) - self._n_held
-        offsets = arrangement(self._iteration, plan, n_blobs, self._limit - self._fixed)
-        self._executor.follow(plan, self._mover, offsets)
+        self._executor.follow(plan, self._mover, layout)
         self._plan = plan
 
     def begin(self, solver: Solver) -> None:
@@ -163,14 +160,14 @@ class LimitedMemory(Observer):
 
     def after_iteration(self, solver: Solver) -> None:
         """See Observer: make the plan again once its steps have been measured."""
-        if solver.iteration != self._begun + MEASURED_AFTER or self._plan is None:
+        if solver.iteration != self._begun + MEASURED_AFTER:
             return
         self._iteration = self._iteration.with_seconds(tuple(
             self._executor.seconds.get(step, 0.0) for step in range(len(self._iteration.seconds))))
         if self._mover.saved and self._mover.fetched:
             self._bandwidth = self._mover.bandwidth()
         with suppress(ExpectedError):  # no such plan, or no room on the disk for it: the first one goes on
-            self._follow(self._planned(self._iteration))
+            self._follow(*self._planned(self._iteration))
         info(f"Memory: planned again with measured times: {self.text()}")
 
     def finish(self, solver: Solver) -> None:

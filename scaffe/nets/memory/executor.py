@@ -9,6 +9,7 @@ from typing import Any
 
 from scaffe.errors import UserError
 from scaffe.nets.memory.lasting import Lasting
+from scaffe.nets.memory.layout import Layout
 from scaffe.nets.memory.mover import Mover
 from scaffe.nets.memory.pages import Pages
 from scaffe.nets.memory.parts import Held, Planned, parts_of
@@ -39,12 +40,19 @@ class Executor:
         self.pages = Pages([each.part.n_bytes for each in planned])
         for each in held:
             self.pages.adopt(each.memory)
+        for number, part in enumerate(self.parts):
+            if part.lasts:
+                self.pages.hold(number)
         self._lasting = Lasting({i: part.name for i, part in enumerate(self.parts) if part.lasts}, self.pages)
         self.updates: dict[int, Callable[[], None]] = {}
         self.mover: Mover | None = None
         self.plan: Plan | None = None
         self.seconds: dict[int, float] = {}
         self.waited = self.again = 0.0
+        self._new: dict[int, list[int]] = {}  # by step, the arrays that it is the first to use
+        for number, part in enumerate(self.parts):
+            if not part.lasts and (part.forward or part.backward):
+                self._new.setdefault((part.forward or part.backward)[0], []).append(number)
         self._expected = [each.blob.n_elems for each in planned]
         self._started = 0.0
         self._bind()
@@ -62,21 +70,18 @@ class Executor:
             node.seen_shapes = None  # layers that share memory do so anew
         self._net.reshape()
 
-    def _arrange(self, offsets: Sequence[int] | None) -> None:
-        self.pages.arrange(offsets)
-        self._bind()
-
-    def follow(self, plan: Plan, mover: Mover | None, offsets: Sequence[int] | None = None) -> None:
+    def follow(self, plan: Plan, mover: Mover | None, layout: Layout) -> None:
         """Carry out this plan from the next forward on.
 
         Args:
             plan: of the arrays that were given.
             mover: with a place for each array that moves; None if none does.
-            offsets: where blobs' arrays lie in one memory, none of whose pages is given back; None: they are apart.
+            layout: where blobs' arrays lie.
         """
         self._let_go()
-        self.plan, self.mover = plan, mover
-        self._arrange(offsets)
+        self.plan, self.mover, self.pages.most_bytes = plan, mover, layout.others_bytes
+        self.pages.arrange(layout.offsets)
+        self._bind()
         self._lasting.move([number for number, choice in enumerate(plan.choices) if choice is Choice.MOVE])
 
     def before(self, step: int) -> None:
@@ -85,6 +90,8 @@ class Executor:
             self._begin()
         for action in self.plan.before[step] if self.plan else ():
             self._do(action)
+        for number in self._new.get(step, ()):
+            self.pages.take(number)
         self._started = time.perf_counter()
 
     def after(self, step: int) -> None:
@@ -125,8 +132,8 @@ class Executor:
 
     def bring(self, numbers: Collection[int]) -> None:
         """Have arrays that last in memory, whole, until the next pass begins. Between passes only, for reading."""
+        self._let_go()
         if self.mover is not None:
-            self.mover.settle()
             self.pages.give_back()  # nobody needs what passes have left
             self._lasting.bring(numbers, self.mover)
 
@@ -141,14 +148,18 @@ class Executor:
         elif action.do is Do.SAVE:
             self.mover.save(number, name)
         elif action.do is Do.FETCH:
+            self.pages.take(number)
             self.mover.fetch(number, name)
         else:
             started = time.perf_counter()
             with self._timed("memory", f"wait {name}"):
                 self.mover.wait(number)
             self.waited += time.perf_counter() - started
+            if action.do is Do.GONE:
+                self.pages.drop(number)
 
     def _compute_again(self, number: int) -> None:
+        self.pages.take(number)
         started = time.perf_counter()
         part = self.parts[number]
         with self._timed("memory", f"again {part.name}"):

@@ -44,6 +44,7 @@ class Lasting:
     def bring(self, numbers: Collection[int], mover: Mover) -> None:
         """Have these in memory until the next iteration begins, for reading. Raises UserError: a move failed."""
         for number in sorted(self._away & set(numbers)):
+            self._pages.take(number)
             mover.fetch(number, self._names[number])
             mover.wait(number)
             self._away.discard(number)

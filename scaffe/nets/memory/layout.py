@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from scaffe.nets.memory.check import resident_bytes
@@ -35,16 +36,33 @@ def occupied(iteration: Iteration, plan: Plan) -> list[Intervals]:
     return [[] if part.lasts else intervals for part, intervals in zip(iteration.parts, found, strict=True)]
 
 
-def arrangement(iteration: Iteration, plan: Plan, n_arranged: int, n_bytes: int) -> list[int] | None:
-    """Offsets in one memory that is always there, if that and all other arrays keep within the limit.
+@dataclass(frozen=True)
+class Layout:
+    """Where arrays lie.
+
+    Attributes:
+        offsets: of the first ones in one memory that is always there, in bytes; None: each has addresses of its own.
+        n_bytes: the most that all arrays take.
+        others_bytes: the most that those take which are not in that memory.
+    """
+
+    offsets: list[int] | None
+    n_bytes: int
+    others_bytes: int
+
+
+def apart(iteration: Iteration, plan: Plan) -> Layout:
+    """Every array with addresses of its own."""
+    most = max(resident_bytes(iteration, plan), default=0)
+    return Layout(None, most, most)
+
+
+def arrangement(iteration: Iteration, plan: Plan, n_arranged: int) -> Layout:
+    """Arrays in one memory that is always there.
 
     Args:
         iteration, plan: the arrays, and what is done with them.
         n_arranged: so many arrays, the first, have no memory of their own.
-        n_bytes: the limit for all arrays.
-
-    Returns:
-        each one's offset in bytes, or None: their memory would be too long.
     """
     intervals = occupied(iteration, plan)[:n_arranged]
     offsets, length = _placed([part.n_bytes for part in iteration.parts[:n_arranged]], intervals)
@@ -53,7 +71,8 @@ def arrangement(iteration: Iteration, plan: Plan, n_arranged: int, n_bytes: int)
         for first, final in spans:
             for step in range(first, final + 1):
                 others[step] -= part.n_bytes
-    return offsets if rounded(length) + max(others, default=0) <= n_bytes else None
+    most = max(others, default=0)
+    return Layout(offsets, rounded(length) + most, most)
 
 
 def _placed(lengths: Sequence[int], intervals: Sequence[Intervals]) -> tuple[list[int], int]:

@@ -56,7 +56,7 @@ class Mover:
         self._lasting |= {number: places[number] for number in lasting}
 
     def save(self, number: int, name: str) -> None:
-        """Begin to write an array out; its pages are given back then."""
+        """Begin to write an array out."""
         self._moves[number] = self._thread.submit(self._save, number, name)
 
     def fetch(self, number: int, name: str) -> None:
@@ -84,7 +84,6 @@ class Mover:
     def _save(self, number: int, name: str) -> None:
         started = time.perf_counter()
         self._file.write(self._pages.arrays[number], self._offsets[number])
-        self._pages.drop(number)
         self.saved += self._pages.arrays[number].nbytes
         self._note(0, f"save {name}", started)
 

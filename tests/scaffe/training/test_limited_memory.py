@@ -13,13 +13,12 @@ from google.protobuf import text_format
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.errors import UserError
-from scaffe.nets.memory import parts, state
+from scaffe.nets.memory import fitting, pages, parts, state
 from scaffe.nets.memory.check import resident_bytes
 from scaffe.nets.memory.needs import least_bytes
 from scaffe.nets.memory.pages import PAGE_BYTES, Pages
 from scaffe.nets.memory.plan import Choice
 from scaffe.proto import caffe_pb2
-from scaffe.training import limited_memory
 from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
 from scaffe.training.limited_memory import LimitedMemory, check_memory_flags
@@ -57,13 +56,23 @@ def trained(solver):
 @pytest.fixture(autouse=True)
 def every_array_counts(monkeypatch):
     monkeypatch.setattr(parts, "LEAST_BYTES", 1)
+    monkeypatch.setattr(pages, "WORTH_BYTES", 1)
     monkeypatch.setattr(state, "LEAST_BYTES", 5000)
 
 
 @pytest.fixture
 def garbage(monkeypatch):
-    """What is dropped holds NaN, so that whoever reads it is found out; nothing but a step may write there anew."""
-    drop = Pages.drop
+    """What is dropped holds NaN, and so does what comes, so that whoever reads it before a step writes it is found
+    out."""
+    take, drop = Pages.take, Pages.drop
+
+    def taken(self, number):
+        was_there = number in self._pieces
+        take(self, number)
+        if not was_there:
+            self.arrays[number].fill(0xFF)
+
+    monkeypatch.setattr(Pages, "take", taken)
     monkeypatch.setattr(Pages, "drop", lambda self, number: (drop(self, number), self.arrays[number].fill(0xFF)))
 
 
@@ -150,16 +159,16 @@ def test_two_ranks_train_to_the_same_bits_under_every_strategy_in_step(tmp_path)
 def test_pages_stay_where_the_limit_has_room_for_that(tmp_path, garbage):
     expected = trained(solver_of(tmp_path))
     solver = solver_of(tmp_path, memory="97%")
-    pages = limited(solver)._executor.pages
+    there = limited(solver)._executor.pages
     solver.step(6)
-    assert pages._n_arranged == len(pages._apart)
-    ends = [array.ctypes.data + array.nbytes for array in pages.arrays[:pages._n_arranged]]
-    length = max(ends) - pages._whole.ctypes.data
-    assert length < sum(array.nbytes for array in pages._apart)  # some overlap
-    assert resident(pages._whole[:length]) == length
-    assert resident(pages._whole) == length
+    assert there._n_arranged == len(there._apart)
+    ends = [array.ctypes.data + array.nbytes for array in there.arrays[:there._n_arranged]]
+    length = max(ends) - there._whole.ctypes.data
+    assert length < sum(array.nbytes for array in there._apart)  # some overlap
+    assert resident(there._whole[:length]) == length
+    assert resident(there._whole) == length
     assert [each.tobytes() for each in (solver.strategy.parameters(), *solver.strategy.histories())] == expected
-    assert resident(pages._whole) == 0  # who reads everything at once has room for it
+    assert resident(there._whole) == 0  # who reads everything at once has room for it
     solver.close()
 
 
@@ -173,23 +182,28 @@ def resident(array):
 
 @pytest.mark.parametrize("placement", ["auto", "recompute"])
 def test_no_more_is_in_memory_than_planned_after_any_step(tmp_path, placement, monkeypatch):
-    monkeypatch.setattr(limited_memory, "arrangement", lambda *_: None)
+    monkeypatch.setattr(fitting, "TRIALS", 0)
     solver = solver_of(tmp_path, memory=limits(tmp_path)[2 if placement == "recompute" else 0], placement=placement)
     found = limited(solver)
-    tier, seen = found._executor, {}
+    tier, seen = found._executor, []
     after = tier.after
 
     def watched(step):
         now = sum(map(resident, tier.pages.arrays))
-        assert now <= resident_bytes(found._iteration, tier.plan)[step]
-        seen[step] = now
+        assert now <= max(resident_bytes(found._iteration, tier.plan))
+        assert tier.pages.n_bytes - tier.pages._free.n_bytes <= resident_bytes(found._iteration, tier.plan)[step]
+        seen.append(now)
         after(step)
 
     tier.after = watched
-    trained(solver)
-    assert sorted(seen) == list(range(2 * len(solver.net.nodes)))
-    assert max(seen.values()) > 0.9 * max(resident_bytes(found._iteration, tier.plan))
+    solver.step(5)
+    n_steps = 2 * len(solver.net.nodes)
+    assert len(seen) == 5 * n_steps
+    assert len(set(seen[-n_steps:])) == 1  # no page comes or goes any more
+    assert seen[-1] > 0.9 * max(resident_bytes(found._iteration, tier.plan))
+    solver.strategy.parameters(), solver.strategy.histories()
     assert not any(resident(tier.pages.arrays[i]) for i, part in enumerate(tier.parts) if not part.lasts)
+    solver.close()
 
 
 def test_a_timeline_gets_moves_and_waits(tmp_path):

@@ -12,6 +12,7 @@ from scaffe.nets.memory.geeps import pinned
 from scaffe.nets.memory.iteration import Again, Bandwidth, Iteration, Part
 from scaffe.nets.memory.layout import arrangement, occupied
 from scaffe.nets.memory.needs import least_bytes
+from scaffe.nets.memory.pages import rounded
 from scaffe.nets.memory.placements import PLACEMENTS
 from scaffe.nets.memory.plan import Action, Choice, Do, MemoryTooSmallError, Plan
 from scaffe.nets.memory.predict import predict
@@ -123,10 +124,14 @@ def test_arrays_that_are_in_memory_together_do_not_overlap(seed):
             there = [i for i, each in enumerate(spans) if any(first <= step <= final for first, final in each)]
             lasting = n_resident - sum(iteration.parts[i].n_bytes for i in there)
             assert 0 <= lasting <= sum(part.n_bytes for part in iteration.parts if part.lasts)
-            offsets = arrangement(iteration, plan, n_own, 10**9)
+            layout = arrangement(iteration, plan, n_own)
+            offsets = layout.offsets
+            others = n_resident - sum(iteration.parts[i].n_bytes for i in there if i < n_own)
+            assert others <= layout.others_bytes
             at = sorted((offsets[i], offsets[i] + iteration.parts[i].n_bytes) for i in there if i < n_own)
             assert all(end <= start for (_, end), (start, _) in itertools.pairwise(at))
-        assert arrangement(iteration, plan, n_own, 4095) is None  # a page is more
+            ends = [offsets[i] + iteration.parts[i].n_bytes for i in range(n_own) if spans[i]]
+            assert layout.n_bytes == rounded(max(ends)) + layout.others_bytes
 
 
 def test_nothing_comes_between_steps_that_run_in_one_pass():

@@ -19,7 +19,8 @@ from scaffe.nets.memory.spill_file import SpillFile
 def filled(lengths):
     pages = Pages([rounded(n) for n in lengths])
     rng = np.random.default_rng(3)
-    for array in pages.arrays:
+    for number, array in enumerate(pages.arrays):
+        pages.take(number)
         array[...] = rng.integers(0, 256, array.nbytes, np.uint8)
     return pages, [array.copy() for array in pages.arrays]
 

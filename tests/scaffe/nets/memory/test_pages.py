@@ -1,0 +1,93 @@
+"""Pages pass from array to array: none is lost, none is in two places, none is made anew."""
+
+import random
+import resource
+
+import numpy as np
+import pytest
+
+from scaffe.nets.memory import pages as pages_module
+from scaffe.nets.memory.free_pieces import FreePieces
+from scaffe.nets.memory.pages import HUGE_BYTES, PAGE_BYTES, WORTH_BYTES, Pages, rounded
+
+LENGTHS = [3 * WORTH_BYTES, 5 * WORTH_BYTES, 8 * WORTH_BYTES, 6 * HUGE_BYTES]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pieces_are_divided_and_never_in_two_places(seed):
+    rng = random.Random(seed)
+    free, mine = FreePieces(8), [(1000 * i, rng.randint(1, 60)) for i in range(6)]
+    owners = {start + i for start, n in mine for i in range(n)}
+    free.put(mine)
+    held = []
+    for _ in range(60):
+        if held and rng.random() < 0.5:
+            free.put(held.pop(rng.randrange(len(held))))
+            continue
+        wanted, there = rng.randint(1, 80), free.n_bytes
+        held.append(free.take(wanted))
+        assert sum(n for _, n in held[-1]) == min(wanted, there) == there - free.n_bytes
+    everything = [*(piece for each in held for piece in each), *free.clear()]
+    assert sorted(start + i for start, n in everything for i in range(n)) == sorted(owners)
+    assert free.n_bytes == 0
+
+
+def test_what_fits_is_taken_whole_and_what_is_short_is_cut_off_the_end():
+    free = FreePieces(8)
+    free.put([(0, 16), (100, 24), (200, 5)])
+    assert free.take(24) == [(100, 24)]
+    assert free.take(3) == [(202, 3)]  # of the shortest that is longer
+    assert free.take(8) == [(0, 8)]  # whole units off the beginning
+    assert free.take(30) == [(8, 8), (200, 2)]
+
+
+def test_pages_pass_from_array_to_array_and_no_new_one_is_made():
+    pages = Pages([rounded(n) for n in LENGTHS])
+    pages.most_bytes = sum(LENGTHS[2:])
+    for number in (2, 3):
+        pages.take(number)
+        pages.arrays[number].fill(number)
+    pages.drop(2)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for number in (0, 1):
+        pages.take(number)
+        assert set(pages.arrays[number][::PAGE_BYTES]) == {2}
+        pages.arrays[number].fill(7)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < LENGTHS[0] // PAGE_BYTES
+    assert (pages.arrays[3] == 3).all()
+    assert pages.n_bytes == sum(LENGTHS[2:])
+    pages.drop(3)
+    pages.drop(3)  # it is gone already
+    pages.give_back()
+    assert pages.n_bytes == sum(LENGTHS[:2])
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_arrays_keep_what_was_written_whoever_comes_and_goes(is_refused, monkeypatch):
+    """Against a dictionary; also on a system that does not move pages."""
+    if is_refused:
+        monkeypatch.setattr(pages_module, "_mremap", lambda *_: -1)
+    rng, expected = random.Random(4), {}
+    lengths = [rounded(rng.choice((1, 2, 3, 7, 16)) * WORTH_BYTES) for _ in range(12)]
+    pages = Pages(lengths)
+    pages.most_bytes = sum(lengths) // 2
+    for turn in range(1, 200):
+        number = rng.randrange(len(lengths))
+        if number in expected:
+            assert (pages.arrays[number] == expected.pop(number)).all()
+            pages.drop(number)
+        elif pages.n_bytes - pages._free.n_bytes + lengths[number] <= pages.most_bytes:
+            pages.take(number)
+            pages.arrays[number].fill(turn)
+            expected[number] = turn
+        assert pages.n_bytes <= pages.most_bytes
+    for number, value in expected.items():
+        np.testing.assert_array_equal(pages.arrays[number], np.full(lengths[number], value, np.uint8))
+
+
+def test_beyond_the_limit_pages_go_back_to_the_system():
+    pages = Pages([rounded(LENGTHS[0])])
+    pages.hold(0)
+    pages.arrays[0].fill(9)
+    pages.drop(0)
+    assert pages.n_bytes == 0 and not pages.arrays[0].any()

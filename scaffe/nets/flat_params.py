@@ -11,6 +11,7 @@ import numpy as np
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.kernel_copy import KernelCopy
 from scaffe.layers.kernels.backend import DeviceBackend
+from scaffe.nets.memory.pages import forget
 
 ALIGN_ELEMS = 16  # every parameter starts on a cache line of float32; the gaps stay zero
 Allocate = Callable[[int, np.dtype], np.ndarray]
@@ -78,7 +79,8 @@ class FlatParams:
         self.move(zeros)
 
     def move(self, allocate: Allocate) -> None:
-        """Allocate new flat buffers and copy the parameters there.
+        """Allocate new flat buffers and copy the parameters there. Their old memory is given back at once, so that
+        there is never room for two copies of all taken.
 
         Args:
             allocate: (n_elems, dtype) → flat array of zeros. The trainer passes the communicator's ``alloc``, so that
@@ -87,7 +89,9 @@ class FlatParams:
         self.data, self.diff = allocate(self.n_elems, self.dtype), allocate(self.n_elems, self.dtype)
         self.trust_copies(False)
         for param, place in zip(self.params, self.slices, strict=True):
-            self.data[place] = param.blob.data_flat
+            old = param.blob.data_flat
+            self.data[place] = old
+            forget(old)
             for blob in (param.blob, *param.sharers):
                 blob.bind(self.data[place], self.diff[place])
 

@@ -25,6 +25,9 @@ class ShardUpdater:
         kernels: the backend in whose memory the buffers lie.
         make_plan: (interval, origin) → the plan that updates this interval, where the arrays it is given begin at
             element ``origin`` of the flat buffers. Called at the first update.
+
+    Attributes:
+        is_blank: whether nobody has written the histories, which are zero.
     """
 
     def __init__(self, rule: UpdateRule, params: FlatParams, interval: slice, kernels: Backend,
@@ -33,13 +36,15 @@ class ShardUpdater:
         self._origin = interval.start - interval.start % ALIGN_ELEMS
         n_elems = interval.stop - self._origin
         self._histories = [params.zeros(n_elems, params.dtype) for _ in range(rule.n_histories)]
+        self.is_blank = True
         self._plan: Any = None
 
     def move(self, allocate: Allocate) -> None:
-        """Give each history new memory, and copy it there."""
+        """Give each history new memory, and copy it there, unless they are blank: zeros take no pages until written."""
         for index, old in enumerate(self._histories):
             self._histories[index] = allocate(len(old), old.dtype)
-            self._histories[index][...] = old
+            if not self.is_blank:
+                self._histories[index][...] = old
 
     @property
     def n_bytes(self) -> int:
@@ -57,7 +62,7 @@ class ShardUpdater:
         """
         if self._plan is None:
             self._plan = self._make_plan(self.interval, self._origin)
-        place = slice(self._origin, self.interval.stop)
+        self.is_blank, place = False, slice(self._origin, self.interval.stop)
         copies = {"copy": self._params.copies[place]} if writes_copies and self._params.copies is not None else {}
         self._plan.run(self._params.data[place], self._params.diff[place], self._histories, hyper, factor, **copies)
 
@@ -77,3 +82,4 @@ class ShardUpdater:
         if first < last:
             part = self._kernels.to_device(values[first - start:last - start], self._params.dtype)
             self._histories[index][first - self._origin:last - self._origin] = part
+            self.is_blank = False

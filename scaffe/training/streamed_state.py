@@ -97,7 +97,7 @@ class StreamedState:
 
         shard.move(in_kept_pages)
         step = self._update_step(number, layer)
-        return [history_held(self._solver.net, layer, memory, step) for memory in pages]
+        return [history_held(self._solver.net, layer, memory, step, lambda: shard.is_blank) for memory in pages]
 
     def _update_step(self, number: int, layer: int) -> int:
         return update_step(self._solver.net, layer) if self.is_early else 2 * self._n_layers + number

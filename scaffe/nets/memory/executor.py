@@ -43,7 +43,8 @@ class Executor:
         for number, part in enumerate(self.parts):
             if part.lasts:
                 self.pages.hold(number)
-        self._lasting = Lasting({i: part.name for i, part in enumerate(self.parts) if part.lasts}, self.pages)
+        self._lasting = Lasting({i: part.name for i, part in enumerate(self.parts) if part.lasts}, self.pages,
+                                lambda number: held[number - len(planned)].is_blank())
         self.updates: dict[int, Callable[[], None]] = {}
         self.mover: Mover | None = None
         self.plan: Plan | None = None

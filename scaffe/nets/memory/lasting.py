@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from scaffe.nets.memory.mover import Mover
 from scaffe.nets.memory.pages import Pages
@@ -14,10 +14,11 @@ class Lasting:
     Args:
         names: of the arrays, by number.
         pages: their memory.
+        is_blank: says of one whether it is zero, as the file is where nothing has been written: it need not be.
     """
 
-    def __init__(self, names: dict[int, str], pages: Pages) -> None:
-        self._names, self._pages = names, pages
+    def __init__(self, names: dict[int, str], pages: Pages, is_blank: Callable[[int], bool]) -> None:
+        self._names, self._pages, self._is_blank = names, pages, is_blank
         self._moved: set[int] = set()  # by the plan
         self._away: set[int] = set()
         self._changed = set(names)  # in memory alone, or newer there than in the file
@@ -29,7 +30,7 @@ class Lasting:
     def begin(self, mover: Mover) -> None:
         """Bring about what ``move`` said. Nothing may be on its way. Raises UserError: a move failed."""
         for number in sorted(self._moved - self._away):
-            if number in self._changed:
+            if number in self._changed and not self._is_blank(number):
                 mover.save(number, self._names[number])
                 mover.wait(number)
             self._pages.drop(number)

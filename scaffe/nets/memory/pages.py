@@ -44,6 +44,14 @@ def inner(memory: np.ndarray) -> np.ndarray:
     return memory[first:first + max(0, memory.nbytes - first) // page * page]
 
 
+def forget(memory: np.ndarray) -> None:
+    """Give the whole pages within an array back, whose contents nobody needs. No effect on a device's arrays. Raises
+    OSError."""
+    if isinstance(memory, np.ndarray):
+        pages = inner(memory.view(np.uint8))
+        _dismiss(_address(pages), pages.nbytes)
+
+
 class Pages:
     """Arrays at fixed addresses. What an array leaves when it is dropped, those that come next get: its pages are moved
     to their addresses, as they are, which takes less time than new pages, which the system has to fill with zeros.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -39,11 +39,13 @@ class Held:
         memory: its whole pages, uint8.
         part: what the plan knows of it.
         layer: whose it is.
+        is_blank: says whether it is still zero, since nobody has written there.
     """
 
     memory: np.ndarray
     part: Part
     layer: int
+    is_blank: Callable[[], bool] = bool
 
 
 def parts_of(net: Net, planned: Sequence[Planned], held: Sequence[Held]) -> tuple[Part, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from scaffe.nets.activation_memory import backward_steps
@@ -39,6 +41,7 @@ def parameters_held(net: Net, layer: int, place: slice) -> list[Held]:
             Held(diff, Part(f"{name} gradients", diff.nbytes, (), backward), layer)]
 
 
-def history_held(net: Net, layer: int, memory: np.ndarray, step: int) -> Held:
+def history_held(net: Net, layer: int, memory: np.ndarray, step: int, is_blank: Callable[[], bool] = bool) -> Held:
     """A history of a layer's, or of a part of it, which its update reads and writes in one step."""
-    return Held(memory, Part(f"{net.nodes[layer].name} history", memory.nbytes, (), (step,), lasts=True), layer)
+    part = Part(f"{net.nodes[layer].name} history", memory.nbytes, (), (step,), lasts=True)
+    return Held(memory, part, layer, is_blank)

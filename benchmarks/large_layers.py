@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from memory import Runs, run  # noqa: E402
 
+FILLER = 'weight_filler { type: "xavier" }'
 N_HISTORIES = {"SGD": 1, "Adam": 2}
 
 
@@ -29,7 +30,7 @@ def files(folder: Path, n_layers: int, width: int, options: argparse.Namespace) 
              'data_filler { type: "gaussian" std: 1 } data_filler { type: "constant" value: 1 } } }']
     for i in range(n_layers):
         lines.append(f'layer {{ name: "ip{i + 1}" type: "InnerProduct" bottom: "y{i}" top: "y{i + 1}" '
-                     f'inner_product_param {{ num_output: {width} bias_term: false weight_filler {{ type: "xavier" }} }} }}')
+                     f'inner_product_param {{ num_output: {width} bias_term: false {FILLER} }} }}')
         lines.append(f'layer {{ name: "relu{i + 1}" type: "ReLU" bottom: "y{i + 1}" top: "y{i + 1}" }}')
     lines.append(f'layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "y{n_layers}" bottom: "label" top: "loss" }}')
     (folder / "net.prototxt").write_text("\n".join(lines))

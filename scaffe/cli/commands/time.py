@@ -15,8 +15,11 @@ from scaffe.data.feeds.layer_feed import Share
 from scaffe.flags import REQUIRED, Flags, at_least
 from scaffe.log import info
 from scaffe.nets.devices import Compute, add_flags, load_kernels
+from scaffe.nets.memory.limited_net import LimitedNet
+from scaffe.nets.memory.limited_passes import limit_passes
 from scaffe.nets.net import Net
 from scaffe.nets.setup import PHASES, Selection, net_from_file
+from scaffe.training.limited_memory import add_memory_flags
 from scaffe.training.ranks import threads_per_rank, together
 
 GROUP = "Train and test"
@@ -32,6 +35,7 @@ def main(argv: list[str]) -> int:
     flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
     flags.flag("threads", 0, "compute threads a rank; 0: cores shared out", kind=at_least(0))
     add_flags(flags)
+    add_memory_flags(flags)
     flags.pass_over("weights", "solver", "snapshot", "sigint_effect", "sighup_effect")
     options = flags.parse(argv)
     return run_job(lambda communicator: _time(communicator, options), options)
@@ -42,16 +46,27 @@ def _time(communicator: Communicator, options: Namespace) -> int:
     kernels = together(communicator, lambda: load_kernels(threads_per_rank(communicator, options.threads), compute))
     selection = Selection(PHASES[options.phase], options.level, tuple(filter(None, options.stage.split(","))))
     net = together(communicator, lambda: net_from_file(options.model, selection, kernels, Share(), dtype=compute.dtype))
+    limited = together(communicator, lambda: _limited(net, options))
     info("Performing Forward")
     info(f"Initial loss: {float(net.forward()):g}")
     info("Performing Backward")
     net.backward()
+    if limited is not None:
+        limited.plan_again()
+        info(f"Memory: planned again with measured times: {limited.text()}")
     info("*** Benchmark begins ***")
     info(f"Testing for {options.iterations} iterations.")
     forward, backward, passes = _measure(net, options.iterations)
     _report(net, forward, backward, passes, options.iterations)
+    if limited is not None:
+        info(f"Memory: {limited.spent()}")
     net.close()
     return 0
+
+
+def _limited(net: Net, options: Namespace) -> LimitedNet | None:
+    """The net within ``-memory``, if that is given and less than it takes. Raises UserError."""
+    return limit_passes(net, options.memory, options.placement, options.spill) if options.memory else None
 
 
 def _measure(net: Net, n_iterations: int) -> tuple[dict[int, float], dict[int, float], list[tuple[float, float]]]:

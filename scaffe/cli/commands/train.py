@@ -22,8 +22,7 @@ from scaffe.proto.byte_text import path_of, text_of_path
 from scaffe.training.assembly import build_solver, images_per_iteration
 from scaffe.training.checkpoint import newest_state, restore_checkpoint, saved_seed
 from scaffe.training.dividing import divided
-from scaffe.training.limited_memory import add_flags as add_memory_flags
-from scaffe.training.limited_memory import check_memory_flags
+from scaffe.training.limited_memory import add_memory_flags, check_memory_flags
 from scaffe.training.observers.display import Display
 from scaffe.training.observers.progress import Progress
 from scaffe.training.observers.signals import EFFECTS, Signals

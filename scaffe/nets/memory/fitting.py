@@ -9,7 +9,7 @@ from scaffe.nets.memory.placements import Placement
 from scaffe.nets.memory.plan import MemoryTooSmallError, Plan
 from scaffe.nets.memory.predict import predict
 
-TRIALS = 3
+TRIALS = 5
 BYTES_A_SECOND = 3e9  # at which pages pass from array to array
 
 
@@ -36,7 +36,7 @@ def fitted(iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Band
         layout = arrangement(iteration, plan, n_arranged)
         if layout.n_bytes <= n_bytes and predict(iteration, plan, bandwidth).seconds <= most:
             return plan, layout
-        target -= max(layout.n_bytes - n_bytes, 0)
+        target -= 2 * max(layout.n_bytes - n_bytes, 1)  # a plan for less is rarely shorter by all of it
         try:
             plan = place(iteration, target, bandwidth)
         except MemoryTooSmallError:

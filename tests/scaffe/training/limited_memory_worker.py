@@ -33,14 +33,14 @@ def build(communicator, folder, run, **options):
     solver = build_solver(communicator, param, Namespace(
         strategy=strategy, reduce=algorithm, wire="", bucket=str(bucket), scal="strong", threads=1, readers=1, level=0,
         stage="", gpu="", allow_nan=False, skip_bad_records=0, spill=str(folder), placement="auto", **options))
-    return solver, next((each for each in solver.observers if isinstance(each, LimitedMemory)), None)
+    return solver, next((each.tier for each in solver.observers if isinstance(each, LimitedMemory)), None)
 
 
 def least(communicator, folder, run):
     """The least bytes that this rank trains in: ranks hold different parts of the histories."""
     solver, found = build(communicator, folder, run, memory="99%")
     solver.close()
-    return str(found._fixed + least_bytes(found._iteration))
+    return str(found.limit.fixed + least_bytes(found.iteration))
 
 
 def trained(communicator, folder, run, **options):
@@ -63,7 +63,7 @@ def main():
     for run in RUNS:
         expected, _ = trained(communicator, folder, run)
         limited, found = trained(communicator, folder, run, memory=least(communicator, folder, run))
-        same = communicator.allgather_objects(limited == expected and bool(found._mover.saved))
+        same = communicator.allgather_objects(limited == expected and bool(found.mover.saved))
         results[run[0]] = same
     if communicator.rank == 0:
         (folder / "results.json").write_text(json.dumps(results))

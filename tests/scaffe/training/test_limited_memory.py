@@ -4,6 +4,7 @@ import ctypes
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from argparse import Namespace
@@ -11,13 +12,20 @@ from argparse import Namespace
 import pytest
 from google.protobuf import text_format
 
+from scaffe.cli.commands import time as time_command
 from scaffe.collectives.communicator import Communicator
+from scaffe.data.feeds.layer_feed import Share
 from scaffe.errors import UserError
+from scaffe.layers.base.layer import TRAIN
+from scaffe.layers.base.random import Stream
+from scaffe.layers.kernels import cpu
 from scaffe.nets.memory import fitting, pages, parts, state
 from scaffe.nets.memory.check import resident_bytes
+from scaffe.nets.memory.limited_passes import limit_passes
 from scaffe.nets.memory.needs import least_bytes
 from scaffe.nets.memory.pages import PAGE_BYTES, Pages
 from scaffe.nets.memory.plan import Choice
+from scaffe.nets.setup import Selection, make_context, make_net
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
@@ -43,7 +51,7 @@ def solver_of(tmp_path, text="", **options):
 
 
 def limited(solver):
-    return next((each for each in solver.observers if isinstance(each, LimitedMemory)), None)
+    return next((each.tier for each in solver.observers if isinstance(each, LimitedMemory)), None)
 
 
 def trained(solver):
@@ -79,9 +87,9 @@ def garbage(monkeypatch):
 def limits(tmp_path, text=""):
     """From the least to nearly all that the net takes."""
     found = limited(solver_of(tmp_path, text, memory="99%"))
-    arrays = [part.n_bytes for part in found._iteration.parts]
-    least = least_bytes(found._iteration)
-    return [str(found._fixed + least + (sum(arrays) - least) * share // 100) for share in (0, 15, 40, 95)]
+    arrays = [part.n_bytes for part in found.iteration.parts]
+    least = least_bytes(found.iteration)
+    return [str(found.limit.fixed + least + (sum(arrays) - least) * share // 100) for share in (0, 15, 40, 95)]
 
 
 @pytest.mark.parametrize("placement", ["auto", "move", "recompute", "geeps"])
@@ -96,7 +104,7 @@ def test_the_bits_are_those_without_a_limit(tmp_path, garbage, placement):
             assert f"with -placement {placement}: " in str(error)
             continue
         assert trained(solver) == expected
-        seen += [choice for choice in limited(solver)._plan.choices if choice is not Choice.KEEP]
+        seen += [choice for choice in limited(solver).plan.choices if choice is not Choice.KEEP]
     assert seen if placement == "auto" else set(seen) == {
         Choice.AGAIN if placement == "recompute" else Choice.MOVE}
 
@@ -106,11 +114,11 @@ def test_parameters_and_histories_pass_through_memory(tmp_path, garbage, text):
     """At the least memory: with every gradient needed at once histories alone leave, else parameters too."""
     expected = trained(solver_of(tmp_path, text))
     found = limited(solver_of(tmp_path, text, memory="99%"))
-    least = str(found._fixed + least_bytes(found._iteration))
+    least = str(found.limit.fixed + least_bytes(found.iteration))
     solver = solver_of(tmp_path, text, memory=least, placement="move")
     assert trained(solver) == expected
     found = limited(solver)
-    left = {part.name for part, choice in zip(found._iteration.parts, found._plan.choices, strict=True)
+    left = {part.name for part, choice in zip(found.iteration.parts, found.plan.choices, strict=True)
             if part.lasts and choice is Choice.MOVE}
     kinds = ("history",) if text else ("history", "parameters")
     assert left == {f"{layer} {kind}" for layer in ("ip", "mid", "out") for kind in kinds}
@@ -159,7 +167,7 @@ def test_two_ranks_train_to_the_same_bits_under_every_strategy_in_step(tmp_path)
 def test_pages_stay_where_the_limit_has_room_for_that(tmp_path, garbage):
     expected = trained(solver_of(tmp_path))
     solver = solver_of(tmp_path, memory="97%")
-    there = limited(solver)._executor.pages
+    there = limited(solver).executor.pages
     solver.step(6)
     assert there._n_arranged == len(there._apart)
     ends = [array.ctypes.data + array.nbytes for array in there.arrays[:there._n_arranged]]
@@ -185,13 +193,13 @@ def test_no_more_is_in_memory_than_planned_after_any_step(tmp_path, placement, m
     monkeypatch.setattr(fitting, "TRIALS", 0)
     solver = solver_of(tmp_path, memory=limits(tmp_path)[2 if placement == "recompute" else 0], placement=placement)
     found = limited(solver)
-    tier, seen = found._executor, []
+    tier, seen = found.executor, []
     after = tier.after
 
     def watched(step):
         now = sum(map(resident, tier.pages.arrays))
-        assert now <= max(resident_bytes(found._iteration, tier.plan))
-        assert tier.pages.n_bytes - tier.pages._free.n_bytes <= resident_bytes(found._iteration, tier.plan)[step]
+        assert now <= max(resident_bytes(found.iteration, tier.plan))
+        assert tier.pages.n_bytes - tier.pages._free.n_bytes <= resident_bytes(found.iteration, tier.plan)[step]
         seen.append(now)
         after(step)
 
@@ -200,10 +208,42 @@ def test_no_more_is_in_memory_than_planned_after_any_step(tmp_path, placement, m
     n_steps = 2 * len(solver.net.nodes)
     assert len(seen) == 5 * n_steps
     assert len(set(seen[-n_steps:])) == 1  # no page comes or goes any more
-    assert seen[-1] > 0.9 * max(resident_bytes(found._iteration, tier.plan))
+    assert seen[-1] > 0.9 * max(resident_bytes(found.iteration, tier.plan))
     solver.strategy.parameters(), solver.strategy.histories()
     assert not any(resident(tier.pages.arrays[i]) for i, part in enumerate(tier.parts) if not part.lasts)
     solver.close()
+
+
+@pytest.mark.parametrize("placement", ["auto", "move"])
+def test_passes_of_a_net_that_nobody_trains_layer_by_layer(tmp_path, placement, garbage):
+    """As ``time`` runs them: each layer by itself."""
+    found = []
+    for memory in ("", "70%"):
+        context = make_context(cpu, Stream(3), Share(), 3)
+        net = make_net(text_format.Parse(NET, caffe_pb2.NetParameter()), Selection(TRAIN), context, "net")
+        tier = limit_passes(net, memory, placement, str(tmp_path)) if memory else None
+        for _ in range(3):
+            net.clear_param_diffs()
+            for index in range(len(net.nodes)):
+                net.forward(index, index)
+            for index in reversed(range(len(net.nodes))):
+                net.backward(index, index)
+            if tier is not None:
+                tier.plan_again()
+        found.append(net.params.diff.tobytes())
+        net.close()
+    assert found[0] == found[1]
+    assert tier.mover.saved or tier.executor.again
+
+
+def test_time_says_what_a_limit_costs(tmp_path, capfd):
+    (tmp_path / "net.prototxt").write_text(NET)
+    flags = ["-model", str(tmp_path / "net.prototxt"), "-iterations", "1", "-threads", "1"]
+    assert time_command.main([*flags, "-memory", "70%", "-spill", str(tmp_path)]) == 0
+    assert re.search(r"Memory: .* written, .* read back, waited .* s, computed again for .* s", capfd.readouterr().err)
+    assert time_command.main([*flags, "-memory", "1KB"]) == 1
+    assert re.search(r"-memory 1KB: 1,000 bytes are too few; this net trains in [\d,]+ at least",
+                     capfd.readouterr().err)
 
 
 def test_a_timeline_gets_moves_and_waits(tmp_path):
@@ -233,7 +273,7 @@ def test_a_net_that_shows_its_values_is_refused(tmp_path):
 
 def test_a_blob_that_grows_is_refused_at_the_next_pass(tmp_path):
     solver = solver_of(tmp_path, memory="90%")
-    blob = next(each.blob for each in limited(solver)._executor._planned if each.part.name == "sum")
+    blob = next(each.blob for each in limited(solver).executor._planned if each.part.name == "sum")
     blob.reshape((8, *blob.shape[1:]))
     with pytest.raises(UserError, match="blob 'sum' had 8192 elements when training began, and has 16384 now"):
         solver.net.forward()

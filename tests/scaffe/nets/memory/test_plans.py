@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from scaffe.nets.memory.check import WrongPlanError, resident_bytes
+from scaffe.nets.memory.fitting import fitted
 from scaffe.nets.memory.geeps import pinned
 from scaffe.nets.memory.iteration import Again, Bandwidth, Iteration, Part
 from scaffe.nets.memory.layout import arrangement, occupied
@@ -132,6 +133,20 @@ def test_arrays_that_are_in_memory_together_do_not_overlap(seed):
             assert all(end <= start for (_, end), (start, _) in itertools.pairwise(at))
             ends = [offsets[i] + iteration.parts[i].n_bytes for i in range(n_own) if spans[i]]
             assert layout.n_bytes == rounded(max(ends)) + layout.others_bytes
+
+
+def test_plans_fit_with_the_gaps_of_their_arena_or_lie_apart():
+    seen = set()
+    for seed in range(300, 312):
+        small = with_state(random_iteration(seed), seed)
+        iteration = replace(small, parts=tuple(replace(part, n_bytes=4096 * part.n_bytes) for part in small.parts))
+        n_own = sum(not part.name.startswith(("h", "w", "d")) for part in iteration.parts)
+        for n_bytes in limits(iteration):
+            plan, layout = fitted(iteration, PLACEMENTS["auto"], n_bytes, Bandwidth(40960, 32768), n_own)
+            assert max(resident_bytes(iteration, plan, n_bytes)) <= layout.n_bytes <= n_bytes
+            seen.add((layout.offsets is not None, plan == PLACEMENTS["auto"](iteration, n_bytes,
+                                                                            Bandwidth(40960, 32768))))
+    assert seen == {(True, True), (True, False), (False, True)}  # as it is, for less memory, or apart
 
 
 def test_nothing_comes_between_steps_that_run_in_one_pass():

@@ -1,0 +1,111 @@
+"""A net within limited memory: its plan made, carried out, and made again with measured times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from scaffe.errors import ExpectedError, UserError
+from scaffe.nets.memory.amount import shown
+from scaffe.nets.memory.disk_speed import disk_speed
+from scaffe.nets.memory.executor import Executor
+from scaffe.nets.memory.fitting import fitted
+from scaffe.nets.memory.iteration import Bandwidth, Iteration
+from scaffe.nets.memory.layout import Layout
+from scaffe.nets.memory.mover import Mover
+from scaffe.nets.memory.needs import least_bytes
+from scaffe.nets.memory.parts import Held, Planned
+from scaffe.nets.memory.placements import PLACEMENTS
+from scaffe.nets.memory.plan import Choice, Do, MemoryTooSmallError, Plan
+from scaffe.nets.memory.predict import predict
+from scaffe.nets.memory.spill_file import SpillFile
+from scaffe.nets.net import Net
+
+NO_DISK = Bandwidth(1.0, 1.0)  # where nothing moves
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What somebody asks for.
+
+    Attributes:
+        text: the limit as it was given, "2GB".
+        n_bytes: that all takes together.
+        fixed: bytes of it that never move.
+        placement: a name of ``PLACEMENTS``.
+        folder: for the spill file.
+    """
+
+    text: str
+    n_bytes: int
+    fixed: int
+    placement: str
+    folder: str
+
+
+class LimitedNet:
+    """Has a net follow a plan.
+
+    Args:
+        net: a built net; it becomes the ``executor``'s.
+        planned, held: the arrays that may leave.
+        iteration: of them.
+        limit: for them and the rest.
+        timed: gives a with-block whose time counts under a name.
+
+    Raises:
+        UserError: the limit is too low, or the spill file cannot be made.
+    """
+
+    def __init__(self, net: Net, planned: Sequence[Planned], held: Sequence[Held], iteration: Iteration, limit: Limit,
+                 timed: Callable[[str, str], AbstractContextManager[Any]]) -> None:
+        self.iteration, self.limit, self._n_blobs = iteration, limit, len(planned)
+        least = limit.fixed + least_bytes(iteration)
+        if limit.n_bytes < least:
+            raise UserError(f"-memory {limit.text}: {limit.n_bytes:,} bytes are too few; this net trains in {least:,} "
+                            f"at least, of which {limit.fixed:,} cannot move")
+        self._file = SpillFile(limit.folder)
+        self._bandwidth = disk_speed(self._file) if limit.placement != "recompute" else NO_DISK
+        try:
+            first = self._planned(iteration)
+        except MemoryTooSmallError as error:
+            self._file.close()
+            raise UserError(f"-memory {limit.text} with -placement {limit.placement}: {error}") from error
+        self.executor = Executor(net, planned, held, timed)
+        self.mover = Mover(self.executor.pages, self._file)
+        self._follow(*first)
+
+    def _planned(self, iteration: Iteration) -> tuple[Plan, Layout]:
+        return fitted(iteration, PLACEMENTS[self.limit.placement], self.limit.n_bytes - self.limit.fixed,
+                      self._bandwidth, self._n_blobs)
+
+    def _follow(self, plan: Plan, layout: Layout) -> None:
+        self.mover.settle()
+        moved = plan.parts_of(Do.SAVE)
+        lasting = [number for number in moved if self.iteration.parts[number].lasts]
+        self.mover.place([number for number in moved if number not in lasting], lasting)
+        self.executor.follow(plan, self.mover, layout)
+        self.plan = plan
+
+    def plan_again(self) -> None:
+        """Make the plan again with the times that steps and moves took. Where there is none, the first one goes on."""
+        self.iteration = self.iteration.with_seconds(tuple(
+            self.executor.seconds.get(step, 0.0) for step in range(len(self.iteration.seconds))))
+        if self.mover.saved and self.mover.fetched:
+            self._bandwidth = self.mover.bandwidth()
+        with suppress(ExpectedError):  # no such plan, or no room on the disk for it
+            self._follow(*self._planned(self.iteration))
+
+    def text(self) -> str:
+        """The plan in one line."""
+        counts = ", ".join(f"{choice.value} {self.plan.choices.count(choice)}" for choice in Choice)
+        found = predict(self.iteration, self.plan, self._bandwidth)
+        return (f"{counts} arrays; {shown(found.saved)} out and back an iteration, predicted time "
+                f"{found.slowdown:.2f}x")
+
+    def spent(self) -> str:
+        """What was moved so far, in one line."""
+        return (f"{shown(self.mover.saved)} written, {shown(self.mover.fetched)} read back, waited "
+                f"{self.executor.waited:.3g} s, computed again for {self.executor.again:.3g} s")

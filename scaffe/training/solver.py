@@ -137,7 +137,8 @@ class Solver:
         self.rates = rates_of(param)
         division = None if role is None else role.division
         sharing = communicator if division is None else division.peers
-        net.params.move(partial(sharing.alloc, memory=net.context.kernels.PLACE))
+        if sharing.n_ranks > 1 or not getattr(self.method.options, "memory", ""):  # else there is no room for two
+            net.params.move(partial(sharing.alloc, memory=net.context.kernels.PLACE))
         if is_device(net.context.kernels) and net.context.dtype != net.params.dtype:
             net.params.copy_for_kernels(net.context.kernels, net.context.dtype)
         for test_net in test_nets:

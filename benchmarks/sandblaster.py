@@ -64,7 +64,7 @@ def measure_uneven(args: argparse.Namespace) -> list[dict[str, Any]]:
             found = json.loads(done.stdout.splitlines()[-1])
             rows.append({"part": "uneven", "way": way, **found})
             print(f"uneven {way:10s} {found['ratio']:.2f} of total work / total speed; {found['again']} portions given "
-                  f"out again, {found['late']} too late")
+                  f"out again, {found['late']} too late, {found['fenced']} fenced")
     return rows
 
 

@@ -113,7 +113,8 @@ def main():
         ideal = (n_passes * N_PORTIONS * base + stops) / sum(1 / slow for slow in SLOW)
         elapsed = uneven.ended - uneven.started
         print(json.dumps({"ratio": elapsed / ideal, "seconds": elapsed, "passes": n_passes, "stopped": stops,
-                          "again": coordinator.portions.n_again, "late": coordinator.portions.n_dropped}))
+                          "again": coordinator.portions.n_again, "late": coordinator.portions.n_dropped,
+                          "fenced": coordinator.portions.n_fenced}))
 
 
 if __name__ == "__main__":

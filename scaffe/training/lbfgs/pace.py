@@ -51,8 +51,8 @@ class Pace:
 
     def usual(self, replica: int) -> float:
         """Seconds that a replica usually takes; of one that has done none what the others take, 0 if nobody knows."""
-        known = self._usual.values()
-        return self._usual.get(replica, max(known, default=0.0))
+        known = self._usual.get(replica)
+        return max(self._usual.values(), default=0.0) if known is None else known
 
     def is_late(self, replicas: Iterable[int], since: float, now: float) -> bool:
         """Whether a portion that was given out last at ``since`` ought to be there: to each of these replicas."""

@@ -96,7 +96,8 @@ def _make_layer(param: Any, context: Context, bottom: Sequence[Blob]) -> Layer:
         made: Layer = context.kernels.maker(layer_type, param, bottom, context.dtype)(param, context)
         return made
     except KeyError as error:
-        raise LayerError(f"{error.args[0]}{fork_of_type(param.type)}") from error
+        said, fork = str(error.args[0]), fork_of_type(param.type)
+        raise LayerError(f"{said.partition(';')[0]}{fork}" if fork else said) from error
 
 
 def _bottoms(param: Any, blobs: dict[str, Blob]) -> list[Blob]:

@@ -117,8 +117,9 @@ FORKS = (
 
 
 def fork_of_type(layer_type: str) -> str:
-    """" (of the fork for ...)" for a layer type that a known fork adds, else ""."""
-    return next((_said(fork) for fork in FORKS if layer_type in fork.types), "")
+    """" (of the fork for ...)" for a layer type that a known fork adds, as Type or as OLD_TYPE, else ""."""
+    plain = layer_type.replace("_", "").lower()
+    return next((_said(fork) for fork in FORKS if plain in map(str.lower, fork.types)), "")
 
 
 def fork_of_field(name: str) -> str:

@@ -90,7 +90,8 @@ def _explain(error: text_format.ParseError, text: str, kind: Any, source: str) -
         said = _unknown_field(match[1], match[2], kind)
     match = re.search(r'[Ee]num type "([\w.]+)" has no value (?:named|with number) "?(\w+)"?', said)
     if match:
-        fork = fork_of_type(match[2].title().replace("_", "")) if match[1].endswith(".LayerType") else ""
+        fork = fork_of_type(match[2]) if match[1].endswith(".LayerType") else ""
+        fork += fork and "; upgrade_net_proto_text writes 'layers' as 'layer', whose types are strings"
         said = f"{match[2]!r} is no value of {match[1].split('.')[-1]}{fork or _near_value(kind, match[1], match[2])}"
     match = re.search(r'type "caffe\.(\w+)" should not have multiple "(\w+)" fields', said)
     if match:

@@ -42,7 +42,9 @@ def test_wire_form_is_caffes():
      "(in layer 'c1')"),
     ('layer { name: "p" pooling_param { pool: MIX } }', "'MIX' is no value of PoolMethod; known: MAX, AVE, STOCHASTIC"),
     ('layers { name: "p" type: FLOW_WARP }', "'FLOW_WARP' is no value of LayerType (of the fork for FlowNet 2, "
-     "lmb-freiburg/flownet2) (in layer 'p')"),
+     "lmb-freiburg/flownet2); upgrade_net_proto_text writes 'layers' as 'layer', whose types are strings (in layer "
+     "'p')"),
+    ('layers { name: "p" type: BN }', "'BN' is no value of LayerType (of the fork for SegNet and ENet, "),
     ('layer { name: "p" correlation_param { pad: 3 } }', "LayerParameter has no field 'correlation_param' (of the fork "
      "for FlowNet 2, lmb-freiburg/flownet2) (in layer 'p')"),
     ('name: "x"\nlayer { name: "a" ', "n.prototxt:2"),

@@ -103,5 +103,5 @@ def test_a_net_that_needs_a_fork_names_it(tmp_path, capsys):
     net = tmp_path / "n.prototxt"
     net.write_text('layer { name: "c" type: "Correlation" top: "c" }')
     assert main(["time", "-model", str(net)]) == 1
-    assert "unknown layer type 'Correlation'" in (said := capsys.readouterr().err)
-    assert "(of the fork for FlowNet 2, lmb-freiburg/flownet2)" in said
+    said = capsys.readouterr().err
+    assert "unknown layer type 'Correlation' (of the fork for FlowNet 2, lmb-freiburg/flownet2)\n" in said

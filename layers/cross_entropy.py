@@ -83,6 +83,7 @@ class InfogainLoss(LossLayer):
 
     n_bottoms = (2, 3)
     n_tops = (1, 2)
+    _least_probability = LEAST_PROBABILITY
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read H from its file. Raises LayerError if there is no H, or for the deprecated option ``normalize``."""
@@ -95,7 +96,7 @@ class InfogainLoss(LossLayer):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the tops: () and the scores' shape. Raises LayerError if the labels or H do not fit the scores."""
         super().reshape(bottom, top)
-        self.axis = check_label_count(bottom[0], bottom[1], self.param.infogain_loss_param.axis)
+        self.axis = check_label_count(bottom[0], bottom[1], self._axis())
         n_classes = bottom[0].shape[self.axis]
         n_elems = bottom[2].n_elems if self._matrix is None else self._matrix.size
         if n_elems != n_classes**2:
@@ -108,7 +109,7 @@ class InfogainLoss(LossLayer):
         self._prob = softmax(by_position(self.wide(bottom[0]), self.axis))
         n_classes = self._prob.shape[1]
         self._labels, self._counts = read_labels(bottom[1].data, n_classes, self.ignored)
-        logs = np.log(np.maximum(self._prob, self._prob.dtype.type(LEAST_PROBABILITY)))
+        logs = np.log(np.maximum(self._prob, self._prob.dtype.type(self._least_probability)))
         losses = -(self._gains(bottom, n_classes) * logs).sum(axis=1)
         shape = bottom[0].count(0, self.axis), bottom[0].count(self.axis + 1)
         self._divisor = loss_divisor(self.param.loss_param, *shape, int(self._counts.sum()))
@@ -127,6 +128,10 @@ class InfogainLoss(LossLayer):
             gradient = self._prob * gains.sum(axis=1, keepdims=True) - gains
             gradient *= (self._counts * (self.weight(top) / self._divisor))[:, None]
             put_by_position(gradient, self.axis, bottom[0].diff)
+
+    def _axis(self) -> int:
+        """The option that says along which axis the classes are."""
+        return int(self.param.infogain_loss_param.axis)
 
     def _gains(self, bottom: Sequence[Blob], n_classes: int) -> np.ndarray:
         """The row of H for each label, (positions, classes)."""

@@ -19,8 +19,9 @@ class Dropout(Neuron):
     """Training sets each element to 0 with probability dropout_ratio and scales the others by 1 / (1 - dropout_ratio).
 
     In testing y = x. With ``scale_train: false`` (Fast R-CNN's fork) training does not scale, and testing multiplies by
-    1 - dropout_ratio. On the CPU the random numbers are Caffe 1.0's: one raw 32-bit draw for each element, in Caffe's
-    (N, C, H, W) order; the element is kept if the draw is at most (1 - ratio) (2^32 - 1), compared in float32.
+    1 - dropout_ratio; with ``sample_weights_test`` (SegNet's fork) testing is as training. On the CPU the random
+    numbers are Caffe 1.0's: one raw 32-bit draw for each element, in Caffe's (N, C, H, W) order; the element is kept if
+    the draw is at most (1 - ratio) (2^32 - 1), compared in float32.
 
     Raises:
         LayerError: dropout_ratio is below 0, or is not below 1.
@@ -40,6 +41,7 @@ class Dropout(Neuron):
         if not 0 <= ratio < 1:
             raise LayerError(f"dropout_ratio must be at least 0 and below 1, got {ratio:g}")
         self._ratio, self._scales = float(ratio), self.param.dropout_param.scale_train
+        self._draws = self.context.phase == TRAIN or self.param.dropout_param.sample_weights_test
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Give the top the bottom's shape and plan the kernels."""
@@ -49,7 +51,7 @@ class Dropout(Neuron):
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
         """Draw which elements are kept, and write y."""
-        if self.context.phase == TRAIN:
+        if self._draws:
             self._plan.forward(x, y)
         else:
             self._pass(x, y)
@@ -60,7 +62,7 @@ class Dropout(Neuron):
 
     def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
         """Write gx: gy, scaled as y was, for the kept elements, 0 for the others; in testing as y was."""
-        if self.context.phase == TRAIN:
+        if self._draws:
             self._plan.backward(gy, gx)
         else:
             self._pass(gy, gx)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
@@ -11,6 +12,7 @@ from scaffe.layers.base.layer import Layer, layer_types
 from scaffe.layers.base.loss import LossLayer
 from scaffe.layers.base.rows import Rows
 from scaffe.layers.kernels.specs import LossSpec
+from scaffe.layers.segmentation.weighted_softmax_loss import WeightedSoftmaxLoss
 
 
 @layer_types.register("Softmax")
@@ -50,7 +52,8 @@ class SoftmaxWithLoss(LossLayer):
     Tops: the loss, a scalar; optionally softmax(x), of the scores' shape.
 
     Positions whose label is ``loss_param.ignore_label`` do not count. ``loss_param.normalization`` says what the sum is
-    divided by; its older form ``normalize`` counts only without it.
+    divided by; its older form ``normalize`` counts only without it. With ``loss_param.weight_by_label_freqs`` it is
+    ``WeightedSoftmaxLoss``.
 
     Raises:
         LayerError: there is not one label for each position, or a label is not a class.
@@ -58,6 +61,11 @@ class SoftmaxWithLoss(LossLayer):
 
     recordable = True
     n_tops = (1, 2)
+
+    @classmethod
+    def form(cls, param: Any, bottom: Sequence[Blob]) -> type[Layer]:
+        """See Layer."""
+        return WeightedSoftmaxLoss if param.loss_param.weight_by_label_freqs else cls
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the options."""

@@ -111,6 +111,7 @@ CASES: dict[str, list[Case]] = {
         plain("Dropout"), plain("Dropout", "dropout_param { dropout_ratio: 0.3 }", in_place=True),
         plain("Dropout", "dropout_param { dropout_ratio: 0.3 scale_train: false }"),
         plain("Dropout", "dropout_param { scale_train: false }", (3, 4), in_place=True, phase=TEST),
+        plain("Dropout", "dropout_param { sample_weights_test: true }", (3, 4), phase=TEST),
         plain("Dropout", "", phase=TEST), plain("Dropout", "", (3, 4), in_place=True, phase=TEST),
     ],
     "Softmax": [
@@ -124,7 +125,8 @@ CASES: dict[str, list[Case]] = {
                         "loss_param { normalization: BATCH_SIZE }", "loss_param { normalization: NONE }",
                         "loss_param { normalization: PRE_FIXED pre_fixed_normalizer: 3 }",
                         "loss_param { normalize: false }",
-                        "loss_param { normalize: true ignore_label: 2 }")
+                        "loss_param { normalize: true ignore_label: 2 }",
+                        "loss_param { weight_by_label_freqs: true class_weighting: [0.5, 2, 3, 0] ignore_label: 1 }")
     ] + [
         plain("SoftmaxWithLoss", "", spread((6, 3), -3, 3), LABELS, gradient=(0,), n_tops=2, tops=(0,)),
         plain("SoftmaxWithLoss", "softmax_param { axis: -1 }", spread((2, 3, 4), -3, 3), LABELS.reshape(2, 3),

@@ -72,6 +72,9 @@ def test_dropout_keeps_what_caffe_keeps(shape: tuple[int, ...], ratio: float) ->
     close(rig.forward()[0], np.where(kept, x / (1 - np.float32(ratio)), 0), np.float32)
     close(rig.backward([x])[0][0], np.where(kept, x / (1 - np.float32(ratio)), 0), np.float32)
     np.testing.assert_array_equal(Rig(text, [x], phase=TEST).forward()[0], x)
+    sampled = Rig(text.replace("}", "sample_weights_test: true }"), [x], phase=TEST)  # SegNet's fork
+    np.testing.assert_array_equal(sampled.forward()[0], rig.forward()[0])
+    np.testing.assert_array_equal(sampled.backward([x])[0][0], rig.backward([x])[0][0])
 
 
 def test_dropout_that_scales_in_testing() -> None:

@@ -29,6 +29,9 @@ ELSEWHERE = {  # message.option -> where it is tested, or why it has nothing to 
     "hdf5_output_param": "tests/layers/test_hdf5_output.py: no gradient",
     "memory_data_param": "tests/layers/test_memory_data.py: no gradient",
     "batch_norm_param.moving_average_fraction": "changes the statistics, not the top: tests/layers/test_common.py",
+    **{f"{kind}.loss_param.{name}": "SoftmaxWithLoss's" for kind in (
+        "InfogainLoss", "MultiBoxLoss", "SigmoidCrossEntropyLoss", "SmoothL1Loss", "SmoothL1LossOHEM",
+        "SoftmaxWithLossOHEM") for name in ("weight_by_label_freqs", "class_weighting")},
     "batch_norm_param.scale_bias": "becomes a Scale layer: tests/scaffe/nets/test_nvidia_norm.py",
     "mvn_param.eps": "Caffe's gradient takes it for nothing beside the deviation: tests/layers/test_against_caffe.py",
     **{f"{message}.{name}": "C3D's, refused elsewhere: tests/layers/refusals.py" for message in (

@@ -86,6 +86,23 @@ def test_seg_accuracy(reset: str) -> None:
         np.testing.assert_allclose(rig.feed(scores, labels)[0].ravel(), expected)
 
 
+@pytest.mark.parametrize(("options", "divisor"), [("", 24 - 5), ("normalize: false", 2), ("normalization: FULL", 24)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_segnets_softmax_loss_weighs_classes(options: str, divisor: int, dtype: type) -> None:
+    weights, labels = np.array([0.5, 2, 0, 1.25]), np.arange(24).reshape(2, 1, 3, 4) % 5 - 1
+    scores = spread((2, 4, 3, 4), -3, 3)
+    text = ('type: "SoftmaxWithLoss" loss_param { weight_by_label_freqs: true ignore_label: -1 '
+            f"class_weighting: [0.5, 2, 0, 1.25] {options} }}")
+    rig = Rig(text, [scores, labels], dtype=dtype)
+    loss, gradient = 0.0, np.zeros_like(scores)
+    for n, _, i, j in np.argwhere(labels >= 0):
+        label, e = labels[n, 0, i, j], np.exp(scores[n, :, i, j])
+        loss -= weights[label] * np.log(e[label] / e.sum()) / divisor
+        gradient[n, :, i, j] = weights[label] * (e / e.sum() - np.eye(4)[label]) / divisor
+    np.testing.assert_allclose(rig.forward()[0], loss, rtol=1e-5)
+    np.testing.assert_allclose(rig.backward([1.0], [True, False])[0][0], gradient, rtol=1e-4, atol=1e-7)
+
+
 def test_l1_loss() -> None:
     a, b = spread((3, 4), seed=1), spread((3, 4), seed=2)
     b[1] = a[1]
@@ -107,6 +124,8 @@ def test_interp_takes_one_factor_before_a_size_and_a_size_before_both(options: s
 @pytest.mark.parametrize(("text", "inputs", "said"), [
     (SEGNET % "momentum: 0.9", [X], "momentum, of PSPNet's"), (SEGNET % "", [np.zeros(3)], "takes"),
     ('type: "SegAccuracy"', [X, X], "labels"), ('type: "SegAccuracy"', [X, X[:, :1] * 0 + 4], "label 4"),
+    ('type: "SoftmaxWithLoss" loss_param { weight_by_label_freqs: true class_weighting: 1 }', [X, X[:, 0]],
+     "each of 4"),
     ('type: "L1Loss"', [X, X[:, :1]], "one size")])
 def test_what_cannot_be(text: str, inputs: list[np.ndarray], said: str) -> None:
     with pytest.raises(LayerError, match=said):

@@ -136,6 +136,7 @@ def _is_whole_rows(node: Node) -> bool:
 
 
 def _is_plain_loss(node: Node) -> bool:
-    """Whether a loss has (images, classes) and one top."""
+    """Whether a loss has (images, classes), one top and no weights."""
     axis = node.bottoms[0].axis(node.param.softmax_param.axis)
-    return axis == 1 and _is_matrix(node.bottoms[0]) and len(node.param.top) <= 1
+    weighs = node.param.loss_param.weight_by_label_freqs
+    return axis == 1 and _is_matrix(node.bottoms[0]) and len(node.param.top) <= 1 and not weighs

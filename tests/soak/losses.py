@@ -1,47 +1,29 @@
 """Ranks are killed at random, and training goes on: python -m tests.soak.losses [--kills 50] [--ranks 2,4,8] [...].
 
 A line for each strategy and number of ranks: kills, seconds from each to the line that says how many go on, the
-accuracy at the end beside those of undisturbed runs with other seeds, and what went wrong. `make soak` does a few.
+accuracy at the end beside those of undisturbed runs with other seeds, and what went wrong. Ranks die by kinds
+(tests/soak/deaths.py), in turn: any, two at once, all but one, the root, a whole node, stopped beyond the deadline.
+`make soak` does a few.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
+import json
 import random
-import re
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from scaffe.data.convert.mnist import convert_mnist
-from tests.mpirun import mpirun
-from tests.scaffe.runs import EXAMPLE, write_solver
-from tests.soak.luck import ranks as ranks_of
+from tests.scaffe.runs import EXAMPLE
+from tests.soak.deaths import STOPPED_SECONDS, disturb, kinds_for, variables
+from tests.soak.doomed_run import GO_ON, HANGS_AFTER_SECONDS, DoomedRun
 
 STRATEGIES = ("sc-b", "sc-ob", "sc-obr", "sc-rs", "ssp", "downpour")
-N_ITERATIONS, HANGS_AFTER_SECONDS = 150, 240
-TOGETHER = 0.3
-"""How often the next kill comes at once: while the first one is noticed, or in the recovery."""
-NET = """
-layer {{ name: "d" type: "Data" top: "data" top: "label" include {{ phase: TRAIN }}
-  transform_param {{ scale: 0.00390625 }} data_param {{ source: "{home}/train" batch_size: 48 backend: LMDB }} }}
-layer {{ name: "d" type: "Data" top: "data" top: "label" include {{ phase: TEST }}
-  transform_param {{ scale: 0.00390625 }} data_param {{ source: "{home}/test" batch_size: 100 backend: LMDB }} }}
-layer {{ name: "a" type: "InnerProduct" bottom: "data" top: "a" inner_product_param {{ num_output: 128
-  weight_filler {{ type: "xavier" }} }} }}
-layer {{ name: "r" type: "ReLU" bottom: "a" top: "a" }}
-layer {{ name: "b" type: "InnerProduct" bottom: "a" top: "b" inner_product_param {{ num_output: 10
-  weight_filler {{ type: "xavier" }} }} }}
-layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "b" bottom: "label" top: "loss" }}
-layer {{ name: "accuracy" type: "Accuracy" bottom: "b" bottom: "label" top: "accuracy" include {{ phase: TEST }} }}
-"""
 
 
 @dataclass
@@ -49,8 +31,9 @@ class Outcome:
     """Of one run or, added up, of several.
 
     Attributes:
-        killed: ranks killed while it trained.
-        seconds: from a kill to the line that says how many ranks go on; one for each recovery.
+        killed: ranks killed or stopped while it trained.
+        seconds: from a kill (from the deadline, for a rank that was stopped) to the line that says how many ranks go
+            on; one for each recovery.
         accuracies: at the end.
         wrong: what went wrong.
     """
@@ -77,84 +60,24 @@ def make_home(home: Path) -> Path:
     return home
 
 
-class Run:
-    """One training, read line by line."""
-
-    def __init__(self, home: Path, strategy: str, n_ranks: int, seed: int) -> None:
-        self._folder = Path(tempfile.mkdtemp(dir=home))
-        write_solver(self._folder, NET.format(home=home), test_iter=10, test_interval=30, max_iter=N_ITERATIONS,
-                     snapshot=20, snapshot_after_train=1, display=1, random_seed=seed)
-        launcher = mpirun(n_ranks)
-        launcher[1:1] = ["--with-ft", "ulfm"]
-        command = [*launcher, sys.executable, "-m", "scaffe", "train", "-solver", "solver.prototxt", "-threads", "1",
-                   "-strategy", strategy, "-on_rank_loss", "shrink"]
-        self.process = subprocess.Popen(command, cwd=self._folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                        text=True, errors="replace")
-        self.lines: list[tuple[float, str]] = []
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def _read(self) -> None:
-        for line in self.process.stdout or ():
-            self.lines.append((time.monotonic(), line))
-
-    def times_of(self, pattern: str) -> list[float]:
-        """When lines came in which a pattern is found."""
-        return [when for when, line in list(self.lines) if re.search(pattern, line)]
-
-    def wait_for(self, pattern: str, seconds: float) -> bool:
-        """Whether such a line comes before the run ends."""
-        until = time.monotonic() + seconds
-        while not self.times_of(pattern) and self.process.poll() is None and time.monotonic() < until:
-            time.sleep(0.01)
-        return bool(self.times_of(pattern))
-
-    def ended(self) -> str:
-        """Waits for the end; what went wrong, or nothing."""
-        try:
-            code = self.process.wait(HANGS_AFTER_SECONDS)
-        except subprocess.TimeoutExpired:
-            for pid in (*ranks_of(self.process), self.process.pid):
-                os.kill(pid, signal.SIGKILL)
-            return "hangs"
-        self._thread.join(10)
-        if code or not self.times_of("Optimization Done"):
-            return f"exit code {code}: {''.join(line for _, line in self.lines)[-1500:]}"
-        return "a part of a file is left" if list(self._folder.glob(".*.part")) else ""
-
-    def accuracy(self) -> float:
-        """Of the last test."""
-        found = [re.search(r"accuracy = (\S+)", line) for _, line in self.lines]
-        return [float(match[1]) for match in found if match][-1]
-
-
-def disturbed(home: Path, strategy: str, n_ranks: int, chance: random.Random, usual_seconds: float = 3.0) -> Outcome:
-    """One run in which one rank or more are killed, at moments that chance chooses; one at least is left."""
-    run, outcome, kills = Run(home, strategy, n_ranks, 1701), Outcome(), list[float]()
+def disturbed(home: Path, strategy: str, n_ranks: int, chance: random.Random, kind: str = "any",
+              on_loss: str = "shrink") -> Outcome:
+    """One run in which one rank or more die, at moments that chance chooses; one at least is left."""
+    run = DoomedRun(home, strategy, n_ranks, 1701, on_loss, **variables(kind, n_ranks))
     run.wait_for("Training on", HANGS_AFTER_SECONDS)
-    delay = chance.uniform(0, usual_seconds)
-    for _ in range(chance.randint(1, n_ranks - 1)):
-        time.sleep(delay)
-        delay = chance.uniform(0, 0.3) if chance.random() < TOGETHER else chance.uniform(0, usual_seconds)
-        alive = [pid for pid in ranks_of(run.process) if pid != run.process.pid]
-        if run.process.poll() is not None or len(alive) < 2 or run.times_of("Optimization Done"):
-            break
-        os.kill(chance.choice(alive), signal.SIGKILL)
-        kills.append(time.monotonic())
+    died = disturb(run, kind, n_ranks, chance)
     if said := run.ended():
-        outcome.wrong.append(f"{strategy} on {n_ranks} ranks, killed {len(kills)}: {said}")
-        return outcome
-    outcome.killed, outcome.accuracies = len(kills), [run.accuracy()]
-    for when in run.times_of(r"\d go on"):
-        outcome.seconds.append(when - max((kill for kill in kills if kill < when), default=when))
-    return outcome
+        return Outcome(len(died), wrong=[f"{strategy} on {n_ranks} ranks, {kind}, killed {len(died)}: {said}"])
+    late = STOPPED_SECONDS if kind == "stopped" else 0.0
+    seconds = [when - max((kill for kill in died if kill < when), default=when) - late for when in run.times_of(GO_ON)]
+    return Outcome(len(died), seconds, [run.accuracy()])
 
 
 def undisturbed(home: Path, strategy: str, n_ranks: int, n_runs: int) -> list[float]:
     """The accuracies of runs with other seeds that nobody disturbs."""
     found = []
     for seed in range(n_runs):
-        run = Run(home, strategy, n_ranks, seed)
+        run = DoomedRun(home, strategy, n_ranks, seed)
         if said := run.ended():
             raise RuntimeError(f"an undisturbed run: {said}")
         found.append(run.accuracy())
@@ -163,31 +86,49 @@ def undisturbed(home: Path, strategy: str, n_ranks: int, n_runs: int) -> list[fl
 
 def main() -> int:
     """Measures; returns 1 where anything went wrong."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=50, help="a strategy and number of ranks")
-    parser.add_argument("--ranks", default="2,4,8")
-    parser.add_argument("--strategies", default=",".join(STRATEGIES))
-    parser.add_argument("--seeds", type=int, default=5, help="undisturbed runs to compare with")
-    parser.add_argument("--seed", type=int, default=int(time.time()))
-    options = parser.parse_args()
-    chance, is_right = random.Random(options.seed), True
+    options = _options()
+    is_right = True
     print(f"seed {options.seed}", flush=True)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         home = make_home(Path(name))
-        for strategy in options.strategies.split(","):
-            for n_ranks in map(int, options.ranks.split(",")):
-                others = undisturbed(home, strategy, n_ranks, options.seeds)
-                total = Outcome()
-                while total.killed < options.kills and len(total.wrong) < 3:
-                    total.add(disturbed(home, strategy, n_ranks, chance))
+        for n_ranks in map(int, options.ranks.split(",")):
+            for strategy in options.strategies.split(","):
+                total, others = _measure(home, strategy, n_ranks, options)
                 print(_line(strategy, n_ranks, total, others), *total.wrong, sep="\n", flush=True)
                 is_right &= not total.wrong
     return 0 if is_right else 1
 
 
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=50, help="a strategy and number of ranks")
+    parser.add_argument("--ranks", default="2,4,8")
+    parser.add_argument("--strategies", default=",".join(STRATEGIES))
+    parser.add_argument("--kinds", default="", help="as in tests/soak/deaths.py; default: all")
+    parser.add_argument("--on-loss", default="shrink", help="the value of -on_rank_loss")
+    parser.add_argument("--seeds", type=int, default=5, help="undisturbed runs to compare with")
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--log", default="", help="a file that gets a line of JSON for each run")
+    return parser.parse_args()
+
+
+def _measure(home: Path, strategy: str, n_ranks: int, options: argparse.Namespace) -> tuple[Outcome, list[float]]:
+    others = undisturbed(home, strategy, n_ranks, options.seeds)
+    kinds = options.kinds.split(",") if options.kinds else kinds_for(n_ranks)
+    total, chance, turn = Outcome(), random.Random(f"{options.seed} {strategy} {n_ranks}"), 0
+    while total.killed < options.kills and len(total.wrong) < 3:
+        kind, turn = kinds[turn % len(kinds)], turn + 1
+        found = disturbed(home, strategy, n_ranks, chance, kind, options.on_loss)
+        total.add(found)
+        if options.log:
+            with Path(options.log).open("a") as log:
+                log.write(json.dumps({"strategy": strategy, "n_ranks": n_ranks, "kind": kind} | asdict(found)) + "\n")
+    return total, others
+
+
 def _line(strategy: str, n_ranks: int, total: Outcome, others: list[float]) -> str:
     seconds, found = sorted(total.seconds) or [0.0], total.accuracies or [0.0]
-    return (f"{strategy:7} {n_ranks} ranks: {total.killed} kills in {len(total.accuracies)} runs, {len(seconds)} "
+    return (f"{strategy:8} {n_ranks} ranks: {total.killed} kills in {len(total.accuracies)} runs, {len(seconds)} "
             f"recoveries of {statistics.median(seconds):.2f} s (longest {seconds[-1]:.2f}), "
             f"accuracy {min(found):.4f} to {max(found):.4f}, undisturbed {min(others, default=0):.4f} to "
             f"{max(others, default=0):.4f}, {len(total.wrong)} went wrong")

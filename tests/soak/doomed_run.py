@@ -1,0 +1,146 @@
+"""One training of which ranks are killed or stopped, and what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from tests.mpirun import mpirun
+from tests.scaffe.runs import write_solver
+from tests.soak.luck import ranks as ranks_of
+
+N_ITERATIONS, HANGS_AFTER_SECONDS = 300, 240
+GO_ON = r"\d go on"
+NET = """
+layer {{ name: "d" type: "Data" top: "data" top: "label" include {{ phase: TRAIN }}
+  transform_param {{ scale: 0.00390625 }} data_param {{ source: "{home}/train" batch_size: 48 backend: LMDB }} }}
+layer {{ name: "d" type: "Data" top: "data" top: "label" include {{ phase: TEST }}
+  transform_param {{ scale: 0.00390625 }} data_param {{ source: "{home}/test" batch_size: 100 backend: LMDB }} }}
+layer {{ name: "a" type: "InnerProduct" bottom: "data" top: "a" inner_product_param {{ num_output: 128
+  weight_filler {{ type: "xavier" }} }} }}
+layer {{ name: "r" type: "ReLU" bottom: "a" top: "a" }}
+layer {{ name: "b" type: "InnerProduct" bottom: "a" top: "b" inner_product_param {{ num_output: 10
+  weight_filler {{ type: "xavier" }} }} }}
+layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "b" bottom: "label" top: "loss" }}
+layer {{ name: "accuracy" type: "Accuracy" bottom: "b" bottom: "label" top: "accuracy" include {{ phase: TEST }} }}
+"""
+
+
+class DoomedRun:
+    """A training with ``-on_rank_loss``, read line by line.
+
+    Args:
+        home: where the databases are.
+        strategy, n_ranks: how it trains.
+        seed: the solver's.
+        on_loss: the value of ``-on_rank_loss``.
+        variables: of the environment, beside this process's.
+    """
+
+    def __init__(self, home: Path, strategy: str, n_ranks: int, seed: int, on_loss: str = "shrink",
+                 **variables: str) -> None:
+        self._folder = Path(tempfile.mkdtemp(dir=home))
+        write_solver(self._folder, NET.format(home=home), test_iter=10, test_interval=30, max_iter=N_ITERATIONS,
+                     snapshot=20, snapshot_after_train=1, display=1, random_seed=seed)
+        launcher = mpirun(n_ranks)
+        launcher[1:1] = ["--with-ft", "ulfm"]
+        command = [*launcher, sys.executable, "-m", "tests.soak.doomed_run", "train", "-solver", "solver.prototxt",
+                   "-threads", "1", "-strategy", strategy, "-on_rank_loss", on_loss]
+        root = str(Path(__file__).resolve().parent.parent.parent)
+        self.process = subprocess.Popen(command, cwd=self._folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                        text=True, errors="replace", env=os.environ | {"PYTHONPATH": root} | variables)
+        self.lines: list[tuple[float, str]] = []
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        for line in self.process.stdout or ():
+            self.lines.append((time.monotonic(), line))
+
+    def text(self) -> str:
+        """All that it has said."""
+        return "".join(line for _, line in list(self.lines))
+
+    def times_of(self, pattern: str) -> list[float]:
+        """When lines came in which a pattern is found."""
+        return [when for when, line in list(self.lines) if re.search(pattern, line)]
+
+    def wait_for(self, pattern: str, seconds: float) -> bool:
+        """Whether such a line comes before the run ends."""
+        until = time.monotonic() + seconds
+        while not self.times_of(pattern) and self.process.poll() is None and time.monotonic() < until:
+            time.sleep(0.01)
+        return bool(self.times_of(pattern))
+
+    def is_over(self) -> bool:
+        """Whether nothing is left to disturb."""
+        return self.process.poll() is not None or bool(self.times_of("Optimization Done"))
+
+    def alive(self) -> list[int]:
+        """The processes of its ranks, by their ranks as they were started; those that were spawned come last."""
+        pids = [pid for pid in ranks_of(self.process) if pid != self.process.pid]
+        return sorted(filter(_runs, pids), key=lambda pid: (_namespace(pid), _rank(pid)))
+
+    def ended(self) -> str:
+        """Waits for the end; what went wrong, or nothing."""
+        try:
+            code = self.process.wait(HANGS_AFTER_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._end()
+            return f"hangs: {self.text()[-12000:]}"
+        self._thread.join(10)
+        if code or not self.times_of("Optimization Done"):
+            return f"exit code {code}: {self.text()[-4000:]}"
+        return "a part of a file is left" if list(self._folder.glob(".*.part")) else ""
+
+    def _end(self) -> None:
+        """Every rank prints where its threads are; then all are killed."""
+        for number in (signal.SIGCONT, signal.SIGUSR2, signal.SIGKILL):
+            for pid in (*self.alive(), *([self.process.pid] * (number is signal.SIGKILL))):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            time.sleep(1)
+
+    def accuracy(self) -> float:
+        """Of the last test."""
+        found = [re.search(r"accuracy = (\S+)", line) for _, line in self.lines]
+        return [float(match[1]) for match in found if match][-1]
+
+
+def _runs(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    return False
+
+
+def _variable(pid: int, name: str) -> str:
+    with contextlib.suppress(OSError):
+        for word in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            if word.startswith(name.encode() + b"="):
+                return word.split(b"=", 1)[1].decode()
+    return ""
+
+
+def _namespace(pid: int) -> int:
+    """The number of the start, 1 for mpirun's own."""
+    return int(_variable(pid, "PMIX_NAMESPACE").rpartition("@")[2] or 0)
+
+
+def _rank(pid: int) -> int:
+    return int(_variable(pid, "OMPI_COMM_WORLD_RANK") or 0)
+
+
+if __name__ == "__main__":  # a rank, which says where its threads are when it is asked to
+    faulthandler.register(signal.SIGUSR2, all_threads=True)
+    from scaffe.__main__ import main
+
+    sys.exit(main())

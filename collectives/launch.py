@@ -87,6 +87,8 @@ def load_mpi(thread_level: str = "multiple") -> ModuleType:
         mpi4py.rc.thread_level = thread_level
         ends_itself = ulfm.is_asked_for() and "mpi4py.MPI" not in sys.modules
         mpi4py.rc.finalize = None if not ends_itself else False
+        if ends_itself:
+            os.environ.setdefault(*ulfm.COLLECTIVES)
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise CommError(f"started as an MPI rank, but MPI cannot be loaded: {str(error).splitlines()[0]}") from error

@@ -82,9 +82,9 @@ GOES_ON=0
 goes_on() { # FLAGS...: whether ranks may be lost, by -on_rank_loss; SLURM's PMIx ends an srun's step with the first one
     local words
     words=$(tr '=-' '  ' <<<" $* ")
-    [[ $words =~ \ on_rank_loss\ +shrink\  ]] || return 0
+    [[ $words =~ \ on_rank_loss\ +(shrink|replace)\  ]] || return 0
     if [ "${SCAFFE_LAUNCHER:-auto}" = srun ]; then
-        echo "scaffe: -on_rank_loss shrink needs mpirun: under srun SLURM ends all ranks with a lost one" >&2
+        echo "scaffe: -on_rank_loss ${BASH_REMATCH[1]} needs mpirun: under srun SLURM ends all ranks with a lost one" >&2
         exit 2
     fi
     GOES_ON=1 SCAFFE_LAUNCHER=mpirun

@@ -7,7 +7,7 @@ from scaffe.training import early_signals
 
 def main() -> int:
     """Run the command line of this process. Returns the exit code."""
-    if sys.argv[1:2] == ["train"]:
+    if sys.argv[1:2] in (["train"], ["join"]):
         early_signals.note_signals()  # ahead of all that takes time, imports too
     from scaffe.cli import streams
     from scaffe.cli.main import main as run

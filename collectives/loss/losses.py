@@ -137,23 +137,59 @@ class Losses:
                 self.tell()
 
 
-def outlived(comm: Any, labels: Sequence[T], make: Callable[[Any, list[T]], M]) -> M:
+def outlived(comm: Any, labels: Sequence[T], make: Callable[[Any, list[T]], M], has_ended: bool = False) -> M:
     """What is made on the ranks that are left of a communicator, in their order. All of them call it.
+
+    A rank that has not found the loss may be about to agree on taking in others (`loss.bridge`): so each rank agrees
+    once on each communicator that it leaves by a loss, here or there, and all learn that it is over.
 
     Args:
         comm: mpi4py's, revoked.
         labels: one for each of its ranks.
         make: makes it of mpi4py's new communicator and its ranks' labels; it may raise RankLost.
+        has_ended: whether this rank knows that all have agreed so.
     """
     from mpi4py import MPI
 
     while True:
-        left = comm.Shrink()
+        if not has_ended:
+            agreed(comm, False)
+        left, has_ended = comm.Shrink(), False
         ENDING.without(left)
         labels = [labels[rank] for rank in MPI.Group.Translate_ranks(left.Get_group(), None, comm.Get_group())]
         comm = left
         with suppress(RankLost):  # another one, while the rest set up: once more
             return make(comm, labels)
+
+
+def agreed(comm: Any, is_well: bool) -> bool:
+    """Whether it is well on all ranks, none of which is lost: the same answer everywhere (MPI_Comm_agree).
+
+    Args:
+        comm: mpi4py's, revoked or not.
+        is_well: whether it is here.
+    """
+    from mpi4py import MPI
+
+    try:
+        return bool(comm.Agree(int(is_well)))
+    except MPI.Exception:
+        return False
+
+
+def joined(comm: Any, make: Callable[[Any, list[int]], M]) -> M:
+    """What is made on ranks that have just been joined, or on those that are left of them. All of them call it.
+
+    Args:
+        comm: mpi4py's.
+        make: as `outlived` has it; all ranks have one label, so that they make nodes as far as they share memory.
+    """
+    labels = [0] * comm.size
+    ENDING.without(comm)
+    try:
+        return make(comm, labels)
+    except RankLost:
+        return outlived(comm, labels, make)
 
 
 def _revoke(comm: Any) -> None:

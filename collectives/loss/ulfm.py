@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 VARIABLE = "OMPI_MCA_mpi_ft_enable"
 """What `mpirun --with-ft ulfm` sets for its ranks; under srun it is the user who sets it."""
+COLLECTIVES = ("OMPI_MCA_coll", "^han")
+"""Open MPI's component HAN loses messages among ranks that were not started together (5.0.11)."""
 HOW = "mpirun --with-ft ulfm (Open MPI 5)"
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.launch import RANKS_PER_NODE_VARIABLE
+from scaffe.collectives.loss.fence import this_process
 
 
 def node_comm(comm: Any, node_of_rank: Sequence[Hashable] | None, kept: Callable[[Any], Any]) -> Any:
@@ -23,7 +25,8 @@ def node_comm(comm: Any, node_of_rank: Sequence[Hashable] | None, kept: Callable
     """
     from mpi4py import MPI
 
-    node = kept(comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank))
+    node = kept(_of_several_starts(comm) if _has_strangers(comm) else
+                comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank))
     per_node = int(os.environ.get(RANKS_PER_NODE_VARIABLE) or 0)
     if node_of_rank is not None:
         if len(node_of_rank) != comm.size:
@@ -31,3 +34,16 @@ def node_comm(comm: Any, node_of_rank: Sequence[Hashable] | None, kept: Callable
                             everywhere=True)
         return kept(node.Split(list(node_of_rank).index(node_of_rank[comm.rank]), comm.rank))
     return kept(node.Split(node.rank // per_node, comm.rank)) if per_node > 0 else node
+
+
+def _has_strangers(comm: Any) -> bool:
+    """Whether ranks have been started apart from one another: of these Open MPI 5 does not know who shares memory."""
+    from mpi4py import MPI
+
+    return bool(MPI.Group.Difference(comm.Get_group(), MPI.COMM_WORLD.Get_group()).size)
+
+
+def _of_several_starts(comm: Any) -> Any:
+    """The ranks on this one's machine, which see its processes."""
+    machine = (*this_process().machine, socket.gethostname())
+    return comm.Split(comm.allgather(machine).index(machine), comm.rank)

@@ -35,6 +35,7 @@ class OneRank:
     def __init__(self) -> None:
         self.topology, self.patience = Topology([0]), 0.0
         self.windows, self.calls = NoWindows(), NoOthers()
+        self.has_ended = False
 
     def run(self, signature: CallSignature, array: Any, source: Any) -> None:
         """See Ranks. The values are the result."""
@@ -98,6 +99,10 @@ class OneRank:
     def subset(self, ranks: Sequence[int]) -> tuple[None, list[int]]:
         """See Ranks."""
         return None, []
+
+    def enlarged(self, newcomers: Any) -> NoReturn:
+        """Raises CommError."""
+        raise CommError("one rank by itself, without a launcher, takes nobody in")
 
     def end(self) -> NoReturn:
         """See Ranks."""

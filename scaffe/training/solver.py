@@ -22,7 +22,7 @@ from scaffe.training.partition.sums import GroupSums
 from scaffe.training.rates import rates_of
 from scaffe.training.strategies import Replica, Role, Strategy, look_up
 from scaffe.training.strategies.within import Alone
-from scaffe.training.survival.member import Member
+from scaffe.training.survival.member import Member, RanksReady
 from scaffe.training.timers import Timers
 from scaffe.training.updater import Updater
 
@@ -114,6 +114,8 @@ class Solver:
         replica, n_replicas: the number of this rank's net, which others may share with it, and how many nets there are.
         stopping: set by an observer, on all ranks at once, to end training after this iteration.
         observers: called in this order.
+        are_ranks_ready: whether this rank knows of new ranks that wait to be taken in.
+        pauses: set by an observer, on all ranks at once, to take them in after this iteration.
         remake_tests: makes test nets that share the data out over the ranks that are left.
         test_passes: what runs a test net's forward in its place, by the net's id: recordings where its kernels record.
 
@@ -152,6 +154,8 @@ class Solver:
         self.replica, self.n_replicas = ((communicator.rank, communicator.n_ranks) if division is None else
                                          (division.replica, division.n_replicas))
         self.remake_tests: Callable[[], None] = lambda: None
+        self.are_ranks_ready: Callable[[], bool] = lambda: False
+        self.pauses = False
 
     def _make_strategy(self, method: Method, role: Role | None, sharing: Communicator) -> Strategy:
         division = None if role is None else role.division
@@ -194,7 +198,11 @@ class Solver:
         info("Optimization stopped early." if self.stopping else "Optimization Done.")
 
     def step(self, n_iterations: int) -> None:
-        """Train this many more iterations, or fewer if an observer sets ``stopping``."""
+        """Train this many more iterations, or fewer if an observer sets ``stopping``.
+
+        Raises:
+            RanksReady: on all ranks, after the same iteration, where an observer has set ``pauses``.
+        """
         end = self.iteration + n_iterations
         while self.iteration < end and not self.stopping and not self.strategy.has_converged:
             self._tell("before_iteration")
@@ -210,6 +218,9 @@ class Solver:
             self.update()
             self.member.taken()
             self._tell("after_iteration")
+            if self.pauses and not self.stopping and self.iteration < end:
+                self.strategy.settle()
+                raise RanksReady
         self.check_losses()
 
     def update(self) -> None:

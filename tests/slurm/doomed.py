@@ -2,13 +2,18 @@
 
 import os
 import signal
+import sys
+import threading
 
 from mortal import rank
 from passing import Passing
 
 
 class Doomed(Passing):
-    """``param_str``: ``rank:pass[:signal],...``, KILL if none. Passes count over all layers of this process."""
+    """``param_str``: ``rank:pass[:signal],...``, KILL if none. Passes count over all layers of this process.
+
+    Ranks that are started for lost ones live on. Who starts them waits for them here, so that they come in time.
+    """
 
     n_all = 0
 
@@ -20,5 +25,10 @@ class Doomed(Passing):
 
     def passed(self, n_passes):
         Doomed.n_all += 1
+        for thread in threading.enumerate():
+            if thread.name == "collectives-newcomers":
+                thread.join()
+        if "join" in sys.argv:
+            return
         if Doomed.n_all == self._at:
             os.kill(os.getpid(), self._signal)

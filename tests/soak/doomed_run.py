@@ -104,7 +104,7 @@ class DoomedRun:
 
     def _end(self) -> None:
         """Every rank prints where its threads are; then all are killed."""
-        for number in (signal.SIGCONT, signal.SIGUSR2, signal.SIGKILL):
+        for number in (signal.SIGCONT, signal.SIGRTMIN, signal.SIGKILL):
             for pid in (*self.alive(), *([self.process.pid] * (number is signal.SIGKILL))):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, number)
@@ -140,7 +140,7 @@ def _rank(pid: int) -> int:
 
 
 if __name__ == "__main__":  # a rank, which says where its threads are when it is asked to
-    faulthandler.register(signal.SIGUSR2, all_threads=True)
+    faulthandler.register(signal.SIGRTMIN, all_threads=True)
     from scaffe.__main__ import main
 
     sys.exit(main())

@@ -6,12 +6,14 @@ On one rank or, under mpirun, on many.
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from scaffe.cli.job import run_job
 from scaffe.cli.notes import log_notes
 from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.loss.newcomer import Newcomer
 from scaffe.errors import UserError
 from scaffe.flags import REQUIRED, Flags, at_least
 from scaffe.log import info
@@ -36,9 +38,11 @@ from scaffe.training.solver import Observer, Solver
 from scaffe.training.strategies import WORKER, Role, Strategy, look_up
 from scaffe.training.strategies.options import add_flags as add_strategy_flags
 from scaffe.training.strategies.options import check_flags
-from scaffe.training.survival.options import STOP
+from scaffe.training.survival.nursery import Nursery
+from scaffe.training.survival.options import REPLACE, STOP
 from scaffe.training.survival.options import add_flags as add_loss_flags
 from scaffe.training.survival.options import check as check_loss_flags
+from scaffe.training.survival.recovery import come_in as join_ranks
 from scaffe.training.survival.recovery import outlive
 
 GROUP = "Train and test"
@@ -102,6 +106,33 @@ def _train(communicator: Communicator, options: Namespace) -> int:
 
 
 def _work(strategy: type[Strategy], role: Role, param: Any, options: Namespace) -> None:
+    build = _builder(param, options)
+    solver = build(role)
+    together(role.ranks, lambda: _start_from(solver, param, options))
+    log_notes(param, role.ranks.n_ranks)
+    if options.on_rank_loss == STOP or strategy.mends_itself:
+        try:
+            solver.solve()
+        finally:
+            solver.close()
+    else:
+        outlive(solver, lambda ranks: build(_placed(strategy, ranks, options)), _nursery(role.world.n_ranks, options))
+
+
+def come_in(newcomer: Newcomer) -> None:
+    """Train as a rank that another one has started."""
+    options, n_wanted = newcomer.task
+    options.resume = options.snapshot = ""  # all comes from the other ranks
+    param = _read_solver(options)
+    build = _builder(param, options)
+    communicator = Communicator.joined(newcomer)
+    communicator.install_excepthook()
+    strategy = look_up(options.strategy, options.reduce, communicator, solver_type=param.type or "SGD")
+    join_ranks(communicator, strategy.in_step, lambda ranks: build(_placed(strategy, ranks, options)),
+               _nursery(n_wanted, options))
+
+
+def _builder(param: Any, options: Namespace) -> Callable[[Role], Solver]:
     snapshots = Snapshots()
     watching: list[Observer] = [snapshots, Display(), Test(),  # at the end: snapshot, last loss, last test, as in Caffe
                                 Signals(snapshots, options.sigint_effect, options.sighup_effect)]
@@ -114,16 +145,16 @@ def _work(strategy: type[Strategy], role: Role, param: Any, options: Namespace) 
         solver.observers += [*watching, progress, *records]
         return solver
 
-    solver = build(role)
-    together(role.ranks, lambda: _start_from(solver, param, options))
-    log_notes(param, role.ranks.n_ranks)
-    if options.on_rank_loss == STOP or strategy.mends_itself:
-        try:
-            solver.solve()
-        finally:
-            solver.close()
-    else:
-        outlive(solver, lambda communicator: build(strategy.place(communicator, options).with_uneven_share()))
+    return build
+
+
+def _placed(strategy: type[Strategy], ranks: Communicator, options: Namespace) -> Role:
+    return strategy.place(ranks, options).with_uneven_share()
+
+
+def _nursery(n_ranks: int, options: Namespace) -> Nursery:
+    n_wanted = n_ranks if options.on_rank_loss == REPLACE else 0
+    return Nursery(n_wanted, (options, n_wanted))
 
 
 def _read_solver(options: Namespace) -> Any:

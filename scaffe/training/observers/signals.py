@@ -52,8 +52,10 @@ class Signals(Observer):
         self._seen = max(self._seen, EFFECTS.index(self._effects[signal.Signals(number)]))
 
     def gradients_ready(self, solver: Solver, loss: float, rate: float) -> None:
-        """Agree here: if the gradients are reduced, that has just synchronized the ranks, and nobody waits long."""
-        self._agreed = solver.strategy.agree(self._seen, solver.iteration)
+        """Agree here: if the gradients are reduced, that has just synchronized the ranks, and nobody waits long. New
+        ranks are agreed on with it; beside a stronger effect on another rank they wait for the next iteration."""
+        agreed = solver.strategy.agree(2 * self._seen + solver.are_ranks_ready(), solver.iteration)
+        self._agreed, solver.pauses = agreed // 2, bool(agreed % 2)
 
     def after_iteration(self, solver: Solver) -> None:
         """See Observer."""

@@ -7,6 +7,10 @@ that has taken a step knows that every other one has all that it takes, and can 
 is lost that somebody else has seen.
 
 Where ranks are not in step, each updates by itself: then only recoveries are steps.
+
+New ranks are taken in at an iteration's border, where all have taken the same steps. JOIN is a transaction: all ranks
+have come over to the larger communicator, or none has. From then on it is a recovery in which nobody is lost. A new
+rank has nothing before it has taken its first step; until then it can be given all, and gives nothing.
 """
 
 from __future__ import annotations
@@ -15,11 +19,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from scaffe.errors import ExpectedError
+
 
 class Act(Enum):
     """What a rank does next. All but TRAIN and FOLLOW are done by all ranks together, and fail where one is lost."""
 
-    TRAIN = "train"  # iterations, until a rank is lost
+    TRAIN = "train"  # iterations, until a rank is lost or new ones are ready
+    JOIN = "join"  # a communicator with the new ranks; the old one is left where it fails
     SHRINK = "shrink"  # a communicator of those that are left; never fails
     TELL = "tell"  # each says its place to all
     FOLLOW = "follow"  # take the step that another rank has taken already
@@ -34,10 +41,20 @@ class Place:
     Attributes:
         step: steps taken.
         is_ready: whether it has all that the next one takes.
+        is_new: whether it has come in and not yet taken a step: it has nothing to give.
     """
 
     step: int
     is_ready: bool
+    is_new: bool = False
+
+
+class RanksReady(Exception):  # noqa: N818 - no error
+    """New ranks wait to be taken in, now that an iteration has ended on all ranks."""
+
+
+class NothingLeft(ExpectedError):
+    """All ranks are lost that had parameters; those that are left had just come in."""
 
 
 class OutOfStep(RuntimeError):
@@ -59,12 +76,19 @@ class Member:
             counts_updates: whether updates are steps.
         """
         self.act, self.step, self.is_ready = Act.TRAIN, step, False
-        self._counts_updates = counts_updates
+        self._counts_updates, self._is_new = counts_updates, False
+
+    @classmethod
+    def newcomer(cls, counts_updates: bool = True) -> Member:
+        """A new rank's, which has just come in; see the constructor."""
+        made = cls(0, counts_updates)
+        made.act, made._is_new = Act.TELL, True
+        return made
 
     @property
     def place(self) -> Place:
         """What this rank tells the others."""
-        return Place(self.step, self.is_ready)
+        return Place(self.step, self.is_ready, self._is_new)
 
     def prepared(self) -> None:
         """All that the next update takes is here; the ranks are about to meet."""
@@ -74,6 +98,10 @@ class Member:
         """The ranks have met, and this one has updated."""
         if self._counts_updates:
             self._took()
+
+    def joining(self) -> None:
+        """New ranks are ready, and all have taken the same steps."""
+        self.act = Act.JOIN
 
     def lost(self) -> None:
         """A rank was lost in `act`, or before it could begin."""
@@ -87,11 +115,13 @@ class Member:
 
         Raises:
             OutOfStep: another rank is further than this one can follow.
+            NothingLeft: on all ranks, which are new.
         """
-        if self.act is Act.SHRINK:
+        if self.act in (Act.SHRINK, Act.JOIN):
             self.act = Act.TELL
         elif self.act is Act.TELL:
-            self._compare(max(place.step for place in places))
+            self._meet_new(places)
+            self._compare(max(place.step for place in places if not place.is_new or place.is_ready))
         elif self.act is Act.FOLLOW:
             self._took()
             self.act = Act.REBUILD
@@ -103,7 +133,16 @@ class Member:
             self.act = Act.TRAIN
 
     def _took(self) -> None:
-        self.step, self.is_ready = self.step + 1, False
+        self.step, self.is_ready, self._is_new = self.step + 1, False, False
+
+    def _meet_new(self, places: Sequence[Place]) -> None:
+        if all(place.is_new for place in places):
+            if not all(place.is_ready for place in places):
+                raise NothingLeft("all ranks that had parameters are lost; -resume auto goes on from the newest "
+                                  "snapshot", everywhere=True)
+            self.step -= 1  # all have been given all: they take the step that the others could not
+        elif self._is_new and not self.is_ready:
+            self.step = max(place.step for place in places if not place.is_new)
 
     def _compare(self, furthest: int) -> None:
         if furthest > self.step + self.is_ready:

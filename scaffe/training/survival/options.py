@@ -10,12 +10,13 @@ from scaffe.errors import UserError
 from scaffe.flags import Flags
 from scaffe.training.strategies.base import Strategy
 
-STOP, SHRINK = "stop", "shrink"
+STOP, SHRINK, REPLACE = "stop", "shrink", "replace"
 
 
 def add_flags(flags: Flags) -> None:
     """Add ``-on_rank_loss`` and ``-history_copies``."""
-    flags.flag("on_rank_loss", STOP, "stop, or go on with the other ranks", choices=(STOP, SHRINK), metavar="WHAT")
+    flags.flag("on_rank_loss", STOP, "shrink: the others go on; replace: new ones come",
+               choices=(STOP, SHRINK, REPLACE), metavar="WHAT")
     flags.flag("history_copies", 1, "second copies for -on_rank_loss", kind=_copies, metavar="0|1")
 
 
@@ -39,5 +40,7 @@ def check(options: Any, strategy: type[Strategy], communicator: Communicator) ->
     if options.on_rank_loss == STOP or communicator.n_ranks == 1:
         return
     fault = ulfm.fault()
+    if options.on_rank_loss == REPLACE and strategy.mends_itself:
+        fault = fault or "this strategy goes on with the ranks that are left (shrink), and takes nobody in"
     if fault := fault or strategy.ends_with_a_rank(options):
         raise UserError(f"-on_rank_loss {options.on_rank_loss} cannot be had: {fault}", everywhere=True)

@@ -12,25 +12,31 @@ from scaffe.training.solver import Solver
 from scaffe.training.survival.holders import Part
 
 
-def take_over(new: Solver, old: Solver) -> None:
+def take_over(new: Solver, old: Solver | None) -> None:
     """Give a new solver all that the ranks that are left have. Called by all of them, after the same update.
 
     Args:
-        new: on the ranks that are left, not yet running.
-        old: this rank's, on all ranks that there were.
+        new: on the ranks that are left and those that have come in, not yet running.
+        old: this rank's, on all ranks that there were; None where it has just come in.
     """
-    left = new.communicator.allgather_objects(old.communicator.rank)
-    found = old.strategy.remains(left, new.communicator)
-    new.iteration = min(new.communicator.allgather_objects(old.iteration))
-    new.rates = new.communicator.bcast_object(old.rates)
+    ranks = new.communicator
+    numbers = ranks.allgather_objects(None if old is None else old.communicator.rank)
+    left = [number for number in numbers if number is not None]
+    giving = ranks.split(None if old is None else 0)  # those that have come in last are in no communicator of the rest
+    found = ranks.bcast_object(None if old is None or giving is None else old.strategy.remains(left, giving))
+    read = None if old is None or not old.shares else old.shares[0].batches_read(old.iteration, old.param.iter_size)
+    new.iteration, new.rates, read = min(
+        filter(None, ranks.allgather_objects(None if old is None else (old.iteration, old.rates, read))),
+        key=lambda place: place[0])
     if not all(part.is_whole for part in found) and new.updater.rule.n_histories:
         _load_saved_histories(new)
     for part in found:
-        is_giver = old.communicator.rank == part.giver
-        _send(new, part, old.strategy.remaining(part) if is_giver else None, left.index(part.giver))
-    new.net.context.draws.from_bytes(old.net.context.draws.to_bytes())
+        is_giver = old is not None and old.communicator.rank == part.giver
+        _send(new, part, old.strategy.remaining(part) if is_giver and old is not None else None,
+              numbers.index(part.giver))
+    if old is not None:
+        new.net.context.draws.from_bytes(old.net.context.draws.to_bytes())
     new.net.scale_loss(new.shares[0].weight)
-    read = old.shares[0].batches_read(new.iteration, old.param.iter_size) if old.shares else None
     read_on(new, read)
 
 

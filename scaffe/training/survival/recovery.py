@@ -1,4 +1,4 @@
-"""Going on after a loss: the shell around survival.member, which does what that says, over MPI."""
+"""Going on after a loss, or with new ranks: the shell around survival.member, which does what that says, over MPI."""
 
 from __future__ import annotations
 
@@ -9,73 +9,104 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import RankLost
 from scaffe.errors import UserError
 from scaffe.training.solver import Solver
-from scaffe.training.survival.member import Act, Place
+from scaffe.training.survival.member import Act, Member, Place, RanksReady
+from scaffe.training.survival.nursery import Nursery
 from scaffe.training.survival.rebuild import say_shares, take_over
 
 Build = Callable[[Communicator], Solver]
 """Builds this rank's nets and solver on the ranks that are left; all of them call it."""
 
 
-def outlive(solver: Solver, build: Build) -> None:
+def outlive(solver: Solver, build: Build, nursery: Nursery) -> None:
     """Train to the end, whatever ranks are lost. Called by all ranks.
 
     Args:
         solver: built, and restored if the run resumes.
         build: builds one like it.
+        nursery: starts ranks for lost ones.
 
     Raises:
         UserError: on all ranks, on GPUs, whose collectives do not wake for a loss.
     """
     if solver.net.context.kernels.PLACE == "device":
-        raise UserError("-on_rank_loss shrink cannot be had: jobs on GPUs end when a rank is lost", everywhere=True)
+        raise UserError("-on_rank_loss cannot be had: jobs on GPUs end when a rank is lost", everywhere=True)
     while True:
+        nursery.counted(solver.communicator.rank, solver.communicator.n_ranks)
+        solver.are_ranks_ready = nursery.are_ready
         try:
             solver.solve()
             solver.communicator.barrier()  # nobody leaves before all have the last update
         except RankLost as loss:
-            solver = Recovery(solver, build).run(loss)
+            solver.member.lost()
+            solver = Recovery(solver.communicator, solver.member, build, nursery, solver).run(loss)
+        except RanksReady:
+            solver.member.joining()
+            solver = Recovery(solver.communicator, solver.member, build, nursery, solver).run()
         else:
+            nursery.close()
             solver.close()
             return
 
 
-class Recovery:
-    """What one rank does from a loss until training goes on.
+def come_in(communicator: Communicator, in_step: bool, build: Build, nursery: Nursery) -> None:
+    """Train to the end as a new rank. Called by all new ranks, while the others take them in.
 
     Args:
-        solver: its solver when it found out.
-        build: see ``outlive``.
+        communicator: all ranks.
+        in_step: whether all ranks make each update together.
+        build, nursery: as ``outlive`` has them.
+
+    Raises:
+        NothingLeft: on all ranks.
+    """
+    outlive(Recovery(communicator, Member.newcomer(in_step), build, nursery).run(), build, nursery)
+
+
+class Recovery:
+    """What one rank does from a loss, or from an iteration's border, until training goes on.
+
+    Args:
+        communicator: of the ranks that there were.
+        member: what this rank does.
+        build, nursery: see ``outlive``.
+        solver: this rank's; None where it is new.
     """
 
-    def __init__(self, solver: Solver, build: Build) -> None:
-        self._solver, self._build, self._member = solver, build, solver.member
-        self._communicator, self._rebuilt = solver.communicator, solver
+    def __init__(self, communicator: Communicator, member: Member, build: Build, nursery: Nursery,
+                 solver: Solver | None = None) -> None:
+        self._solver, self._build, self._member, self._nursery = solver, build, member, nursery
+        self._communicator, self._rebuilt = communicator, solver
 
-    def run(self, loss: RankLost) -> Solver:
-        """Go on without the lost ranks, and without those that are lost meanwhile.
+    def run(self, loss: RankLost | None = None) -> Solver:
+        """Go on without the lost ranks, and without those that are lost meanwhile; or with new ones.
 
         Returns:
             the solver that training goes on with.
         """
-        lost, n_ranks = loss.ranks, self._communicator.n_ranks
-        self._member.lost()
+        n_ranks = self._communicator.n_ranks
         while self._member.act is not Act.TRAIN:
             try:
                 places = self._do(self._member.act)
-            except RankLost:
+            except RankLost as another:
+                loss = loss or another
                 self._member.lost()
             else:
                 self._member.done(places)
-        self._take()
-        names = ", ".join(map(str, lost)) or "unknown"
-        log.warning(f"Lost of {n_ranks} ranks in iteration {self._solver.iteration}: {names}; "
-                    f"{self._communicator.n_ranks} go on")
-        say_shares(self._solver)
-        return self._solver
+        found = self._take()
+        if loss is not None:
+            names = ", ".join(map(str, loss.ranks)) or "unknown"
+            log.warning(f"Lost of {n_ranks} ranks in iteration {found.iteration}: {names}; "
+                        f"{self._communicator.n_ranks} go on")
+        else:
+            log.info(f"New ranks have come in after iteration {found.iteration}: {self._communicator.n_ranks} train on")
+        say_shares(found)
+        return found
 
     def _do(self, act: Act) -> Sequence[Place]:
         if act is Act.SHRINK:
-            self._shrink()
+            self._use(self._communicator.shrink())
+        elif act is Act.JOIN:
+            self._join()
         elif act is Act.TELL:
             return self._communicator.allgather_objects(self._member.place)
         elif act is Act.FOLLOW:
@@ -86,26 +117,42 @@ class Recovery:
             self._communicator.barrier()
         return ()
 
-    def _shrink(self) -> None:
-        self._communicator = self._communicator.shrink()
+    def _use(self, communicator: Communicator) -> None:
+        self._communicator = communicator
         self._communicator.install_excepthook()
         log.silence(self._communicator.rank != 0)
+
+    def _join(self) -> None:
+        newcomers = self._nursery.taken()
+        try:
+            self._use(self._communicator.enlarge(newcomers))
+        except RankLost:
+            if newcomers is not None:
+                newcomers.dismiss()
+                self._nursery.came(False)
+            raise
+        if newcomers is not None:
+            self._nursery.came(True)
 
     def _follow(self) -> None:
         """Take the step that another rank has taken: the rebuilt solver, or the update whose gradients are here."""
         if self._rebuilt is not self._solver:
             self._take()
-        else:
+        elif self._solver is not None:
             self._solver.update()
 
     def _rebuild(self) -> None:
-        self._rebuilt = self._solver
-        self._solver.strategy.abandon()
-        self._solver.close()
+        self._rebuilt, old = self._solver, self._solver
+        if old is not None:
+            old.strategy.abandon()
+            old.close()
         made = self._build(self._communicator)
-        take_over(made, self._solver)
+        take_over(made, old)
         self._rebuilt = made
 
-    def _take(self) -> None:
+    def _take(self) -> Solver:
+        if self._rebuilt is None:
+            raise RuntimeError("a new rank has taken a step before it had a solver")
         self._rebuilt.member = self._member
         self._solver = self._rebuilt
+        return self._solver

@@ -40,6 +40,7 @@ RUNS = {
     "extract_features": "extract_features run_iter_2.caffemodel features.prototxt data,pool features,pools 2 lmdb CPU",
     "get_image_size": "get_image_size ./ annotated.txt sizes.txt",
     "install_tools": "install_tools build",
+    "join": "join -h",  # nothing else, where no run has started it
     "parse_log": "parse_log log . --verbose",
     "plot": "plot trace.json -output trace.svg",
     "report": "report log trace.json -output report.html",
@@ -65,7 +66,7 @@ BAD = {
     "doctor": "doctor now",
     "draw_net": "draw_net log net.svg", "export_onnx": "export-onnx log run_iter_2.caffemodel net.onnx",
     "extract_features": "extract_features log features.prototxt pool db8 2 lmdb",
-    "install_tools": "install_tools log", "parse_log": "parse_log net.prototxt .", "plot": "plot log",
+    "install_tools": "install_tools log", "join": "join", "parse_log": "parse_log net.prototxt .", "plot": "plot log",
     "report": "report net.prototxt",
     "scaling": "scaling -weak log", "simulate": "simulate --ranks 0", "summary": "summary log",
     "test": "test -model learn.prototxt -weights log",

@@ -24,11 +24,11 @@ def make(folder, databases, victims):
     return folder
 
 
-def train(folder, *flags, n_ranks=1, fault_tolerant=True, **variables):
+def train(folder, *flags, n_ranks=1, fault_tolerant=True, options=(), **variables):
     """Runs the solver of a folder to its end."""
     launcher = mpirun(n_ranks) if n_ranks > 1 else []
     if launcher and fault_tolerant:
-        launcher[1:1] = ["--with-ft", "ulfm"]
+        launcher[1:1] = ["--with-ft", "ulfm", *options]
     command = [*launcher, sys.executable, "-m", "scaffe", "train", "-solver", "solver.prototxt", "-threads", "1",
                *flags]
     return subprocess.run(command, cwd=folder, env=os.environ | ENVIRONMENT | variables, capture_output=True, text=True,

@@ -40,6 +40,28 @@ def test_ranks_that_update_by_themselves_go_on_together(n_ranks):
         assert set(met) >= {Act.TRAIN, Act.SHRINK, Act.TELL, Act.REBUILD, Act.MEET}
 
 
+@pytest.mark.parametrize("in_step", [True, False])
+@pytest.mark.parametrize("n_ranks", [2, 3, 5])
+def test_lost_ranks_are_replaced_whoever_dies_meanwhile(n_ranks, in_step):
+    met, n_whole, n_nothing = Counter(), 0, 0
+    for seed in range(300):
+        world = World(n_ranks, 9, seed, n_deaths=1 + seed % (n_ranks + 2), in_step=in_step, replaces=True)
+        world.run()
+        met.update(world.acts_at_death)
+        assert bool(world.ended) != bool(world.left_with_nothing)
+        n_nothing += bool(world.left_with_nothing)
+        if in_step and world.ended:
+            assert len({tuple(rank.values) for rank in world.ended}) == 1
+            assert world.ended[0].values[: len(world.reported)] == world.reported
+        assert {len(rank.values) for rank in world.ended} <= {9}
+        for one, other in itertools.pairwise(world.made):
+            assert one.child is other or one.larger is other
+        n_whole += len(world.ended) == n_ranks
+    assert n_whole > 50
+    assert n_nothing < 10
+    assert n_ranks == 2 or set(met) >= {Act.TRAIN, Act.SHRINK, Act.TELL, Act.REBUILD, Act.MEET, Act.JOIN, "guest"}
+
+
 def test_nobody_dies_nobody_recovers():
     world = World(4, 5, 0, 0)
     world.run()

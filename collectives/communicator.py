@@ -14,7 +14,7 @@ import numpy as np
 from scaffe.collectives import failure
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.launch import launched, load_mpi
-from scaffe.collectives.loss.losses import joined, outlived
+from scaffe.collectives.loss.losses import outlived
 from scaffe.collectives.planning import partition
 from scaffe.collectives.planning.algorithm import parse
 from scaffe.collectives.request import Request
@@ -25,8 +25,6 @@ from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.selector import Selector
 
 if TYPE_CHECKING:
-    from scaffe.collectives.loss.newcomer import Newcomer
-    from scaffe.collectives.loss.newcomers import Newcomers
     from scaffe.collectives.runtime.lasting import LastingMessages
     from scaffe.collectives.runtime.point_to_point import PointToPoint
     from scaffe.collectives.runtime.ranks import Ranks
@@ -139,22 +137,6 @@ class Communicator:
         """After RankLost: makes a communicator of the ranks that are left, in their order; all of these call it. Arrays
         from this one's `alloc` stay. Raises CommError where MPI ends a job with a lost rank."""
         return outlived(self._ranks.end(), self.topology.node_of_rank, self._made, self._ranks.has_ended)
-
-    def enlarge(self, newcomers: Newcomers | None) -> Communicator:
-        """Makes a communicator of these ranks and of newcomers that are ready, which come last; all ranks call it.
-
-        Args:
-            newcomers: on rank 0, which has started them; None elsewhere.
-
-        Raises:
-            RankLost: on all ranks, where a rank or a newcomer is lost meanwhile; `shrink` goes on without.
-        """
-        return joined(self._ranks.enlarged(newcomers), self._made)
-
-    @classmethod
-    def joined(cls, newcomer: Newcomer) -> Communicator:
-        """The same on the side of a newcomer, which leaves by itself where the ranks go on without it."""
-        return joined(newcomer.come_in(), lambda comm, nodes: cls(comm, None, nodes, is_ours=True))
 
     @property
     def topology(self) -> Topology:

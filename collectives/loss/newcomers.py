@@ -64,7 +64,7 @@ class Newcomers:
         try:
             self._start()
         except MPI.Exception as error:
-            self.fault = str(error).partition(":")[2].strip() or str(error)
+            self.fault = str(error) if self.pair is not None else "the launcher starts none; has the allocation room?"
 
     def _start(self) -> None:
         from mpi4py import MPI

@@ -100,10 +100,6 @@ class OneRank:
         """See Ranks."""
         return None, []
 
-    def enlarged(self, newcomers: Any) -> NoReturn:
-        """Raises CommError."""
-        raise CommError("one rank by itself, without a launcher, takes nobody in")
-
     def end(self) -> NoReturn:
         """See Ranks."""
         raise CommError("one rank by itself has none to lose")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from scaffe.collectives.cuda.device import current, make_current
 from scaffe.collectives.errors import CommError, RankLost
 from scaffe.collectives.launch import grants_threads
-from scaffe.collectives.loss.bridge import bridged
 from scaffe.collectives.loss.fence import FENCE
 from scaffe.collectives.loss.losses import Losses
 from scaffe.collectives.loss.telling import telling
@@ -39,7 +38,6 @@ from scaffe.collectives.tuning.table import TuningTable
 
 if TYPE_CHECKING:
     from scaffe.collectives.cuda.setup import Device
-    from scaffe.collectives.loss.newcomers import Newcomers
 
 AUTO = Algorithm(selection="auto")
 OUTLAST_SECONDS = 30.0
@@ -56,8 +54,7 @@ class Ranks:
         engine: the caller's.
         calls: what this rank has called, to find out where others call something else.
         messages, lasting_messages: between two ranks; what makes some that go on when a rank is lost.
-        has_ended: whether all ranks have agreed that they go on without these ranks.
-        losses, check_lost: which ranks are lost, as far as this one knows; raises RankLost once any is.
+        losses, check_lost, has_ended: what is known of losses; raises RankLost after one; whether all ranks know.
         patience: seconds after which waiting ends the job.
     """
 
@@ -69,8 +66,7 @@ class Ranks:
             give_up: ends the job with a line when a peer is missing.
             node_of_rank: as Communicator has it.
         """
-        self.comm, self.losses, self._give_up = comm, Losses(comm), give_up
-        self.has_ended = False
+        self.comm, self.losses, self._give_up, self.has_ended = comm, Losses(comm), give_up, False
         self.check_lost = self.losses.check
         self.patience = deadline + (0 if self.losses.fault else max(deadline, OUTLAST_SECONDS))
         self._set_up(node_of_rank, deadline)
@@ -296,21 +292,6 @@ class Ranks:
         for engine, _, _ in self._engines:
             engine.watch.close()
         return self.comm
-
-    def enlarged(self, newcomers: Newcomers | None) -> Any:
-        """See Communicator.enlarge. Nobody uses these ranks again.
-
-        Returns:
-            mpi4py's communicator.
-        """
-        comm = bridged(self.comm, None if newcomers is None else newcomers.pair, self._give_up)
-        if comm is None:
-            self.has_ended = True
-            raise self.losses.error()
-        if newcomers is not None:
-            newcomers.told_in()
-        self.end()
-        return comm
 
     @telling
     def barrier(self) -> None:

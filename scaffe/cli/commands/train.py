@@ -12,6 +12,7 @@ from typing import Any
 
 from scaffe.cli.job import run_job
 from scaffe.cli.notes import log_notes
+from scaffe.collectives import joining
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.loss.newcomer import Newcomer
 from scaffe.errors import UserError
@@ -125,7 +126,7 @@ def come_in(newcomer: Newcomer) -> None:
     options.resume = options.snapshot = ""  # all comes from the other ranks
     param = _read_solver(options)
     build = _builder(param, options)
-    communicator = Communicator.joined(newcomer)
+    communicator = joining.come_in(newcomer)
     communicator.install_excepthook()
     strategy = look_up(options.strategy, options.reduce, communicator, solver_type=param.type or "SGD")
     join_ranks(communicator, strategy.in_step, lambda ranks: build(_placed(strategy, ranks, options)),

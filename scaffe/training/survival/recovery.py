@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from scaffe import log
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import RankLost
+from scaffe.collectives.joining import enlarge
 from scaffe.errors import UserError
 from scaffe.training.solver import Solver
 from scaffe.training.survival.member import Act, Member, Place, RanksReady
@@ -125,7 +126,7 @@ class Recovery:
     def _join(self) -> None:
         newcomers = self._nursery.taken()
         try:
-            self._use(self._communicator.enlarge(newcomers))
+            self._use(enlarge(self._communicator, newcomers))
         except RankLost:
             if newcomers is not None:
                 newcomers.dismiss()

@@ -86,7 +86,7 @@ def disturb(run: DoomedRun, kind: str, n_ranks: int, chance: random.Random) -> l
         alive = run.alive()
         if run.is_over() or len(alive) < 2:
             break
-        is_whole = death.victims is not None and len(alive) == n_ranks
+        is_whole = death.victims is not None and len(alive) >= n_ranks
         victims = [alive[victim] for victim in death.victims or ()] if is_whole else [chance.choice(alive)]
         for victim in victims[: len(alive) - 1]:
             with contextlib.suppress(ProcessLookupError):

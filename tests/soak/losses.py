@@ -32,6 +32,7 @@ class Outcome:
 
     Attributes:
         killed: ranks killed or stopped while it trained.
+        came: how often ranks came in for lost ones.
         seconds: from a kill (from the deadline, for a rank that was stopped) to the line that says how many ranks go
             on; one for each recovery.
         accuracies: at the end.
@@ -39,6 +40,7 @@ class Outcome:
     """
 
     killed: int = 0
+    came: int = 0
     seconds: list[float] = field(default_factory=list)
     accuracies: list[float] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -46,6 +48,7 @@ class Outcome:
     def add(self, other: Outcome) -> None:
         """Counts another run."""
         self.killed += other.killed
+        self.came += other.came
         self.seconds += other.seconds
         self.accuracies += other.accuracies
         self.wrong += other.wrong
@@ -70,7 +73,7 @@ def disturbed(home: Path, strategy: str, n_ranks: int, chance: random.Random, ki
         return Outcome(len(died), wrong=[f"{strategy} on {n_ranks} ranks, {kind}, killed {len(died)}: {said}"])
     late = STOPPED_SECONDS if kind == "stopped" else 0.0
     seconds = [when - max((kill for kill in died if kill < when), default=when) - late for when in run.times_of(GO_ON)]
-    return Outcome(len(died), seconds, [run.accuracy()])
+    return Outcome(len(died), len(run.times_of("have come in")), seconds, [run.accuracy()])
 
 
 def undisturbed(home: Path, strategy: str, n_ranks: int, n_runs: int) -> list[float]:
@@ -128,7 +131,8 @@ def _measure(home: Path, strategy: str, n_ranks: int, options: argparse.Namespac
 
 def _line(strategy: str, n_ranks: int, total: Outcome, others: list[float]) -> str:
     seconds, found = sorted(total.seconds) or [0.0], total.accuracies or [0.0]
-    return (f"{strategy:8} {n_ranks} ranks: {total.killed} kills in {len(total.accuracies)} runs, {len(seconds)} "
+    return (f"{strategy:8} {n_ranks} ranks: {total.killed} kills in {len(total.accuracies)} runs, "
+            f"{total.came} times others came in, {len(seconds)} "
             f"recoveries of {statistics.median(seconds):.2f} s (longest {seconds[-1]:.2f}), "
             f"accuracy {min(found):.4f} to {max(found):.4f}, undisturbed {min(others, default=0):.4f} to "
             f"{max(others, default=0):.4f}, {len(total.wrong)} went wrong")

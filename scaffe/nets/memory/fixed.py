@@ -26,7 +26,13 @@ def fixed_bytes(net: Net, planned: Sequence[Planned]) -> int:
     """
     params = 2 * net.params.n_elems * net.params.dtype.itemsize
     batches = sum(_n_bytes(top) for node in net.nodes if hasattr(node.layer, "feed") for top in node.tops)
-    return params + N_BATCHES * batches + _blobs(net, planned) + kept_by_layers(net)
+    return params + N_BATCHES * batches + _blobs(net, planned) + kept_by_layers(net) + _passing(net)
+
+
+def _passing(net: Net) -> int:
+    """What a convolution turns its weights into, and their gradient, in memory that all use in turns."""
+    weights = [_n_bytes(blob) for node in net.nodes for blob in node.layer.blobs if blob.ndim > 2]
+    return max(weights, default=0)
 
 
 def _blobs(net: Net, planned: Sequence[Planned]) -> int:

@@ -23,6 +23,7 @@ from scaffe.layers.kernels.cpu.onednn.primitive import (
     Primitive,
     Reorder,
     any_layout,
+    passing,
     relu_attribute,
     scratch,
     strided,
@@ -115,13 +116,14 @@ class _Weighted:
         wanted = lib.query_md(desc, QUERY_WEIGHTS, 0)
         self._primitive = Primitive(lib, desc, [(WEIGHTS, wanted), *others])
         self._reorder = None if lib.memory_desc_equal(wanted, plain) else Reorder(lib, plain, wanted)
-        self._turned = None if self._reorder is None else scratch(lib, wanted)
+        self._n_bytes = lib.memory_desc_get_size(wanted)
 
     def run(self, w: np.ndarray, *arrays: np.ndarray) -> None:
         """Run on plain weights and the others in order."""
-        if self._reorder is not None and self._turned is not None:
-            self._reorder.run(w, self._turned)
-            w = self._turned
+        if self._reorder is not None:
+            turned = passing.of(self._n_bytes)
+            self._reorder.run(w, turned)
+            w = turned
         self._primitive.run(w, *arrays)
 
 
@@ -134,15 +136,16 @@ class _WeightGradient:
         extra = [(DIFF_BIAS, bias)] if bias is not None else []
         self._primitive = Primitive(lib, desc, [(SRC, x), (DIFF_DST, y), (DIFF_WEIGHTS, wanted), *extra])
         self._write, self._add = Reorder(lib, wanted, plain), Reorder(lib, wanted, plain, adds=True)
-        self._gw = scratch(lib, wanted)
+        self._n_bytes = lib.memory_desc_get_size(wanted)
         self._gb = scratch(lib, bias).view(np.float32) if bias is not None else None
 
     def run(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None, overwrite: bool) -> None:
         """See Convolution.backward_weights."""
         direct = overwrite and self._is_plain
         bias = () if self._gb is None else (gb if overwrite and gb is not None else self._gb,)
-        self._primitive.run(x, gy, gw if direct else self._gw, *bias)
+        found = gw if direct else passing.of(self._n_bytes)
+        self._primitive.run(x, gy, found, *bias)
         if not direct:
-            (self._write if overwrite else self._add).run(self._gw, gw)
+            (self._write if overwrite else self._add).run(found, gw)
         if not overwrite and gb is not None:
             gb += self._gb

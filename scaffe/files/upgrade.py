@@ -38,12 +38,21 @@ def upgrade_net(net: Any) -> Any:
             _move_transform(layer)
     for layer in new.layer:
         upgrade_c3d(layer)
+        _name_rounding(layer)
         if layer.type == "BatchNorm" and len(layer.param) == 3:
             for spec in layer.param:  # statistics, not weights: old files said so by hand, some wrongly
                 spec.lr_mult = spec.decay_mult = 0
     split_norms(new)
     _inputs_to_layer(new)
     return new
+
+
+def _name_rounding(layer: Any) -> None:
+    """Forks' ceil_mode becomes BVLC Caffe's round_mode."""
+    options = layer.pooling_param
+    if options.HasField("ceil_mode"):
+        options.round_mode = options.CEIL if options.ceil_mode else options.FLOOR
+        options.ClearField("ceil_mode")
 
 
 def _move_transform(layer: Any) -> None:

@@ -32,6 +32,7 @@ ELSEWHERE = {  # message.option -> where it is tested, or why it has nothing to 
     **{f"{kind}.loss_param.{name}": "SoftmaxWithLoss's" for kind in (
         "InfogainLoss", "MultiBoxLoss", "SigmoidCrossEntropyLoss", "SmoothL1Loss", "SmoothL1LossOHEM",
         "SoftmaxWithLossOHEM") for name in ("weight_by_label_freqs", "class_weighting")},
+    "pooling_param.ceil_mode": "becomes round_mode: tests/scaffe/nets/test_graph.py",
     "batch_norm_param.scale_bias": "becomes a Scale layer: tests/scaffe/nets/test_nvidia_norm.py",
     "mvn_param.eps": "Caffe's gradient takes it for nothing beside the deviation: tests/layers/test_against_caffe.py",
     **{f"{message}.{name}": "C3D's, refused elsewhere: tests/layers/refusals.py" for message in (

@@ -201,3 +201,9 @@ def test_net_files_are_found_beside_the_solver(tmp_path, monkeypatch):
     (tmp_path / "sub/solver.prototxt").write_text('net: "elsewhere/net.prototxt" snapshot_prefix: "sub"')
     solver = graph.read_solver("sub/solver.prototxt")
     assert (solver.net, solver.snapshot_prefix) == ("sub/net.prototxt", "sub/solver")
+
+
+@pytest.mark.parametrize(("fork", "bvlc"), [("false", "FLOOR"), ("true", "CEIL")])
+def test_ceil_mode_becomes_round_mode(fork, bvlc):
+    text = 'layer { name: "p" type: "Pooling" pooling_param { kernel_size: 2 %s } }'
+    assert upgrade_net(net(text % f"ceil_mode: {fork}")) == net(text % f"round_mode: {bvlc}")

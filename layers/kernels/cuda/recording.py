@@ -8,6 +8,8 @@ from typing import Any
 from scaffe.layers.kernels import device
 from scaffe.layers.kernels.cuda.arena import arena
 
+AHEAD_BYTES = 1 << 20  # more than the losses and their sums that a pass makes
+
 
 class Recording:
     """The work that ``run`` queues on the current stream, captured without executing it. Calling this launches it.
@@ -31,6 +33,7 @@ class Recording:
         self._pool = cupy.cuda.MemoryPool()
         stream = cupy.cuda.get_current_stream()
         with cupy.cuda.using_allocator(self._pool.malloc):
+            self._pool.malloc(AHEAD_BYTES)  # given back at once: the pool has it, and CUDA is asked for none meanwhile
             # Relaxed: the helper thread may allocate and wait for its own events meanwhile.
             stream.begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)
             try:

@@ -1,0 +1,103 @@
+"""Real CuPy over libraries that stand in for CUDA's (tests/standin): what is called, on which device, in which thread.
+
+`make test-standin` builds them and asks for these tests.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.collectives.test_mpi import ENVIRONMENT
+from tests.mpirun import mpirun
+from tests.mutation.__main__ import SITE
+from tests.mutation.mutants import ROOT
+from tests.scaffe.runs import write_solver
+
+FOLDER = os.environ.get("SCAFFE_STANDIN", "")
+pytestmark = [pytest.mark.mpi_job, pytest.mark.skipif(not FOLDER, reason="make test-standin asks for it")]
+WORKER = str(Path(__file__).with_name("standin_worker.py"))
+KINDS = {"ipc": {}, "staged": {"SCAFFE_CUDA_IPC": "0", "SCAFFE_CUDA_AWARE": "0"},
+         "aware": {"SCAFFE_CUDA_IPC": "0", "SCAFFE_CUDA_AWARE": "1"}}
+NO_DEVICE, ALLOCATES = "on a thread without a device", "allocates while capturing"
+COPIES, REFUSED = "copies from the host while capturing", "CUDA refuses it"
+
+
+def run(folder, *arguments, n_ranks=1, kind="", mutant=None):
+    """What each rank recorded; three devices are pretended."""
+    changed = {"MUTANT": json.dumps(mutant)} if mutant else {}
+    environment = os.environ | ENVIRONMENT | KINDS.get(kind, {}) | changed | {
+        "SCAFFE_STANDIN_DEVICES": "3", "SCAFFE_STANDIN_KIND": kind, "SCAFFE_TEST_GPU": "1",
+        "CUPY_CACHE_DIR": str(Path(FOLDER, "kernels")), "XDG_CACHE_HOME": str(folder / "cache"),
+        "PYTHONPATH": os.pathsep.join([str(SITE), str(ROOT)]), "PYTHONDONTWRITEBYTECODE": "1"}
+    launcher = mpirun(n_ranks) if n_ranks > 1 else []
+    done = subprocess.run([*launcher, sys.executable, WORKER, str(folder), *arguments], cwd=folder, env=environment,
+                          capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    return [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(n_ranks)]
+
+
+def expect_clean(found, device):
+    """No rule is broken, and the only context is the rank's own device's."""
+    assert {rule: faults[:5] for rule, faults in found["faults"].items() if faults} == {}
+    assert found["contexts"] == [device]
+
+
+def train(folder, lenet, precision="fp32"):
+    """The command that trains LeNet for eight iterations with tests, on the second of three devices."""
+    write_solver(folder, lenet, max_iter=8, test_interval=4, test_iter=2)
+    return f"train -solver solver.prototxt -gpu 1 -precision {precision} -threads 1"
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_a_net_trains_on_its_own_device_alone(tmp_path, lenet, precision):
+    found, = run(tmp_path, "commands", train(tmp_path, lenet, precision))
+    expect_clean(found, 1)
+    calls = found["calls"]
+    for name in ("cudaStreamBeginCapture", "cudaGraphLaunch", "cudnnBackendExecute", "cublasGemmEx", "cuLaunchKernel"):
+        assert calls.get(name, 0) > 0, name
+
+
+@pytest.mark.parametrize("what", ["collectives", "strategies"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_rank_stays_on_its_own_device(tmp_path, kind, what):
+    for rank, found in enumerate(run(tmp_path, what, n_ranks=2, kind=kind)):
+        expect_clean(found, rank + 1)
+        assert found["threads"] > 1  # the helper's calls are among them
+        assert ("cudaIpcOpenMemHandle" in found["calls"]) == (kind == "ipc")
+
+
+POOLING = "layers/kernels/cuda/pooling_plan.py", "self._check(x, y, mask)"
+MUTANTS = {
+    "a copy in a recording": (COPIES, *POOLING, "y.set(np.zeros(y.shape, y.dtype))"),
+    "an array in a recording": (ALLOCATES, "layers/kernels/cuda/recording.py", "self._pool.malloc(AHEAD_BYTES)", "pass"),
+    "readers without a device": (NO_DEVICE, "layers/kernels/cuda/batches.py",
+                                 "device.load().cuda.Device(number).use()", "pass"),
+    "products without their memory": (REFUSED, "layers/kernels/cuda/cublas.py",
+                                      'self._check("cublasSetWorkspace_v2"', '(lambda *given: None)("no"'),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_broken_rule_is_noticed(tmp_path, lenet, name):
+    rule, *mutant = MUTANTS[name]
+    found, = run(tmp_path, "commands", train(tmp_path, lenet), mutant=mutant)
+    assert found["faults"][rule], found["faults"]
+
+
+def test_a_helper_without_its_device_is_noticed(tmp_path):
+    mutant = "collectives/runtime/ranks.py", "make_current(self._gpu)", "pass"
+    found = run(tmp_path, "collectives", n_ranks=2, kind="staged", mutant=mutant)
+    assert all(each["faults"][NO_DEVICE] for each in found)
+    assert [each["contexts"] for each in found] == [[0, 1], [0, 2]]
+
+
+def test_a_device_that_is_given_back_is_noticed(tmp_path, lenet):
+    """As CuPy's own `with Device` did: since CUDA 12, going back to device 0 makes a context there."""
+    mutant = "layers/kernels/device.py", "cupy.cuda.Device(number).use()", "cupy.cuda.Device(number).use(), " \
+        "cupy.cuda.Device(0).use(), cupy.cuda.Device(number).use()"
+    found, = run(tmp_path, "commands", train(tmp_path, lenet), mutant=mutant)
+    assert found["contexts"] == [0, 1]

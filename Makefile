@@ -12,7 +12,7 @@ include mpi.env
 export $(shell sed -n 's/^\([A-Z_a-z]*\)=.*/\1/p' mpi.env)
 
 .PHONY: venv train detect test test-bounds test-mutants fuzz test-mpich test-torch test-oldest test-slurm gpu test-gpu \
-	bench-gpu soak docs notebooks lint types clean
+	test-standin bench-gpu soak docs notebooks lint types clean
 venv: $(VENV)/ready
 
 $(VENV)/ready: pyproject.toml
@@ -111,6 +111,15 @@ comma := ,
 gpu: $(if $(OWN),venv)
 	$(PY) -m scaffe device_query -gpu 0
 	$(PY) -c 'import cupy$(if $(OWN),$(comma) cudnn)' $(if $(OWN),|| $(PY) -m pip install --quiet --editable $(GPU_PACKAGES))
+
+# No GPU: real CuPy over libraries that stand in for CUDA's (tests/standin). Needs cc, and 2 GB for the extra cuda12.
+STANDIN := $(CURDIR)/build/standin
+SPY := .venv-gpu/bin/python
+test-standin:
+	test -x $(SPY) || python3 -m venv .venv-gpu
+	$(SPY) -c 'import cupy, cudnn, cython' || $(SPY) -m pip install --quiet --editable '.[mpi,dev,cuda12]' 'Cython>=3.2,<3.3'
+	$(SPY) -m tests.standin.build $(STANDIN)
+	SCAFFE_STANDIN=$(STANDIN) $(SPY) -m pytest -q tests/scaffe/device/test_standin.py
 
 test-gpu: gpu
 	MPIRUN='$(MPIRUN)' $(PY) -m tests.gpu --junit test-gpu.xml

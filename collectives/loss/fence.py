@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scaffe.collectives.loss.stopped import Stopped
+from scaffe.threads import Thread
 
 LOOK_SECONDS = (0.1, 5.0)
 LOOKS_A_DEADLINE = 20
@@ -45,7 +46,7 @@ class Fence:
         self._others: set[Process] = set()
         self._deadline = float("inf")
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
 
     def around(self, comm: Any, deadline: float) -> None:
         """From now on looks after the ranks of mpi4py's `comm` too; all of them call it.
@@ -60,7 +61,7 @@ class Fence:
             self._others |= others
             self._deadline = min(deadline, self._deadline)
             if self._thread is None and self._others:
-                self._thread = threading.Thread(target=self._run, name="collectives-fence", daemon=True)
+                self._thread = Thread(self._run, "collectives-fence")
                 self._thread.start()
 
     def _run(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from scaffe.collectives.errors import CommError, RankLost
 from scaffe.collectives.loss import ulfm
 from scaffe.collectives.loss.ending import ENDING
+from scaffe.threads import Thread
 
 LOOK_SECONDS = 0.05
 T = TypeVar("T")
@@ -40,7 +41,7 @@ class Losses:
         self.fault = ulfm.fault()
         self.is_over = False
         self._lock, self._closing = threading.Lock(), threading.Event()
-        self._thread = threading.Thread(target=self._look, name="collectives-losses", daemon=True)
+        self._thread = Thread(self._look, "collectives-losses")
         if not self.fault:
             ENDING.first(base)
             self._thread.start()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import atexit
 import queue
-import threading
 import time
 from collections.abc import Callable
 
 from scaffe.collectives.request import Request
+from scaffe.threads import Thread
 
 Task = Callable[[], object]
 """What it returns, if anything, is the point at which the result is there (see Request.finish)."""
@@ -22,7 +22,7 @@ class ProgressThread:
 
     def __init__(self) -> None:
         self._tasks: queue.SimpleQueue[tuple[Request, Task] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
 
     def submit(self, label: str, task: Task, waiting_for: Callable[[], str] = lambda: "") -> Request:
         """Queues a task.
@@ -33,7 +33,7 @@ class ProgressThread:
             waiting_for: says which peer it waits for just now.
         """
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="collectives-progress", daemon=True)
+            self._thread = Thread(self._run, "collectives-progress")
             self._thread.start()
             atexit.register(self._leave)
         request = Request(label, waiting_for)

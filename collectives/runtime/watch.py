@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from scaffe.collectives.awake import Awake
+from scaffe.threads import Thread
 
 TICK_SECONDS = 0.5
 ANY, NONE = -2, -1
@@ -40,7 +40,7 @@ class Watch:
         self._waits_for: Sequence[int] = ()
         self._n_runs = 0
         self._is_closed = False
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
 
     def begin(self, waits_for: Sequence[int]) -> None:
         """A collective begins.
@@ -51,7 +51,7 @@ class Watch:
         self.position, self._waits_for = 0, waits_for
         self._n_runs += 1
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="collectives-watch", daemon=True)
+            self._thread = Thread(self._run, "collectives-watch")
             self._thread.start()
 
     def end(self) -> None:

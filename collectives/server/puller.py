@@ -12,6 +12,7 @@ from scaffe.collectives.server.codec import N_NUMBERS, decode, encode
 from scaffe.collectives.server.mailbox import Mailbox
 from scaffe.collectives.server.messages import Ready, Release
 from scaffe.collectives.server.rows import Rows
+from scaffe.threads import Thread
 
 TICK_SECONDS = 0.2
 AHEAD_BYTES = 1 << 20
@@ -87,7 +88,7 @@ class Puller(Inbox):
         super().__init__(client, mail, rows)
         self._fail, self._is_stopped = fail, False
         self._busy: set[int] = set()  # batches that a thread gathers now
-        self._thread = threading.Thread(target=self._run, name=f"scaffe-puller-{client.worker}", daemon=True)
+        self._thread = Thread(self._run, f"scaffe-puller-{client.worker}")
         self._thread.start()
 
     def wait_for_rows(self, batch: int, waiting: Callable[[], None]) -> None:

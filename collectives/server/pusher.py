@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
 from scaffe.collectives.server.messages import ToShard
+from scaffe.threads import Thread
 
 TICK_SECONDS = 0.2
 
@@ -56,7 +57,7 @@ class Pusher(Outbox):
                  fail: Callable[[BaseException], None]) -> None:
         super().__init__(send)
         self._fail, self._jobs = fail, SimpleQueue[Callable[[], bool]]()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = Thread(self._run, name)
         self._thread.start()
 
     def put(self, messages: Messages, waiting: Callable[[], None], fetch: Callable[[], None] | None = None) -> None:

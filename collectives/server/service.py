@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -12,6 +11,7 @@ from scaffe.collectives.server.keeper import Action, Apply, Keeper
 from scaffe.collectives.server.mailbox import Mailbox
 from scaffe.collectives.server.messages import Read, ToShard, Update
 from scaffe.collectives.server.shard import BatchSteps
+from scaffe.threads import Thread
 
 TICK_SECONDS = 0.5
 
@@ -41,7 +41,7 @@ class Service:
         self._gateway = gateway
         self.n_reads = self.n_updates = 0
         self._is_stopped = False
-        self._thread = threading.Thread(target=self._run, name=f"scaffe-shard-{number}", daemon=True)
+        self._thread = Thread(self._run, f"scaffe-shard-{number}")
         self._thread.start()
 
     def join(self, seconds: float) -> bool:

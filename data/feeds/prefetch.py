@@ -7,6 +7,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
+from scaffe.threads import Thread
+
 Job = TypeVar("Job")
 Slot = TypeVar("Slot")
 
@@ -20,7 +22,7 @@ class _Ring(Generic[Job, Slot]):
         self.n_taken = self.n_freed = 0  # batches begun by threads; batches returned by the consumer
         self.ready: dict[int, BaseException | None] = {}
         self.stopped = False
-        self.threads: list[threading.Thread] = []
+        self.threads: list[Thread] = []
 
     def take(self) -> tuple[int, Job] | None:
         """Wait for a free slot and return the next batch to make; None if the thread is to end."""
@@ -110,8 +112,7 @@ class Prefetcher(Generic[Job, Slot]):
         ring: _Ring[Any, Any] = self._ring
         if ring.threads or ring.stopped:
             return
-        ring.threads = [threading.Thread(target=ring.work, name=f"reader-{i}", daemon=True)
-                        for i in range(self._n_threads)]
+        ring.threads = [Thread(ring.work, f"reader-{i}") for i in range(self._n_threads)]
         for thread in ring.threads:
             thread.start()
 

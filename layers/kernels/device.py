@@ -10,6 +10,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
+from scaffe import threads
 from scaffe.layers.base.errors import LayerError
 
 INSTALL = "pip install 'scaffe[cuda12]' or 'scaffe[cuda13]', as the driver has it"
@@ -57,12 +58,17 @@ def count() -> int:
 
 
 def use(number: int) -> None:
-    """Make a device the current one. Raises LayerError if no device has that number."""
+    """Make a device the current one, also of threads of ours that begin later.
+
+    Raises:
+        LayerError: no device has that number.
+    """
     cupy = load()
     n_devices = cupy.cuda.runtime.getDeviceCount()
     if not 0 <= number < n_devices:
         raise LayerError(f"there is no GPU {number}: CUDA finds {n_devices}, counted from 0")
     cupy.cuda.Device(number).use()
+    threads.begin_with(cupy.cuda.Device(number).use)
 
 
 def describe(number: int = 0) -> dict[str, str]:

@@ -1,7 +1,11 @@
-"""Builds the stand-in: our C, and CuPy's module `runtime` from CuPy's source."""
+"""Builds the stand-in: our C, and CuPy's module `runtime` from CuPy's source.
+
+    python -m tests.standin.build FOLDER
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -75,9 +79,23 @@ def build_runtime(folder: Path, source: Path) -> None:
                  "-o", folder / "runtime.so", "-Wl,-z,lazy")
 
 
+def download(folder: Path, version: str) -> Path:
+    """CuPy's source distribution, from the package index unless it is there."""
+    path = folder / f"cupy-{version}.tar.gz"
+    if not path.exists():
+        # pip asks the package for its metadata, for which it would look for CUDA
+        subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "cupy",
+                        f"cupy=={version}", "-d", folder], env=os.environ | {"CUPY_INSTALL_USE_STUB": "1"}, check=True)
+    return path
+
+
 def build(folder: Path) -> None:
-    """Build all of it into a folder that has CuPy's source distribution, `cupy-VERSION.tar.gz`."""
+    """Build all of it into a folder."""
     folder = folder.resolve()
-    source = folder / f"cupy-{metadata.version('cupy-cuda12x')}.tar.gz"
+    folder.mkdir(parents=True, exist_ok=True)
     build_libraries(folder)
-    build_runtime(folder, source)
+    build_runtime(folder, download(folder, metadata.version("cupy-cuda12x")))
+
+
+if __name__ == "__main__":
+    build(Path(sys.argv[1]))

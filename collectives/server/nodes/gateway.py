@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +20,7 @@ from scaffe.collectives.server.nodes.proxy import Action, Proxy, Push
 from scaffe.collectives.server.nodes.transfers import Incoming, Outgoing, Staging
 from scaffe.collectives.server.roles import Roles
 from scaffe.collectives.server.store import Store
+from scaffe.threads import Thread
 
 
 class Gateway:
@@ -49,7 +49,7 @@ class Gateway:
         self._staging, self._backlog = Staging(), deque[Letter]()
         self._is_stopped = False
         self._links = links(self._came)
-        self._thread = threading.Thread(target=self._run, name=f"scaffe-gateway-{rank}", daemon=True)
+        self._thread = Thread(self._run, f"scaffe-gateway-{rank}")
         self._thread.start()
 
     def join(self, seconds: float) -> bool:

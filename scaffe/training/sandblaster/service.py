@@ -16,6 +16,7 @@ from scaffe.collectives.failure import report_and_abort
 from scaffe.collectives.runtime.lasting import LastingMessages
 from scaffe.collectives.server.vectors import messages as m
 from scaffe.collectives.server.vectors.post import Post
+from scaffe.threads import Thread
 
 SHARE_OF_TIME = 1 / 16
 SHORTEST_SECONDS, LONGEST_SECONDS, LOOK_SECONDS = 50e-6, 2e-3, 0.05
@@ -47,7 +48,7 @@ class Service:
         self._todo: deque[Callable[[], None]] = deque()
         self.changed, self._wake = threading.Condition(), threading.Event()
         self._fault: BaseException | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
         self._is_ending = False
 
     def start(self, parts: Mapping[str, Handle], tick: Callable[[], None],
@@ -61,7 +62,7 @@ class Service:
         """
         self._parts, self._tick, self._lose = dict(parts), tick, lose
         if self._world.n_ranks > 1:
-            self._thread = threading.Thread(target=self._work, name="messages", daemon=True)
+            self._thread = Thread(self._work, "messages")
             self._thread.start()
 
     def run(self, action: Callable[[], None]) -> None:

@@ -4,7 +4,9 @@ import os
 
 import pytest
 
+from scaffe.layers.kernels import device
 from scaffe.nets.devices import Compute, make_context
+from scaffe.threads import Thread
 from tests import pretend
 from tests.pretend import contexts
 
@@ -18,3 +20,13 @@ def test_a_ranks_context_is_made_on_its_gpu_before_mpi_starts(monkeypatch, gpus,
     pretend.install(monkeypatch, n_devices=2)
     make_context(Compute(gpus=gpus, node_rank=node_rank))
     assert contexts.devices() == devices
+
+
+def test_threads_of_ours_begin_on_the_processs_gpu(monkeypatch):
+    """Also those that call no CUDA: Python may free another thread's events in them."""
+    pretend.install(monkeypatch, n_devices=2)
+    device.use(1)
+    seen = []
+    thread = Thread(lambda: seen.append((contexts.is_bound(), contexts.current_device())), "any")
+    thread.start(), thread.join()
+    assert seen == [(True, 1)]

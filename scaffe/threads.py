@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 _begin: list[Callable[[], None]] = []
 
@@ -31,5 +32,6 @@ class Thread(threading.Thread):
     def run(self) -> None:
         """See threading.Thread."""
         for action in _begin:
-            action()
+            with suppress(Exception):  # a GPU that is no longer there: the first call that needs it says so
+                action()
         super().run()

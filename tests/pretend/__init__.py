@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from scaffe import threads
 from tests.pretend import compiler, contexts, cublas, cudnn, device, functions, pool, queue
 from tests.pretend.array import ndarray
 from tests.pretend.queue import deferring, settings
@@ -30,6 +31,7 @@ def install(monkeypatch: Any, ipc: bool = False, n_devices: int = 1, with_cudnn:
         n_devices: how many there seem to be; 0: as on a machine without one.
         with_cudnn: cuDNN's Frontend can be imported, a pretend one too.
     """
+    monkeypatch.setattr(threads, "_begin", [])
     monkeypatch.setattr(pool.Settings, "shared", ipc)
     monkeypatch.setattr(device.Settings, "n_devices", n_devices)
     monkeypatch.setattr(settings, "waits", [])

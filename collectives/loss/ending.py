@@ -8,11 +8,13 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+LATEST_SECONDS = 20
 PMIX_USERS = 4
 """At most so many parts of Open MPI have initialized PMIx; the last of them finalizes it, others do nothing."""
 
@@ -52,6 +54,9 @@ class Ending:
         if self._last is None:
             MPI.Finalize()
             return
+        if self.is_spawned:  # the launcher may have gone ahead, and answers nobody then
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(LATEST_SECONDS)
         with suppress(MPI.Exception):  # another one is lost: who is left ends by itself
             self._last.Barrier()
         if self.is_spawned:

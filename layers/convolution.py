@@ -120,6 +120,8 @@ class Convolution(_Windowed):
 
     An output axis has floor((in + 2 pad - (dilation (kernel - 1) + 1)) / stride) + 1 elements (Caffe 1.0).
 
+    ``engine: CAFFE`` asks for the sums as the definition has them, where a CPU would take Winograd's filtering.
+
     Raises:
         LayerError: num_output is missing, the window does not fit, or ``group`` does not divide the channels.
     """
@@ -131,7 +133,8 @@ class Convolution(_Windowed):
 
     def _spec(self, shape: tuple[int, ...]) -> ConvSpec:
         p = self._options
-        spec = ConvSpec(shape, p.num_output, *self._window, p.group, p.bias_term, self.context.dtype)
+        spec = ConvSpec(shape, p.num_output, *self._window, p.group, p.bias_term, self.context.dtype,
+                        p.engine == p.CAFFE)
         spec.check()
         return spec
 
@@ -171,7 +174,7 @@ class Deconvolution(_Windowed):
         if min(out, default=1) < 1:
             raise LayerError(f"pad {pad} leaves nothing of the top of a bottom {shape}")
         spec = ConvSpec((shape[0], p.num_output, *out), shape[1], kernel, stride, pad, dilation, p.group, p.bias_term,
-                        self.context.dtype)
+                        self.context.dtype, p.engine == p.CAFFE)
         spec.check()
         return spec
 

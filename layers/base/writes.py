@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
-from weakref import WeakSet
+from weakref import ref
 
 import numpy as np
 
@@ -19,7 +19,7 @@ class Writes:
 
     def __init__(self) -> None:
         self.n = 0
-        self._loans: WeakSet[_Loan] = WeakSet()
+        self._loans: set[ref[_Loan]] = set()
 
     def note(self) -> None:
         """Count a write."""
@@ -29,13 +29,13 @@ class Writes:
         """An array of the same memory, and of the same shape, whose holder may write to it as long as he holds it."""
         self.n += 1
         loan = _Loan(array)
-        self._loans.add(loan)
+        self._loans.add(ref(loan, self._loans.discard))
         return np.asarray(loan)
 
     @property
     def is_lent(self) -> bool:
         """Whether an array that was lent, or a view of one, still lives."""
-        return len(self._loans) > 0
+        return bool(self._loans)
 
 
 class _Loan:

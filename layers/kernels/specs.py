@@ -24,6 +24,7 @@ class ConvSpec:
         group: channel groups.
         bias: whether a bias is added.
         dtype: element type.
+        direct: compute the sums of the definition, by no rearrangement that takes fewer products and rounds more.
     """
 
     in_shape: Ints
@@ -35,6 +36,7 @@ class ConvSpec:
     group: int = 1
     bias: bool = True
     dtype: np.dtype = field(default_factory=lambda: np.dtype(np.float32))
+    direct: bool = False
 
     @property
     def out_spatial(self) -> Ints:

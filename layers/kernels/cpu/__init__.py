@@ -121,7 +121,12 @@ def convolution(spec: ConvSpec) -> WeightedPlan:
     spec.check()
     if _suits_onednn(spec) and 1 <= len(spec.kernel) <= 3:
         from scaffe.layers.kernels.cpu.onednn.convolution import Convolution as OnednnConvolution
+        from scaffe.layers.kernels.cpu.onednn.winograd.plans import Training
+        from scaffe.layers.kernels.cpu.onednn.winograd.tiling import is_faster_in_training
 
+        winograd = _try(Training, spec) if spec.dtype == np.float32 and is_faster_in_training(spec) else None
+        if winograd is not None:
+            return winograd
         made = _try(OnednnConvolution, spec)
         if made is not None and (spec.dtype == np.float32 or _can(made.build_backward)):
             return made
@@ -139,9 +144,10 @@ def inference_convolution(spec: ConvSpec, relu_slope: float | None, adds: bool) 
     if not _suits_onednn(spec) or not 1 <= len(spec.kernel) <= 3:
         return None
     from scaffe.layers.kernels.cpu.onednn.inference import Convolution as InferenceConvolution
-    from scaffe.layers.kernels.cpu.onednn.winograd import Winograd, is_faster
+    from scaffe.layers.kernels.cpu.onednn.winograd.plans import Inference
+    from scaffe.layers.kernels.cpu.onednn.winograd.tiling import is_faster
 
-    made = _try(Winograd, spec, relu_slope, adds) if spec.dtype == np.float32 and is_faster(spec) else None
+    made = _try(Inference, spec, relu_slope) if spec.dtype == np.float32 and is_faster(spec) else None
     return made or _try(InferenceConvolution, spec, relu_slope, adds)
 
 

@@ -75,15 +75,15 @@ class _Run:
         self.group = group
         self._nodes = [nodes[i] for i in group.members]
         self._blobs = [blob for node in self._nodes for blob in node.layer.blobs]
+        self._activations = list({id(b): b for node in self._nodes for b in (*node.bottoms, *node.tops)}.values())
+        self._settled: list[tuple[int, ...]] | None = None  # the activations' shapes that all layers know of
         self._make: Callable[[], InferencePlan | None] = partial(
             self._nodes[0].layer.inference_plan, group.x, group.y, group.relu_slope, group.added is not None)
         self._shape, self.plan = group.x.shape, self._make()
         self._seen: list[tuple[Writes, int]] | None = None  # the writes that the plan's weights know of
 
     def __call__(self) -> None:
-        for node in self._nodes:
-            with node.named():
-                node.reshape()
+        self._reshape()
         group = self.group
         if group.x.shape != self._shape:
             self._shape, self.plan, self._seen = group.x.shape, self._make(), None
@@ -95,6 +95,15 @@ class _Run:
             self.plan.take(*folded(self._nodes[0].layer, group.affine))
             self._seen = writes
         self.plan.forward(group.x.data_flat, group.y.data_flat, None if group.added is None else group.added.data_flat)
+
+    def _reshape(self) -> None:
+        """As ``Node.reshape`` of all layers, with one look where no shape has changed."""
+        if [blob.shape for blob in self._activations] == self._settled:
+            return
+        for node in self._nodes:
+            with node.named():
+                node.reshape()
+        self._settled = [blob.shape for blob in self._activations]
 
     def _run_alone(self) -> None:
         for node in self._nodes:

@@ -18,7 +18,7 @@ N_BATCHES = 5  # that readers hold: four ahead, and the one that is computed wit
 
 def fixed_bytes(net: Net, planned: Sequence[Planned]) -> int:
     """The sum of: parameters and gradients; blobs outside the plan; what layers and their plans keep; batches that
-    reader threads hold.
+    reader threads hold; working memory.
 
     Args:
         net: a built training net.
@@ -26,13 +26,17 @@ def fixed_bytes(net: Net, planned: Sequence[Planned]) -> int:
     """
     params = 2 * net.params.n_elems * net.params.dtype.itemsize
     batches = sum(_n_bytes(top) for node in net.nodes if hasattr(node.layer, "feed") for top in node.tops)
-    return params + N_BATCHES * batches + _blobs(net, planned) + kept_by_layers(net) + _passing(net)
+    return params + N_BATCHES * batches + _blobs(net, planned) + kept_by_layers(net) + _working(net)
 
 
-def _passing(net: Net) -> int:
-    """What a convolution turns its weights into, and their gradient, in memory that all use in turns."""
+def _working(net: Net) -> int:
+    """What convolutions compute with and leave to the next one: turned weights, and tiles of images."""
     weights = [_n_bytes(blob) for node in net.nodes for blob in node.layer.blobs if blob.ndim > 2]
-    return max(weights, default=0)
+    most = {"weights": max(weights, default=0)}
+    for plan in (kept for node in net.nodes for kept in vars(node.layer).values() if hasattr(kept, "working_bytes")):
+        for name, n_bytes in plan.working_bytes().items():
+            most[name] = max(most.get(name, 0), n_bytes)
+    return sum(most.values())
 
 
 def _blobs(net: Net, planned: Sequence[Planned]) -> int:

@@ -34,6 +34,7 @@ C3D = "C3D's, of nets of `layers`; moved to the messages of its own layers"
 UNREAD = "accepted without effect, as in the fork"
 DIFFERS = {
     "engine": TOOLKIT,
+    "convolution_param.engine": "CAFFE computes the definition's sums, never Winograd's; otherwise nothing to choose",
     "convolution_param.force_nd_im2col": "accepted; the same convolution for any number of axes",
     "bbox_reg_param.cls_aware": "accepted; of the layers that learn boxes, which are not there",
     "python_param.share_in_parallel": "accepted; each rank has a layer of its own",

@@ -19,9 +19,9 @@ FIRST_RUN = Path(__file__).with_name("first_run.py")
 NOTING = Path(__file__).with_name("noting")
 NET = """
 layer { name: "in" type: "DummyData" top: "data" top: "label" dummy_data_param {
-  shape { dim: 4 dim: 3 dim: 8 dim: 8 } shape { dim: 4 } data_filler { type: "gaussian" std: 1 }
+  shape { dim: 8 dim: 48 dim: 16 dim: 16 } shape { dim: 8 } data_filler { type: "gaussian" std: 1 }
   data_filler { type: "constant" value: 2 } } }
-layer { name: "conv" type: "Convolution" bottom: "data" top: "conv" convolution_param { num_output: 5 kernel_size: 3
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv" convolution_param { num_output: 50 kernel_size: 3
   weight_filler { type: "xavier" } } }
 layer { name: "relu" type: "ReLU" bottom: "conv" top: "conv" }
 layer { name: "ip" type: "InnerProduct" bottom: "conv" top: "ip" inner_product_param { num_output: 4

@@ -23,11 +23,11 @@ from scaffe.layers.kernels.cpu.onednn.primitive import (
     Primitive,
     Reorder,
     any_layout,
-    passing,
     relu_attribute,
     scratch,
     strided,
 )
+from scaffe.layers.kernels.cpu.onednn.workspace import workspace
 from scaffe.layers.kernels.specs import ConvSpec, plain_strides, storage_strides, strides_within
 
 TRAINING, DIRECT = 64, 1
@@ -121,7 +121,7 @@ class _Weighted:
     def run(self, w: np.ndarray, *arrays: np.ndarray) -> None:
         """Run on plain weights and the others in order."""
         if self._reorder is not None:
-            turned = passing.of(self._n_bytes)
+            turned = workspace("weights", self._n_bytes)
             self._reorder.run(w, turned)
             w = turned
         self._primitive.run(w, *arrays)
@@ -143,7 +143,7 @@ class _WeightGradient:
         """See Convolution.backward_weights."""
         direct = overwrite and self._is_plain
         bias = () if self._gb is None else (gb if overwrite and gb is not None else self._gb,)
-        found = gw if direct else passing.of(self._n_bytes)
+        found = gw if direct else workspace("weights", self._n_bytes)
         self._primitive.run(x, gy, found, *bias)
         if not direct:
             (self._write if overwrite else self._add).run(found, gw)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Sequence
 from ctypes import c_int, c_void_p
 from typing import Any
@@ -133,20 +132,3 @@ def place_of(array: np.ndarray) -> int:
 def scratch(lib: Library, desc: Any) -> np.ndarray:
     """Zeroed memory of the size of a descriptor, uint8."""
     return np.zeros(max(lib.memory_desc_get_size(desc), 1), np.uint8)
-
-
-class Passing(threading.local):
-    """Memory that a pass uses for itself: one piece a thread, as long as the longest that was asked for, so that what
-    many layers need one after another is there once."""
-
-    def __init__(self) -> None:
-        self._memory = np.zeros(0, np.uint8)
-
-    def of(self, n_bytes: int) -> np.ndarray:
-        """So many bytes, uint8, of any contents, until the thread asks again."""
-        if self._memory.nbytes < n_bytes:
-            self._memory = np.zeros(n_bytes, np.uint8)
-        return self._memory[:n_bytes]
-
-
-passing = Passing()

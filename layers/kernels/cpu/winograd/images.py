@@ -1,50 +1,11 @@
-"""Winograd's minimal filtering for 3x3 convolutions of images, in tiles of 4x4 outputs: the transforms.
-
-Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016), section 4.1: F(4x4, 3x3) takes
-36 products for 16 outputs instead of 144. Each row of tiles of each image has a number q = image * tile rows + row.
-"""
+"""Images to tiles and back: Bᵀ d B of bottoms, Aᵀ m A into tops, and A gy Aᵀ of tops' gradients."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from scaffe.jit import compiled
-
-TILE, READ = 4, 6  # outputs of a tile along an axis, and inputs that they depend on
-N_PRODUCTS = READ * READ
-FILTER = np.array([[1 / 4, 0, 0], [-1 / 6, -1 / 6, -1 / 6], [-1 / 6, 1 / 6, -1 / 6], [1 / 24, 1 / 12, 1 / 6],
-                   [1 / 24, -1 / 12, 1 / 6], [0, 0, 1]])
-"""The paper's G."""
-TWO, FOUR, FIVE, EIGHT = np.float32(2), np.float32(4), np.float32(5), np.float32(8)
-
-
-def transform_weights(w: np.ndarray) -> np.ndarray:
-    """G w Gᵀ of each filter, computed in float64.
-
-    Args:
-        w: (outputs, inputs, 3, 3).
-
-    Returns:
-        (36, inputs, outputs), float32.
-    """
-    turned = np.einsum("ai,ocij,bj->abco", FILTER, w.astype(np.float64), FILTER, optimize=True)
-    return np.ascontiguousarray(turned.reshape(N_PRODUCTS, w.shape[1], w.shape[0]), np.float32)
-
-
-@compiled(inline="always")
-def _into(a: float, b: float, c: float, d: float, e: float, f: float) -> tuple[Any, ...]:
-    """The paper's Bᵀ times six numbers."""
-    return (FOUR * a - FIVE * c + e, d + e - FOUR * (b + c), FOUR * (b - c) - d + e, TWO * (d - b) - c + e,
-            TWO * (b - d) - c + e, FOUR * b - FIVE * d + f)
-
-
-@compiled(inline="always")
-def _out_of(a: float, b: float, c: float, d: float, e: float, f: float) -> tuple[Any, ...]:
-    """The paper's Aᵀ times six numbers."""
-    even, odd, even2, odd2 = b + c, b - c, d + e, d - e
-    return a + even + even2, odd + TWO * odd2, even + FOUR * even2, odd + EIGHT * odd2 + f
+from scaffe.layers.kernels.cpu.winograd.formulas import READ, TILE, into, out_of, spread
 
 
 @compiled
@@ -67,14 +28,14 @@ def transform_bottom(x: np.ndarray, first: int, stop: int, tiles: tuple[int, int
         for t in range(tiles[1]):
             place, at = (q - first) * tiles[1] + t, TILE * t * n_channels
             for k in range(READ * n_channels):
-                (half[0, k], half[1, k], half[2, k], half[3, k], half[4, k], half[5, k]) = _into(
+                (half[0, k], half[1, k], half[2, k], half[3, k], half[4, k], half[5, k]) = into(
                     rows[0, at + k], rows[1, at + k], rows[2, at + k], rows[3, at + k], rows[4, at + k],
                     rows[5, at + k])
             for i in range(READ):
                 m = READ * i
                 for c in range(n_channels):
                     (v[m, place, c], v[m + 1, place, c], v[m + 2, place, c], v[m + 3, place, c], v[m + 4, place, c],
-                     v[m + 5, place, c]) = _into(half[i, c], half[i, n_channels + c], half[i, 2 * n_channels + c],
+                     v[m + 5, place, c]) = into(half[i, c], half[i, n_channels + c], half[i, 2 * n_channels + c],
                                                  half[i, 3 * n_channels + c], half[i, 4 * n_channels + c],
                                                  half[i, 5 * n_channels + c])
 
@@ -116,12 +77,12 @@ def transform_top(m: np.ndarray, bias: np.ndarray, added: np.ndarray, adds: bool
             for j in range(READ):
                 for o in range(n_output):
                     at = j * n_output + o
-                    half[0, at], half[1, at], half[2, at], half[3, at] = _out_of(
+                    half[0, at], half[1, at], half[2, at], half[3, at] = out_of(
                         m[j, place, o], m[j + 6, place, o], m[j + 12, place, o], m[j + 18, place, o],
                         m[j + 24, place, o], m[j + 30, place, o])
             for i in range(min(TILE, height - top)):
                 for o in range(n_output):
-                    out[0, o], out[1, o], out[2, o], out[3, o] = _out_of(
+                    out[0, o], out[1, o], out[2, o], out[3, o] = out_of(
                         half[i, o], half[i, n_output + o], half[i, 2 * n_output + o], half[i, 3 * n_output + o],
                         half[i, 4 * n_output + o], half[i, 5 * n_output + o])
                 for j in range(min(TILE, width - TILE * t)):
@@ -131,3 +92,36 @@ def transform_top(m: np.ndarray, bias: np.ndarray, added: np.ndarray, adds: bool
                         if adds:
                             value += added[image, row, column, o]
                         y[image, row, column, o] = value if value > 0 else slope * value
+
+
+@compiled
+def transform_gradient(gy: np.ndarray, first: int, stop: int, tiles: tuple[int, int], m: np.ndarray) -> None:
+    """A gy Aᵀ of rows of tiles; zeros beyond the image.
+
+    Args:
+        gy: gradient of the top (N, H, W, n_output).
+        first, stop, tiles: as for ``transform_bottom``.
+        m: (36, tiles, n_output); receives the result from tile 0 on.
+    """
+    height, width, n_output = gy.shape[1:]
+    strip = np.empty((TILE, TILE * tiles[1], n_output), gy.dtype)
+    half = np.empty((READ, TILE * n_output), gy.dtype)
+    rows = strip.reshape(TILE, TILE * tiles[1] * n_output)
+    for q in range(first, stop):
+        image, top = q // tiles[0], TILE * (q % tiles[0])
+        for i in range(TILE):
+            if top + i < height:
+                strip[i, :width], strip[i, width:] = gy[image, top + i], 0
+            else:
+                strip[i] = 0
+        for t in range(tiles[1]):
+            place, at = (q - first) * tiles[1] + t, TILE * t * n_output
+            for k in range(TILE * n_output):
+                (half[0, k], half[1, k], half[2, k], half[3, k], half[4, k], half[5, k]) = spread(
+                    rows[0, at + k], rows[1, at + k], rows[2, at + k], rows[3, at + k])
+            for i in range(READ):
+                j = READ * i
+                for o in range(n_output):
+                    (m[j, place, o], m[j + 1, place, o], m[j + 2, place, o], m[j + 3, place, o], m[j + 4, place, o],
+                     m[j + 5, place, o]) = spread(half[i, o], half[i, n_output + o], half[i, 2 * n_output + o],
+                                                  half[i, 3 * n_output + o])

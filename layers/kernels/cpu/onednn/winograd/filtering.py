@@ -1,0 +1,107 @@
+"""A convolution's forward pass, or its backward pass to the bottom, on weights that have been transformed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from scaffe.layers.kernels.cpu.onednn.library import Library
+from scaffe.layers.kernels.cpu.onednn.primitive import (
+    DST,
+    QUERY_WEIGHTS,
+    SRC,
+    WEIGHTS,
+    Primitive,
+    Reorder,
+    any_layout,
+    strided,
+)
+from scaffe.layers.kernels.cpu.onednn.winograd.tiling import Tiling, strip_bytes
+from scaffe.layers.kernels.cpu.onednn.winograd.workspace import array, from_channel
+from scaffe.layers.kernels.cpu.parts import in_ranges
+from scaffe.layers.kernels.cpu.winograd.formulas import N_PRODUCTS
+from scaffe.layers.kernels.cpu.winograd.images import transform_bottom, transform_top
+from scaffe.layers.kernels.cpu.winograd.weights import transform_turned_weights, transform_weights
+from scaffe.layers.kernels.specs import ConvSpec, plain_strides
+
+
+class Filtering:
+    """One geometry. The bottom is transformed, multiplied and transformed back in strips that stay in the cache.
+
+    Args:
+        lib: the library.
+        spec: the geometry.
+        turned: whether ``take`` gets the weights of the convolution whose gradients this one carries to the bottom.
+
+    Raises:
+        OnednnError: oneDNN has no kernel for it.
+    """
+
+    def __init__(self, lib: Library, spec: ConvSpec, turned: bool = False) -> None:
+        self.spec, self._turned, self._tiling = spec, turned, Tiling.of(spec)
+        self._inputs, self._outputs = (n // spec.group for n in (spec.in_shape[1], spec.n_output))
+        self._strip = self._tiling.strip(strip_bytes(spec), max(spec.in_shape[1], spec.n_output))
+        n_tiles = self._strip * self._tiling.columns
+        shape = (N_PRODUCTS, self._inputs, self._outputs)
+        plain = strided(lib, shape, plain_strides(shape))
+        v, m = (strided(lib, (N_PRODUCTS, n_tiles, n // spec.group), (n_tiles * n, n, 1))
+                for n in (spec.in_shape[1], spec.n_output))
+        desc = lib.make("matmul_primitive_desc_create", lib.engine, v, any_layout(lib, shape), None, m, None)
+        w = lib.query_md(desc, QUERY_WEIGHTS, 0)
+        self._product, self._reorder = Primitive(lib, desc, [(SRC, v), (WEIGHTS, w), (DST, m)]), Reorder(lib, plain, w)
+        self._n_weights = lib.memory_desc_get_size(w) // 4
+        self._v_shape, self._m_shape = ((N_PRODUCTS, n_tiles, n) for n in (spec.in_shape[1], spec.n_output))
+
+    @property
+    def taken_shape(self) -> tuple[int, int]:
+        """The shape of the array that ``take`` fills."""
+        return self.spec.group, self._n_weights
+
+    @property
+    def working_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The arrays of working memory that ``take`` and ``run`` use, by name."""
+        return {"bottom": self._v_shape, "top": self._m_shape, "weights": (N_PRODUCTS, self._inputs, self._outputs)}
+
+    def take(self, w: np.ndarray, taken: np.ndarray) -> None:
+        """Transform weights.
+
+        Args:
+            w: in Caffe's order, contiguous.
+            taken: of ``taken_shape``; gets them.
+        """
+        transform = transform_turned_weights if self._turned else transform_weights
+        filters = w.reshape(self.spec.group, w.shape[0] // self.spec.group, -1, w.shape[2] * w.shape[3])
+        u = array("weights", (N_PRODUCTS, self._inputs, self._outputs))
+        for group, target in zip(filters, taken, strict=True):
+            in_ranges(self._inputs, partial(_of_range, transform, group, u))
+            self._reorder.run(u, target)
+
+    def run(self, x: np.ndarray, taken: np.ndarray, b: np.ndarray, y: np.ndarray, added: np.ndarray | None = None,
+            slope: float = 1) -> None:
+        """y = x * w + b, plus ``added``, then a ReLU of that slope below 0 (1: none). Images lie channels-last."""
+        spec = self.spec
+        images = x.reshape(spec.in_shape[0], *spec.in_shape[2:], spec.in_shape[1])
+        tops = y.reshape(spec.in_shape[0], *spec.out_spatial, spec.n_output)
+        plus, tiles = tops if added is None else added.reshape(tops.shape), (self._tiling.rows, self._tiling.columns)
+        v, m = array("bottom", self._v_shape), array("top", self._m_shape)
+
+        def into(start: int, stop: int) -> None:
+            transform_bottom(images, first + start, first + stop, tiles, spec.pad, v[:, start * tiles[1]:])
+
+        def out_of(start: int, stop: int) -> None:
+            transform_top(m[:, start * tiles[1]:], b, plus, added is not None, np.float32(slope), first + start,
+                          first + stop, tiles, tops)
+
+        for first in range(0, self._tiling.n_rows, self._strip):
+            n_rows = min(self._strip, self._tiling.n_rows - first)
+            in_ranges(n_rows, into)
+            for group, weights in enumerate(taken):
+                self._product.run(from_channel("bottom", self._v_shape, group * self._inputs), weights,
+                                  from_channel("top", self._m_shape, group * self._outputs))
+            in_ranges(n_rows, out_of)
+
+
+def _of_range(transform: Callable[..., None], w: np.ndarray, u: np.ndarray, first: int, stop: int) -> None:
+    transform(w, first, stop, u)

@@ -1,0 +1,94 @@
+"""The plans: a forward pass with weights that stay, and the three passes of training."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from scaffe.layers.kernels.cpu.bias import add_gradients
+from scaffe.layers.kernels.cpu.onednn.library import Library
+from scaffe.layers.kernels.cpu.onednn.winograd.filtering import Filtering
+from scaffe.layers.kernels.cpu.onednn.winograd.tiling import back
+from scaffe.layers.kernels.cpu.onednn.winograd.weight_gradient import WeightGradient
+from scaffe.layers.kernels.cpu.onednn.winograd.workspace import array, n_bytes
+from scaffe.layers.kernels.specs import ConvSpec
+
+
+class Inference:
+    """One geometry, for which ``is_faster`` holds; see ``InferencePlan``.
+
+    Args:
+        lib, spec, relu_slope: as for oneDNN's own ``Convolution`` of inference.
+
+    Raises:
+        OnednnError: oneDNN has no kernel for it.
+    """
+
+    def __init__(self, lib: Library, spec: ConvSpec, relu_slope: float | None) -> None:
+        self._filtering, self._slope = Filtering(lib, spec), 1 if relu_slope is None else relu_slope
+        self._w = np.zeros(self._filtering.taken_shape, np.float32)
+        self._b = np.zeros(spec.n_output, np.float32)
+
+    def take(self, w: np.ndarray, b: np.ndarray) -> None:
+        """See InferencePlan."""
+        self._filtering.take(np.ascontiguousarray(w, np.float32), self._w)
+        self._b[...] = b
+
+    def forward(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> None:
+        """See InferencePlan."""
+        self._filtering.run(x, self._w, self._b, y, added, self._slope)
+
+
+class Training:
+    """One geometry, for which ``is_faster_in_training`` holds; see ``WeightedPlan``.
+
+    Args:
+        lib, spec: as for oneDNN's own ``Convolution``.
+
+    Raises:
+        OnednnError: oneDNN has no kernel for it (from the constructor, which builds forward).
+    """
+
+    def __init__(self, lib: Library, spec: ConvSpec) -> None:
+        self._lib, self.spec = lib, spec
+        self._forward = Filtering(lib, spec)
+
+    @cached_property
+    def _back(self) -> Filtering:
+        return Filtering(self._lib, back(self.spec), turned=True)
+
+    @cached_property
+    def _gradient(self) -> WeightGradient:
+        return WeightGradient(self._lib, self.spec)
+
+    def forward(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
+                relu_slope: float | None = None) -> None:
+        """See WeightedPlan."""
+        self._filter(self._forward, x, w, b, y, 1 if relu_slope is None else relu_slope)
+
+    def backward_data(self, gy: np.ndarray, w: np.ndarray, gx: np.ndarray) -> None:
+        """See WeightedPlan."""
+        self._filter(self._back, gy, w, None, gx, 1)
+
+    def backward_weights(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None,
+                         overwrite: bool = False) -> None:
+        """See WeightedPlan."""
+        self._gradient.run(x, gy, gw, overwrite)
+        if gb is not None:
+            add_gradients(gy.reshape(-1, gb.size), gb, overwrite)
+
+    def working_bytes(self) -> dict[str, int]:
+        """Bytes by name of the working memory of all passes, which the plans of a thread share."""
+        ways = self._forward, self._back
+        uses: list[dict[str, tuple[int, ...]]] = [way.working_shapes for way in (*ways, self._gradient)]
+        uses += [{"turned": way.taken_shape} for way in ways]
+        names = {name for use in uses for name in use}
+        return {name: max(n_bytes(use[name]) for use in uses if name in use) for name in names}
+
+    @staticmethod
+    def _filter(filtering: Filtering, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
+                slope: float) -> None:
+        taken = array("turned", filtering.taken_shape)
+        filtering.take(w, taken)
+        filtering.run(x, taken, np.zeros(filtering.spec.n_output, np.float32) if b is None else b, y, slope=slope)

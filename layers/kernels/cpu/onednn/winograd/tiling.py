@@ -1,0 +1,91 @@
+"""Where Winograd's filtering pays, and how a convolution is cut into tiles and strips."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from scaffe.layers.kernels.cpu.winograd.formulas import N_PRODUCTS, TILE
+from scaffe.layers.kernels.specs import ConvSpec
+
+FEWEST_PRODUCTS, FEWEST_TILES = 24, 16
+FEWEST_TRAINED_TILES, FEWEST_TRAINED_IMAGES = 64, 4
+STRIP_BYTES = (1 << 19, 1 << 23)
+"""Least and most bytes of the transformed bottom at a time: in between, as many as the weights have."""
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """The tiles of a convolution's outputs.
+
+    Attributes:
+        n_images: images.
+        rows, columns: rows of tiles in an image, and tiles in a row.
+    """
+
+    n_images: int
+    rows: int
+    columns: int
+
+    @classmethod
+    def of(cls, spec: ConvSpec) -> Tiling:
+        """The tiling of a geometry of two axes."""
+        height, width = spec.out_spatial
+        return cls(spec.in_shape[0], -(-height // TILE), -(-width // TILE))
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of tiles in all images."""
+        return self.n_images * self.rows
+
+    @property
+    def n_tiles(self) -> int:
+        """Tiles in all images."""
+        return self.n_rows * self.columns
+
+    def strip(self, n_bytes: int, n_channels: int) -> int:
+        """Rows of tiles in a strip, all strips but the last alike.
+
+        Args:
+            n_bytes: how much of the transformed bottom or top a strip may be.
+            n_channels: the more of the two's channels.
+        """
+        n_strips = -(-self.n_rows // max(n_bytes // (4 * N_PRODUCTS * self.columns * n_channels), 1))
+        return -(-self.n_rows // n_strips)
+
+
+def is_faster(spec: ConvSpec) -> bool:
+    """Whether it beats oneDNN's direct convolution, as measured with AVX-512 (docs/compute.md).
+
+    With fewer tiles the weights, of which there are four times as many, are read for too few products; with fewer
+    products for each channel of bottom and top the transforms cost more than the products that they save.
+    """
+    return _suits(spec) and Tiling.of(spec).n_tiles >= FEWEST_TILES
+
+
+def is_faster_in_training(spec: ConvSpec) -> bool:
+    """Whether it does so though each pass transforms the weights.
+
+    Batches of few images are where people compare gradients with another program's. Rounding of 1e-5 instead of 1e-6
+    makes more of ReLU's and pooling's choices fall the other way, which shows there and averages out in training.
+    """
+    return (_suits(spec) and Tiling.of(spec).n_tiles >= FEWEST_TRAINED_TILES
+            and spec.in_shape[0] >= FEWEST_TRAINED_IMAGES)
+
+
+def _suits(spec: ConvSpec) -> bool:
+    geometry = (spec.kernel, spec.stride, spec.dilation) == ((3, 3), (1, 1), (1, 1)) and max(spec.pad) <= TILE // 2
+    n_in, n_out = spec.in_shape[1] // spec.group, spec.n_output // spec.group
+    return not spec.direct and geometry and n_in * n_out >= FEWEST_PRODUCTS * (n_in + n_out)
+
+
+def strip_bytes(spec: ConvSpec) -> int:
+    """How many bytes of the transformed bottom or top to hold at a time in the forward pass."""
+    return min(max(4 * N_PRODUCTS * prod(spec.weight_shape[:2]), STRIP_BYTES[0]), STRIP_BYTES[1])
+
+
+def back(spec: ConvSpec) -> ConvSpec:
+    """The convolution with turned filters that carries the top's gradient to the bottom."""
+    n, n_in = spec.in_shape[:2]
+    return replace(spec, in_shape=(n, spec.n_output, *spec.out_spatial), n_output=n_in,
+                   pad=tuple(2 - pad for pad in spec.pad))

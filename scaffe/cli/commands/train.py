@@ -39,12 +39,12 @@ from scaffe.training.solver import Observer, Solver
 from scaffe.training.strategies import WORKER, Role, Strategy, look_up
 from scaffe.training.strategies.options import add_flags as add_strategy_flags
 from scaffe.training.strategies.options import check_flags
-from scaffe.training.survival.nursery import Nursery
 from scaffe.training.survival.options import REPLACE, STOP
 from scaffe.training.survival.options import add_flags as add_loss_flags
 from scaffe.training.survival.options import check as check_loss_flags
 from scaffe.training.survival.recovery import come_in as join_ranks
 from scaffe.training.survival.recovery import outlive
+from scaffe.training.survival.spawner import Spawner
 
 GROUP = "Train and test"
 EFFECT = ", ".join(EFFECTS)
@@ -117,7 +117,7 @@ def _work(strategy: type[Strategy], role: Role, param: Any, options: Namespace) 
         finally:
             solver.close()
     else:
-        outlive(solver, lambda ranks: build(_placed(strategy, ranks, options)), _nursery(role.world.n_ranks, options))
+        outlive(solver, lambda ranks: build(_placed(strategy, ranks, options)), _spawner(role.world.n_ranks, options))
 
 
 def come_in(newcomer: Newcomer) -> None:
@@ -130,7 +130,7 @@ def come_in(newcomer: Newcomer) -> None:
     communicator.install_excepthook()
     strategy = look_up(options.strategy, options.reduce, communicator, solver_type=param.type or "SGD")
     join_ranks(communicator, strategy.in_step, lambda ranks: build(_placed(strategy, ranks, options)),
-               _nursery(n_wanted, options))
+               _spawner(n_wanted, options))
 
 
 def _builder(param: Any, options: Namespace) -> Callable[[Role], Solver]:
@@ -153,9 +153,9 @@ def _placed(strategy: type[Strategy], ranks: Communicator, options: Namespace) -
     return strategy.place(ranks, options).with_uneven_share()
 
 
-def _nursery(n_ranks: int, options: Namespace) -> Nursery:
+def _spawner(n_ranks: int, options: Namespace) -> Spawner:
     n_wanted = n_ranks if options.on_rank_loss == REPLACE else 0
-    return Nursery(n_wanted, (options, n_wanted))
+    return Spawner(n_wanted, (options, n_wanted))
 
 
 def _read_solver(options: Namespace) -> Any:

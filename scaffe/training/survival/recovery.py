@@ -11,20 +11,20 @@ from scaffe.collectives.joining import enlarge
 from scaffe.errors import UserError
 from scaffe.training.solver import Solver
 from scaffe.training.survival.member import Act, Member, Place, RanksReady
-from scaffe.training.survival.nursery import Nursery
 from scaffe.training.survival.rebuild import say_shares, take_over
+from scaffe.training.survival.spawner import Spawner
 
 Build = Callable[[Communicator], Solver]
 """Builds this rank's nets and solver on the ranks that are left; all of them call it."""
 
 
-def outlive(solver: Solver, build: Build, nursery: Nursery) -> None:
+def outlive(solver: Solver, build: Build, spawner: Spawner) -> None:
     """Train to the end, whatever ranks are lost. Called by all ranks.
 
     Args:
         solver: built, and restored if the run resumes.
         build: builds one like it.
-        nursery: starts ranks for lost ones.
+        spawner: starts ranks for lost ones.
 
     Raises:
         UserError: on all ranks, on GPUs, whose collectives do not wake for a loss.
@@ -32,35 +32,35 @@ def outlive(solver: Solver, build: Build, nursery: Nursery) -> None:
     if solver.net.context.kernels.PLACE == "device":
         raise UserError("-on_rank_loss cannot be had: jobs on GPUs end when a rank is lost", everywhere=True)
     while True:
-        nursery.counted(solver.communicator.rank, solver.communicator.n_ranks)
-        solver.are_ranks_ready = nursery.are_ready
+        spawner.counted(solver.communicator.rank, solver.communicator.n_ranks)
+        solver.are_ranks_ready = spawner.are_ready
         try:
             solver.solve()
             solver.communicator.barrier()  # nobody leaves before all have the last update
         except RankLost as loss:
             solver.member.lost()
-            solver = Recovery(solver.communicator, solver.member, build, nursery, solver).run(loss)
+            solver = Recovery(solver.communicator, solver.member, build, spawner, solver).run(loss)
         except RanksReady:
             solver.member.joining()
-            solver = Recovery(solver.communicator, solver.member, build, nursery, solver).run()
+            solver = Recovery(solver.communicator, solver.member, build, spawner, solver).run()
         else:
-            nursery.close()
+            spawner.close()
             solver.close()
             return
 
 
-def come_in(communicator: Communicator, in_step: bool, build: Build, nursery: Nursery) -> None:
+def come_in(communicator: Communicator, in_step: bool, build: Build, spawner: Spawner) -> None:
     """Train to the end as a new rank. Called by all new ranks, while the others take them in.
 
     Args:
         communicator: all ranks.
         in_step: whether all ranks make each update together.
-        build, nursery: as ``outlive`` has them.
+        build, spawner: as ``outlive`` has them.
 
     Raises:
         NothingLeft: on all ranks.
     """
-    outlive(Recovery(communicator, Member.newcomer(in_step), build, nursery).run(), build, nursery)
+    outlive(Recovery(communicator, Member.newcomer(in_step), build, spawner).run(), build, spawner)
 
 
 class Recovery:
@@ -69,13 +69,13 @@ class Recovery:
     Args:
         communicator: of the ranks that there were.
         member: what this rank does.
-        build, nursery: see ``outlive``.
+        build, spawner: see ``outlive``.
         solver: this rank's; None where it is new.
     """
 
-    def __init__(self, communicator: Communicator, member: Member, build: Build, nursery: Nursery,
+    def __init__(self, communicator: Communicator, member: Member, build: Build, spawner: Spawner,
                  solver: Solver | None = None) -> None:
-        self._solver, self._build, self._member, self._nursery = solver, build, member, nursery
+        self._solver, self._build, self._member, self._spawner = solver, build, member, spawner
         self._communicator, self._rebuilt = communicator, solver
 
     def run(self, loss: RankLost | None = None) -> Solver:
@@ -124,16 +124,16 @@ class Recovery:
         log.silence(self._communicator.rank != 0)
 
     def _join(self) -> None:
-        newcomers = self._nursery.taken()
+        newcomers = self._spawner.taken()
         try:
             self._use(enlarge(self._communicator, newcomers))
         except RankLost:
             if newcomers is not None:
                 newcomers.dismiss()
-                self._nursery.came(False)
+                self._spawner.came(False)
             raise
         if newcomers is not None:
-            self._nursery.came(True)
+            self._spawner.came(True)
 
     def _follow(self) -> None:
         """Take the step that another rank has taken: the rebuilt solver, or the update whose gradients are here."""

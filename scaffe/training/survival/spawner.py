@@ -10,7 +10,7 @@ from scaffe.collectives.loss.newcomers import Newcomers
 from scaffe.training.survival.replacing import Next, Replacing
 
 
-class Nursery:
+class Spawner:
     """On rank 0 it starts ranks, elsewhere it does nothing.
 
     Args:

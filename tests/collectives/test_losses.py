@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,14 @@ def job_with_losses(n_ranks, *arguments, timeout=600):
     launcher = mpirun(n_ranks)
     command = [launcher[0], *FT, *launcher[1:], sys.executable, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, cwd=ROOT)
+
+
+def first_that_ends(*arguments):
+    """Open MPI 5.0.11's launcher stays, 2 of 34 times, with no rank left, where all ranks abort at a loss."""
+    for _ in range(2):
+        with suppress(subprocess.TimeoutExpired):
+            return job_with_losses(*arguments, timeout=60)
+    return job_with_losses(*arguments, timeout=60)
 
 
 @pytest.mark.mpi_job
@@ -49,7 +58,7 @@ def test_the_example_goes_on():
 def test_an_uncaught_loss_ends_the_job_with_a_line():
     body = ("import os, signal\nfrom scaffe.collectives import Communicator\nc = Communicator.world()\n"
             "c.install_excepthook()\nc.barrier()\nif c.rank == 1: os.kill(os.getpid(), signal.SIGKILL)\nc.barrier()")
-    result = job_with_losses(3, "-c", body, timeout=300)  # its exit code is now and then that of nobody, 0
+    result = first_that_ends(3, "-c", body)  # its exit code is now and then that of nobody, 0
     assert re.search(r"^rank [02]: rank 1 is lost", result.stderr, re.M)
     assert "Traceback" not in result.stderr
 

@@ -66,4 +66,3 @@ def crossed(pair: Any) -> Any:
     merged = inter.Merge(high=True)
     merged.Set_errhandler(MPI.ERRORS_RETURN)
     return merged
-

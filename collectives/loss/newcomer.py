@@ -12,6 +12,7 @@ from scaffe.collectives.loss import ulfm
 from scaffe.collectives.loss.bridge import crossed
 from scaffe.collectives.loss.ending import ENDING
 from scaffe.collectives.loss.newcomers import LOOK_SECONDS, READY_TAG
+from scaffe.threads import Thread
 
 
 class Newcomer:
@@ -31,7 +32,7 @@ class Newcomer:
         self._pair = parent.Merge(high=True)
         self._pair.Set_errhandler(MPI.ERRORS_RETURN)
         self._is_in = threading.Event()
-        threading.Thread(target=self._look, name="collectives-newcomer", daemon=True).start()
+        Thread(self._look, "collectives-newcomer").start()
         self.task: Any = self._pair.recv(source=0)
 
     @classmethod
@@ -76,4 +77,3 @@ class Newcomer:
                 time.sleep(10 * LOOK_SECONDS)  # what came before may have been the permission to stay
                 if not self._is_in.is_set():
                     ENDING.leave_spawned()
-

@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from scaffe.threads import Thread
+
 LOOK_SECONDS = 0.05
 READY_TAG = 1
 LATEST_SECONDS = 30.0
@@ -40,7 +42,7 @@ class Newcomers:
         self.pair: Any = None
         self._command, self._n_ranks, self._task = list(command), n_ranks, task
         self._is_dismissed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="collectives-newcomers", daemon=True)
+        self._thread = Thread(self._run, "collectives-newcomers")
         self._thread.start()
 
     def dismiss(self) -> None:

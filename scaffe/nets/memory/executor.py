@@ -167,4 +167,3 @@ class Executor:
             for layer in part.again.layers if part.again else ():
                 self._net.forward_again(layer)
         self.again += time.perf_counter() - started
-

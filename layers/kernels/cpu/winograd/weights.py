@@ -11,13 +11,13 @@ N_TAPS = TAPS * TAPS
 
 
 @compiled
-def transform_weights(w: np.ndarray, first: int, stop: int, u: np.ndarray) -> None:
+def transform_weights(w: np.ndarray, u: np.ndarray, first: int, stop: int) -> None:
     """G w Gᵀ of the filters of some inputs.
 
     Args:
-        w: (outputs, inputs, 9).
-        first, stop: the inputs.
+        w: (outputs, inputs, 9), with any strides.
         u: (36, inputs, outputs).
+        first, stop: the inputs.
     """
     n = w.shape[0]
     taps, half = np.empty((N_TAPS, n), w.dtype), np.empty((READ, TAPS, n), w.dtype)
@@ -25,51 +25,32 @@ def transform_weights(w: np.ndarray, first: int, stop: int, u: np.ndarray) -> No
         for o in range(n):
             for t in range(N_TAPS):
                 taps[t, o] = w[o, i, t]
-        _filter(taps, half, u, i)
+        for j in range(TAPS):
+            for k in range(n):
+                (half[0, j, k], half[1, j, k], half[2, j, k], half[3, j, k], half[4, j, k],
+                 half[5, j, k]) = filtered(taps[j, k], taps[TAPS + j, k], taps[2 * TAPS + j, k])
+        for a in range(READ):
+            m = READ * a
+            for k in range(n):
+                (u[m, i, k], u[m + 1, i, k], u[m + 2, i, k], u[m + 3, i, k], u[m + 4, i, k],
+                 u[m + 5, i, k]) = filtered(half[a, 0, k], half[a, 1, k], half[a, 2, k])
+
+
+def turned(w: np.ndarray) -> np.ndarray:
+    """A view (..., inputs, outputs, 9) of weights (..., outputs, inputs, 9), each filter turned by 180 degrees: what
+    carries the top's gradient to the bottom."""
+    return np.swapaxes(w, -3, -2)[..., ::-1]
 
 
 @compiled
-def transform_turned_weights(w: np.ndarray, first: int, stop: int, u: np.ndarray) -> None:
-    """G w Gᵀ of the filters of some outputs, each turned by 180 degrees: what carries a gradient to the bottom.
-
-    Args:
-        w: (outputs, inputs, 9).
-        first, stop: the outputs.
-        u: (36, outputs, inputs).
-    """
-    n = w.shape[1]
-    taps, half = np.empty((N_TAPS, n), w.dtype), np.empty((READ, TAPS, n), w.dtype)
-    for o in range(first, stop):
-        for i in range(n):
-            for t in range(N_TAPS):
-                taps[t, i] = w[o, i, N_TAPS - 1 - t]
-        _filter(taps, half, u, o)
-
-
-@compiled
-def _filter(taps: np.ndarray, half: np.ndarray, u: np.ndarray, row: int) -> None:
-    """u[:, row] from the taps (9, n) of n filters; half (6, 3, n) is working memory."""
-    n = taps.shape[1]
-    for j in range(TAPS):
-        for k in range(n):
-            (half[0, j, k], half[1, j, k], half[2, j, k], half[3, j, k], half[4, j, k],
-             half[5, j, k]) = filtered(taps[j, k], taps[TAPS + j, k], taps[2 * TAPS + j, k])
-    for a in range(READ):
-        m = READ * a
-        for k in range(n):
-            (u[m, row, k], u[m + 1, row, k], u[m + 2, row, k], u[m + 3, row, k], u[m + 4, row, k],
-             u[m + 5, row, k]) = filtered(half[a, 0, k], half[a, 1, k], half[a, 2, k])
-
-
-@compiled
-def collect_gradient(u: np.ndarray, first: int, stop: int, overwrite: bool, gw: np.ndarray) -> None:
+def collect_gradient(u: np.ndarray, overwrite: bool, gw: np.ndarray, first: int, stop: int) -> None:
     """Gᵀ u G, added to the gradient of the filters of some inputs.
 
     Args:
         u: sums of products (36, inputs, outputs).
-        first, stop: the inputs.
         overwrite: write instead of adding.
         gw: (outputs, inputs, 9).
+        first, stop: the inputs.
     """
     n = u.shape[2]
     half, taps = np.empty((TAPS, READ, n), u.dtype), np.empty((N_TAPS, n), u.dtype)

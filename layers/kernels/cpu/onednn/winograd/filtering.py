@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -23,7 +22,7 @@ from scaffe.layers.kernels.cpu.onednn.winograd.workspace import array, from_chan
 from scaffe.layers.kernels.cpu.parts import in_ranges
 from scaffe.layers.kernels.cpu.winograd.formulas import N_PRODUCTS
 from scaffe.layers.kernels.cpu.winograd.images import transform_bottom, transform_top
-from scaffe.layers.kernels.cpu.winograd.weights import transform_turned_weights, transform_weights
+from scaffe.layers.kernels.cpu.winograd.weights import transform_weights, turned
 from scaffe.layers.kernels.specs import ConvSpec, plain_strides
 
 
@@ -33,14 +32,14 @@ class Filtering:
     Args:
         lib: the library.
         spec: the geometry.
-        turned: whether ``take`` gets the weights of the convolution whose gradients this one carries to the bottom.
+        is_turned: whether ``take`` gets the weights of the convolution whose gradients this one carries to the bottom.
 
     Raises:
         OnednnError: oneDNN has no kernel for it.
     """
 
-    def __init__(self, lib: Library, spec: ConvSpec, turned: bool = False) -> None:
-        self.spec, self._turned, self._tiling = spec, turned, Tiling.of(spec)
+    def __init__(self, lib: Library, spec: ConvSpec, is_turned: bool = False) -> None:
+        self.spec, self._is_turned, self._tiling = spec, is_turned, Tiling.of(spec)
         self._inputs, self._outputs = (n // spec.group for n in (spec.in_shape[1], spec.n_output))
         self._strip = self._tiling.strip(strip_bytes(spec), max(spec.in_shape[1], spec.n_output))
         n_tiles = self._strip * self._tiling.columns
@@ -71,11 +70,11 @@ class Filtering:
             w: in Caffe's order, contiguous.
             taken: of ``taken_shape``; gets them.
         """
-        transform = transform_turned_weights if self._turned else transform_weights
         filters = w.reshape(self.spec.group, w.shape[0] // self.spec.group, -1, w.shape[2] * w.shape[3])
+        filters = turned(filters) if self._is_turned else filters
         u = array("weights", (N_PRODUCTS, self._inputs, self._outputs))
         for group, target in zip(filters, taken, strict=True):
-            in_ranges(self._inputs, partial(_of_range, transform, group, u))
+            in_ranges(self._inputs, partial(transform_weights, group, u))
             self._reorder.run(u, target)
 
     def run(self, x: np.ndarray, taken: np.ndarray, b: np.ndarray, y: np.ndarray, added: np.ndarray | None = None,
@@ -101,7 +100,3 @@ class Filtering:
                 self._product.run(from_channel("bottom", self._v_shape, group * self._inputs), weights,
                                   from_channel("top", self._m_shape, group * self._outputs))
             in_ranges(n_rows, out_of)
-
-
-def _of_range(transform: Callable[..., None], w: np.ndarray, u: np.ndarray, first: int, stop: int) -> None:
-    transform(w, first, stop, u)

@@ -56,7 +56,7 @@ class Training:
 
     @cached_property
     def _back(self) -> Filtering:
-        return Filtering(self._lib, back(self.spec), turned=True)
+        return Filtering(self._lib, back(self.spec), is_turned=True)
 
     @cached_property
     def _gradient(self) -> WeightGradient:

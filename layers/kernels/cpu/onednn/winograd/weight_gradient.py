@@ -65,7 +65,7 @@ class WeightGradient:
             self._add_strip(first, stop, images, tops, u)
         filters = gw.reshape(spec.group, self._outputs, self._inputs, -1)
         for sums, target in zip(u, filters, strict=True):
-            in_ranges(self._inputs, partial(_collect, sums, overwrite, target))
+            in_ranges(self._inputs, partial(collect_gradient, sums, overwrite, target))
 
     def _add_strip(self, first: int, stop: int, images: np.ndarray, tops: np.ndarray, u: np.ndarray) -> None:
         """Rows of tiles [first, stop); where a strip ends early, the rest of it counts as zeros."""
@@ -79,7 +79,3 @@ class WeightGradient:
         for group, sums in enumerate(u):
             product.run(from_channel("bottom", self._v_shape, group * self._inputs),
                         from_channel("top", self._m_shape, group * self._outputs), sums)
-
-
-def _collect(sums: np.ndarray, overwrite: bool, gw: np.ndarray, first: int, stop: int) -> None:
-    collect_gradient(sums, first, stop, overwrite, gw)

@@ -5,7 +5,7 @@
     python benchmarks/sandblaster.py lenet     --peer PYTHON_WITH_TORCH [--json FILE]
     python benchmarks/sandblaster.py uneven    [--rounds N] [--json FILE]
     python benchmarks/sandblaster.py messages  [--json FILE]
-    python benchmarks/sandblaster.py methods   [--workers 1,2,..] [--seconds S] [--json FILE]
+    python benchmarks/sandblaster.py methods   [--workers 1,2,..] [--ways WAY,..] [--steps N] [--json FILE]
     python benchmarks/sandblaster.py simulated [--net mlp|lenet] [--workers 1,10,..] [--ways WAY,..] [--epochs N]
     python benchmarks/sandblaster.py draw FILE.json ... --out FOLDER
 
@@ -31,10 +31,11 @@ sys.path[:0] = [str(ROOT), str(HERE)]
 from sandblaster_parts.convex import measure_convex  # noqa: E402
 from sandblaster_parts.pictures import draw  # noqa: E402
 from sandblaster_parts.runs import MPIRUN, run, solver_text, write_net  # noqa: E402
-from sandblaster_parts.simulated import measure_simulated  # noqa: E402
+from sandblaster_parts.simulated import measure_simulated, reached  # noqa: E402
 from sandblaster_parts.sparse import measure_sparse  # noqa: E402
 
 N_TRAIN = 6000
+LEARNT = 0.5  # an accuracy that a run which diverged does not have
 
 
 def measure_lenet(args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -86,31 +87,42 @@ def measure_messages(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 WAYS = {
-    "SGD": ("-strategy sc-b", "base_lr: 0.05 momentum: 0"),
-    "Downpour SGD": ("-strategy downpour -scal weak", "base_lr: 0.05 momentum: 0"),
-    "Downpour AdaGrad": ("-strategy downpour -scal weak", 'type: "AdaGrad" base_lr: 0.01 momentum: 0'),
-    "Sandblaster": ("", 'type: "LBFGS" base_lr: 1 lbfgs_param { portion: 125 }'),
+    "SGD": ("-strategy sc-b", "base_lr: {} momentum: 0", (0.05,)),
+    "Downpour SGD": ("-strategy downpour -scal weak", "base_lr: {} momentum: 0", (0.05, 0.02, 0.01)),
+    "Downpour AdaGrad": ("-strategy downpour -scal weak", 'type: "AdaGrad" base_lr: {} momentum: 0', (0.01,)),
+    "Sandblaster": ("", 'type: "LBFGS" base_lr: {} lbfgs_param {{ portion: 125 }}', (1,)),
 }
+"""For each way flags, the solver's rule, and learning rates: the next where a run learns nothing at the one before."""
 
 
 def measure_methods(args: argparse.Namespace) -> list[dict[str, Any]]:
     """DistBelief's figures 4 and 5 in small: accuracy against seconds for every method and number of workers."""
     rows = []
     for n_workers in map(int, args.workers.split(",")):
-        for way, (flags, rule) in WAYS.items():
-            with tempfile.TemporaryDirectory() as name:
-                folder = Path(name)
-                write_net(folder, args.data, "lenet", 64)
-                steps = args.steps if way == "Sandblaster" else args.steps * N_TRAIN // 64 // (
-                    n_workers if "weak" in flags else 1)
-                (folder / "solver.prototxt").write_text(solver_text(folder, rule, steps, max(steps // args.tests, 1)))
-                done = run([MPIRUN, "-np", str(n_workers), sys.executable, "-m", "scaffe", "train", "-solver",
-                            f"{folder}/solver.prototxt", "-threads", "1", "-allow_nan", *flags.split()])
-            points = accuracies(done.stderr)
-            rows.append({"part": "methods", "way": way, "workers": n_workers, "points": points})
-            print(f"methods {way:17s} {n_workers} worker(s): accuracy {points[-1][1]:.3f} after {points[-1][0]:.1f} s",
-                  flush=True)
+        for way in args.ways.split(",") if args.ways else WAYS:
+            for rate in WAYS[way][2]:
+                points = train_by(way, rate, n_workers, args)
+                if points[-1][1] >= LEARNT:
+                    break
+            rows.append({"part": "methods", "way": way, "workers": n_workers, "rate": rate, "points": points})
+            print(f"methods {way:17s} {n_workers} worker(s), rate {rate}: accuracy {points[-1][1]:.3f} after "
+                  f"{points[-1][0]:.1f} s, {reached(points, args.accuracy):.1f} s to {args.accuracy}", flush=True)
     return rows
+
+
+def train_by(way: str, rate: float, n_workers: int, args: argparse.Namespace) -> list[tuple[float, float]]:
+    """(seconds, accuracy) of the tests of one run."""
+    flags, rule, _ = WAYS[way]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_net(folder, args.data, "lenet", 64)
+        steps = args.steps if way == "Sandblaster" else args.steps * N_TRAIN // 64 // (
+            n_workers if "weak" in flags else 1)
+        text = solver_text(folder, rule.format(rate), steps, max(steps // args.tests, 1))
+        (folder / "solver.prototxt").write_text(text)
+        done = run([MPIRUN, "-np", str(n_workers), sys.executable, "-m", "scaffe", "train", "-solver",
+                    f"{folder}/solver.prototxt", "-threads", "1", "-allow_nan", *flags.split()])
+    return accuracies(done.stderr)
 
 
 def accuracies(log: str) -> list[tuple[float, float]]:
@@ -149,7 +161,7 @@ def main() -> None:
     parser.add_argument("--uneven-steps", type=int, default=24, help="uneven: steps, four of them to warm up")
     parser.add_argument("--workers", default="1,2,4,8")
     parser.add_argument("--net", default="mlp", choices=("mlp", "lenet"), help="simulated: which net")
-    parser.add_argument("--ways", default="", help="simulated: all if none is named")
+    parser.add_argument("--ways", default="", help="methods, simulated: all if none is named")
     parser.add_argument("--epochs", type=int, default=30, help="simulated: passes over the images, in all")
     parser.add_argument("--tests", type=int, default=10)
     parser.add_argument("--accuracy", type=float, default=0.75)

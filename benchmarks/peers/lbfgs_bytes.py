@@ -6,6 +6,7 @@ parameters and gradients; Downpour's over as many images follows from its 2 (N -
 
 import json
 import sys
+import time
 from argparse import Namespace
 from pathlib import Path
 
@@ -36,17 +37,17 @@ def main():
     observer = Count(counts)
     solver.observers.append(observer)
     solver.solve()
-    everyone = communicator.allgather_objects((observer.n_bytes, counts))
+    everyone = communicator.allgather_objects((observer.n_bytes, counts, observer.seconds))
     solver.net.close()
     if communicator.rank == 0:
         report(solver, everyone, communicator.n_ranks)
 
 
 class Count:
-    """Counts bytes from the first step on, and what this rank asked for and pushed."""
+    """Counts bytes and processor time from the first step on, and what this rank asked for and pushed."""
 
     def __init__(self, counts):
-        self._counts, self.n_bytes = counts, 0
+        self._counts, self.n_bytes, self.seconds = counts, 0, 0.0
 
     def __getattr__(self, name):
         return lambda *_: None
@@ -56,6 +57,7 @@ class Count:
         post = solver.strategy._rank.service.post
         if solver.iteration == 0:
             self.n_bytes, send, counts = -post.n_bytes, post.send, self._counts
+            self.seconds = -time.process_time()
 
             def counting(dest, message, payload=None):
                 counts["reads"] += isinstance(message, m.Read)
@@ -69,21 +71,24 @@ class Count:
         """See Observer."""
         if solver.iteration == N_STEPS:
             self.n_bytes += solver.strategy._rank.service.post.n_bytes
+            self.seconds += time.process_time()
 
 
 def report(solver, everyone, n_ranks):
     """The lines of JSON."""
     coordinator = solver.strategy._rank.coordinator
     n_passes, n_params = coordinator.optimiser.progress.n_evaluations, solver.net.params.diff.nbytes
-    sent = sum(n_bytes for n_bytes, _ in everyone) / n_ranks / n_passes
-    reads = sum(counts["reads"] for _, counts in everyone) / n_ranks / n_ranks / n_passes
-    pushes = sum(counts["bundles"] for _, counts in everyone) / n_ranks / n_ranks / n_passes
+    sent = sum(n_bytes for n_bytes, _, _ in everyone) / n_ranks / n_passes
+    reads = sum(counts["reads"] for _, counts, _ in everyone) / n_ranks / n_ranks / n_passes
+    pushes = sum(counts["bundles"] for _, counts, _ in everyone) / n_ranks / n_ranks / n_passes
     least = (n_ranks - 1) / n_ranks * n_params
-    elapsed = solver.strategy._rank.service.seconds or 1
+    own, all_ranks = everyone[0][2], sum(seconds for _, _, seconds in everyone)
     print(json.dumps({"way": "Sandblaster", "unit": "pass", "bytes_per_link": sent, "reads": reads, "pushes": pushes,
                       "of_minimum": sent / least / (1 + pushes), "nodes": n_ranks, "parameters": n_params,
-                      "said": f"; {reads:.2f} reads, coordinator {coordinator.seconds:.3f} s of processor time "
-                              f"({coordinator.seconds / elapsed:.1%} of its rank's message thread)"}))
+                      "coordinator": {"seconds": coordinator.seconds, "rank": own, "all_ranks": all_ranks},
+                      "said": f"; {reads:.2f} reads; coordinator {coordinator.seconds:.3f} s of processor time, "
+                              f"{coordinator.seconds / own:.1%} of its rank's and "
+                              f"{coordinator.seconds / all_ranks:.2%} of all ranks'"}))
     steps = N_IMAGES / BATCH / n_ranks
     print(json.dumps({"way": "Downpour", "unit": "pass", "bytes_per_link": 2 * least * steps, "pushes": steps,
                       "of_minimum": 2 * steps / (1 + steps), "nodes": n_ranks, "parameters": n_params,

@@ -73,7 +73,7 @@ class Coordinator:
 
     def handle(self, source: int, message: m.Message) -> None:
         """Act on a message."""
-        started = time.thread_time()
+        started, is_news = time.thread_time(), True
         if isinstance(message, Begin):
             self._begin(message)
         elif isinstance(message, m.Answer):
@@ -83,7 +83,7 @@ class Coordinator:
         elif isinstance(message, Finished):
             self._finished(source, message)
         elif isinstance(message, m.Staged):
-            self._has(source, message)
+            is_news = self._has(source, message)
         elif isinstance(message, Back) and source in self._members:
             self.portions.join(source)
         elif isinstance(message, Taken):
@@ -92,7 +92,8 @@ class Coordinator:
                 self._is_taken()
         elif isinstance(message, Wish):
             self._wish = max(self._wish, message.level)
-        self.tick()
+        if is_news:
+            self.tick()
         self.seconds += time.thread_time() - started
 
     def lose(self, replica: int) -> None:
@@ -195,19 +196,21 @@ class Coordinator:
             self._is_reading = False
             self._go_on(None)
 
-    def _has(self, shard: int, message: m.Staged) -> None:
+    def _has(self, shard: int, message: m.Staged) -> bool:
+        """A shard has a bundle. Returns whether all have it now, and it counts."""
         if message.step != self._step or not self._is_open:
-            return
+            return False
         key = (message.replica, message.bundle)
         there = self._staged.setdefault(key, set())
         there.add(shard)
         if len(there) < len(self._shards) or not self.portions.delivered(*key, self._clock()):
-            return
+            return False
         self._tell(m.Commit(message.step, *key))
         if self.portions.is_complete:
             self._is_open = False
             weights = self._phase.batch.weight
             self._go_on(math.fsum(weights(portion) * loss for portion, loss in self._losses.items()))
+        return True
 
 
 def _settle() -> Requests:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from scaffe.collectives.runtime.ranks import Ranks
 
 DEADLINE_VARIABLE = "SCAFFE_DEADLINE"
-LAST_WORDS_SECONDS = 0.2  # for the launcher to pass on what this rank printed: Open MPI's drops it otherwise
 
 
 class Communicator:
@@ -175,6 +173,10 @@ class Communicator:
         `collective` on it, by the tuned table; 0 on one rank."""
         return 0 if self._comm is None else self._resolver.bandwidth_bytes(collective, array)
 
+    def choose_as_if_shared(self) -> None:
+        """From now on private memory gets the algorithms that memory from `alloc` does. Every rank calls it."""
+        self._resolver.as_if_shared = True
+
     # --- collectives on arrays: arguments and errors as the class has them
 
     def barrier(self) -> None:
@@ -305,11 +307,8 @@ class Communicator:
 
     def abort(self, code: int = 1) -> NoReturn:
         """Ends the job on all ranks at once with exit code `code`."""
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):  # a stream that is full or closed keeps nobody alive
-                stream.flush()
+        failure.last_words(is_launched=self._comm is not None)
         if self._comm is not None:
-            time.sleep(LAST_WORDS_SECONDS)
             self._comm.Abort(code)
         os._exit(code)
 

@@ -27,7 +27,11 @@ Known = list[CallSignature | None]
 
 
 class Resolver:
-    """Signatures of the calls of one communicator."""
+    """Signatures of the calls of one communicator.
+
+    Attributes:
+        as_if_shared: whether what is left open is chosen for private memory as for a window of the node's ranks.
+    """
 
     def __init__(self, rank: int, ranks: Ranks | OneRank, selector: Selector) -> None:
         """Args:
@@ -38,6 +42,7 @@ class Resolver:
         self._rank, self._ranks, self._selector = rank, ranks, selector
         self._find, self._record = ranks.windows.find, ranks.calls.record
         self._known: dict[tuple[Any, ...], Known] = {}
+        self.as_if_shared = False
 
     def resolve(self, collective: str, array: Any, op: str, root: int, algorithm: str, chunk_bytes: int,
                 out: Any = None, is_on_helper: bool = False) -> Resolved:
@@ -65,7 +70,8 @@ class Resolver:
         if memories.of(array) is memories.DEVICE:
             return self._selector.bandwidth_bytes(collective, "device", BANDWIDTH_BYTES)
         topology = self._ranks.topology
-        is_shared = topology.n_nodes < topology.n_ranks and self._find(memories.HOST.flat(array)) is not None
+        lies_there = self.as_if_shared or self._find(memories.HOST.flat(array)) is not None
+        is_shared = topology.n_nodes < topology.n_ranks and lies_there
         return self._selector.bandwidth_bytes(collective, "shared" if is_shared else "host")
 
     def _resolve_anew(self, collective: str, array: Any, op: str, root: int, algorithm: str, chunk_bytes: int,
@@ -113,7 +119,7 @@ class Resolver:
         if is_on_helper and algorithm.selection:
             algorithm = replace(algorithm, selection="own")
         private, shared = (self._selector.choose(how.collective, algorithm, how.chunk_bytes, flat.nbytes, is_shared)
-                           for is_shared in (False, bool(algorithm.selection)))
+                           for is_shared in (self.as_if_shared, bool(algorithm.selection)))
         which: tuple[int, ...] = (0, 1)
         if private != shared:
             which = (0,) if self._find(flat) is None else (1,)

@@ -63,7 +63,7 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     method = Method(options.strategy, options.reduce, options.allow_nan, options)
     solver = Solver(param, net, tests, communicator, method, maker.shares, role)
     if memory:
-        together(communicator, lambda: limit_memory(solver, options))
+        limit_memory(solver, options)
     if not kernels.RECORDS and not param.debug_info and role.division is None:
         solver.test_passes.update((id(test), Inference(test)) for test in tests)
     solver.remake_tests = partial(_remake_tests, solver, maker)

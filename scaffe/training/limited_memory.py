@@ -18,6 +18,7 @@ from scaffe.nets.memory.limited_passes import refuse_devices
 from scaffe.nets.memory.parts import Planned, joined_steps, parts_of, planned_arrays
 from scaffe.nets.memory.placements import PLACEMENTS
 from scaffe.nets.net import Net
+from scaffe.training.ranks import together
 from scaffe.training.solver import Observer, Solver
 from scaffe.training.strategies import Strategy, strategies
 from scaffe.training.streamed_state import StreamedState
@@ -44,24 +45,31 @@ def check_memory_flags(options: Namespace, strategy: type[Strategy]) -> None:
 
 
 def limit_memory(solver: Solver, options: Namespace) -> None:
-    """Have a solver's net train in limited memory, if ``-memory`` asks for it and the net needs it. Not collective.
+    """Have a solver's net train in limited memory, if ``-memory`` asks for it and the net needs it on some rank. Called
+    by all ranks, since they update layers in the same order.
 
     Raises:
         UserError: the net computes on a device, shows its values (debug_info), or needs more than the limit; or the
             spill file cannot be made.
     """
+    ranks = solver.communicator
+    whole, limit = together(ranks, lambda: _wanted(solver, options))
+    if not any(ranks.allgather_objects(whole > limit)):
+        info(f"Memory: training takes {shown(whole)}, within {shown(limit)}: nothing moves")
+        pass_diffs(solver.net)
+        return
+    keep_bottoms(solver.net)
+    solver.observers.append(together(ranks, lambda: LimitedMemory(solver, StreamedState(solver), limit, options)))
+
+
+def _wanted(solver: Solver, options: Namespace) -> tuple[int, int]:
+    """The bytes that training takes without a limit, and the limit."""
     refuse_devices(solver.net)
     if solver.param.debug_info:
         raise UserError("-memory does not go with debug_info, which reads blobs that are not in memory")
     planned = planned_arrays(solver.net)
     whole = _taken(solver, planned) + sum(each.part.n_bytes for each in planned)
-    limit = n_bytes(options.memory, whole)
-    if whole <= limit:
-        info(f"Memory: training takes {shown(whole)}, within {shown(limit)}: nothing moves")
-        pass_diffs(solver.net)
-        return
-    keep_bottoms(solver.net)
-    solver.observers.append(LimitedMemory(solver, StreamedState(solver), limit, options))
+    return whole, n_bytes(options.memory, whole)
 
 
 def _taken(solver: Solver, planned: list[Planned]) -> int:

@@ -139,7 +139,9 @@ class Solver:
         self.rates = rates_of(param)
         division = None if role is None else role.division
         sharing = communicator if division is None else division.peers
-        if sharing.n_ranks > 1 or not getattr(self.method.options, "memory", ""):  # else there is no room for two
+        if getattr(self.method.options, "memory", ""):
+            sharing.choose_as_if_shared()  # memory that a plan moves is private
+        else:
             net.params.move(partial(sharing.alloc, memory=net.context.kernels.PLACE))
         if is_device(net.context.kernels) and net.context.dtype != net.params.dtype:
             net.params.copy_for_kernels(net.context.kernels, net.context.dtype)

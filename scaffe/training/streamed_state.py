@@ -1,8 +1,8 @@
 """Parameters, gradients and histories of large layers, in memory of their own, so that a memory plan may move them.
 
-Where one rank trains by itself, a layer is updated as soon as its gradient is there (GeePS's clock of a layer), and all
-three may leave. Else the gradients of all layers are needed before the first is updated, and only histories leave,
-which pass through memory one after another during the update.
+Where the strategy allows it, a layer, or a bucket of them, is summed over the ranks and updated as soon as its gradient
+is there (GeePS's clock of a layer), and all three may leave. Else the gradients of all layers are needed before the
+first is updated, and only histories leave, which pass through memory one after another during the update.
 """
 
 from __future__ import annotations
@@ -17,35 +17,44 @@ from scaffe.nets.memory.costs import BYTES_A_SECOND
 from scaffe.nets.memory.executor import Executor
 from scaffe.nets.memory.pages import anonymous, rounded
 from scaffe.nets.memory.parts import Held
-from scaffe.nets.memory.state import history_held, large_layers, parameters_held, update_step
+from scaffe.nets.memory.state import (
+    Run,
+    history_held,
+    large,
+    layers_alone,
+    layers_of,
+    parameters_held,
+    update_step,
+)
 from scaffe.training.rates import Scheduled
 from scaffe.training.shard_updater import ShardUpdater
 from scaffe.training.solver import Solver
+from scaffe.training.strategies.buckets import Bucket
 
 
 class StreamedState:
-    """What of a solver's state a plan may move.
+    """What of a solver's state a plan may move. All ranks make one, or none does.
 
     Args:
-        solver: built, not yet restored. Its updater gets a shard for each large layer.
+        solver: built, not yet restored. Its updater gets a shard for each large run of layers.
 
     Attributes:
         held: the arrays, of parameters and gradients first.
-        is_early: whether layers are updated one by one during backward.
         n_updates: steps that follow backward.
     """
 
     def __init__(self, solver: Solver) -> None:
         self._solver, self._n_layers = solver, len(solver.net.nodes)
-        self.is_early = updates_early(solver)
-        self._places = large_layers(solver.net)
-        cuts = sorted({edge for place in self._places.values() for edge in (place.start, place.stop)})
+        self._early = early_buckets(solver)
+        self._runs: Sequence[Run] = self._early or large(solver.net, layers_alone(solver.net))
         strategy, updater = solver.strategy, solver.updater
+        strategy.take_early(self._early)
+        cuts = sorted({edge for run in self._runs for edge in (run.place.start, run.place.stop)})
         updater.own(cut(strategy.owned(), cuts), cut(strategy.copied(), cuts))
-        self._shards = {shard: layer for shard in updater.everything for layer, place in self._places.items()
-                        if place.start <= shard.interval.start < place.stop and shard.n_bytes}
-        self.n_updates = 0 if self.is_early else len(self._shards)
-        self.held = self._parameters() if self.is_early else []
+        self._shards = {shard: run for shard in updater.everything for run in self._runs
+                        if run.place.start <= shard.interval.start < run.place.stop and shard.n_bytes}
+        self.n_updates = 0 if self._early else len(self._shards)
+        self.held = self._parameters()
         self._n_parameters = len(self.held)
         for number, shard in enumerate(self._shards):
             self.held += self._histories(number, shard)
@@ -64,8 +73,8 @@ class StreamedState:
     def seconds(self, passes: Sequence[float]) -> tuple[float, ...]:
         """Of all steps, where those of the passes are given: updates are estimated."""
         found = [*passes, *[0.0] * self.n_updates]
-        for number, (shard, layer) in enumerate(self._shards.items()):
-            found[self._update_step(number, layer)] += 3 * shard.n_bytes / BYTES_A_SECOND
+        for number, (shard, run) in enumerate(self._shards.items()):
+            found[self._update_step(number, run)] += 3 * shard.n_bytes / BYTES_A_SECOND
         return tuple(found)
 
     def attach(self, executor: Executor) -> None:
@@ -74,43 +83,41 @@ class StreamedState:
         numbers = range(first, len(executor.parts))
         self._solver.net.params.bring = partial(executor.bring, numbers[:self._n_parameters])
         self._solver.updater.bring = partial(executor.bring, numbers[self._n_parameters:])
-        if self.is_early:
-            executor.updates = {update_step(self._solver.net, layer): partial(self._update, layer)
-                                for layer in self._places}
-        else:
+        executor.updates = {update_step(self._solver.net, bucket): partial(self._update, bucket)
+                            for bucket in self._early}
+        if not self._early:
             self._solver.updater.around = partial(self._in_step, executor, list(self._shards))
 
     def _parameters(self) -> list[Held]:
         """Parameters' and gradients' whole pages, in buffers that have new memory."""
         net = self._solver.net
+        if not self._early:
+            return []
         net.params.move(in_pages)
         for test_net in self._solver.test_nets:
             test_net.share_trained_layers(net)
-        return [each for layer, place in self._places.items() for each in parameters_held(net, layer, place)]
+        return [each for bucket in self._early for each in parameters_held(net, bucket)]
 
     def _histories(self, number: int, shard: ShardUpdater) -> list[Held]:
-        layer, pages = self._shards[shard], list[np.ndarray]()
+        run, pages = self._shards[shard], list[np.ndarray]()
 
         def in_kept_pages(n_elems: int, dtype: np.dtype) -> np.ndarray:
             pages.append(anonymous(rounded(n_elems * dtype.itemsize)))
             return pages[-1].view(dtype)[:n_elems]
 
         shard.move(in_kept_pages)
-        step = self._update_step(number, layer)
-        return [history_held(self._solver.net, layer, memory, step, lambda: shard.is_blank) for memory in pages]
+        step = self._update_step(number, run)
+        return [history_held(self._solver.net, run, memory, step, lambda: shard.is_blank) for memory in pages]
 
-    def _update_step(self, number: int, layer: int) -> int:
-        return update_step(self._solver.net, layer) if self.is_early else 2 * self._n_layers + number
+    def _update_step(self, number: int, run: Run) -> int:
+        return update_step(self._solver.net, run) if self._early else 2 * self._n_layers + number
 
-    def _update(self, layer: int) -> None:
-        """Update a layer, whose backward has run, before all others have."""
+    def _update(self, bucket: Bucket) -> None:
+        """Update a bucket, whose backward has run, before all others have."""
         solver = self._solver
-        solver.net.params.settle(layer)
-        place, rate = self._places[layer], solver.rates.before(solver.iteration)
-        with solver.timers("update"):
-            for shard in solver.updater.everything:
-                if place.start <= shard.interval.start < place.stop:
-                    solver.updater.update_ahead(shard, rate, solver.iteration)
+        for layer in layers_of(solver.net, bucket):
+            solver.net.params.settle(layer)
+        solver.strategy.update_early(bucket, solver.rates.before(solver.iteration), solver.iteration)
 
     @contextmanager
     def _in_step(self, executor: Executor, streamed: Sequence[ShardUpdater], shard: ShardUpdater) -> Iterator[None]:
@@ -122,10 +129,11 @@ class StreamedState:
             executor.after(step)
 
 
-def updates_early(solver: Solver) -> bool:
-    """Whether a layer may be updated before the backward of others: nobody needs all gradients at once."""
-    return bool(solver.strategy.updates_early and solver.param.clip_gradients < 0 and not solver.updater.keeps_step
-                and isinstance(solver.rates, Scheduled))
+def early_buckets(solver: Solver) -> list[Bucket]:
+    """What is long and may be updated before the backward of other layers: nobody needs all gradients at once."""
+    needs_all = (solver.param.clip_gradients >= 0 or solver.updater.keeps_step
+                 or not isinstance(solver.rates, Scheduled))
+    return [] if needs_all else large(solver.net, solver.strategy.early())
 
 
 def cut(intervals: Sequence[slice], cuts: Sequence[int]) -> list[slice]:

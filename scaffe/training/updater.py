@@ -120,11 +120,13 @@ class Updater:
         if self.writes_copies:
             self.params.trust_copies(True)
 
-    def update_ahead(self, shard: ShardUpdater, rate: float, iteration: int) -> None:
-        """Update one shard, whose gradients are complete, on one rank and without clipping. The next ``update``
-        leaves it out. Arguments and errors as there."""
-        self._update(shard, self._hyper(rate, iteration, self.gradient_scale), 1.0)
-        self._ahead.add(shard)
+    def update_ahead(self, place: slice, rate: float, iteration: int, n_ranks: int = 1) -> None:
+        """Update what this rank owns of an interval of the flat buffers, whose gradients are summed, without clipping.
+        The next ``update`` leaves it out. Arguments and errors as there."""
+        for shard in self.everything:
+            if place.start <= shard.interval.start < place.stop:
+                self._update(shard, self._hyper(rate, iteration, self.gradient_scale / n_ranks), 1.0)
+                self._ahead.add(shard)
 
     def _hyper(self, rate: float, iteration: int, mean: float) -> Hyper:
         return Hyper(rate, self.param.weight_decay, self.param.regularization_type == "L1",

@@ -38,13 +38,13 @@ class Held:
     Attributes:
         memory: its whole pages, uint8.
         part: what the plan knows of it.
-        layer: whose it is.
+        layers: those whose parameters, or gradients, it has.
         is_blank: says whether it is still zero, since nobody has written there.
     """
 
     memory: np.ndarray
     part: Part
-    layer: int
+    layers: Sequence[int]
     is_blank: Callable[[], bool] = bool
 
 
@@ -56,7 +56,8 @@ def parts_of(net: Net, planned: Sequence[Planned], held: Sequence[Held]) -> tupl
         planned: its blobs' arrays.
         held: arrays of parameters and what goes with them.
     """
-    read = {each.layer: len(planned) + i for i, each in enumerate(held) if each.part.lasts and each.part.forward}
+    read = {layer: len(planned) + i for i, each in enumerate(held) if each.part.lasts and each.part.forward
+            for layer in each.layers}
     found = []
     for each in planned:
         again = each.part.again

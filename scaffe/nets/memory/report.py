@@ -17,7 +17,7 @@ from scaffe.nets.memory.parts import Held, joined_steps, parts_of, planned_array
 from scaffe.nets.memory.placements import PLACEMENTS
 from scaffe.nets.memory.plan import Choice, Do, MemoryTooSmallError, Plan
 from scaffe.nets.memory.predict import predict
-from scaffe.nets.memory.state import history_held, large_layers, parameters_held, update_step
+from scaffe.nets.memory.state import history_held, large, layers_alone, parameters_held, update_step
 from scaffe.nets.net import Net
 
 DISK = Bandwidth(1e9, 1e9)  # what a local disk is taken to do; training measures its own
@@ -78,8 +78,8 @@ def predicted(net: Net, memory: str, placement: str) -> Predicted:
 def _held(net: Net) -> list[Held]:
     """Parameters, gradients and histories of large layers, as one rank trains them."""
     found = []
-    for layer, place in large_layers(net).items():
-        parameters, gradients = parameters_held(net, layer, place)
+    for layer in large(net, layers_alone(net)):
+        parameters, gradients = parameters_held(net, layer)
         histories = [history_held(net, layer, parameters.memory, update_step(net, layer))] * N_HISTORIES
         found += [parameters, gradients, *histories]
     return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -12,36 +13,70 @@ from scaffe.nets.memory.pages import inner
 from scaffe.nets.memory.parts import Held, forward_group
 from scaffe.nets.net import Net
 
-LEAST_BYTES = 1 << 20  # of a layer's parameters: those of smaller layers always stay
+LEAST_BYTES = 1 << 20  # of a run's parameters: those of shorter runs always stay
 
 
-def large_layers(net: Net) -> dict[int, slice]:
-    """By index, the interval of the flat buffers of each large layer that is trained and shares no parameters."""
-    params, found = net.params, dict[int, slice]()
+class Run(Protocol):
+    """Layers whose parameters are adjacent in the flat buffers, and are updated together: one layer, or a bucket."""
+
+    @property
+    def first_layer(self) -> int:
+        """Index of the first layer, whose backward is the last to run."""
+
+    @property
+    def place(self) -> slice:
+        """Their interval of the flat buffers, in elements."""
+
+
+R = TypeVar("R", bound=Run)
+
+
+class Layer(NamedTuple):
+    """The parameters of one layer; see Run."""
+
+    first_layer: int
+    place: slice
+
+
+def layers_alone(net: Net) -> list[Layer]:
+    """A run for each layer that has parameters."""
+    params, found = net.params, dict[int, Layer]()
     ends = [*(place.start for place in params.slices[1:]), params.n_elems]
     for param, place, end in zip(params.params, params.slices, ends, strict=True):
-        first = found.get(param.layer_index, place).start
-        found[param.layer_index] = slice(first, end)
-    stay = {param.layer_index for param in params.params if param.sharers or not param.lr_mult}
-    return {layer: place for layer, place in found.items() if layer not in stay and net.nodes[layer].needs_backward
-            and (place.stop - place.start) * params.dtype.itemsize >= LEAST_BYTES}
+        first = found.get(param.layer_index, Layer(param.layer_index, place)).place.start
+        found[param.layer_index] = Layer(param.layer_index, slice(first, end))
+    return list(found.values())
 
 
-def update_step(net: Net, layer: int) -> int:
-    """The step of a layer's backward, at whose end it may be updated."""
-    return 2 * len(net.nodes) - 1 - layer
+def layers_of(net: Net, run: Run) -> list[int]:
+    """The layers that have parameters in a run, ascending."""
+    return sorted({param.layer_index for param, place in zip(net.params.params, net.params.slices, strict=True)
+                   if run.place.start <= place.start < run.place.stop})
 
 
-def parameters_held(net: Net, layer: int, place: slice) -> list[Held]:
-    """The whole pages of a layer's parameters and gradients, which are updated at the end of its backward."""
-    name, forward = net.nodes[layer].name, tuple(forward_group(net, layer))
-    backward = tuple(sorted(set(backward_steps(net, layer))))
-    data, diff = (inner(flat[place].view(np.uint8)) for flat in (net.params.data, net.params.diff))
-    return [Held(data, Part(f"{name} parameters", data.nbytes, forward, backward, lasts=True), layer),
-            Held(diff, Part(f"{name} gradients", diff.nbytes, (), backward), layer)]
+def large(net: Net, runs: Iterable[R]) -> list[R]:
+    """Those of the runs that are long, are trained whole and share no parameters."""
+    stay = {param.layer_index for param in net.params.params if param.sharers or not param.lr_mult}
+    return [run for run in runs if (run.place.stop - run.place.start) * net.params.dtype.itemsize >= LEAST_BYTES
+            and all(layer not in stay and net.nodes[layer].needs_backward for layer in layers_of(net, run))]
 
 
-def history_held(net: Net, layer: int, memory: np.ndarray, step: int, is_blank: Callable[[], bool] = bool) -> Held:
-    """A history of a layer's, or of a part of it, which its update reads and writes in one step."""
-    part = Part(f"{net.nodes[layer].name} history", memory.nbytes, (), (step,), lasts=True)
-    return Held(memory, part, layer, is_blank)
+def update_step(net: Net, run: Run) -> int:
+    """The step of the run's last backward, at whose end it may be updated."""
+    return 2 * len(net.nodes) - 1 - run.first_layer
+
+
+def parameters_held(net: Net, run: Run) -> list[Held]:
+    """The whole pages of a run's parameters and gradients, which are updated at the end of its backward."""
+    name, layers = net.nodes[run.first_layer].name, layers_of(net, run)
+    forward = tuple(sorted({step for layer in layers for step in forward_group(net, layer)}))
+    backward = tuple(sorted({step for layer in layers for step in backward_steps(net, layer)}))
+    data, diff = (inner(flat[run.place].view(np.uint8)) for flat in (net.params.data, net.params.diff))
+    return [Held(data, Part(f"{name} parameters", data.nbytes, forward, backward, lasts=True), layers),
+            Held(diff, Part(f"{name} gradients", diff.nbytes, (), backward), layers)]
+
+
+def history_held(net: Net, run: Run, memory: np.ndarray, step: int, is_blank: Callable[[], bool] = bool) -> Held:
+    """A history of a run's, or of a part of it, which its update reads and writes in one step."""
+    name = net.nodes[run.first_layer].name
+    return Held(memory, Part(f"{name} history", memory.nbytes, (), (step,), lasts=True), [], is_blank)

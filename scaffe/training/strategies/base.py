@@ -13,6 +13,7 @@ from scaffe.flags import Flags
 from scaffe.layers.base.registry import Registry
 from scaffe.nets.net import Net
 from scaffe.training.histories import filled, gather_histories, updater_parts
+from scaffe.training.strategies.buckets import Bucket
 from scaffe.training.strategies.role import Role
 from scaffe.training.strategies.within import Alone
 from scaffe.training.survival.holders import Part, keeps_copies, parts
@@ -139,10 +140,18 @@ class Strategy:
         """Whether it is called at every layer: one rank pays for no seam between layers."""
         return self.replica.communicator.n_ranks > 1
 
-    @property
-    def updates_early(self) -> bool:
-        """Whether a layer's gradient is complete, and its parameters are used no more, once its backward has run."""
-        return False
+    def early(self) -> Sequence[Bucket]:
+        """What may be updated by itself as soon as its backward has run: the gradients of others do not count there,
+        and its sum has the bits that it has together with theirs. Empty: nothing may."""
+        return ()
+
+    def take_early(self, buckets: Sequence[Bucket]) -> None:
+        """From now on ``update_early`` is called for these, some of ``early``, in every iteration. Called by all ranks,
+        before ``begin``."""
+
+    def update_early(self, bucket: Bucket, rate: float, iteration: int) -> None:
+        """Right after a bucket's backward: sum its gradients, update it, and give all ranks its new parameters. Called
+        by all ranks in the same order; rate and iteration are those of ``apply``."""
 
     @property
     def seams(self) -> Collection[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from scaffe.collectives.request import Request
 from scaffe.flags import Flags
@@ -74,7 +75,7 @@ class Broadcasts(whole.Broadcast):
     def post(self) -> None:
         """Post every bucket, in the order that forward needs them, if parameters have changed."""
         if self.are_stale:
-            for bucket in self.buckets.all:
+            for bucket in self.buckets.late:
                 self._start(bucket)
         self.are_stale = False
 
@@ -89,6 +90,11 @@ class Broadcasts(whole.Broadcast):
         self.post()
         self._pending.wait_all()
         self._send(self.buckets.frozen)
+
+    def send(self, bucket: Bucket) -> None:
+        """See Parameters."""
+        self._start(bucket)
+        self._pending.wait(bucket)
 
     def _start(self, bucket: Bucket) -> None:
         self._pending.add(bucket, self.start_on(bucket.place))
@@ -121,6 +127,15 @@ class Reductions(whole.Reduction):
     def finish(self) -> None:
         """Wait for all reductions still under way."""
         self._pending.wait_all()
+
+    def divisible(self, buckets: Buckets) -> Sequence[Bucket]:
+        """See Gradients: the buckets."""
+        return buckets.all
+
+    def sum(self, bucket: Bucket) -> None:
+        """See Gradients."""
+        self._pending.add(bucket, self.start_on(bucket.place))
+        self._pending.wait(bucket)
 
     def start_on(self, place: slice) -> Request:
         """Post the collective on an interval of the gradients."""

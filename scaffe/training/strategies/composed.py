@@ -7,8 +7,10 @@ from typing import ClassVar
 
 from scaffe.flags import Flags
 from scaffe.training.strategies.base import Replica, Strategy
+from scaffe.training.strategies.buckets import Bucket
 from scaffe.training.strategies.copies import Copies
 from scaffe.training.strategies.parts import ROOT, Buckets, Gradients, Parameters
+from scaffe.training.survival.holders import goes_on
 
 
 class Composed(Strategy):
@@ -47,10 +49,24 @@ class Composed(Strategy):
         """See Strategy."""
         return super().acts_between_layers or self.replica.within.acts
 
-    @property
-    def updates_early(self) -> bool:
-        """See Strategy: a rank that waits for nobody, in iterations of one pass."""
-        return not self.acts_between_layers and self.replica.iter_size == 1
+    def early(self) -> Sequence[Bucket]:
+        """See Strategy: in iterations of one pass, where ranks hold whole nets and none goes on without another."""
+        replica = self.replica
+        if replica.iter_size > 1 or replica.within.acts or goes_on(replica.options):
+            return ()
+        return self.gradients.divisible(self.buckets)
+
+    def take_early(self, buckets: Sequence[Bucket]) -> None:
+        """See Strategy."""
+        self.buckets.leave_out(buckets)
+
+    def update_early(self, bucket: Bucket, rate: float, iteration: int) -> None:
+        """See Strategy."""
+        replica = self.replica
+        self.gradients.sum(bucket)
+        with replica.timers("update"):
+            replica.updater.update_ahead(bucket.place, rate, iteration, replica.communicator.n_ranks)
+        self.values.send(bucket)
 
     @property
     def seams(self) -> Collection[int]:

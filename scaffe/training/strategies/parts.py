@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 
 from scaffe.flags import Flags
 from scaffe.training.strategies.base import Replica
@@ -38,6 +39,9 @@ class Parameters:
     def settle(self) -> None:
         """Return when all parameters have arrived, those included that gradients never change."""
 
+    def send(self, bucket: Bucket) -> None:
+        """Return when one bucket's parameters have arrived, which have just been updated."""
+
 
 class Gradients:
     """How the ranks' gradients are summed. This base class does nothing, which is right for a single rank.
@@ -58,6 +62,13 @@ class Gradients:
     def finish(self) -> None:
         """Return when every sum is on the rank that needs it."""
 
+    def divisible(self, buckets: Buckets) -> Sequence[Bucket]:
+        """What may be summed by itself, with the bits that it has together with the rest."""
+        return buckets.layers
+
+    def sum(self, bucket: Bucket) -> None:
+        """Return when the sums of one bucket of ``divisible`` are on the rank that needs them."""
+
 
 class Buckets:
     """A replica's buckets, and the layer at which each begins.
@@ -68,7 +79,9 @@ class Buckets:
 
     Attributes:
         all: the buckets in layer order.
-        runs: the same parameters in as few intervals as possible.
+        layers: the same parameters with every layer as a bucket by itself.
+        late: those of the buckets that are not updated early.
+        runs: their parameters in as few intervals as possible.
         frozen: the intervals that gradients never change.
         by_first_layer: index of a bucket's first layer → the bucket. Forward needs the bucket from that layer on;
             backward completes it there.
@@ -81,6 +94,19 @@ class Buckets:
         wanted = getattr(replica.options, "bucket", "auto")
         max_bytes = auto_bucket_bytes([replica.communicator.bandwidth_bytes(c, params.data) for c in collectives]
                                       ) if wanted == "auto" else int(wanted)
-        self.all = plan_buckets(trainable, n_bytes, max_bytes)
-        self.runs = [run.place for run in plan_buckets(trainable, n_bytes, params.n_elems * n_bytes)]
-        self.by_first_layer: dict[int, Bucket] = {b.first_layer: b for b in self.all}
+        self._divide = partial(plan_buckets, n_bytes_per_elem=n_bytes, max_bytes=max_bytes)
+        self.all = self._divide(trainable)
+        self.layers = plan_buckets(trainable, n_bytes, 0)
+        self.leave_out(())
+
+    def leave_out(self, early: Sequence[Bucket]) -> None:
+        """Have these, of ``all`` or of ``layers``, updated early, and the rest sent together."""
+        taken = [bucket.place for bucket in early]
+        rest = [(layer.first_layer, layer.place) for layer in self.layers if not _lies_in(layer.place, taken)]
+        self.late = self._divide(rest)
+        self.runs = [run.place for run in plan_buckets(rest, 0, 0)]  # whose bytes do not count
+        self.by_first_layer: dict[int, Bucket] = {b.first_layer: b for b in self.late}
+
+
+def _lies_in(place: slice, others: Sequence[slice]) -> bool:
+    return any(other.start <= place.start < other.stop for other in others)

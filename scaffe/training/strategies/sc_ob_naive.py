@@ -19,7 +19,7 @@ class NextBroadcasts(bucketed.Broadcasts):
     def post(self) -> None:
         """Post the first bucket if parameters have changed."""
         if self.are_stale:
-            self._left = list(self.buckets.all)
+            self._left = list(self.buckets.late)
             self._post_next()
         self.are_stale = False
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from scaffe.collectives.planning.sums import is_divisible
 from scaffe.training.strategies.base import Replica
+from scaffe.training.strategies.buckets import Bucket
 from scaffe.training.strategies.parts import ROOT, Buckets, Gradients, Parameters
 
 
@@ -32,6 +36,10 @@ class Broadcast(Parameters):
         self.post()
         self._send(self.buckets.frozen)
 
+    def send(self, bucket: Bucket) -> None:
+        """See Parameters."""
+        self._send([bucket.place])
+
     def _send(self, places: list[slice]) -> None:
         replica = self.replica
         if not places:
@@ -57,4 +65,18 @@ class Reduction(Gradients):
         replica = self.replica
         with replica.timers("communication"):
             for place in self.buckets.runs:
-                replica.communicator.reduce(replica.net.params.diff[place], ROOT, "sum", replica.sum_algorithm)
+                self._sum(place)
+
+    def divisible(self, buckets: Buckets) -> Sequence[Bucket]:
+        """See Gradients: layers, if the algorithm sums them to the same bits one by one."""
+        replica = self.replica
+        return buckets.layers if is_divisible(replica.sum_algorithm, replica.communicator.n_ranks) else ()
+
+    def sum(self, bucket: Bucket) -> None:
+        """See Gradients."""
+        with self.replica.timers("communication"):
+            self._sum(bucket.place)
+
+    def _sum(self, place: slice) -> None:
+        replica = self.replica
+        replica.communicator.reduce(replica.net.params.diff[place], ROOT, "sum", replica.sum_algorithm)

@@ -5,6 +5,7 @@ import pytest
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.algorithm import Algorithm, parse
 from scaffe.collectives.planning.pattern import parse as pattern
+from scaffe.collectives.planning.sums import is_divisible
 
 
 @pytest.mark.parametrize(("name", "right"), [
@@ -29,3 +30,11 @@ def test_a_name_is_parsed_once(name, right):
 def test_what_is_no_algorithm(name, words):
     with pytest.raises(CommError, match=words):
         parse(name)
+
+
+@pytest.mark.parametrize(("name", "n_ranks", "expected"), [
+    ("C", 5, True), ("CB-8", 5, True), ("halving", 5, True), ("M", 5, True), ("C:fp16", 2, True),
+    ("auto", 2, True), ("mpi", 2, True), ("auto", 3, False), ("mpi", 3, False), ("auto:bf16", 2, False),
+    ("twotree", 5, False), ("SC", 5, False), ("R", 5, False)])  # a ring has no reduce
+def test_sums_that_may_be_divided(name, n_ranks, expected):
+    assert is_divisible(name, n_ranks) is expected

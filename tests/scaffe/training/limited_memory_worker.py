@@ -16,19 +16,24 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.failure import install_excepthook
 from scaffe.nets.memory import parts, state
 from scaffe.nets.memory.needs import least_bytes
+from scaffe.nets.memory.plan import Choice
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
+from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
 from scaffe.training.limited_memory import LimitedMemory
 from tests.scaffe.training.limited_memory_net import NET
 
-RUNS = (("sc-b", "C", 0), ("sc-ob", "C", 500), ("sc-obr", "C", 500), ("sc-rs", "R", 600))
-SOLVER = 'base_lr: 0.01 momentum: 0.9 lr_policy: "fixed" max_iter: 4 iter_size: 2 random_seed: 5 snapshot_prefix: "x"'
+RUNS = (("sc-b", "C", 0), ("sc-ob", "C", 500_000), ("sc-ob-naive", "auto", 500), ("sc-obr", "auto", 500),
+        ("sc-obr", "C", 500_000), ("sc-rs", "R", 600), ("sc-rs", "auto", 500_000))
+HISTORIES_ALONE = (("sc-obr", "C", 500), ("sc-rs", "R", 600))
+SOLVER = 'base_lr: 0.01 momentum: 0.9 lr_policy: "fixed" max_iter: 4 random_seed: 5'
 
 
-def build(communicator, folder, run, **options):
+def build(communicator, folder, run, text="", **options):
     """A solver, and the tier that its net has, if it has one."""
     strategy, algorithm, bucket = run
-    param = text_format.Parse(SOLVER, caffe_pb2.SolverParameter())
+    param = text_format.Parse(f'{SOLVER} snapshot_prefix: "{folder}/x"', caffe_pb2.SolverParameter())
+    text_format.Merge(text, param)
     text_format.Parse(NET, param.net_param)
     solver = build_solver(communicator, param, Namespace(
         strategy=strategy, reduce=algorithm, wire="", bucket=str(bucket), scal="strong", threads=1, readers=1, level=0,
@@ -36,22 +41,54 @@ def build(communicator, folder, run, **options):
     return solver, next((each.tier for each in solver.observers if isinstance(each, LimitedMemory)), None)
 
 
-def least(communicator, folder, run):
+def least(communicator, folder, run, text=""):
     """The least bytes that this rank trains in: ranks hold different parts of the histories."""
-    solver, found = build(communicator, folder, run, memory="99%")
+    solver, found = build(communicator, folder, run, text, memory="99%")
     solver.close()
     return str(found.limit.fixed + least_bytes(found.iteration))
 
 
-def trained(communicator, folder, run, **options):
-    """Train. Returns the digest of weights and histories, and the tier."""
-    solver, found = build(communicator, folder, run, **options)
-    solver.solve()
-    digest = hashlib.sha256(solver.strategy.parameters().tobytes())
+def digest(solver):
+    """Of weights and histories; and the solver is closed."""
+    found = hashlib.sha256(solver.strategy.parameters().tobytes())
     for history in solver.strategy.histories():
-        digest.update(history.tobytes())
+        found.update(history.tobytes())
     solver.close()
-    return digest.hexdigest(), found
+    return found.hexdigest()
+
+
+def trained(communicator, folder, run, text="", **options):
+    """Train. Returns the digest, and the tier."""
+    solver, found = build(communicator, folder, run, text, **options)
+    solver.solve()
+    return digest(solver), found
+
+
+def resumed(communicator, folder, run, **options):
+    """The digest of a run that is saved half-way, and goes on in a new solver."""
+    solver, _ = build(communicator, folder, run, "max_iter: 2", **options)
+    solver.solve()
+    save_checkpoint(solver)
+    solver.close()
+    communicator.barrier()
+    solver, _ = build(communicator, folder, run, **options)
+    restore_checkpoint(solver, folder / "x_iter_2.solverstate")
+    solver.solve()
+    return digest(solver)
+
+
+def moved(found):
+    """The kinds of arrays that last and are moved by a tier's plan."""
+    return {part.name.split()[-1] for part, choice in zip(found.iteration.parts, found.plan.choices, strict=True)
+            if part.lasts and choice is Choice.MOVE}
+
+
+def compared(communicator, folder, run, text, kinds):
+    """Whether a run at the least memory has the bits of one without a limit, by rank, and moves such arrays."""
+    expected, _ = trained(communicator, folder, run, text)
+    limited, found = trained(communicator, folder, run, text, memory=least(communicator, folder, run, text))
+    some = {kind for other in communicator.allgather_objects(moved(found)) for kind in other}
+    return communicator.allgather_objects(limited == expected and some == kinds and bool(found.mover.saved))
 
 
 def main():
@@ -59,12 +96,12 @@ def main():
     communicator, folder = Communicator.world(), Path(sys.argv[1])
     install_excepthook(communicator)
     log.silence(True)
-    results = {}
-    for run in RUNS:
-        expected, _ = trained(communicator, folder, run)
-        limited, found = trained(communicator, folder, run, memory=least(communicator, folder, run))
-        same = communicator.allgather_objects(limited == expected and bool(found.mover.saved))
-        results[run[0]] = same
+    results = [compared(communicator, folder, run, "", {"history", "parameters"}) for run in RUNS]
+    results += [compared(communicator, folder, run, "iter_size: 2", {"history"}) for run in HISTORIES_ALONE]
+    for run in RUNS[-3:-1]:
+        expected = resumed(communicator, folder, run)
+        limited = resumed(communicator, folder, run, memory=least(communicator, folder, run))
+        results.append(communicator.allgather_objects(expected == limited))
     if communicator.rank == 0:
         (folder / "results.json").write_text(json.dumps(results))
 

@@ -162,7 +162,7 @@ def test_two_ranks_train_to_the_same_bits_under_every_strategy_in_step(tmp_path)
                            str(tmp_path)], capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr[-2000:]
     results = json.loads((tmp_path / "results.json").read_text())
-    assert results == dict.fromkeys(("sc-b", "sc-ob", "sc-obr", "sc-rs"), [True, True])
+    assert results == [[True, True]] * 11  # see the worker
 
 
 def test_pages_stay_where_the_limit_has_room_for_that(tmp_path, garbage):

@@ -3,7 +3,8 @@
     jobs/cluster.sh 4 1gbit -- python benchmarks/partitions.py [--net caffenet|speech|local] [--device S] [WAY ...]
 
 A way is `sc-rs` (any strategy: every rank has the whole net) or a number of partitions, or `auto`: what the planner
-finds for this machine model. Columns: seconds of the slowest rank, images/s of all, gain over the first way, bytes a
+finds for this machine model; with `:still` behind it nothing is exchanged while layers compute, but for the gradients
+of what is not split. Columns: seconds of the slowest rank, images/s of all, gain over the first way, bytes a
 rank sends in an iteration by the plan, the seconds that the planner predicts. The ways take turns, `--rounds` times;
 the median counts.
 
@@ -22,6 +23,8 @@ import statistics
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +34,7 @@ from nets.prototxt import prototxt  # noqa: E402
 
 from scaffe import log  # noqa: E402
 from scaffe.collectives.communicator import Communicator  # noqa: E402
-from scaffe.layers.base.layer import TRAIN, Context  # noqa: E402
+from scaffe.layers.base.layer import TRAIN, Context, Layer  # noqa: E402
 from scaffe.layers.base.random import Stream  # noqa: E402
 from scaffe.nets import graph  # noqa: E402
 from scaffe.nets.build import build_net  # noqa: E402
@@ -41,11 +44,13 @@ from scaffe.nets.summary import summarize  # noqa: E402
 from scaffe.proto import caffe_pb2  # noqa: E402
 from scaffe.proto.text import parse_text  # noqa: E402
 from scaffe.training.partition.division import Division  # noqa: E402
+from scaffe.training.partition.group import Group  # noqa: E402
+from scaffe.training.partition.interior import InteriorFirst  # noqa: E402
 from scaffe.training.partition.options import AUTO, plan_of, ranks_of  # noqa: E402
+from scaffe.training.partition.product import ProductByInputs  # noqa: E402
 from scaffe.training.partition.rewrite import MOVE  # noqa: E402
 from scaffe.training.partition.search import Plan  # noqa: E402
 from scaffe.training.partition.shapes import shapes_of  # noqa: E402
-from scaffe.training.partition.split_layers import ProductByInputs  # noqa: E402
 from scaffe.training.solver import Method, Solver  # noqa: E402
 from scaffe.training.strategies import Role  # noqa: E402
 
@@ -123,12 +128,33 @@ def sleep_instead(net: Net, whole: dict[str, int], seconds: float) -> None:
         node.n_fused = node.fused_offset = 0
         if node.param.type == MOVE or "Loss" in node.param.type:
             continue
-        nap = seconds * whole.get(node.name, 0) / n_all
-        if isinstance(node.layer, ProductByInputs):
-            node.layer._plan = Naps(nap / 3)
+        nap, layer = seconds * whole.get(node.name, 0) / n_all / 3, node.layer
+        if isinstance(layer, ProductByInputs):
+            for chunk in layer.chunks:
+                chunk.plan = Naps(nap * (chunk.place.stop - chunk.place.start) / node.tops[0].shape[1])
+        elif isinstance(layer, InteriorFirst):
+            for band in layer.bands:
+                nap_instead(band.layer, nap * (band.makes.stop - band.makes.start) / node.tops[0].shape[2])
         else:
-            node.layer.forward = lambda bottom, top, nap=nap: time.sleep(nap / 3)
-            node.layer.backward = lambda top, propagate_down, bottom, nap=nap: time.sleep(nap * 2 / 3)
+            nap_instead(layer, nap)
+
+
+def nap_instead(layer: Layer, nap: float) -> None:
+    """Let a layer's forward, the gradient of its bottom and that of its parameters take ``nap`` seconds each."""
+    def backward(top: Any, propagate_down: Sequence[bool], bottom: Any) -> None:
+        time.sleep(nap)
+        if any(propagate_down):
+            layer.bottoms_written()
+        time.sleep(nap)
+
+    layer.forward = lambda *_: time.sleep(nap)  # type: ignore[method-assign]
+    layer.backward = backward  # type: ignore[method-assign]
+
+
+class Still(Group):
+    """A Group for which nothing is computed while messages travel."""
+
+    spans_nodes = False
 
 
 def plan_for(way: str, args: argparse.Namespace, communicator: Communicator) -> tuple[Plan, dict[str, int]]:
@@ -145,19 +171,25 @@ def plan_for(way: str, args: argparse.Namespace, communicator: Communicator) -> 
 
 def make_solver(way: str, args: argparse.Namespace, communicator: Communicator) -> tuple[Solver, Plan]:
     """The net, shared as the way says."""
+    way, _, still = way.partition(":")
     plan, work = plan_for(way, args, communicator)
     message, context = message_of(args.net, args.batch), Context(TRAIN, load_kernels(1), rng=Stream(1))
     options = Namespace(bucket="auto", wire="")
     role, parts, strategy = Role.worker(communicator), None, way
     if plan.n_partitions > 1:
         division, strategy = Division.of(communicator, plan), "sc-rs"
+        if still:
+            division = replace(division, group=Still(division.group.communicator))
         message, parts = division.shared(message)
         role = Role(role.kind, role.replica, role.n_replicas, role.share, role.ranks, role.world, division)
     net = build_net(message, context, parts=parts)
     if args.device:
         sleep_instead(net, work, args.device)
     param = parse_text(SOLVER, caffe_pb2.SolverParameter)
-    return Solver(param, net, [], communicator, Method(strategy, "auto", True, options), role=role), plan
+    solver = Solver(param, net, [], communicator, Method(strategy, "auto", True, options), role=role)
+    for node in net.nodes if still else ():
+        node.layer.bottoms_written = lambda: None
+    return solver, plan
 
 
 def seconds_of(solver: Solver, args: argparse.Namespace) -> float:

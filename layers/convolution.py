@@ -73,12 +73,14 @@ class _Windowed(FusesRelu):
         """Add the gradients of weights and bias, summed over all tops; write those of the bottoms asked for."""
         w = weights_for_backward(self.blobs[0])
         for x, y, wanted in zip(bottom, top, propagate_down, strict=True):
-            if any(self.param_propagate_down):
-                self._backward_weights(x, y)
             if wanted:
                 out = x.diff_flat if lies_channels_last(x, self._axis) else np.empty_like(x.diff_flat)
                 self._plan.backward_data(channels_last(y.diff, self._axis), w, out)
                 put_channels_last(out, x, x.diff, self._axis)
+        if any(propagate_down):
+            self.bottoms_written()
+        for x, y in zip(bottom, top, strict=True) if any(self.param_propagate_down) else ():
+            self._backward_weights(x, y)
 
     def _backward_weights(self, x: Blob, y: Blob) -> None:
         gy, learns = channels_last(y.diff, self._axis), self.param_propagate_down

@@ -81,13 +81,14 @@ class InnerProduct(FusesRelu):
         if self._plain_top is not None:
             self.context.kernels.copy_part(self._plain_top, top[0].diff)
             gy = self._plain_top
-        if any(self.param_propagate_down):
-            self._backward_weights(self._input(bottom[0]), gy)
         if propagate_down[0]:
             gx = bottom[0].diff_flat if self._plain is None else self._plain
             self._plan.backward_data(gy, weights_for_backward(self.blobs[0]), gx)
             if self._plain is not None:
                 self.context.kernels.copy_part(bottom[0].diff, self._plain)
+            self.bottoms_written()
+        if any(self.param_propagate_down):
+            self._backward_weights(self._input(bottom[0]), gy)
 
     def _backward_weights(self, x: np.ndarray, gy: np.ndarray) -> None:
         learns = self.param_propagate_down

@@ -63,20 +63,29 @@ class LocalConvolution(Layer):
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Add the gradients of weights and bias; write the bottom's."""
-        x, learns = self._padded(bottom[0].data), self.param_propagate_down
-        gx = np.zeros_like(x)
+        if propagate_down[0]:
+            self._backward_data(top[0].diff, bottom[0])
+            self.bottoms_written()
+        if any(self.param_propagate_down):
+            self._backward_weights(top[0].diff, bottom[0])
+
+    def _backward_data(self, gradient: np.ndarray, bottom: Blob) -> None:
+        (pad_h, pad_w), (height, width) = self._window.pad, bottom.shape[2:]
+        gx = self.context.xp.zeros((*bottom.shape[:2], height + 2 * pad_h, width + 2 * pad_w), bottom.dtype)
         for row in range(self._out[0]):
-            gy = top[0].diff[:, :, row].transpose(2, 0, 1)  # (W', N, num_output)
+            gy = gradient[:, :, row].transpose(2, 0, 1)  # (W', N, num_output)
+            self._add_columns(np.matmul(gy, self._weights(row)), gx, row)
+        bottom.diff[...] = gx[:, :, pad_h:pad_h + height, pad_w:pad_w + width]
+
+    def _backward_weights(self, gradient: np.ndarray, bottom: Blob) -> None:
+        x, learns = self._padded(bottom.data), self.param_propagate_down
+        for row in range(self._out[0]):
+            gy = gradient[:, :, row].transpose(2, 0, 1)  # (W', N, num_output)
             if learns[0]:
                 gw = np.matmul(gy.transpose(0, 2, 1), self._columns(x, row))
                 self.blobs[0].diff[row] += gw.reshape(self.blobs[0].shape[1:])
             if len(self.blobs) > 1 and learns[1]:
                 self.blobs[1].diff[row] += gy.sum(1)
-            if propagate_down[0]:
-                self._add_columns(np.matmul(gy, self._weights(row)), gx, row)
-        if propagate_down[0]:
-            (pad_h, pad_w), (height, width) = self._window.pad, bottom[0].shape[2:]
-            bottom[0].diff[...] = gx[:, :, pad_h:pad_h + height, pad_w:pad_w + width]
 
     def _spec(self, bottom: Blob) -> ConvSpec:
         p = self.param.local_convolution_param

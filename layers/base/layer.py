@@ -106,6 +106,7 @@ class Layer:
         self.param, self.context = param, context
         self.blobs: list[Blob] = []
         self.param_propagate_down: list[bool] = []  # set by the net: which parameters need a gradient
+        self.bottoms_written: Callable[[], None] = _nothing  # see ``backward``
 
     # -- for subclasses ------------------------------------------------------------------------------------
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -121,6 +122,9 @@ class Layer:
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Add to the parameters' diffs and overwrite the bottoms' diffs.
+
+        A layer with large parameters overwrites the bottoms' diffs first, and calls ``bottoms_written`` before it goes
+        on: they may travel meanwhile.
 
         Args:
             top: their diffs are the gradients of the loss.
@@ -233,3 +237,7 @@ class Layer:
                 raise LayerError(f"takes {wanted} {what} blob(s), got {came}")
         if self.equal_counts and n_bottoms != n_tops:
             raise LayerError(f"takes as many tops as bottoms, got {n_bottoms} bottoms and {n_tops} tops")
+
+
+def _nothing() -> None:
+    pass

@@ -55,10 +55,9 @@ def divided(role: Role, strategy: type[Strategy], param: Any, options: Namespace
 def _fault(strategy: type[Strategy], param: Any, options: Namespace) -> str:
     """Why this run cannot be divided; "" if it can."""
     compute = Compute.of(options)
-    faults = {"goes with strategies whose ranks are in step, such as sc-rs": not strategy.trains_parts,
+    faults = {"does not go with this strategy; sc-rs, ssp and downpour are some that do": not strategy.trains_parts,
               "does not go with -on_rank_loss": options.on_rank_loss != STOP,
               "does not go with -memory": bool(options.memory),
-              "does not go with the solver's clip_gradients": param.clip_gradients >= 0,
               "does not go with eval_type detection": param.eval_type == DETECTION,
               "is for nets on CPUs in float32": compute.dtype.itemsize != 4 or bool(options.gpu)}
     return next((fault for fault, is_so in faults.items() if is_so), "")

@@ -161,7 +161,10 @@ class Solver:
 
     def _make_strategy(self, method: Method, role: Role | None, sharing: Communicator) -> Strategy:
         division = None if role is None else role.division
-        within = Alone() if division is None else GroupSums(self.net, division.group.communicator, self.timers)
+        within = Alone()
+        if division is not None:
+            within = GroupSums(self.net, division.sums, self.timers)
+            division.overlap(self.net, self.timers)
         kind = look_up(method.strategy, method.algorithm, sharing,
                        self.net.context.kernels.PLACE == "device", self.param.type or "SGD")
         made = kind(Replica(self.net, self.updater, sharing, self.timers, self.param.iter_size,

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from scaffe.collectives.request import Request
 from scaffe.jit.clock import compiling_seconds
 
 COMPILING = "compiling"
@@ -95,6 +96,24 @@ class Timers:
         waited = net.data_seconds - before  # without compiling, as everything here
         self.seconds["data"] = self.seconds.get("data", 0.0) + waited
         self.seconds["forward"] -= waited
+
+    def wait(self, request: Request, label: str) -> None:
+        """Wait for a collective that the helper thread carries out, and count it.
+
+        Args:
+            request: the collective's.
+            label: its name in a timeline.
+        """
+        waited = 0.0
+        if request.test():
+            request.wait()  # costs nothing, and on a device what is queued from here on follows the result
+        else:
+            started = time.perf_counter()
+            with self("communication", f"wait {label}"):
+                request.wait()
+            ended = time.perf_counter()
+            waited = ended - started - compiling_seconds(started, ended)
+        self.carried(label, request.started or request.ended, request.ended, waited)
 
     def carried(self, label: str, started: float, ended: float, waited: float) -> None:
         """Count a collective that the helper thread carried out.

@@ -139,17 +139,18 @@ class Updater:
             raise UserError(f"iteration {hyper.iteration}: {self.rule.name}'s update divides by zero: the solver's "
                             f"delta is {self.param.delta:g}, momentum {self.param.momentum:g}") from error
 
-    def clip_factor(self, gradient: Any = None, n_summed: int = 1) -> Any:
+    def clip_factor(self, gradient: Any = None, n_summed: int = 1, sum_of_squares: float | None = None) -> Any:
         """The factor that reduces the L2 norm of a gradient to ``clip_gradients``; 1 where it is not above it.
 
         Args:
             gradient: (n_elems,), a sum over ranks; ``params.diff`` if None.
             n_summed: over how many; the norm is that of their mean.
+            sum_of_squares: of the whole gradient, where this is a part of it.
 
         Returns:
             a number; from a device's backend float32 (2,) there, whose first element is the factor.
         """
-        return self._clip(self.gradient_scale / n_summed, None, gradient)
+        return self._clip(self.gradient_scale / n_summed, sum_of_squares, gradient)
 
     def plan(self, rule: UpdateRule, segments: Sequence[Segment]) -> Any:
         """A plan that applies another rule to parts of the flat buffers, in the memory where they lie."""

@@ -12,9 +12,11 @@ from scaffe.nets.net import Net
 from scaffe.nets.parts import Parts
 from scaffe.training.partition.group import Group
 from scaffe.training.partition.kinds import CLASSES, REPLICATED
+from scaffe.training.partition.moves import send_back_early
 from scaffe.training.partition.parts import RankParts
 from scaffe.training.partition.rewrite import rewrite
 from scaffe.training.partition.search import Plan
+from scaffe.training.timers import Timers
 
 
 @dataclass(frozen=True)
@@ -23,13 +25,15 @@ class Division:
 
     Attributes:
         plan: the same on all ranks.
-        group: the ranks of this replica.
+        group: the ranks of this replica, for what lies between layers.
+        sums: the same ranks, for gradients of what is not split.
         peers: the ranks that have this rank's part of the other replicas.
         replica: this replica's number.
     """
 
     plan: Plan
     group: Group
+    sums: Communicator
     peers: Communicator
     replica: int
 
@@ -37,10 +41,10 @@ class Division:
     def of(cls, communicator: Communicator, plan: Plan) -> Division:
         """Divide the ranks of a communicator, which all call it, by a plan."""
         replica, part = divmod(communicator.rank, plan.n_partitions)
-        group, peers = communicator.split(replica, part), communicator.split(part, replica)
-        if group is None or peers is None:
+        group, sums, peers = (communicator.split(*by) for by in ((replica, part), (replica, part), (part, replica)))
+        if group is None or sums is None or peers is None:
             raise RuntimeError("a rank without a color")  # each has one
-        return cls(plan, Group(group), peers, replica)
+        return cls(plan, Group(group), sums, peers, replica)
 
     @property
     def n_replicas(self) -> int:
@@ -55,6 +59,11 @@ class Division:
                           (self.replica, self.n_replicas), is_training)
         parts.own_outputs()
         return made.message, parts
+
+    def overlap(self, net: Net, timers: Timers) -> None:
+        """Let what a training net's layers exchange travel while they compute, and count the waiting."""
+        self.group.timers = timers
+        send_back_early(net)
 
     def weigh_losses(self, net: Net) -> None:
         """Scale the gradients of losses that each rank has of its own images.

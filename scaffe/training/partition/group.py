@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.launch import grants_threads
 from scaffe.collectives.planning.partition import bounds
+from scaffe.collectives.request import Request
+from scaffe.collectives.runtime.progress import ProgressThread
+from scaffe.training.timers import Timers
 
 TAG = 0
+Arrays = Mapping[int, np.ndarray]
+"""Rank → a contiguous array."""
 
 
 class Group:
-    """The ranks that share a replica.
+    """The ranks that share a replica. What begins with ``i`` is carried on by a helper thread until ``wait``.
 
     Args:
-        communicator: theirs.
+        communicator: theirs, for this alone: what its helper thread does keeps nothing else waiting.
+
+    Attributes:
+        timers: count the waiting.
     """
 
     def __init__(self, communicator: Communicator) -> None:
         self.communicator, self.rank, self.n_ranks = communicator, communicator.rank, communicator.n_ranks
+        self.timers, self._progress = Timers(), ProgressThread()
+
+    @property
+    def spans_nodes(self) -> bool:
+        """Whether what the ranks exchange leaves their node, so that it pays to compute meanwhile."""
+        return self.communicator.topology.n_nodes > 1
+
+    def bandwidth_bytes(self) -> int:
+        """How long a sum must be for bytes rather than start-ups to make its time, by the tuned table."""
+        return self.communicator.bandwidth_bytes("reduce_scatter", np.empty(0, np.float32))
 
     def columns(self, n_columns: int, rank: int | None = None) -> slice:
         """The columns that a rank has (None: this one) of so many."""
@@ -40,6 +59,23 @@ class Group:
         """Sum arrays over the ranks; afterwards each rank has its own block of the sum, the rest is undefined."""
         self.communicator.reduce_scatter(array.reshape(-1))
 
+    def igather(self, array: np.ndarray) -> Request:
+        """Start ``gather``."""
+        return self.communicator.iallgather(array.reshape(-1))
+
+    def iscatter_sum(self, array: np.ndarray) -> Request:
+        """Start ``scatter_sum``."""
+        return self.communicator.ireduce_scatter(array.reshape(-1))
+
+    def wait(self, request: Request, label: str) -> None:
+        """Wait for what was started, and count the time.
+
+        Args:
+            request: of this group.
+            label: what a timeline calls it.
+        """
+        self.timers.wait(request, label)
+
     def sum(self, array: np.ndarray) -> None:
         """Sum arrays over the ranks, in place."""
         self.communicator.allreduce(array.reshape(-1))
@@ -54,18 +90,41 @@ class Group:
         Args:
             sent, received: contiguous, first axis ``n_ranks``; all blocks alike on all ranks.
         """
-        received[self.rank] = sent[self.rank]
-        others = [(self.rank + step) % self.n_ranks for step in range(1, self.n_ranks)]
-        self.exchange({peer: sent[peer] for peer in reversed(others)}, {peer: received[peer] for peer in others})
+        self.exchange(*self._swapped(sent, received))
 
-    def exchange(self, sent: Mapping[int, np.ndarray], received: Mapping[int, np.ndarray]) -> None:
+    def iswap(self, sent: np.ndarray, received: np.ndarray) -> Request:
+        """Start ``swap``."""
+        return self.iexchange(*self._swapped(sent, received))
+
+    def exchange(self, sent: Arrays, received: Arrays) -> None:
         """Send an array to each of some ranks, and receive one from each of some; as long as the other side's.
 
         Args:
             sent, received: rank → contiguous array.
         """
+        self._post(sent, received)()
+
+    def iexchange(self, sent: Arrays, received: Arrays) -> Request:
+        """Start ``exchange``."""
+        finish, label = self._post(sent, received), f"rank {self.rank}: an exchange"
+        if grants_threads():
+            return self._progress.submit(label, finish)
+        finish()
+        return Request.completed(label)
+
+    def _swapped(self, sent: np.ndarray, received: np.ndarray) -> tuple[Arrays, Arrays]:
+        received[self.rank] = sent[self.rank]
+        others = [(self.rank + step) % self.n_ranks for step in range(1, self.n_ranks)]
+        return {peer: sent[peer] for peer in reversed(others)}, {peer: received[peer] for peer in others}
+
+    def _post(self, sent: Arrays, received: Arrays) -> Callable[[], None]:
+        """Hand all messages to MPI. Returns what waits for them."""
         messages = self.communicator.messages
         pending = [messages.irecv(array.reshape(-1), peer, TAG) for peer, array in received.items()]
         pending += [messages.isend(array.reshape(-1), peer, TAG) for peer, array in sent.items()]
-        for message in pending:
-            message.wait()
+
+        def finish() -> None:
+            for message in pending:
+                message.wait()
+
+        return finish

@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.collectives.request import Request
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import Context, Layer
+from scaffe.nets.net import Net
 from scaffe.training.partition.group import Group
 from scaffe.training.partition.kinds import AXES, COLUMNS, ROWS, WHOLE
 
@@ -33,6 +35,26 @@ class Move(Layer):
     def __init__(self, param: Any, context: Context, group: Group, length: int = 0, cut: str = COLUMNS) -> None:
         super().__init__(param, context)
         self.group, self.length, self._cut = group, length, cut
+        self._under_way: Request | None = None  # the top's gradient
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Bring the top's gradient back, unless it is on its way already."""
+        if propagate_down[0]:
+            request, self._under_way = self._under_way or self.start_back(top[0]), None
+            self.group.wait(request, f"gradient {self.param.name}")
+            self.take_back(bottom[0], top[0])
+
+    def send_back(self, top: Blob) -> None:
+        """Let the top's gradient set out, which is written. Whoever wrote it may call this, and compute meanwhile."""
+        self._under_way = self.start_back(top)
+
+    def start_back(self, top: Blob) -> Request:
+        """Start to send the top's gradient."""
+        raise NotImplementedError
+
+    def take_back(self, bottom: Blob, top: Blob) -> None:
+        """Write the bottom's gradient, which has come."""
+        raise NotImplementedError
 
     def whole_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of a blob that is not cut, to be cut: (images, elements of an image) for columns."""
@@ -100,11 +122,13 @@ class RowsToWhole(Move):
         self.group.block(top[0].data_flat)[...] = bottom[0].data_flat
         self.group.gather(top[0].data_flat)
 
-    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+    def start_back(self, top: Blob) -> Request:
         """Reduce-scatter the partial gradients."""
-        if propagate_down[0]:
-            self.group.scatter_sum(top[0].diff_flat)
-            bottom[0].diff_flat[...] = self.group.block(top[0].diff_flat)
+        return self.group.iscatter_sum(top.diff_flat)
+
+    def take_back(self, bottom: Blob, top: Blob) -> None:
+        """Own images' sums."""
+        bottom.diff_flat[...] = self.group.block(top.diff_flat)
 
 
 class CutToWhole(Move):
@@ -122,12 +146,14 @@ class CutToWhole(Move):
         self.group.gather(self._blocks)
         self.join(self._blocks, top[0].data)
 
-    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+    def start_back(self, top: Blob) -> Request:
         """Reduce-scatter the partial gradients."""
-        if propagate_down[0]:
-            self.split(top[0].diff, self._blocks)
-            self.group.scatter_sum(self._blocks)
-            self.front(bottom[0].diff)[...] = self._own()
+        self.split(top.diff, self._blocks)
+        return self.group.iscatter_sum(self._blocks)
+
+    def take_back(self, bottom: Blob, top: Blob) -> None:
+        """Own part's sums."""
+        self.front(bottom.diff)[...] = self._own()
 
     def _own(self) -> np.ndarray:
         return self._blocks[self.group.rank, :, :self.n_own]
@@ -150,14 +176,16 @@ class RowsToCut(Move):
         self.group.swap(self._sent, self._received)
         self.put_rows(self._received, top[0].data)
 
-    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+    def start_back(self, top: Blob) -> Request:
         """Exchange the gradient's blocks back."""
-        if propagate_down[0]:
-            self.take_rows(top[0].diff, self._sent)
-            self.group.swap(self._sent, self._received)
-            gradient = np.empty(self._shape, self.context.dtype)
-            self.join(self._received, gradient)
-            bottom[0].diff[...] = gradient.reshape(bottom[0].shape)
+        self.take_rows(top.diff, self._sent)
+        return self.group.iswap(self._sent, self._received)
+
+    def take_back(self, bottom: Blob, top: Blob) -> None:
+        """Own images' gradient."""
+        gradient = np.empty(self._shape, self.context.dtype)
+        self.join(self._received, gradient)
+        bottom.diff[...] = gradient.reshape(bottom.shape)
 
 
 class CutToRows(Move):
@@ -176,12 +204,14 @@ class CutToRows(Move):
         self.group.swap(self._sent, self._received)
         self.join(self._received, top[0].data)
 
-    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+    def start_back(self, top: Blob) -> Request:
         """Exchange the gradient's blocks back."""
-        if propagate_down[0]:
-            self.split(top[0].diff, self._sent)
-            self.group.swap(self._sent, self._received)
-            self.put_rows(self._received, bottom[0].diff)
+        self.split(top.diff, self._sent)
+        return self.group.iswap(self._sent, self._received)
+
+    def take_back(self, bottom: Blob, top: Blob) -> None:
+        """Own part's gradient."""
+        self.put_rows(self._received, bottom.diff)
 
 
 class WholeToCut(Move):
@@ -197,6 +227,9 @@ class WholeToCut(Move):
         """Copy."""
         self.front(top[0].data)[...] = self.front(bottom[0].data.reshape(self._shape))[:, self.place()]
 
+    def send_back(self, top: Blob) -> None:
+        """Nothing."""
+
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Nothing."""
 
@@ -205,3 +238,13 @@ MOVES: dict[tuple[str, str], Callable[..., Move]] = {(ROWS, WHOLE): RowsToWhole}
     way: partial(move, cut=cut) for cut in AXES for way, move in (
         ((cut, WHOLE), CutToWhole), ((ROWS, cut), RowsToCut), ((cut, ROWS), CutToRows), ((WHOLE, cut), WholeToCut))}
 """(how it lies, how it is needed) → what makes the layer between."""
+
+
+def send_back_early(net: Net) -> None:
+    """Let gradients set out on their way back once a layer has written them, while it goes on with its parameters'."""
+    makers: dict[int, Layer] = {}
+    for node in net.nodes:
+        made = makers.get(id(node.bottoms[0])) if node.bottoms else None
+        if isinstance(made, Move):
+            node.layer.bottoms_written = partial(made.send_back, node.bottoms[0])
+        makers.update((id(top), node.layer) for top in node.tops)

@@ -10,19 +10,22 @@ import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.fillers import fill
-from scaffe.layers.base.layer import TRAIN, Context, Layer
+from scaffe.layers.base.layer import TRAIN, Context, Layer, layer_types
 from scaffe.layers.dropout import Dropout
 from scaffe.layers.local_convolution import fill_places
 from scaffe.nets.parts import Portion
 from scaffe.training.histories import gather_parts
 from scaffe.training.partition.group import Group
 from scaffe.training.partition.halo import Crop, Halo
+from scaffe.training.partition.interior import InteriorFirst
 from scaffe.training.partition.kinds import BY_BANDS, BY_CHANNELS, CLASSES, CUTS, HALO, INPUTS, OUTPUTS
 from scaffe.training.partition.moves import MOVES, Move
 from scaffe.training.partition.norms import NormByBands
 from scaffe.training.partition.portions import EVERYTHING, portions
+from scaffe.training.partition.product import ProductByInputs
 from scaffe.training.partition.rewrite import Rewritten
-from scaffe.training.partition.split_layers import LossByClasses, ProductByInputs, SharedDraws
+from scaffe.training.partition.split_layers import LossByClasses, SharedDraws
+from scaffe.training.partition.windows import WINDOWED
 
 
 class RankParts:
@@ -41,6 +44,7 @@ class RankParts:
         self._net, self._originals, self.group, self._is_training = rewritten, originals, group, is_training
         self._replicas = replicas
         self._portions: dict[str, list[Portion]] = {}
+        self._halos: dict[str, Halo] = {}  # by their tops
         self._lengths: dict[str, Callable[[], int]] = {}  # blob that is cut → of the whole along the axis
 
     def own_outputs(self) -> None:
@@ -79,6 +83,9 @@ class RankParts:
         kind = self._net.kinds[param.name]
         if kind in CUTS or kind == OUTPUTS:
             self._lengths.update(dict.fromkeys(param.top, lambda: self._top_length(param, kind, length)))
+        halo = self._halos.get(param.bottom[0]) if param.bottom else None
+        if halo is not None and param.type in WINDOWED and InteriorFirst.pays(halo):
+            return InteriorFirst(param, context, layer_types.get(param.type), halo, param.type == "LocalConvolution")
         if kind == INPUTS:
             return ProductByInputs(param, context, self.group, not self._is_training)
         if kind == CLASSES:
@@ -98,6 +105,8 @@ class RankParts:
         if HALO in (lies, needed):
             window = self._net.windows[param.name]
             made: Move = (Halo if needed == HALO else Crop)(param, context, self.group, length, window)
+            if isinstance(made, Halo):
+                self._halos[param.top[0]] = made
         else:
             made = MOVES[lies, needed](param, context, self.group, length)
         self._lengths[param.top[0]] = lambda: made.length

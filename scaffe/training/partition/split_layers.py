@@ -1,4 +1,4 @@
-"""Layers that stand for split ones: a product by inputs, a loss on split classes, masks of a part of a blob."""
+"""Layers that stand for split ones: a loss on split classes, masks of a part of a blob."""
 
 from __future__ import annotations
 
@@ -8,76 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.layers.base.blob import Blob, claim_together
+from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.labels import loss_divisor, read_labels
-from scaffe.layers.base.layer import Context, Layer
+from scaffe.layers.base.layer import Context
 from scaffe.layers.base.loss import LossLayer
 from scaffe.layers.base.random import Stream
-from scaffe.layers.base.weights import weights_for_backward, weights_for_forward
 from scaffe.training.partition.group import Group
 from scaffe.training.partition.kinds import AXES
 
 LEAST = float(np.finfo(np.float32).tiny)  # Caffe's FLT_MIN: the least probability whose logarithm it takes
-
-
-class ProductByInputs(Layer):
-    """InnerProduct where each rank has some of the inputs, of all images, and adds its part to all outputs.
-
-    Bottom: (G, own inputs). Top: (b, num_output), the sums of own images; (G, num_output) where blobs lie whole.
-    Blobs: weights (num_output, own inputs), transposed with ``transpose``; the whole bias, added once to the sum.
-
-    Args:
-        param: the whole layer's message.
-        context: the net's.
-        group: the ranks of the replica.
-        gives_whole: whether the top lies whole (tests); there is no backward then.
-    """
-
-    def __init__(self, param: Any, context: Context, group: Group, gives_whole: bool) -> None:
-        super().__init__(param, context)
-        self._group, self._gives_whole = group, gives_whole
-
-    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare own weights, and the bias."""
-        p, k = self.param.inner_product_param, bottom[0].count(1)
-        weights = self.add_blob((k, p.num_output) if p.transpose else (p.num_output, k), None)
-        weights.kernel_order = weights.shape[1], 1
-        if p.bias_term:
-            self.add_blob((p.num_output,), None)
-
-    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Shape the top and plan the product."""
-        p, n_images = self.param.inner_product_param, bottom[0].shape[0]
-        self._plan = self.context.kernels.inner_product(n_images, p.num_output, bottom[0].count(1), p.transpose,
-                                                        self.context.dtype)
-        self._sums = np.empty((n_images, p.num_output), self.context.dtype)
-        top[0].reshape((n_images if self._gives_whole else n_images // self._group.n_ranks, p.num_output))
-
-    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Own inputs' part of the sums, then the ranks' together, then the bias."""
-        self._plan.forward(bottom[0].data_flat, weights_for_forward(self.blobs[0]), None, self._sums.reshape(-1), None)
-        if self._gives_whole:
-            self._group.sum(self._sums)
-            top[0].data[...] = self._sums
-        else:
-            self._group.scatter_sum(self._sums)
-            top[0].data[...] = self._group.block(self._sums)
-        if len(self.blobs) > 1:
-            top[0].data[...] += self.blobs[1].data
-
-    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Gather the outputs' gradient; the weights' and the inputs' need nobody else then."""
-        self._group.block(self._sums)[...] = top[0].diff
-        self._group.gather(self._sums)
-        gradient = self._sums.reshape(-1)
-        if self.param_propagate_down[0]:
-            (weights,), fresh = claim_together(self.blobs[:1])
-            weights = weights.reshape(self.blobs[0].shape)
-            self._plan.backward_weights(bottom[0].data_flat, gradient, weights, None, fresh)
-        if len(self.blobs) > 1 and self.param_propagate_down[1]:
-            self.blobs[1].diff[...] += top[0].diff.sum(0)
-        if propagate_down[0]:
-            self._plan.backward_data(gradient, weights_for_backward(self.blobs[0]), bottom[0].diff_flat)
 
 
 class LossByClasses(LossLayer):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.request import Request
 from scaffe.nets.net import Net
 from scaffe.training.strategies.buckets import Bucket, auto_bucket_bytes, plan_buckets, trainable_intervals
-from scaffe.training.strategies.within import Alone
+from scaffe.training.strategies.within import Alone, squares
 
 
 class GroupSums(Alone):
@@ -26,9 +28,9 @@ class GroupSums(Alone):
     acts = True
 
     def __init__(self, net: Net, communicator: Communicator, timers: Any) -> None:
-        self._params, self._communicator, self._timers = net.params, communicator, timers
+        self._net, self._params, self._communicator, self._timers = net, net.params, communicator, timers
         trainable, frozen = trainable_intervals(net.params)
-        split = _split_intervals(net)
+        self._split = split = _split_intervals(net)
         n_bytes = net.params.dtype.itemsize
         most = auto_bucket_bytes([communicator.bandwidth_bytes("allreduce", net.params.data)])
         buckets = plan_buckets(_without(trainable, split), n_bytes, most)
@@ -36,7 +38,7 @@ class GroupSums(Alone):
         for bucket in buckets:
             self._by_first_layer.setdefault(bucket.first_layer, []).append(bucket)
         self._frozen = [place for _, place in _without([(0, place) for place in frozen], split)]
-        self._pending: list[Request] = []
+        self._pending: list[tuple[str, Request]] = []
         self._held: list[int] = []
         self._started: list[int] = []
 
@@ -48,7 +50,8 @@ class GroupSums(Alone):
             return ()
         ready = self._wait()
         diff = self._params.diff
-        self._pending = [self._communicator.iallreduce(diff[bucket.place]) for bucket in buckets]
+        name = f"sum {self._net.nodes[layer_index].name}"
+        self._pending = [(name, self._communicator.iallreduce(diff[bucket.place])) for bucket in buckets]
         self._started, self._held = self._held, []
         return ready
 
@@ -63,12 +66,23 @@ class GroupSums(Alone):
         for place in self._frozen:
             self._communicator.bcast(self._params.data[place], 0)
 
+    def weighted(self, places: Sequence[slice]) -> Iterator[tuple[float, slice]]:
+        """See Alone: what is not split is on every rank."""
+        for place in places:
+            common = [part for _, part in _without([(0, place)], self._split)]
+            yield from ((1 / self._communicator.n_ranks, part) for part in common)
+            yield from ((1.0, part) for _, part in _without([(0, place)], common))
+
+    def sum_of_squares(self, gradient: np.ndarray) -> float | None:
+        """See Alone."""
+        total = np.array([squares(gradient, self.weighted([slice(0, gradient.size)]))])
+        self._communicator.allreduce(total, "sum", "mpi")
+        return float(total[0])
+
     def _wait(self) -> list[int]:
         """Wait for the bucket that was started last. Returns the layers up to it."""
-        if self._pending:
-            with self._timers("communication"):
-                for request in self._pending:
-                    request.wait()
+        for label, request in self._pending:
+            self._timers.wait(request, label)
         ready, self._pending, self._started = self._started, [], []
         return ready
 
@@ -90,7 +104,7 @@ def _without(places: Sequence[tuple[int, slice]], holes: Sequence[slice]) -> lis
     for layer, place in places:
         start = place.start
         for hole in holes:
-            if place.start <= hole.start < place.stop:
+            if start < hole.stop and hole.start < place.stop:
                 found.append((layer, slice(start, hole.start)))
                 start = hole.stop
         found.append((layer, slice(start, place.stop)))

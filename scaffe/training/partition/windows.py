@@ -54,6 +54,21 @@ class Window:
             return slice(max(start, 0), min(stop, length))
         return slice(start, min(stop, length + self.pad))
 
+    def inside(self, outputs: slice, own: slice, length: int) -> slice:
+        """Those of some outputs that are computed from own elements and padding alone; of no length if none is.
+
+        Args:
+            outputs: neighbours.
+            own: the elements that the rank has.
+            length: of the whole bottom.
+        """
+        start, stop = outputs.start, outputs.stop
+        if own.start > 0:
+            start = max(start, -(-(own.start + self.pad) // self.stride))
+        if own.stop < length:
+            stop = min(stop, (own.stop + self.pad - self.extent) // self.stride + 1)
+        return slice(start, max(start, stop))
+
 
 def window_of(layer: Any, kind: str) -> Window | None:
     """The windows of a layer that is cut in a way; None where each output needs its own element alone.

@@ -54,6 +54,9 @@ class Meeting:
         self._stops.begin(n_done)
         return due
 
+    def close(self) -> None:
+        """Nothing goes on between calls."""
+
     def poll(self) -> None:
         """Hear the promises that have come, and give this worker's where one is wanted. Does not wait."""
         while self._messages is not None and (found := self._messages.iprobe(tag=TAG)) is not None:

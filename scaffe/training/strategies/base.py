@@ -13,6 +13,7 @@ from scaffe.flags import Flags
 from scaffe.layers.base.registry import Registry
 from scaffe.nets.net import Net
 from scaffe.training.histories import filled, gather_histories, updater_parts
+from scaffe.training.partition.division import Division
 from scaffe.training.strategies.buckets import Bucket
 from scaffe.training.strategies.role import Role
 from scaffe.training.strategies.within import Alone
@@ -49,15 +50,19 @@ class Replica:
     within: Alone = field(default_factory=Alone)
 
     @property
+    def division(self) -> Division | None:
+        """How ranks share nets; None: every worker has a whole one."""
+        return None if self.role is None else self.role.division
+
+    @property
     def workers(self) -> Communicator:
         """All ranks that hold nets, or parts of them."""
-        is_divided = self.role is not None and self.role.division is not None
-        return self.role.ranks if self.role is not None and is_divided else self.communicator
+        return self.communicator if self.role is None or self.division is None else self.role.ranks
 
     @property
     def world(self) -> Communicator:
-        """All ranks of the job, those without a net included."""
-        return self.communicator if self.role is None else self.role.world
+        """All ranks that hold these parameters, those without a net included: all of the job where none share nets."""
+        return self.communicator if self.role is None or self.division is not None else self.role.world
 
     @property
     def sum_algorithm(self) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from scaffe.collectives.request import Request
 from scaffe.flags import Flags
-from scaffe.jit.clock import compiling_seconds
 from scaffe.training.strategies import whole
 from scaffe.training.strategies.base import Replica
 from scaffe.training.strategies.buckets import Bucket, add_bucket_flag
@@ -43,17 +41,8 @@ class Pending:
         request = self._requests.pop(first_layer, None)
         if request is None:
             return
-        timers, waited = self._replica.timers, 0.0
         label = f"{self._kind} {self._replica.net.nodes[first_layer].name}"
-        if request.test():
-            request.wait()  # costs nothing, and on a device what is queued from here on follows the result
-        else:
-            started = time.perf_counter()
-            with timers("communication", f"wait {label}"):
-                request.wait()
-            ended = time.perf_counter()
-            waited = ended - started - compiling_seconds(started, ended)
-        timers.carried(label, request.started or request.ended, request.ended, waited)
+        self._replica.timers.wait(request, label)
 
 
 class Broadcasts(whole.Broadcast):

@@ -114,9 +114,11 @@ class Composed(Strategy):
         """Update on the root, and where a copy is kept; the other ranks' parameters are stale from here on."""
         replica = self.replica
         if replica.updater.everything:
+            clips, diff = replica.updater.param.clip_gradients >= 0, replica.net.params.diff
+            squares = replica.within.sum_of_squares(diff) if clips else None
             with replica.timers("update"):
                 replica.updater.check(self.buckets.runs)
-                replica.updater.update(rate, iteration, replica.communicator.n_ranks)
+                replica.updater.update(rate, iteration, replica.communicator.n_ranks, squares)
         self.values.are_stale = True
 
     def settle(self) -> None:

@@ -61,8 +61,8 @@ class Downpour(Served):
 
     @property
     def acts_between_layers(self) -> bool:
-        """See Strategy."""
-        return False
+        """See Strategy: where a replica's ranks sum gradients."""
+        return self.replica.within.acts
 
     def iterate(self, rate: float, iteration: int) -> float:
         """See Strategy. While one replica trains alone, the others wait for it in each iteration."""
@@ -130,7 +130,7 @@ class Downpour(Served):
         hyper = Hyper(self._rate, param.weight_decay, param.regularization_type == "L1",
                       updater.gradient_scale / replica.iter_size, int(self._n_updates))
         with replica.timers("update"):
-            self._local.run(params.data, params.diff, [self._accrued], hyper, updater.clip_factor())
+            self._local.run(params.data, params.diff, [self._accrued], hyper, self.clip_factor())
 
     def _push_all(self) -> None:
         for number in reversed(range(len(self.tables.batches))):

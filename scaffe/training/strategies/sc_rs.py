@@ -12,6 +12,7 @@ from scaffe.training.strategies.base import strategies
 from scaffe.training.strategies.buckets import Bucket
 from scaffe.training.strategies.composed import Composed
 from scaffe.training.strategies.parts import ROOT
+from scaffe.training.strategies.within import squares
 
 
 class Gathers(bucketed.Broadcasts):
@@ -82,8 +83,9 @@ class ScRs(Composed):
 
     def _sum_of_squares(self) -> float:
         """Of the whole summed gradient, from every rank's parts."""
-        diff = self.replica.net.params.diff
-        total = np.array([sum(float(np.dot(diff[o], diff[o])) for o in map(self._own, self.buckets.all))])
-        if self.replica.communicator.n_ranks > 1:
-            self.replica.communicator.allreduce(total, "sum", "mpi")
+        replica = self.replica
+        own = [self._own(bucket) for bucket in self.buckets.all]
+        total = np.array([squares(replica.net.params.diff, replica.within.weighted(own))])
+        if replica.workers.n_ranks > 1:
+            replica.workers.allreduce(total, "sum", "mpi")
         return float(total[0])

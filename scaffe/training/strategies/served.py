@@ -21,6 +21,7 @@ from scaffe.training.served.figures import Figures, summary
 from scaffe.training.served.meeting import Meeting
 from scaffe.training.served.options import Consistency, add_servers_flag
 from scaffe.training.served.remaining import Remaining
+from scaffe.training.served.replicas_meeting import ReplicasMeeting
 from scaffe.training.served.tables import ROOT, Tables, layout_of
 from scaffe.training.strategies.base import Replica, Strategy
 from scaffe.training.strategies.buckets import add_bucket_flag
@@ -28,6 +29,8 @@ from scaffe.training.strategies.parts import Buckets
 from scaffe.training.strategies.role import SERVER, Role
 from scaffe.training.survival import holders as survival
 
+ALONE = "1"
+"""The ``-partitions`` with which no ranks share nets."""
 COMPUTING = ("data", "forward", "backward")
 
 
@@ -43,7 +46,7 @@ class Served(Strategy):
     """
 
     tables: Tables
-    goes_on = True
+    goes_on = trains_parts = True
     limits_memory = False
     in_step = False
 
@@ -62,6 +65,9 @@ class Served(Strategy):
     def place(cls, communicator: Communicator, options: Any) -> Role:
         """See Strategy: the last ``-servers`` ranks are servers."""
         how = cls.consistency(options)
+        if how.n_servers and getattr(options, "partitions", ALONE) != ALONE:
+            raise UserError(f"-partitions {options.partitions} wants -servers 0: workers hold their parts' shards",
+                            everywhere=True)
         server = ParameterServer(communicator, how.slack, how.n_servers)
         if not how.n_servers:
             return Role.worker(communicator, options)
@@ -108,8 +114,8 @@ class Served(Strategy):
 
     @property
     def peers(self) -> Communicator:
-        """See Strategy: nobody, between two calls of ``settle``."""
-        return self._alone
+        """See Strategy: nobody but those that share its net, between two calls of ``settle``."""
+        return self._alone if self.replica.division is None else self.replica.division.sums
 
     def owned(self) -> Sequence[slice]:
         """See Strategy: frozen parameters, whose histories some rules change, on the root; the shards own the rest."""
@@ -124,13 +130,18 @@ class Served(Strategy):
         self.tables = server_rank.make_tables(replica.world, replica.updater.rule, replica.updater.param, self.how,
                                               replica.communicator.n_ranks, layout, replica.net.context.kernels.PLACE)
         self._control = replica.world.split(0) if self.how.n_servers else None
-        self.meeting = Meeting(replica.communicator.split(0) or replica.communicator)
+        self.meeting = self._make_meeting()
         self.tables.start(replica.net.context.kernels.to_host(replica.net.params.data), self._restored)
         self._has_begun = True
         self.tables.server.meanwhile = self.meeting.poll
         self._started = time.perf_counter()
         self.settle()
         self._restored = {}
+
+    def _make_meeting(self) -> Meeting | ReplicasMeeting:
+        workers = self.replica.communicator.split(0) or self.replica.communicator
+        division = self.replica.division
+        return Meeting(workers) if division is None else ReplicasMeeting(workers, division.sums)
 
     def before_iteration(self, rate: float, iteration: int) -> None:
         """See Strategy."""
@@ -139,6 +150,27 @@ class Served(Strategy):
     def agree(self, level: int, iteration: int) -> int:
         """See Strategy: a worker waits for others only when something is to be agreed on."""
         return self.meeting.agree(level, iteration + 1)
+
+    def after_backward(self, layer_index: int) -> None:
+        """In the last pass, layers' gradients are complete once the replica's ranks have summed them."""
+        if self.is_last_pass:
+            for index in self.replica.within.completed(layer_index):
+                self.completed(index)
+
+    def gradients_ready(self) -> None:
+        """See Strategy."""
+        for index in self.replica.within.finish():
+            self.completed(index)
+
+    def completed(self, layer_index: int) -> None:
+        """A layer's gradients are complete."""
+
+    def clip_factor(self, gradient: Any = None, n_summed: int = 1) -> Any:
+        """See Updater, for the whole net's gradient. Called by all ranks that share the net."""
+        replica = self.replica
+        mine = replica.net.params.diff if gradient is None else gradient
+        clips = replica.updater.param.clip_gradients >= 0
+        return replica.updater.clip_factor(gradient, n_summed, replica.within.sum_of_squares(mine) if clips else None)
 
     def apply(self, rate: float, iteration: int) -> None:
         """End this worker's iteration; the shards update."""
@@ -172,6 +204,7 @@ class Served(Strategy):
             for place in self.buckets.frozen:
                 replica.communicator.bcast(replica.net.params.data[place], ROOT)
             replica.communicator.barrier()  # nobody pushes before everybody has pulled
+            replica.within.settle()
 
     def parameters(self) -> np.ndarray:
         """See Strategy. With ``snapshot_diff`` the root's gradients become the shards' last steps."""
@@ -214,6 +247,7 @@ class Served(Strategy):
         everyone = replica.communicator.allgather_objects(self.figures)
         self._command(server_rank.FINISH)
         self.tables.server.meanwhile = None
+        self.meeting.close()
         for line in summary(everyone, self.tables.close()):
             info(line)
 

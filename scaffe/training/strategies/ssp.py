@@ -55,14 +55,15 @@ class Ssp(Served):
             self.pull(number)
             self._is_new.add(number)
 
-    def after_backward(self, layer_index: int) -> None:
+    def completed(self, layer_index: int) -> None:
         """Push the table that begins with this layer: its gradients are complete. Clipping must see all first."""
         number = self._numbers.get(layer_index)
-        if number is not None and self.is_last_pass and not self._clips:
+        if number is not None and not self._clips:
             self._push(number, 1.0)
 
     def gradients_ready(self) -> None:
-        """If the solver clips gradients: clip them, and push them."""
+        """See Served; if the solver clips gradients: clip them, and push them."""
+        super().gradients_ready()
         if self._clips:
             factor = self._clip_factor()
             for number in reversed(range(len(self.buckets.all))):
@@ -77,13 +78,13 @@ class Ssp(Served):
         """Of what one update of the parameters takes: with slack 0 all workers' gradients, else this one's alone."""
         replica = self.replica
         if self.how.slack or replica.communicator.n_ranks == 1:
-            return replica.updater.clip_factor()
+            return self.clip_factor()
         params = replica.net.params
         if self._whole is None:
             self._whole = params.zeros(params.n_elems, params.dtype)
         self._whole[:] = params.diff
         replica.communicator.allreduce(self._whole, "sum", replica.algorithm_for("allreduce"))
-        return replica.updater.clip_factor(self._whole, replica.communicator.n_ranks)
+        return self.clip_factor(self._whole, replica.communicator.n_ranks)
 
     def _push(self, number: int, factor: Any) -> None:
         updater = self.replica.updater

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
 
 
 class Alone:
@@ -24,3 +26,24 @@ class Alone:
 
     def settle(self) -> None:
         """Give all ranks of the replica what gradients never change (BatchNorm's statistics)."""
+
+    def weighted(self, places: Sequence[slice]) -> Iterator[tuple[float, slice]]:
+        """Intervals of the gradients, each with its weight in a sum over the ranks of the replica that is to count
+        every gradient once."""
+        yield from ((1.0, place) for place in places)
+
+    def sum_of_squares(self, gradient: np.ndarray) -> float | None:
+        """Of the replica's whole gradient, for clipping. Called by all its ranks.
+
+        Args:
+            gradient: this rank's, flat.
+
+        Returns:
+            the sum; None where the rank has the whole gradient.
+        """
+        return None
+
+
+def squares(gradient: np.ndarray, weighted: Iterable[tuple[float, slice]]) -> float:
+    """The sum of a flat gradient's squares over intervals with weights."""
+    return sum(weight * float(np.dot(gradient[place], gradient[place])) for weight, place in weighted)

@@ -3,6 +3,8 @@
 What is compared with is the layer on one rank, itself held against naive references in tests/layers.
 """
 
+from functools import partial
+
 import numpy as np
 import pytest
 from google.protobuf import text_format
@@ -10,7 +12,9 @@ from google.protobuf import text_format
 from scaffe.layers.base.layer import layer_types
 from scaffe.proto import caffe_pb2
 from scaffe.training.partition.halo import Crop, Halo
+from scaffe.training.partition.interior import InteriorFirst
 from scaffe.training.partition.kinds import AXES
+from scaffe.training.partition.moves import Move
 from scaffe.training.partition.windows import window_of, without_padding
 from tests.scaffe.training.partition.test_moves import context, run
 
@@ -34,6 +38,14 @@ def layer_of(message):
     return layer_types.get(message.type)(message, context())
 
 
+def reader_of(message, halo, interior_first):
+    """What reads a halo."""
+    if interior_first and halo.inside.start < halo.inside.stop:
+        return InteriorFirst(message, context(), layer_types.get(message.type), halo,
+                             message.type == "LocalConvolution")
+    return layer_of(message)
+
+
 def through(layers, x, gy):
     """Data forward and gradients backward through layers; parameters count up."""
     made = context()
@@ -50,14 +62,22 @@ def through(layers, x, gy):
         layer.forward([bottom], [top])
     y = blobs[-1].data.copy()
     blobs[-1].diff[...] = gy(y.shape)
+    for move, layer, blob in zip(layers, layers[1:], blobs[1:], strict=False):
+        if isinstance(move, Move):
+            layer.bottoms_written = partial(move.send_back, blob)
     for layer, bottom, top in list(zip(layers, blobs, blobs[1:], strict=False))[::-1]:
         layer.backward([top], [True], [bottom])
     return y, blobs[0].diff.copy(), [blob.diff.copy() for layer in layers for blob in layer.blobs]
 
 
+WAYS = [(name, interior_first) for name in LAYERS for interior_first in (False, True)
+        if not interior_first or "Convolution" in LAYERS[name][1]]
+
+
 @pytest.mark.parametrize("n_ranks", [2, 3, 4])
-@pytest.mark.parametrize("name", LAYERS)
-def test_a_cut_layer_computes_its_part_of_the_whole(name, n_ranks):
+@pytest.mark.parametrize(("name", "interior_first"), WAYS)
+def test_a_cut_layer_computes_its_part_of_the_whole(name, interior_first, n_ranks):
+    """Halos and their gradients come as late as they can."""
     cut, text = LAYERS[name]
     axis, message = AXES[cut], text_format.Parse(text, caffe_pb2.LayerParameter(name="l"))
     rng = np.random.default_rng(5)
@@ -77,7 +97,8 @@ def test_a_cut_layer_computes_its_part_of_the_whole(name, n_ranks):
         inner.CopyFrom(message)
         if not window.crops:
             without_padding(inner)
-        layers = [Halo(message, context(), group, length, window), layer_of(inner)]
+        halo = Halo(message, context(), group, length, window)
+        layers = [halo, reader_of(inner, halo, interior_first)]
         if window.crops:
             layers.append(Crop(message, context(), group, length, window))
         wanted = gradients[tuple(map(slice, whole[0].shape))]
@@ -91,3 +112,16 @@ def test_a_cut_layer_computes_its_part_of_the_whole(name, n_ranks):
         everyones = [own[i] for _, _, own in found]
         np.testing.assert_allclose(np.concatenate(everyones) if name == "local" else sum(everyones), gw, rtol=1e-4,
                                    atol=1e-4)
+
+
+@pytest.mark.parametrize("n_ranks", [2, 3, 4])
+@pytest.mark.parametrize("name", [name for name, way in LAYERS.items() if way[0] == "bands"])
+def test_what_is_inside_needs_no_halo_and_nothing_else_does_without(name, n_ranks):
+    window = window_of(text_format.Parse(LAYERS[name][1], caffe_pb2.LayerParameter(name="l")), "bands")
+    n_outputs = window.outputs(11)
+    for rank in range(n_ranks):
+        own, outputs = (range(rank * n // n_ranks, (rank + 1) * n // n_ranks) for n in (11, n_outputs))
+        needed = {i: {j for j in range(i * window.stride - window.pad, i * window.stride - window.pad + window.extent)
+                      if 0 <= j < 11} for i in outputs}
+        inside = window.inside(slice(outputs.start, outputs.stop), slice(own.start, own.stop), 11)
+        assert [i for i in outputs if needed[i] <= set(own)] == list(range(inside.start, inside.stop))

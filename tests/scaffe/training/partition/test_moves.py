@@ -12,6 +12,7 @@ from scaffe.nets.devices import load_kernels
 from scaffe.proto import caffe_pb2
 from scaffe.training.partition.group import Group
 from scaffe.training.partition.moves import MOVES
+from scaffe.training.partition.product import ProductByInputs
 from scaffe.training.partition.split_layers import LossByClasses, SharedDraws
 
 N_COLUMNS, OWN_IMAGES = 7, 2
@@ -49,8 +50,45 @@ class Threads:
         array[self.rank * n:(self.rank + 1) * n] = whole[self.rank * n:(self.rank + 1) * n]
 
 
+class Late:
+    """A request whose exchange happens when it is waited for: the latest that messages can be."""
+
+    def __init__(self, exchange, *arrays):
+        self._exchange, self._arrays = exchange, arrays
+
+    def wait(self):
+        """Exchange."""
+        self._exchange(*self._arrays)
+
+
 class ThreadGroup(Group):
-    """A Group among threads."""
+    """A Group among threads, each a node of its own. Whatever is started happens when it is waited for."""
+
+    spans_nodes = True
+
+    def bandwidth_bytes(self):
+        """Messages may be very short."""
+        return 1
+
+    def igather(self, array):
+        """Late."""
+        return Late(self.gather, array)
+
+    def iscatter_sum(self, array):
+        """Late."""
+        return Late(self.scatter_sum, array)
+
+    def iswap(self, sent, received):
+        """Late."""
+        return Late(self.swap, sent, received)
+
+    def iexchange(self, sent, received):
+        """Late."""
+        return Late(self.exchange, sent, received)
+
+    def wait(self, request, label):
+        """Nobody counts."""
+        request.wait()
 
     def swap(self, sent, received):
         """Through the table."""
@@ -185,3 +223,36 @@ def test_all_ranks_draws_together_are_one_ranks(n_replicas, in_columns):
         mine = one[:, replica * n_ranks:(replica + 1) * n_ranks].transpose(1, 0, 2).reshape(-1, N_COLUMNS)
         for rank, found in enumerate(run(n_ranks, work)):
             np.testing.assert_array_equal(found, lying("columns" if in_columns else "rows", mine, rank, n_ranks))
+
+
+@sharing
+@pytest.mark.parametrize("transpose", [False, True])
+def test_a_product_by_inputs_is_the_formula_whenever_its_chunks_come(n_ranks, transpose):
+    n_inputs, n_outputs, n_images = 11, 7, 2 * n_ranks
+    rng = np.random.default_rng(n_ranks)
+    x, w = rng.standard_normal((n_images, n_inputs)), rng.standard_normal((n_outputs, n_inputs))
+    b, gy = rng.standard_normal(n_outputs), rng.standard_normal((n_images, n_outputs))
+
+    def work(group):
+        param = caffe_pb2.LayerParameter(name="fc")
+        param.inner_product_param.num_output, param.inner_product_param.transpose = n_outputs, transpose
+        layer, bottom, top = ProductByInputs(param, context(), group, False), context().blob(), context().blob()
+        own, mine = group.columns(n_inputs), slice(2 * group.rank, 2 * group.rank + 2)
+        bottom.reshape((n_images, own.stop - own.start))
+        layer.setup([bottom], [top])
+        layer.reshape([bottom], [top])
+        assert len(layer.chunks) == (1 if transpose else 4)
+        bottom.data[...], layer.blobs[1].data[...] = x[:, own], b
+        layer.blobs[0].data[...] = w[:, own].T if transpose else w[:, own]
+        layer.forward([bottom], [top])
+        top.diff[...] = gy[mine]
+        layer.backward([top], [True], [bottom])
+        return top.data.copy(), bottom.diff.copy(), layer.blobs[0].diff.copy(), layer.blobs[1].diff.copy()
+
+    for rank, (y, gx, gw, gb) in enumerate(run(n_ranks, work)):
+        own = slice(rank * n_inputs // n_ranks, (rank + 1) * n_inputs // n_ranks)
+        close = {"rtol": 1e-4, "atol": 1e-5}
+        np.testing.assert_allclose(y, (x @ w.T + b)[2 * rank:2 * rank + 2], **close)
+        np.testing.assert_allclose(gx, gy @ w[:, own], **close)
+        np.testing.assert_allclose(gw, (x[:, own].T @ gy) if transpose else gy.T @ x[:, own], **close)
+        np.testing.assert_allclose(gb, gy[2 * rank:2 * rank + 2].sum(0), **close)

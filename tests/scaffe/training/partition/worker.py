@@ -27,19 +27,24 @@ from tests.scaffe.training.partition.image_nets import WAYS as IMAGE_WAYS
 from tests.scaffe.training.partition.image_nets import image_net
 from tests.scaffe.training.partition.nets import SOLVER, net
 
-# name: (way, ranks, partitions, strategy, bucket bytes)
+CLIP = "clip_gradients: 0.5"
+# name: (way, ranks, partitions, strategy, bucket bytes, more of the solver)
 RUNS = {"one": ("", 1, "1", "auto", "auto"), "outputs_2": ("outputs", 2, "2", "auto", "auto"),
         "inputs_3": ("inputs", 3, "3", "auto", "0"), "mixed_4": ("mixed", 4, "4", "auto", "0"),
         "inputs_4_2": ("inputs", 4, "2", "sc-obr", "300"), "mixed_4_2": ("mixed", 4, "2", "sc-rs", "auto"),
+        "served_4_2": ("mixed", 4, "2", "ssp", "300"), "clipped": ("", 1, "1", "auto", "auto", CLIP),
+        "clipped_b_4_2": ("mixed", 4, "2", "sc-b", "auto", CLIP),
+        "clipped_rs_4_2": ("inputs", 4, "2", "sc-rs", "300", CLIP),
+        "clipped_served_4_2": ("inputs", 4, "2", "ssp", "auto", CLIP),
         "planned_4": ("planned", 4, "auto", "auto", "auto"),
         "data_parallel_3": ("", 3, "1", "sc-b", "auto"),
         "images": ("images", 1, "1", "auto", "auto"), "channels_4": ("channels", 4, "4", "auto", "auto"),
         "bands_3": ("bands", 3, "3", "auto", "0"), "alternating_2": ("alternating", 2, "2", "sc-rs", "auto")}
 RESUMED = {"outputs_2": "inputs_3", "one": "mixed_4_2", "mixed_4": "one"}
 """A run of 10 iterations → the run that goes on from it to 20."""
-REFUSED = {"divides": ({"partitions": "3"}, "", 4), "server": ({"partitions": "2", "strategy": "ssp"}, "", 4),
-           "clip": ({"partitions": "2"}, "clip_gradients: 1", 4),
-           "lost": ({"partitions": "2", "on_rank_loss": "shrink"}, "", 4)}
+ASYNCHRONOUS = {"ssp": {"slack": 2}, "downpour": {"n_fetch": 2, "n_push": 2, "warm_start": 2}}
+REFUSED = {"divides": {"partitions": "3"}, "server": {"partitions": "2", "strategy": "ssp", "servers": 1},
+           "lost": {"partitions": "2", "on_rank_loss": "shrink"}}
 
 
 def options(strategy="auto", partitions="1", bucket="auto", **others):
@@ -47,7 +52,7 @@ def options(strategy="auto", partitions="1", bucket="auto", **others):
     values = {"strategy": strategy, "reduce": "auto", "wire": "", "bucket": bucket, "scal": "strong", "threads": 1,
               "readers": 1, "level": 0, "stage": "", "gpu": "", "allow_nan": False, "skip_bad_records": 0,
               "partitions": partitions, "memory": "", "on_rank_loss": "stop", "link_bandwidth": 1e6,
-              "multiply_adds": 1e10}
+              "multiply_adds": 1e10, "slack": 0, "servers": 0, "n_fetch": 1, "n_push": 1, "n_sync": 0, "warm_start": 0}
     return Namespace(**(values | others))
 
 
@@ -59,14 +64,14 @@ def build(ranks, folder, name, way, given, extra=""):
         param.iter_size = 1  # messages enough
     text_format.Parse((image_net if is_image_net else net)(way, folder / "list.txt"), param.net_param)
     strategy = look_up(given.strategy, "auto", ranks, solver_type="SGD")
-    role = divided(Role.worker(ranks, given), strategy, param, given)
+    role = divided(strategy.place(ranks, given), strategy, param, given)
     return build_solver(ranks, param, given, role)
 
 
 def solver_of(ranks, folder, name, run, prefix=None):
     """The solver of one of RUNS."""
-    way, _, partitions, strategy, bucket = run
-    return build(ranks, folder, prefix or name, way, options(strategy, partitions, bucket))
+    way, _, partitions, strategy, bucket, *extra = run
+    return build(ranks, folder, prefix or name, way, options(strategy, partitions, bucket), *extra)
 
 
 def train(ranks, folder, name, run):
@@ -84,6 +89,7 @@ def train(ranks, folder, name, run):
     solver.step(20)
     save_checkpoint(solver)
     Test().test_all(solver)
+    solver.strategy.finish()
     held = sum(param.blob.n_elems for param in solver.net.params.params)
     common = [param.blob.data.tobytes() for param in solver.net.params.params if is_common(solver.net, param)]
     solver.close()
@@ -126,10 +132,25 @@ def go_on(ranks, folder, first, second):
         ranks.barrier()
 
 
-def refusal(ranks, folder, given, extra):
+def asynchronous(ranks, folder, strategy):
+    """The losses of tests before and after replicas that share nets, and are not in step, have trained."""
+    solver = build(ranks, folder, strategy, "mixed", options(strategy, "2", **ASYNCHRONOUS[strategy]))
+    seen, losses = Seen(), []
+    solver.observers.append(seen)
+    solver.strategy.begin()
+    for n_iterations in (0, 30):
+        solver.step(n_iterations)
+        Test().test_all(solver)
+        losses.append(seen.values["loss"])
+    solver.strategy.finish()
+    solver.close()
+    return losses
+
+
+def refusal(ranks, folder, given):
     """The error of a run that cannot be had, on every rank."""
     try:
-        build(ranks, folder, "refused", "", options(**given), extra)
+        build(ranks, folder, "refused", "", options(**given))
     except UserError as error:
         return ranks.allgather_objects(str(error))
     return None
@@ -157,7 +178,7 @@ def statistics(ranks, folder):
 def main(folder):
     """Run everything."""
     log.silence(True)
-    world = Communicator.world()
+    world = Communicator.world(node_of_rank=[0, 0, 1, 1])
     install_excepthook(world)
     results = {}
     for name, run in RUNS.items():
@@ -167,7 +188,8 @@ def main(folder):
         world.barrier()
     for first, second in RESUMED.items():
         go_on(world, folder, first, second)
-    results["refused"] = {name: refusal(world, folder, given, extra) for name, (given, extra, _) in REFUSED.items()}
+    results["asynchronous"] = {name: asynchronous(world, folder, name) for name in ASYNCHRONOUS}
+    results["refused"] = {name: refusal(world, folder, given) for name, given in REFUSED.items()}
     results["statistics"] = statistics(world, folder)
     if world.rank == 0:
         (folder / "results").write_bytes(pickle.dumps(results))

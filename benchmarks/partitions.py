@@ -30,6 +30,7 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
 
+import numpy as np  # noqa: E402
 from nets.prototxt import prototxt  # noqa: E402
 
 from scaffe import log  # noqa: E402
@@ -40,7 +41,6 @@ from scaffe.nets import graph  # noqa: E402
 from scaffe.nets.build import build_net  # noqa: E402
 from scaffe.nets.devices import load_kernels  # noqa: E402
 from scaffe.nets.net import Net  # noqa: E402
-from scaffe.nets.summary import summarize  # noqa: E402
 from scaffe.proto import caffe_pb2  # noqa: E402
 from scaffe.proto.text import parse_text  # noqa: E402
 from scaffe.training.partition.division import Division  # noqa: E402
@@ -121,14 +121,22 @@ class Naps:
         time.sleep(self._forward)
 
 
-def sleep_instead(net: Net, whole: dict[str, int], seconds: float) -> None:
-    """Let every layer's products take their part of the seconds by sleeping; layers that send still do."""
+def sleep_instead(net: Net, whole: dict[str, float], seconds: float) -> None:
+    """Let every layer's products take their part of the seconds by sleeping; layers that send still do.
+
+    Args:
+        net: a rank's.
+        whole: layer name → multiply-adds of the passes that it makes.
+        seconds: of an iteration.
+    """
     n_all = sum(whole.values())
     for node in net.nodes:
         node.n_fused = node.fused_offset = 0
         if node.param.type == MOVE or "Loss" in node.param.type:
             continue
-        nap, layer = seconds * whole.get(node.name, 0) / n_all / 3, node.layer
+        layer = node.layer
+        n_passes = 1 + any(layer.param_propagate_down) + any(node.propagate_down)
+        nap = seconds * whole.get(node.name, 0) / n_all / n_passes
         if isinstance(layer, ProductByInputs):
             for chunk in layer.chunks:
                 chunk.plan = Naps(nap * (chunk.place.stop - chunk.place.start) / node.tops[0].shape[1])
@@ -142,10 +150,11 @@ def sleep_instead(net: Net, whole: dict[str, int], seconds: float) -> None:
 def nap_instead(layer: Layer, nap: float) -> None:
     """Let a layer's forward, the gradient of its bottom and that of its parameters take ``nap`` seconds each."""
     def backward(top: Any, propagate_down: Sequence[bool], bottom: Any) -> None:
-        time.sleep(nap)
         if any(propagate_down):
+            time.sleep(nap)
             layer.bottoms_written()
-        time.sleep(nap)
+        if any(layer.param_propagate_down):
+            time.sleep(nap)
 
     layer.forward = lambda *_: time.sleep(nap)  # type: ignore[method-assign]
     layer.backward = backward  # type: ignore[method-assign]
@@ -157,13 +166,14 @@ class Still(Group):
     spans_nodes = False
 
 
-def plan_for(way: str, args: argparse.Namespace, communicator: Communicator) -> tuple[Plan, dict[str, int]]:
-    """The plan of a way, and the layers' multiply-adds; rank 0 builds the whole net for it."""
+def plan_for(way: str, args: argparse.Namespace, communicator: Communicator) -> tuple[Plan, dict[str, float]]:
+    """The plan of a way, and the layers' multiply-adds an image; rank 0 builds the whole net for it."""
     found = None
     if communicator.rank == 0:
         net = build_net(message_of(args.net, args.batch), Context(TRAIN, load_kernels(1), rng=Stream(1)))
-        layers, work = shapes_of(net), {line.name: line.n_multiply_adds for line in summarize(net)}
-        rate = 3 * sum(work.values()) / args.device if args.device else args.rate
+        layers = shapes_of(net)
+        work = {layer.name: layer.multiply_adds for layer in layers}
+        rate = args.batch * sum(work.values()) / args.device if args.device else args.rate
         known = ranks_of(Namespace(link_bandwidth=args.link, multiply_adds=rate), communicator.n_ranks, args.batch, 1)
         found = plan_of(way if way == AUTO or way.isdecimal() else "1", layers, known), work
     return communicator.bcast_object(found)  # type: ignore[no-any-return]
@@ -216,6 +226,7 @@ def main() -> None:
     communicator = Communicator.world()
     communicator.install_excepthook()
     log.silence(True)
+    np.seterr(over="ignore", invalid="ignore")  # of sums of what nobody has computed
     ways = args.ways or ["sc-rs", AUTO]
     made = [(way, *make_solver(way, args, communicator)) for way in ways]
     for _, solver, _ in made:

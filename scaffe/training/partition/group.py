@@ -37,10 +37,6 @@ class Group:
         """Whether what the ranks exchange leaves their node, so that it pays to compute meanwhile."""
         return self.communicator.topology.n_nodes > 1
 
-    def bandwidth_bytes(self) -> int:
-        """How long a sum must be for bytes rather than start-ups to make its time, by the tuned table."""
-        return self.communicator.bandwidth_bytes("reduce_scatter", np.empty(0, np.float32))
-
     def columns(self, n_columns: int, rank: int | None = None) -> slice:
         """The columns that a rank has (None: this one) of so many."""
         return slice(*bounds(self.rank if rank is None else rank, self.n_ranks, n_columns))

@@ -10,6 +10,7 @@ from scaffe.layers.base.layer import TRAIN, Context
 from scaffe.layers.base.random import Stream
 from scaffe.nets.devices import load_kernels
 from scaffe.proto import caffe_pb2
+from scaffe.training.partition import product
 from scaffe.training.partition.group import Group
 from scaffe.training.partition.moves import MOVES
 from scaffe.training.partition.product import ProductByInputs
@@ -65,10 +66,6 @@ class ThreadGroup(Group):
     """A Group among threads, each a node of its own. Whatever is started happens when it is waited for."""
 
     spans_nodes = True
-
-    def bandwidth_bytes(self):
-        """Messages may be very short."""
-        return 1
 
     def igather(self, array):
         """Late."""
@@ -227,7 +224,8 @@ def test_all_ranks_draws_together_are_one_ranks(n_replicas, in_columns):
 
 @sharing
 @pytest.mark.parametrize("transpose", [False, True])
-def test_a_product_by_inputs_is_the_formula_whenever_its_chunks_come(n_ranks, transpose):
+def test_a_product_by_inputs_is_the_formula_whenever_its_chunks_come(n_ranks, transpose, monkeypatch):
+    monkeypatch.setattr(product, "LEAST_BYTES", 4)
     n_inputs, n_outputs, n_images = 11, 7, 2 * n_ranks
     rng = np.random.default_rng(n_ranks)
     x, w = rng.standard_normal((n_images, n_inputs)), rng.standard_normal((n_outputs, n_inputs))

@@ -1,6 +1,6 @@
 """Seconds an iteration of model parallelism beside data parallelism; one rank a node of the cluster it runs on.
 
-    jobs/cluster.sh 4 1gbit -- python benchmarks/partitions.py [--net caffenet|speech|local] [--device S] [WAY ...]
+    jobs/cluster.sh 4 1gbit -- python benchmarks/partitions.py [--net NET] [--device S] [WAY ...]
 
 A way is `sc-rs` (any strategy: every rank has the whole net) or a number of partitions, or `auto`: what the planner
 finds for this machine model; with `:still` behind it nothing is exchanged while layers compute, but for the gradients
@@ -13,6 +13,7 @@ is sent is real. `caffenet`: CaffeNet. `speech`: DistBelief's acoustic model (De
 of 40 log-energies, 4 hidden layers of 2560 sigmoids, 8192 classes, 42 M parameters.
 `local`: after DistBelief's image net (Le et al., 2012): two stages of 10 x 10 and 5 x 5 filters with weights of their
 own at each place, pooling and LRN, 8.2 M parameters; pinned to bands, so that ways are numbers of partitions.
+`banded`: 6 convolutions of 16 filters on 112 x 112 pixels, pinned likewise: few parameters, wide halos.
 """
 
 from __future__ import annotations
@@ -91,7 +92,22 @@ def local(batch: int) -> str:
     return "\n".join(layers)
 
 
-NETS = {"speech": speech, "local": local}
+def banded(batch: int) -> str:
+    """A stack of convolutions as a prototxt."""
+    layers = ['layer { name: "input" type: "Input" top: "x0" top: "label" input_param { '
+              f'shape {{ dim: {batch} dim: 16 dim: 112 dim: 112 }} shape {{ dim: {batch} }} }} }}']
+    layers += [f'layer {{ name: "conv{n}" type: "Convolution" bottom: "x{n - 1}" top: "x{n}" parallel_param '
+               '{ split: BANDS } convolution_param { num_output: 16 kernel_size: 3 pad: 1 '
+               'weight_filler { type: "xavier" } } }' for n in range(1, 7)]
+    layers.append('layer { name: "pool" type: "Pooling" bottom: "x6" top: "pool" pooling_param { pool: AVE '
+                  'kernel_size: 112 } }')
+    layers.append('layer { name: "fc" type: "InnerProduct" bottom: "pool" top: "fc" inner_product_param { '
+                  'num_output: 100 weight_filler { type: "xavier" } } }')
+    layers.append('layer { name: "loss" type: "SoftmaxWithLoss" bottom: "fc" bottom: "label" top: "loss" }')
+    return "\n".join(layers)
+
+
+NETS = {"speech": speech, "local": local, "banded": banded}
 
 
 def message_of(net: str, batch: int) -> Any:

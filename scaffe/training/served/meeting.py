@@ -51,6 +51,8 @@ class Meeting:
             time.sleep(WAIT_SECONDS)
             self.poll()
         due = self._stops.due(n_done)
+        if due:
+            self._level = 0  # what was wanted is done: ``poll`` asks for no other meeting
         self._stops.begin(n_done)
         return due
 

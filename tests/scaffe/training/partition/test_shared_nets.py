@@ -112,9 +112,11 @@ def test_clipping_counts():
 
 
 @pytest.mark.parametrize("strategy", ASYNCHRONOUS)
-def test_replicas_that_are_not_in_step_learn(strategy):
-    before, after = results()["asynchronous"][strategy]
+def test_replicas_that_are_not_in_step_learn_and_meet_once_when_a_rank_wants_to(strategy):
+    (before, after), met = results()["asynchronous"][strategy]
     assert after < 0.9 * before
+    assert len(met[0]) == 1
+    assert met == [met[0]] * 4
 
 
 @pytest.mark.parametrize(("case", "line"), [

@@ -22,6 +22,7 @@ from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
 from scaffe.training.dividing import divided
 from scaffe.training.observers.test import Test
+from scaffe.training.solver import Observer
 from scaffe.training.strategies import Role, look_up
 from tests.scaffe.training.partition.image_nets import WAYS as IMAGE_WAYS
 from tests.scaffe.training.partition.image_nets import image_net
@@ -132,11 +133,25 @@ def go_on(ranks, folder, first, second):
         ranks.barrier()
 
 
+class Wish(Observer):
+    """One rank, which is no replica's first, wants all ranks to meet after the same iteration."""
+
+    def __init__(self):
+        self.met = []
+
+    def gradients_ready(self, solver, loss, rate):
+        """Agree, as signals do."""
+        wants = solver.communicator.rank == 3 and solver.iteration == 7
+        if solver.strategy.agree(int(wants), solver.iteration):
+            self.met.append(solver.iteration)
+
+
 def asynchronous(ranks, folder, strategy):
-    """The losses of tests before and after replicas that share nets, and are not in step, have trained."""
+    """The losses of tests before and after replicas that share nets, and are not in step, have trained; and after which
+    iterations each rank has met the others."""
     solver = build(ranks, folder, strategy, "mixed", options(strategy, "2", **ASYNCHRONOUS[strategy]))
-    seen, losses = Seen(), []
-    solver.observers.append(seen)
+    seen, wish, losses = Seen(), Wish(), []
+    solver.observers += [seen, wish]
     solver.strategy.begin()
     for n_iterations in (0, 30):
         solver.step(n_iterations)
@@ -144,7 +159,7 @@ def asynchronous(ranks, folder, strategy):
         losses.append(seen.values["loss"])
     solver.strategy.finish()
     solver.close()
-    return losses
+    return losses, ranks.allgather_objects(wish.met)
 
 
 def refusal(ranks, folder, given):

@@ -5,6 +5,8 @@ from collections import defaultdict, deque
 
 import pytest
 
+from scaffe.collectives.communicator import Communicator
+from scaffe.training.served.meeting import Meeting
 from scaffe.training.served.stops import Stops
 
 SEEDS = range(400)
@@ -114,3 +116,14 @@ def test_a_worker_by_itself_stops_after_this_iteration():
     assert stops.ask(2).limit == 8
     assert not stops.must_wait(8)
     assert (stops.due(7), stops.due(8), stops.due(9)) == (0, 2, 0)
+
+
+def test_what_was_done_at_a_meeting_is_not_asked_for_again():
+    """Though a worker hears the others between its iterations."""
+    meeting = Meeting(Communicator.single())
+    meeting.begin(0)
+    done = []
+    for n_done, level in enumerate((0, 2, 0, 0, 0), 1):
+        done.append(meeting.agree(level, n_done))
+        meeting.poll()
+    assert done == [0, 2, 0, 0, 0]

@@ -1,33 +1,65 @@
-"""What -on_rank_loss costs where nobody is lost: LeNet's images per second with it and without, in turn.
+"""What lost ranks cost: images per second where none is lost, and the seconds until the next iteration where one is.
 
-    python benchmarks/rank_loss.py [--ranks 2] [--strategy sc-b] [--pairs 7] [--iterations 500]
+    python benchmarks/rank_loss.py [--ranks 2] [--strategy sc-b] [--pairs 7] [--iterations 500] [--on-loss shrink]
+    python benchmarks/rank_loss.py --peer PYTHON_WITH_TORCH [--ranks 4] [--strategy sc-b] [--pairs 7]
 
-Images are the example's (databases as ``make train`` leaves them). Without it mpirun has no fault tolerance either.
-Prints each pair, and the ratio of the medians. Variables of mpi.env are taken from the environment.
+The first trains LeNet on the example's images with -on_rank_loss and without it (then mpirun has no fault tolerance
+either), in turn, and prints each pair and the ratio of the medians. The second trains a net of two layers on made-up
+numbers, kills a rank in each run, and prints the longest time without a new iteration: of -on_rank_loss shrink and
+replace, and of PyTorch's elastic launcher, which starts all ranks anew from a checkpoint of every 20th iteration.
+Variables of mpi.env are taken from the environment.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import random
 import re
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+
+from scaffe.data.convert.mnist import convert_mnist
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "fashion_mnist"
 WITH = {"stop": [], "shrink": ["--with-ft", "ulfm"], "replace": ["--with-ft", "ulfm"]}
+SOLVER = ('net: "net.prototxt" base_lr: 0.01 momentum: 0.9 lr_policy: "fixed" max_iter: {} random_seed: 1 display: {} '
+          'snapshot_after_train: false snapshot_prefix: "run"\n')
+N_IMAGES, N_INPUTS, N_HIDDEN, N_CLASSES = 48, 784, 128, 10
+NET = """
+layer {{ name: "d" type: "DummyData" top: "data" top: "label" dummy_data_param {{ shape {{ dim: {0} dim: {1} }}
+  shape {{ dim: {0} }} data_filler {{ type: "gaussian" }} data_filler {{ type: "constant" value: 1 }} }} }}
+layer {{ name: "a" type: "InnerProduct" bottom: "data" top: "a" inner_product_param {{ num_output: {2}
+  weight_filler {{ type: "xavier" }} }} }}
+layer {{ name: "r" type: "ReLU" bottom: "a" top: "a" }}
+layer {{ name: "b" type: "InnerProduct" bottom: "a" top: "b" inner_product_param {{ num_output: {3}
+  weight_filler {{ type: "xavier" }} }} }}
+layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "b" bottom: "label" top: "loss" }}
+"""
+N_ITERATIONS, ENDS_AFTER_SECONDS = {"shrink": 600, "replace": 4000, "torchrun": 600}, 120
 
 
-def write_solver(folder: Path, n_iterations: int) -> None:
-    """LeNet's solver for so many iterations, without tests and snapshots."""
-    net = (EXAMPLE / "lenet_train_test.prototxt").read_text().replace("examples/fashion_mnist", str(EXAMPLE))
+def launch(on_loss: str, options: argparse.Namespace) -> list[str]:
+    """The command of a training in the folder that it runs in."""
+    launcher = [str(Path(sys.executable).parent / "mpirun"), *WITH[on_loss], "-np", str(options.ranks)]
+    return [*launcher, sys.executable, "-m", "scaffe", "train", "-solver", "solver.prototxt", "-strategy",
+            options.strategy, "-on_rank_loss", on_loss]
+
+
+def write_lenet(folder: Path, n_iterations: int) -> None:
+    """LeNet's solver for so many iterations, without tests and snapshots, and its images."""
+    net = (EXAMPLE / "lenet_train_test.prototxt").read_text().replace("examples/fashion_mnist", str(folder))
+    for stem, name in (("train", "train_lmdb"), ("t10k", "test_lmdb")):
+        convert_mnist(str(EXAMPLE / f"{stem}-images-idx3-ubyte.gz"), str(EXAMPLE / f"{stem}-labels-idx1-ubyte.gz"),
+                      str(folder / name), False)
     (folder / "net.prototxt").write_text(net)
-    (folder / "solver.prototxt").write_text(
-        f'net: "net.prototxt" base_lr: 0.01 momentum: 0.9 lr_policy: "fixed" max_iter: {n_iterations} random_seed: 1\n'
-        'snapshot_after_train: false snapshot_prefix: "run"\n')
+    (folder / "solver.prototxt").write_text(SOLVER.format(n_iterations, 0))
 
 
 def images_per_second(folder: Path, on_loss: str, options: argparse.Namespace) -> float:
@@ -36,13 +68,70 @@ def images_per_second(folder: Path, on_loss: str, options: argparse.Namespace) -
     Raises:
         RuntimeError: it has none.
     """
-    launcher = [str(Path(sys.executable).parent / "mpirun"), *WITH[on_loss], "-np", str(options.ranks)]
-    done = subprocess.run([*launcher, sys.executable, "-m", "scaffe", "train", "-solver", "solver.prototxt",
-                           "-strategy", options.strategy, "-on_rank_loss", on_loss], cwd=folder, text=True,
-                          capture_output=True, check=False)
+    done = subprocess.run(launch(on_loss, options), cwd=folder, text=True, capture_output=True, check=False)
     if (found := re.search(r"rank\(s\), (\d+) images/s", done.stderr)) is None:
         raise RuntimeError(f"no summary: {done.stderr[-2000:]}")
     return float(found[1])
+
+
+def seconds_lost(command: list[str], folder: Path, chance: random.Random) -> float:
+    """Of one training whose lines say ``Iteration N (``: the longest time without a new N, after a rank's death.
+
+    Raises:
+        RuntimeError: it makes no new iteration after that.
+    """
+    job = subprocess.Popen(command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    furthest, dies_at, killed, before, longest, text = -1, chance.randrange(100, 200), 0.0, 0.0, 0.0, ""
+    for line in job.stdout or ():
+        text += line
+        found = re.search(r"Iteration (\d+) \(", line)
+        if found is None or int(found[1]) <= furthest:
+            continue
+        now, furthest = time.monotonic(), int(found[1])
+        longest, before = max(longest, now - before if killed else 0.0), now
+        if not killed and furthest >= dies_at:
+            ranks = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+            os.kill(int(chance.choice(ranks)), signal.SIGKILL)
+            killed = time.monotonic()
+    job.wait(ENDS_AFTER_SECONDS)
+    if not killed or furthest <= dies_at:
+        raise RuntimeError(f"no iteration after a rank's death: {text[-2000:]}")
+    return longest
+
+
+def cost(options: argparse.Namespace) -> None:
+    """Where nobody is lost."""
+    found: dict[str, list[float]] = {"stop": [], options.on_loss: []}
+    with tempfile.TemporaryDirectory() as name:
+        write_lenet(Path(name), options.iterations)
+        for pair in range(options.pairs):
+            for on_loss in sorted(found, reverse=bool(pair % 2)):
+                found[on_loss].append(images_per_second(Path(name), on_loss, options))
+            print(*(f"{on_loss} {values[-1]:.0f} images/s" for on_loss, values in found.items()), flush=True)
+    off, on = (statistics.median(values) for values in found.values())
+    print(f"{options.on_loss} costs {100 * (1 - on / off):.2f} % of {off:.0f} images/s "
+          f"({options.strategy}, {options.ranks} ranks, medians of {options.pairs})")
+
+
+def seconds(options: argparse.Namespace) -> None:
+    """Where one is lost, beside PyTorch."""
+    torchrun = [options.peer, "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={options.ranks}",
+                "--max-restarts=9", "--monitor-interval=0.1", str(ROOT / "benchmarks/peers/elastic_torch.py"),
+                str(N_ITERATIONS["torchrun"])]
+    commands = {"shrink": launch("shrink", options), "replace": launch("replace", options), "torchrun": torchrun}
+    found: dict[str, list[float]] = {how: [] for how in commands}
+    chance = random.Random(1)
+    for _ in range(options.pairs):
+        for how, command in commands.items():
+            with tempfile.TemporaryDirectory() as name:
+                folder = Path(name)
+                (folder / "net.prototxt").write_text(NET.format(N_IMAGES, N_INPUTS, N_HIDDEN, N_CLASSES))
+                (folder / "solver.prototxt").write_text(SOLVER.format(N_ITERATIONS[how], 1))
+                found[how].append(seconds_lost(command, folder, chance))
+        print(*(f"{how} {values[-1]:.2f} s" for how, values in found.items()), flush=True)
+    for how, values in found.items():
+        print(f"{how}: {statistics.median(values):.2f} s lost (longest {max(values):.2f}; {options.strategy}, "
+              f"{options.ranks} ranks, {options.pairs} deaths)")
 
 
 def main() -> None:
@@ -53,17 +142,9 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--iterations", type=int, default=500)
     parser.add_argument("--on-loss", default="shrink", choices=("shrink", "replace"))
+    parser.add_argument("--peer", default="", help="a Python that has PyTorch: measure seconds lost, beside torchrun")
     options = parser.parse_args()
-    found: dict[str, list[float]] = {"stop": [], options.on_loss: []}
-    with tempfile.TemporaryDirectory() as name:
-        write_solver(Path(name), options.iterations)
-        for pair in range(options.pairs):
-            for on_loss in sorted(found, reverse=bool(pair % 2)):
-                found[on_loss].append(images_per_second(Path(name), on_loss, options))
-            print(*(f"{on_loss} {values[-1]:.0f} images/s" for on_loss, values in found.items()), flush=True)
-    off, on = (statistics.median(values) for values in found.values())
-    print(f"{options.on_loss} costs {100 * (1 - on / off):.2f} % of {off:.0f} images/s "
-          f"({options.strategy}, {options.ranks} ranks, medians of {options.pairs})")
+    (seconds if options.peer else cost)(options)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.selector import Selector
 
 if TYPE_CHECKING:
+    from scaffe.collectives.loss.losses import Losses
     from scaffe.collectives.runtime.lasting import LastingMessages
     from scaffe.collectives.runtime.point_to_point import PointToPoint
     from scaffe.collectives.runtime.ranks import Ranks
@@ -60,7 +61,8 @@ class Communicator:
     """
 
     def __init__(self, comm: Any = None, deadline: float | None = None,
-                 node_of_rank: Sequence[Hashable] | None = None, is_ours: bool = False) -> None:
+                 node_of_rank: Sequence[Hashable] | None = None, is_ours: bool = False,
+                 whole: Losses | None = None) -> None:
         """Args:
             comm: mpi4py intracommunicator, which is duplicated; None for one rank without MPI.
             deadline: seconds after which a missing peer is too late; SCAFFE_DEADLINE from the environment, or 900.
@@ -68,6 +70,7 @@ class Communicator:
                 as they share memory. Default: what MPI finds to share memory, cut into SCAFFE_RANKS_PER_NODE ranks
                 each where that is set.
             is_ours: `comm` is nobody else's, and not duplicated.
+            whole: of a communicator that `comm` has some ranks of: a loss there is one here too.
 
         Raises:
             CommError: `node_of_rank` has not one label per rank.
@@ -80,7 +83,7 @@ class Communicator:
         if self._comm is not None:
             from scaffe.collectives.runtime.ranks import Ranks
 
-            self._ranks = Ranks(self._comm, self.deadline, self._give_up, node_of_rank)
+            self._ranks = Ranks(self._comm, self.deadline, self._give_up, node_of_rank, whole)
         self.links, self.check_lost = self._ranks.links, self._ranks.check_lost
         self.patience = self._ranks.patience or self.deadline
         self._selector = Selector(self.topology)
@@ -107,29 +110,25 @@ class Communicator:
         return cls(None)
 
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
-        """Makes communicators of some of the ranks each; all ranks call it.
+        """Makes communicators of some of the ranks each; all ranks call it. None where this rank has no color.
 
         Args:
             color: 0 or more; ranks of one color make a communicator, on the nodes that they have here. None for none.
             key: orders them, and among equals their ranks here.
-
-        Returns: the one of this rank's color; None without a color.
         """
         if isinstance(self._ranks, OneRank):
             return None if color is None else Communicator.single()
         found = self._ranks.split(color, key)
-        return self._made(*found) if found[0] is not None else None
+        return self._made(*found, self._ranks.losses) if found[0] is not None else None
 
     def subset(self, ranks: Sequence[int]) -> Communicator | None:
-        """Makes a communicator of some ranks, on the nodes that they have here; they alone call it.
+        """Makes a communicator of some ranks, on the nodes that they have here, who alone call it; None on others.
 
         Args:
             ranks: the same sequence on all of them; the first becomes rank 0.
-
-        Returns: the communicator; None where this rank is none of them.
         """
         chosen = arguments.distinct_ranks("ranks", ranks, self.n_ranks)
-        return self._made(*self._ranks.subset(chosen)) if self.rank in chosen else None
+        return self._made(*self._ranks.subset(chosen), self._ranks.losses) if self.rank in chosen else None
 
     def shrink(self) -> Communicator:
         """After RankLost: makes a communicator of the ranks that are left, in their order; all of these call it. Arrays
@@ -320,8 +319,8 @@ class Communicator:
         sys.stderr.write(f"{line}\n")
         self.abort(1)
 
-    def _made(self, comm: Any, nodes: Sequence[int]) -> Communicator:
-        return Communicator(comm, self.deadline, nodes, is_ours=True)
+    def _made(self, comm: Any, nodes: Sequence[int], whole: Losses | None = None) -> Communicator:
+        return Communicator(comm, self.deadline, nodes, is_ours=True, whole=whole)
 
     def _submit(self, after: Any, collective: str, array: Any, op: str, root: int, algorithm: str, chunk_bytes: int,
                 out: Any = None) -> Request:

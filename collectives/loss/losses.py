@@ -33,11 +33,12 @@ class Losses:
         is_over: whether a loss is known; from then on nothing shall be sent.
     """
 
-    def __init__(self, base: Any) -> None:
+    def __init__(self, base: Any, whole: Losses | None = None) -> None:
         """Args:
             base: mpi4py communicator of all ranks that count; the one that `shrink` is called on.
+            whole: of the ranks that these are some of: a loss among those ends all waiting here too.
         """
-        self._base, self._comms = base, [base]
+        self._base, self._comms, self._whole, self._parts = base, [base], whole, list[Losses]()
         self.fault = ulfm.fault()
         self.is_over = False
         self._lock, self._closing = threading.Lock(), threading.Event()
@@ -46,6 +47,15 @@ class Losses:
             ENDING.first(base)
             self._thread.start()
             atexit.register(self.close)  # before MPI ends, which no thread may call then
+        if whole is not None:
+            whole._take_part(self)
+
+    def _take_part(self, part: Losses) -> None:
+        with self._lock:
+            self._parts.append(part)
+            is_late = self.is_over
+        if is_late:
+            part.tell()
 
     def kept(self, comm: Any) -> Any:
         """Returns `comm`, after noting that it is to be revoked with the others."""
@@ -74,8 +84,11 @@ class Losses:
         return self.error() if is_loss else error
 
     def error(self) -> RankLost:
-        """Tells all ranks of a loss and names the lost ones, as far as they are known within a second."""
+        """Tells all ranks of a loss and names the lost ones, as far as they are known within a second; those that are
+        none of these ranks by their numbers in the whole."""
         self.tell()
+        if self._whole is not None and self._whole.is_over and not self.ranks():
+            return self._whole.error()
         self._until(lambda: bool(self.ranks()))
         return RankLost(self._base.rank, self.ranks())
 
@@ -103,9 +116,11 @@ class Losses:
         """Ends all waiting on these communicators, here and on the other ranks."""
         with self._lock:
             self.is_over = True
-            comms = list(self._comms)
+            comms, parts = list(self._comms), list(self._parts)
         for comm in () if self.fault else comms:
             _revoke(comm)
+        for part in parts:
+            part.tell()
 
     def end(self) -> None:
         """Nobody uses these communicators any longer, but to shrink the first.
@@ -121,6 +136,9 @@ class Losses:
     def close(self) -> None:
         """Nobody looks any longer."""
         self._closing.set()
+        if self._whole is not None:
+            with self._whole._lock, suppress(ValueError):
+                self._whole._parts.remove(self)
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
         atexit.unregister(self.close)

@@ -34,7 +34,7 @@ class OneRank:
 
     def __init__(self) -> None:
         self.topology, self.patience = Topology([0]), 0.0
-        self.windows, self.calls = NoWindows(), NoOthers()
+        self.windows, self.calls, self.losses = NoWindows(), NoOthers(), None
         self.has_ended = False
 
     def run(self, signature: CallSignature, array: Any, source: Any) -> None:
@@ -96,7 +96,7 @@ class OneRank:
         """See Ranks."""
         raise CommError("a message needs 2 ranks, this job has 1")
 
-    def subset(self, ranks: Sequence[int]) -> tuple[None, list[int]]:
+    def subset(self, ranks: Sequence[int]) -> tuple[Any, list[int]]:
         """See Ranks."""
         return None, []
 

@@ -59,14 +59,15 @@ class Ranks:
     """
 
     def __init__(self, comm: Any, deadline: float, give_up: Callable[[str], None],
-                 node_of_rank: Sequence[Hashable] | None = None) -> None:
+                 node_of_rank: Sequence[Hashable] | None = None, whole: Losses | None = None) -> None:
         """Args:
             comm: see the class.
             deadline: seconds after which a peer that does not come is missing.
             give_up: ends the job with a line when a peer is missing.
             node_of_rank: as Communicator has it.
+            whole: what is known of losses among the ranks that these are some of.
         """
-        self.comm, self.losses, self._give_up, self.has_ended = comm, Losses(comm), give_up, False
+        self.comm, self.losses, self._give_up, self.has_ended = comm, Losses(comm, whole), give_up, False
         self.check_lost = self.losses.check
         self.patience = deadline + (0 if self.losses.fault else max(deadline, OUTLAST_SECONDS))
         self._set_up(node_of_rank, deadline)

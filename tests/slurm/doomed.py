@@ -4,13 +4,15 @@ import os
 import signal
 import sys
 import threading
+from pathlib import Path
 
 from mortal import rank
 from passing import Passing
 
 
 class Doomed(Passing):
-    """``param_str``: ``rank:pass[:signal],...``, KILL if none. Passes count over all layers of this process.
+    """``param_str``: ``rank:pass[:signal[:whom]],...``, KILL and the rank itself if none. Passes count over all layers
+    of this process; whom may be a rank without a net.
 
     Ranks that are started for lost ones live on. Who starts them waits for them here, so that they come in time.
     """
@@ -19,16 +21,28 @@ class Doomed(Passing):
 
     def setup(self, bottom, top):
         super().setup(bottom, top)
-        dooms = [doom.split(":") for doom in filter(None, self.param_str.split(","))]
-        doomed = {int(who): (int(when), signal.Signals[f"SIG{(*how, 'KILL')[0]}"]) for who, when, *how in dooms}
-        self._at, self._signal = doomed.get(rank(), (0, signal.SIGKILL)) if doomed else (0, signal.SIGKILL)
+        self._dooms = {}
+        for doom in filter(None, self.param_str.split(",")):
+            who, when, *how = doom.split(":")
+            if int(who) == rank():
+                self._dooms[int(when)] = (*how, *("KILL", who)[len(how):])
 
     def passed(self, n_passes):
         Doomed.n_all += 1
         for thread in threading.enumerate():
             if thread.name == "collectives-newcomers":
                 thread.join()
-        if "join" in sys.argv:
-            return
-        if Doomed.n_all == self._at:
-            os.kill(os.getpid(), self._signal)
+        if "join" not in sys.argv and Doomed.n_all in self._dooms:
+            how, whom = self._dooms[Doomed.n_all]
+            os.kill(process_of(int(whom)), signal.Signals[f"SIG{how}"])
+
+
+def process_of(number):
+    """The process of a rank that the same launcher has started on this machine."""
+    if number == rank():
+        return os.getpid()
+    for path in Path(f"/proc/{os.getppid()}/task").glob("*/children"):
+        for pid in path.read_text().split():
+            if f"OMPI_COMM_WORLD_RANK={number}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                return int(pid)
+    raise ProcessLookupError(f"rank {number}")

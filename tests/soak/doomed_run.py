@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import os
 import re
 import signal
@@ -16,12 +15,11 @@ from pathlib import Path
 
 from tests.mpirun import mpirun
 from tests.scaffe.runs import write_solver
-from tests.soak.luck import ranks as ranks_of
 
 N_ITERATIONS, HANGS_AFTER_SECONDS = 300, 240
 UNTIL_REPLACED = 5
 """Times as many iterations: those that are started for lost ranks come while the others train."""
-GO_ON = r"\d go on"
+GO_ON, NOBODY_LEFT = r"\d go on", "all workers are lost"
 NET = """
 layer {{ name: "d" type: "Data" top: "data" top: "label" include {{ phase: TRAIN }}
   transform_param {{ scale: 0.00390625 }} data_param {{ source: "{home}/train" batch_size: 48 backend: LMDB }} }}
@@ -42,27 +40,28 @@ class DoomedRun:
 
     Args:
         home: where the databases are.
-        strategy, n_ranks: how it trains.
+        strategy: how it trains, with its flags: ``ssp -servers 1``.
+        launcher: mpirun and its options; or the number of ranks.
         seed: the solver's.
         on_loss: the value of ``-on_rank_loss``.
         variables: of the environment, beside this process's.
     """
 
-    def __init__(self, home: Path, strategy: str, n_ranks: int, seed: int, on_loss: str = "shrink",
+    def __init__(self, home: Path, strategy: str, launcher: int | list[str], seed: int, on_loss: str = "shrink",
                  **variables: str) -> None:
         self._replaces = on_loss == "replace"
         self._folder = Path(tempfile.mkdtemp(dir=home))
         write_solver(self._folder, NET.format(home=home), test_iter=10, test_interval=30,
                      max_iter=N_ITERATIONS * (UNTIL_REPLACED if self._replaces else 1), snapshot=20,
-                     snapshot_after_train=1, display=1,
-                     random_seed=seed)
-        launcher = mpirun(n_ranks)
-        launcher[1:1] = ["--with-ft", "ulfm"]
-        command = [*launcher, sys.executable, "-m", "tests.soak.doomed_run", "train", "-solver", "solver.prototxt",
-                   "-threads", "1", "-strategy", strategy, "-on_rank_loss", on_loss]
-        root = str(Path(__file__).resolve().parent.parent.parent)
+                     snapshot_after_train=1, display=1, random_seed=seed)
+        if isinstance(launcher, int):
+            program, *options = mpirun(launcher)
+            launcher = [program, "--with-ft", "ulfm", *options]
+        command = [*launcher, sys.executable, "-m", "scaffe", "train", "-solver", "solver.prototxt",
+                   "-threads", "1", "-strategy", *strategy.split(), "-on_rank_loss", on_loss]
+        ours = {"PYTHONPATH": str(Path(__file__).resolve().parent.parent.parent), "PYTHONFAULTHANDLER": "1"}
         self.process = subprocess.Popen(command, cwd=self._folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                        text=True, errors="replace", env=os.environ | {"PYTHONPATH": root} | variables)
+                                        text=True, errors="replace", env=os.environ | ours | variables)
         self.lines: list[tuple[float, str]] = []
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -92,8 +91,9 @@ class DoomedRun:
 
     def alive(self) -> list[int]:
         """The processes of its ranks, by their ranks as they were started; those that were spawned come last."""
-        pids = [pid for pid in ranks_of(self.process) if pid != self.process.pid]
-        return sorted(filter(_runs, pids), key=lambda pid: (_namespace(pid), _rank(pid)))
+        pids = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cwd") if _leads_to(path, self._folder)]
+        return sorted((pid for pid in pids if _runs(pid) and _variable(pid, "OMPI_COMM_WORLD_RANK")),
+                      key=lambda pid: (_namespace(pid), int(_variable(pid, "OMPI_COMM_WORLD_RANK"))))
 
     def ended(self) -> str:
         """Waits for the end; what went wrong, or nothing."""
@@ -103,6 +103,8 @@ class DoomedRun:
             self._end()
             return f"hangs: {self.text()[-12000:]}"
         self._thread.join(10)
+        if NOBODY_LEFT in self.text():
+            return ""
         expected = (0, 128 + signal.SIGKILL) if self._replaces else (0,)  # the latter: one that had come in was killed
         if code not in expected or not self.times_of("Optimization Done"):
             return f"exit code {code}: {self.text()[-4000:]}"
@@ -110,16 +112,22 @@ class DoomedRun:
 
     def _end(self) -> None:
         """Every rank prints where its threads are; then all are killed."""
-        for number in (signal.SIGCONT, signal.SIGRTMIN, signal.SIGKILL):
+        for number in (signal.SIGCONT, signal.SIGABRT, signal.SIGKILL):
             for pid in (*self.alive(), *([self.process.pid] * (number is signal.SIGKILL))):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, number)
             time.sleep(1)
 
-    def accuracy(self) -> float:
-        """Of the last test."""
+    def accuracies(self) -> list[float]:
+        """That of the last test; none where nobody was left who could train to the end."""
         found = [re.search(r"accuracy = (\S+)", line) for _, line in self.lines]
-        return [float(match[1]) for match in found if match][-1]
+        return [] if NOBODY_LEFT in self.text() else [float(match[1]) for match in found if match][-1:]
+
+
+def _leads_to(path: Path, folder: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return path.samefile(folder)
+    return False
 
 
 def _runs(pid: int) -> bool:
@@ -139,14 +147,3 @@ def _variable(pid: int, name: str) -> str:
 def _namespace(pid: int) -> int:
     """The number of the start, 1 for mpirun's own."""
     return int(_variable(pid, "PMIX_NAMESPACE").rpartition("@")[2] or 0)
-
-
-def _rank(pid: int) -> int:
-    return int(_variable(pid, "OMPI_COMM_WORLD_RANK") or 0)
-
-
-if __name__ == "__main__":  # a rank, which says where its threads are when it is asked to
-    faulthandler.register(signal.SIGRTMIN, all_threads=True)
-    from scaffe.__main__ import main
-
-    sys.exit(main())

@@ -6,7 +6,7 @@ On one rank or, under mpirun, on many.
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +42,11 @@ from scaffe.training.strategies.options import check_flags
 from scaffe.training.survival.options import REPLACE, STOP
 from scaffe.training.survival.options import add_flags as add_loss_flags
 from scaffe.training.survival.options import check as check_loss_flags
+from scaffe.training.survival.recovery import Build, outlive
 from scaffe.training.survival.recovery import come_in as join_ranks
-from scaffe.training.survival.recovery import outlive
 from scaffe.training.survival.spawner import Spawner
+from scaffe.training.survival.survivor import Survivor
+from scaffe.training.survival.trainer import Trainer
 
 GROUP = "Train and test"
 EFFECT = ", ".join(EFFECTS)
@@ -98,26 +100,34 @@ def _train(communicator: Communicator, options: Namespace) -> int:
     check_loss_flags(options, strategy, communicator)
     check_memory_flags(options, strategy)
     role = strategy.place(communicator, options)
+    goes_on = options.on_rank_loss != STOP and not strategy.mends_itself
     if role.kind != WORKER:
-        return strategy.serve(role, param, options)
+        if not goes_on:
+            return strategy.serve(role, param, options)
+        outlive(strategy.server(role, param, options), _rebuilding(strategy, param, options, _builder(param, options)),
+                _spawner(role.world.n_ranks, options))
+        return 0
     role = divided(role, strategy, param, options)
-    with role.ending_all():
-        _work(strategy, role, param, options)
+    with role.ending_all(goes_on):
+        _work(strategy, role, param, options, goes_on)
     return 0
 
 
-def _work(strategy: type[Strategy], role: Role, param: Any, options: Namespace) -> None:
+def _work(strategy: type[Strategy], role: Role, param: Any, options: Namespace, goes_on: bool) -> None:
     build = _builder(param, options)
-    solver = build(role)
+    solver = build(role, options)
     together(role.ranks, lambda: _start_from(solver, param, options))
     log_notes(param, role.ranks.n_ranks)
-    if options.on_rank_loss == STOP or strategy.mends_itself:
-        try:
-            solver.solve()
-        finally:
-            solver.close()
-    else:
-        outlive(solver, lambda ranks: build(_placed(strategy, ranks, options)), _spawner(role.world.n_ranks, options))
+    if goes_on:
+        if solver.net.context.kernels.PLACE == "device":
+            raise UserError("-on_rank_loss cannot be had: jobs on GPUs end when a rank is lost", everywhere=True)
+        outlive(Trainer(solver, role), _rebuilding(strategy, param, options, build),
+                _spawner(role.world.n_ranks, options))
+        return
+    try:
+        solver.solve()
+    finally:
+        solver.close()
 
 
 def come_in(newcomer: Newcomer) -> None:
@@ -125,22 +135,24 @@ def come_in(newcomer: Newcomer) -> None:
     options, n_wanted = newcomer.task
     options.resume = options.snapshot = ""  # all comes from the other ranks
     param = _read_solver(options)
-    build = _builder(param, options)
     communicator = joining.come_in(newcomer)
     communicator.install_excepthook()
     strategy = look_up(options.strategy, options.reduce, communicator, solver_type=param.type or "SGD")
-    join_ranks(communicator, strategy.in_step, lambda ranks: build(_placed(strategy, ranks, options)),
-               _spawner(n_wanted, options))
+    join_ranks(communicator, strategy.in_step, _rebuilding(strategy, param, options, _builder(param, options)),
+               Spawner(n_wanted, newcomer.task))
 
 
-def _builder(param: Any, options: Namespace) -> Callable[[Role], Solver]:
+BuildSolver = Callable[[Role, Namespace], Solver]
+
+
+def _builder(param: Any, options: Namespace) -> BuildSolver:
     snapshots = Snapshots()
     watching: list[Observer] = [snapshots, Display(), Test(),  # at the end: snapshot, last loss, last test, as in Caffe
                                 Signals(snapshots, options.sigint_effect, options.sighup_effect)]
     records: list[Observer] = [Tensorboard(options.tensorboard)] if options.tensorboard else []
     records += [Timeline(options.timeline)] if options.timeline else []
 
-    def build(role: Role) -> Solver:
+    def build(role: Role, options: Namespace) -> Solver:
         solver = build_solver(role.ranks, param, options, role)
         progress = Progress(images_per_iteration(solver, role.n_replicas))
         solver.observers += [*watching, progress, *records]
@@ -149,8 +161,18 @@ def _builder(param: Any, options: Namespace) -> Callable[[Role], Solver]:
     return build
 
 
-def _placed(strategy: type[Strategy], ranks: Communicator, options: Namespace) -> Role:
-    return strategy.place(ranks, options).with_uneven_share()
+def _rebuilding(strategy: type[Strategy], param: Any, options: Namespace, build: BuildSolver) -> Build:
+    """What a rank becomes among those that are left."""
+
+    def rebuild(ranks: Communicator, kinds: Sequence[str | None]) -> Survivor:
+        now = strategy.options_for(options, kinds)
+        role = strategy.place(ranks, now).with_uneven_share()
+        if role.kind != WORKER:
+            return strategy.server(role, param, now)
+        with role.ending_all(goes_on=True):
+            return Trainer(build(role, now), role)
+
+    return rebuild
 
 
 def _spawner(n_ranks: int, options: Namespace) -> Spawner:

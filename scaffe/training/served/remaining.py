@@ -13,10 +13,50 @@ from scaffe.training.survival.holders import Part
 from scaffe.training.updater import Updater
 
 
-class Remaining:
-    """One rank's part in handing over what was on the server. All ranks that are left make one.
+class Shards:
+    """One rank's part in handing over what was in tables, be it a worker or a server.
 
-    Until all shards have begun every rank has everything itself: what was restored, or what a solver was rebuilt from.
+    Args:
+        tables: None where they have not begun here.
+    """
+
+    def __init__(self, tables: Tables | None) -> None:
+        self._tables = tables
+        self._held: dict[int, tuple[int, int]] = {}  # table and shard, by the first element
+
+    def parts(self, left: Collection[int], communicator: Communicator) -> list[Part] | None:
+        """Who gives what. Called by all ranks that are left.
+
+        Args:
+            left: ranks, by their old numbers.
+            communicator: of these.
+
+        Returns:
+            None, on all of them, where the shards have not begun on one.
+        """
+        have_begun = communicator.allgather_objects(self._tables is not None)
+        if self._tables is None or not all(have_begun):
+            return None
+        found = self._tables.remains(left)
+        self._held = {part.interval.start: (number, shard) for part, number, shard in found}
+        return [part for part, _, _ in found]
+
+    def of(self, part: Part) -> tuple[np.ndarray, list[np.ndarray]]:
+        """A part's values and histories, as this rank's node has them; the latter are none where others have them.
+
+        Raises:
+            KeyError: it lies in no table.
+        """
+        if self._tables is None:
+            raise KeyError(part)
+        return self._tables.remaining(*self._held[part.interval.start])
+
+
+class Remaining:
+    """One worker's part in handing over what was on the server. All that are left make one.
+
+    Until all shards have begun every worker has everything itself: what was restored, or what a solver was rebuilt
+    from.
 
     Args:
         updater: this rank's, with its net's parameters; that of rank 0 has the histories of frozen parameters.
@@ -27,8 +67,8 @@ class Remaining:
 
     def __init__(self, updater: Updater, tables: Tables | None, restored: Mapping[int, np.ndarray],
                  frozen: Sequence[slice]) -> None:
-        self._updater, self._tables, self._restored, self._frozen = updater, tables, restored, frozen
-        self._shards: dict[int, tuple[int, int]] = {}  # table and shard, by the first element
+        self._updater, self._shards, self._restored, self._frozen = updater, Shards(tables), restored, frozen
+        self._held: list[Part] = []
 
     def parts(self, left: Collection[int], communicator: Communicator) -> list[Part]:
         """See Strategy.remains.
@@ -37,21 +77,19 @@ class Remaining:
             left: ranks, by their old numbers.
             communicator: of these.
         """
-        have_begun = communicator.allgather_objects(self._tables is not None)
-        if self._tables is None or not all(have_begun):
+        found = self._shards.parts(left, communicator)
+        if found is None:
             return [Part(slice(0, self._updater.params.n_elems), min(left), True)]
-        self._restored = {}
-        found = self._tables.remains(left)
-        self._shards = {part.interval.start: (number, shard) for part, number, shard in found}
+        self._restored, self._held = {}, found
         giver = ROOT if ROOT in left else min(left)
-        return [*(part for part, _, _ in found), *(Part(place, giver, giver == ROOT) for place in self._frozen)]
+        return [*found, *(Part(place, giver, giver == ROOT) for place in self._frozen)]
 
     def of(self, part: Part) -> tuple[np.ndarray, list[np.ndarray]]:
         """See Strategy.remaining."""
         updater, place = self._updater, part.interval
         n_histories = updater.rule.n_histories if part.is_whole else 0
-        if place.start in self._shards and self._tables is not None:
-            values, histories = self._tables.remaining(*self._shards[place.start])
+        if part in self._held:
+            values, histories = self._shards.of(part)
             return values, histories[:n_histories]
         held = [[*((0, whole) for i, whole in self._restored.items() if i == index),
                  *updater_parts(updater, index), (place.stop, updater.params.data[:0])] for index in range(n_histories)]

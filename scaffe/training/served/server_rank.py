@@ -4,50 +4,107 @@ from __future__ import annotations
 
 import math
 import signal
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.errors import RankLost
 from scaffe.training.early_signals import NUMBERS
 from scaffe.training.histories import gather_parts
 from scaffe.training.served.layout import Layout
 from scaffe.training.served.options import Consistency
+from scaffe.training.served.remaining import Shards
 from scaffe.training.served.shard_rule import ShardRule
 from scaffe.training.served.tables import ROOT, Tables
+from scaffe.training.strategies.role import SERVER, Role
+from scaffe.training.survival.holders import Part
+from scaffe.training.survival.member import Member
+from scaffe.training.survival.survivor import Given, Progress
 from scaffe.training.update_rules import UpdateRule, update_rules
 
 HISTORIES, STEPS, FINISH = range(3)
 TAG = 2
 
 
-def serve(world: Communicator, param: Any, how: Consistency, n_workers: int) -> int:
-    """Hold a shard until the workers end. Signals are for the workers.
+class Server:
+    """Holds a shard until the workers end. As a Survivor it hands over what its node has of lost shards.
 
     Args:
-        world: all ranks.
+        role: as this rank was placed.
         param: the SolverParameter message.
         how: the server's consistency.
-        n_workers: how many workers there are.
-
-    Returns:
-        the exit code.
     """
-    for number in NUMBERS:
-        signal.signal(number, signal.SIG_IGN)
-    layout = world.bcast_object(None, ROOT)
-    rule = update_rules.get(param.type or "SGD")(param)  # which the workers know by now
-    tables = make_tables(world, rule, param, how, n_workers, layout)
-    control = world.split(0) or world
-    tables.start()
-    command = np.empty(1, np.int64)
-    while True:
-        control.messages.recv(command, ROOT, TAG, timeout=math.inf)
-        if command[0] == FINISH:
-            tables.close()
-            return 0
-        wanted = range(rule.n_histories) if command[0] == HISTORIES else [rule.n_histories]
-        gather_parts([tables.histories(i) for i in wanted], 0, np.dtype(np.float32), world, ROOT)
+
+    kind, iteration = SERVER, 0
+
+    def __init__(self, role: Role, param: Any, how: Consistency) -> None:
+        self.world, self.member = role.world, Member(counts_updates=False)
+        self._param, self._how, self._n_workers = param, how, role.n_replicas
+        self._tables: Tables | None = None
+        self._left = Shards(None)
+
+    def run(self, are_ranks_ready: Callable[[], bool] = bool) -> None:
+        """See Survivor. Signals are for the workers."""
+        for number in NUMBERS:
+            signal.signal(number, signal.SIG_IGN)
+        world = self.world
+        layout = world.bcast_object(None, ROOT)
+        rule = update_rules.get(self._param.type or "SGD")(self._param)  # which the workers know by now
+        tables = make_tables(world, rule, self._param, self._how, self._n_workers, layout)
+        control = world.split(0) or world
+        tables.start()
+        self._tables = tables
+        command = np.empty(1, np.int64)
+        while True:
+            control.messages.recv(command, ROOT, TAG, timeout=math.inf)
+            if command[0] == FINISH:
+                with suppress(RankLost):  # all workers have everything by now: who goes on goes on without this rank
+                    tables.close()
+                return
+            wanted = range(rule.n_histories) if command[0] == HISTORIES else [rule.n_histories]
+            gather_parts([tables.histories(i) for i in wanted], 0, np.dtype(np.float32), world, ROOT)
+
+    def update(self) -> None:
+        """See Survivor: the shard makes them."""
+
+    def abandon(self) -> None:
+        """See Survivor."""
+        if self._tables is not None:
+            self._tables.server.abandon()
+
+    def close(self) -> None:
+        """See Survivor."""
+
+    def progress(self) -> None:
+        """See Survivor."""
+
+    def remains(self, left: Collection[int], communicator: Communicator) -> list[Part]:
+        """See Survivor."""
+        self._left = Shards(self._tables)
+        return self._left.parts(left, communicator) or []
+
+    def remaining(self, part: Part) -> Given:
+        """See Survivor."""
+        return self._left.of(part)
+
+    def follow(self, old: Any, progress: Progress) -> None:
+        """See Survivor."""
+
+    def load_saved_histories(self) -> None:
+        """See Survivor."""
+
+    def load(self, part: Part, given: Given | None, root: int, progress: Progress) -> None:
+        """See Survivor: a shard gets its part from the workers, when they begin."""
+        n_elems, n_arrays = part.interval.stop - part.interval.start, 1 + progress.n_histories * part.is_whole
+        arrays = [np.empty(n_elems, progress.dtype)] * n_arrays if given is None else [given[0], *given[1]]
+        for array in arrays[:n_arrays]:
+            self.world.bcast(array, root)
+
+    def say_shares(self) -> None:
+        """See Survivor."""
 
 
 def make_tables(world: Communicator, rule: UpdateRule, param: Any, how: Consistency, n_workers: int,

@@ -18,6 +18,7 @@ from scaffe.training.strategies.buckets import Bucket
 from scaffe.training.strategies.role import Role
 from scaffe.training.strategies.within import Alone
 from scaffe.training.survival.holders import Part, keeps_copies, parts
+from scaffe.training.survival.survivor import Survivor
 from scaffe.training.timers import Timers
 from scaffe.training.updater import Updater
 
@@ -127,6 +128,29 @@ class Strategy:
             options: the command line's, by name.
         """
         raise NotImplementedError
+
+    @classmethod
+    def server(cls, role: Role, param: Any, options: Any) -> Survivor:
+        """What such a rank is where ranks may be lost (``goes_on``); see ``serve``."""
+        raise NotImplementedError
+
+    @classmethod
+    def options_for(cls, options: Any, kinds: Sequence[str | None]) -> Any:
+        """The options with which ranks that are left, or have come in, are placed.
+
+        Args:
+            options: the command line's.
+            kinds: what each of these ranks was, as a Role has it; None for one that has just come in.
+
+        Raises:
+            ExpectedError: on all ranks, which cannot train.
+        """
+        return options
+
+    @classmethod
+    def takes_nobody_in(cls, options: Any) -> str:
+        """Says why no ranks can come in for lost ones, with these options; empty where they can."""
+        return "this strategy goes on with the ranks that are left (shrink), and takes nobody in" * cls.mends_itself
 
     @classmethod
     def ends_with_a_rank(cls, options: Any) -> str:

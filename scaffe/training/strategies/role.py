@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.errors import RankLost
 from scaffe.collectives.failure import report_and_abort
 from scaffe.data.feeds.layer_feed import Share
 from scaffe.errors import is_expected
@@ -56,11 +57,16 @@ class Role:
         return replace(self, share=replace(self.share, may_be_uneven=True))
 
     @contextmanager
-    def ending_all(self) -> Iterator[None]:
-        """An expected error within, which ranks of one kind share, ends those of the other kind too."""
+    def ending_all(self, goes_on: bool = False) -> Iterator[None]:
+        """An expected error within, which ranks of one kind share, ends those of the other kind too.
+
+        Args:
+            goes_on: not the loss of a rank, of which those of the other kind hear by themselves.
+        """
         try:
             yield
         except Exception as error:
-            if is_expected(error) and self.ranks.n_ranks < self.world.n_ranks:
+            is_outlived = goes_on and isinstance(error, RankLost)
+            if is_expected(error) and not is_outlived and self.ranks.n_ranks < self.world.n_ranks:
                 report_and_abort(self.world, error)
             raise

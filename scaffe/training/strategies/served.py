@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from argparse import Namespace
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ from scaffe.training.strategies.buckets import add_bucket_flag
 from scaffe.training.strategies.parts import Buckets
 from scaffe.training.strategies.role import SERVER, Role
 from scaffe.training.survival import holders as survival
+from scaffe.training.survival.member import NothingLeft
 
 ALONE = "1"
 """The ``-partitions`` with which no ranks share nets."""
@@ -77,14 +79,27 @@ class Served(Strategy):
         return Role(SERVER, ranks.rank, server.n_workers, Share(), ranks, communicator)
 
     @classmethod
-    def ends_with_a_rank(cls, options: Any) -> str:
+    def takes_nobody_in(cls, options: Any) -> str:
         """See Strategy."""
-        return f"with -servers {options.servers} a lost rank ends the job; without, it goes on" * bool(options.servers)
+        return f"with -servers {options.servers} lost ranks are not replaced; shrink goes on" * bool(options.servers)
+
+    @classmethod
+    def options_for(cls, options: Any, kinds: Sequence[str | None]) -> Any:
+        """See Strategy: who was a server is one again; where none is left, the workers hold the shards."""
+        if options.servers and set(kinds) == {SERVER}:
+            raise NothingLeft("all workers are lost; -resume auto goes on from the newest snapshot", everywhere=True)
+        return Namespace(**vars(options) | {"servers": kinds.count(SERVER)})
 
     @classmethod
     def serve(cls, role: Role, param: Any, options: Any) -> int:
         """See Strategy."""
-        return server_rank.serve(role.world, param, cls.consistency(options), role.n_replicas)
+        cls.server(role, param, options).run()
+        return 0
+
+    @classmethod
+    def server(cls, role: Role, param: Any, options: Any) -> server_rank.Server:
+        """See Strategy."""
+        return server_rank.Server(role, param, cls.consistency(options))
 
     def __init__(self, replica: Replica) -> None:
         super().__init__(replica)

@@ -40,7 +40,7 @@ def check(options: Any, strategy: type[Strategy], communicator: Communicator) ->
     if options.on_rank_loss == STOP or communicator.n_ranks == 1:
         return
     fault = ulfm.fault()
-    if options.on_rank_loss == REPLACE and strategy.mends_itself:
-        fault = fault or "this strategy goes on with the ranks that are left (shrink), and takes nobody in"
+    if options.on_rank_loss == REPLACE:
+        fault = fault or strategy.takes_nobody_in(options)
     if fault := fault or strategy.ends_with_a_rank(options):
         raise UserError(f"-on_rank_loss {options.on_rank_loss} cannot be had: {fault}", everywhere=True)

@@ -7,45 +7,40 @@ from collections.abc import Callable, Sequence
 from scaffe import log
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import RankLost
+from scaffe.collectives.failure import report_and_abort
 from scaffe.collectives.joining import enlarge
-from scaffe.errors import UserError
-from scaffe.training.solver import Solver
-from scaffe.training.survival.member import Act, Member, Place, RanksReady
-from scaffe.training.survival.rebuild import say_shares, take_over
+from scaffe.training.survival.member import Act, Member, NothingLeft, Place, RanksReady
+from scaffe.training.survival.rebuild import take_over
 from scaffe.training.survival.spawner import Spawner
+from scaffe.training.survival.survivor import Survivor
 
-Build = Callable[[Communicator], Solver]
-"""Builds this rank's nets and solver on the ranks that are left; all of them call it."""
+Build = Callable[[Communicator, Sequence[str | None]], Survivor]
+"""Builds what this rank is on the ranks that are left, from what each of these was (a Role's kind; None where it has
+just come in). All of them call it."""
 
 
-def outlive(solver: Solver, build: Build, spawner: Spawner) -> None:
-    """Train to the end, whatever ranks are lost. Called by all ranks.
+def outlive(survivor: Survivor, build: Build, spawner: Spawner) -> None:
+    """Train to the end, whatever ranks are lost; without any that could train, end the job. Called by all ranks.
 
     Args:
-        solver: built, and restored if the run resumes.
+        survivor: built, and restored if the run resumes.
         build: builds one like it.
         spawner: starts ranks for lost ones.
-
-    Raises:
-        UserError: on all ranks, on GPUs, whose collectives do not wake for a loss.
     """
-    if solver.net.context.kernels.PLACE == "device":
-        raise UserError("-on_rank_loss cannot be had: jobs on GPUs end when a rank is lost", everywhere=True)
     while True:
-        spawner.counted(solver.communicator.rank, solver.communicator.n_ranks)
-        solver.are_ranks_ready = spawner.are_ready
+        world, member = survivor.world, survivor.member
+        spawner.counted(world.rank, world.n_ranks)
         try:
-            solver.solve()
-            solver.communicator.barrier()  # nobody leaves before all have the last update
+            survivor.run(spawner.are_ready)
         except RankLost as loss:
-            solver.member.lost()
-            solver = Recovery(solver.communicator, solver.member, build, spawner, solver).run(loss)
+            member.lost()
+            survivor = Recovery(world, member, build, spawner, survivor).run(loss)
         except RanksReady:
-            solver.member.joining()
-            solver = Recovery(solver.communicator, solver.member, build, spawner, solver).run()
+            member.joining()
+            survivor = Recovery(world, member, build, spawner, survivor).run()
         else:
             spawner.close()
-            solver.close()
+            survivor.close()
             return
 
 
@@ -56,9 +51,6 @@ def come_in(communicator: Communicator, in_step: bool, build: Build, spawner: Sp
         communicator: all ranks.
         in_step: whether all ranks make each update together.
         build, spawner: as ``outlive`` has them.
-
-    Raises:
-        NothingLeft: on all ranks.
     """
     outlive(Recovery(communicator, Member.newcomer(in_step), build, spawner).run(), build, spawner)
 
@@ -70,29 +62,29 @@ class Recovery:
         communicator: of the ranks that there were.
         member: what this rank does.
         build, spawner: see ``outlive``.
-        solver: this rank's; None where it is new.
+        survivor: what this rank has been; None where it is new.
     """
 
     def __init__(self, communicator: Communicator, member: Member, build: Build, spawner: Spawner,
-                 solver: Solver | None = None) -> None:
-        self._solver, self._build, self._member, self._spawner = solver, build, member, spawner
-        self._communicator, self._rebuilt = communicator, solver
+                 survivor: Survivor | None = None) -> None:
+        self._survivor, self._build, self._member, self._spawner = survivor, build, member, spawner
+        self._communicator, self._rebuilt = communicator, survivor
 
-    def run(self, loss: RankLost | None = None) -> Solver:
+    def run(self, loss: RankLost | None = None) -> Survivor:
         """Go on without the lost ranks, and without those that are lost meanwhile; or with new ones.
 
         Returns:
-            the solver that training goes on with.
+            what this rank is from now on.
         """
         n_ranks = self._communicator.n_ranks
         while self._member.act is not Act.TRAIN:
             try:
-                places = self._do(self._member.act)
+                self._member.done(self._do(self._member.act))
             except RankLost as another:
                 loss = loss or another
                 self._member.lost()
-            else:
-                self._member.done(places)
+            except NothingLeft as error:
+                report_and_abort(self._communicator, error)
         found = self._take()
         if loss is not None:
             names = ", ".join(map(str, loss.ranks)) or "unknown"
@@ -100,7 +92,7 @@ class Recovery:
                         f"{self._communicator.n_ranks} go on")
         else:
             log.info(f"New ranks have come in after iteration {found.iteration}: {self._communicator.n_ranks} train on")
-        say_shares(found)
+        found.say_shares()
         return found
 
     def _do(self, act: Act) -> Sequence[Place]:
@@ -136,24 +128,24 @@ class Recovery:
             self._spawner.came(True)
 
     def _follow(self) -> None:
-        """Take the step that another rank has taken: the rebuilt solver, or the update whose gradients are here."""
-        if self._rebuilt is not self._solver:
+        """Take the step that another rank has taken: the rebuilt part, or the update whose gradients are here."""
+        if self._rebuilt is not self._survivor:
             self._take()
-        elif self._solver is not None:
-            self._solver.update()
+        elif self._survivor is not None:
+            self._survivor.update()
 
     def _rebuild(self) -> None:
-        self._rebuilt, old = self._solver, self._solver
+        self._rebuilt, old = self._survivor, self._survivor
         if old is not None:
-            old.strategy.abandon()
-            old.close()
-        made = self._build(self._communicator)
+            old.abandon()
+        kinds = self._communicator.allgather_objects(None if old is None else old.kind)
+        made = self._build(self._communicator, kinds)
         take_over(made, old)
         self._rebuilt = made
 
-    def _take(self) -> Solver:
+    def _take(self) -> Survivor:
         if self._rebuilt is None:
             raise RuntimeError("a new rank has taken a step before it had a solver")
         self._rebuilt.member = self._member
-        self._solver = self._rebuilt
-        return self._solver
+        self._survivor = self._rebuilt
+        return self._survivor

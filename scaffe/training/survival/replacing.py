@@ -1,6 +1,7 @@
 """When ranks are started for lost ones: a state machine without MPI, on the rank that starts them.
 
-Training goes on meanwhile. Those that are lost while the first ones start are replaced after these have come.
+Training goes on meanwhile. Ranks come one after another: Open MPI's launcher sends SIGTERM, and then SIGKILL, to all
+that were started together where one of them is killed.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ class Next(Enum):
     """What to do next."""
 
     NOTHING = "nothing"
-    START = "start"  # `missing` ranks
-    TAKE_IN = "take in"  # at the next border of an iteration
+    START = "start"  # a rank
+    TAKE_IN = "take in"  # it, at the next border of an iteration
     GIVE_UP = "give up"  # say why: no rank will be started any more
 
 
@@ -24,7 +25,7 @@ class Replacing:
 
     Attributes:
         missing: how many ranks fewer there are than there shall be.
-        n_failures: how often in a row ranks have not come.
+        n_failures: how often in a row one has not come.
     """
 
     def __init__(self, n_wanted: int) -> None:
@@ -50,19 +51,19 @@ class Replacing:
         self.missing = max(self._n_wanted - n_ranks, 0)
 
     def started(self) -> None:
-        """Ranks are being started."""
+        """A rank is being started."""
         self._is_starting, self._are_ready = True, False
 
     def ready(self) -> None:
-        """They wait to be taken in."""
+        """It waits to be taken in."""
         self._are_ready = True
 
     def failed(self) -> None:
-        """They do not come: they could not be started, or one died on its way."""
+        """It does not come: it could not be started, or died on its way."""
         self._is_starting = self._are_ready = False
         self.n_failures += 1
 
     def came(self) -> None:
-        """They have been taken in."""
+        """It has been taken in."""
         self._is_starting = self._are_ready = False
         self.n_failures = 0

@@ -30,13 +30,13 @@ class Spawner:
         self._replacing.counted(n_ranks if rank == 0 else sys.maxsize)
 
     def are_ready(self) -> bool:
-        """Whether ranks wait to be taken in; starts those that are missing. Called in every iteration."""
+        """Whether a rank waits to be taken in; starts one where any is missing. Called in every iteration."""
         if self.newcomers is not None:
             self._look(self.newcomers)
         what = self._replacing.next()
         if what is Next.START:
             command = [sys.executable, "-m", "scaffe", "join"]
-            self.newcomers = Newcomers(command, self._replacing.missing, self._task)
+            self.newcomers = Newcomers(command, 1, self._task)
             self._replacing.started()
         elif what is Next.GIVE_UP:
             log.warning("No ranks are started any more for the lost ones: it has failed "

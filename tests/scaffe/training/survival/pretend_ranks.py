@@ -4,11 +4,13 @@ A meeting's outcome is each rank's own: once all have come it may still fail on 
 where another one has revoked the communicator. Shrinking gives the same communicator to all that call it; whoever of it
 dies later is found out in the next call. Where lost ranks are replaced, the first rank starts others, which may fail,
 come late, die on their way, or be left alone by the death of their host; they are taken in together or not at all.
+Where some are servers, the others meet on a communicator of their own, which is revoked with that of all.
 """
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 
 from scaffe.training.survival.member import Act, Member, NothingLeft
@@ -21,12 +23,13 @@ class Comm:
 
     members: frozenset[int]
     is_revoked: bool = False
-    came: dict[int, dict[int, object]] = field(default_factory=dict)
+    came: dict[tuple[frozenset[int], int], dict[int, object]] = field(default_factory=dict)
     shrinking: set[int] = field(default_factory=set)
     child: Comm | None = None
     votes: dict[int, bool] = field(default_factory=dict)
     outcome: bool | None = None
     larger: Comm | None = None
+    is_finished: bool = False
 
 
 class Rank:
@@ -34,7 +37,8 @@ class Rank:
 
     def __init__(self, number: int, world: World) -> None:
         self.number, self.world, self.member = number, world, Member(counts_updates=world.in_step)
-        self.comm, self.calls, self.is_in = world.comm, 0, False
+        self.comm, self.calls, self.is_in = world.comm, Counter(), False
+        self.is_server = number in world.servers
         self.values: list[str] = []  # the updates that its parameters have
         self.pending: list[str] | None = None  # what the next update would make of them
         self.rebuilt: tuple[Comm, list[str]] | None = None
@@ -63,7 +67,7 @@ class Rank:
             self.replacing.failed()
         elif what is Next.START:
             self.replacing.started()
-            self.guests = [self.world.invite(self) for _ in range(self.replacing.missing)]
+            self.guests = [self.world.invite(self)]
         elif self.guests and any(guest.number not in self.world.alive for guest in self.guests):
             self.drop_guests()
         elif self.guests and all(guest.is_ready for guest in self.guests):
@@ -77,20 +81,22 @@ class Rank:
         self.guests = []
         self.replacing.failed()
 
-    def collective(self, value: object = None) -> list[object] | str | None:
+    def collective(self, value: object = None, of_workers: bool = False) -> list[object] | str | None:
         """Comes to the communicator's next call. None while others are missing, "lost", or what all came with."""
-        came = self.comm.came.setdefault(self.calls, {})
+        members = self.comm.members - (self.world.servers if of_workers else frozenset())
+        came = self.comm.came.setdefault((members, self.calls[members]), {})
         if not self.is_in:
             self.is_in = True
             came[self.number] = value
-        dead = any(member not in self.world.alive for member in self.comm.members)
-        is_complete = len(came) == len(self.comm.members)
+        dead = any(member not in self.world.alive for member in members)
+        is_complete = len(came) == len(members)
         if (self.comm.is_revoked or dead) and (not is_complete or self.world.luck.random() < 0.5):
             self.comm.is_revoked, self.is_in = True, False
             return "lost"
         if not is_complete:
             return None
-        self.calls, self.is_in = self.calls + 1, False
+        self.calls[members] += 1
+        self.is_in = False
         return [came[member] for member in sorted(came)]
 
     def advance(self) -> None:
@@ -126,11 +132,13 @@ class Rank:
     def train_freely(self) -> None:
         """Iterations of its own; all meet when they begin and after every third; it looks for losses now and then."""
         lost = self.comm.is_revoked or not self.comm.members <= self.world.alive
-        if lost and self.world.luck.random() < 0.3:
+        if self.is_server:
+            self.serve(lost)
+        elif lost and self.world.luck.random() < 0.3:
             self.comm.is_revoked, self.is_in = True, False
             self.member.lost()
         elif self.n_met == 0 or (len(self.values) >= 3 * self.n_met and len(self.values) < self.world.n_updates):
-            found = self.collective(self.are_ready() if not self.is_in else None)
+            found = self.collective(self.are_ready() if not self.is_in else None, of_workers=True)
             self.n_met += found not in (None, "lost")
             if found == "lost":
                 self.member.lost()
@@ -143,17 +151,35 @@ class Rank:
             self.values = [*self.values, f"{self.number}@{len(self.values)}"]
             self.member.taken()
 
+    def serve(self, lost: bool) -> None:
+        """Waits for the word that the workers have come to the end; then it leaves, whoever is lost."""
+        if self.comm.is_finished:
+            if self.collective() is not None:
+                self.leave()
+        elif lost and self.world.luck.random() < 0.3:
+            self.comm.is_revoked = True
+            self.member.lost()
+
     def say_goodbye(self) -> None:
-        """At the end all meet once more; who has leaves, and is as good as dead to those that have not noticed."""
-        found = self.collective()
+        """At the end all meet once more, where there are servers the workers before that; who has leaves, and is as
+        good as dead to those that have not noticed."""
+        is_farewell = self.phase == "farewell" or not self.world.servers
+        found = self.collective(of_workers=not is_farewell)
         if found == "lost":
             self.phase = "sum"
             self.member.lost()
-        elif found is not None:
+        elif found is not None and is_farewell:
             if self.guests:
                 self.drop_guests()
-            self.world.alive.discard(self.number)
-            self.world.ended.append(self)
+            self.leave()
+        elif found is not None:
+            self.phase = "farewell"
+            self.comm.is_finished |= self.is_first
+
+    def leave(self) -> None:
+        """It has come to the end."""
+        self.world.alive.discard(self.number)
+        self.world.ended.append(self)
 
     def join(self) -> None:
         """The bridge to the new ranks, then the agreement on it, which has one outcome."""
@@ -192,14 +218,14 @@ class Rank:
         self.guests = []
         if self.comm.larger not in self.world.made:
             self.world.made.append(self.comm.larger)
-        self.comm, self.calls, self.is_in = self.comm.larger, 0, False
+        self.comm, self.calls, self.is_in = self.comm.larger, Counter(), False
         self.member.done()
 
     def update(self) -> None:
         """Takes the step for which all is here: an update, or the rebuilt solver."""
         if self.rebuilt is not None:
             self.home, self.values = self.rebuilt
-            self.rebuilt, self.n_met = None, 0
+            self.rebuilt, self.n_met, self.phase = None, 0, "sum"
             self.note_comm()
         else:
             self.values, self.pending = self.pending, None
@@ -214,7 +240,7 @@ class Rank:
             self.comm.child = Comm(self.comm.members & self.world.alive)
             self.world.made.append(self.comm.child)
         if self.comm.child is not None:
-            self.comm, self.calls, self.is_in = self.comm.child, 0, False
+            self.comm, self.calls, self.is_in = self.comm.child, Counter(), False
             self.member.done()
 
     def tell(self) -> None:
@@ -229,7 +255,10 @@ class Rank:
     def rebuild(self) -> None:
         """All load the parameters of the lowest rank, which are as new as anybody's."""
         self.pending = self.rebuilt = None
-        found = self.collective(None if self.member.place.is_new else list(self.values))
+        if self.comm.members <= self.world.servers:
+            self.give_up()
+            return
+        found = self.collective(None if self.member.place.is_new or self.is_server else list(self.values))
         if found == "lost":
             self.member.lost()
         elif found is not None:
@@ -253,9 +282,13 @@ class Rank:
             try:
                 self.member.done(found)
             except NothingLeft:
-                self.world.alive.discard(self.number)
-                self.world.left_with_nothing.append(self)
+                self.give_up()
         return found
+
+    def give_up(self) -> None:
+        """Ends: nobody is left who could train on."""
+        self.world.alive.discard(self.number)
+        self.world.left_with_nothing.append(self)
 
 
 class Guest(Rank):
@@ -290,8 +323,9 @@ class World:
     """All ranks, and who is alive."""
 
     def __init__(self, n_ranks: int, n_updates: int, seed: int, n_deaths: int, in_step: bool = True,
-                 replaces: bool = False) -> None:
+                 replaces: bool = False, n_servers: int = 0) -> None:
         self.luck, self.in_step = random.Random(seed), in_step
+        self.servers = frozenset(range(n_ranks - n_servers, n_ranks))
         self.comm = Comm(frozenset(range(n_ranks)))
         self.made, self.alive, self.n_updates = [self.comm], set(range(n_ranks)), n_updates
         self.reported: list[str] = []

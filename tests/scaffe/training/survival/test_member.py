@@ -40,6 +40,26 @@ def test_ranks_that_update_by_themselves_go_on_together(n_ranks):
         assert set(met) >= {Act.TRAIN, Act.SHRINK, Act.TELL, Act.REBUILD, Act.MEET}
 
 
+@pytest.mark.parametrize(("n_ranks", "n_servers"), [(3, 1), (5, 2), (8, 3)])
+def test_workers_and_servers_go_on_together(n_ranks, n_servers):
+    met, n_nothing, n_unserved = Counter(), 0, 0
+    for seed in range(300):
+        world = World(n_ranks, 7, seed, n_deaths=1 + seed % n_ranks, in_step=False, n_servers=n_servers)
+        world.run()
+        met.update(world.acts_at_death)
+        workers = [rank for rank in world.ended if not rank.is_server]
+        assert bool(world.ended) != bool(world.left_with_nothing)  # a server that has ended knew of the workers' end
+        assert all(rank.is_server for rank in world.left_with_nothing)
+        assert {len(rank.values) for rank in workers} <= {7}
+        for one, other in itertools.pairwise(world.made):
+            assert one.child is other
+        n_nothing += bool(world.left_with_nothing)
+        n_unserved += bool(workers) and len(workers) == len(world.ended)
+    assert n_nothing
+    assert n_unserved
+    assert n_ranks == 3 or set(met) >= {Act.TRAIN, Act.SHRINK, Act.TELL, Act.REBUILD, Act.MEET}
+
+
 @pytest.mark.parametrize("in_step", [True, False])
 @pytest.mark.parametrize("n_ranks", [2, 3, 5])
 def test_lost_ranks_are_replaced_whoever_dies_meanwhile(n_ranks, in_step):

@@ -48,12 +48,13 @@ def test_without_copies_the_root_takes_its_momentum_along(tmp_path, databases):
     assert "Optimization Done" in result.stderr
 
 
-@pytest.mark.parametrize(("flags", "is_tolerant", "line"), [
-    ((), False, "the job was started without fault tolerance, which mpirun --with-ft ulfm (Open MPI 5) has"),
-    (("-strategy", "ssp", "-servers", "1"), True, "with -servers 1 a lost rank ends the job; without, it goes on")])
-def test_what_cannot_be_had_is_one_line(tmp_path, databases, flags, is_tolerant, line):
+@pytest.mark.parametrize(("how", "flags", "is_tolerant", "line"), [
+    ("shrink", (), False, "the job was started without fault tolerance, which mpirun --with-ft ulfm (Open MPI 5) has"),
+    ("replace", ("-strategy", "ssp", "-servers", "1"), True,
+     "with -servers 1 lost ranks are not replaced; shrink goes on")])
+def test_what_cannot_be_had_is_one_line(tmp_path, databases, how, flags, is_tolerant, line):
     folder = make(tmp_path, databases, "")
-    result = train(folder, "-on_rank_loss", "shrink", *flags, n_ranks=2, fault_tolerant=is_tolerant)
+    result = train(folder, "-on_rank_loss", how, *flags, n_ranks=2, fault_tolerant=is_tolerant)
     assert result.returncode != 0
-    assert f"scaffe: -on_rank_loss shrink cannot be had: {line}" in result.stderr
+    assert f"scaffe: -on_rank_loss {how} cannot be had: {line}" in result.stderr
     assert result.stderr.count("cannot be had") == 1

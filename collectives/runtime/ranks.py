@@ -64,8 +64,7 @@ class Ranks:
             comm: see the class.
             deadline: seconds after which a peer that does not come is missing.
             give_up: ends the job with a line when a peer is missing.
-            node_of_rank: as Communicator has it.
-            whole: what is known of losses among the ranks that these are some of.
+            node_of_rank, whole: as Communicator has them.
         """
         self.comm, self.losses, self._give_up, self.has_ended = comm, Losses(comm, whole), give_up, False
         self.check_lost = self.losses.check

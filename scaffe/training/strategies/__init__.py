@@ -1,7 +1,8 @@
 """Strategies for training on many ranks: what is sent when. One per file, looked up by name; the loop knows none."""
 
-from scaffe.training.strategies.base import Replica, Strategy, strategies
+from scaffe.training.strategies.base import Strategy, strategies
 from scaffe.training.strategies.choice import choose_strategy, look_up
+from scaffe.training.strategies.replica import Replica
 from scaffe.training.strategies.role import SERVER, WORKER, Role
 
 __all__ = ["SERVER", "WORKER", "Replica", "Role", "Strategy", "choose_strategy", "look_up", "strategies"]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from scaffe.collectives.request import Request
 from scaffe.flags import Flags
 from scaffe.training.strategies import whole
-from scaffe.training.strategies.base import Replica
 from scaffe.training.strategies.buckets import Bucket, add_bucket_flag
 from scaffe.training.strategies.parts import ROOT, Buckets
+from scaffe.training.strategies.replica import Replica
 
 
 class Pending:

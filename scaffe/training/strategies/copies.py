@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from scaffe.training.strategies.base import Replica
+from scaffe.training.strategies.replica import Replica
 from scaffe.training.survival.holders import keeps_copies, neighbour
 
 MOST_ELEMS = 1 << 27

@@ -11,7 +11,8 @@ from scaffe.flags import Flags, at_least
 from scaffe.training.served.accrue import Accrue
 from scaffe.training.served.options import Consistency
 from scaffe.training.served.schedule import Schedule
-from scaffe.training.strategies.base import Replica, strategies
+from scaffe.training.strategies.base import strategies
+from scaffe.training.strategies.replica import Replica
 from scaffe.training.strategies.served import Served
 from scaffe.training.update_rules import Hyper
 

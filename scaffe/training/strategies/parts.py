@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from functools import partial
 
 from scaffe.flags import Flags
-from scaffe.training.strategies.base import Replica
 from scaffe.training.strategies.buckets import Bucket, auto_bucket_bytes, plan_buckets, trainable_intervals
+from scaffe.training.strategies.replica import Replica
 
 ROOT = 0
 

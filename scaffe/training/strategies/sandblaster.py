@@ -23,8 +23,9 @@ from scaffe.training.sandblaster.loop import Loop
 from scaffe.training.sandblaster.rank import Layout, Rank
 from scaffe.training.sandblaster.survivors import Survivors
 from scaffe.training.served.options import add_servers_flag
-from scaffe.training.strategies.base import Replica, Strategy, strategies
+from scaffe.training.strategies.base import Strategy, strategies
 from scaffe.training.strategies.parts import ROOT, Buckets
+from scaffe.training.strategies.replica import Replica
 from scaffe.training.strategies.role import SERVER, Role
 from scaffe.training.survival.options import STOP
 

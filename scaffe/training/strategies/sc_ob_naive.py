@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from scaffe.training.strategies import bucketed, whole
-from scaffe.training.strategies.base import Replica, strategies
+from scaffe.training.strategies.base import strategies
 from scaffe.training.strategies.buckets import Bucket
 from scaffe.training.strategies.composed import Composed
 from scaffe.training.strategies.parts import Buckets
+from scaffe.training.strategies.replica import Replica
 
 
 class NextBroadcasts(bucketed.Broadcasts):

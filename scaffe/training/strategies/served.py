@@ -24,9 +24,10 @@ from scaffe.training.served.options import Consistency, add_servers_flag
 from scaffe.training.served.remaining import Remaining
 from scaffe.training.served.replicas_meeting import ReplicasMeeting
 from scaffe.training.served.tables import ROOT, Tables, layout_of
-from scaffe.training.strategies.base import Replica, Strategy
+from scaffe.training.strategies.base import Strategy
 from scaffe.training.strategies.buckets import add_bucket_flag
 from scaffe.training.strategies.parts import Buckets
+from scaffe.training.strategies.replica import Replica
 from scaffe.training.strategies.role import SERVER, Role
 from scaffe.training.survival import holders as survival
 from scaffe.training.survival.member import NothingLeft

@@ -6,7 +6,8 @@ from typing import Any
 
 from scaffe.flags import Flags
 from scaffe.training.served.options import Consistency, slack_of
-from scaffe.training.strategies.base import Replica, strategies
+from scaffe.training.strategies.base import strategies
+from scaffe.training.strategies.replica import Replica
 from scaffe.training.strategies.served import Served
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scaffe.collectives.planning.sums import is_divisible
-from scaffe.training.strategies.base import Replica
 from scaffe.training.strategies.buckets import Bucket
 from scaffe.training.strategies.parts import ROOT, Buckets, Gradients, Parameters
+from scaffe.training.strategies.replica import Replica
 
 
 class Broadcast(Parameters):

@@ -65,12 +65,12 @@ class Halo(_Bordered):
         """Exchange borders, and copy the own part."""
         x, y, own = self.front(bottom[0].data), self.front(top[0].data), self.owns[self.group.rank]
         self._received = {rank: self._room(y, place) for rank, place in self._from.items()}
-        sent = {rank: np.ascontiguousarray(x[:, _moved(place, own.start)]) for rank, place in self._to.items()}
+        sent = {rank: np.ascontiguousarray(x[:, moved(place, own.start)]) for rank, place in self._to.items()}
         self._coming = self.group.iexchange(sent, self._received)
         y[:, :max(-self.mine.start, 0)] = self.window.padding
         y[:, max(self.length - self.mine.start, 0):] = self.window.padding
         here = _common(own, self.mine)
-        y[:, _moved(here, self.mine.start)] = x[:, _moved(here, own.start)]
+        y[:, moved(here, self.mine.start)] = x[:, moved(here, own.start)]
         if not self.is_awaited:
             self.arrive(top[0])
 
@@ -81,13 +81,13 @@ class Halo(_Bordered):
         self.group.wait(self._coming, f"halo {self.param.name}")
         y, self._coming = self.front(top.data), None
         for rank, place in self._from.items():
-            y[:, _moved(place, self.mine.start)] = self._received[rank]
+            y[:, moved(place, self.mine.start)] = self._received[rank]
 
     def start_back(self, top: Blob) -> Request:
         """Return borders' gradients."""
         gy = self.front(top.diff)
         self._received = {rank: self._room(gy, place) for rank, place in self._to.items()}
-        return self.group.iexchange({rank: np.ascontiguousarray(gy[:, _moved(place, self.mine.start)])
+        return self.group.iexchange({rank: np.ascontiguousarray(gy[:, moved(place, self.mine.start)])
                                      for rank, place in self._from.items()}, self._received)
 
     def take_back(self, bottom: Blob, top: Blob) -> None:
@@ -95,9 +95,9 @@ class Halo(_Bordered):
         gx, gy, own = self.front(bottom.diff), self.front(top.diff), self.owns[self.group.rank]
         gx[...] = 0
         here = _common(own, self.mine)
-        gx[:, _moved(here, own.start)] = gy[:, _moved(here, self.mine.start)]
+        gx[:, moved(here, own.start)] = gy[:, moved(here, self.mine.start)]
         for rank, place in self._to.items():
-            gx[:, _moved(place, own.start)] += self._received[rank]
+            gx[:, moved(place, own.start)] += self._received[rank]
 
     def _others(self, places: list[slice]) -> dict[int, slice]:
         return {rank: place for rank, place in enumerate(places)
@@ -113,7 +113,7 @@ class Crop(_Bordered):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top."""
-        self._kept = _moved(self.place(), self.mine.start)
+        self._kept = moved(self.place(), self.mine.start)
         top[0].reshape(self.with_length(bottom[0].shape, self.n_own))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -137,6 +137,6 @@ def _common(one: slice, other: slice) -> slice:
     return slice(start, max(min(one.stop, other.stop), start))
 
 
-def _moved(place: slice, origin: int) -> slice:
+def moved(place: slice, origin: int) -> slice:
     """An interval counted from another origin."""
     return slice(place.start - origin, place.stop - origin)

@@ -17,7 +17,7 @@ from scaffe.nets.parts import Portion
 from scaffe.training.histories import gather_parts
 from scaffe.training.partition.group import Group
 from scaffe.training.partition.halo import Crop, Halo
-from scaffe.training.partition.interior import InteriorFirst
+from scaffe.training.partition.interior import INTERIOR_FIRST, InteriorFirst
 from scaffe.training.partition.kinds import BY_BANDS, BY_CHANNELS, CLASSES, CUTS, HALO, INPUTS, OUTPUTS
 from scaffe.training.partition.moves import MOVES, Move
 from scaffe.training.partition.norms import NormByBands
@@ -25,7 +25,6 @@ from scaffe.training.partition.portions import EVERYTHING, portions
 from scaffe.training.partition.product import ProductByInputs
 from scaffe.training.partition.rewrite import Rewritten
 from scaffe.training.partition.split_layers import LossByClasses, SharedDraws
-from scaffe.training.partition.windows import WINDOWED
 
 
 class RankParts:
@@ -84,8 +83,8 @@ class RankParts:
         if kind in CUTS or kind == OUTPUTS:
             self._lengths.update(dict.fromkeys(param.top, lambda: self._top_length(param, kind, length)))
         halo = self._halos.get(param.bottom[0]) if param.bottom else None
-        if halo is not None and param.type in WINDOWED and InteriorFirst.pays(halo):
-            return InteriorFirst(param, context, layer_types.get(param.type), halo, param.type == "LocalConvolution")
+        if halo is not None and param.type in INTERIOR_FIRST and InteriorFirst.pays(halo):
+            return InteriorFirst(param, context, layer_types.get(param.type), halo)
         if kind == INPUTS:
             return ProductByInputs(param, context, self.group, not self._is_training)
         if kind == CLASSES:

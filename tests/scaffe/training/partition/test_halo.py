@@ -12,11 +12,11 @@ from google.protobuf import text_format
 from scaffe.layers.base.layer import layer_types
 from scaffe.proto import caffe_pb2
 from scaffe.training.partition.halo import Crop, Halo
-from scaffe.training.partition.interior import InteriorFirst
+from scaffe.training.partition.interior import INTERIOR_FIRST, InteriorFirst
 from scaffe.training.partition.kinds import AXES
 from scaffe.training.partition.moves import Move
 from scaffe.training.partition.windows import window_of, without_padding
-from tests.scaffe.training.partition.test_moves import context, run
+from tests.scaffe.training.partition.test_moves import assert_same_bits, context, run
 
 LAYERS = {
     "conv": ("bands", 'type: "Convolution" convolution_param { num_output: 4 kernel_size: 3 pad: 1 }'),
@@ -41,8 +41,7 @@ def layer_of(message):
 def reader_of(message, halo, interior_first):
     """What reads a halo."""
     if interior_first and halo.inside.start < halo.inside.stop:
-        return InteriorFirst(message, context(), layer_types.get(message.type), halo,
-                             message.type == "LocalConvolution")
+        return InteriorFirst(message, context(), layer_types.get(message.type), halo)
     return layer_of(message)
 
 
@@ -71,13 +70,13 @@ def through(layers, x, gy):
 
 
 WAYS = [(name, interior_first) for name in LAYERS for interior_first in (False, True)
-        if not interior_first or "Convolution" in LAYERS[name][1]]
+        if not interior_first or any(kind in LAYERS[name][1] for kind in INTERIOR_FIRST)]
 
 
 @pytest.mark.parametrize("n_ranks", [2, 3, 4])
 @pytest.mark.parametrize(("name", "interior_first"), WAYS)
 def test_a_cut_layer_computes_its_part_of_the_whole(name, interior_first, n_ranks):
-    """Halos and their gradients come as late as they can."""
+    """The same bits whether halos and their gradients come at once or as late as they can."""
     cut, text = LAYERS[name]
     axis, message = AXES[cut], text_format.Parse(text, caffe_pb2.LayerParameter(name="l"))
     rng = np.random.default_rng(5)
@@ -105,6 +104,8 @@ def test_a_cut_layer_computes_its_part_of_the_whole(name, interior_first, n_rank
         return through(layers, part(x, group.rank, length), lambda shape: part(wanted, group.rank, n_outputs))
 
     found = run(n_ranks, work)
+    assert_same_bits([(y, gx, *gw) for y, gx, gw in found],
+                     [(y, gx, *gw) for y, gx, gw in run(n_ranks, work, is_late=False)])
     for rank, (y, gx, _) in enumerate(found):
         np.testing.assert_allclose(y, part(whole[0], rank, n_outputs), rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(gx, part(whole[1], rank, length), rtol=1e-5, atol=1e-5)

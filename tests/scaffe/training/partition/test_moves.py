@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
+from scaffe.collectives.request import Request
 from scaffe.layers.base.layer import TRAIN, Context
 from scaffe.layers.base.random import Stream
 from scaffe.nets.devices import load_kernels
@@ -63,25 +64,33 @@ class Late:
 
 
 class ThreadGroup(Group):
-    """A Group among threads, each a node of its own. Whatever is started happens when it is waited for."""
+    """A Group among threads, each a node of its own. Whatever is started happens when it is waited for, or at once."""
 
     spans_nodes = True
+    is_late = True
+
+    def _start(self, exchange, *arrays):
+        request = Late(exchange, *arrays)
+        if not self.is_late:
+            request.wait()
+            request = Request.completed("")
+        return request
 
     def igather(self, array):
-        """Late."""
-        return Late(self.gather, array)
+        """See Group."""
+        return self._start(self.gather, array)
 
     def iscatter_sum(self, array):
-        """Late."""
-        return Late(self.scatter_sum, array)
+        """See Group."""
+        return self._start(self.scatter_sum, array)
 
     def iswap(self, sent, received):
-        """Late."""
-        return Late(self.swap, sent, received)
+        """See Group."""
+        return self._start(self.swap, sent, received)
 
     def iexchange(self, sent, received):
-        """Late."""
-        return Late(self.exchange, sent, received)
+        """See Group."""
+        return self._start(self.exchange, sent, received)
 
     def wait(self, request, label):
         """Nobody counts."""
@@ -99,13 +108,15 @@ class ThreadGroup(Group):
                 received[rank][...] = found[self.rank]
 
 
-def run(n_ranks, work):
+def run(n_ranks, work, is_late=True):
     """What ``work(group)`` returns on every rank."""
     table = threading.Barrier(n_ranks, timeout=20)
     table.arrays, found = [None] * n_ranks, [None] * n_ranks
 
     def rank(number):
-        found[number] = work(ThreadGroup(Threads(number, table)))
+        group = ThreadGroup(Threads(number, table))
+        group.is_late = is_late
+        found[number] = work(group)
 
     threads = [threading.Thread(target=rank, args=(number,)) for number in range(n_ranks)]
     for thread in threads:
@@ -113,6 +124,12 @@ def run(n_ranks, work):
     for thread in threads:
         thread.join()
     return found
+
+
+def assert_same_bits(found, others):
+    """Arrays of every rank, whenever messages have come."""
+    for mine, other in zip(found, others, strict=True):
+        assert [array.tobytes() for array in mine] == [array.tobytes() for array in other]
 
 
 def context():
@@ -247,7 +264,9 @@ def test_a_product_by_inputs_is_the_formula_whenever_its_chunks_come(n_ranks, tr
         layer.backward([top], [True], [bottom])
         return top.data.copy(), bottom.diff.copy(), layer.blobs[0].diff.copy(), layer.blobs[1].diff.copy()
 
-    for rank, (y, gx, gw, gb) in enumerate(run(n_ranks, work)):
+    found = run(n_ranks, work)
+    assert_same_bits(found, run(n_ranks, work, is_late=False))
+    for rank, (y, gx, gw, gb) in enumerate(found):
         own = slice(rank * n_inputs // n_ranks, (rank + 1) * n_inputs // n_ranks)
         close = {"rtol": 1e-4, "atol": 1e-5}
         np.testing.assert_allclose(y, (x @ w.T + b)[2 * rank:2 * rank + 2], **close)

@@ -46,9 +46,19 @@ class Accuracy(NoGradient):
         scores, labels = scores[counts], labels[counts]
         true = np.take_along_axis(scores, labels[:, None], axis=1)
         better = np.count_nonzero(~(scores < true), axis=1) - 1
-        right = better < self.param.accuracy_param.top_k
-        top[0].data[...] = right.mean() if right.size else 0
-        if len(top) > 1:
-            n_classes = scores.shape[1]
-            n_right = np.bincount(labels[right], minlength=n_classes)
-            top[1].data[...] = n_right / np.maximum(np.bincount(labels, minlength=n_classes), 1)
+        fractions(better < self.param.accuracy_param.top_k, labels, top)
+
+
+def fractions(right: np.ndarray, labels: np.ndarray, top: Sequence[Blob]) -> None:
+    """Write the fraction of right predictions, and if there is a second top that of each class.
+
+    Args:
+        right: whether each prediction is right, (n,).
+        labels: its class, (n,).
+        top: the layer's tops, shaped.
+    """
+    top[0].data[...] = right.mean() if right.size else 0
+    if len(top) > 1:
+        n_classes = top[1].n_elems
+        n_right = np.bincount(labels[right], minlength=n_classes)
+        top[1].data[...] = n_right / np.maximum(np.bincount(labels, minlength=n_classes), 1)

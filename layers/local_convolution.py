@@ -38,9 +38,10 @@ class LocalConvolution(Layer):
         """Declare weights and bias."""
         p, spec = self.param.local_convolution_param, self._spec(bottom[0])
         weights = self.add_blob((*spec.out_spatial, *spec.weight_shape), None)
-        values = np.zeros(weights.shape, np.promote_types(weights.dtype, np.float32))
-        fill_places(values, p.weight_filler, self.context.rng)
-        weights.data[...] = self.context.kernels.to_device(values, weights.dtype)
+        if self.context.fills:
+            values = np.zeros(weights.shape, np.promote_types(weights.dtype, np.float32))
+            fill_places(values, p.weight_filler, self.context.rng)
+            weights.data[...] = self.context.kernels.to_device(values, weights.dtype)
         if p.bias_term:
             self.add_blob((*spec.out_spatial, p.num_output), p.bias_filler)
 

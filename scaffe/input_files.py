@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import stat
 from pathlib import Path
@@ -39,6 +40,14 @@ def read_input(path: str | Path) -> bytes:
     """A file's bytes. Raises OSError as ``open_input``."""
     with open_input(path) as file:
         return file.read()
+
+
+def map_input(path: str | Path) -> memoryview:
+    """A file's bytes, which are read when they are looked at and take no memory of the process: for files as large as
+    memory. Raises OSError as ``open_input``."""
+    with open_input(path) as file:
+        is_empty = os.fstat(file.fileno()).st_size == 0
+        return memoryview(b"" if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def read_text_input(path: str | Path, errors: str = "strict") -> str:

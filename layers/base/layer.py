@@ -34,6 +34,8 @@ class Context:
         open_feed: opens the batches of a data layer, (param, context) → feed. The trainer sets it, since layers do
             not depend on data sources.
         n_ranks: ranks that share the data; each sees a part of it.
+        fills: whether parameters get their initial values; false for a net that is built for its shapes alone, whose
+            parameters then take no memory.
     """
 
     phase: int
@@ -42,6 +44,7 @@ class Context:
     rng: Stream = field(default_factory=lambda: Stream(0))
     open_feed: Callable[[Any, Context], Any] | None = None
     n_ranks: int = 1
+    fills: bool = True
 
     @property
     def xp(self) -> Any:
@@ -214,7 +217,7 @@ class Layer:
             the blob, of ``context.param_dtype``, appended to ``self.blobs``.
         """
         blob = self.context.blob(shape, channels_last=False, dtype=self.context.param_dtype)
-        if filler is not None:
+        if filler is not None and self.context.fills:
             self.fill(blob, filler)
         self.blobs.append(blob)
         self.param_propagate_down.append(True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from scaffe.errors import UserError
 from scaffe.files.wire import WireError, lift_blobs, read_fields, read_numbers
-from scaffe.input_files import read_input
+from scaffe.input_files import map_input, read_input
 from scaffe.proto.raw_strings import wire_form
 from scaffe.proto.text import ProtoError, parse_binary
 from scaffe.proto.varint import delimited, varint
@@ -45,8 +45,12 @@ def blob_parts(array: np.ndarray, diff: np.ndarray | None = None) -> tuple[int, 
     return sum(len(p) for p in pieces), pieces
 
 
-def blob_array(buffer: memoryview) -> np.ndarray:
+def blob_array(buffer: memoryview, copies: bool = True) -> np.ndarray:
     """A serialized BlobProto as a float32 array; old four-number shapes, C3D's five and double values are read too.
+
+    Args:
+        buffer: the message's bytes.
+        copies: whether the array is one of its own; else it may be a view of the bytes, not to be written.
 
     Raises:
         ValueError: the bytes are truncated, or the shape does not fit the number of values.
@@ -70,7 +74,7 @@ def blob_array(buffer: memoryview) -> np.ndarray:
         shape = tuple(old.get(number, 0) for number in OLD_SHAPE)
     used = DOUBLE_DATA if pieces[DOUBLE_DATA] else DATA
     content = pieces[used][0] if len(pieces[used]) == 1 else b"".join(pieces[used])
-    return _shaped(np.frombuffer(content, f"<f{ITEM_BYTES[used]}").astype(np.float32), shape)
+    return _shaped(np.frombuffer(content, f"<f{ITEM_BYTES[used]}").astype(np.float32, copy=copies), shape)
 
 
 def _c3d_array(fields: list[tuple[int, int | memoryview]]) -> np.ndarray:
@@ -102,9 +106,9 @@ def read_with_blobs(path: str | Path, kind: Any) -> tuple[Any, list[memoryview]]
         UserError: no such file, cut short, or of another kind.
     """
     blobs: list[memoryview] = []
-    raw = read_bytes(path)
+    raw = map_bytes(path)
     try:
-        return parse_binary(lift_blobs(memoryview(raw), kind.DESCRIPTOR, blobs), kind, str(path)), blobs
+        return parse_binary(lift_blobs(raw, kind.DESCRIPTOR, blobs), kind, str(path)), blobs
     except ProtoError as error:
         raise UserError(str(error)) from error
     except WireError as error:
@@ -116,6 +120,14 @@ def read_bytes(path: str | Path) -> bytes:
     """A file's bytes. Raises UserError."""
     try:
         return read_input(path)
+    except OSError as error:
+        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+
+
+def map_bytes(path: str | Path) -> memoryview:
+    """A file's bytes, read when they are looked at. Raises UserError."""
+    try:
+        return map_input(path)
     except OSError as error:
         raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
 

@@ -107,14 +107,14 @@ def _blobs(file: Hdf5Input, named: dict[str, Any], layer: str) -> list[np.ndarra
     return [file.array(named[numbers[i]], f"{layer}/{i}") if i in numbers else None for i in range(n_blobs)]
 
 
-def write_state(path: str | Path, state: Any) -> None:
-    """Datasets "iter", "learned_net", "current_step" and the group "history". Raises UserError."""
+def write_state(path: str | Path, state: Any, arrays: Iterable[np.ndarray]) -> None:
+    """Datasets "iter", "learned_net", "current_step" and the group "history", of these arrays. Raises UserError."""
     with _writing(path) as file:
         file.create_dataset("iter", data=np.array([state.iteration], np.int32))
         _put_string(file, "learned_net", state.learned_net)
         file.create_dataset("current_step", data=np.array([state.current_step], np.int32))
         history = file.create_group("history")
-        for index, array in enumerate(state.history):
+        for index, array in enumerate(arrays):
             history.create_dataset(str(index), data=np.asarray(array, np.float32))
         for name, kind in NUMBERS.items():
             if getattr(state, name) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from scaffe.atomic_files import replacing
 from scaffe.errors import UserError
 from scaffe.files import hdf5
-from scaffe.files.blobs import blob_array, blob_parts, fields_around, read_bytes, read_with_blobs
+from scaffe.files.blobs import blob_array, blob_parts, fields_around, map_bytes, read_with_blobs
 from scaffe.files.wire import FIXED32
 from scaffe.proto import caffe_pb2
 from scaffe.proto.byte_text import path_of, text_of_path
@@ -31,7 +31,8 @@ class SolverState:
         iteration: number of iterations done.
         learned_net: name of the file with the weights.
         current_step: number of learning rate steps already taken by the policy.
-        history: the update rule's arrays, float32, in Caffe's order.
+        history: the update rule's arrays, float32, in Caffe's order. Those of a file are read as they are looked at,
+            and not to be written.
         streams: the position of each rank's random streams, on host and device (ours).
         model_checksum: ``checksum`` of the file with the weights (ours).
         seed: seed of the data's order (ours).
@@ -57,10 +58,20 @@ class SolverState:
     losses: list[float] = field(default_factory=list)
 
 
-def write_state(path: str | Path, state: SolverState) -> None:
-    """Write a state as Caffe 1.0 does; HDF5 where the name ends in ``.h5``. Raises UserError."""
+def write_state(path: str | Path, state: SolverState, history: Iterable[np.ndarray] | None = None) -> None:
+    """Write a state as Caffe 1.0 does; HDF5 where the name ends in ``.h5``.
+
+    Args:
+        path: the file.
+        state: what to write.
+        history: arrays that are made one by one as they are written, in place of the state's.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    history = state.history if history is None else history
     if str(path).endswith(".h5"):
-        hdf5.write_state(path, state)
+        hdf5.write_state(path, state, history)
         return
     message = caffe_pb2.SolverState(iter=state.iteration, learned_net=text_of_path(state.learned_net),
                                     current_step=state.current_step, streams=state.streams, losses=state.losses,
@@ -68,13 +79,13 @@ def write_state(path: str | Path, state: SolverState) -> None:
     head, tail = fields_around(message, HISTORY)
     crc = 0
     with replacing(path, UserError) as file:
-        for piece in (head, *_history_parts(state.history), tail):
+        for piece in (head, *_history_parts(history), tail):
             crc = zlib.crc32(piece, crc)
             file.write(piece)
         file.write(CHECKSUM_TAG + crc.to_bytes(4, "little"))
 
 
-def _history_parts(history: list[np.ndarray]) -> Iterator[Any]:
+def _history_parts(history: Iterable[np.ndarray]) -> Iterator[Any]:
     for array in history:
         n_bytes, pieces = blob_parts(array)
         yield delimited(HISTORY_TAG, n_bytes)
@@ -87,7 +98,7 @@ def read_state(path: str | Path) -> SolverState:
         return SolverState(**hdf5.read_state(path))
     message, blobs = read_with_blobs(path, caffe_pb2.SolverState)
     try:
-        history = [blob_array(blobs[blob.num]) for blob in message.history]
+        history = [blob_array(blobs[blob.num], copies=False) for blob in message.history]
     except ValueError as error:
         raise UserError(f"{path}: {error}") from error
     if not message.HasField("iter"):
@@ -100,4 +111,4 @@ def read_state(path: str | Path) -> SolverState:
 
 
 def _checksum_of_rest(path: str | Path) -> int:
-    return zlib.crc32(memoryview(read_bytes(path))[:-len(CHECKSUM_TAG) - 4])
+    return zlib.crc32(map_bytes(path)[:-len(CHECKSUM_TAG) - 4])

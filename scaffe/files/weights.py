@@ -79,6 +79,8 @@ def upgrade_model(source: str | Path, target: str | Path) -> bool:
 def read_model(path: str | Path) -> list[tuple[str, str, list[np.ndarray | None]]]:
     """The layers of a trained net: (name, type, blobs float32), old generations upgraded.
 
+    Blobs are read from the file as they are looked at, and not to be written.
+
     Raises:
         UserError: no such file, truncated, or not a trained net.
     """
@@ -87,7 +89,7 @@ def read_model(path: str | Path) -> list[tuple[str, str, list[np.ndarray | None]
     message, blobs = read_with_blobs(path, caffe_pb2.NetParameter)
     try:
         layers: list[tuple[str, str, list[np.ndarray | None]]] = [
-            (layer.name, layer.type, [blob_array(blobs[b.num]) for b in layer.blobs])
+            (layer.name, layer.type, [blob_array(blobs[b.num], copies=False) for b in layer.blobs])
             for layer in upgrade_net(message).layer]
     except ValueError as error:
         raise UserError(f"{path}: {error}") from error

@@ -41,7 +41,7 @@ def build_net(message: Any, context: Context, trained: Net | None = None, parts:
     params = _find_params(nodes)
     _plan_backward(nodes, params, message.force_backward)
     fuse_in_place(nodes)
-    flat = FlatParams([] if trained else params, context.param_dtype, context.kernels.zeros)
+    flat = FlatParams(params if context.fills and not trained else [], context.param_dtype, context.kernels.zeros)
     net = Net(message.name, context, nodes, blobs, flat)
     net.parts = parts
     if trained:

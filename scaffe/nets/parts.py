@@ -20,10 +20,12 @@ class Portion:
     Attributes:
         shape: of the whole parameter.
         index: where the part lies in it, one slice an axis.
+        is_placed: whether the part is all of it on the replica's first rank, and nothing on the others.
     """
 
     shape: tuple[int, ...]
     index: tuple[slice, ...]
+    is_placed: bool = False
 
     @property
     def own_shape(self) -> tuple[int, ...]:
@@ -32,8 +34,8 @@ class Portion:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the part is everything."""
-        return prod(self.own_shape) == prod(self.shape)
+        """Whether the part is everything, as on every rank."""
+        return not self.is_placed and prod(self.own_shape) == prod(self.shape)
 
     def of(self, whole: np.ndarray) -> np.ndarray:
         """The part of a whole array, of any shape with as many elements."""

@@ -117,6 +117,7 @@ class NetMaker:
         rng: this rank's random stream.
         share: which part of the data this rank reads, of how many.
         division: how ranks share nets; None: this rank makes whole ones.
+        fills: whether parameters get values; see Context.
 
     Attributes:
         shares: which part of the data each net reads, in the order the nets were made.
@@ -124,8 +125,8 @@ class NetMaker:
     """
 
     def __init__(self, param: Any, options: Namespace, kernels: Any, rng: Stream, share: Share,
-                 division: Division | None = None) -> None:
-        self._division = division
+                 division: Division | None = None, fills: bool = True) -> None:
+        self._division, self._fills = division, fills
         self.param, self.options, self.kernels, self.rng, self.share = param, options, kernels, rng, share
         self.shares: list[Share] = []
         self.bad = BadRecords(vars(options).get("skip_bad_records", 0))
@@ -151,6 +152,7 @@ class NetMaker:
         self.shares.append(share)
         context = make_context(self.kernels, self.rng, share, self.param.random_seed,
                                self.bad.reader_options(self.options.readers), Compute.of(self.options).dtype)
+        context.fills = self._fills
         shared = None if self._division is None else self._division.shared
         return make_net(message, selection, context, source, trained, shared)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -48,8 +48,9 @@ def save_checkpoint(solver: Solver) -> None:
         kept |= observer.kept(solver)
     whole = _whole_histories(solver, histories)
     if solver.communicator.rank != ROOT:
-        if solver.replica == 0 and solver.net.parts is not None:
-            deque(stored_layers(solver.net, solver.param.snapshot_diff), 0)  # the root writes what it is given
+        if solver.replica == 0 and solver.net.parts is not None:  # the root writes what it is given, one by one
+            deque(stored_layers(solver.net, solver.param.snapshot_diff), 0)
+            deque(whole, 0)
         return
     model, state = checkpoint_paths(solver)
     kind = "HDF5" if model.suffix == ".h5" else "binary proto"
@@ -57,8 +58,8 @@ def save_checkpoint(solver: Solver) -> None:
     save_weights(solver.net, model, solver.param.snapshot_diff)
     info(f"Snapshotting solver state to {kind} file {state}")
     write_state(state, SolverState(iteration=solver.iteration, learned_net=str(model),
-                                   history=whole, streams=streams or [],
-                                   model_checksum=checksum(model), **kept))
+                                   streams=streams or [],
+                                   model_checksum=checksum(model), **kept), whole)
 
 
 def restore_checkpoint(solver: Solver, path: str | Path) -> None:
@@ -166,16 +167,14 @@ def _find_model(learned_net: str, state: Path) -> Path:
     return beside if not there(learned_net) and there(beside) else Path(learned_net)
 
 
-def _whole_histories(solver: Solver, histories: list[np.ndarray]) -> list[np.ndarray]:
-    """Flat histories in Caffe's order: one array per parameter, all of the first history, then of the next. Called by
-    all ranks; those of the root's replica, each with the histories of its part, make them whole."""
+def _whole_histories(solver: Solver, histories: list[np.ndarray]) -> Iterator[np.ndarray]:
+    """Flat histories in Caffe's order: one array per parameter, all of the first history, then of the next. All ranks
+    of the root's replica go through them, each with the histories of its part, and make one whole after the other."""
     params, parts = solver.net.params, solver.net.parts
-    found = []
     for history in histories:
         for param, place in zip(params.params, params.slices, strict=True):
             array = history[place].reshape(param.blob.shape)
-            found.append(array if parts is None else parts.whole(*_name_of(solver, param), array))
-    return found
+            yield array if parts is None else parts.whole(*_name_of(solver, param), array)
 
 
 def _name_of(solver: Solver, param: Param) -> tuple[str, int]:

@@ -64,8 +64,8 @@ def _fault(strategy: type[Strategy], param: Any, options: Namespace) -> str:
 
 
 def _shapes(param: Any, options: Namespace) -> tuple[list[LayerShape], int]:
-    """The layers of the whole training net, and its batch. The net is built for this once, and dropped."""
-    net = NetMaker(param, options, load_kernels(1), Stream(0), Share()).train_net()
+    """The layers of the whole training net, and its batch. The net is built for this once, without parameters."""
+    net = NetMaker(param, options, load_kernels(1), Stream(0), Share(), fills=False).train_net()
     try:
         return shapes_of(net), images_of(net)
     finally:

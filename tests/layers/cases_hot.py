@@ -107,6 +107,10 @@ CASES: dict[str, list[Case]] = {
         plain("LRN", "lrn_param { local_size: 5 alpha: 3 }", (1, 2, 2, 1)),
         plain("LRN", "lrn_param { local_size: 3 alpha: 5 norm_region: WITHIN_CHANNEL k: 3 }", (1, 2, 4, 3)),
     ],
+    "LCN": [
+        plain("LCN", "lcn_param { local_size: 3 sigma: 1 }", (2, 2, 4, 3)),
+        plain("LCN", "lcn_param { local_size: 5 sigma: 1.5 across_channels: false }", (1, 2, 3, 4)),
+        plain("LCN", "lcn_param { least: 3 }", (1, 2, 2, 3)), plain("LCN", "lcn_param { local_size: 1 }")],
     "Dropout": [
         plain("Dropout"), plain("Dropout", "dropout_param { dropout_ratio: 0.3 }", in_place=True),
         plain("Dropout", "dropout_param { dropout_ratio: 0.3 scale_train: false }"),

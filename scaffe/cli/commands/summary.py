@@ -68,7 +68,7 @@ def _flags() -> Flags:
     flags.flag("memory", "", "the limit: 2GB, 40%; implies -phase TRAIN", kind=amount, metavar="AMOUNT")
     flags.flag("placement", "auto", "what leaves: auto, geeps, move or recompute", choices=tuple(PLACEMENTS),
                metavar="NAME")
-    flags.flag("output", "", "a picture of the memory over an iteration, .svg", metavar="FILE")
+    flags.flag("output", "", "a picture, .svg: of memory over an iteration, or with -ranks of the plan", metavar="FILE")
     flags.section("How ranks share the net")
     flags.flag("ranks", 0, "so many, each with a batch of the net; implies -phase TRAIN", kind=at_least(0))
     flags.flag("ranks_per_node", 1, "so many ranks on a node", kind=at_least(1))
@@ -78,14 +78,20 @@ def _flags() -> Flags:
 
 
 def _shared(net: Any, options: Namespace) -> list[str]:
-    """The plan of model parallelism for ``-ranks`` as lines."""
+    """The plan of model parallelism for ``-ranks`` as lines; as a picture, too, where ``-output`` asks for one."""
+    from scaffe.atomic_files import write_whole
+    from scaffe.cli.plan_picture import plan_picture
+    from scaffe.pictures.drawing.svg import to_svg
     from scaffe.training.partition.options import plan_of, ranks_of
     from scaffe.training.partition.shapes import images_of, shapes_of
     from scaffe.training.partition.table import plan_lines
 
     layers = shapes_of(net)
     ranks = ranks_of(options, options.ranks, images_of(net), options.ranks_per_node)
-    return plan_lines(layers, plan_of(options.partitions, layers, ranks), plan_of("1", layers, ranks))
+    plan = plan_of(options.partitions, layers, ranks)
+    if options.output and not options.memory:
+        write_whole(options.output, to_svg(plan_picture(layers, plan)), UserError)
+    return plan_lines(layers, plan, plan_of("1", layers, ranks))
 
 
 def _limit(net: Any, options: Namespace) -> None:

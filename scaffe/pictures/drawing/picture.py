@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from scaffe.pictures.drawing.boxes import Box, net_boxes
+from scaffe.pictures.drawing.boxes import Arrow, Box, net_boxes
 from scaffe.pictures.drawing.layout import Layout, Point, lay_out
 
 CHAR_WIDTH, LINE_HEIGHT, PADDING, MARGIN = 7.4, 16.0, 9.0, 20.0
@@ -23,7 +23,11 @@ class Picture:
 
 def net_picture(net: Any, rankdir: str = "LR", phase: int | None = None, display_lrm: bool = False) -> Picture:
     """Lay a net out. Raises ValueError for an unknown rankdir."""
-    boxes, arrows = net_boxes(net, phase, display_lrm)
+    return picture_of(*net_boxes(net, phase, display_lrm), rankdir)
+
+
+def picture_of(boxes: list[Box], arrows: list[Arrow], rankdir: str) -> Picture:
+    """Lay boxes out. Raises ValueError for an unknown rankdir."""
     extents = [(max(map(len, box.lines)) * CHAR_WIDTH + 2 * PADDING, len(box.lines) * LINE_HEIGHT + PADDING)
                for box in boxes]
     layout = lay_out(extents, [(a.start, a.end) for a in arrows], rankdir)

@@ -12,7 +12,7 @@ from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import Context
 from scaffe.training.partition.group import Group
 from scaffe.training.partition.moves import Move
-from scaffe.training.partition.windows import Window
+from scaffe.training.partition.windows import Windows
 
 
 class _Bordered(Move):
@@ -29,7 +29,7 @@ class _Bordered(Move):
         inside: those of them that need no halo.
     """
 
-    def __init__(self, param: Any, context: Context, group: Group, length: int, window: Window) -> None:
+    def __init__(self, param: Any, context: Context, group: Group, length: int, window: Windows) -> None:
         super().__init__(param, context, group, length, window.cut)
         self.window = window
         n_outputs = window.outputs(length)
@@ -50,7 +50,7 @@ class Halo(_Bordered):
 
     is_awaited = False
 
-    def __init__(self, param: Any, context: Context, group: Group, length: int, window: Window) -> None:
+    def __init__(self, param: Any, context: Context, group: Group, length: int, window: Windows) -> None:
         super().__init__(param, context, group, length, window)
         self._from = self._others([_common(owned, self.mine) for owned in self.owns])  # read of others' parts
         self._to = self._others([_common(self.owns[group.rank], read) for read in self.reads])  # what they read
@@ -113,8 +113,9 @@ class Crop(_Bordered):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top."""
-        self._kept = moved(self.place(), self.mine.start)
-        top[0].reshape(self.with_length(bottom[0].shape, self.n_own))
+        own = self.group.columns(self.window.outputs(self.length))
+        self._kept = moved(own, self.window.first_output(self.mine))
+        top[0].reshape(self.with_length(bottom[0].shape, own.stop - own.start))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Copy own part."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from scaffe.collectives.planning.partition import bounds
 from scaffe.nets.net_layer import Node
+from scaffe.training.partition.joints import Joint, joined_axis
 from scaffe.training.partition.kinds import BY_BANDS, BY_CHANNELS, OUTPUTS
 from scaffe.training.partition.windows import window_of
 
@@ -24,11 +25,13 @@ class Share:
         length: places that are shared out, one a rank at least.
         halo: elements an image that a rank between two others receives from them.
         together: lengths that must be cut at the same fractions: groups, and the channels that belong to them.
+        joint: what ranks exchange where the axis that is cut is joined or sliced.
     """
 
     length: int
     halo: int = 0
     together: tuple[int, ...] = ()
+    joint: Joint | None = None
 
     def fits(self, n_partitions: int) -> bool:
         """Whether so many ranks can share it."""
@@ -63,7 +66,8 @@ def _of_filters(node: Node) -> Shares:
     group, n_inputs, n_outputs = node.param.convolution_param.group, node.bottoms[0].shape[1], node.tops[0].shape[1]
     found = {OUTPUTS: Share(n_outputs)} if group == 1 else {
         BY_CHANNELS: Share(group, together=(group, n_inputs, n_outputs))}
-    return found | (_bands(node) if node.param.type == "Convolution" else {})
+    window: Any = window_of(node.param, BY_BANDS)
+    return found | (_bands(node) if node.param.type == "Convolution" or window.stride <= window.extent else {})
 
 
 def _of_pooling(node: Node) -> Shares:
@@ -98,17 +102,24 @@ def _of_norm(node: Node) -> Shares:
     return _both(node) if len(node.bottoms) == 1 and (p.axis, p.num_axes) == (1, 1) else {}
 
 
-def _along_another_axis(node: Node) -> Shares:
-    """Of Concat and Slice: cut along an axis other than their own, and than the images'."""
-    p: Any = node.param.concat_param if node.param.type == "Concat" else node.param.slice_param
-    older = "concat_dim" if node.param.type == "Concat" else "slice_dim"
-    own = node.bottoms[0].axis(getattr(p, older) if p.HasField(older) else p.axis)
-    axes = {1: BY_CHANNELS, 2: BY_BANDS}
-    return {kind: share for kind, share in _both(node).items() if own != 0 and kind != axes.get(own)}
+def _of_joint(node: Node) -> Shares:
+    """Of Concat and Slice: along their own axis pieces change their rank; nothing is cut where images are joined."""
+    own, shares = joined_axis(node.param, node.bottoms[0].ndim), _both(node)
+    kind = {1: BY_CHANNELS, 2: BY_BANDS}.get(own, "")
+    if kind:
+        shares[kind] = joint_share(node, own)
+    return shares if own != 0 else {}
+
+
+def joint_share(node: Node, axis: int) -> Share:
+    """What Concat or Slice needs where the axis that it joins or slices is cut: a place of each part for every rank."""
+    parts, wholes = (node.bottoms, node.tops) if node.param.type == "Concat" else (node.tops, node.bottoms)
+    lengths, shape = tuple(blob.shape[axis] for blob in parts), wholes[0].shape
+    return Share(min(lengths), joint=Joint(lengths, prod(shape[1:]) // shape[axis]))
 
 
 _SHARES: dict[str, Callable[[Node], Shares]] = {
     **dict.fromkeys((*ELEMENTWISE, "PReLU", "BatchNorm"), _both),
     "Convolution": _of_filters, "Deconvolution": _of_filters, "LocalConvolution": _bands,
-    "Pooling": _of_pooling, "LRN": _of_lrn, "Scale": _of_norm, "Bias": _of_norm,
-    "Concat": _along_another_axis, "Slice": _along_another_axis}
+    "Pooling": _of_pooling, "LRN": _of_lrn, "LCN": _bands, "Scale": _of_norm, "Bias": _of_norm,
+    "Concat": _of_joint, "Slice": _of_joint}

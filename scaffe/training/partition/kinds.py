@@ -7,6 +7,7 @@ A replica of K ranks has one batch of G images, b = G / K of them read by each r
 - in *channels*: each rank has some channels of all G images;
 - in *bands*: each rank has some neighbouring rows of pixels, of all channels of all G images;
 - in bands or channels with a *halo*: with those neighbours of a rank's own that its windows reach, too;
+- on *one* rank: the replica's first rank has the n elements of all G images;
 - *whole*: each rank has the n elements of all G images.
 """
 
@@ -14,14 +15,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ROWS, COLUMNS, CHANNELS, BANDS, HALO, WHOLE = "rows", "columns", "channels", "bands", "halo", "whole"
+ROWS, COLUMNS, CHANNELS, BANDS, HALO, ONE, WHOLE = "rows", "columns", "channels", "bands", "halo", "one", "whole"
 AXES = {COLUMNS: 1, CHANNELS: 1, BANDS: 2}
 """How a blob can be cut → the axis that ranks share; for columns that of an image's elements in one line."""
 
 REPLICATED, OUTPUTS, INPUTS, BY_COLUMNS, CLASSES = "replicated", "outputs", "inputs", "columns", "classes"
-BY_CHANNELS, BY_BANDS = "channels", "bands"
+BY_CHANNELS, BY_BANDS, ONE_RANK = "channels", "bands", "one_rank"
 CUTS = {BY_COLUMNS: COLUMNS, BY_CHANNELS: CHANNELS, BY_BANDS: BANDS}
 """The kinds whose bottoms and tops are cut alike."""
+LYING = CUTS | {ONE_RANK: ONE}
+"""The kinds whose bottoms and tops lie alike, otherwise than in rows."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,8 @@ KINDS = {REPLICATED: Kind((ROWS,), ROWS),
          BY_COLUMNS: Kind((COLUMNS,), COLUMNS),
          CLASSES: Kind((COLUMNS, WHOLE), ROWS),
          BY_CHANNELS: Kind((CHANNELS,), CHANNELS, True),
-         BY_BANDS: Kind((BANDS,), BANDS)}
+         BY_BANDS: Kind((BANDS,), BANDS),
+         ONE_RANK: Kind((ONE,), ONE, True)}
 """The ways to share a layer, by the name that ``parallel_param`` has for them in capitals (DistBelief, 3; Krizhevsky's
 "One weird trick", 2014). A loss on split classes gives a scalar, which every rank has."""
 
@@ -65,9 +69,10 @@ def way_of(layer_type: str, kind: str) -> Kind:
 
 
 def steps_between(lies: str, needed: str, through: str) -> list[tuple[str, str]]:
-    """The moves that bring a blob from one way to lie into another; from one cut to another they pass ``through``."""
+    """The moves that bring a blob from one way to lie into another; from one cut, or one rank, to another they pass
+    ``through``."""
     if lies == needed:
         return []
-    if lies in AXES and needed in AXES:
+    if {lies, needed} <= {*AXES, ONE}:
         return [(lies, through), (through, needed)]
     return [(lies, needed)]

@@ -1,4 +1,4 @@
-"""BatchNorm where each rank has some rows of pixels of all images: statistics over all ranks of a replica."""
+"""BatchNorm where each rank has its own images, or some rows of pixels: statistics over all ranks of a replica."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ from scaffe.layers.base.layer import Context
 from scaffe.layers.batch_norm import BatchNorm
 from scaffe.training.partition.group import Group
 
-OTHERS = (0, 2, 3)
-"""The axes that statistics are taken over."""
 
-
-class NormByBands(BatchNorm):
+class SharedNorm(BatchNorm):
     """BatchNorm in training with the mean and variance of the whole replica's batch (Ioffe and Szegedy 2015).
 
     The ranks exchange sums of x and x^2 forward, of gy and gy y backward: two numbers a channel, in float64.
-    Bottom and top: (G, C, own rows, W). Nothing is fused with it.
+    Bottom and top: (own images, C, ...) or (G, C, own rows, W). Nothing is fused with it.
 
     Args:
         param: the whole layer's message.
@@ -40,18 +37,19 @@ class NormByBands(BatchNorm):
         """Give the top the bottom's shape."""
         if top[0] is not bottom[0]:
             top[0].reshape(bottom[0].shape)
+        self._others = (0, *range(2, bottom[0].ndim))  # the axes that statistics are taken over
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Normalise, and update the running statistics."""
         x = bottom[0].data
-        sums = np.stack([x.sum(OTHERS, dtype=np.float64), np.square(x, dtype=np.float64).sum(OTHERS),
+        sums = np.stack([x.sum(self._others, dtype=np.float64), np.square(x, dtype=np.float64).sum(self._others),
                          np.full(x.shape[1], x.size / x.shape[1])])
         self._group.sum(sums)
         self._count = float(sums[2, 0])
         mean = sums[0] / self._count
         variance = np.maximum(sums[1] / self._count - mean * mean, 0)
-        self._scale = _spread(1 / np.sqrt(variance + self.param.batch_norm_param.eps), x.dtype)
-        self._normalized = (x - _spread(mean, x.dtype)) * self._scale
+        self._scale = _spread(1 / np.sqrt(variance + self.param.batch_norm_param.eps), x)
+        self._normalized = (x - _spread(mean, x)) * self._scale
         top[0].data[...] = self._normalized
         fraction = self.param.batch_norm_param.moving_average_fraction
         unbiased = self._count / max(self._count - 1, 1)
@@ -63,12 +61,13 @@ class NormByBands(BatchNorm):
         if not propagate_down[0]:
             return
         gy, y = top[0].diff, self._normalized
-        sums = np.stack([gy.sum(OTHERS, dtype=np.float64), np.multiply(gy, y, dtype=np.float64).sum(OTHERS)])
+        sums = np.stack([gy.sum(self._others, dtype=np.float64),
+                         np.multiply(gy, y, dtype=np.float64).sum(self._others)])
         self._group.sum(sums)
-        mean, slope = (_spread(total / self._count, y.dtype) for total in sums)
+        mean, slope = (_spread(total / self._count, y) for total in sums)
         bottom[0].diff[...] = (gy - mean - y * slope) * self._scale
 
 
-def _spread(numbers: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """A number a channel, to be broadcast over (N, C, H, W)."""
-    return numbers.astype(dtype).reshape(1, -1, 1, 1)
+def _spread(numbers: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """A number a channel, to be broadcast over x, (N, C, ...)."""
+    return numbers.astype(x.dtype).reshape(1, -1, *[1] * (x.ndim - 2))

@@ -18,13 +18,27 @@ from scaffe.training.histories import gather_parts
 from scaffe.training.partition.group import Group
 from scaffe.training.partition.halo import Crop, Halo
 from scaffe.training.partition.interior import INTERIOR_FIRST, InteriorFirst
-from scaffe.training.partition.kinds import BY_BANDS, BY_CHANNELS, CLASSES, CUTS, HALO, INPUTS, OUTPUTS
+from scaffe.training.partition.joining import JOINED
+from scaffe.training.partition.joints import joined_axis, joint_of
+from scaffe.training.partition.kinds import (
+    AXES,
+    BY_BANDS,
+    BY_CHANNELS,
+    CLASSES,
+    CUTS,
+    HALO,
+    INPUTS,
+    ONE_RANK,
+    OUTPUTS,
+    REPLICATED,
+)
 from scaffe.training.partition.moves import MOVES, Move
-from scaffe.training.partition.norms import NormByBands
+from scaffe.training.partition.norms import SharedNorm
+from scaffe.training.partition.placed import FILLED, FIRST, PLACING, Absent, placed_portion, placed_portions
 from scaffe.training.partition.portions import EVERYTHING, portions
 from scaffe.training.partition.product import ProductByInputs
 from scaffe.training.partition.rewrite import Rewritten
-from scaffe.training.partition.split_layers import LossByClasses, SharedDraws
+from scaffe.training.partition.split_layers import BY_CLASS, SharedDraws
 
 
 class RankParts:
@@ -50,7 +64,11 @@ class RankParts:
         """Let split layers count this rank's outputs; their fillers are drawn for the whole layer."""
         for layer in self._net.message.layer:
             kind = self._net.kinds.get(layer.name)
-            if kind == OUTPUTS and layer.type == "InnerProduct":
+            if kind == ONE_RANK:
+                for field in filter(layer.HasField, FILLED):
+                    getattr(layer, field).ClearField("weight_filler")
+                    getattr(layer, field).ClearField("bias_filler")
+            elif kind == OUTPUTS and layer.type == "InnerProduct":
                 self._own_products(layer.inner_product_param)
             elif kind == BY_BANDS and layer.type == "LocalConvolution":
                 layer.local_convolution_param.ClearField("weight_filler")
@@ -80,23 +98,32 @@ class RankParts:
         if param.name in self._net.moves:
             return self._between(param, context, length)
         kind = self._net.kinds[param.name]
+        if kind in CUTS and param.type in JOINED:
+            return self._joint(param, context, CUTS[kind], len(bottoms[0].shape))
         if kind in CUTS or kind == OUTPUTS:
             self._lengths.update(dict.fromkeys(param.top, lambda: self._top_length(param, kind, length)))
         halo = self._halos.get(param.bottom[0]) if param.bottom else None
         if halo is not None and param.type in INTERIOR_FIRST and InteriorFirst.pays(halo):
             return InteriorFirst(param, context, layer_types.get(param.type), halo)
+        if kind == ONE_RANK:
+            return Absent(param, context) if self.group.rank != FIRST else None
         if kind == INPUTS:
             return ProductByInputs(param, context, self.group, not self._is_training)
         if kind == CLASSES:
-            return LossByClasses(param, context, self.group, length)
-        if kind == BY_BANDS and param.type == "BatchNorm" and not param.batch_norm_param.use_global_stats:
-            return NormByBands(param, context, self.group)
+            return BY_CLASS[param.type](param, context, self.group, length)
+        if kind in (REPLICATED, BY_BANDS) and param.type == "BatchNorm" and self._takes_statistics(param, context):
+            return SharedNorm(param, context, self.group)
         if param.type == "Dropout" and context.phase == TRAIN and self._is_training:
             draws: Any = SharedDraws(context.rng, self.group, self._replicas, bottoms[0], CUTS.get(kind), length)
             context = replace(context)
             context.draws = draws
             return Dropout(param, context)
         return None
+
+    def _takes_statistics(self, param: Any, context: Context) -> bool:
+        """Whether a BatchNorm takes statistics of what the ranks have different parts of."""
+        p = param.batch_norm_param
+        return not p.use_global_stats if p.HasField("use_global_stats") else context.phase == TRAIN
 
     def _between(self, param: Any, context: Context, length: int) -> Move:
         """A layer that moves a blob."""
@@ -106,10 +133,21 @@ class RankParts:
             made: Move = (Halo if needed == HALO else Crop)(param, context, self.group, length, window)
             if isinstance(made, Halo):
                 self._halos[param.top[0]] = made
+            top_length = window.outputs(length) if lies == HALO else length
+            self._lengths[param.top[0]] = lambda: top_length
         else:
-            made = MOVES[lies, needed](param, context, self.group, length)
-        self._lengths[param.top[0]] = lambda: made.length
+            made = (MOVES | PLACING)[lies, needed](param, context, self.group, length)
+            self._lengths[param.top[0]] = lambda: made.length
         return made
+
+    def _joint(self, param: Any, context: Context, cut: str, n_axes: int) -> Layer | None:
+        """A Concat or Slice of cut blobs; None where it works along another axis than that."""
+        lengths = tuple(self._lengths[name]() for name in param.bottom)
+        is_along = AXES[cut] == joined_axis(param, n_axes)
+        joint = joint_of(param, lengths) if is_along else None
+        tops = lengths[:1] * len(param.top) if joint is None else joint.tops_of(param.type)
+        self._lengths.update({name: lambda n=n: n for name, n in zip(param.top, tops, strict=True)})
+        return None if joint is None else JOINED[param.type](param, context, self.group, joint, cut)
 
     def _length(self, param: Any) -> int:
         """Of the whole of a layer's first bottom along the axis that is cut; 0 where it is not cut."""
@@ -130,8 +168,9 @@ class RankParts:
         original = self._originals.get(param.name)
         if original is None:
             return
-        shapes = [blob.shape for blob in layer.blobs]
-        found = portions(original, self._net.kinds[param.name], self._length(param), shapes, self.group.columns)
+        kind, shapes = self._net.kinds[param.name], [blob.shape for blob in layer.blobs]
+        found = placed_portions(original, layer) if kind == ONE_RANK else portions(
+            original, kind, self._length(param), shapes, self.group.columns)
         if not found:
             return
         self._portions[param.name] = [portion for portion, _ in found]
@@ -170,6 +209,8 @@ class RankParts:
 
     def _portion_of(self, rank: int, mine: Portion) -> Portion:
         """Another rank's part of a parameter of which this one has ``mine``."""
+        if mine.is_placed:
+            return placed_portion(mine.shape, rank == FIRST)
         index = tuple(EVERYTHING if place == EVERYTHING else self.group.columns(n, rank)
                       for place, n in zip(mine.index, mine.shape, strict=True))
         return Portion(mine.shape, index)

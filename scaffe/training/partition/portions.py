@@ -15,7 +15,8 @@ Columns = Callable[[int], slice]
 Found = list[tuple[Portion, Any]]
 """A portion of each parameter, with the filler of the whole; None where the parameter is filled already."""
 
-LEARNED = ("InnerProduct", "Convolution", "Deconvolution", "LocalConvolution", "Scale", "Bias", "PReLU", "BatchNorm")
+LEARNED = ("InnerProduct", "Convolution", "Deconvolution", "LocalConvolution", "Scale", "Bias", "PReLU", "BatchNorm",
+           "Embed")
 """The types whose parameters can be split."""
 
 

@@ -6,7 +6,19 @@ from dataclasses import dataclass
 from math import ceil, log2
 
 from scaffe.collectives.model.machine import Machine
-from scaffe.training.partition.kinds import CLASSES, INPUTS, OUTPUTS, ROWS, WHOLE, steps_between, way_of
+from scaffe.training.partition.kinds import (
+    BY_BANDS,
+    CLASSES,
+    INPUTS,
+    ONE,
+    ONE_RANK,
+    OUTPUTS,
+    REPLICATED,
+    ROWS,
+    WHOLE,
+    steps_between,
+    way_of,
+)
 from scaffe.training.partition.shapes import LayerShape
 
 ITEM = 4  # bytes of a float32
@@ -84,7 +96,11 @@ def price_of_layer(layer: LayerShape, kind: str, ranks: Ranks) -> Price:
         price += ranks.send(moved * 2, 2 * (k - 1), k)
     if kind == CLASSES:  # the largest score, the sum, the score of the label
         price += _all_reduce(3 * ranks.n_images * k * ITEM, k, k, ranks)
-    return price + _price_of_halo(layer, kind, ranks)
+    if layer.type == "BatchNorm" and kind in (REPLICATED, BY_BANDS):  # statistics, and what their gradient needs
+        times = 1 + any(layer.wants_gradient)
+        for _ in range(times):
+            price += _all_reduce(2 * layer.n_parameters * ITEM, k, k, ranks)  # in float64
+    return price + _price_of_halo(layer, kind, ranks) + _price_of_joint(layer, kind, ranks)
 
 
 def _price_of_halo(layer: LayerShape, kind: str, ranks: Ranks) -> Price:
@@ -96,17 +112,28 @@ def _price_of_halo(layer: LayerShape, kind: str, ranks: Ranks) -> Price:
     return ranks.send(times * halo * ranks.n_images * ranks.n_partitions * ITEM, times, ranks.n_partitions)
 
 
+def _price_of_joint(layer: LayerShape, kind: str, ranks: Ranks) -> Price:
+    """Pieces of a Concat or Slice along the axis that is cut, and their gradients back."""
+    joint = layer.shares[kind].joint if kind in layer.shares else None
+    if joint is None or ranks.n_partitions == 1:
+        return Price()
+    k, times = ranks.n_partitions, 1 + any(layer.wants_gradient)
+    return ranks.send(times * joint.sent(k) * ranks.n_images * k * ITEM, times * (k - 1), k)
+
+
 def price_of_move(lies: str, needed: str, width: int, with_gradient: bool, ranks: Ranks) -> Price:
     """A blob of ``width`` elements an image brought from one way to lie into another, and its gradient back."""
     k, times, price = ranks.n_partitions, 1 + with_gradient, Price()
-    for _, to in steps_between(lies, needed, ROWS) if k > 1 else ():
-        elems = (k - 1) * ranks.n_images * width / (1 if to == WHOLE else k)
+    for step in steps_between(lies, needed, ROWS) if k > 1 else ():
+        elems = (k - 1) * ranks.n_images * width / (k if {WHOLE, ONE}.isdisjoint(step) else 1)
         price += ranks.send(elems * ITEM * times, (k - 1) * times, k)
     return price
 
 
 def _largest(layer: LayerShape, kind: str, k: int) -> float:
     """The largest share of a layer that a rank has, of columns that k does not divide."""
+    if kind == ONE_RANK:
+        return 1.0
     n_columns = {OUTPUTS: layer.n_outputs, INPUTS: layer.widths[0] if layer.widths else 0}.get(kind, 0)
     if kind in layer.shares:
         n_columns = layer.shares[kind].length

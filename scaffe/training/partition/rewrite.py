@@ -9,8 +9,10 @@ from typing import Any
 from scaffe.training.partition.image_shares import ELEMENTWISE
 from scaffe.training.partition.kinds import (
     BY_COLUMNS,
+    CLASSES,
     COLUMNS,
     HALO,
+    LYING,
     REPLICATED,
     ROWS,
     WHOLE,
@@ -18,7 +20,8 @@ from scaffe.training.partition.kinds import (
     way_of,
 )
 from scaffe.training.partition.portions import LEARNED
-from scaffe.training.partition.windows import Window, window_of, without_padding
+from scaffe.training.partition.shapes import splits_classes
+from scaffe.training.partition.windows import Windows, window_of, without_padding
 
 MOVE = "Move"
 """The type of the layers between."""
@@ -51,7 +54,7 @@ class Rewritten:
     message: Any
     kinds: dict[str, str] = field(default_factory=dict)
     moves: dict[str, tuple[str, str]] = field(default_factory=dict)
-    windows: dict[str, Window] = field(default_factory=dict)
+    windows: dict[str, Windows] = field(default_factory=dict)
 
 
 def rewrite(message: Any, kinds: Mapping[str, str], is_training: bool) -> Rewritten:
@@ -86,7 +89,7 @@ def rewrite(message: Any, kinds: Mapping[str, str], is_training: bool) -> Rewrit
     return made
 
 
-def _add(made: Rewritten, layer: Any, window: Window | None) -> None:
+def _add(made: Rewritten, layer: Any, window: Windows | None) -> None:
     """Add a layer; where its windows reach over borders, with what brings halos, and takes them off again."""
     if window is None:
         made.message.layer.append(layer)
@@ -96,8 +99,9 @@ def _add(made: Rewritten, layer: Any, window: Window | None) -> None:
     _move(made, layer, f"{name}_{HALO}", bottom, HALO, window)
     layer.bottom[0] = bottom.name
     made.windows[name] = window
-    if not window.crops:
+    if window.brings_padding:
         without_padding(layer)
+    if not window.crops:
         made.message.layer.append(layer)
         return
     wide, between = f"{tops[0]}_{name}_wide", f"{name}_own"
@@ -108,15 +112,19 @@ def _add(made: Rewritten, layer: Any, window: Window | None) -> None:
 
 
 def _kind_in_tests(layer: Any, bottoms: list[Lying], kinds: Mapping[str, str]) -> str:
-    """That of training where parameters are split; elementwise layers follow their bottoms."""
+    """That of training where parameters are split, or the bottoms lie so; others follow bottoms that lie in columns."""
     kind = kinds.get(layer.name, REPLICATED)
     if way_of(layer.type, kind).splits_parameters and layer.type in LEARNED:
         return kind
+    if kind in LYING and all(bottom.how == LYING[kind] for bottom in bottoms):
+        return kind
+    if splits_classes(layer) and bottoms[0].how == COLUMNS:
+        return CLASSES
     follows = layer.type in ELEMENTWISE and all(bottom.how == COLUMNS for bottom in bottoms)
     return BY_COLUMNS if follows else REPLICATED
 
 
-def _move(made: Rewritten, reader: Any, name: str, bottom: Lying, needed: str, window: Window | None = None) -> None:
+def _move(made: Rewritten, reader: Any, name: str, bottom: Lying, needed: str, window: Windows | None = None) -> None:
     """Add a layer between in front of the reader's bottom; ``bottom`` says then how that lies."""
     top = f"{bottom.name}_{name}"
     made.message.layer.append(type(reader)(name=name, type=MOVE, bottom=[bottom.name], top=[top], phase=reader.phase))

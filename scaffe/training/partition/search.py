@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from scaffe.errors import UserError
-from scaffe.training.partition.kinds import REPLICATED, ROWS, way_of
+from scaffe.training.partition.kinds import ONE, ONE_RANK, REPLICATED, ROWS, way_of
 from scaffe.training.partition.prices import Price, Ranks, price_of_layer, price_of_move
 from scaffe.training.partition.shapes import LayerShape
 
@@ -94,9 +94,16 @@ def _steps(layer: LayerShape, state: Open, ranks: Ranks) -> Iterator[tuple[str, 
     """The ways to share a layer: each with what lies open afterwards, and its price."""
     lying = dict(state)
     for kind in layer.allowed(ranks.n_partitions):
+        if kind == ONE_RANK and not (layer.n_parameters or layer.pinned) and not _lie_there(layer, lying):
+            continue
         way, left = way_of(layer.type, kind), dict(lying)
         price = price_of_layer(layer, kind, ranks)
         for i, name in enumerate(layer.bottoms):
             price += price_of_move(left.pop(name, ROWS), way.need(i), layer.widths[i], layer.wants_gradient[i], ranks)
         left.update(dict.fromkeys(layer.tops, way.gives))
         yield kind, tuple(sorted(left.items())), price
+
+
+def _lie_there(layer: LayerShape, lying: dict[str, str]) -> bool:
+    """Whether all bottoms lie on one rank: without parameters nothing else brings a layer there."""
+    return all(lying.get(name) == ONE for name in layer.bottoms)

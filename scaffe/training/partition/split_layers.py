@@ -13,6 +13,7 @@ from scaffe.layers.base.labels import loss_divisor, read_labels
 from scaffe.layers.base.layer import Context
 from scaffe.layers.base.loss import LossLayer
 from scaffe.layers.base.random import Stream
+from scaffe.training.partition.accuracy import AccuracyByClasses
 from scaffe.training.partition.group import Group
 from scaffe.training.partition.kinds import AXES
 
@@ -64,6 +65,9 @@ class LossByClasses(LossLayer):
             gradient[...] = self._probabilities
             gradient[self._here, self._column] -= 1
             gradient *= (self._counts * (self.weight(top) / self._divisor)).astype(gradient.dtype)[:, None]
+
+
+BY_CLASS = {"SoftmaxWithLoss": LossByClasses, "Accuracy": AccuracyByClasses}
 
 
 class SharedDraws:

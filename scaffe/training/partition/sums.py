@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,10 +30,11 @@ class GroupSums(Alone):
     def __init__(self, net: Net, communicator: Communicator, timers: Any) -> None:
         self._net, self._params, self._communicator, self._timers = net, net.params, communicator, timers
         trainable, frozen = trainable_intervals(net.params)
-        self._split = split = _split_intervals(net)
+        layers, split = _split_parameters(net)
+        self._split = split
         n_bytes = net.params.dtype.itemsize
         most = auto_bucket_bytes([communicator.bandwidth_bytes("allreduce", net.params.data)])
-        buckets = plan_buckets(_without(trainable, split), n_bytes, most)
+        buckets = [bucket for run in _runs(trainable, layers, split) for bucket in plan_buckets(run, n_bytes, most)]
         self._by_first_layer: dict[int, list[Bucket]] = {}
         for bucket in buckets:
             self._by_first_layer.setdefault(bucket.first_layer, []).append(bucket)
@@ -87,15 +88,28 @@ class GroupSums(Alone):
         return ready
 
 
-def _split_intervals(net: Net) -> list[slice]:
-    """The intervals, padding included, of parameters of which the rank has a part alone."""
-    found, starts = [], [place.start for place in net.params.slices]
+def _split_parameters(net: Net) -> tuple[set[int], list[slice]]:
+    """Parameters of which the rank has a part alone: their layers, and their intervals, padding included."""
+    layers, found, starts = set(), [], [place.start for place in net.params.slices]
     for param, start, end in zip(net.params.params, starts, [*starts[1:], net.params.n_elems], strict=True):
         node = net.nodes[param.layer_index]
         number = next(i for i, blob in enumerate(node.layer.blobs) if blob is param.blob)
         if net.parts is not None and net.parts.portion(node.name, number) is not None:
+            layers.add(param.layer_index)
             found.append(slice(start, end))
-    return found
+    return layers, found
+
+
+def _runs(places: Sequence[tuple[int, slice]], layers: Collection[int],
+          holes: Sequence[slice]) -> list[list[tuple[int, slice]]]:
+    """Intervals less the holes in them, in runs that begin where a layer has holes: on every rank, also where the holes
+    are of no length, since the layer is on another."""
+    runs: list[list[tuple[int, slice]]] = [[]]
+    for layer, place in places:
+        if layer in layers:
+            runs.append([])
+        runs[-1] += _without([(layer, place)], holes)
+    return runs
 
 
 def _without(places: Sequence[tuple[int, slice]], holes: Sequence[slice]) -> list[tuple[int, slice]]:

@@ -15,6 +15,7 @@ from scaffe.layers.pooling import METHODS, window_pair
 from scaffe.training.partition.kinds import BANDS, BY_BANDS, BY_CHANNELS, CHANNELS
 
 WINDOWED = ("Convolution", "LocalConvolution")
+FILTERS = (*WINDOWED, "Deconvolution")
 LOWEST = float(np.finfo(np.float32).min)
 
 
@@ -46,6 +47,11 @@ class Window:
         """Elements of other ranks that a rank with neighbours on both sides reads."""
         return max(self.extent - self.stride, 0)
 
+    @property
+    def brings_padding(self) -> bool:
+        """Whether padding comes with the halo, so that the layer itself adds none."""
+        return not self.crops
+
     def reads(self, outputs: slice, length: int) -> slice:
         """The elements that some outputs are computed from; from below 0 to beyond ``length`` where that is padding."""
         start = outputs.start * self.stride - self.pad
@@ -69,8 +75,56 @@ class Window:
             stop = min(stop, (own.stop + self.pad - self.extent) // self.stride + 1)
         return slice(start, max(start, stop))
 
+    def first_output(self, reads: slice) -> int:
+        """Which output is the first that the layer makes of what it reads, where it crops."""
+        return int(reads.start)
 
-def window_of(layer: Any, kind: str) -> Window | None:
+
+@dataclass(frozen=True)
+class Spread:
+    """A deconvolution's windows along the axis that is cut: each element adds to ``extent`` outputs.
+
+    The layer adds no padding of its own, which would take outputs off at the borders of a rank's part, and what it
+    makes beyond the rank's outputs is cut off.
+
+    Attributes:
+        extent, stride, pad: of the window on the outputs; the stride is not wider than the window.
+    """
+
+    extent: int
+    stride: int
+    pad: int
+    cut = BANDS
+    crops = brings_padding = True
+    padding = 0.0
+
+    def outputs(self, length: int) -> int:
+        """Outputs of a bottom of a length."""
+        return (length - 1) * self.stride + self.extent - 2 * self.pad
+
+    @property
+    def halo(self) -> int:
+        """See Window."""
+        return -(-self.extent // self.stride) - 1
+
+    def reads(self, outputs: slice, length: int) -> slice:
+        """See Window."""
+        start = -(-(outputs.start + self.pad - self.extent + 1) // self.stride)
+        return slice(max(start, 0), min((outputs.stop - 1 + self.pad) // self.stride + 1, length))
+
+    def inside(self, outputs: slice, own: slice, length: int) -> slice:
+        """See Window: none; the halo is waited for."""
+        return slice(outputs.start, outputs.start)
+
+    def first_output(self, reads: slice) -> int:
+        """See Window."""
+        return int(reads.start * self.stride - self.pad)
+
+
+Windows = Window | Spread
+
+
+def window_of(layer: Any, kind: str) -> Windows | None:
     """The windows of a layer that is cut in a way; None where each output needs its own element alone.
 
     Args:
@@ -84,14 +138,19 @@ def window_of(layer: Any, kind: str) -> Window | None:
         return Window(cut, n, 1, n // 2, int, crops=True) if kind == (BY_BANDS if within else BY_CHANNELS) else None
     if kind != BY_BANDS:
         return None
+    if layer.type == "LCN":  # of deviations from means, each of a window
+        around = layer.lcn_param.local_size // 2 * 2
+        return Window(BANDS, 2 * around + 1, 1, around, int, crops=True)
     if layer.type in WINDOWED:
         return _of_convolution(filter_options(layer))
+    if layer.type == "Deconvolution":
+        return _of_deconvolution(layer.convolution_param)
     return _of_pooling(layer.pooling_param) if layer.type == "Pooling" else None
 
 
 def without_padding(layer: Any) -> None:
     """Take the padding of rows from a message whose bottom brings it along."""
-    if layer.type in WINDOWED:
+    if layer.type in FILTERS:
         p = filter_options(layer)
         wide = conv_window(p, 2)[2][1]
         p.ClearField("pad")
@@ -115,6 +174,11 @@ def _of_convolution(p: Any) -> Window:
         return ConvSpec((1, 1, length), 1, kernel, stride, pad, dilation).out_spatial[0]
 
     return Window(BANDS, dilation[0] * (kernel[0] - 1) + 1, stride[0], pad[0], outputs)
+
+
+def _of_deconvolution(p: Any) -> Spread:
+    kernel, stride, pad, dilation = (numbers[0] for numbers in conv_window(p, 2))
+    return Spread(dilation * (kernel - 1) + 1, stride, pad)
 
 
 def _of_pooling(p: Any) -> Window:

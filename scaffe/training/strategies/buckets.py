@@ -60,6 +60,8 @@ def plan_buckets(places: Sequence[tuple[int, slice]], n_bytes_per_elem: int, max
     """
     buckets: list[Bucket] = []
     for layer, place in places:
+        if place.start == place.stop:
+            continue  # all of the layer's parameters are on another rank
         last = buckets[-1] if buckets else None
         fits = last is not None and last.place.stop == place.start and (
             (place.stop - last.place.start) * n_bytes_per_elem <= max_bytes)

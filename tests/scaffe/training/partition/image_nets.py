@@ -22,24 +22,29 @@ layer {{ name: "within" type: "LRN" bottom: "grouped" top: "within" {within} lrn
   norm_region: WITHIN_CHANNEL alpha: 2 }} }}
 layer {{ name: "sum" type: "Eltwise" bottom: "ave" bottom: "within" top: "sum" {sum} eltwise_param {{ coeff: 2
   coeff: -1 }} }}
-layer {{ name: "slice" type: "Slice" bottom: "sum" top: "low" top: "high" {slice} slice_param {{ axis: 1 }} }}
-layer {{ name: "concat" type: "Concat" bottom: "high" bottom: "low" top: "concat" {concat} concat_param {{ axis: 3 }} }}
-layer {{ name: "local" type: "LocalConvolution" bottom: "concat" top: "local" {local} local_convolution_param {{
+layer {{ name: "slice" type: "Slice" bottom: "sum" top: "low" top: "high" {slice} slice_param {{ axis: 1
+  slice_point: 7 }} }}
+layer {{ name: "concat" type: "Concat" bottom: "high" bottom: "low" top: "concat" {concat} concat_param {{ axis: 1 }} }}
+layer {{ name: "tall" type: "Concat" bottom: "concat" bottom: "ave" top: "tall" {tall} concat_param {{ axis: 2 }} }}
+layer {{ name: "rows" type: "Slice" bottom: "tall" top: "upper" top: "lower" {rows} slice_param {{ axis: 2 }} }}
+layer {{ name: "wide" type: "Concat" bottom: "lower" bottom: "upper" top: "wide" {wide} concat_param {{ axis: 3 }} }}
+layer {{ name: "local" type: "LocalConvolution" bottom: "wide" top: "local" {local} local_convolution_param {{
   num_output: 3 kernel_size: 3 pad: 1 weight_filler {{ type: "xavier" }} bias_filler {{ type: "uniform" }} }} }}
 layer {{ name: "up" type: "Deconvolution" bottom: "local" top: "up" {up} convolution_param {{ num_output: 5
   kernel_size: 2 stride: 2 weight_filler {{ type: "xavier" }} }} }}
-layer {{ name: "bias" type: "Bias" bottom: "up" top: "up" {bias} bias_param {{ filler {{ type: "uniform" }} }} }}
-layer {{ name: "tanh" type: "TanH" bottom: "up" top: "up" {tanh} }}
-layer {{ name: "fc" type: "InnerProduct" bottom: "up" top: "fc" {fc} inner_product_param {{ num_output: 10
+layer {{ name: "lcn" type: "LCN" bottom: "up" top: "lcn" {lcn} lcn_param {{ local_size: 3 least: 0.5 }} }}
+layer {{ name: "bias" type: "Bias" bottom: "lcn" top: "lcn" {bias} bias_param {{ filler {{ type: "uniform" }} }} }}
+layer {{ name: "tanh" type: "TanH" bottom: "lcn" top: "lcn" {tanh} }}
+layer {{ name: "fc" type: "InnerProduct" bottom: "lcn" top: "fc" {fc} inner_product_param {{ num_output: 10
   weight_filler {{ type: "xavier" }} }} }}
 layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "fc" bottom: "label" top: "loss" }}
 layer {{ name: "acc" type: "Accuracy" bottom: "fc" bottom: "label" top: "acc" include {{ phase: TEST }} }}
 """
-CHANNELS = {"conv1": "OUTPUTS", "slice": "REPLICATED", "local": "REPLICATED", "up": "OUTPUTS", "fc": "INPUTS"}
-BANDS = {"up": "REPLICATED", "fc": "OUTPUTS"}
-MIXED = {"grouped": "BANDS", "slice": "REPLICATED", "local": "BANDS", "up": "REPLICATED", "fc": "REPLICATED"}
+CHANNELS = {"conv1": "OUTPUTS", "local": "REPLICATED", "up": "OUTPUTS", "lcn": "REPLICATED", "fc": "INPUTS"}
+BANDS = {"fc": "OUTPUTS"}
+MIXED = {"grouped": "BANDS", "local": "BANDS", "up": "BANDS", "lcn": "BANDS", "tanh": "ONE_RANK", "fc": "OUTPUTS"}
 SPLIT = ("conv1", "norm", "scale", "relu", "across", "max", "drop", "grouped", "prelu", "ave", "within", "sum", "slice",
-         "concat", "local", "up", "bias", "tanh", "fc")
+         "concat", "tall", "rows", "wide", "local", "up", "lcn", "bias", "tanh", "fc")
 WAYS = {"channels": dict.fromkeys(SPLIT, "CHANNELS") | CHANNELS, "bands": dict.fromkeys(SPLIT, "BANDS") | BANDS,
         "alternating": {name: ("BANDS", "CHANNELS")[i % 2] for i, name in enumerate(SPLIT)} | MIXED}
 

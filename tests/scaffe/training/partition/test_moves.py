@@ -12,8 +12,12 @@ from scaffe.layers.base.random import Stream
 from scaffe.nets.devices import load_kernels
 from scaffe.proto import caffe_pb2
 from scaffe.training.partition import product
+from scaffe.training.partition.accuracy import AccuracyByClasses
 from scaffe.training.partition.group import Group
+from scaffe.training.partition.joining import JoinedConcat, JoinedSlice
+from scaffe.training.partition.joints import Joint
 from scaffe.training.partition.moves import MOVES
+from scaffe.training.partition.placed import PLACING
 from scaffe.training.partition.product import ProductByInputs
 from scaffe.training.partition.split_layers import LossByClasses, SharedDraws
 
@@ -45,6 +49,12 @@ class Threads:
 
     def allreduce(self, array, op="sum"):
         array[...] = (np.sum if op == "sum" else np.max)(self._all(array), axis=0)
+
+    def bcast(self, array, root):
+        array[...] = self._all(array)[root]
+
+    def reduce(self, array, root):
+        array[...] = np.sum(self._all(array), axis=0) if self.rank == root else np.nan * self._all(array)[0]
 
     def reduce_scatter(self, array):
         n, whole = len(array) // self.n_ranks, np.sum(self._all(array), axis=0)
@@ -145,11 +155,13 @@ def lying(how, whole, rank, n_ranks):
         axis = {"channels": 1, "bands": 2}[how]
         length = whole.shape[axis]
         return np.take(whole, range(rank * length // n_ranks, (rank + 1) * length // n_ranks), axis)
+    if how == "one":
+        return whole if rank == 0 else np.zeros_like(whole)
     return {"rows": whole[rank * n:(rank + 1) * n], "columns": flat[:, bounds[0]:bounds[1]], "whole": whole}[how]
 
 
 @sharing
-@pytest.mark.parametrize("way", MOVES, ids="-".join)
+@pytest.mark.parametrize("way", MOVES | PLACING, ids="-".join)
 @pytest.mark.parametrize("shape", [(N_COLUMNS,), (6, 5, 2)], ids=["matrix", "image"])
 def test_a_move_gives_each_rank_its_part_and_its_gradient(n_ranks, way, shape):
     lies, needed = way
@@ -167,7 +179,7 @@ def test_a_move_gives_each_rank_its_part_and_its_gradient(n_ranks, way, shape):
         made, bottom, top = context(), context().blob(), context().blob()
         mine = lying(lies, whole, group.rank, n_ranks)
         bottom.reshape(mine.shape)
-        move = MOVES[way](caffe_pb2.LayerParameter(name="m"), made, group, length)
+        move = (MOVES | PLACING)[way](caffe_pb2.LayerParameter(name="m"), made, group, length)
         move.reshape([bottom], [top])
         bottom.data[...] = mine
         move.forward([bottom], [top])
@@ -175,7 +187,7 @@ def test_a_move_gives_each_rank_its_part_and_its_gradient(n_ranks, way, shape):
         top.diff[...] = gradient.reshape(top.shape)
         out = top.data.copy()
         move.backward([top], [True], [bottom])
-        return out, bottom.diff.copy()
+        return out, bottom.diff.copy()  # zeros where a blob on one rank is not
 
     for rank, (data, diff) in enumerate(run(n_ranks, work)):
         wanted = lying(needed, whole, rank, n_ranks)
@@ -273,3 +285,88 @@ def test_a_product_by_inputs_is_the_formula_whenever_its_chunks_come(n_ranks, tr
         np.testing.assert_allclose(gx, gy @ w[:, own], **close)
         np.testing.assert_allclose(gw, (x[:, own].T @ gy) if transpose else gy.T @ x[:, own], **close)
         np.testing.assert_allclose(gb, gy[2 * rank:2 * rank + 2].sum(0), **close)
+
+
+def scores_of_classes(rng):
+    """Scores with ties, and labels of which one is ignored."""
+    return rng.integers(0, 4, (8, N_COLUMNS)).astype(np.float32), np.array([0, 3, 6, 2, 3, 5, 1, 0])
+
+
+@sharing
+@pytest.mark.parametrize("options", ["", "top_k: 3", "top_k: 2 ignore_label: 3"])
+def test_accuracy_on_split_classes_is_counted(n_ranks, options):
+    scores, labels = scores_of_classes(np.random.default_rng(8))
+    top_k = int(options[7]) if options else 1
+    wanted = [[] for _ in range(N_COLUMNS)]
+    for row, label in zip(scores, labels, strict=True):
+        if label != 3 or "ignore" not in options:
+            wanted[label].append(sorted(row, reverse=True).index(row[label]) + list(row).count(row[label]) <= top_k)
+
+    def work(group):
+        bottoms, tops = [context().blob(), context().blob()], [context().blob(), context().blob()]
+        mine = lying("columns", scores, group.rank, n_ranks)
+        bottoms[0].reshape(mine.shape)
+        bottoms[1].reshape((8,))
+        param = text_format.Parse(f"accuracy_param {{ {options} }}", caffe_pb2.LayerParameter())
+        layer = AccuracyByClasses(param, context(), group, N_COLUMNS)
+        layer.reshape(bottoms, tops)
+        bottoms[0].data[...], bottoms[1].data[...] = mine, labels
+        layer.forward(bottoms, tops)
+        return float(tops[0].data), tops[1].data.copy()
+
+    for fraction, of_classes in run(n_ranks, work):
+        assert fraction == pytest.approx(np.mean(sum(wanted, [])))
+        np.testing.assert_allclose(of_classes, [np.mean(found) if found else 0 for found in wanted])
+
+
+@sharing
+@pytest.mark.parametrize(("cut", "axis"), [("columns", 1), ("channels", 1), ("bands", 2)])
+def test_parts_and_wholes_are_joined_where_they_lie(n_ranks, cut, axis):
+    """Concat and Slice of the whole, forward and backward, one the other's transpose."""
+    rng = np.random.default_rng(n_ranks)
+    shapes = [(4, n) if cut == "columns" else (4, n, 3, 2) if axis == 1 else (4, 3, n, 2) for n in (5, 9, 6)]
+    parts = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    whole = np.concatenate(parts, axis)
+
+    def work(group):
+        made, joint = context(), Joint((5, 9, 6))
+        mine = [lying(cut, part, group.rank, n_ranks) for part in parts]
+        own = lying(cut, whole, group.rank, n_ranks)
+        blobs, top = [made.blob(part.shape) for part in mine], made.blob(own.shape)
+        concat = JoinedConcat(caffe_pb2.LayerParameter(), made, group, joint, cut)
+        cutting = JoinedSlice(caffe_pb2.LayerParameter(), made, group, joint, cut)
+        concat.reshape(blobs, [top])
+        for blob, part in zip(blobs, mine, strict=True):
+            blob.data[...] = part
+        concat.forward(blobs, [top])
+        joined = top.data.copy()
+        top.diff[...] = own
+        concat.backward([top], [True, False, True], blobs)
+        back = [blob.diff.copy() for blob in blobs]
+        cutting.reshape([top], blobs)
+        top.data[...] = own
+        cutting.forward([top], blobs)
+        cut_parts = [blob.data.copy() for blob in blobs]
+        for blob, part in zip(blobs, mine, strict=True):
+            blob.diff[...] = part
+        cutting.backward(blobs, [True], [top])
+        return joined, back, cut_parts, top.diff.copy()
+
+    for rank, (joined, back, cut_parts, gathered) in enumerate(run(n_ranks, work)):
+        own = [lying(cut, part, rank, n_ranks) for part in parts]
+        np.testing.assert_array_equal(joined, lying(cut, whole, rank, n_ranks))
+        np.testing.assert_array_equal(gathered, lying(cut, whole, rank, n_ranks))
+        for found, wanted in zip(cut_parts, own, strict=True):
+            np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(back[0], own[0])
+        np.testing.assert_array_equal(back[1], 0)  # nobody wants it
+        np.testing.assert_array_equal(back[2], own[2])
+
+
+def test_pieces_cover_the_whole_once():
+    for lengths, n_ranks in (((5, 9, 6), 3), ((4, 4), 4), ((7,), 5), ((3, 11, 5, 8), 2)):
+        joint = Joint(lengths)
+        places = sorted((piece.start, piece.stop) for piece in joint.pieces(n_ranks))
+        assert [start for start, _ in places] == [0, *(stop for _, stop in places[:-1])]
+        assert places[-1][1] == sum(lengths)
+    assert Joint((4, 4), area=3).sent(2) == 2 * 3  # half of each part changes its rank

@@ -4,6 +4,7 @@ import itertools
 import math
 import random
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import pytest
 from google.protobuf import text_format
@@ -27,13 +28,16 @@ from scaffe.training.partition.table import plan_lines
 IMAGES, FILTERS = ("replicated", "channels", "bands"), ("replicated", "outputs", "bands")
 FC, FOLLOWER, LOSS, OTHER = (("replicated", "outputs", "inputs"), ("replicated", "columns"),
                              ("replicated", "classes"), ("replicated",))
+PLACED = ("replicated", "one_rank")
+LEARNING = (FC, FILTERS, PLACED)
 NEEDS = {"replicated": ["rows", "rows"], "outputs": ["whole"], "inputs": ["columns"], "columns": ["columns"] * 2,
-         "classes": ["columns", "whole"], "channels": ["channels"] * 2, "bands": ["bands"] * 2}
+         "classes": ["columns", "whole"], "channels": ["channels"] * 2, "bands": ["bands"] * 2,
+         "one_rank": ["one"] * 2}
 GIVES = {"replicated": "rows", "outputs": "columns", "inputs": "rows", "columns": "columns", "classes": "rows",
-         "channels": "channels", "bands": "bands"}
+         "channels": "channels", "bands": "bands", "one_rank": "one"}
 
 
-CUTS = ("columns", "channels", "bands")
+CUTS = ("columns", "channels", "bands", "one")
 
 
 def machine(latency, bandwidth):
@@ -46,8 +50,8 @@ def random_net(rng):
     width, lies_open = {"x": layers[0].n_outputs, "label": 1}, ["x"]
     for n in range(rng.randrange(2, 7)):
         bottom = lies_open.pop(rng.randrange(len(lies_open)))
-        kinds = rng.choice((FC, FC, FOLLOWER, OTHER, IMAGES, FILTERS))
-        out = rng.randrange(4, 80) if kinds in (FC, FILTERS) else width[bottom]
+        kinds = rng.choice((FC, FC, FOLLOWER, OTHER, IMAGES, FILTERS, PLACED))
+        out = rng.randrange(4, 80) if kinds in LEARNING else width[bottom]
         shares = {kind: Cut(rng.randrange(4, 20), rng.randrange(9)) for kind in kinds[1:]}
         bottoms = (bottom,)
         if kinds in (FOLLOWER, IMAGES) and lies_open and width[lies_open[0]] == width[bottom]:
@@ -55,7 +59,7 @@ def random_net(rng):
         tops = (f"t{n}",) if rng.random() < 0.7 else (f"t{n}", f"u{n}")
         layer_type = "Convolution" if kinds is FILTERS else "T"
         layers.append(LayerShape(f"l{n}", layer_type, bottoms, tops, kinds, tuple(width[b] for b in bottoms),
-                                 width[bottom] * out if kinds in (FC, FILTERS) else 0, out, 2.0 * width[bottom] * out,
+                                 width[bottom] * out if kinds in LEARNING else 0, out, 2.0 * width[bottom] * out,
                                  (n > 0,) * len(bottoms), shares=shares if kinds in (IMAGES, FILTERS) else {}))
         width.update(dict.fromkeys(tops, out))
         lies_open += tops
@@ -80,16 +84,18 @@ def seconds(layers, kinds, ranks):
         split = {"outputs": layer.n_outputs, "inputs": layer.widths[0] if layer.widths else 0}.get(kind)
         if kind in layer.shares:
             split = layer.shares[kind].length
-        share = math.ceil(split / k) / split if split else 1 / k
+        share = math.ceil(split / k) / split if split else 1 if kind == "one_rank" else 1 / k
         total += layer.multiply_adds * b * k * share / ranks.multiply_adds_per_second
-        is_own = kind in ("outputs", "inputs", "channels")
+        is_own = kind in ("outputs", "inputs", "channels", "one_rank")
         own = layer.n_parameters * 4 / (k if is_own else 1)
         total += (0 if is_own else all_reduce(own, k)) + all_reduce(own, r)
         for i, (bottom, width) in enumerate(zip(layer.bottoms, layer.widths, strict=True)):
             came, need, times = lies.pop(bottom), NEEDS[kind][i], 1 + layer.wants_gradient[i]
             if came != need and k > 1:
-                n_moves = 1 + (came in CUTS and need in CUTS)  # from one cut to another over own images
-                total += n_moves * times * send(4 * b * width * (k - 1) / (1 if need == "whole" else k), k - 1)
+                through = ["rows"] if came in CUTS and need in CUTS else []  # from one cut to another over own images
+                for step in itertools.pairwise([came, *through, need]):
+                    part = 1 if {"whole", "one"} & {*step} else k
+                    total += times * send(4 * b * width * (k - 1) / part, k - 1)
         if kind == "inputs":
             total += send(2 * 4 * (k - 1) * b * layer.n_outputs, 2 * (k - 1))
         if kind == "classes":
@@ -162,12 +168,23 @@ def test_replicas_exchange_the_parts_alone():
      "layer 'fc6' (T): parallel_param pins it to CLASSES; it can be REPLICATED, OUTPUTS, INPUTS"),
     ({"pinned_partitions": 3}, "layer 'fc6' (T): parallel_param wants 3 partitions, a replica has 2"),
     ({"pinned": "outputs", "n_outputs": 1}, "layer 'fc6' (T): 1 outputs cannot be split into 2 partitions"),
+    ({"kinds": ("replicated", "bands"), "pinned": "bands", "shares": {"bands": Cut(1)}},
+     "layer 'fc6' (T): 1 rows of pixels cannot be split into 2 partitions"),
+    ({"kinds": ("replicated", "channels"), "pinned": "channels", "shares": {"channels": Cut(6, together=(3, 6))}},
+     "layer 'fc6' (T): its groups of channels cannot be shared out to 2 partitions"),
 ])
 def test_a_pin_that_cannot_be_is_one_line(changes, line):
     layers = [replace(layer, **changes) if layer.name == "fc6" else layer for layer in caffenet()]
     with pytest.raises(UserError) as caught:
         best_plan(layers, Ranks(4, 2, 8, 1, machine(0, 1e8), 1e12))
     assert str(caught.value) == line
+
+
+def test_partitions_that_leave_uneven_replicas_are_refused():
+    pinned = [replace(layer, pinned_partitions=3) for layer in caffenet()]
+    with pytest.raises(UserError) as caught:
+        best_of_all(pinned, Ranks(4, 1, 8, 1, machine(0, 1e8), 1e12))
+    assert str(caught.value) == "parallel_param wants 3 partitions, which do not divide 4 ranks"
 
 
 def test_uneven_replicas_are_refused():
@@ -179,6 +196,15 @@ def test_more_partitions_than_outputs_leave_a_layer_replicated():
     layers = [replace(layer, n_outputs=3) if layer.name == "fc8" else layer for layer in caffenet()]
     plan = best_plan(layers, Ranks(4, 4, 64, 1, machine(0, 1e6), 1e12))
     assert plan.kinds["fc8"] in ("replicated", "inputs")
+
+
+def test_a_layer_that_nothing_splits_goes_to_one_rank_where_its_gradient_would_cost_more():
+    layers = [LayerShape("data", "Data", (), ("x",), n_outputs=10),
+              LayerShape("big", "T", ("x",), ("y",), PLACED, (10,), 10**6, 40, 1.0, (False,)),
+              LayerShape("narrows", "T", ("y",), ("z",), PLACED, (40,), 0, 10, 0.0, (True,)),
+              LayerShape("loss", "T", ("z",), (), OTHER, (10,), 0, 0, 0.0, (True,))]
+    kinds = best_plan(layers, Ranks(4, 4, 8, 1, machine(1e-6, 1e8), 1e12)).kinds
+    assert kinds == {"data": "replicated", "big": "one_rank", "narrows": "one_rank", "loss": "replicated"}
 
 
 def test_the_table_has_both_totals():
@@ -212,12 +238,26 @@ def test_summary_prints_the_plan_of_a_prototxt(tmp_path, capsys):
     assert lines[-1].startswith("predicted: ")
 
 
+def test_summary_draws_the_plan(tmp_path):
+    pinned = "num_output: 7 } parallel_param { split: INPUTS }"
+    (tmp_path / "net.prototxt").write_text(NET.replace("num_output: 7 }", pinned))
+    assert main([str(tmp_path / "net.prototxt"), "-ranks", "4", "-partitions", "2", "-output",
+                 str(tmp_path / "plan.svg")]) == 0
+    picture = ElementTree.parse(tmp_path / "plan.svg").getroot()
+    words = [element.text for element in picture.iter() if element.text]
+    assert "4 ranks: 2 replica(s) of 2 partition(s)" in words
+    assert "InnerProduct inputs" in words
+    assert "rows \u2192 columns" in words
+    assert sum(element.tag.endswith("rect") for element in picture.iter()) == 1 + 1 + 7  # paper, totals, layers
+
+
 def test_what_layers_of_a_prototxt_can_do():
     message = text_format.Parse(NET, caffe_pb2.NetParameter())
     context = make_context(load_kernels(1), Stream(0), Share(), 0)
     shapes = {shape.name: shape for shape in shapes_of(make_net(message, Selection(TRAIN), context, "net"))}
     assert {name: shape.kinds for name, shape in shapes.items()} == {
-        "x": OTHER, "conv": FILTERS, "relu0": IMAGES, "fc": FC, "relu": FOLLOWER, "tied": OTHER, "loss": LOSS}
+        "x": OTHER, "conv": (*FILTERS, "one_rank"), "relu0": (*IMAGES, "one_rank"), "fc": (*FC, "one_rank"),
+        "relu": (*FOLLOWER, "one_rank"), "tied": OTHER, "loss": LOSS}
     assert shapes["conv"].shares == {"outputs": Cut(5), "bands": Cut(2, halo=2 * 3 * 4)}
     assert shapes["fc"].widths == (20,)
     assert shapes["fc"].n_parameters == 20 * 7 + 7

@@ -1,0 +1,57 @@
+"""A plan of model parallelism as a picture: the net, how its layers are shared, and what each of them costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scaffe.pictures.drawing.boxes import Arrow, Box
+from scaffe.pictures.drawing.picture import Picture, picture_of
+from scaffe.training.partition.kinds import (
+    BY_BANDS,
+    BY_CHANNELS,
+    BY_COLUMNS,
+    CLASSES,
+    INPUTS,
+    ONE_RANK,
+    OUTPUTS,
+    REPLICATED,
+    ROWS,
+    way_of,
+)
+from scaffe.training.partition.prices import Price
+from scaffe.training.partition.search import Plan
+from scaffe.training.partition.shapes import LayerShape
+
+COLOURS = {REPLICATED: "#e0e0e0", OUTPUTS: "#ce93d8", INPUTS: "#ff8a80", BY_COLUMNS: "#a5d6a7", CLASSES: "#ffb74d",
+           BY_CHANNELS: "#90b4f0", BY_BANDS: "#fff176", ONE_RANK: "#80deea"}
+
+
+def plan_picture(layers: Sequence[LayerShape], plan: Plan, rankdir: str = "TB") -> Picture:
+    """A box a layer, coloured by its kind; arrows say how a blob lies, and into what it is brought.
+
+    Args:
+        layers: as the planner had them.
+        plan: what it found.
+        rankdir: the direction of data flow: LR, RL, TB or BT.
+    """
+    replicas = plan.n_ranks // plan.n_partitions
+    boxes = [Box((f"{plan.n_ranks} ranks: {replicas} replica(s) of {plan.n_partitions} partition(s)",
+                  *_cost(plan.total)), "white")]
+    arrows: list[Arrow] = []
+    makers: dict[str, tuple[int, str]] = {}  # blob → its layer's box, and how it lies
+    for layer in layers:
+        kind = plan.kinds[layer.name]
+        way, box = way_of(layer.type, kind), len(boxes)
+        boxes.append(Box((layer.name, f"{layer.type} {kind}", *_cost(plan.prices[layer.name])), COLOURS[kind]))
+        for i, name in enumerate(layer.bottoms):
+            maker, lies = makers[name]
+            moves = plan.n_partitions > 1 and lies != way.need(i)
+            arrows.append(Arrow(maker, box, f"{lies} \u2192 {way.need(i)}" if moves else ""))
+        makers.update(dict.fromkeys(layer.tops, (box, way.gives if plan.n_partitions > 1 else ROWS)))
+    return picture_of(boxes, arrows, rankdir)
+
+
+def _cost(price: Price) -> list[str]:
+    """What is sent and taken in an iteration, as lines; none for nothing."""
+    sent = [f"{price.n_bytes / 1e6:,.3f} MB sent"] if price.n_bytes else []
+    return [*sent, f"{price.seconds * 1e3:,.3f} ms"] if price.seconds else sent

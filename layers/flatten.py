@@ -20,7 +20,8 @@ class Flatten(Layer):
         LayerError: an axis is out of range, ``axis`` lies behind ``end_axis``, or the layer works in place.
     """
 
-    recordable = True
+    recordable = repeatable = True
+    reads_bottoms = reads_tops = False
     shares_data = shares_diff = True
 
     @classmethod
@@ -37,7 +38,7 @@ class Flatten(Layer):
         if last + 1 < first:  # an empty run becomes an axis of 1, as in Caffe
             raise LayerError(f"axis {p.axis} lies behind end_axis {p.end_axis} in shape {shape}")
         top[0].reshape((*shape[:first], bottom[0].count(first, last + 1), *shape[last + 1:]))
-        self._shares_diff = share_diff(bottom[0], top[0])
+        self.shares_data = self.shares_diff = share_diff(bottom[0], top[0])
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Pass the elements on in the new shape."""
@@ -45,5 +46,5 @@ class Flatten(Layer):
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Pass the gradient back in the bottom's shape."""
-        if propagate_down[0] and not self._shares_diff:
+        if propagate_down[0] and not self.shares_diff:
             pass_diff_back(top[0], bottom[0])

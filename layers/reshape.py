@@ -21,7 +21,8 @@ class Reshape(Layer):
     The top shares the bottom's memory if both store their elements in the same order.
     """
 
-    recordable = True
+    recordable = repeatable = True
+    reads_bottoms = reads_tops = False
     shares_data = shares_diff = True
 
     @classmethod
@@ -42,7 +43,7 @@ class Reshape(Layer):
         p = self.param.reshape_param
         top[0].reshape(reshaped(bottom[0].shape, self.dims, p.axis, p.num_axes))
         pass_data(bottom[0], top[0])
-        self._shares_diff = share_diff(bottom[0], top[0])
+        self.shares_data = self.shares_diff = share_diff(bottom[0], top[0])
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Pass the data on."""
@@ -50,7 +51,7 @@ class Reshape(Layer):
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Pass the gradient back."""
-        if propagate_down[0] and not self._shares_diff:
+        if propagate_down[0] and not self.shares_diff:
             pass_diff_back(top[0], bottom[0])
 
 

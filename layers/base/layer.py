@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -22,6 +22,17 @@ TRAIN, TEST = 0, 1  # Caffe's Phase
 layer_types: Registry[type[Layer]] = Registry("layer type", "scaffe.layers", ("base", "kernels"))
 
 
+class ParamMemory(Protocol):
+    """Memory in which parameters are made one after another, and which they may never fill all at once."""
+
+    def zeros(self, n_elems: int, dtype: np.dtype) -> np.ndarray:
+        """Zeros, (n_elems,), behind what was asked for before."""
+
+    def flat(self, pieces: Sequence[np.ndarray], starts: Sequence[int], n_elems: int, dtype: np.dtype) -> np.ndarray:
+        """An array, (n_elems,), for pieces of which each starts at an element of it: their own memory, if they lie
+        there so; else new."""
+
+
 @dataclass
 class Context:
     """What a net gives to its layers: the kernels of its device, the random stream, the access to data.
@@ -36,6 +47,7 @@ class Context:
         n_ranks: ranks that share the data; each sees a part of it.
         fills: whether parameters get their initial values; false for a net that is built for its shapes alone, whose
             parameters then take no memory.
+        param_memory: where parameters are made; None: in the backend's memory.
     """
 
     phase: int
@@ -45,6 +57,7 @@ class Context:
     open_feed: Callable[[Any, Context], Any] | None = None
     n_ranks: int = 1
     fills: bool = True
+    param_memory: ParamMemory | None = None
 
     @property
     def xp(self) -> Any:
@@ -65,6 +78,14 @@ class Context:
              dtype: np.dtype | None = None) -> Blob:
         """A new blob in the backend's memory; arguments as for ``Blob``, with ``self.dtype`` if no dtype is given."""
         return Blob(shape, dtype or self.dtype, channels_last, self.kernels.zeros)
+
+    def parameter(self, shape: Sequence[int]) -> Blob:
+        """A new blob of ``param_dtype`` for a learnable parameter, zero."""
+        if self.param_memory is None:
+            return self.blob(shape, channels_last=False, dtype=self.param_dtype)
+        blob = Blob(shape, self.param_dtype, False, self.param_memory.zeros)
+        _ = blob.data_flat  # taken now, so that parameters lie there in their order
+        return blob
 
 
 class Layer:
@@ -216,7 +237,7 @@ class Layer:
         Returns:
             the blob, of ``context.param_dtype``, appended to ``self.blobs``.
         """
-        blob = self.context.blob(shape, channels_last=False, dtype=self.context.param_dtype)
+        blob = self.context.parameter(shape)
         if filler is not None and self.context.fills:
             self.fill(blob, filler)
         self.blobs.append(blob)
@@ -225,9 +246,11 @@ class Layer:
 
     def fill(self, blob: Blob, filler: Any) -> None:
         """Fill a blob's data as a FillerParameter message says. Random numbers are drawn on the host."""
-        values = np.empty(blob.shape, np.promote_types(blob.dtype, np.float32))
+        data = self.context.kernels.to_host(blob.data)
+        values = data.astype(np.promote_types(blob.dtype, np.float32), copy=False)
         fill(values, filler, self.context.rng)
-        blob.data[...] = self.context.kernels.to_device(values, blob.dtype)
+        if values is not blob.data:
+            blob.data[...] = self.context.kernels.to_device(values, blob.dtype)
 
     def check_values(self) -> None:
         """Raise LayerError for a bad value since the last call that forward, which must not wait, could not report."""

@@ -25,6 +25,8 @@ def pass_data(source: Blob, target: Blob) -> None:
     """Make the target's data the source's data, reshaped in Caffe's order. Shares memory if the orders agree."""
     if same_sequence(source, target):
         target.share_data(source)
+    elif is_plain(target):  # whose reshape is a view
+        target.data.reshape(source.shape)[...] = source.data
     else:
         target.data[...] = source.data.reshape(target.shape)
 

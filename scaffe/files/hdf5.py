@@ -72,10 +72,15 @@ def read_model(path: str | Path) -> list[tuple[str, str, list[np.ndarray | None]
     Raises:
         UserError: the file is missing or damaged, or h5py is not installed.
     """
+    return list(model_layers(path))
+
+
+def model_layers(path: str | Path) -> Iterator[tuple[str, str, list[np.ndarray | None]]]:
+    """As ``read_model``, one after another, so that they need not fit in memory together."""
     with hdf5_input(path, UserError) as file:
         if "data" not in file.root:
             raise UserError(f"{path}: has no group 'data'; a .caffemodel.h5 was expected")
-        return list(_layers(file, file.root["data"], "", set()))
+        yield from _layers(file, file.root["data"], "", set())
 
 
 def _layers(file: Hdf5Input, group: Any, prefix: str,

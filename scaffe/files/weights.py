@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -96,3 +96,8 @@ def read_model(path: str | Path) -> list[tuple[str, str, list[np.ndarray | None]
     if not layers:
         raise UserError(f"{path}: holds no layers; a .caffemodel was expected")
     return layers
+
+
+def model_layers(path: str | Path) -> Iterator[tuple[str, str, list[np.ndarray | None]]]:
+    """As ``read_model``, one after another, so that they need not be in memory together."""
+    yield from hdf5.model_layers(path) if str(path).endswith(".h5") else read_model(path)

@@ -41,7 +41,9 @@ def build_net(message: Any, context: Context, trained: Net | None = None, parts:
     params = _find_params(nodes)
     _plan_backward(nodes, params, message.force_backward)
     fuse_in_place(nodes)
-    flat = FlatParams(params if context.fills and not trained else [], context.param_dtype, context.kernels.zeros)
+    memory = None if trained else context.param_memory
+    flat = FlatParams(params if context.fills and not trained else [], context.param_dtype, context.kernels.zeros,
+                      memory)
     net = Net(message.name, context, nodes, blobs, flat)
     net.parts = parts
     if trained:

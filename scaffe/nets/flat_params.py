@@ -10,8 +10,9 @@ import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.kernel_copy import KernelCopy
+from scaffe.layers.base.layer import ParamMemory
 from scaffe.layers.kernels.backend import DeviceBackend
-from scaffe.nets.memory.pages import forget
+from scaffe.nets.memory.mapping import address, forget, in_pages
 
 ALIGN_ELEMS = 16  # every parameter starts on a cache line of float32; the gaps stay zero
 Allocate = Callable[[int, np.dtype], np.ndarray]
@@ -55,6 +56,7 @@ class FlatParams:
         params: the learnable blobs in layer order.
         dtype: their element type.
         zeros: allocates memory of the backend: (n_elems, dtype) → flat array of zeros.
+        memory: where the parameters have been made, and stay; None: ``zeros`` gives it.
 
     Attributes:
         data, diff: the flat buffers, (n_elems,): parameters, and their gradients.
@@ -67,7 +69,8 @@ class FlatParams:
 
     copies: np.ndarray | None = None
 
-    def __init__(self, params: list[Param], dtype: np.dtype, zeros: Allocate = np.zeros) -> None:
+    def __init__(self, params: list[Param], dtype: np.dtype, zeros: Allocate = np.zeros,
+                 memory: ParamMemory | None = None) -> None:
         self.params, self.zeros = params, zeros
         self.bring: Callable[[], None] = _nothing
         starts, self.n_elems = offsets([p.blob.n_elems for p in params])
@@ -76,7 +79,11 @@ class FlatParams:
         self._layers: dict[int, list[Param]] = {}
         for param in params:
             self._layers.setdefault(param.layer_index, []).append(param)
-        self.move(zeros)
+        if memory is None:
+            self.move(zeros)
+        else:
+            self._bind(memory.flat([p.blob.data_flat for p in params], starts, self.n_elems, self.dtype),
+                       in_pages(self.n_elems, self.dtype))
 
     def move(self, allocate: Allocate) -> None:
         """Allocate new flat buffers and copy the parameters there. Their old memory is given back at once, so that
@@ -86,12 +93,16 @@ class FlatParams:
             allocate: (n_elems, dtype) → flat array of zeros. The trainer passes the communicator's ``alloc``, so that
                 ranks of one node can sum each other's gradients.
         """
-        self.data, self.diff = allocate(self.n_elems, self.dtype), allocate(self.n_elems, self.dtype)
+        self._bind(allocate(self.n_elems, self.dtype), allocate(self.n_elems, self.dtype))
+
+    def _bind(self, data: np.ndarray, diff: np.ndarray) -> None:
+        self.data, self.diff = data, diff
         self.trust_copies(False)
         for param, place in zip(self.params, self.slices, strict=True):
             old = param.blob.data_flat
-            self.data[place] = old
-            forget(old)
+            if not _is_same(old, data[place]):
+                data[place] = old
+                forget(old)
             for blob in (param.blob, *param.sharers):
                 blob.bind(self.data[place], self.diff[place])
 
@@ -146,6 +157,11 @@ class FlatParams:
 
 def _nothing() -> None:
     pass
+
+
+def _is_same(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two arrays are one; a device's never are."""
+    return isinstance(one, np.ndarray) and address(one) == address(other)
 
 
 def _copy_weights(kernels: DeviceBackend, blob: Blob, copy: np.ndarray) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from scaffe.data.feeds.layer_feed import ReaderOptions, Share
 from scaffe.errors import UserError
-from scaffe.layers.base.layer import TEST, TRAIN, Context
+from scaffe.layers.base.layer import TEST, TRAIN, Context, ParamMemory
 from scaffe.layers.base.random import Stream
 from scaffe.nets import graph
 from scaffe.nets.build import build_net
@@ -85,7 +85,8 @@ def make_context(kernels: Any, rng: Stream, share: Share, seed: int, readers: Re
 
 
 def net_from_file(path: str, selection: Selection, kernels: Any, share: Share,
-                  readers: ReaderOptions = READERS, dtype: np.dtype = FLOAT32) -> Net:
+                  readers: ReaderOptions = READERS, dtype: np.dtype = FLOAT32,
+                  memory: ParamMemory | None = None) -> Net:
     """A net from a prototxt, with a random seed, for commands that run a net without a solver.
 
     Args:
@@ -95,12 +96,14 @@ def net_from_file(path: str, selection: Selection, kernels: Any, share: Share,
         share: this rank's share of the data.
         readers: how feeds read.
         dtype: element type of activations.
+        memory: where its parameters are made; None: in the backend's.
 
     Raises:
         UserError: one line that names the file.
     """
     seed = seed_of(-1)
     context = make_context(kernels, Stream(seed), share, seed, readers, dtype)
+    context.param_memory = memory
     return net_by_itself(path, selection, context)
 
 

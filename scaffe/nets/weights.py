@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from scaffe.errors import UserError
-from scaffe.files import StoredLayer, hdf5, read_model, write_model
+from scaffe.files import StoredLayer, hdf5, model_layers, write_model
 from scaffe.log import info
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
@@ -38,12 +38,12 @@ def load_weights(net: Net, path: str | Path) -> None:
     Raises:
         UserError: the file cannot be read, or its blobs do not fit the net's.
     """
-    _take(net, read_model(path), path)
+    _take(net, model_layers(path), path)
 
 
 def load_hdf5(net: Net, path: str | Path) -> None:
     """As ``load_weights``, from an HDF5 file of any name."""
-    _take(net, hdf5.read_model(path), path)
+    _take(net, hdf5.model_layers(path), path)
 
 
 def save_hdf5(net: Net, path: str | Path) -> None:
@@ -51,7 +51,7 @@ def save_hdf5(net: Net, path: str | Path) -> None:
     hdf5.write_model(path, [_stored(node) for node in net.nodes])
 
 
-def _take(net: Net, layers: Sequence[tuple[str, str, Arrays]], path: str | Path) -> None:
+def _take(net: Net, layers: Iterable[tuple[str, str, Arrays]], path: str | Path) -> None:
     nodes = {node.name: node for node in net.nodes}
     for name, _, arrays in layers:
         if name not in nodes:

@@ -15,12 +15,13 @@ from scaffe.nets import graph
 from scaffe.nets.activation_memory import pass_diffs, reuse_activations
 from scaffe.nets.devices import Compute, load_kernels
 from scaffe.nets.inference.passes import Inference
+from scaffe.nets.memory.backed import BackedMemory
 from scaffe.nets.net import Net
 from scaffe.nets.setup import PHASES, Selection, make_context, make_net, seed_of
 from scaffe.proto.byte_text import path_of
 from scaffe.training.bad_records import BadRecords
 from scaffe.training.checkpoint import tests_done
-from scaffe.training.limited_memory import limit_memory
+from scaffe.training.limited_memory import backed_memory, limit_memory
 from scaffe.training.loss_scale import LossScale, needs_scale
 from scaffe.training.observers.bad_records import WatchBadRecords
 from scaffe.training.observers.debug_info import DebugInfo
@@ -49,21 +50,22 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     param.random_seed = communicator.bcast_object(seed_of(param.random_seed))
     role = role or Role.worker(communicator, options)
     rng = Stream(param.random_seed + (communicator.rank if role.division is None else 0))  # shared nets draw alike
-    maker = NetMaker(param, options, kernels, rng, role.share, role.division)
+    backed = together(communicator, lambda: backed_memory(options, kernels))
+    maker = NetMaker(param, options, kernels, rng, role.share, role.division, backed=backed)
     net = together(communicator, maker.train_net)
     if role.division is not None:
         role.division.weigh_losses(net)
     tests = together(communicator, lambda: maker.test_nets(net))
-    memory = vars(options).get("memory", "")
     if kernels.REUSES_ACTIVATIONS and not param.debug_info:
         for made in (net, *tests):
             reuse_activations(made, backward=made is net)
-    elif not param.debug_info and not memory:
+    elif not param.debug_info and backed is None:
         pass_diffs(net)
     method = Method(options.strategy, options.reduce, options.allow_nan, options)
     solver = Solver(param, net, tests, communicator, method, maker.shares, role)
-    if memory:
-        limit_memory(solver, options)
+    if backed is not None:
+        limit_memory(solver, options, backed)
+        maker.backed = None  # a plan has the rest of it
     if not kernels.RECORDS and not param.debug_info and role.division is None:
         solver.test_passes.update((id(test), Inference(test)) for test in tests)
     solver.remake_tests = partial(_remake_tests, solver, maker)
@@ -118,6 +120,7 @@ class NetMaker:
         share: which part of the data this rank reads, of how many.
         division: how ranks share nets; None: this rank makes whole ones.
         fills: whether parameters get values; see Context.
+        backed: where parameters are made, in limited memory; None: in the backend's.
 
     Attributes:
         shares: which part of the data each net reads, in the order the nets were made.
@@ -125,8 +128,8 @@ class NetMaker:
     """
 
     def __init__(self, param: Any, options: Namespace, kernels: Any, rng: Stream, share: Share,
-                 division: Division | None = None, fills: bool = True) -> None:
-        self._division, self._fills = division, fills
+                 division: Division | None = None, fills: bool = True, backed: BackedMemory | None = None) -> None:
+        self._division, self._fills, self.backed = division, fills, backed
         self.param, self.options, self.kernels, self.rng, self.share = param, options, kernels, rng, share
         self.shares: list[Share] = []
         self.bad = BadRecords(vars(options).get("skip_bad_records", 0))
@@ -153,6 +156,7 @@ class NetMaker:
         context = make_context(self.kernels, self.rng, share, self.param.random_seed,
                                self.bad.reader_options(self.options.readers), Compute.of(self.options).dtype)
         context.fills = self._fills
+        context.param_memory = self.backed
         shared = None if self._division is None else self._division.shared
         return make_net(message, selection, context, source, trained, shared)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from scaffe.collectives.communicator import Communicator
+from scaffe.nets.flat_params import Allocate
 from scaffe.training.updater import Updater
 
 MOST_BYTES = 1 << 30
@@ -29,7 +30,7 @@ def gather_histories(updater: Updater, communicator: Communicator, root: int = 0
         list.
     """
     own = [updater_parts(updater, index) for index in range(updater.rule.n_histories)]
-    return gather_parts(own, updater.params.n_elems, updater.params.dtype, communicator, root)
+    return gather_parts(own, updater.params.n_elems, updater.params.dtype, communicator, root, updater.whole)
 
 
 def updater_parts(updater: Updater, index: int, with_copies: bool = False) -> list[Part]:
@@ -50,7 +51,7 @@ def filled(place: slice, parts: Sequence[Part]) -> np.ndarray:
 
 
 def gather_parts(own: Sequence[Sequence[Part]], n_elems: int, dtype: np.dtype, communicator: Communicator,
-                 root: int = 0) -> list[np.ndarray]:
+                 root: int = 0, zeros: Allocate = np.zeros) -> list[np.ndarray]:
     """Whole arrays, on root, of parts that ranks hold. Called by all ranks.
 
     Args:
@@ -58,6 +59,7 @@ def gather_parts(own: Sequence[Sequence[Part]], n_elems: int, dtype: np.dtype, c
         n_elems, dtype: of the whole arrays; they count on root alone.
         communicator: the ranks that hold the parts.
         root: the rank that gets the whole.
+        zeros: gives the whole arrays their memory.
 
     Returns:
         on root the flat arrays, zero where nobody holds anything; elsewhere an empty list.
@@ -65,17 +67,17 @@ def gather_parts(own: Sequence[Sequence[Part]], n_elems: int, dtype: np.dtype, c
     found = []
     for parts in own:
         if communicator.rank == root:
-            found.append(_whole(parts, n_elems, dtype))
+            found.append(_whole(parts, n_elems, dtype, zeros))
         for start, values in _others(parts, communicator, root):
             found[-1][start:start + len(values)] = values
     return found
 
 
-def _whole(own: Sequence[Part], n_elems: int, dtype: np.dtype) -> np.ndarray:
+def _whole(own: Sequence[Part], n_elems: int, dtype: np.dtype, zeros: Allocate) -> np.ndarray:
     """Root's own parts in an array of full length. A single part that covers everything is returned uncopied."""
     if len(own) == 1 and len(own[0][1]) == n_elems:
         return own[0][1]
-    whole = np.zeros(n_elems, dtype)
+    whole: np.ndarray = zeros(n_elems, dtype)
     for start, values in own:
         whole[start:start + len(values)] = values
     return whole

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from functools import partial
 
 from scaffe.errors import UserError
 from scaffe.flags import Flags
+from scaffe.layers.kernels.backend import Backend
 from scaffe.log import info
 from scaffe.nets.activation_memory import pass_diffs
 from scaffe.nets.fusion import keep_bottoms
 from scaffe.nets.memory.amount import amount, n_bytes, shown
+from scaffe.nets.memory.backed import BackedMemory, on_disk
 from scaffe.nets.memory.costs import estimated_seconds
 from scaffe.nets.memory.fixed import fixed_bytes
 from scaffe.nets.memory.iteration import Iteration
 from scaffe.nets.memory.limited_net import Limit, LimitedNet
-from scaffe.nets.memory.limited_passes import refuse_devices
+from scaffe.nets.memory.limited_passes import refuse_devices, refuse_half_types
+from scaffe.nets.memory.mapping import return_freed_memory
 from scaffe.nets.memory.parts import Planned, joined_steps, parts_of, planned_arrays
 from scaffe.nets.memory.placements import PLACEMENTS
+from scaffe.nets.memory.spill_file import SpillFile
 from scaffe.nets.net import Net
 from scaffe.training.ranks import together
 from scaffe.training.solver import Observer, Solver
@@ -44,9 +49,23 @@ def check_memory_flags(options: Namespace, strategy: type[Strategy]) -> None:
                         everywhere=True)
 
 
-def limit_memory(solver: Solver, options: Namespace) -> None:
+def backed_memory(options: Namespace, kernels: Backend) -> BackedMemory | None:
+    """Where a net's parameters are made, if ``-memory`` is given. Raises UserError: kernels of a device, no file."""
+    if not vars(options).get("memory", ""):
+        return None
+    refuse_devices(kernels)
+    return_freed_memory()
+    return BackedMemory(SpillFile(options.spill))
+
+
+def limit_memory(solver: Solver, options: Namespace, backed: BackedMemory) -> None:
     """Have a solver's net train in limited memory, if ``-memory`` asks for it and the net needs it on some rank. Called
     by all ranks, since they update layers in the same order.
+
+    Args:
+        solver: built, not yet restored.
+        options: the flags of ``train``.
+        backed: where its net's parameters were made.
 
     Raises:
         UserError: the net computes on a device, shows its values (debug_info), or needs more than the limit; or the
@@ -57,14 +76,15 @@ def limit_memory(solver: Solver, options: Namespace) -> None:
     if not any(ranks.allgather_objects(whole > limit)):
         info(f"Memory: training takes {shown(whole)}, within {shown(limit)}: nothing moves")
         pass_diffs(solver.net)
+        backed.keep(solver.net.params.data)
         return
     keep_bottoms(solver.net)
-    solver.observers.append(together(ranks, lambda: LimitedMemory(solver, StreamedState(solver), limit, options)))
+    solver.observers.append(together(ranks, lambda: LimitedMemory(solver, backed, limit, options)))
 
 
 def _wanted(solver: Solver, options: Namespace) -> tuple[int, int]:
     """The bytes that training takes without a limit, and the limit."""
-    refuse_devices(solver.net)
+    refuse_half_types(solver.net)
     if solver.param.debug_info:
         raise UserError("-memory does not go with debug_info, which reads blobs that are not in memory")
     planned = planned_arrays(solver.net)
@@ -88,7 +108,7 @@ class LimitedMemory(Observer):
 
     Args:
         solver: this rank's.
-        state: what of its parameters, gradients and histories may leave.
+        backed: where its parameters were made.
         limit: bytes for all that training takes.
         options: the flags of ``train``.
 
@@ -99,8 +119,8 @@ class LimitedMemory(Observer):
         UserError: the limit is too low, or the spill file cannot be made.
     """
 
-    def __init__(self, solver: Solver, state: StreamedState, limit: int, options: Namespace) -> None:
-        planned = planned_arrays(solver.net)
+    def __init__(self, solver: Solver, backed: BackedMemory, limit: int, options: Namespace) -> None:
+        state, planned = StreamedState(solver, backed), planned_arrays(solver.net)
         fixed = _taken(solver, planned) - state.taken_bytes
         needed = fixed + state.parameter_bytes
         if solver.test_nets and needed > limit:
@@ -109,8 +129,9 @@ class LimitedMemory(Observer):
         iteration = Iteration(parts_of(solver.net, planned, state.held), state.seconds(estimated_seconds(solver.net)),
                               state.n_updates, joined_steps(solver.net))
         self.tier = LimitedNet(solver.net, planned, state.held, iteration,
-                               Limit(options.memory, limit, fixed, options.placement, options.spill), solver.timers)
+                               Limit(options.memory, limit, fixed, options.placement), backed, solver.timers)
         state.attach(self.tier.executor)
+        solver.updater.whole = partial(on_disk, options.spill)
         self.tier.mover.record = lambda label, start, end: solver.timers.record and solver.timers.record(
             MOVES, label, start, end)
         self._begun = -1

@@ -40,7 +40,7 @@ class ShardUpdater:
         self._plan: Any = None
 
     def move(self, allocate: Allocate) -> None:
-        """Give each history new memory, and copy it there, unless they are blank: zeros take no pages until written."""
+        """Give each history new memory, and copy it there, unless they are blank, as the new memory is."""
         for index, old in enumerate(self._histories):
             self._histories[index] = allocate(len(old), old.dtype)
             if not self.is_blank:

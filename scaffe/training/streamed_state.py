@@ -13,9 +13,10 @@ from functools import partial
 
 import numpy as np
 
+from scaffe.nets.memory.backed import BackedMemory
 from scaffe.nets.memory.costs import BYTES_A_SECOND
 from scaffe.nets.memory.executor import Executor
-from scaffe.nets.memory.pages import anonymous, rounded
+from scaffe.nets.memory.mapping import rounded
 from scaffe.nets.memory.parts import Held
 from scaffe.nets.memory.state import (
     Run,
@@ -37,14 +38,15 @@ class StreamedState:
 
     Args:
         solver: built, not yet restored. Its updater gets a shard for each large run of layers.
+        backed: where its net's parameters were made.
 
     Attributes:
         held: the arrays, of parameters and gradients first.
         n_updates: steps that follow backward.
     """
 
-    def __init__(self, solver: Solver) -> None:
-        self._solver, self._n_layers = solver, len(solver.net.nodes)
+    def __init__(self, solver: Solver, backed: BackedMemory) -> None:
+        self._solver, self._backed, self._n_layers = solver, backed, len(solver.net.nodes)
         self._early = early_buckets(solver)
         self._runs: Sequence[Run] = self._early or large(solver.net, layers_alone(solver.net))
         strategy, updater = solver.strategy, solver.updater
@@ -89,25 +91,21 @@ class StreamedState:
             self._solver.updater.around = partial(self._in_step, executor, list(self._shards))
 
     def _parameters(self) -> list[Held]:
-        """Parameters' and gradients' whole pages, in buffers that have new memory."""
+        """The whole pages of those parameters and gradients that may leave. The others go into memory."""
         net = self._solver.net
-        if not self._early:
-            return []
-        net.params.move(in_pages)
-        for test_net in self._solver.test_nets:
-            test_net.share_trained_layers(net)
-        return [each for bucket in self._early for each in parameters_held(net, bucket)]
+        held = [each for bucket in self._early for each in parameters_held(net, bucket)]
+        self._backed.keep(net.params.data, [each.memory for each in held if each.part.lasts])
+        return held
 
     def _histories(self, number: int, shard: ShardUpdater) -> list[Held]:
         run, pages = self._shards[shard], list[np.ndarray]()
 
         def in_kept_pages(n_elems: int, dtype: np.dtype) -> np.ndarray:
-            pages.append(anonymous(rounded(n_elems * dtype.itemsize)))
+            pages.append(self._backed.pages(rounded(n_elems * dtype.itemsize)))
             return pages[-1].view(dtype)[:n_elems]
 
         shard.move(in_kept_pages)
-        step = self._update_step(number, run)
-        return [history_held(self._solver.net, run, memory, step, lambda: shard.is_blank) for memory in pages]
+        return [history_held(self._solver.net, run, memory, self._update_step(number, run)) for memory in pages]
 
     def _update_step(self, number: int, run: Run) -> int:
         return update_step(self._solver.net, run) if self._early else 2 * self._n_layers + number
@@ -143,8 +141,3 @@ def cut(intervals: Sequence[slice], cuts: Sequence[int]) -> list[slice]:
         edges = [whole.start, *(edge for edge in cuts if whole.start < edge < whole.stop), whole.stop]
         found += [slice(start, stop) for start, stop in zip(edges, edges[1:], strict=False)]
     return found
-
-
-def in_pages(n_elems: int, dtype: np.dtype) -> np.ndarray:
-    """Zeros, (n_elems,), with whole pages to themselves."""
-    return anonymous(rounded(n_elems * dtype.itemsize)).view(dtype)[:n_elems]

@@ -14,7 +14,7 @@ from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.backend import Backend, is_device
 from scaffe.layers.kernels.backend import Guard as GradientGuard
 from scaffe.layers.kernels.specs import Segment
-from scaffe.nets.flat_params import FlatParams
+from scaffe.nets.flat_params import Allocate, FlatParams
 from scaffe.training.shard_updater import ShardUpdater
 from scaffe.training.update_rules import Hyper, UpdateRule, host, update_rules
 
@@ -40,6 +40,7 @@ class Updater:
             Caffe does. Needed by whoever reads the diffs after an update (``snapshot_diff``, pycaffe); costs one more
             write of the buffer.
         bring: has all histories in memory, where a memory plan may have moved them; called before somebody reads them.
+        whole: gives memory for whole histories, which ranks or shards hold in parts.
         around: gives a with-block in which a shard and its histories are in memory.
         writes_copies: whether an update writes the parameters' copies for kernels too. For whoever owns all parameters,
             and whose forward reads what the update wrote.
@@ -54,6 +55,7 @@ class Updater:
         self.keeps_step = bool(param.snapshot_diff)
         self.writes_copies = False
         self.bring: Callable[[], None] = _nothing
+        self.whole: Allocate = np.zeros
         self.around: Callable[[ShardUpdater], AbstractContextManager[Any]] = lambda shard: nullcontext()
         self._ahead: set[ShardUpdater] = set()
         self._kernels = kernels

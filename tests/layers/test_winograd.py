@@ -165,6 +165,8 @@ def test_engine_caffe_asks_for_the_sums_themselves(layer_type, engine, is_direct
     made = Rig(prototxt, [np.zeros((4, 64, 20, 20))], dtype=np.float32, kernels=cpu).layer._plan
     plan = made if layer_type == "Convolution" else made._plan
     assert isinstance(plan, Training) is not is_direct
+    if not is_direct:
+        assert made.working_bytes() == plan.working_bytes()  # what a limit of memory counts
 
 
 def test_strips_are_alike_and_within_their_bytes():

@@ -34,3 +34,8 @@ class Deconvolution:
         self._plan.backward_weights(gy, x, gw, None, overwrite)
         if gb is not None:
             self._add_gradients(gy.reshape(-1, self._n_output), gb, overwrite)
+
+    def working_bytes(self) -> dict[str, int]:
+        """Bytes by name of the working memory of all passes, which the plans of a thread share, where it is known."""
+        found: dict[str, int] = getattr(self._plan, "working_bytes", dict)()
+        return found

@@ -9,6 +9,7 @@ from scaffe.layers.kernels.cpu.elementwise import mask_scale
 from scaffe.layers.kernels.cpu.words import wide
 
 LARGEST_DRAW = np.float32(2**32 - 1)
+CHUNK = 1 << 16
 Shape = tuple[int, ...]
 
 
@@ -33,7 +34,9 @@ class Dropout:
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> None:
         """Draw a mask; write y, x scaled, where an element is kept, else 0. y may be x."""
-        kept = self._draws.draw(x.size).astype(np.float32) <= self._limit
+        kept = np.empty(x.size, np.bool_)
+        for at in range(0, x.size, CHUNK):  # the draws themselves take eight times an element
+            kept[at:at + CHUNK] = self._draws.draw(min(CHUNK, x.size - at)).astype(np.float32) <= self._limit
         self._mask = as_stored(kept, self._shape, self._channels_last)
         mask_scale(x, self._mask, self._scale, y)
 

@@ -15,10 +15,12 @@ from scaffe.flags import REQUIRED, Flags, at_least
 from scaffe.log import info
 from scaffe.nets.devices import Compute, add_flags, load_kernels
 from scaffe.nets.inference.passes import Inference
+from scaffe.nets.memory.limited_passes import limit_forward
 from scaffe.nets.net import Net
 from scaffe.nets.setup import PHASES, Selection, net_from_file
 from scaffe.nets.weights import load_weights
 from scaffe.training.bad_records import BadRecords
+from scaffe.training.limited_memory import add_memory_flags, backed_memory
 from scaffe.training.observers.detection import is_evaluated, mean_of, precisions, results_of
 from scaffe.training.observers.outputs import output_lines, values_of
 from scaffe.training.ranks import threads_per_rank, together
@@ -38,6 +40,7 @@ def main(argv: list[str]) -> int:
     flags.flag("threads", 0, "compute threads a rank; 0: cores shared out", kind=at_least(0))
     flags.count("skip_bad_records", "unreadable records to pass over; the next one stands in")
     add_flags(flags)
+    add_memory_flags(flags)
     flags.pass_over("solver", "phase", "snapshot", "sigint_effect", "sighup_effect")
     options = flags.parse(argv)
     return run_job(lambda communicator: _test(communicator, options), options)
@@ -89,8 +92,12 @@ def _test_detection(communicator: Communicator, net: Net, passes: Inference, n_i
 
 def _load(communicator: Communicator, options: Namespace, selection: Selection, kernels: Any, bad: BadRecords) -> Net:
     share = Share(communicator.rank, communicator.n_ranks, n_test_iterations=options.iterations)
-    net = net_from_file(options.model, selection, kernels, share, bad.reader_options(1),
-                        Compute.of(options).dtype)
+    backed = backed_memory(options, kernels)
+    net = net_from_file(options.model, selection, kernels, share, bad.reader_options(1), Compute.of(options).dtype,
+                        backed)
     for path in options.weights.split(","):
         load_weights(net, path)
+    limited = limit_forward(net, options.memory, options.placement, backed) if backed is not None else None
+    if limited is not None:
+        info(f"Memory: {limited.text()}")
     return net

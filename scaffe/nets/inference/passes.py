@@ -49,7 +49,7 @@ class Inference:
             UserError: a layer's error, with the layer's name.
         """
         net, loss, index = self._net, 0.0, 0
-        is_watched = net.unfused or net.before_forward or net.after_forward
+        is_watched = net.unfused or net.before_forward or net.after_forward or net.tiers
         self.skipped = set() if is_watched else self.hidden
         if is_watched:
             return float(net.forward())

@@ -30,7 +30,8 @@ def n_bytes(text: str, whole: int) -> int:
     unit = found[2].upper() if found else None
     if found is None or (unit != "%" and unit not in UNITS) or float(found[1]) <= 0:
         raise ValueError("must be an amount of memory such as 2GB, 512MiB or 40%")
-    return int(float(found[1]) * (whole / 100 if unit == "%" else UNITS[unit or ""]))
+    number = float(found[1])
+    return int(number * whole / 100) if unit == "%" else int(number * UNITS[unit or ""])
 
 
 def shown(amount_bytes: float) -> str:

@@ -10,17 +10,20 @@ PRODUCTS_A_SECOND = 40e9  # multiply-adds of one core in float32; only the layer
 BYTES_A_SECOND = 4e9  # that a layer without products reads and writes
 
 
-def estimated_seconds(net: Net, n_threads: int = 1) -> tuple[float, ...]:
-    """Of each of the 2n steps: forward of layer i is step i, its backward step 2n - 1 - i.
+def estimated_seconds(net: Net, n_threads: int = 1, backward: bool = True) -> tuple[float, ...]:
+    """Of each of the 2n steps: forward of layer i is step i, its backward step 2n - 1 - i; or of the n of forward.
 
     Args:
         net: a built net.
         n_threads: that compute.
+        backward: whether there is one.
     """
     forward = [_forward(node) / n_threads for node in net.nodes]
-    backward = [seconds * (1 + any(node.propagate_down)) if node.needs_backward else 0.0
-                for node, seconds in zip(net.nodes, forward, strict=True)]
-    return (*forward, *reversed(backward))
+    if not backward:
+        return tuple(forward)
+    back = [seconds * (1 + any(node.propagate_down)) if node.needs_backward else 0.0
+            for node, seconds in zip(net.nodes, forward, strict=True)]
+    return (*forward, *reversed(back))
 
 
 def _forward(node: Node) -> float:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from scaffe.errors import UserError
+from scaffe.nets.memory.backed import BackedMemory
 from scaffe.nets.memory.lasting import Lasting
 from scaffe.nets.memory.layout import Layout
 from scaffe.nets.memory.mover import Mover
@@ -24,6 +25,7 @@ class Executor:
         net: a built net. Its planned blobs get their memory here, and it becomes one of the net's ``tiers``.
         planned: its blobs' arrays.
         held: arrays of parameters, gradients and histories; their numbers follow.
+        backed: where those that last lie, shown.
         timed: gives a with-block whose time counts under a name.
 
     Attributes:
@@ -33,18 +35,15 @@ class Executor:
         waited, again: seconds so far in which steps waited for moves, and of computing again.
     """
 
-    def __init__(self, net: Net, planned: Sequence[Planned], held: Sequence[Held],
+    def __init__(self, net: Net, planned: Sequence[Planned], held: Sequence[Held], backed: BackedMemory,
                  timed: Callable[[str, str], AbstractContextManager[Any]]) -> None:
         self._net, self._planned, self._timed = net, planned, timed
         self.parts = parts_of(net, planned, held)
         self.pages = Pages([each.part.n_bytes for each in planned])
         for each in held:
             self.pages.adopt(each.memory)
-        for number, part in enumerate(self.parts):
-            if part.lasts:
-                self.pages.hold(number)
-        self._lasting = Lasting({i: part.name for i, part in enumerate(self.parts) if part.lasts}, self.pages,
-                                lambda number: held[number - len(planned)].is_blank())
+        names = {number: part.name for number, part in enumerate(self.parts) if part.lasts}
+        self._lasting = Lasting(names, self.pages, backed)
         self.updates: dict[int, Callable[[], None]] = {}
         self.mover: Mover | None = None
         self.plan: Plan | None = None
@@ -132,11 +131,10 @@ class Executor:
                 self.pages.drop(number)
 
     def bring(self, numbers: Collection[int]) -> None:
-        """Have arrays that last in memory, whole, until the next pass begins. Between passes only, for reading."""
+        """Have arrays that last where they can be read whole until the next pass begins. Between passes only."""
         self._let_go()
-        if self.mover is not None:
-            self.pages.give_back()  # nobody needs what passes have left
-            self._lasting.bring(numbers, self.mover)
+        self.pages.give_back()  # nobody needs what passes have left
+        self._lasting.show(numbers)
 
     def _do(self, action: Action) -> None:
         number, name = action.part, self.parts[action.part].name

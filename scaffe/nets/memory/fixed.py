@@ -16,17 +16,18 @@ OURS = "scaffe.layers."
 N_BATCHES = 5  # that readers hold: four ahead, and the one that is computed with
 
 
-def fixed_bytes(net: Net, planned: Sequence[Planned]) -> int:
+def fixed_bytes(net: Net, planned: Sequence[Planned], backward: bool = True) -> int:
     """The sum of: parameters and gradients; blobs outside the plan; what layers and their plans keep; batches that
     reader threads hold; working memory.
 
     Args:
-        net: a built training net.
+        net: a built net.
         planned: the arrays that the plan moves.
+        backward: whether the net runs backward too, and has gradients.
     """
-    params = 2 * net.params.n_elems * net.params.dtype.itemsize
+    params = (1 + backward) * net.params.n_elems * net.params.dtype.itemsize
     batches = sum(_n_bytes(top) for node in net.nodes if hasattr(node.layer, "feed") for top in node.tops)
-    return params + N_BATCHES * batches + _blobs(net, planned) + kept_by_layers(net) + _working(net)
+    return params + N_BATCHES * batches + _blobs(net, planned, backward) + kept_by_layers(net) + _working(net)
 
 
 def _working(net: Net) -> int:
@@ -39,11 +40,11 @@ def _working(net: Net) -> int:
     return sum(most.values())
 
 
-def _blobs(net: Net, planned: Sequence[Planned]) -> int:
+def _blobs(net: Net, planned: Sequence[Planned], backward: bool) -> int:
     moved = {id(each.blob) for each in planned if not each.is_diff}, {id(each.blob) for each in planned if each.is_diff}
     written = {id(blob) for blob in written_diffs(net.nodes)}
     n_bytes = 0
-    for is_diff, shares in enumerate(("shares_data", "shares_diff")):
+    for is_diff, shares in enumerate(("shares_data", "shares_diff")[:1 + backward]):
         for key, blob in memory_owners(net, shares).items():
             is_own = id(blob) == key and key not in moved[is_diff]
             n_bytes += _n_bytes(blob) if is_own and (not is_diff or key in written) else 0

@@ -31,6 +31,7 @@ class Part:
         again: how it can be computed once more; None: it cannot.
         lasts: whether its contents last from one iteration to the next, as parameters and histories do. Then its last
             step in backward, or its step of the update, changes it; until then what the slow memory has stays true.
+            Without steps in backward nothing changes it.
     """
 
     name: str
@@ -44,6 +45,11 @@ class Part:
     def may_leave(self) -> bool:
         """Whether its contents last over steps that do not use it, between forward and backward."""
         return bool(self.forward and self.backward and self.backward[0] - self.forward[-1] > 1)
+
+    @property
+    def changes(self) -> bool:
+        """Whether the slow memory has to get it again in every iteration, if it is there between them."""
+        return self.lasts and bool(self.backward)
 
     @property
     def n_visits(self) -> int:

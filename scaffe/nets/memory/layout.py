@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from scaffe.nets.memory.check import resident_bytes
 from scaffe.nets.memory.iteration import Iteration
-from scaffe.nets.memory.pages import rounded
+from scaffe.nets.memory.mapping import rounded
 from scaffe.nets.memory.plan import Action, Do, Plan
 
 Intervals = list[tuple[int, int]]

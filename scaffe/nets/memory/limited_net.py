@@ -9,6 +9,7 @@ from typing import Any
 
 from scaffe.errors import ExpectedError, UserError
 from scaffe.nets.memory.amount import shown
+from scaffe.nets.memory.backed import BackedMemory
 from scaffe.nets.memory.disk_speed import disk_speed
 from scaffe.nets.memory.executor import Executor
 from scaffe.nets.memory.fitting import fitted
@@ -20,7 +21,6 @@ from scaffe.nets.memory.parts import Held, Planned
 from scaffe.nets.memory.placements import PLACEMENTS
 from scaffe.nets.memory.plan import Choice, Do, MemoryTooSmallError, Plan
 from scaffe.nets.memory.predict import predict
-from scaffe.nets.memory.spill_file import SpillFile
 from scaffe.nets.net import Net
 
 NO_DISK = Bandwidth(1.0, 1.0)  # where nothing moves
@@ -35,14 +35,12 @@ class Limit:
         n_bytes: that all takes together.
         fixed: bytes of it that never move.
         placement: a name of ``PLACEMENTS``.
-        folder: for the spill file.
     """
 
     text: str
     n_bytes: int
     fixed: int
     placement: str
-    folder: str
 
 
 class LimitedNet:
@@ -53,6 +51,7 @@ class LimitedNet:
         planned, held: the arrays that may leave.
         iteration: of them.
         limit: for them and the rest.
+        backed: the spill file, and what lies in it already.
         timed: gives a with-block whose time counts under a name.
 
     Raises:
@@ -60,21 +59,19 @@ class LimitedNet:
     """
 
     def __init__(self, net: Net, planned: Sequence[Planned], held: Sequence[Held], iteration: Iteration, limit: Limit,
-                 timed: Callable[[str, str], AbstractContextManager[Any]]) -> None:
+                 backed: BackedMemory, timed: Callable[[str, str], AbstractContextManager[Any]]) -> None:
         self.iteration, self.limit, self._n_blobs = iteration, limit, len(planned)
         least = limit.fixed + least_bytes(iteration)
         if limit.n_bytes < least:
             raise UserError(f"-memory {limit.text}: {limit.n_bytes:,} bytes are too few; this net trains in {least:,} "
                             f"at least, of which {limit.fixed:,} cannot move")
-        self._file = SpillFile(limit.folder)
-        self._bandwidth = disk_speed(self._file) if limit.placement != "recompute" else NO_DISK
+        self._bandwidth = disk_speed(backed.file) if limit.placement != "recompute" else NO_DISK
         try:
             first = self._planned(iteration)
         except MemoryTooSmallError as error:
-            self._file.close()
             raise UserError(f"-memory {limit.text} with -placement {limit.placement}: {error}") from error
-        self.executor = Executor(net, planned, held, timed)
-        self.mover = Mover(self.executor.pages, self._file)
+        self.executor = Executor(net, planned, held, backed, timed)
+        self.mover = Mover(self.executor.pages, backed)
         self._follow(*first)
 
     def _planned(self, iteration: Iteration) -> tuple[Plan, Layout]:
@@ -83,9 +80,7 @@ class LimitedNet:
 
     def _follow(self, plan: Plan, layout: Layout) -> None:
         self.mover.settle()
-        moved = plan.parts_of(Do.SAVE)
-        lasting = [number for number in moved if self.iteration.parts[number].lasts]
-        self.mover.place([number for number in moved if number not in lasting], lasting)
+        self.mover.place([number for number in plan.parts_of(Do.SAVE) if not self.iteration.parts[number].lasts])
         self.executor.follow(plan, self.mover, layout)
         self.plan = plan
 

@@ -1,25 +1,34 @@
-"""Passes of a net that nobody trains within limited memory, as ``time`` runs them."""
+"""Passes of a net that nobody trains within limited memory, as ``time`` and ``test`` run them."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Collection
+from contextlib import AbstractContextManager, nullcontext
 
 from scaffe.errors import UserError
-from scaffe.layers.kernels.backend import is_device
+from scaffe.layers.kernels.backend import Backend, is_device
 from scaffe.nets.fusion import keep_bottoms
 from scaffe.nets.memory.amount import n_bytes
+from scaffe.nets.memory.backed import BackedMemory
 from scaffe.nets.memory.costs import estimated_seconds
 from scaffe.nets.memory.fixed import fixed_bytes
 from scaffe.nets.memory.iteration import Iteration
 from scaffe.nets.memory.limited_net import Limit, LimitedNet
+from scaffe.nets.memory.mapping import return_freed_memory
 from scaffe.nets.memory.parts import joined_steps, parts_of, planned_arrays
+from scaffe.nets.memory.spill_file import SpillFile
+from scaffe.nets.memory.state import layers_alone, long, weights_held
 from scaffe.nets.net import Net
 
 
-def refuse_devices(net: Net) -> None:
-    """Raise UserError for a net that computes elsewhere than in host memory, or in a half type."""
-    if is_device(net.context.kernels):
+def refuse_devices(kernels: Backend) -> None:
+    """Raise UserError for kernels that compute elsewhere than in host memory."""
+    if is_device(kernels):
         raise UserError("-memory is for nets that compute in host memory; this one computes on a GPU")
+
+
+def refuse_half_types(net: Net) -> None:
+    """Raise UserError for a net that computes in a half type."""
     if net.context.dtype != net.params.dtype:
         raise UserError("-memory goes with -precision fp32 only")
 
@@ -39,14 +48,51 @@ def limit_passes(net: Net, memory: str, placement: str, folder: str) -> LimitedN
     Raises:
         UserError: it computes on a device, or needs more.
     """
-    refuse_devices(net)
+    refuse_devices(net.context.kernels)
+    refuse_half_types(net)
     planned = planned_arrays(net)
     whole = fixed_bytes(net, planned) + sum(each.part.n_bytes for each in planned)
     limit = n_bytes(memory, whole)
     if whole <= limit:
         return None
+    return_freed_memory()
     keep_bottoms(net)
     planned = planned_arrays(net)
     iteration = Iteration(parts_of(net, planned, []), estimated_seconds(net), joined=joined_steps(net))
-    return LimitedNet(net, planned, [], iteration, Limit(memory, limit, fixed_bytes(net, planned), placement, folder),
-                      lambda name, label: nullcontext())
+    return LimitedNet(net, planned, [], iteration, Limit(memory, limit, fixed_bytes(net, planned), placement),
+                      BackedMemory(SpillFile(folder)), _untimed)
+
+
+def limit_forward(net: Net, memory: str, placement: str, backed: BackedMemory,
+                  shown: Collection[str] = ()) -> LimitedNet | None:
+    """Have a net run forward alone within limited memory, its large layers' parameters read as they are needed.
+
+    Args:
+        net: a built net, with its weights.
+        memory, placement: as for ``limit_passes``.
+        backed: where its parameters were made.
+        shown: names of blobs that somebody reads after a pass, besides the outputs.
+
+    Returns:
+        the net and its plan; None where everything is within the limit.
+
+    Raises:
+        UserError: it computes in a half type, or needs more.
+    """
+    refuse_half_types(net)
+    planned = planned_arrays(net, False, shown)
+    fixed = fixed_bytes(net, planned, False)
+    whole = fixed + sum(each.part.n_bytes for each in planned)
+    limit = n_bytes(memory, whole)
+    held = [weights_held(net, run) for run in long(net, layers_alone(net))] if whole > limit else []
+    backed.keep(net.params.data, [each.memory for each in held])
+    if whole <= limit:
+        return None
+    seconds = estimated_seconds(net, backward=False)
+    iteration = Iteration(parts_of(net, planned, held), seconds, joined=joined_steps(net))
+    fixed -= sum(each.memory.nbytes for each in held)
+    return LimitedNet(net, planned, held, iteration, Limit(memory, limit, fixed, placement), backed, _untimed)
+
+
+def _untimed(name: str, label: str) -> AbstractContextManager[None]:
+    return nullcontext()

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from scaffe.nets.memory.backed import BackedMemory
 from scaffe.nets.memory.iteration import Bandwidth
+from scaffe.nets.memory.mapping import rounded
 from scaffe.nets.memory.pages import Pages
-from scaffe.nets.memory.spill_file import SpillFile
 
 Record = Callable[[str, float, float], None]
 
@@ -18,7 +19,7 @@ class Mover:
 
     Args:
         pages: the arrays' memory.
-        file: where they go.
+        backed: the file where they go; those that last lie there each at its own place.
 
     Attributes:
         record: called after each move with its label, start and end (``time.perf_counter()``); None: nobody records.
@@ -26,34 +27,23 @@ class Mover:
         seconds: that moves took so far, out and back.
     """
 
-    def __init__(self, pages: Pages, file: SpillFile) -> None:
-        self._pages, self._file = pages, file
+    def __init__(self, pages: Pages, backed: BackedMemory) -> None:
+        self._pages, self._backed, self._file = pages, backed, backed.file
         self._thread = ThreadPoolExecutor(1, "scaffe-mover")
         self._moves: dict[int, Future[None]] = {}
         self._offsets: dict[int, int] = {}
-        self._lasting: dict[int, int] = {}
         self.record: Record | None = None
         self.saved = self.fetched = 0
         self.seconds = [0.0, 0.0]
 
-    def place(self, numbers: Collection[int], lasting: Collection[int] = ()) -> None:
-        """Give these arrays a place each in the file. Nothing may be on its way.
-
-        Args:
-            numbers: arrays of one iteration; their last places are taken back.
-            lasting: arrays that once they have a place keep it.
-
-        Raises:
-            UserError: the disk has no room for them.
-        """
-        end = sum(self._pages.arrays[number].nbytes for number in self._lasting)
-        places = dict(self._lasting)
-        for number in (*sorted(set(lasting) - places.keys()), *numbers):
-            places[number] = end
+    def place(self, numbers: Collection[int]) -> None:
+        """Give these arrays of one iteration a place each in the file; their last places are taken back. Nothing may be
+        on its way. Raises UserError: the disk has no room for them."""
+        self._offsets, end = {}, rounded(self._backed.n_bytes)
+        for number in numbers:
+            self._offsets[number] = end
             end += self._pages.arrays[number].nbytes
         self._file.reserve(end)
-        self._offsets = places
-        self._lasting |= {number: places[number] for number in lasting}
 
     def save(self, number: int, name: str) -> None:
         """Begin to write an array out."""
@@ -83,15 +73,19 @@ class Mover:
 
     def _save(self, number: int, name: str) -> None:
         started = time.perf_counter()
-        self._file.write(self._pages.arrays[number], self._offsets[number])
+        self._file.write(self._pages.arrays[number], self._offset(number))
         self.saved += self._pages.arrays[number].nbytes
         self._note(0, f"save {name}", started)
 
     def _fetch(self, number: int, name: str) -> None:
         started = time.perf_counter()
-        self._file.read(self._pages.arrays[number], self._offsets[number])
+        self._file.read(self._pages.arrays[number], self._offset(number))
         self.fetched += self._pages.arrays[number].nbytes
         self._note(1, f"fetch {name}", started)
+
+    def _offset(self, number: int) -> int:
+        found = self._offsets.get(number)
+        return self._backed.offset(self._pages.arrays[number]) if found is None else found
 
     def _note(self, way: int, label: str, started: float) -> None:
         ended = time.perf_counter()

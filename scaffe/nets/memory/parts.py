@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from scaffe.layers.base.blob import Blob
 from scaffe.nets.activation_memory import backward_steps, kept_blobs, memory_owners, written_diffs
 from scaffe.nets.memory.iteration import Again, Part
-from scaffe.nets.memory.pages import rounded
+from scaffe.nets.memory.mapping import rounded
 from scaffe.nets.net import Net
 
 LEAST_BYTES = 1 << 16  # shorter arrays always stay in memory
@@ -39,13 +39,11 @@ class Held:
         memory: its whole pages, uint8.
         part: what the plan knows of it.
         layers: those whose parameters, or gradients, it has.
-        is_blank: says whether it is still zero, since nobody has written there.
     """
 
     memory: np.ndarray
     part: Part
     layers: Sequence[int]
-    is_blank: Callable[[], bool] = bool
 
 
 def parts_of(net: Net, planned: Sequence[Planned], held: Sequence[Held]) -> tuple[Part, ...]:
@@ -80,28 +78,36 @@ class _Uses:
     writers: list[int] = field(default_factory=list)
 
 
-def planned_arrays(net: Net) -> list[Planned]:
-    """The data and diffs of a training net's blobs that a plan may move, drop or compute again.
+def planned_arrays(net: Net, backward: bool = True, shown: Collection[str] = ()) -> list[Planned]:
+    """The data and diffs of a net's blobs that a plan may move, drop or compute again.
 
     Left out, since others read or write them outside of the passes: tops of sources and losses, the net's outputs,
     and blobs of layers of the user's (Python); also what is short.
+
+    Args:
+        net: a built net.
+        backward: whether it runs backward too.
+        shown: names of blobs that somebody else reads after a pass.
     """
-    pinned = _pinned(net)
-    data = {key: uses for key, uses in _data_uses(net).items() if key not in pinned and _is_long(uses.blob)}
+    pinned = _pinned(net, shown)
+    uses_of_data = _data_uses(net, backward)
+    data = {key: uses for key, uses in uses_of_data.items() if key not in pinned and _is_long(uses.blob)}
     numbers = {key: number for number, key in enumerate(data)}
     found = [Planned(uses.blob, False, Part(uses.name, rounded(_n_bytes(uses.blob)), tuple(sorted(uses.forward)),
                                             tuple(sorted(uses.backward)), _again(net, key, data, numbers)))
              for key, uses in data.items()]
     return found + [Planned(uses.blob, True, Part(uses.name, rounded(_n_bytes(uses.blob)), (),
                                                   tuple(sorted(uses.backward))))
-                    for key, uses in _diff_uses(net).items() if key not in pinned and _is_long(uses.blob)]
+                    for key, uses in (_diff_uses(net) if backward else {}).items()
+                    if key not in pinned and _is_long(uses.blob)]
 
 
-def _pinned(net: Net) -> set[int]:
+def _pinned(net: Net, shown: Collection[str]) -> set[int]:
     """Owners, by id, of memory that the plan leaves alone."""
     data, diffs = memory_owners(net, "shares_data"), memory_owners(net, "shares_diff")
-    ids = {*kept_blobs(net), *(id(blob) for node in net.nodes if node.layer.host_only or node.is_source
-                               for blob in (*node.bottoms, *node.tops))}
+    ids = {*kept_blobs(net), *(id(net.blobs[name]) for name in shown)}
+    ids |= {id(blob) for node in net.nodes if node.layer.host_only or node.is_source
+            for blob in (*node.bottoms, *node.tops)}
     return {id(owner[key]) for owner in (data, diffs) for key in ids}
 
 
@@ -113,7 +119,7 @@ def _n_bytes(blob: Blob) -> int:
     return blob.n_elems * blob.dtype.itemsize
 
 
-def _data_uses(net: Net) -> dict[int, _Uses]:
+def _data_uses(net: Net, backward: bool) -> dict[int, _Uses]:
     owner = memory_owners(net, "shares_data")
     found: dict[int, _Uses] = {}
     for index, node in enumerate(net.nodes):
@@ -123,7 +129,7 @@ def _data_uses(net: Net) -> dict[int, _Uses]:
         for blob in (*node.bottoms, *node.tops):
             uses = found.setdefault(id(owner[id(blob)]), _Uses(owner[id(blob)], _name(net, owner[id(blob)])))
             uses.forward.update(forward_group(net, index))
-            if node.needs_backward and id(blob) in read:
+            if backward and node.needs_backward and id(blob) in read:
                 uses.backward.update(backward_steps(net, index))
         for key in {id(owner[id(top)]) for top in node.tops}:
             if not node.layer.shares_data:

@@ -64,14 +64,15 @@ def schedule(iteration: Iteration, choices: Sequence[Choice], n_bytes: int, band
 
 def _visits(iteration: Iteration, choices: Sequence[Choice], need: Needs, number: int) -> list[_Visit]:
     """An array's stays; none of one that is always there."""
-    lasts, moves = iteration.parts[number].lasts, choices[number] is Choice.MOVE
+    part, moves = iteration.parts[number], choices[number] is Choice.MOVE
+    lasts = part.lasts
     if lasts and not moves:
         return []
     n_steps = len(iteration.seconds)
     found = [_Visit(number, first, final, until=n_steps) for first, final in need.spans[number]]
     for i, visit in enumerate(found):
         visit.fetches = moves and (lasts or i > 0)
-        visit.saves = moves and (visit is found[-1]) == lasts
+        visit.saves = moves and (visit is found[-1]) == lasts and (part.changes or not lasts)
         visit.until = found[i + 1].first if i + 1 < len(found) else n_steps
         passes_end = n_steps - iteration.n_updates
         visit.not_before = passes_end if visit.first >= passes_end else 0

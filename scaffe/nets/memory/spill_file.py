@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import secrets
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -16,9 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
+from scaffe import temporary
 from scaffe.errors import UserError
 from scaffe.nets.memory.iteration import Bandwidth
 
+NAME = "scaffe-spill"  # where a file needs one for a moment
 CHUNK_BYTES = 8 << 20  # of one read or write
 TRIAL_BYTES = 64 << 20
 REFUSED = (errno.EINVAL, errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT)
@@ -31,6 +32,10 @@ class SpillFile:
     Args:
         folder: on the disk to use.
 
+    Attributes:
+        folder, n_bytes: see there; the length reserved so far.
+        descriptor: of the open file.
+
     Raises:
         UserError: there is no such folder, or no file can be made in it.
     """
@@ -41,7 +46,7 @@ class SpillFile:
         if not Path(folder).is_dir():
             raise UserError(f"-spill {folder}: there is no such folder")
         try:
-            self._file = _open(folder)
+            self.descriptor = _open(folder)
         except OSError as error:
             raise UserError(f"-spill {folder}: {error.strerror}") from error
 
@@ -49,23 +54,28 @@ class SpillFile:
         """Make the file so long, with disk blocks for all of it. Raises UserError if the disk has too few."""
         if n_bytes <= self.n_bytes:
             return
-        space = os.fstatvfs(self._file)
-        free = space.f_bavail * space.f_frsize + self.n_bytes
+        free = self.free_bytes + self.n_bytes
         if n_bytes > free:
             raise UserError(f"-spill {self.folder}: {n_bytes:,} bytes are needed, the disk has {free:,} free")
         try:
-            os.posix_fallocate(self._file, 0, n_bytes)
+            os.posix_fallocate(self.descriptor, self.n_bytes, n_bytes - self.n_bytes)
         except OSError as error:
             raise UserError(f"-spill {self.folder}: {n_bytes:,} bytes are needed: {error.strerror}") from error
         self.n_bytes = n_bytes
 
+    @property
+    def free_bytes(self) -> int:
+        """That the disk has left."""
+        space = os.fstatvfs(self.descriptor)
+        return space.f_bavail * space.f_frsize
+
     def write(self, array: np.ndarray, offset: int) -> None:
         """Write an array, uint8, whole pages at a page's boundary. Raises UserError."""
-        self._move(array, offset, lambda part, at: os.pwrite(self._file, part, at), "written")
+        self._move(array, offset, lambda part, at: os.pwrite(self.descriptor, part, at), "written")
 
     def read(self, array: np.ndarray, offset: int) -> None:
         """Read into an array, uint8, whole pages at a page's boundary. Raises UserError."""
-        self._move(array, offset, lambda part, at: os.preadv(self._file, [part], at), "read")
+        self._move(array, offset, lambda part, at: os.preadv(self.descriptor, [part], at), "read")
 
     def _move(self, array: np.ndarray, offset: int, move: Callable[[memoryview, int], int], done: str) -> None:
         view, at = array.data, 0
@@ -94,9 +104,9 @@ class SpillFile:
 
     def close(self) -> None:
         """Let go of the file and its disk blocks."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
 
 def _open(folder: str) -> int:
@@ -107,7 +117,8 @@ def _open(folder: str) -> int:
         except OSError as error:
             if error.errno not in REFUSED:
                 raise
-    path = Path(folder) / f".scaffe-spill.{secrets.token_hex(8)}"
-    descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    path.unlink()
-    return descriptor
+    temporary.remove_abandoned(Path(folder), NAME)  # of a process that was killed before it took the name away
+    path, file = temporary.make_file(Path(folder) / NAME)
+    with file:
+        path.unlink()
+        return os.dup(file.fileno())

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from scaffe.nets.activation_memory import backward_steps
 from scaffe.nets.memory.iteration import Part
-from scaffe.nets.memory.pages import inner
+from scaffe.nets.memory.mapping import inner
 from scaffe.nets.memory.parts import Held, forward_group
 from scaffe.nets.net import Net
 
@@ -56,9 +56,16 @@ def layers_of(net: Net, run: Run) -> list[int]:
 
 def large(net: Net, runs: Iterable[R]) -> list[R]:
     """Those of the runs that are long, are trained whole and share no parameters."""
-    stay = {param.layer_index for param in net.params.params if param.sharers or not param.lr_mult}
+    stay = {param.layer_index for param in net.params.params if not param.lr_mult}
+    return [run for run in long(net, runs)
+            if all(layer not in stay and net.nodes[layer].needs_backward for layer in layers_of(net, run))]
+
+
+def long(net: Net, runs: Iterable[R]) -> list[R]:
+    """Those of the runs that are long and share no parameters."""
+    shared = {param.layer_index for param in net.params.params if param.sharers}
     return [run for run in runs if (run.place.stop - run.place.start) * net.params.dtype.itemsize >= LEAST_BYTES
-            and all(layer not in stay and net.nodes[layer].needs_backward for layer in layers_of(net, run))]
+            and shared.isdisjoint(layers_of(net, run))]
 
 
 def update_step(net: Net, run: Run) -> int:
@@ -76,7 +83,15 @@ def parameters_held(net: Net, run: Run) -> list[Held]:
             Held(diff, Part(f"{name} gradients", diff.nbytes, (), backward), layers)]
 
 
-def history_held(net: Net, run: Run, memory: np.ndarray, step: int, is_blank: Callable[[], bool] = bool) -> Held:
+def weights_held(net: Net, run: Run) -> Held:
+    """The whole pages of a run's parameters, which nobody changes."""
+    layers = layers_of(net, run)
+    forward = tuple(sorted({step for layer in layers for step in forward_group(net, layer)}))
+    data = inner(net.params.data[run.place].view(np.uint8))
+    return Held(data, Part(f"{net.nodes[run.first_layer].name} parameters", data.nbytes, forward, lasts=True), layers)
+
+
+def history_held(net: Net, run: Run, memory: np.ndarray, step: int) -> Held:
     """A history of a run's, or of a part of it, which its update reads and writes in one step."""
     name = net.nodes[run.first_layer].name
-    return Held(memory, Part(f"{name} history", memory.nbytes, (), (step,), lasts=True), [], is_blank)
+    return Held(memory, Part(f"{name} history", memory.nbytes, (), (step,), lasts=True), [])

@@ -16,16 +16,19 @@ from scaffe.cli.commands import time as time_command
 from scaffe.collectives.communicator import Communicator
 from scaffe.data.feeds.layer_feed import Share
 from scaffe.errors import UserError
-from scaffe.layers.base.layer import TRAIN
+from scaffe.layers.base.layer import TEST, TRAIN
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
 from scaffe.nets.memory import fitting, pages, parts, state
+from scaffe.nets.memory.backed import BackedMemory
 from scaffe.nets.memory.check import resident_bytes
 from scaffe.nets.memory.fixed import kept_by_layers
-from scaffe.nets.memory.limited_passes import limit_passes
+from scaffe.nets.memory.limited_passes import limit_forward, limit_passes
+from scaffe.nets.memory.mapping import PAGE_BYTES
 from scaffe.nets.memory.needs import least_bytes
-from scaffe.nets.memory.pages import PAGE_BYTES, Pages
-from scaffe.nets.memory.plan import Choice
+from scaffe.nets.memory.pages import Pages
+from scaffe.nets.memory.plan import Choice, Do
+from scaffe.nets.memory.spill_file import SpillFile
 from scaffe.nets.setup import Selection, make_context, make_net
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
@@ -216,6 +219,15 @@ def test_no_more_is_in_memory_than_planned_after_any_step(tmp_path, placement, m
     solver.close()
 
 
+def test_the_peak_of_resident_memory_is_the_limit_and_what_was_there_before(tmp_path):
+    done = subprocess.run([sys.executable, "-m", "tests.scaffe.training.peak_memory_worker", "45%", str(tmp_path)],
+                          capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    assert found["peak"] - found["before"] <= 1.05 * found["limit"]
+    assert found["moved"]
+
+
 @pytest.mark.parametrize("placement", ["auto", "move"])
 def test_passes_of_a_net_that_nobody_trains_layer_by_layer(tmp_path, placement, garbage):
     """As ``time`` runs them: each layer by itself."""
@@ -236,6 +248,31 @@ def test_passes_of_a_net_that_nobody_trains_layer_by_layer(tmp_path, placement, 
         net.close()
     assert found[0] == found[1]
     assert tier.mover.saved or tier.executor.again
+
+
+@pytest.mark.parametrize("placement", ["auto", "move"])
+def test_a_net_that_runs_forward_alone_reads_its_parameters_layer_by_layer(tmp_path, placement, garbage):
+    found = []
+    for memory in ("", "99%", "1"):
+        context = make_context(cpu, Stream(3), Share(), 3)
+        context.param_memory = backed = BackedMemory(SpillFile(str(tmp_path))) if memory else None
+        net = make_net(text_format.Parse(NET, caffe_pb2.NetParameter()), Selection(TEST), context, "net")
+        if memory == "1":
+            with pytest.raises(UserError, match="are too few") as raised:
+                limit_forward(net, "1", placement, backed, ["c3"])
+            memory = re.search(r"trains in ([\d,]+)", str(raised.value))[1].replace(",", "")
+        tier = limit_forward(net, memory, placement, backed, ["c3"]) if memory else None
+        found.append([])
+        for _ in range(3):
+            net.forward()
+            found[-1] += [blob.data.tobytes() for blob in (net.blobs["loss"], net.blobs["c3"])]
+            if tier is not None:
+                tier.plan_again()
+        net.close()
+    assert found[0] == found[1] == found[2]
+    assert tier.mover.fetched and {part.name for part in tier.iteration.parts if part.lasts} == {
+        "ip parameters", "mid parameters", "out parameters"}
+    assert not any(part.lasts for part in (tier.iteration.parts[i] for i in tier.plan.parts_of(Do.SAVE)))
 
 
 def test_time_says_what_a_limit_costs(tmp_path, capfd):
@@ -283,7 +320,12 @@ def test_a_blob_that_grows_is_refused_at_the_next_pass(tmp_path):
 
 
 def test_a_failing_disk_ends_training_with_a_line_and_no_hang(tmp_path, monkeypatch):
-    solver = solver_of(tmp_path, memory=limits(tmp_path)[0], placement="move")
+    """And the snapshots that were written before are whole."""
+    prefix = f'snapshot_prefix: "{tmp_path}/x"'
+    solver = solver_of(tmp_path, prefix, memory=limits(tmp_path)[0], placement="move")
+    solver.step(2)
+    save_checkpoint(solver)
+    expected = solver.strategy.parameters().tobytes()
 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -291,4 +333,9 @@ def test_a_failing_disk_ends_training_with_a_line_and_no_hang(tmp_path, monkeypa
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(UserError, match=r"-spill .*: [\d,]+ bytes could not be written: No space left on device"):
         solver.solve()
+    solver.close()
+    monkeypatch.undo()
+    solver = solver_of(tmp_path, prefix)
+    restore_checkpoint(solver, tmp_path / "x_iter_2.solverstate")
+    assert solver.strategy.parameters().tobytes() == expected
     solver.close()

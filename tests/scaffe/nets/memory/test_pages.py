@@ -8,7 +8,8 @@ import pytest
 
 from scaffe.nets.memory import pages as pages_module
 from scaffe.nets.memory.free_pieces import FreePieces
-from scaffe.nets.memory.pages import HUGE_BYTES, PAGE_BYTES, WORTH_BYTES, Pages, rounded
+from scaffe.nets.memory.mapping import HUGE_BYTES, PAGE_BYTES, rounded
+from scaffe.nets.memory.pages import WORTH_BYTES, Pages
 
 LENGTHS = [3 * WORTH_BYTES, 5 * WORTH_BYTES, 8 * WORTH_BYTES, 6 * HUGE_BYTES]
 
@@ -87,7 +88,7 @@ def test_arrays_keep_what_was_written_whoever_comes_and_goes(is_refused, monkeyp
 
 def test_beyond_the_limit_pages_go_back_to_the_system():
     pages = Pages([rounded(LENGTHS[0])])
-    pages.hold(0)
+    pages.take(0)
     pages.arrays[0].fill(9)
     pages.drop(0)
     assert pages.n_bytes == 0 and not pages.arrays[0].any()

@@ -12,8 +12,8 @@ from scaffe.nets.memory.fitting import fitted
 from scaffe.nets.memory.geeps import pinned
 from scaffe.nets.memory.iteration import Again, Bandwidth, Iteration, Part
 from scaffe.nets.memory.layout import arrangement, occupied
+from scaffe.nets.memory.mapping import rounded
 from scaffe.nets.memory.needs import least_bytes
-from scaffe.nets.memory.pages import rounded
 from scaffe.nets.memory.placements import PLACEMENTS
 from scaffe.nets.memory.plan import Action, Choice, Do, MemoryTooSmallError, Plan
 from scaffe.nets.memory.predict import predict

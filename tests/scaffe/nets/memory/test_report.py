@@ -15,7 +15,7 @@ from scaffe.nets.build import build_net
 from scaffe.nets.memory import state
 from scaffe.nets.memory.amount import n_bytes, shown
 from scaffe.nets.memory.iteration import Again
-from scaffe.nets.memory.pages import PAGE_BYTES, rounded
+from scaffe.nets.memory.mapping import PAGE_BYTES, rounded
 from scaffe.nets.memory.parts import planned_arrays
 from scaffe.nets.memory.report import predicted
 from scaffe.proto import caffe_pb2

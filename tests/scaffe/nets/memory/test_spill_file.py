@@ -1,5 +1,6 @@
 """Spill files: what is written comes back, nothing is left in the folder, and errors are one line."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -12,7 +13,8 @@ from scaffe.errors import UserError
 from scaffe.nets.memory import spill_file
 from scaffe.nets.memory.disk_speed import disk_speed
 from scaffe.nets.memory.iteration import Bandwidth
-from scaffe.nets.memory.pages import HUGE_BYTES, MANY_HUGE, PAGE_BYTES, Pages, rounded
+from scaffe.nets.memory.mapping import HUGE_BYTES, MANY_HUGE, PAGE_BYTES, rounded
+from scaffe.nets.memory.pages import Pages
 from scaffe.nets.memory.spill_file import SpillFile
 
 
@@ -44,6 +46,10 @@ def test_arrays_come_back_from_the_file_and_dropped_ones_are_zero(tmp_path):
 
 
 def test_a_file_system_without_nameless_files_leaves_nothing_either(tmp_path, monkeypatch):
+    """Nor what a process left there that was killed in the moment in which the file had a name."""
+    done = subprocess.run([sys.executable, "-c", "import os; from pathlib import Path; from scaffe import temporary; "
+                           f"temporary.make_file(Path({str(tmp_path)!r}) / 'scaffe-spill'); os.kill(os.getpid(), 9)"])
+    assert done.returncode == -9 and len(list(tmp_path.iterdir())) == 1
     opened = os.open
 
     def refuse(path, flags, *mode, **given):
@@ -75,6 +81,17 @@ def test_too_little_space_is_found_before_anything_is_written(tmp_path):
     file = SpillFile(str(tmp_path))
     with pytest.raises(UserError, match=r"-spill .*: [\d,]+ bytes are needed, the disk has [\d,]+ free"):
         file.reserve(1 << 60)
+    file.close()
+
+
+def test_a_quota_is_found_before_anything_is_written(tmp_path, monkeypatch):
+    def over(*_):
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(os, "posix_fallocate", over)
+    file = SpillFile(str(tmp_path))
+    with pytest.raises(UserError, match=r"-spill .*: 4,096 bytes are needed: Disk quota exceeded"):
+        file.reserve(4096)
     file.close()
 
 

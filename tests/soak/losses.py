@@ -40,11 +40,13 @@ class Outcome:
         seconds: from a kill (from the deadline, for a rank that was stopped) to the line that says how many ranks go
             on; one for each recovery.
         accuracies: at the end.
+        n_unmanned: runs of which only servers were left, so that they ended with a line.
         wrong: what went wrong.
     """
 
     killed: int = 0
     came: int = 0
+    n_unmanned: int = 0
     seconds: list[float] = field(default_factory=list)
     accuracies: list[float] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -79,7 +81,7 @@ def disturbed(home: Path, strategy: str, n_ranks: int, chance: random.Random, ki
     late = STOPPED_SECONDS if kind == "stopped" else 0.0
     seconds = [when - max((kill for kill in died if kill < when), default=when) - late for when in run.times_of(GO_ON)]
     found = run.accuracies()
-    return Outcome(len(died), len(run.times_of("have come in")), not found, seconds, found)
+    return Outcome(len(died), len(run.times_of("have come in")), int(not found), seconds, found)
 
 
 def undisturbed(home: Path, strategy: str, n_ranks: int, n_runs: int) -> list[float]:

@@ -1,4 +1,4 @@
-"""How soon ranks of other nodes are found lost: emulated nodes (jobs/cluster.sh), of which one dies or is cut off."""
+"""How soon ranks of other nodes are found lost: of emulated nodes (jobs/cluster.sh) one dies, another is cut off."""
 
 import os
 import signal
@@ -14,33 +14,32 @@ from tests.soak.losses import make_home
 
 pytestmark = [pytest.mark.mpi_job,
               pytest.mark.skipif(not can_make_nodes(), reason="needs root, iproute2 and the kernel's veth and tbf")]
-KILLED_SECONDS, CUT_OFF_SECONDS = 5, 45  # docs/reliability.md: 2 and 31; two cores that others use take their time
+DEAD_SECONDS, CUT_OFF_SECONDS = 10, 60  # docs/reliability.md: 2 and 31; two cores that others use take their time
 
 
-def run_on_two_nodes(home, **variables):
-    """Four ranks on two nodes, in the middle of their training."""
-    run = DoomedRun(make_home(home), "sc-rs", [CLUSTER, "2", "1gbit", "--with-ft", "ulfm", "--"], 1, RANKS="2",
-                    MPIRUN=MPIRUN, **variables)
+@pytest.fixture
+def run(tmp_path):
+    """Ranks on three nodes, in the middle of their training; what is left of them ends with the test."""
+    run = DoomedRun(make_home(tmp_path), "sc-rs", [CLUSTER, "3", "1gbit", "--with-ft", "ulfm", "--"], 1,
+                    MPIRUN=MPIRUN, SCAFFE_DEADLINE="1")
+    yield run
+    for node in range(3):
+        space = f"c{run.process.pid}n{node}"
+        for pid in subprocess.run(["ip", "netns", "pids", space], capture_output=True, text=True).stdout.split():
+            os.kill(int(pid), signal.SIGKILL)
+    run.process.wait(60)
+
+
+def test_a_dead_node_is_lost_and_one_that_is_cut_off_ends_the_job_on_both_sides(run):
+    """Nobody can tell a node that is cut off from one that is late: no side goes on, so that never two of them do."""
     assert run.wait_for(r"Iteration 5 \(", 100), run.text()
-    return run
-
-
-def test_a_node_whose_ranks_die_is_found_lost(tmp_path):
-    run = run_on_two_nodes(tmp_path)
-    for pid in run.alive()[2:]:
-        os.kill(pid, signal.SIGKILL)
+    os.kill(run.alive()[2], signal.SIGKILL)
     killed = time.monotonic()
     assert run.wait_for(GO_ON, 100), run.text()
-    assert run.times_of(GO_ON)[0] - killed < KILLED_SECONDS
-    assert run.ended() == ""
-    assert "2 go on" in run.text()
-
-
-def test_a_node_that_is_cut_off_ends_the_job_on_both_sides(tmp_path):
-    """Nobody can tell it from one that is late: no side goes on alone, so that there are never two that do."""
-    run = run_on_two_nodes(tmp_path, SCAFFE_DEADLINE="1")
+    assert run.times_of(GO_ON)[0] - killed < DEAD_SECONDS
     subprocess.run(["ip", "-n", f"c{run.process.pid}s", "link", "set", "port1", "down"], check=True)
     cut = time.monotonic()
     wait_until(lambda: not run.alive(), 100)
     assert time.monotonic() - cut < CUT_OFF_SECONDS
-    assert not run.times_of(GO_ON)
+    assert len(run.times_of(GO_ON)) == 1
+    assert "Optimization Done" not in run.text()

@@ -41,7 +41,7 @@ RUNS = {"one": ("", 1, "1", "auto", "auto"), "outputs_2": ("outputs", 2, "2", "a
         "data_parallel_3": ("", 3, "1", "sc-b", "auto"),
         "images": ("images", 1, "1", "auto", "auto"), "channels_4": ("channels", 4, "4", "auto", "auto"),
         "bands_3": ("bands", 3, "3", "auto", "0"), "alternating_2": ("alternating", 2, "2", "sc-rs", "auto")}
-RESUMED = {"outputs_2": "inputs_3", "one": "mixed_4_2", "mixed_4": "one"}
+RESUMED = {"outputs_2": "inputs_3", "one": "served_4_2", "mixed_4_2": "one"}
 """A run of 10 iterations → the run that goes on from it to 20."""
 ASYNCHRONOUS = {"ssp": {"slack": 2}, "downpour": {"n_fetch": 2, "n_push": 2, "warm_start": 2}}
 REFUSED = {"divides": {"partitions": "3"}, "server": {"partitions": "2", "strategy": "ssp", "servers": 1},
@@ -129,6 +129,7 @@ def go_on(ranks, folder, first, second):
             solver.strategy.begin()
             solver.step(10)
             save_checkpoint(solver)
+            solver.strategy.finish()
             solver.close()
         ranks.barrier()
 

@@ -48,6 +48,7 @@ from scaffe.training.partition.division import Division  # noqa: E402
 from scaffe.training.partition.group import Group  # noqa: E402
 from scaffe.training.partition.interior import InteriorFirst  # noqa: E402
 from scaffe.training.partition.options import AUTO, plan_of, ranks_of  # noqa: E402
+from scaffe.training.partition.own_images_first import OwnImagesFirst  # noqa: E402
 from scaffe.training.partition.product import ProductByInputs  # noqa: E402
 from scaffe.training.partition.rewrite import MOVE  # noqa: E402
 from scaffe.training.partition.search import Plan  # noqa: E402
@@ -156,6 +157,10 @@ def sleep_instead(net: Net, whole: dict[str, float], seconds: float) -> None:
         if isinstance(layer, ProductByInputs):
             for chunk in layer.chunks:
                 chunk.plan = Naps(nap * (chunk.place.stop - chunk.place.start) / node.tops[0].shape[1])
+        elif isinstance(layer, OwnImagesFirst):
+            layer._plan = Naps(nap)
+            layer.pieces = [(rows, Naps(nap * (rows.stop - rows.start) / node.tops[0].shape[0]))
+                            for rows, _ in layer.pieces]
         elif isinstance(layer, InteriorFirst):
             for band in layer.bands:
                 nap_instead(band.layer, nap * (band.makes.stop - band.makes.start) / node.tops[0].shape[2])

@@ -12,7 +12,7 @@ from scaffe.layers.base.random import Stream
 from scaffe.training.partition.halo import Halo, moved
 from scaffe.training.partition.windows import WINDOWED, filter_options
 
-INTERIOR_FIRST = (*WINDOWED, "LRN")
+INTERIOR_FIRST = (*WINDOWED, "LRN", "LCN")
 """Types that compute enough to hide halos behind. Pooling takes less time than its blobs take to copy."""
 LEAST_SHARE = 0.5
 """Of its outputs that must need no halo: with fewer there is too little to compute while halos travel."""

@@ -111,7 +111,14 @@ class Move(Layer):
 
 
 class RowsToWhole(Move):
-    """Every rank's images to all ranks: (b, ...) → (G, ...)."""
+    """Every rank's images to all ranks: (b, ...) → (G, ...).
+
+    Attributes:
+        is_awaited: whether the reader calls ``arrive``, and computes before it what needs own images alone.
+    """
+
+    is_awaited = False
+    _coming: Request | None = None
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top."""
@@ -120,7 +127,16 @@ class RowsToWhole(Move):
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """All-gather."""
         self.group.block(top[0].data_flat)[...] = bottom[0].data_flat
-        self.group.gather(top[0].data_flat)
+        if self.is_awaited:
+            self._coming = self.group.igather(top[0].data_flat)
+        else:
+            self.group.gather(top[0].data_flat)
+
+    def arrive(self) -> None:
+        """Wait for other ranks' images."""
+        if self._coming is not None:
+            self.group.wait(self._coming, f"gather {self.param.name}")
+        self._coming = None
 
     def start_back(self, top: Blob) -> Request:
         """Reduce-scatter the partial gradients."""

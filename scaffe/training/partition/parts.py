@@ -32,8 +32,9 @@ from scaffe.training.partition.kinds import (
     OUTPUTS,
     REPLICATED,
 )
-from scaffe.training.partition.moves import MOVES, Move
+from scaffe.training.partition.moves import MOVES, Move, RowsToWhole
 from scaffe.training.partition.norms import SharedNorm
+from scaffe.training.partition.own_images_first import OwnImagesFirst
 from scaffe.training.partition.placed import FILLED, FIRST, PLACING, Absent, placed_portion, placed_portions
 from scaffe.training.partition.portions import EVERYTHING, portions
 from scaffe.training.partition.product import ProductByInputs
@@ -57,7 +58,7 @@ class RankParts:
         self._net, self._originals, self.group, self._is_training = rewritten, originals, group, is_training
         self._replicas = replicas
         self._portions: dict[str, list[Portion]] = {}
-        self._halos: dict[str, Halo] = {}  # by their tops
+        self._moves: dict[str, Move] = {}  # by their tops
         self._lengths: dict[str, Callable[[], int]] = {}  # blob that is cut → of the whole along the axis
 
     def own_outputs(self) -> None:
@@ -102,9 +103,11 @@ class RankParts:
             return self._joint(param, context, CUTS[kind], len(bottoms[0].shape))
         if kind in CUTS or kind == OUTPUTS:
             self._lengths.update(dict.fromkeys(param.top, lambda: self._top_length(param, kind, length)))
-        halo = self._halos.get(param.bottom[0]) if param.bottom else None
-        if halo is not None and param.type in INTERIOR_FIRST and InteriorFirst.pays(halo):
-            return InteriorFirst(param, context, layer_types.get(param.type), halo)
+        before = self._moves.get(param.bottom[0]) if param.bottom else None
+        if isinstance(before, Halo) and param.type in INTERIOR_FIRST and InteriorFirst.pays(before):
+            return InteriorFirst(param, context, layer_types.get(param.type), before)
+        if isinstance(before, RowsToWhole) and param.type == "InnerProduct" and self.group.spans_nodes:
+            return OwnImagesFirst(param, context, before)
         if kind == ONE_RANK:
             return Absent(param, context) if self.group.rank != FIRST else None
         if kind == INPUTS:
@@ -131,13 +134,12 @@ class RankParts:
         if HALO in (lies, needed):
             window = self._net.windows[param.name]
             made: Move = (Halo if needed == HALO else Crop)(param, context, self.group, length, window)
-            if isinstance(made, Halo):
-                self._halos[param.top[0]] = made
             top_length = window.outputs(length) if lies == HALO else length
             self._lengths[param.top[0]] = lambda: top_length
         else:
             made = (MOVES | PLACING)[lies, needed](param, context, self.group, length)
             self._lengths[param.top[0]] = lambda: made.length
+        self._moves[param.top[0]] = made
         return made
 
     def _joint(self, param: Any, context: Context, cut: str, n_axes: int) -> Layer | None:

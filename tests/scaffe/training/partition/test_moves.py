@@ -1,6 +1,7 @@
 """Moves and split layers among ranks that are threads: values against slices and sums of the whole, no MPI."""
 
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from scaffe.training.partition.group import Group
 from scaffe.training.partition.joining import JoinedConcat, JoinedSlice
 from scaffe.training.partition.joints import Joint
 from scaffe.training.partition.moves import MOVES
+from scaffe.training.partition.own_images_first import OwnImagesFirst
 from scaffe.training.partition.placed import PLACING
 from scaffe.training.partition.product import ProductByInputs
 from scaffe.training.partition.split_layers import LossByClasses, SharedDraws
@@ -249,6 +251,44 @@ def test_all_ranks_draws_together_are_one_ranks(n_replicas, in_columns):
         mine = one[:, replica * n_ranks:(replica + 1) * n_ranks].transpose(1, 0, 2).reshape(-1, N_COLUMNS)
         for rank, found in enumerate(run(n_ranks, work)):
             np.testing.assert_array_equal(found, lying("columns" if in_columns else "rows", mine, rank, n_ranks))
+
+
+@sharing
+@pytest.mark.parametrize("shape", [(6,), (3, 1, 2)], ids=["matrix", "image"])
+def test_a_product_by_outputs_is_the_formula_whenever_images_come(n_ranks, shape):
+    n_outputs, n_images = 7, 2 * n_ranks
+    rng = np.random.default_rng(n_ranks)
+    x, w = rng.standard_normal((n_images, *shape)).astype(np.float32), rng.standard_normal((n_outputs, 6))
+    gy = rng.standard_normal((n_images, n_outputs)).astype(np.float32)
+
+    def work(group):
+        own, mine = group.columns(n_outputs), slice(2 * group.rank, 2 * group.rank + 2)
+        param = caffe_pb2.LayerParameter(name="fc")
+        param.inner_product_param.num_output = own.stop - own.start
+        bottom, whole, top = (context().blob() for _ in range(3))
+        bottom.reshape((2, *shape))
+        gather = MOVES["rows", "whole"](param, context(), group)
+        layer = OwnImagesFirst(param, context(), gather)
+        gather.reshape([bottom], [whole])
+        layer.setup([whole], [top])
+        layer.reshape([whole], [top])
+        layer.bottoms_written = partial(gather.send_back, whole)
+        bottom.data[...], layer.blobs[0].data[...], layer.blobs[1].data[...] = x[mine], w[own], np.arange(7)[own]
+        gather.forward([bottom], [whole])
+        layer.forward([whole], [top])
+        top.diff[...] = gy[:, own]
+        layer.backward([top], [True], [whole])
+        gather.backward([whole], [True], [bottom])
+        return top.data.copy(), bottom.diff.copy(), layer.blobs[0].diff.copy()
+
+    found, flat = run(n_ranks, work), x.reshape(n_images, -1)
+    assert_same_bits(found, run(n_ranks, work, is_late=False))
+    for rank, (y, gx, gw) in enumerate(found):
+        own = slice(rank * n_outputs // n_ranks, (rank + 1) * n_outputs // n_ranks)
+        close = {"rtol": 1e-4, "atol": 1e-5}
+        np.testing.assert_allclose(y, (flat @ w.T + np.arange(7))[:, own], **close)
+        np.testing.assert_allclose(gx.reshape(2, -1), (gy @ w)[2 * rank:2 * rank + 2], **close)
+        np.testing.assert_allclose(gw, gy[:, own].T @ flat, **close)
 
 
 @sharing

@@ -108,7 +108,7 @@ class ProductByInputs(Layer):
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Gather the outputs' gradient; the weights' and the inputs' need nobody else then."""
-        for chunk in self.chunks:
+        for chunk in self.chunks if propagate_down[0] or self.param_propagate_down[0] else ():
             self._group.block(chunk.sums)[...] = top[0].diff[:, chunk.place]
             chunk.coming = self._group.igather(chunk.sums)
         if propagate_down[0]:

@@ -71,7 +71,7 @@ class FlatParams:
 
     def __init__(self, params: list[Param], dtype: np.dtype, zeros: Allocate = np.zeros,
                  memory: ParamMemory | None = None) -> None:
-        self.params, self.zeros = params, zeros
+        self.params, self.zeros = params, zeros if memory is None else in_pages
         self.bring: Callable[[], None] = _nothing
         starts, self.n_elems = offsets([p.blob.n_elems for p in params])
         self.slices = [slice(s, s + p.blob.n_elems) for s, p in zip(starts, params, strict=False)]

@@ -45,7 +45,7 @@ def check_memory_flags(options: Namespace, strategy: type[Strategy]) -> None:
     UserError."""
     if options.memory and not strategy.limits_memory:
         able = ", ".join(name for name in strategies.names() if strategies.get(name).limits_memory)
-        raise UserError(f"-memory is for {able}; {options.strategy} keeps parameters in tables or vectors of its own",
+        raise UserError(f"-memory is for {able}; {options.strategy} keeps parameters in vectors of its own",
                         everywhere=True)
 
 
@@ -93,9 +93,11 @@ def _wanted(solver: Solver, options: Namespace) -> tuple[int, int]:
 
 
 def _taken(solver: Solver, planned: list[Planned]) -> int:
-    """Bytes that stay in memory all the time: what the net has outside the plan, histories, the test nets' blobs."""
+    """Bytes that stay in memory all the time: what the net has outside the plan, histories, what the strategy keeps,
+    and the test nets' blobs."""
     histories = sum(shard.n_bytes for shard in solver.updater.everything)
-    return fixed_bytes(solver.net, planned) + histories + sum(map(_blobs, solver.test_nets))
+    kept = histories + solver.strategy.kept_bytes
+    return fixed_bytes(solver.net, planned) + kept + sum(map(_blobs, solver.test_nets))
 
 
 def _blobs(net: Net) -> int:

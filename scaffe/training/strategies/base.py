@@ -223,6 +223,11 @@ class Strategy:
                      for index in range(updater.rule.n_histories if part.is_whole else 0)]
         return self.replica.net.params.data[place], histories
 
+    @property
+    def kept_bytes(self) -> int:
+        """Of arrays that it keeps in this rank's memory beside the net's and the histories that the rank updates."""
+        return 0
+
     def copied(self) -> Sequence[slice]:
         """The intervals that another rank owns, and that this one updates too, so that they outlive the other."""
         return []

@@ -61,6 +61,11 @@ class Downpour(Served):
         return ()
 
     @property
+    def kept_bytes(self) -> int:
+        """See Strategy: what accrues, too."""
+        return super().kept_bytes + self._accrued.nbytes
+
+    @property
     def acts_between_layers(self) -> bool:
         """See Strategy: where a replica's ranks sum gradients."""
         return self.replica.within.acts

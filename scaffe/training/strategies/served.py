@@ -50,7 +50,6 @@ class Served(Strategy):
 
     tables: Tables
     goes_on = trains_parts = True
-    limits_memory = False
     in_step = False
 
     @classmethod
@@ -136,6 +135,13 @@ class Served(Strategy):
     def owned(self) -> Sequence[slice]:
         """See Strategy: frozen parameters, whose histories some rules change, on the root; the shards own the rest."""
         return self._frozen
+
+    @property
+    def kept_bytes(self) -> int:
+        """See Strategy: what is pulled and pushed, and where workers hold the shards, this one's with its histories."""
+        n_bytes: int = sum(run.stop - run.start for run in self.buckets.runs) * self.replica.net.params.dtype.itemsize
+        held = 0 if self.how.n_servers else 1 + self.replica.updater.rule.n_histories
+        return 2 * n_bytes + held * -(-n_bytes // self.replica.communicator.n_ranks)
 
     def begin(self) -> None:
         """See Strategy."""

@@ -41,6 +41,13 @@ class Ssp(Served):
         self._whole: Any = None  # the sum of all workers' gradients, where it must be known to clip them
         self._rate = self._n_updates = 0.0
 
+    @property
+    def kept_bytes(self) -> int:
+        """See Strategy: the sum of all workers' gradients, too, where these are clipped together."""
+        params = self.replica.net.params
+        needs_whole = self._clips and not self.how.slack and self.replica.communicator.n_ranks > 1
+        return super().kept_bytes + needs_whole * params.n_elems * params.dtype.itemsize
+
     def before_iteration(self, rate: float, iteration: int) -> None:
         """See Strategy."""
         super().before_iteration(rate, iteration)

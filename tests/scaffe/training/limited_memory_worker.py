@@ -21,10 +21,12 @@ from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
 from scaffe.training.limited_memory import LimitedMemory
+from scaffe.training.solver import Observer
 from tests.scaffe.training.limited_memory_net import NET
 
 RUNS = (("sc-b", "C", 0), ("sc-ob", "C", 500_000), ("sc-ob-naive", "auto", 500), ("sc-obr", "auto", 500),
         ("sc-obr", "C", 500_000), ("sc-rs", "R", 600), ("sc-rs", "auto", 500_000))
+SERVED = {"slack": 0.0, "servers": 0}
 HISTORIES_ALONE = (("sc-obr", "C", 500), ("sc-rs", "R", 600))
 SOLVER = 'base_lr: 0.01 momentum: 0.9 lr_policy: "fixed" max_iter: 4 random_seed: 5'
 
@@ -37,7 +39,8 @@ def build(communicator, folder, run, text="", **options):
     text_format.Parse(NET, param.net_param)
     solver = build_solver(communicator, param, Namespace(
         strategy=strategy, reduce=algorithm, wire="", bucket=str(bucket), scal="strong", threads=1, readers=1, level=0,
-        stage="", gpu="", allow_nan=False, skip_bad_records=0, spill=str(folder), placement="auto", **options))
+        stage="", gpu="", allow_nan=False, skip_bad_records=0, spill=str(folder), placement="auto", **SERVED,
+        **options))
     return solver, next((each.tier for each in solver.observers if isinstance(each, LimitedMemory)), None)
 
 
@@ -48,19 +51,27 @@ def least(communicator, folder, run, text=""):
     return str(found.limit.fixed + least_bytes(found.iteration))
 
 
+class Digest(Observer):
+    """Of weights and histories, when training has ended and before the strategy does."""
+
+    def finish(self, solver):
+        found = hashlib.sha256(solver.strategy.parameters().tobytes())
+        for history in solver.strategy.histories():
+            found.update(history.tobytes())
+        self.hex = found.hexdigest()
+
+
 def digest(solver):
-    """Of weights and histories; and the solver is closed."""
-    found = hashlib.sha256(solver.strategy.parameters().tobytes())
-    for history in solver.strategy.histories():
-        found.update(history.tobytes())
+    """Train to the end, and close the solver."""
+    solver.observers.append(Digest())
+    solver.solve()
     solver.close()
-    return found.hexdigest()
+    return solver.observers[-1].hex
 
 
 def trained(communicator, folder, run, text="", **options):
     """Train. Returns the digest, and the tier."""
     solver, found = build(communicator, folder, run, text, **options)
-    solver.solve()
     return digest(solver), found
 
 
@@ -73,7 +84,6 @@ def resumed(communicator, folder, run, **options):
     communicator.barrier()
     solver, _ = build(communicator, folder, run, **options)
     restore_checkpoint(solver, folder / "x_iter_2.solverstate")
-    solver.solve()
     return digest(solver)
 
 
@@ -98,6 +108,7 @@ def main():
     log.silence(True)
     results = [compared(communicator, folder, run, "", {"history", "parameters"}) for run in RUNS]
     results += [compared(communicator, folder, run, "iter_size: 2", {"history"}) for run in HISTORIES_ALONE]
+    results.append(compared(communicator, folder, ("ssp", "auto", 500), "", set()))
     for run in RUNS[-3:-1]:
         expected = resumed(communicator, folder, run)
         limited = resumed(communicator, folder, run, memory=least(communicator, folder, run))

@@ -63,8 +63,11 @@ class Joint:
 
     def sent(self, n_ranks: int) -> int:
         """Elements an image that the rank sends which sends most, from parts to the whole."""
-        return self.area * max(sum(piece.stop - piece.start for piece in self.pieces(n_ranks)
-                                   if piece.part_rank == rank != piece.whole_rank) for rank in range(n_ranks))
+        sent = [0] * n_ranks
+        for piece in self.pieces(n_ranks):
+            if piece.part_rank != piece.whole_rank:
+                sent[piece.part_rank] += piece.stop - piece.start
+        return self.area * max(sent)
 
 
 def joined_axis(layer: Any, n_axes: int) -> int:

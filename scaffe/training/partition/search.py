@@ -46,12 +46,43 @@ class Plan:
         return any(kind != REPLICATED for kind in self.kinds.values())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Partial:
-    """A plan of the first layers: seconds so far, and each layer's kind and price."""
+    """A plan of the first layers: seconds so far, the last layer's kind and price, and the plan of those before it."""
 
     seconds: float = 0.0
-    steps: tuple[tuple[str, Price], ...] = ()
+    kind: str = ""
+    price: Price = Price()
+    before: _Partial | None = None
+
+    def steps(self) -> list[tuple[str, Price]]:
+        """Each layer's kind and price."""
+        found, last = [], self
+        while last.before is not None:
+            found.append((last.kind, last.price))
+            last = last.before
+        return found[::-1]
+
+
+class _Way:
+    """One way to share a layer, with what it costs; moves of bottoms are priced once for each way to lie."""
+
+    def __init__(self, layer: LayerShape, kind: str, ranks: Ranks) -> None:
+        self.kind, self._layer, self._ranks = kind, layer, ranks
+        self._way, self._price = way_of(layer.type, kind), price_of_layer(layer, kind, ranks)
+        self._moves: dict[tuple[str, ...], Price] = {}
+        self.tops = [(name, self._way.gives) for name in layer.tops]
+        self._follows = kind == ONE_RANK and not (layer.n_parameters or layer.pinned)
+
+    def price(self, lie: tuple[str, ...]) -> Price | None:
+        """What it costs where the bottoms lie so, their moves included; None where it is not to be had."""
+        if self._follows and any(how != ONE for how in lie):
+            return None  # without parameters nothing else brings a layer to one rank
+        if lie not in self._moves:
+            moves = (price_of_move(how, self._way.need(i), self._layer.widths[i], self._layer.wants_gradient[i],
+                                   self._ranks) for i, how in enumerate(lie))
+            self._moves[lie] = sum(moves, self._price)
+        return self._moves[lie]
 
 
 def best_plan(layers: Sequence[LayerShape], ranks: Ranks) -> Plan:
@@ -63,13 +94,14 @@ def best_plan(layers: Sequence[LayerShape], ranks: Ranks) -> Plan:
     kept: dict[Open, _Partial] = {(): _Partial()}
     for layer in layers:
         reached: dict[Open, _Partial] = {}
+        ways = [_Way(layer, kind, ranks) for kind in layer.allowed(ranks.n_partitions)]
         for state, partial in kept.items():
-            for kind, after, price in _steps(layer, state, ranks):
+            for kind, after, price in _steps(layer, state, ways):
                 seconds = partial.seconds + price.seconds
                 if after not in reached or seconds < reached[after].seconds:
-                    reached[after] = _Partial(seconds, (*partial.steps, (kind, price)))
+                    reached[after] = _Partial(seconds, kind, price, partial)
         kept = reached
-    steps = min(kept.values(), key=lambda partial: partial.seconds).steps
+    steps = min(kept.values(), key=lambda partial: partial.seconds).steps()
     named = list(zip((layer.name for layer in layers), steps, strict=True))
     return Plan(ranks.n_ranks, ranks.n_partitions, {name: kind for name, (kind, _) in named},
                 {name: price for name, (_, price) in named})
@@ -90,20 +122,12 @@ def best_of_all(layers: Sequence[LayerShape], ranks: Ranks) -> Plan:
     return min(plans, key=lambda plan: plan.total.seconds)
 
 
-def _steps(layer: LayerShape, state: Open, ranks: Ranks) -> Iterator[tuple[str, Open, Price]]:
+def _steps(layer: LayerShape, state: Open, ways: Sequence[_Way]) -> Iterator[tuple[str, Open, Price]]:
     """The ways to share a layer: each with what lies open afterwards, and its price."""
     lying = dict(state)
-    for kind in layer.allowed(ranks.n_partitions):
-        if kind == ONE_RANK and not (layer.n_parameters or layer.pinned) and not _lie_there(layer, lying):
-            continue
-        way, left = way_of(layer.type, kind), dict(lying)
-        price = price_of_layer(layer, kind, ranks)
-        for i, name in enumerate(layer.bottoms):
-            price += price_of_move(left.pop(name, ROWS), way.need(i), layer.widths[i], layer.wants_gradient[i], ranks)
-        left.update(dict.fromkeys(layer.tops, way.gives))
-        yield kind, tuple(sorted(left.items())), price
-
-
-def _lie_there(layer: LayerShape, lying: dict[str, str]) -> bool:
-    """Whether all bottoms lie on one rank: without parameters nothing else brings a layer there."""
-    return all(lying.get(name) == ONE for name in layer.bottoms)
+    lie = tuple(lying.pop(name, ROWS) for name in layer.bottoms)
+    left = list(lying.items())
+    for way in ways:
+        price = way.price(lie)
+        if price is not None:
+            yield way.kind, tuple(sorted([*left, *way.tops])), price

@@ -17,6 +17,7 @@ from scaffe.files import read_model, read_state
 from tests.mpirun import mpirun
 from tests.scaffe.runs import ROOT
 from tests.scaffe.training.partition.image_nets import WAYS as IMAGE_WAYS
+from tests.scaffe.training.partition.large import N_PARAMETERS, ROOM
 from tests.scaffe.training.partition.worker import ASYNCHRONOUS, RESUMED, RUNS, write_data
 
 WORKER = "tests.scaffe.training.partition.worker"
@@ -125,6 +126,13 @@ def test_replicas_that_are_not_in_step_learn_and_meet_once_when_a_rank_wants_to(
     ("lost", "-partitions 2 does not go with -on_rank_loss")])
 def test_what_cannot_be_is_one_line_on_every_rank(case, line):
     assert results()["refused"][case] == [line] * 4
+
+
+def test_a_net_that_one_rank_has_no_memory_for_trains_on_four():
+    """Each with the same limit; fillers, the planner, snapshots, weights and states included."""
+    assert 3 * 4 * N_PARAMETERS > 1.3 * ROOM
+    assert "Unable to allocate" in results()["large"]
+    assert_close("shared", "roomy", 6, **CLOSE)
 
 
 def test_batch_norms_statistics_are_the_same_in_a_replica():

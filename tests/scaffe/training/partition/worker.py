@@ -24,6 +24,7 @@ from scaffe.training.dividing import divided
 from scaffe.training.observers.test import Test
 from scaffe.training.solver import Observer
 from scaffe.training.strategies import Role, look_up
+from tests.scaffe.training.partition import large
 from tests.scaffe.training.partition.image_nets import WAYS as IMAGE_WAYS
 from tests.scaffe.training.partition.image_nets import image_net
 from tests.scaffe.training.partition.nets import SOLVER, net
@@ -207,6 +208,7 @@ def main(folder):
     results["asynchronous"] = {name: asynchronous(world, folder, name) for name in ASYNCHRONOUS}
     results["refused"] = {name: refusal(world, folder, given) for name, given in REFUSED.items()}
     results["statistics"] = statistics(world, folder)
+    results["large"] = large.run(world, folder, options)
     if world.rank == 0:
         (folder / "results").write_bytes(pickle.dumps(results))
 

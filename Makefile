@@ -11,7 +11,7 @@ MNIST  := examples/fashion_mnist
 include mpi.env
 export $(shell sed -n 's/^\([A-Z_a-z]*\)=.*/\1/p' mpi.env)
 
-.PHONY: venv train detect test test-bounds test-mutants fuzz test-mpich test-torch test-oldest test-slurm gpu test-gpu \
+.PHONY: venv train detect test test-bounds test-mutants fuzz test-mpich test-partitions test-torch test-oldest test-slurm gpu test-gpu \
 	test-standin bench-gpu soak docs notebooks lint types clean
 venv: $(VENV)/ready
 
@@ -48,6 +48,12 @@ MPI_TESTS = $(sort $(shell grep -rl --include='test_*.py' --exclude-dir=slurm mp
 test: venv
 	$(PYTEST) tests --ignore=tests/slurm -m 'not mpi_job' -n $(N_PROCESSES) --dist worksteal; others=$$?; \
 	$(PYTEST) $(MPI_TESTS) -m mpi_job -n $(N_PROCESSES) --dist loadfile && exit $$others
+
+# The benchmarks' nets shared by 2 to 8 ranks: one rank's losses and weights after 20 iterations (a quarter of an hour;
+# NETS="lenet caffenet" for some of them, RANKS=2,3).
+RANKS ?= 2,3,4,5,8
+test-partitions: venv
+	$(PY) -m tests.scaffe.training.partition.benchmark_nets --ranks $(RANKS) $(NETS)
 
 # The layers' tests with every index of compiled functions checked against its array, and what oneDNN refuses said.
 test-bounds: venv

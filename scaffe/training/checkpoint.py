@@ -46,7 +46,7 @@ def save_checkpoint(solver: Solver) -> None:
     kept: dict[str, Any] = solver.rates.kept(solver.iteration) | _place_in_data(solver)
     for observer in solver.observers:
         kept |= observer.kept(solver)
-    whole = _whole_histories(solver, histories)
+    whole = whole_histories(solver, histories)
     if solver.communicator.rank != ROOT:
         if solver.replica == 0 and solver.net.parts is not None:  # the root writes what it is given, one by one
             deque(stored_layers(solver.net, solver.param.snapshot_diff), 0)
@@ -167,7 +167,7 @@ def _find_model(learned_net: str, state: Path) -> Path:
     return beside if not there(learned_net) and there(beside) else Path(learned_net)
 
 
-def _whole_histories(solver: Solver, histories: list[np.ndarray]) -> Iterator[np.ndarray]:
+def whole_histories(solver: Solver, histories: list[np.ndarray]) -> Iterator[np.ndarray]:
     """Flat histories in Caffe's order: one array per parameter, all of the first history, then of the next. All ranks
     of the root's replica go through them, each with the histories of its part, and make one whole after the other."""
     params, parts = solver.net.params, solver.net.parts

@@ -12,6 +12,7 @@ from scaffe.data.convert.writers import WRITERS
 from scaffe.flags import Flags, at_least
 from scaffe.log import info
 from scaffe.nets.precisions import PRECISIONS
+from scaffe.training.limited_memory import add_memory_flags, backed_memory
 
 GROUP = "Train and test"
 
@@ -28,6 +29,7 @@ def main(argv: list[str]) -> int:
     flags.argument("mode", "where to compute", default="CPU", choices=("CPU", "GPU"))
     flags.argument("device", "the GPU's number; without one the first, if there is one", default="")
     flags.flag("precision", "fp32", "of activations; fp16 on GPUs only", choices=PRECISIONS)
+    add_memory_flags(flags)
     options = flags.parse(argv)
     return _extract(options)
 
@@ -35,16 +37,20 @@ def main(argv: list[str]) -> int:
 def _extract(options: Namespace) -> int:
     from scaffe.data.feeds.layer_feed import Share
     from scaffe.nets.devices import Compute, load_kernels
+    from scaffe.nets.memory.limited_passes import limit_forward
     from scaffe.nets.setup import PHASES, Selection, net_from_file
     from scaffe.nets.weights import load_weights
     from scaffe.pycaffe.features import extract_features
 
     compute = Compute(gpus=options.device, wants_gpu=options.mode == "GPU", precision=options.precision)
     kernels = load_kernels(len(os.sched_getaffinity(0)), compute)
-    net = net_from_file(options.net, Selection(PHASES["TEST"]), kernels, Share(), dtype=compute.dtype)
+    backed = backed_memory(options, kernels)
+    net = net_from_file(options.net, Selection(PHASES["TEST"]), kernels, Share(), dtype=compute.dtype, memory=backed)
     try:
         load_weights(net, options.weights)
         names = options.blobs.split(",")
+        if backed is not None:
+            limit_forward(net, options.memory, options.placement, backed, names)
         counts = extract_features(net, names, options.databases.split(","), options.n_batches, options.kind)
     finally:
         net.close()

@@ -71,7 +71,7 @@ def limit_forward(net: Net, memory: str, placement: str, backed: BackedMemory,
         net: a built net, with its weights.
         memory, placement: as for ``limit_passes``.
         backed: where its parameters were made.
-        shown: names of blobs that somebody reads after a pass, besides the outputs.
+        shown: names of blobs that somebody reads after a pass, besides the outputs; others do not matter.
 
     Returns:
         the net and its plan; None where everything is within the limit.
@@ -80,7 +80,7 @@ def limit_forward(net: Net, memory: str, placement: str, backed: BackedMemory,
         UserError: it computes in a half type, or needs more.
     """
     refuse_half_types(net)
-    planned = planned_arrays(net, False, shown)
+    planned = planned_arrays(net, False, [name for name in shown if name in net.blobs])
     fixed = fixed_bytes(net, planned, False)
     whole = fixed + sum(each.part.n_bytes for each in planned)
     limit = n_bytes(memory, whole)

@@ -185,10 +185,12 @@ def features(tmp_path, databases):
     return net
 
 
-def test_extract_features(features):
+@pytest.mark.parametrize("flags", [[], ["-memory", "2GB"]])
+def test_extract_features(features, flags):
     import lmdb
 
-    assert cli.main(["extract_features", "f.caffemodel", "f.prototxt", "pool,ip", "pools,ips", "3", "lmdb"]) == 0
+    files = ["f.caffemodel", "f.prototxt", "pool,ip", "pools,ips"]
+    assert cli.main(["extract_features", *files, "3", "lmdb", *flags]) == 0
     expected = {"pools": [], "ips": []}
     for _ in range(3):
         features.forward()

@@ -11,8 +11,8 @@ MNIST  := examples/fashion_mnist
 include mpi.env
 export $(shell sed -n 's/^\([A-Z_a-z]*\)=.*/\1/p' mpi.env)
 
-.PHONY: venv train detect test test-bounds test-mutants fuzz test-mpich test-partitions test-torch test-oldest test-slurm gpu test-gpu \
-	test-standin bench-gpu soak docs notebooks lint types clean
+.PHONY: venv train detect test test-thorough test-bounds test-mutants fuzz test-mpich test-partitions test-torch test-oldest \
+	test-slurm gpu test-gpu test-standin bench-gpu soak docs notebooks lint types clean
 venv: $(VENV)/ready
 
 $(VENV)/ready: pyproject.toml
@@ -42,12 +42,18 @@ $(SHAPES)/%_lmdb: | venv
 
 # Two processes share the tests (make N_PROCESSES=0 test: one does them all): first those that start no MPI job, then those
 # that do, marked mpi_job, a file at a time, so that at most two jobs run at once. Each part shows its slowest twenty.
+# What is long, or repeats a neighbour on other ranks, by another way or with more seeds is marked thorough (test-thorough).
 N_PROCESSES ?= 2
 PYTEST := MPIRUN='$(MPIRUN)' $(PY) -m pytest --durations=20
 MPI_TESTS = $(sort $(shell grep -rl --include='test_*.py' --exclude-dir=slurm mpi_job tests))
 test: venv
-	$(PYTEST) tests --ignore=tests/slurm -m 'not mpi_job' -n $(N_PROCESSES) --dist worksteal; others=$$?; \
-	$(PYTEST) $(MPI_TESTS) -m mpi_job -n $(N_PROCESSES) --dist loadfile && exit $$others
+	$(PYTEST) tests --ignore=tests/slurm -m 'not mpi_job and not thorough' -n $(N_PROCESSES) --dist worksteal; others=$$?; \
+	$(PYTEST) $(MPI_TESTS) -m 'mpi_job and not thorough' -n $(N_PROCESSES) --dist loadfile && exit $$others
+
+THOROUGH_TESTS = $(sort $(shell grep -rl --include='test_*.py' --exclude-dir=slurm mark.thorough tests))
+test-thorough: venv
+	$(PYTEST) $(THOROUGH_TESTS) -m 'not mpi_job and thorough' -n $(N_PROCESSES) --dist worksteal; others=$$?; \
+	$(PYTEST) $(THOROUGH_TESTS) -m 'mpi_job and thorough' -n $(N_PROCESSES) --dist loadfile && exit $$others
 
 # The benchmarks' nets shared by 2 to 8 ranks: one rank's losses and weights after 20 iterations (a quarter of an hour;
 # NETS="lenet caffenet" for some of them, RANKS=2,3).

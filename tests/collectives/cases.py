@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from scaffe.collectives.model.simulator import Simulation
 from scaffe.collectives.planning.call import Call
@@ -12,7 +13,11 @@ from scaffe.collectives.planning.registry import COLLECTIVES
 from scaffe.collectives.topology import Topology
 
 RANKS = (1, 2, 3, 4, 5, 7, 8)
-ALL_RANKS = range(1, 34)
+SOME_RANKS = (*range(1, 10), 13, 16, 17, 33)
+rank_counts = pytest.mark.parametrize("rank_counts", [
+    pytest.param(SOME_RANKS, id="some"),
+    pytest.param(sorted({*range(1, 34)} - {*SOME_RANKS}), id="others", marks=pytest.mark.thorough)])
+"""All from 1 to 33 together."""
 N_ELEMS = (0, 1, 37, 64)
 TREES = ("C", "B", "CB-4", "CC-3", "CCB-2-3", "CB-node")
 EVERY_NAME = [(collective, name) for collective in COLLECTIVES

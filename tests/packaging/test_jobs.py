@@ -84,6 +84,7 @@ def server(tmp_path):
     return start
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi_job
 def test_a_pbs_job_that_its_walltime_stops_submits_the_next(server, tmp_path):
     first = server("00:00:12", 10**8)

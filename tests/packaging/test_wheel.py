@@ -113,6 +113,7 @@ def test_the_wheel_has_all_that_the_folders_have_under_one_name(source, wheel):
         assert set(files) <= names
 
 
+@pytest.mark.thorough
 def test_the_sdist_builds_the_same_wheel(source, wheel, tmp_path):
     run(sys.executable, "-c", BUILD_SDIST, tmp_path, cwd=source)
     with tarfile.open(tmp_path / f"scaffe-{__version__}.tar.gz") as archive:

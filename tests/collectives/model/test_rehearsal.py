@@ -11,7 +11,7 @@ from scaffe.collectives.planning.call import Call
 from scaffe.collectives.planning.pattern import parse
 from scaffe.collectives.planning.plan import Plan, Recv, RecvReduce, Send
 from scaffe.collectives.planning.planners import plans
-from tests.collectives.cases import ALL_RANKS, EVERY_NAME, defined_at_start, expected, topologies, unique_payload
+from tests.collectives.cases import EVERY_NAME, defined_at_start, expected, rank_counts, topologies, unique_payload
 
 TIMINGS = tuple(Timing)
 
@@ -46,10 +46,11 @@ def rehearse(collective: str, name: str, call: Call, timing: Timing, seed: int) 
     assert len(n_ended) == 2 * call.n_ranks
 
 
+@rank_counts
 @pytest.mark.parametrize(("collective", "name"), EVERY_NAME)
-def test_right_on_any_rank_count(collective, name):
+def test_right_on_any_rank_count(collective, name, rank_counts):
     """1 to 33 ranks, flat and given nodes, ragged lengths, chunks down to one element, any root."""
-    for n_ranks in ALL_RANKS:
+    for n_ranks in rank_counts:
         topology = topologies(n_ranks)[n_ranks // 3 % 3]
         root = 7 * n_ranks // 3 % n_ranks if collective in ("reduce", "bcast") else 0
         call = Call(topology, 37 if n_ranks % 2 else n_ranks + 1, (1 if n_ranks < 13 else 6) + n_ranks % 5, root)

@@ -18,11 +18,11 @@ from scaffe.collectives.planning.relocation import relocated
 from scaffe.collectives.planning.requirements import spans_nodes
 from scaffe.collectives.topology import Topology
 from tests.collectives.cases import (
-    ALL_RANKS,
     N_ELEMS,
     defined_at_start,
     expected,
     float_payload,
+    rank_counts,
     topologies,
     unique_payload,
 )
@@ -57,9 +57,10 @@ def possible(collective, name, topology):
     return topology.n_nodes > 1 and (parse(name).is_split or spans_nodes(collective, topology))
 
 
+@rank_counts
 @every_name
-def test_right_on_any_rank_count_and_nodes(collective, name):
-    for n_ranks in ALL_RANKS:
+def test_right_on_any_rank_count_and_nodes(collective, name, rank_counts):
+    for n_ranks in rank_counts:
         for seed, topology in enumerate(nodes_of(n_ranks)):
             if possible(collective, name, topology):
                 root = 7 * n_ranks // 3 % n_ranks if collective in ("reduce", "bcast") else 0

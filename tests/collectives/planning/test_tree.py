@@ -8,7 +8,7 @@ from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning import tree, twotree
 from scaffe.collectives.planning.pattern import parse
 from scaffe.collectives.topology import Topology
-from tests.collectives.cases import ALL_RANKS, TREES, topologies
+from tests.collectives.cases import TREES, topologies
 
 
 def test_chain():
@@ -54,7 +54,7 @@ def test_a_last_short_group():
 
 @pytest.mark.parametrize("name", TREES)
 def test_one_tree_over_all_ranks(name):
-    for n_ranks in ALL_RANKS:
+    for n_ranks in range(1, 34):
         for topology in topologies(n_ranks):
             root = n_ranks // 2
             built = tree.build(parse(name), topology, root)

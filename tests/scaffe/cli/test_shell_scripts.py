@@ -75,6 +75,7 @@ def test_what_the_mnist_example_runs(tree):
     assert "Iteration 4, lr = 0.01" in (tree / "caffe.INFO").read_text()
 
 
+@pytest.mark.thorough
 def test_what_the_cifar10_example_runs(tree):
     folder = tree / "examples/cifar10"
     (folder / "net.prototxt").write_text(CIFAR_NET)

@@ -30,6 +30,7 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi_job
 def test_a_first_run_compiles_nothing(tmp_path):
     """Each run loads nothing but what `warm` has left, whatever else this machine's cache holds."""

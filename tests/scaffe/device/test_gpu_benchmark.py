@@ -20,6 +20,7 @@ def bench(*flags, cupy=ROOT / "tests" / "pretend" / "path"):
                           text=True, timeout=150, check=False, env=os.environ | {"PYTHONPATH": path})
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi_job
 def test_a_part_that_fails_stops_no_other(tmp_path):
     file = tmp_path / "gpu.json"

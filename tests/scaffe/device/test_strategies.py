@@ -16,7 +16,8 @@ needs_device = pytest.mark.skipif(bool(device.missing()), reason=device.missing(
 pytestmark = [pytest.mark.mpi_job, needs_device]
 
 
-@pytest.mark.parametrize("ipc", ["0", "1"], ids=["staged", "ipc"])
+@pytest.mark.parametrize("ipc", [
+    pytest.param("0", id="staged", marks=pytest.mark.thorough), pytest.param("1", id="ipc")])
 def test_two_ranks_on_a_device_train_as_on_the_cpu(ipc):
     result = job(2, [str(Path(__file__).with_name("device_worker.py"))], SCAFFE_CUDA_IPC=ipc)
     assert result.returncode == 0, (result.stdout + result.stderr)[-6000:]

@@ -86,7 +86,8 @@ def test_without_the_flag_one_line_names_it(kind, request, said):
 
 
 @pytest.mark.mpi_job
-@pytest.mark.parametrize(("kind", "n_ranks"), [("records", 1), ("records", 2), ("files", 1), ("files", 2)])
+@pytest.mark.parametrize(("kind", "n_ranks"), [
+    ("records", 1), ("records", 2), ("files", 1), pytest.param("files", 2, marks=pytest.mark.thorough)])
 def test_bad_records_are_counted_over_all_ranks(kind, n_ranks, request, said):
     request.getfixturevalue(kind)
     code, err = said(*TRAIN, "-skip-bad-records", str(N_BAD), n_ranks=n_ranks)

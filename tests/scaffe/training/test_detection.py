@@ -55,6 +55,7 @@ def precisions(log):
     return [float(value) for value in re.findall(r"detection_eval = (\S+)", log)]
 
 
+@pytest.mark.thorough
 def test_it_learns(alone):
     found = precisions(alone)
     assert len(found) == 4

@@ -93,7 +93,7 @@ sys.exit(cli.main(sys.argv[1:]))
 
 
 @pytest.mark.mpi_job
-@pytest.mark.parametrize(("kind", "ending"), [("images", ""), ("LMDB", ".h5")])
+@pytest.mark.parametrize(("kind", "ending"), [pytest.param("images", "", marks=pytest.mark.thorough), ("LMDB", ".h5")])
 def test_killed_and_resumed_through_the_command(folder, tmp_path, kind, ending):
     """No random_seed: the state tells the order. 2 ranks read 3 batches of 4, 1 rank the other 3 of the epoch."""
     (tmp_path / "net.prototxt").write_text(

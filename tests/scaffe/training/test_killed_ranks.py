@@ -15,7 +15,9 @@ pytestmark = pytest.mark.mpi_job
 CASES = [(0, "computing"), (1, "communicating")]
 
 
-@pytest.mark.parametrize("strategy", [name for name in strategies.names() if name != "sandblaster"])  # no SGD's
+@pytest.mark.parametrize("strategy", [
+    name if name in ("sc-obr", "ssp") else pytest.param(name, marks=pytest.mark.thorough)
+    for name in strategies.names() if name != "sandblaster"])  # no SGD's
 @pytest.mark.parametrize(("victim", "where"), CASES)
 def test_a_killed_rank_ends_the_job(tmp_path, databases, strategy, victim, where):
     write(tmp_path, databases, display=1, max_iter=100000, layer="Mortal", param=f"{victim} {where}")

@@ -54,7 +54,7 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
     return x.astype(np.float32), y.astype(np.float32)
 
 
-@pytest.fixture(scope="module", params=[1, 2, 4])
+@pytest.fixture(scope="module", params=[1, 2, pytest.param(4, marks=pytest.mark.thorough)])
 def trained(request, tmp_path_factory):
     """The folder of one job that trained all cases on that many ranks."""
     folder = tmp_path_factory.mktemp(f"ranks{request.param}")

@@ -20,7 +20,7 @@ def alone(tmp_path_factory, lenet):
 
 
 @pytest.mark.mpi_job
-@pytest.mark.parametrize("n_ranks", [2, 4])
+@pytest.mark.parametrize("n_ranks", [2, pytest.param(4, marks=pytest.mark.thorough)])
 def test_ranks_have_the_losses_of_one(tmp_path, lenet, alone, n_ranks):
     write_solver(tmp_path, lenet)
     done = run(tmp_path, "train", "-solver", "solver.prototxt", n_ranks=n_ranks)

@@ -56,7 +56,8 @@ def read_until(process: subprocess.Popen, words: str) -> str:
     raise AssertionError(f"never said {words!r}; rc {process.wait()}: {said}")
 
 
-@pytest.mark.parametrize(("n_ranks", "n_threads"), [(1, 2), pytest.param(2, 1, marks=pytest.mark.mpi_job)])
+@pytest.mark.parametrize(("n_ranks", "n_threads"), [
+    (1, 2), pytest.param(2, 1, marks=[pytest.mark.mpi_job, pytest.mark.thorough])])
 def test_train(tmp_path, n_ranks, n_threads):
     write_solver(tmp_path, NET, max_iter=10**6, **SOLVER)
     train = ["train", "-solver", "solver.prototxt", "-threads", str(n_threads)]

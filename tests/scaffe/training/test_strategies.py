@@ -22,7 +22,7 @@ CLOSE = {"rtol": 2e-5, "atol": 2e-6}
 """Of float32 sums in another order: measured 2e-7 of the weights' norm after 50 iterations."""
 ITEM = 4  # bytes of a float32
 pytestmark = pytest.mark.mpi_job
-ranks = pytest.mark.parametrize("n_ranks", [2, 3, 4])
+ranks = pytest.mark.parametrize("n_ranks", [3, *(pytest.param(n, marks=pytest.mark.thorough) for n in (2, 4))])
 
 
 @functools.cache

@@ -160,7 +160,8 @@ def test_deterministic_runs_have_the_same_bits_on_any_number_of_ranks(name):
 
 
 @pytest.mark.mpi_job
-@pytest.mark.parametrize("doomed", ["2:6,1:40", f"1:{TESTS + 4},2:50"])  # in portions, one in its second test
+@pytest.mark.parametrize("doomed", [
+    pytest.param("2:6,1:40", marks=pytest.mark.thorough), f"1:{TESTS + 4},2:50"])  # in portions, one in its second test
 def test_replicas_that_are_killed_cost_their_unsent_portions_only(tmp_path, doomed):
     worker.write_rows(tmp_path)
     launcher = mpirun(4)

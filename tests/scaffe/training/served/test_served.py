@@ -18,7 +18,7 @@ from tests.scaffe.training.served.worker import RUNS, SERVERS
 
 WORKER = "tests.scaffe.training.served.worker"
 pytestmark = pytest.mark.mpi_job
-ranks = pytest.mark.parametrize("n_ranks", [2, 3])
+ranks = pytest.mark.parametrize("n_ranks", [pytest.param(2, marks=pytest.mark.thorough), 3])
 ALL = {**RUNS, **SERVERS}
 
 

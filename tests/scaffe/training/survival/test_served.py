@@ -12,10 +12,12 @@ pytestmark = pytest.mark.mpi_job
 
 @pytest.mark.parametrize(("n_ranks", "flags", "victims", "nodes"), [
     (4, ("-strategy", "ssp", "-slack", "0"), "0:6", {}),
-    (4, ("-strategy", "ssp", "-slack", "2"), "0:4,1:4", {"SCAFFE_RANKS_PER_NODE": "2"}),  # a node, by its number
+    pytest.param(4, ("-strategy", "ssp", "-slack", "2"), "0:4,1:4", {"SCAFFE_RANKS_PER_NODE": "2"},  # a node, by number
+                 marks=pytest.mark.thorough),
     (4, ("-strategy", "downpour", "-n_sync", "2"), "2:5,3:7:STOP", {"SCAFFE_DEADLINE": "3"}),
     (6, ("-strategy", "ssp", "-servers", "2", "-slack", "0"), "0:4:KILL:4,1:7,2:10:KILL:5", {}),  # both servers
-    (5, ("-strategy", "ssp", "-servers", "1", "-slack", "1"), "0:4:KILL:4", {"SCAFFE_RANKS_PER_NODE": "4"}),
+    pytest.param(5, ("-strategy", "ssp", "-servers", "1", "-slack", "1"), "0:4:KILL:4", {"SCAFFE_RANKS_PER_NODE": "4"},
+                 marks=pytest.mark.thorough),
 ])
 def test_workers_go_on(tmp_path, databases, undisturbed, n_ranks, flags, victims, nodes):
     folder = make(tmp_path, databases, victims)

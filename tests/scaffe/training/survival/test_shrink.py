@@ -11,9 +11,10 @@ pytestmark = pytest.mark.mpi_job
 
 
 @pytest.mark.parametrize(("strategy", "victims"), [
-    ("sc-b", "0:6"),  # the root: parameters and momentum live on in the second copy
+    pytest.param("sc-b", "0:6", marks=pytest.mark.thorough),  # the root: what it had lives on in the second copy
     ("sc-obr", "1:4,0:10"),  # the copy, then the root; 16 images are shared out over 3 ranks, then over 2
-    ("sc-rs", "2:5,3:5"),  # two at once, neighbours: one part is left nowhere but in the gathered parameters
+    # two at once, neighbours: one part is left nowhere but in the gathered parameters
+    pytest.param("sc-rs", "2:5,3:5", marks=pytest.mark.thorough),
     ("sc-rs", "3:5,0:9:STOP"),  # the root is stopped, for longer than the deadline
 ])
 def test_the_weights_are_those_of_one_undisturbed_rank(tmp_path, databases, undisturbed, strategy, victims):

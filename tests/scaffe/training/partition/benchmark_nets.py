@@ -108,7 +108,7 @@ def compared(name, link):
     if alone is None:
         return True
     wanted = trained(made(name, alone, world.n_ranks, link), 0, world.n_ranks)
-    worst = [max((np.abs(np.asarray(mine) - other).max() / max(np.abs(other).max(), 1e-30)
+    worst = [max(((np.abs(np.asarray(mine) - other) / (1 + np.abs(other))).max()
                   for mine, other in zip(found, of_one, strict=True) if other.size), default=0.0)
              for found, of_one in zip(([losses], weights, histories), ([np.array(wanted[0])], *wanted[1:]),
                                       strict=True)]
@@ -126,8 +126,8 @@ def main():
     args = parser.parse_args()
     if args.job:
         raise SystemExit(0 if compared(args.nets[0], args.link) else 1)
-    print(f"net            ranks  split     losses    weights  histories   (largest differences of {N_ITERATIONS} "
-          "iterations, relative)", flush=True)
+    print(f"net            ranks  split     losses    weights  histories   (largest |difference| / (1 + |value|) "
+          f"after {N_ITERATIONS} iterations)", flush=True)
     jobs = [(name, int(n_ranks)) for name in args.nets or ALL for n_ranks in args.ranks.split(",")]
     ended = [subprocess.run([*mpirun(n_ranks), sys.executable, "-m", "tests.scaffe.training.partition.benchmark_nets",
                              "--job", "--link", str(args.link), name], cwd=ROOT).returncode for name, n_ranks in jobs]

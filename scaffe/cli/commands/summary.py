@@ -68,7 +68,8 @@ def _flags() -> Flags:
     flags.flag("memory", "", "the limit: 2GB, 40%; implies -phase TRAIN", kind=amount, metavar="AMOUNT")
     flags.flag("placement", "auto", "what leaves: auto, geeps, move or recompute", choices=tuple(PLACEMENTS),
                metavar="NAME")
-    flags.flag("output", "", "a picture, .svg: of memory over an iteration, or with -ranks of the plan", metavar="FILE")
+    flags.flag("output", "", "a picture, .svg: of memory in an iteration, or of the plan for so many ranks",
+               metavar="FILE")
     flags.section("How ranks share the net")
     flags.flag("ranks", 0, "so many, each with a batch of the net; implies -phase TRAIN", kind=at_least(0))
     flags.flag("ranks_per_node", 1, "so many ranks on a node", kind=at_least(1))

@@ -14,6 +14,17 @@ from scaffe.layers.base.layer import Context
 from scaffe.training.partition.group import Group
 
 
+def labels_here(labels: np.ndarray, own: slice) -> tuple[np.ndarray, np.ndarray]:
+    """The images whose labels are among a rank's own classes, and the columns of these labels' scores there.
+
+    Args:
+        labels: (G,), integers.
+        own: the rank's classes.
+    """
+    here = np.flatnonzero((labels >= own.start) & (labels < own.stop))
+    return here, labels[here] - own.start
+
+
 class AccuracyByClasses(Accuracy):
     """The layer's fractions of all images, the same on every rank.
 
@@ -41,9 +52,9 @@ class AccuracyByClasses(Accuracy):
         """Compute the fractions. Raises LayerError for a label out of range."""
         scores = bottom[0].data
         labels, counts = read_labels(bottom[1].data, self._n_classes, self.ignored)
-        here = np.flatnonzero((labels >= self._own.start) & (labels < self._own.stop))
+        here, column = labels_here(labels, self._own)
         true = np.zeros(len(scores), scores.dtype)
-        true[here] = scores[here, labels[here] - self._own.start]
+        true[here] = scores[here, column]
         self._group.sum(true)
         as_high = np.count_nonzero(~(scores < true[:, None]), axis=1).astype(np.float64)
         self._group.sum(as_high)

@@ -13,7 +13,7 @@ from scaffe.layers.base.labels import loss_divisor, read_labels
 from scaffe.layers.base.layer import Context
 from scaffe.layers.base.loss import LossLayer
 from scaffe.layers.base.random import Stream
-from scaffe.training.partition.accuracy import AccuracyByClasses
+from scaffe.training.partition.accuracy import AccuracyByClasses, labels_here
 from scaffe.training.partition.group import Group
 from scaffe.training.partition.kinds import AXES
 
@@ -46,8 +46,7 @@ class LossByClasses(LossLayer):
         largest = scores.max(1)
         self._group.max(largest)
         self._probabilities = np.exp(scores - largest[:, None])
-        self._here = np.flatnonzero((labels >= self._own.start) & (labels < self._own.stop))
-        self._column = labels[self._here] - self._own.start
+        self._here, self._column = labels_here(labels, self._own)
         sums = np.zeros((2, len(scores)), np.float64)  # of the exponentials; the label's score below the largest
         sums[0] = self._probabilities.sum(1, dtype=np.float64)
         sums[1, self._here] = scores[self._here, self._column] - largest[self._here]

@@ -46,13 +46,13 @@ from scaffe.proto import caffe_pb2  # noqa: E402
 from scaffe.proto.text import parse_text  # noqa: E402
 from scaffe.training.partition.division import Division  # noqa: E402
 from scaffe.training.partition.group import Group  # noqa: E402
-from scaffe.training.partition.interior import InteriorFirst  # noqa: E402
+from scaffe.training.partition.layers.interior import InteriorFirst  # noqa: E402
+from scaffe.training.partition.layers.own_images_first import OwnImagesFirst  # noqa: E402
+from scaffe.training.partition.layers.product import ProductByInputs  # noqa: E402
 from scaffe.training.partition.options import AUTO, plan_of, ranks_of  # noqa: E402
-from scaffe.training.partition.own_images_first import OwnImagesFirst  # noqa: E402
-from scaffe.training.partition.product import ProductByInputs  # noqa: E402
-from scaffe.training.partition.rewrite import MOVE  # noqa: E402
-from scaffe.training.partition.search import Plan  # noqa: E402
-from scaffe.training.partition.shapes import shapes_of  # noqa: E402
+from scaffe.training.partition.planner.rewrite import MOVE  # noqa: E402
+from scaffe.training.partition.planner.search import Plan  # noqa: E402
+from scaffe.training.partition.planner.shapes import shapes_of  # noqa: E402
 from scaffe.training.solver import Method, Solver  # noqa: E402
 from scaffe.training.strategies import Role  # noqa: E402
 

@@ -28,8 +28,8 @@ from scaffe.nets.devices import load_kernels  # noqa: E402
 from scaffe.proto import caffe_pb2  # noqa: E402
 from scaffe.proto.text import parse_text  # noqa: E402
 from scaffe.training.partition.options import LINK, RATE, plan_of, ranks_of  # noqa: E402
-from scaffe.training.partition.search import Plan  # noqa: E402
-from scaffe.training.partition.shapes import LayerShape, shapes_of  # noqa: E402
+from scaffe.training.partition.planner.search import Plan  # noqa: E402
+from scaffe.training.partition.planner.shapes import LayerShape, shapes_of  # noqa: E402
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 81, 128, 144)
 STAGES = ((1, 3), (1, 3), (6, 6))  # stride and window of each stage's pooling

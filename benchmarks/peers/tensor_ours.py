@@ -24,7 +24,7 @@ from scaffe.proto import caffe_pb2  # noqa: E402
 from scaffe.proto.text import parse_text  # noqa: E402
 from scaffe.training.partition.division import Division  # noqa: E402
 from scaffe.training.partition.options import LINK, RATE, plan_of, ranks_of  # noqa: E402
-from scaffe.training.partition.shapes import shapes_of  # noqa: E402
+from scaffe.training.partition.planner.shapes import shapes_of  # noqa: E402
 from scaffe.training.solver import Method, Solver  # noqa: E402
 from scaffe.training.strategies import Role  # noqa: E402
 

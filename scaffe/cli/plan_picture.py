@@ -18,9 +18,9 @@ from scaffe.training.partition.kinds import (
     ROWS,
     way_of,
 )
-from scaffe.training.partition.prices import Price
-from scaffe.training.partition.search import Plan
-from scaffe.training.partition.shapes import LayerShape
+from scaffe.training.partition.planner.prices import Price
+from scaffe.training.partition.planner.search import Plan
+from scaffe.training.partition.planner.shapes import LayerShape
 
 COLOURS = {REPLICATED: "#e0e0e0", OUTPUTS: "#ce93d8", INPUTS: "#ff8a80", BY_COLUMNS: "#a5d6a7", CLASSES: "#ffb74d",
            BY_CHANNELS: "#90b4f0", BY_BANDS: "#fff176", ONE_RANK: "#80deea"}

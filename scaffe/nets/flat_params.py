@@ -12,7 +12,7 @@ from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.kernel_copy import KernelCopy
 from scaffe.layers.base.layer import ParamMemory
 from scaffe.layers.kernels.backend import DeviceBackend
-from scaffe.nets.memory.mapping import address, forget, in_pages
+from scaffe.nets.memory.tier.mapping import address, forget, in_pages
 
 ALIGN_ELEMS = 16  # every parameter starts on a cache line of float32; the gaps stay zero
 Allocate = Callable[[int, np.dtype], np.ndarray]

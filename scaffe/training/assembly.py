@@ -15,7 +15,7 @@ from scaffe.nets import graph
 from scaffe.nets.activation_memory import pass_diffs, reuse_activations
 from scaffe.nets.devices import Compute, load_kernels
 from scaffe.nets.inference.passes import Inference
-from scaffe.nets.memory.backed import BackedMemory
+from scaffe.nets.memory.tier.backed import BackedMemory
 from scaffe.nets.net import Net
 from scaffe.nets.setup import PHASES, Selection, make_context, make_net, seed_of
 from scaffe.proto.byte_text import path_of

@@ -14,7 +14,7 @@ from scaffe.training.assembly import NetMaker
 from scaffe.training.observers.test import DETECTION
 from scaffe.training.partition.division import Division
 from scaffe.training.partition.options import AUTO, plan_of, ranks_of
-from scaffe.training.partition.shapes import LayerShape, images_of, shapes_of
+from scaffe.training.partition.planner.shapes import LayerShape, images_of, shapes_of
 from scaffe.training.ranks import together
 from scaffe.training.strategies import Role, Strategy
 from scaffe.training.survival.options import STOP

@@ -12,16 +12,16 @@ from scaffe.log import info
 from scaffe.nets.activation_memory import pass_diffs
 from scaffe.nets.fusion import keep_bottoms
 from scaffe.nets.memory.amount import amount, n_bytes, shown
-from scaffe.nets.memory.backed import BackedMemory, on_disk
-from scaffe.nets.memory.costs import estimated_seconds
 from scaffe.nets.memory.fixed import fixed_bytes
-from scaffe.nets.memory.iteration import Iteration
 from scaffe.nets.memory.limited_net import Limit, LimitedNet
 from scaffe.nets.memory.limited_passes import refuse_devices, refuse_half_types
-from scaffe.nets.memory.mapping import return_freed_memory
 from scaffe.nets.memory.parts import Planned, joined_steps, parts_of, planned_arrays
-from scaffe.nets.memory.placements import PLACEMENTS
-from scaffe.nets.memory.spill_file import SpillFile
+from scaffe.nets.memory.plans.costs import estimated_seconds
+from scaffe.nets.memory.plans.iteration import Iteration
+from scaffe.nets.memory.plans.placements import PLACEMENTS
+from scaffe.nets.memory.tier.backed import BackedMemory, on_disk
+from scaffe.nets.memory.tier.mapping import return_freed_memory
+from scaffe.nets.memory.tier.spill_file import SpillFile
 from scaffe.nets.net import Net
 from scaffe.training.ranks import together
 from scaffe.training.solver import Observer, Solver

@@ -13,11 +13,9 @@ from functools import partial
 
 import numpy as np
 
-from scaffe.nets.memory.backed import BackedMemory
-from scaffe.nets.memory.costs import BYTES_A_SECOND
 from scaffe.nets.memory.executor import Executor
-from scaffe.nets.memory.mapping import rounded
 from scaffe.nets.memory.parts import Held
+from scaffe.nets.memory.plans.costs import BYTES_A_SECOND
 from scaffe.nets.memory.state import (
     Run,
     history_held,
@@ -27,6 +25,8 @@ from scaffe.nets.memory.state import (
     parameters_held,
     update_step,
 )
+from scaffe.nets.memory.tier.backed import BackedMemory
+from scaffe.nets.memory.tier.mapping import rounded
 from scaffe.training.rates import Scheduled
 from scaffe.training.shard_updater import ShardUpdater
 from scaffe.training.solver import Solver

@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
 
 def _flags() -> Flags:
     from scaffe.nets.memory.amount import amount
-    from scaffe.nets.memory.placements import PLACEMENTS
+    from scaffe.nets.memory.plans.placements import PLACEMENTS
     from scaffe.training.partition.options import add_machine_flags, partitions
 
     flags = Flags("summary", __doc__ or "")
@@ -84,8 +84,8 @@ def _shared(net: Any, options: Namespace) -> list[str]:
     from scaffe.cli.plan_picture import plan_picture
     from scaffe.pictures.drawing.svg import to_svg
     from scaffe.training.partition.options import plan_of, ranks_of
-    from scaffe.training.partition.shapes import images_of, shapes_of
-    from scaffe.training.partition.table import plan_lines
+    from scaffe.training.partition.planner.shapes import images_of, shapes_of
+    from scaffe.training.partition.planner.table import plan_lines
 
     layers = shapes_of(net)
     ranks = ranks_of(options, options.ranks, images_of(net), options.ranks_per_node)

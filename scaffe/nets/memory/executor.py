@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from scaffe.errors import UserError
-from scaffe.nets.memory.backed import BackedMemory
-from scaffe.nets.memory.lasting import Lasting
-from scaffe.nets.memory.layout import Layout
-from scaffe.nets.memory.mover import Mover
-from scaffe.nets.memory.pages import Pages
 from scaffe.nets.memory.parts import Held, Planned, parts_of
-from scaffe.nets.memory.plan import Action, Choice, Do, Plan
+from scaffe.nets.memory.plans.layout import Layout
+from scaffe.nets.memory.plans.plan import Action, Choice, Do, Plan
+from scaffe.nets.memory.tier.backed import BackedMemory
+from scaffe.nets.memory.tier.lasting import Lasting
+from scaffe.nets.memory.tier.mover import Mover
+from scaffe.nets.memory.tier.pages import Pages
 from scaffe.nets.net import Net
 
 

@@ -9,18 +9,18 @@ from typing import Any
 
 from scaffe.errors import ExpectedError, UserError
 from scaffe.nets.memory.amount import shown
-from scaffe.nets.memory.backed import BackedMemory
-from scaffe.nets.memory.disk_speed import disk_speed
 from scaffe.nets.memory.executor import Executor
-from scaffe.nets.memory.fitting import fitted
-from scaffe.nets.memory.iteration import Bandwidth, Iteration
-from scaffe.nets.memory.layout import Layout
-from scaffe.nets.memory.mover import Mover
-from scaffe.nets.memory.needs import least_bytes
 from scaffe.nets.memory.parts import Held, Planned
-from scaffe.nets.memory.placements import PLACEMENTS
-from scaffe.nets.memory.plan import Choice, Do, MemoryTooSmallError, Plan
-from scaffe.nets.memory.predict import predict
+from scaffe.nets.memory.plans.fitting import fitted
+from scaffe.nets.memory.plans.iteration import Bandwidth, Iteration
+from scaffe.nets.memory.plans.layout import Layout
+from scaffe.nets.memory.plans.needs import least_bytes
+from scaffe.nets.memory.plans.placements import PLACEMENTS
+from scaffe.nets.memory.plans.plan import Choice, Do, MemoryTooSmallError, Plan
+from scaffe.nets.memory.plans.predict import predict
+from scaffe.nets.memory.tier.backed import BackedMemory
+from scaffe.nets.memory.tier.disk_speed import disk_speed
+from scaffe.nets.memory.tier.mover import Mover
 from scaffe.nets.net import Net
 
 NO_DISK = Bandwidth(1.0, 1.0)  # where nothing moves

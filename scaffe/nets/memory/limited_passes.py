@@ -9,15 +9,15 @@ from scaffe.errors import UserError
 from scaffe.layers.kernels.backend import Backend, is_device
 from scaffe.nets.fusion import keep_bottoms
 from scaffe.nets.memory.amount import n_bytes
-from scaffe.nets.memory.backed import BackedMemory
-from scaffe.nets.memory.costs import estimated_seconds
 from scaffe.nets.memory.fixed import fixed_bytes
-from scaffe.nets.memory.iteration import Iteration
 from scaffe.nets.memory.limited_net import Limit, LimitedNet
-from scaffe.nets.memory.mapping import return_freed_memory
 from scaffe.nets.memory.parts import joined_steps, parts_of, planned_arrays
-from scaffe.nets.memory.spill_file import SpillFile
+from scaffe.nets.memory.plans.costs import estimated_seconds
+from scaffe.nets.memory.plans.iteration import Iteration
 from scaffe.nets.memory.state import layers_alone, long, weights_held
+from scaffe.nets.memory.tier.backed import BackedMemory
+from scaffe.nets.memory.tier.mapping import return_freed_memory
+from scaffe.nets.memory.tier.spill_file import SpillFile
 from scaffe.nets.net import Net
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.nets.activation_memory import backward_steps, kept_blobs, memory_owners, written_diffs
-from scaffe.nets.memory.iteration import Again, Part
-from scaffe.nets.memory.mapping import rounded
+from scaffe.nets.memory.plans.iteration import Again, Part
+from scaffe.nets.memory.tier.mapping import rounded
 from scaffe.nets.net import Net
 
 LEAST_BYTES = 1 << 16  # shorter arrays always stay in memory

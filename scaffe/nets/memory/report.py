@@ -8,15 +8,15 @@ from scaffe.errors import UserError
 from scaffe.line_chart import Axis, Chart, Line, Linear
 from scaffe.nets.fusion import keep_bottoms
 from scaffe.nets.memory.amount import n_bytes, shown
-from scaffe.nets.memory.check import resident_bytes
-from scaffe.nets.memory.costs import estimated_seconds
 from scaffe.nets.memory.fixed import fixed_bytes
-from scaffe.nets.memory.iteration import Bandwidth, Iteration
-from scaffe.nets.memory.needs import least_bytes
 from scaffe.nets.memory.parts import Held, joined_steps, parts_of, planned_arrays
-from scaffe.nets.memory.placements import PLACEMENTS
-from scaffe.nets.memory.plan import Choice, Do, MemoryTooSmallError, Plan
-from scaffe.nets.memory.predict import predict
+from scaffe.nets.memory.plans.check import resident_bytes
+from scaffe.nets.memory.plans.costs import estimated_seconds
+from scaffe.nets.memory.plans.iteration import Bandwidth, Iteration
+from scaffe.nets.memory.plans.needs import least_bytes
+from scaffe.nets.memory.plans.placements import PLACEMENTS
+from scaffe.nets.memory.plans.plan import Choice, Do, MemoryTooSmallError, Plan
+from scaffe.nets.memory.plans.predict import predict
 from scaffe.nets.memory.state import history_held, large, layers_alone, parameters_held, update_step
 from scaffe.nets.net import Net
 

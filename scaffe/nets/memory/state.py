@@ -8,9 +8,9 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from scaffe.nets.activation_memory import backward_steps
-from scaffe.nets.memory.iteration import Part
-from scaffe.nets.memory.mapping import inner
 from scaffe.nets.memory.parts import Held, forward_group
+from scaffe.nets.memory.plans.iteration import Part
+from scaffe.nets.memory.tier.mapping import inner
 from scaffe.nets.net import Net
 
 LEAST_BYTES = 1 << 20  # of a run's parameters: those of shorter runs always stay

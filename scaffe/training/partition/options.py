@@ -9,9 +9,9 @@ from typing import Any
 from scaffe.collectives.model.machine import EMULATED_1_GBIT
 from scaffe.errors import UserError
 from scaffe.flags import Flags
-from scaffe.training.partition.prices import Ranks
-from scaffe.training.partition.search import Plan, best_of_all, best_plan
-from scaffe.training.partition.shapes import LayerShape
+from scaffe.training.partition.planner.prices import Ranks
+from scaffe.training.partition.planner.search import Plan, best_of_all, best_plan
+from scaffe.training.partition.planner.shapes import LayerShape
 
 AUTO = "auto"
 LINK = EMULATED_1_GBIT.inter_bandwidth

@@ -16,10 +16,6 @@ from scaffe.layers.local_convolution import fill_places
 from scaffe.nets.parts import Portion
 from scaffe.training.histories import gather_parts
 from scaffe.training.partition.group import Group
-from scaffe.training.partition.halo import Crop, Halo
-from scaffe.training.partition.interior import INTERIOR_FIRST, InteriorFirst
-from scaffe.training.partition.joining import JOINED
-from scaffe.training.partition.joints import joined_axis, joint_of
 from scaffe.training.partition.kinds import (
     AXES,
     BY_BANDS,
@@ -32,14 +28,18 @@ from scaffe.training.partition.kinds import (
     OUTPUTS,
     REPLICATED,
 )
-from scaffe.training.partition.moves import MOVES, Move, RowsToWhole
-from scaffe.training.partition.norms import SharedNorm
-from scaffe.training.partition.own_images_first import OwnImagesFirst
-from scaffe.training.partition.placed import FILLED, FIRST, PLACING, Absent, placed_portion, placed_portions
-from scaffe.training.partition.portions import EVERYTHING, portions
-from scaffe.training.partition.product import ProductByInputs
-from scaffe.training.partition.rewrite import Rewritten
-from scaffe.training.partition.split_layers import BY_CLASS, SharedDraws
+from scaffe.training.partition.layers.halo import Crop, Halo
+from scaffe.training.partition.layers.interior import INTERIOR_FIRST, InteriorFirst
+from scaffe.training.partition.layers.joining import JOINED
+from scaffe.training.partition.layers.moves import MOVES, Move, RowsToWhole
+from scaffe.training.partition.layers.norms import SharedNorm
+from scaffe.training.partition.layers.own_images_first import OwnImagesFirst
+from scaffe.training.partition.layers.placed import FILLED, FIRST, PLACING, Absent, placed_portion, placed_portions
+from scaffe.training.partition.layers.product import ProductByInputs
+from scaffe.training.partition.layers.split_layers import BY_CLASS, SharedDraws
+from scaffe.training.partition.planner.joints import joined_axis, joint_of
+from scaffe.training.partition.planner.portions import EVERYTHING, portions
+from scaffe.training.partition.planner.rewrite import Rewritten
 
 
 class RankParts:

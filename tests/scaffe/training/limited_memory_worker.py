@@ -15,8 +15,8 @@ from scaffe import log
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.failure import install_excepthook
 from scaffe.nets.memory import parts, state
-from scaffe.nets.memory.needs import least_bytes
-from scaffe.nets.memory.plan import Choice
+from scaffe.nets.memory.plans.needs import least_bytes
+from scaffe.nets.memory.plans.plan import Choice
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint

@@ -20,15 +20,15 @@ from scaffe.layers.base.layer import TEST, TRAIN
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
 from scaffe.nets.memory import fitting, pages, parts, state
-from scaffe.nets.memory.backed import BackedMemory
-from scaffe.nets.memory.check import resident_bytes
 from scaffe.nets.memory.fixed import kept_by_layers
 from scaffe.nets.memory.limited_passes import limit_forward, limit_passes
-from scaffe.nets.memory.mapping import PAGE_BYTES
-from scaffe.nets.memory.needs import least_bytes
-from scaffe.nets.memory.pages import Pages
-from scaffe.nets.memory.plan import Choice, Do
-from scaffe.nets.memory.spill_file import SpillFile
+from scaffe.nets.memory.plans.check import resident_bytes
+from scaffe.nets.memory.plans.needs import least_bytes
+from scaffe.nets.memory.plans.plan import Choice, Do
+from scaffe.nets.memory.tier.backed import BackedMemory
+from scaffe.nets.memory.tier.mapping import PAGE_BYTES
+from scaffe.nets.memory.tier.pages import Pages
+from scaffe.nets.memory.tier.spill_file import SpillFile
 from scaffe.nets.setup import Selection, make_context, make_net
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver

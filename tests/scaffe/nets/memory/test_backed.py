@@ -9,9 +9,9 @@ import pytest
 from scaffe.errors import UserError
 from scaffe.layers.base.blob import Blob
 from scaffe.nets.flat_params import FlatParams, Param
-from scaffe.nets.memory.backed import BackedMemory
-from scaffe.nets.memory.mapping import HUGE_BYTES, PAGE_BYTES, inner
-from scaffe.nets.memory.spill_file import SpillFile
+from scaffe.nets.memory.tier.backed import BackedMemory
+from scaffe.nets.memory.tier.mapping import HUGE_BYTES, PAGE_BYTES, inner
+from scaffe.nets.memory.tier.spill_file import SpillFile
 
 SINGLE = np.dtype(np.float32)
 

@@ -6,10 +6,10 @@ import resource
 import numpy as np
 import pytest
 
-from scaffe.nets.memory import pages as pages_module
-from scaffe.nets.memory.free_pieces import FreePieces
-from scaffe.nets.memory.mapping import HUGE_BYTES, PAGE_BYTES, rounded
-from scaffe.nets.memory.pages import WORTH_BYTES, Pages
+from scaffe.nets.memory.tier import pages as pages_module
+from scaffe.nets.memory.tier.free_pieces import FreePieces
+from scaffe.nets.memory.tier.mapping import HUGE_BYTES, PAGE_BYTES, rounded
+from scaffe.nets.memory.tier.pages import WORTH_BYTES, Pages
 
 LENGTHS = [3 * WORTH_BYTES, 5 * WORTH_BYTES, 8 * WORTH_BYTES, 6 * HUGE_BYTES]
 

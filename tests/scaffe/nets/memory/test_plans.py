@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from scaffe.nets.memory.check import WrongPlanError, resident_bytes
-from scaffe.nets.memory.fitting import fitted
-from scaffe.nets.memory.geeps import pinned
-from scaffe.nets.memory.iteration import Again, Bandwidth, Iteration, Part
-from scaffe.nets.memory.layout import arrangement, occupied
-from scaffe.nets.memory.mapping import rounded
-from scaffe.nets.memory.needs import least_bytes
-from scaffe.nets.memory.placements import PLACEMENTS
-from scaffe.nets.memory.plan import Action, Choice, Do, MemoryTooSmallError, Plan
-from scaffe.nets.memory.predict import predict
-from scaffe.nets.memory.schedule import schedule
+from scaffe.nets.memory.plans.check import WrongPlanError, resident_bytes
+from scaffe.nets.memory.plans.fitting import fitted
+from scaffe.nets.memory.plans.geeps import pinned
+from scaffe.nets.memory.plans.iteration import Again, Bandwidth, Iteration, Part
+from scaffe.nets.memory.plans.layout import arrangement, occupied
+from scaffe.nets.memory.plans.needs import least_bytes
+from scaffe.nets.memory.plans.placements import PLACEMENTS
+from scaffe.nets.memory.plans.plan import Action, Choice, Do, MemoryTooSmallError, Plan
+from scaffe.nets.memory.plans.predict import predict
+from scaffe.nets.memory.plans.schedule import schedule
+from scaffe.nets.memory.tier.mapping import rounded
 
 BANDWIDTH = Bandwidth(10.0, 8.0)
 

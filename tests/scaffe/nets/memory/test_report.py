@@ -14,10 +14,10 @@ from scaffe.nets import graph
 from scaffe.nets.build import build_net
 from scaffe.nets.memory import state
 from scaffe.nets.memory.amount import n_bytes, shown
-from scaffe.nets.memory.iteration import Again
-from scaffe.nets.memory.mapping import PAGE_BYTES, rounded
 from scaffe.nets.memory.parts import planned_arrays
+from scaffe.nets.memory.plans.iteration import Again
 from scaffe.nets.memory.report import predicted
+from scaffe.nets.memory.tier.mapping import PAGE_BYTES, rounded
 from scaffe.proto import caffe_pb2
 
 NET = """layer { name: "in" type: "Input" top: "x" top: "label" input_param {

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from scaffe.errors import UserError
-from scaffe.nets.memory import spill_file
-from scaffe.nets.memory.disk_speed import disk_speed
-from scaffe.nets.memory.iteration import Bandwidth
-from scaffe.nets.memory.mapping import HUGE_BYTES, MANY_HUGE, PAGE_BYTES, rounded
-from scaffe.nets.memory.pages import Pages
-from scaffe.nets.memory.spill_file import SpillFile
+from scaffe.nets.memory.plans.iteration import Bandwidth
+from scaffe.nets.memory.tier import spill_file
+from scaffe.nets.memory.tier.disk_speed import disk_speed
+from scaffe.nets.memory.tier.mapping import HUGE_BYTES, MANY_HUGE, PAGE_BYTES, rounded
+from scaffe.nets.memory.tier.pages import Pages
+from scaffe.nets.memory.tier.spill_file import SpillFile
 
 
 def filled(lengths):
@@ -70,7 +70,7 @@ def test_a_file_system_without_nameless_files_leaves_nothing_either(tmp_path, mo
 
 
 def test_a_killed_process_leaves_nothing(tmp_path):
-    code = ("import os, signal, sys; from scaffe.nets.memory.spill_file import SpillFile; "
+    code = ("import os, signal, sys; from scaffe.nets.memory.tier.spill_file import SpillFile; "
             f"file = SpillFile({str(tmp_path)!r}); file.reserve(1 << 20); os.kill(os.getpid(), signal.SIGKILL)")
     done = subprocess.run([sys.executable, "-c", code], timeout=60)
     assert done.returncode == -signal.SIGKILL

@@ -35,7 +35,7 @@ from scaffe.proto.text import parse_text  # noqa: E402
 from scaffe.training.checkpoint import whole_histories  # noqa: E402
 from scaffe.training.partition.division import Division  # noqa: E402
 from scaffe.training.partition.options import plan_of, ranks_of  # noqa: E402
-from scaffe.training.partition.shapes import shapes_of  # noqa: E402
+from scaffe.training.partition.planner.shapes import shapes_of  # noqa: E402
 from scaffe.training.solver import Method, Observer, Solver  # noqa: E402
 from scaffe.training.strategies import Role  # noqa: E402
 from tests.mpirun import mpirun  # noqa: E402

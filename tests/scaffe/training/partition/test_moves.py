@@ -12,16 +12,16 @@ from scaffe.layers.base.layer import TRAIN, Context
 from scaffe.layers.base.random import Stream
 from scaffe.nets.devices import load_kernels
 from scaffe.proto import caffe_pb2
-from scaffe.training.partition import product
-from scaffe.training.partition.accuracy import AccuracyByClasses
 from scaffe.training.partition.group import Group
-from scaffe.training.partition.joining import JoinedConcat, JoinedSlice
-from scaffe.training.partition.joints import Joint
-from scaffe.training.partition.moves import MOVES
-from scaffe.training.partition.own_images_first import OwnImagesFirst
-from scaffe.training.partition.placed import PLACING
-from scaffe.training.partition.product import ProductByInputs
-from scaffe.training.partition.split_layers import LossByClasses, SharedDraws
+from scaffe.training.partition.layers import product
+from scaffe.training.partition.layers.accuracy import AccuracyByClasses
+from scaffe.training.partition.layers.joining import JoinedConcat, JoinedSlice
+from scaffe.training.partition.layers.moves import MOVES
+from scaffe.training.partition.layers.own_images_first import OwnImagesFirst
+from scaffe.training.partition.layers.placed import PLACING
+from scaffe.training.partition.layers.product import ProductByInputs
+from scaffe.training.partition.layers.split_layers import LossByClasses, SharedDraws
+from scaffe.training.partition.planner.joints import Joint
 
 N_COLUMNS, OWN_IMAGES = 7, 2
 sharing = pytest.mark.parametrize("n_ranks", [2, 3, 5])

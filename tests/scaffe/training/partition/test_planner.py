@@ -18,12 +18,12 @@ from scaffe.layers.base.random import Stream
 from scaffe.nets.devices import load_kernels
 from scaffe.nets.setup import Selection, make_context, make_net
 from scaffe.proto import caffe_pb2
-from scaffe.training.partition.image_shares import Share as Cut
 from scaffe.training.partition.options import plan_of
-from scaffe.training.partition.prices import Ranks
-from scaffe.training.partition.search import best_of_all, best_plan
-from scaffe.training.partition.shapes import LayerShape, shapes_of
-from scaffe.training.partition.table import plan_lines
+from scaffe.training.partition.planner.image_shares import Share as Cut
+from scaffe.training.partition.planner.prices import Ranks
+from scaffe.training.partition.planner.search import best_of_all, best_plan
+from scaffe.training.partition.planner.shapes import LayerShape, shapes_of
+from scaffe.training.partition.planner.table import plan_lines
 
 IMAGES, FILTERS = ("replicated", "channels", "bands"), ("replicated", "outputs", "bands")
 FC, FOLLOWER, LOSS, OTHER = (("replicated", "outputs", "inputs"), ("replicated", "columns"),

@@ -1,0 +1,1 @@
+"""Memory plans: pure arithmetic, without arrays."""

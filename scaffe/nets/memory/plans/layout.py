@@ -1,0 +1,96 @@
+"""Where arrays lie so that pages need not be given back: two that are never in memory together may overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from scaffe.nets.memory.plans.check import resident_bytes
+from scaffe.nets.memory.plans.iteration import Iteration
+from scaffe.nets.memory.plans.plan import Action, Do, Plan
+from scaffe.nets.memory.tier.mapping import rounded
+
+Intervals = list[tuple[int, int]]
+STARTS, ENDS = (Do.FETCH, Do.AGAIN), (Do.GONE, Do.DROP)
+
+
+def occupied(iteration: Iteration, plan: Plan) -> list[Intervals]:
+    """For each array that does not last, the steps in which a plan has it in memory, first and last inclusive."""
+    found: list[Intervals] = [[] for _ in iteration.parts]
+    since: dict[int, int] = {}
+
+    def act(actions: tuple[Action, ...], begins: int, ends: int) -> None:
+        for action in actions:
+            if action.do in STARTS:
+                since[action.part] = begins
+            elif action.do in ENDS and action.part in since:
+                found[action.part].append((since.pop(action.part), ends))
+
+    for step, (before, after) in enumerate(zip(plan.before, plan.after, strict=True)):
+        act(before, step, step - 1)
+        for number, part in enumerate(iteration.parts):
+            if step in (part.forward or part.backward)[:1] and not part.lasts:
+                since.setdefault(number, step)
+        act(after, step + 1, step)
+    return [[] if part.lasts else intervals for part, intervals in zip(iteration.parts, found, strict=True)]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where arrays lie.
+
+    Attributes:
+        offsets: of the first ones in one memory that is always there, in bytes; None: each has addresses of its own.
+        n_bytes: the most that all arrays take.
+        others_bytes: the most that those take which are not in that memory.
+    """
+
+    offsets: list[int] | None
+    n_bytes: int
+    others_bytes: int
+
+
+def apart(iteration: Iteration, plan: Plan) -> Layout:
+    """Every array with addresses of its own."""
+    most = max(resident_bytes(iteration, plan), default=0)
+    return Layout(None, most, most)
+
+
+def arrangement(iteration: Iteration, plan: Plan, n_arranged: int) -> Layout:
+    """Arrays in one memory that is always there.
+
+    Args:
+        iteration, plan: the arrays, and what is done with them.
+        n_arranged: so many arrays, the first, have no memory of their own.
+    """
+    intervals = occupied(iteration, plan)[:n_arranged]
+    offsets, length = _placed([part.n_bytes for part in iteration.parts[:n_arranged]], intervals)
+    others = resident_bytes(iteration, plan)
+    for part, spans in zip(iteration.parts, intervals, strict=False):
+        for first, final in spans:
+            for step in range(first, final + 1):
+                others[step] -= part.n_bytes
+    most = max(others, default=0)
+    return Layout(offsets, rounded(length) + most, most)
+
+
+def _placed(lengths: Sequence[int], intervals: Sequence[Intervals]) -> tuple[list[int], int]:
+    """Place arrays, largest first, each at the lowest offset at which it meets nobody. Returns offsets and length."""
+    offsets, placed = [0] * len(lengths), list[int]()
+    for number in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if not intervals[number]:
+            continue
+        wanted, start = lengths[number], 0
+        for other in sorted((i for i in placed if _meet(intervals[i], intervals[number])), key=lambda i: offsets[i]):
+            if offsets[other] >= start + wanted:
+                break
+            start = max(start, offsets[other] + lengths[other])
+        offsets[number] = start
+        placed.append(number)
+    return offsets, max((offsets[i] + lengths[i] for i in placed), default=0)
+
+
+def _meet(mine: Intervals, others: Intervals) -> bool:
+    """Whether one of these intervals and one of those have a step in common; each list's own have none."""
+    return any(first <= final for (_, final), (first, _) in pairwise(sorted([*mine, *others])))

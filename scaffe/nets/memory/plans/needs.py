@@ -1,0 +1,92 @@
+"""Which arrays are in memory in which steps, where moving them takes no time: the least that given choices need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from scaffe.nets.memory.plans.iteration import Iteration, Part
+from scaffe.nets.memory.plans.plan import Choice
+
+
+@dataclass
+class Needs:
+    """When each array must be in memory.
+
+    Attributes:
+        spans: for each array, intervals of steps, both ends inclusive: one, or one in forward and one in backward.
+        back_at: array that leaves memory → the step of backward that needs it first.
+        again: for each step, the arrays to compute again before it, in order.
+        n_bytes: in memory in each step.
+    """
+
+    spans: list[list[tuple[int, int]]]
+    back_at: dict[int, int] = field(default_factory=dict)
+    again: dict[int, list[int]] = field(default_factory=dict)
+    n_bytes: list[int] = field(default_factory=list)
+
+
+def needs(iteration: Iteration, choices: Sequence[Choice]) -> Needs:
+    """The steps in which each array is in memory: first those of backward, since what is computed again needs inputs.
+
+    Args:
+        iteration: the arrays and steps.
+        choices: one for each array.
+    """
+    found, last = Needs([]), [-1] * len(iteration.parts)
+    users: dict[int, list[int]] = {}
+    for number, part in enumerate(iteration.parts):
+        for step in part.backward:
+            users.setdefault(step, []).append(number)
+    for step in sorted(users):
+        for number in users[step]:
+            _bring(iteration, choices, number, step, found, last)
+    for number, part in enumerate(iteration.parts):
+        stays = part.lasts and choices[number] is Choice.KEEP
+        found.spans.append([(0, len(iteration.seconds) - 1)] if stays else
+                           _spans(part, found.back_at.get(number), last[number]))
+    found.n_bytes = _resident(iteration, found.spans)
+    return found
+
+
+def _bring(iteration: Iteration, choices: Sequence[Choice], number: int, step: int, found: Needs,
+           last: list[int]) -> None:
+    """Have an array in memory in a step of backward; what it is computed from comes first."""
+    part = iteration.parts[number]
+    if last[number] < 0 and choices[number] is not Choice.KEEP and part.is_away_before(step):
+        found.back_at[number] = step
+        if choices[number] is Choice.AGAIN and part.again:
+            for source in part.again.inputs:
+                _bring(iteration, choices, source, step, found, last)
+            found.again.setdefault(step, []).append(number)
+    last[number] = max(last[number], step)
+
+
+def _spans(part: Part, back_at: int | None, last: int) -> list[tuple[int, int]]:
+    used = part.forward or part.backward
+    if not used:
+        return []
+    if back_at is None:
+        return [(used[0], max(part.forward[-1] if part.forward else last, last))]
+    return [*([(used[0], part.forward[-1])] if part.forward else []), (back_at, last)]
+
+
+def _resident(iteration: Iteration, spans: Sequence[Sequence[tuple[int, int]]]) -> list[int]:
+    change = [0] * (len(iteration.seconds) + 1)
+    for part, intervals in zip(iteration.parts, spans, strict=True):
+        for first, final in intervals:
+            change[first] += part.n_bytes
+            change[final + 1] -= part.n_bytes
+    n_bytes, total = [], 0
+    for difference in change[:-1]:
+        total += difference
+        n_bytes.append(total)
+    return n_bytes
+
+
+def least_bytes(iteration: Iteration) -> int:
+    """The least memory for which there is a plan: every array that can leave does, and comes back just in time.
+
+    Computing again instead of moving needs inputs in memory, so no other choices need less in any step.
+    """
+    return max(needs(iteration, [Choice.MOVE] * len(iteration.parts)).n_bytes, default=0)

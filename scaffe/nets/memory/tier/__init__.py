@@ -1,0 +1,1 @@
+"""The two tiers of memory, and what carries arrays between them."""

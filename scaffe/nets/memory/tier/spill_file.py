@@ -1,0 +1,124 @@
+"""A file without a name on a local disk that holds what does not fit in memory.
+
+It has no name from its first moment on, so that the system removes it with the process, whatever ends that.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from scaffe import temporary
+from scaffe.errors import UserError
+from scaffe.nets.memory.plans.iteration import Bandwidth
+
+NAME = "scaffe-spill"  # where a file needs one for a moment
+CHUNK_BYTES = 8 << 20  # of one read or write
+TRIAL_BYTES = 64 << 20
+REFUSED = (errno.EINVAL, errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT)
+"""What a file system says that does not know nameless files, or no reading and writing past the page cache."""
+
+
+class SpillFile:
+    """Reads and writes past the page cache where the file system can.
+
+    Args:
+        folder: on the disk to use.
+
+    Attributes:
+        folder, n_bytes: see there; the length reserved so far.
+        descriptor: of the open file.
+
+    Raises:
+        UserError: there is no such folder, or no file can be made in it.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.n_bytes = 0
+        if not Path(folder).is_dir():
+            raise UserError(f"-spill {folder}: there is no such folder")
+        try:
+            self.descriptor = _open(folder)
+        except OSError as error:
+            raise UserError(f"-spill {folder}: {error.strerror}") from error
+
+    def reserve(self, n_bytes: int) -> None:
+        """Make the file so long, with disk blocks for all of it. Raises UserError if the disk has too few."""
+        if n_bytes <= self.n_bytes:
+            return
+        free = self.free_bytes + self.n_bytes
+        if n_bytes > free:
+            raise UserError(f"-spill {self.folder}: {n_bytes:,} bytes are needed, the disk has {free:,} free")
+        try:
+            os.posix_fallocate(self.descriptor, self.n_bytes, n_bytes - self.n_bytes)
+        except OSError as error:
+            raise UserError(f"-spill {self.folder}: {n_bytes:,} bytes are needed: {error.strerror}") from error
+        self.n_bytes = n_bytes
+
+    @property
+    def free_bytes(self) -> int:
+        """That the disk has left."""
+        space = os.fstatvfs(self.descriptor)
+        return space.f_bavail * space.f_frsize
+
+    def write(self, array: np.ndarray, offset: int) -> None:
+        """Write an array, uint8, whole pages at a page's boundary. Raises UserError."""
+        self._move(array, offset, lambda part, at: os.pwrite(self.descriptor, part, at), "written")
+
+    def read(self, array: np.ndarray, offset: int) -> None:
+        """Read into an array, uint8, whole pages at a page's boundary. Raises UserError."""
+        self._move(array, offset, lambda part, at: os.preadv(self.descriptor, [part], at), "read")
+
+    def _move(self, array: np.ndarray, offset: int, move: Callable[[memoryview, int], int], done: str) -> None:
+        view, at = array.data, 0
+        while at < len(view):
+            try:
+                n_moved = move(view[at:at + CHUNK_BYTES], offset + at)
+            except OSError as error:
+                raise UserError(f"-spill {self.folder}: {len(view):,} bytes could not be {done}: "
+                                f"{error.strerror}") from error
+            if n_moved == 0:
+                raise UserError(f"-spill {self.folder}: the file ends before {len(view):,} bytes were {done}")
+            at += n_moved
+
+    def measured(self) -> Bandwidth:
+        """Bytes a second each way, by one trial. Raises UserError."""
+        self.reserve(TRIAL_BYTES)
+        with mmap.mmap(-1, TRIAL_BYTES) as memory:
+            trial = np.frombuffer(memory, np.uint8)
+            trial[...] = 1
+            times = [time.perf_counter()]
+            for move in (self.write, self.read):
+                move(trial, 0)
+                times.append(time.perf_counter())
+            del trial
+        return Bandwidth(*(TRIAL_BYTES / (end - start) for start, end in pairwise(times)))
+
+    def close(self) -> None:
+        """Let go of the file and its disk blocks."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+def _open(folder: str) -> int:
+    flags = os.O_RDWR | os.O_CLOEXEC
+    for kind in (os.O_TMPFILE | os.O_DIRECT, os.O_TMPFILE):
+        try:
+            return os.open(folder, flags | kind, 0o600)
+        except OSError as error:
+            if error.errno not in REFUSED:
+                raise
+    temporary.remove_abandoned(Path(folder), NAME)  # of a process that was killed before it took the name away
+    path, file = temporary.make_file(Path(folder) / NAME)
+    with file:
+        path.unlink()
+        return os.dup(file.fileno())

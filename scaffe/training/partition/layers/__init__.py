@@ -1,0 +1,1 @@
+"""Layers and moves of a net that ranks share."""

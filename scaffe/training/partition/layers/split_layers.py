@@ -1,0 +1,103 @@
+"""Layers that stand for split ones: a loss on split classes, masks of a part of a blob."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from scaffe.layers.base.blob import Blob
+from scaffe.layers.base.labels import loss_divisor, read_labels
+from scaffe.layers.base.layer import Context
+from scaffe.layers.base.loss import LossLayer
+from scaffe.layers.base.random import Stream
+from scaffe.training.partition.group import Group
+from scaffe.training.partition.kinds import AXES
+from scaffe.training.partition.layers.accuracy import AccuracyByClasses, labels_here
+
+LEAST = float(np.finfo(np.float32).tiny)  # Caffe's FLT_MIN: the least probability whose logarithm it takes
+
+
+class LossByClasses(LossLayer):
+    """SoftmaxWithLoss where each rank has some classes' scores of all images; scores are never gathered.
+
+    The ranks exchange each image's largest score, the sum of its exponentials and its label's score. Bottoms: scores
+    (G, own classes); labels of all images. Top: the loss, the same on every rank.
+
+    Args:
+        param: the whole layer's message.
+        context: the net's.
+        group: the ranks of the replica.
+        n_classes: all of them.
+    """
+
+    def __init__(self, param: Any, context: Context, group: Group, n_classes: int) -> None:
+        super().__init__(param, context)
+        self._group, self._n_classes, self._own = group, n_classes, group.columns(n_classes)
+        loss = param.loss_param
+        self._ignored = loss.ignore_label if loss.HasField("ignore_label") else None
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Compute the loss, and the probabilities of own classes."""
+        scores = bottom[0].data
+        labels, counts = read_labels(bottom[1].data, self._n_classes, self._ignored)
+        largest = scores.max(1)
+        self._group.max(largest)
+        self._probabilities = np.exp(scores - largest[:, None])
+        self._here, self._column = labels_here(labels, self._own)
+        sums = np.zeros((2, len(scores)), np.float64)  # of the exponentials; the label's score below the largest
+        sums[0] = self._probabilities.sum(1, dtype=np.float64)
+        sums[1, self._here] = scores[self._here, self._column] - largest[self._here]
+        self._group.sum(sums)
+        self._probabilities /= sums[0].astype(scores.dtype)[:, None]
+        self._counts = counts
+        self._divisor = loss_divisor(self.param.loss_param, len(scores), 1, int(counts.sum()))
+        losses = np.minimum(np.log(sums[0]) - sums[1], -np.log(LEAST))
+        top[0].data[...] = losses[counts].sum() / self._divisor
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Write own scores' gradient: (probability - [1 at the label]) · loss weight / divisor, 0 where ignored."""
+        if propagate_down[0]:
+            gradient = bottom[0].diff
+            gradient[...] = self._probabilities
+            gradient[self._here, self._column] -= 1
+            gradient *= (self._counts * (self.weight(top) / self._divisor)).astype(gradient.dtype)[:, None]
+
+
+BY_CLASS = {"SoftmaxWithLoss": LossByClasses, "Accuracy": AccuracyByClasses}
+
+
+class SharedDraws:
+    """Draws of a part of a blob: those that one rank with the whole batch would take for it (Dropout's masks).
+
+    All ranks draw the numbers of all images from the same stream, and each takes its own. Image j of rank r of all
+    ranks is image j n_ranks + r of the batch, as readers share it.
+
+    Args:
+        stream: every rank has its own copy.
+        group: the ranks of the replica.
+        replicas: the replica's number, and how many there are.
+        bottom: the blob that the numbers are for.
+        cut: how it is cut, a key of AXES; None where it has own images.
+        length: of the whole blob along the axis that is cut.
+    """
+
+    def __init__(self, stream: Stream, group: Group, replicas: tuple[int, int], bottom: Blob, cut: str | None,
+                 length: int) -> None:
+        self._stream, self._group, self._bottom, self._cut, self._length = stream, group, bottom, cut, length
+        self._replica, self._n_replicas = replicas
+
+    def draw(self, n_elems: int) -> np.ndarray:
+        """The numbers of the blob's elements, uint32 (n_elems,), in Caffe's order."""
+        n_ranks, (n_images, *image) = self._group.n_ranks, self._bottom.shape
+        if self._cut is not None:
+            n_images //= n_ranks
+            image[AXES[self._cut] - 1] = self._length
+        shape = n_images, self._n_replicas, n_ranks, *image
+        whole = self._stream.draw(prod(shape)).reshape(shape)[:, self._replica]
+        if self._cut is None:
+            return whole[:, self._group.rank].reshape(-1)
+        own = np.moveaxis(whole, AXES[self._cut] + 1, 2)[:, :, self._group.columns(self._length)]
+        return np.moveaxis(own, 2, AXES[self._cut] + 1).swapaxes(0, 1).reshape(-1)

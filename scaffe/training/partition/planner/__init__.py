@@ -1,0 +1,1 @@
+"""How a net is best shared among ranks: pure arithmetic on its layers and the machine."""

@@ -1,0 +1,142 @@
+"""From a whole net's message and a plan to the message of one rank's net: moves inserted, columns counted; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from scaffe.training.partition.kinds import (
+    BY_COLUMNS,
+    CLASSES,
+    COLUMNS,
+    HALO,
+    LYING,
+    REPLICATED,
+    ROWS,
+    WHOLE,
+    steps_between,
+    way_of,
+)
+from scaffe.training.partition.planner.image_shares import ELEMENTWISE
+from scaffe.training.partition.planner.portions import LEARNED
+from scaffe.training.partition.planner.shapes import splits_classes
+from scaffe.training.partition.planner.windows import Windows, window_of, without_padding
+
+MOVE = "Move"
+"""The type of the layers between."""
+
+
+@dataclass
+class Lying:
+    """How one blob lies while layers are gone through.
+
+    Attributes:
+        name: of the blob now, after its last move.
+        how: in rows, in columns, or whole.
+    """
+
+    name: str
+    how: str
+
+
+@dataclass
+class Rewritten:
+    """One rank's net.
+
+    Attributes:
+        message: the NetParameter.
+        kinds: layer name → kind, in this net.
+        moves: name of a layer between → (how its bottom lies, how its top lies).
+        windows: name of a layer between that exchanges or crops halos, and of the layer with the windows → these.
+    """
+
+    message: Any
+    kinds: dict[str, str] = field(default_factory=dict)
+    moves: dict[str, tuple[str, str]] = field(default_factory=dict)
+    windows: dict[str, Windows] = field(default_factory=dict)
+
+
+def rewrite(message: Any, kinds: Mapping[str, str], is_training: bool) -> Rewritten:
+    """The message of a rank's net.
+
+    Where nets are trained, what is not split lies in rows: every rank has its own images. In tests all ranks of a
+    replica read the same batch: what is not split lies whole.
+
+    Args:
+        message: a NetParameter with Split layers, as ``graph.prepare`` makes it; left as it is.
+        kinds: layer name → kind in training; other layers are replicated, in tests they follow their bottoms.
+        is_training: whether the net is trained.
+    """
+    made = Rewritten(type(message)())
+    made.message.CopyFrom(message)
+    del made.message.layer[:]
+    common = ROWS if is_training else WHOLE
+    lying: dict[str, Lying] = {}
+    for original in message.layer:
+        bottoms = [lying.get(name, Lying(name, common)) for name in original.bottom]
+        kind = kinds.get(original.name, REPLICATED) if is_training else _kind_in_tests(original, bottoms, kinds)
+        way, layer = way_of(original.type, kind), type(original)()
+        layer.CopyFrom(original)
+        for i, (name, bottom) in enumerate(zip(original.bottom, bottoms, strict=True)):
+            for needed in steps_between(bottom.how, common if way.need(i) == ROWS else way.need(i), common):
+                _move(made, original, f"{original.name}_{i}_{needed[1]}", bottom, needed[1])
+            layer.bottom[i] = bottom.name
+            lying[name] = bottom
+        made.kinds[layer.name] = kind
+        _name_tops(layer, original, common if way.gives == ROWS else way.gives, lying)
+        _add(made, layer, window_of(original, kind))
+    return made
+
+
+def _add(made: Rewritten, layer: Any, window: Windows | None) -> None:
+    """Add a layer; where its windows reach over borders, with what brings halos, and takes them off again."""
+    if window is None:
+        made.message.layer.append(layer)
+        return
+    cut, name, tops = window.cut, layer.name, list(layer.top)
+    bottom = Lying(layer.bottom[0], cut)
+    _move(made, layer, f"{name}_{HALO}", bottom, HALO, window)
+    layer.bottom[0] = bottom.name
+    made.windows[name] = window
+    if window.brings_padding:
+        without_padding(layer)
+    if not window.crops:
+        made.message.layer.append(layer)
+        return
+    wide, between = f"{tops[0]}_{name}_wide", f"{name}_own"
+    layer.top[0] = wide
+    made.message.layer.append(layer)
+    made.message.layer.append(type(layer)(name=between, type=MOVE, bottom=[wide], top=tops, phase=layer.phase))
+    made.moves[between], made.windows[between] = (HALO, cut), window
+
+
+def _kind_in_tests(layer: Any, bottoms: list[Lying], kinds: Mapping[str, str]) -> str:
+    """That of training where parameters are split, or the bottoms lie so; others follow bottoms that lie in columns."""
+    kind = kinds.get(layer.name, REPLICATED)
+    if way_of(layer.type, kind).splits_parameters and layer.type in LEARNED:
+        return kind
+    if kind in LYING and all(bottom.how == LYING[kind] for bottom in bottoms):
+        return kind
+    if splits_classes(layer) and bottoms[0].how == COLUMNS:
+        return CLASSES
+    follows = layer.type in ELEMENTWISE and all(bottom.how == COLUMNS for bottom in bottoms)
+    return BY_COLUMNS if follows else REPLICATED
+
+
+def _move(made: Rewritten, reader: Any, name: str, bottom: Lying, needed: str, window: Windows | None = None) -> None:
+    """Add a layer between in front of the reader's bottom; ``bottom`` says then how that lies."""
+    top = f"{bottom.name}_{name}"
+    made.message.layer.append(type(reader)(name=name, type=MOVE, bottom=[bottom.name], top=[top], phase=reader.phase))
+    made.moves[name] = (bottom.how, needed)
+    if window is not None:
+        made.windows[name] = window
+    bottom.name, bottom.how = top, needed
+
+
+def _name_tops(layer: Any, original: Any, how: str, lying: dict[str, Lying]) -> None:
+    """Write down how the tops lie; a layer in place stays in place where its bottom has moved."""
+    for i, name in enumerate(original.top):
+        if i < len(original.bottom) and original.bottom[i] == name:
+            layer.top[i] = layer.bottom[i]
+        lying[name] = Lying(layer.top[i], how)

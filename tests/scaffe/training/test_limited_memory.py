@@ -19,12 +19,14 @@ from scaffe.errors import UserError
 from scaffe.layers.base.layer import TEST, TRAIN
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
-from scaffe.nets.memory import fitting, pages, parts, state
+from scaffe.nets.memory import parts, state
 from scaffe.nets.memory.fixed import kept_by_layers
 from scaffe.nets.memory.limited_passes import limit_forward, limit_passes
+from scaffe.nets.memory.plans import fitting
 from scaffe.nets.memory.plans.check import resident_bytes
 from scaffe.nets.memory.plans.needs import least_bytes
 from scaffe.nets.memory.plans.plan import Choice, Do
+from scaffe.nets.memory.tier import pages
 from scaffe.nets.memory.tier.backed import BackedMemory
 from scaffe.nets.memory.tier.mapping import PAGE_BYTES
 from scaffe.nets.memory.tier.pages import Pages

@@ -14,6 +14,7 @@ from scaffe import threads
 from scaffe.layers.base.errors import LayerError
 
 INSTALL = "pip install 'scaffe[cuda12]' or 'scaffe[cuda13]', as the driver has it"
+LANES = 128  # multiply-adds of a multiprocessor in each clock
 P = ParamSpec("P")
 T = TypeVar("T")
 _checked: list[ModuleType] = []  # the module that has a device: kernels ask for it at every launch
@@ -137,6 +138,41 @@ def stream() -> Any:
 def compute_stream() -> Any:
     """The stream that nets compute on, one on each device, so that nets see one another's results."""
     return stream()
+
+
+def current_stream() -> Any:
+    """The stream that this thread queues its work on."""
+    return load().cuda.get_current_stream()
+
+
+def copy_to_pinned(array: Any, place: np.ndarray, stream: Any) -> None:
+    """Queue a copy of an array's bytes to page-locked memory. Both must last until it is done.
+
+    Args:
+        array: uint8, (n_bytes,), on the device.
+        place: uint8, (n_bytes,), page-locked.
+        stream: the copy's.
+    """
+    array.data.copy_to_host_async(place.ctypes.data, array.nbytes, stream)
+
+
+def copy_from_pinned(array: Any, place: np.ndarray, stream: Any) -> None:
+    """Queue a copy the other way: from page-locked memory to the device. See ``copy_to_pinned``."""
+    array.data.copy_from_host_async(place.ctypes.data, array.nbytes, stream)
+
+
+def free_bytes() -> int:
+    """Bytes of the current device's memory that nobody uses, with what this process's pool keeps ready."""
+    cupy = load()
+    free, _ = cupy.cuda.runtime.memGetInfo()
+    return int(free + cupy.get_default_memory_pool().free_bytes())
+
+
+def speeds() -> tuple[float, float]:
+    """What the current device computes and moves by its clocks: multiply-adds of float32, and bytes, a second."""
+    p = load().cuda.runtime.getDeviceProperties(current())
+    lanes = p["multiProcessorCount"] * LANES
+    return lanes * p["clockRate"] * 1e3, 2 * p["memoryClockRate"] * 1e3 * p["memoryBusWidth"] / 8
 
 
 def place() -> Callable[[], None]:

@@ -49,6 +49,11 @@ def reuse_activations(net: Net, backward: bool) -> int:
         the arena's length in bytes.
     """
     fuse_layers(net, backward)
+    return place_activations(net, backward)
+
+
+def place_activations(net: Net, backward: bool) -> int:
+    """As ``reuse_activations``, of a net after ``fuse_layers``."""
     data, diffs = data_parts(net, backward), diff_parts(net) if backward else []
     lifetimes = [part.lifetime for part in (*data, *diffs)]
     offsets, n_bytes = place(lifetimes)
@@ -80,21 +85,34 @@ def arena_bytes(net: Net, backward: bool) -> int:
 def training_bytes(net: Net, n_histories: int) -> int:
     """Bytes of device memory that training takes, without the scratch of convolutions' and batch norm's plans.
 
-    The sum of: parameters, gradients and histories; the activations' arena and blobs outside it; what layers keep for
-    backward; two batches that are being prefetched; the workspace of matrix products.
+    The sum of: what ``bytes_beside_blobs`` says; the activations' arena and blobs outside it.
 
     Args:
         net: a net after ``fuse_layers``.
         n_histories: of the update rule.
     """
+    return bytes_beside_blobs(net, n_histories) + _kept_length(net) + arena_bytes(net, True)
+
+
+def testing_bytes(net: Net) -> int:
+    """Bytes of device memory that a test net, after ``fuse_layers``, takes beside its parameters: its blobs."""
+    return _kept_length(net) + arena_bytes(net, False)
+
+
+def _kept_length(net: Net) -> int:
+    return sum(aligned(blob.n_elems * blob.dtype.itemsize) for blob in kept_blobs(net).values())
+
+
+def bytes_beside_blobs(net: Net, n_histories: int) -> int:
+    """Bytes of device memory of: parameters, gradients and histories; what layers keep for backward; two batches that
+    are being prefetched; the workspace of matrix products. Arguments as for ``training_bytes``."""
     from scaffe.layers.kernels.cuda.cublas import WORKSPACE_BYTES
 
     params = net.params.n_elems * net.params.dtype.itemsize * (2 + n_histories)
     if net.context.dtype != net.params.dtype:  # kernels read a copy
         params += net.params.n_elems * net.context.dtype.itemsize
-    own = sum(aligned(blob.n_elems * blob.dtype.itemsize) for blob in kept_blobs(net).values())
     batches = sum(top.n_elems * top.dtype.itemsize for node in net.nodes if node.is_source for top in node.tops)
-    return params + own + 2 * batches + arena_bytes(net, True) + kept_bytes(net) + WORKSPACE_BYTES
+    return params + 2 * batches + kept_bytes(net) + WORKSPACE_BYTES
 
 
 def data_parts(net: Net, backward: bool) -> list[Part]:
@@ -140,6 +158,13 @@ def backward_steps(net: Net, index: int) -> list[int]:
     head = net.nodes[first]
     last = first + head.layer.n_fused_back
     return [2 * n - 1 - index, 2 * n - 1 - max(index, last)]
+
+
+def backward_block(net: Net, index: int) -> range:
+    """The layers that run backward in one pass with this one, in the step of the last of them."""
+    first = index - net.nodes[index].fused_offset
+    last = first + net.nodes[first].layer.n_fused_back
+    return range(first, last + 1) if index <= last else range(index, index + 1)
 
 
 def written_diffs(nodes: Iterable[Node]) -> list[Blob]:

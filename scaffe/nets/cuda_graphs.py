@@ -9,7 +9,7 @@ from typing import Any
 from scaffe.layers.base.layer import Layer
 from scaffe.layers.kernels.backend import is_device
 from scaffe.log import warning
-from scaffe.nets.net import Net
+from scaffe.nets.net import Net, Tier
 
 WARM_UP = 2  # passes that run layer by layer first: plans are built, memory is taken
 
@@ -34,7 +34,8 @@ def stretches(can_record: Sequence[bool], seams: Collection[int]) -> list[tuple[
 
 
 class Recorded:
-    """Runs the net's passes for a strategy, in the net's place. The net's hooks are called around each stretch.
+    """Runs the net's passes for a strategy, in the net's place. The net's hooks are called around each stretch, and so
+    are its tiers where it is recorded; what these compute again is recorded with the layers.
 
     Layers run one by one for the first WARM_UP passes, and again after the input shapes have changed.
 
@@ -46,9 +47,22 @@ class Recorded:
 
     def __init__(self, net: Net, seams: Collection[int], backward: bool = True) -> None:
         self._net, self._has_backward = net, backward
-        heads = {index - net.nodes[index].fused_offset for index in seams}  # no cut between fused layers
-        self._runs = stretches([can_record(node.layer) for node in net.nodes], heads)
+        self._heads = {index - net.nodes[index].fused_offset for index in seams}  # no cut between fused layers
+        self._n_passes = 0
+        self.cut()
+
+    def cut(self, forward: Collection[int] = (), backward: Collection[int] = ()) -> None:
+        """Forget all recordings, and cut passes at these layers too, where the net's tiers act, from now on.
+
+        Args:
+            forward, backward: indices of layers at which stretches of either way begin; none that would divide a pass.
+        """
+        can = [can_record(node.layer) for node in self._net.nodes]
+        self._forward_runs = stretches(can, {*self._heads, *forward})
+        self._backward_runs = stretches(can, {*self._heads, *backward})
+        n_passes = self._n_passes
         self._start()
+        self._n_passes = n_passes
 
     def _start(self) -> None:
         self._shapes = self._input_shapes()
@@ -65,9 +79,9 @@ class Recorded:
             self._start()
         loss: Any = 0.0
         way = "forward writing weights" if self._net.params.lays_out else "forward"
-        for first, last, can in self._runs:
+        for first, last, can in self._forward_runs:
             self._call(self._net.before_forward, range(first, last + 1))
-            part = self._run(way, first, can, partial(self._bare_forward, first, last))
+            part = self._run(way, range(first, last + 1), can, partial(self._bare_forward, first, last))
             self._call(self._net.after_forward, range(first, last + 1))
             loss = loss + part  # a new number: a recording's own is written again
         if not self._has_backward:
@@ -76,34 +90,56 @@ class Recorded:
 
     def backward(self) -> None:
         """Run the net's backward."""
-        for first, last, can in reversed(self._runs):
+        for first, last, can in reversed(self._backward_runs):
             down = range(last, first - 1, -1)
             self._call(self._net.before_backward, down)
             way = "backward" if self._writes(first, last) else "backward adding"
-            self._run(way, first, can, partial(self._bare_backward, last, first))
+            self._run(way, down, can, partial(self._bare_backward, last, first))
             self._claim(first, last)
             self._call(self._net.after_backward, down)
         self._n_passes += 1
 
     # -- parts ---------------------------------------------------------------------------------------------
-    def _run(self, way: str, first: int, can: bool, run: Callable[[], Any]) -> Any:
+    def _run(self, way: str, layers: range, can: bool, run: Callable[[], Any]) -> Any:
         if not can or self._n_passes < WARM_UP:
             return run()
         self._net.context.draws.catch_up()
-        key = way, first
+        key = way, min(layers)
         if key not in self._recordings:
-            self._recordings[key] = self._record(way, first, run)
+            self._recordings[key] = self._record(way, layers, run)
         return self._recordings[key]()
 
-    def _record(self, way: str, first: int, run: Callable[[], Any]) -> Callable[[], Any]:
+    def _record(self, way: str, layers: range, run: Callable[[], Any]) -> Callable[[], Any]:
+        kernels, tiers = self._net.context.kernels, self._net.tiers
+        if not is_device(kernels):
+            return run
+        self._net.tiers = [InRecording(tier) for tier in tiers]
         try:
-            kernels = self._net.context.kernels
-            return kernels.record(run) if is_device(kernels) else run
+            recorded = kernels.record(run)
+            return partial(self._between_moves, recorded, layers) if tiers else recorded
         except Exception as error:  # CUDA's, and what a layer raises when its look at the device is refused
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            warning(f"{way} from layer {self._net.nodes[first].name!r} cannot be recorded ({reason}): it runs layer by "
-                    "layer")
+            warning(f"{way} from layer {self._net.nodes[min(layers)].name!r} cannot be recorded ({reason}): it runs "
+                    "layer by layer")
             return run
+        finally:
+            self._net.tiers = tiers
+
+    def _between_moves(self, recorded: Callable[[], Any], layers: range) -> Any:
+        """Run a stretch with what its tiers do before it and after; see ``plans/cuts.py`` for what that may be."""
+        is_forward, n_layers = layers.step > 0, len(self._net.nodes)
+        steps = [index if is_forward else 2 * n_layers - 1 - index for index in layers]
+        ahead = steps if is_forward else steps[:1]
+        for tier in self._net.tiers:
+            for step in ahead:
+                tier.before(step)
+        result = recorded()
+        for tier in self._net.tiers:
+            for step in steps:
+                if step not in ahead:
+                    tier.before(step)
+                tier.after(step)
+        return result
 
     def _bare_forward(self, first: int, last: int) -> Any:
         """Run forward without the hooks, which are called around the stretch."""
@@ -142,6 +178,26 @@ class Recorded:
 
     def _input_shapes(self) -> list[Any]:
         return [top.shape for node in self._net.nodes if node.is_source for top in node.tops]
+
+
+class InRecording:
+    """A net's tier while a stretch is recorded: it computes again, and moves nothing.
+
+    Args:
+        tier: the tier.
+    """
+
+    def __init__(self, tier: Tier) -> None:
+        self.again = tier.again
+
+    def before(self, step: int) -> None:
+        """See Tier: nothing."""
+
+    def after(self, step: int) -> None:
+        """See Tier: nothing."""
+
+    def close(self) -> None:
+        """See Tier: nothing."""
 
 
 def can_record(layer: Layer) -> bool:

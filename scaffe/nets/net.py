@@ -20,11 +20,14 @@ Hook = Callable[[int], None]
 class Tier(Protocol):
     """Sees to it that what a step uses is in memory. Forward of layer i of n is step i, its backward step 2n - 1 - i.
 
-    Layers that run in one pass have all their ``before`` before it, and all their ``after`` after it.
+    Layers that run in one pass have all their ``before`` and ``again`` before it, and all their ``after`` after it.
     """
 
     def before(self, step: int) -> None:
-        """Just before a step."""
+        """Just before a step: see to it that what it uses is there, or on its way."""
+
+    def again(self, step: int) -> None:
+        """Between that and the step: compute again what it uses, by work of the kind that the step itself is."""
 
     def after(self, step: int) -> None:
         """Right after a step."""
@@ -114,6 +117,8 @@ class Net:
         for tier in self.tiers:
             for step in steps:
                 tier.before(step)
+            for step in steps:
+                tier.again(step)
 
     def _after_steps(self, steps: range) -> None:
         for tier in self.tiers:

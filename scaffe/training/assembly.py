@@ -14,6 +14,7 @@ from scaffe.layers.base.random import Stream
 from scaffe.nets import graph
 from scaffe.nets.activation_memory import pass_diffs, reuse_activations
 from scaffe.nets.devices import Compute, load_kernels
+from scaffe.nets.fusion import fuse_layers
 from scaffe.nets.inference.passes import Inference
 from scaffe.nets.memory.tier.backed import BackedMemory
 from scaffe.nets.net import Net
@@ -21,7 +22,8 @@ from scaffe.nets.setup import PHASES, Selection, make_context, make_net, seed_of
 from scaffe.proto.byte_text import path_of
 from scaffe.training.bad_records import BadRecords
 from scaffe.training.checkpoint import tests_done
-from scaffe.training.limited_memory import backed_memory, limit_memory
+from scaffe.training.device_memory import place_on_device
+from scaffe.training.limited_memory import backed_memory, check_debug_info, limit_memory
 from scaffe.training.loss_scale import LossScale, needs_scale
 from scaffe.training.observers.bad_records import WatchBadRecords
 from scaffe.training.observers.debug_info import DebugInfo
@@ -48,6 +50,7 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     compute = Compute.of(options, communicator.node_rank, wants_gpu)
     kernels = together(communicator, lambda: load_kernels(threads_per_rank(communicator, options.threads), compute))
     param.random_seed = communicator.bcast_object(seed_of(param.random_seed))
+    check_debug_info(param, options)
     role = role or Role.worker(communicator, options)
     rng = Stream(param.random_seed + (communicator.rank if role.division is None else 0))  # shared nets draw alike
     backed = together(communicator, lambda: backed_memory(options, kernels))
@@ -56,14 +59,18 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     if role.division is not None:
         role.division.weigh_losses(net)
     tests = together(communicator, lambda: maker.test_nets(net))
-    if kernels.REUSES_ACTIVATIONS and not param.debug_info:
-        for made in (net, *tests):
-            reuse_activations(made, backward=made is net)
+    in_arena = kernels.REUSES_ACTIVATIONS and not param.debug_info
+    if in_arena:
+        fuse_layers(net, backward=True)
+        for test in tests:
+            reuse_activations(test, backward=False)
     elif not param.debug_info and backed is None:
         pass_diffs(net)
     method = Method(options.strategy, options.reduce, options.allow_nan, options)
     solver = Solver(param, net, tests, communicator, method, maker.shares, role)
-    if backed is not None:
+    if in_arena:
+        place_on_device(solver, options)
+    elif backed is not None:
         limit_memory(solver, options, backed)
         maker.backed = None  # a plan has the rest of it
     if not kernels.RECORDS and not param.debug_info and role.division is None:

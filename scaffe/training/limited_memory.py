@@ -1,13 +1,15 @@
-"""Training within limited host memory (``-memory``): the plan made, carried out, and made again with measured times."""
+"""Training within limited memory (``-memory``): the plan made, carried out, and made again with measured times."""
 
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from scaffe.errors import UserError
 from scaffe.flags import Flags
-from scaffe.layers.kernels.backend import Backend
+from scaffe.layers.kernels.backend import Backend, is_device
 from scaffe.log import info
 from scaffe.nets.activation_memory import pass_diffs
 from scaffe.nets.fusion import keep_bottoms
@@ -21,6 +23,7 @@ from scaffe.nets.memory.plans.iteration import Iteration
 from scaffe.nets.memory.plans.placements import PLACEMENTS
 from scaffe.nets.memory.tier.backed import BackedMemory, on_disk
 from scaffe.nets.memory.tier.mapping import return_freed_memory
+from scaffe.nets.memory.tier.spill import Spill
 from scaffe.nets.memory.tier.spill_file import SpillFile
 from scaffe.nets.net import Net
 from scaffe.training.ranks import together
@@ -49,11 +52,24 @@ def check_memory_flags(options: Namespace, strategy: type[Strategy]) -> None:
                         everywhere=True)
 
 
+def check_debug_info(param: Any, options: Namespace) -> None:
+    """Refuse ``-memory`` with a solver that shows its values. Called by all ranks, each of which raises UserError."""
+    if param.debug_info and vars(options).get("memory", ""):
+        raise UserError("-memory does not go with debug_info, which reads blobs that are not in memory",
+                        everywhere=True)
+
+
+def backed_to_run(options: Namespace, kernels: Backend) -> BackedMemory | None:
+    """As ``backed_memory``, for a net that only runs forward. Raises UserError: it computes on a device; no file."""
+    if options.memory:
+        refuse_devices(kernels)
+    return backed_memory(options, kernels)
+
+
 def backed_memory(options: Namespace, kernels: Backend) -> BackedMemory | None:
-    """Where a net's parameters are made, if ``-memory`` is given. Raises UserError: kernels of a device, no file."""
-    if not vars(options).get("memory", ""):
+    """Where a net's parameters are made in host memory, if ``-memory`` is given. Raises UserError: no file."""
+    if not vars(options).get("memory", "") or is_device(kernels):
         return None
-    refuse_devices(kernels)
     return_freed_memory()
     return BackedMemory(SpillFile(options.spill))
 
@@ -68,8 +84,7 @@ def limit_memory(solver: Solver, options: Namespace, backed: BackedMemory) -> No
         backed: where its net's parameters were made.
 
     Raises:
-        UserError: the net computes on a device, shows its values (debug_info), or needs more than the limit; or the
-            spill file cannot be made.
+        UserError: the net needs more than the limit, or the spill file cannot be made.
     """
     ranks = solver.communicator
     whole, limit = together(ranks, lambda: _wanted(solver, options))
@@ -79,14 +94,12 @@ def limit_memory(solver: Solver, options: Namespace, backed: BackedMemory) -> No
         backed.keep(solver.net.params.data)
         return
     keep_bottoms(solver.net)
-    solver.observers.append(together(ranks, lambda: LimitedMemory(solver, backed, limit, options)))
+    solver.observers.append(together(ranks, lambda: _limited(solver, backed, limit, options)))
 
 
 def _wanted(solver: Solver, options: Namespace) -> tuple[int, int]:
     """The bytes that training takes without a limit, and the limit."""
     refuse_half_types(solver.net)
-    if solver.param.debug_info:
-        raise UserError("-memory does not go with debug_info, which reads blobs that are not in memory")
     planned = planned_arrays(solver.net)
     whole = _taken(solver, planned) + sum(each.part.n_bytes for each in planned)
     return whole, n_bytes(options.memory, whole)
@@ -105,38 +118,38 @@ def _blobs(net: Net) -> int:
     return sum(top.n_elems * top.dtype.itemsize for top in tops.values())
 
 
+def _limited(solver: Solver, backed: BackedMemory, limit: int, options: Namespace) -> LimitedMemory:
+    state, planned = StreamedState(solver, backed), planned_arrays(solver.net)
+    fixed = _taken(solver, planned) - state.taken_bytes
+    needed = fixed + state.parameter_bytes
+    if solver.test_nets and needed > limit:
+        raise UserError(f"-memory {options.memory}: {limit:,} bytes are too few for the solver's test nets, "
+                        f"which read all parameters: these and what does not move are {needed:,}")
+    iteration = Iteration(parts_of(solver.net, planned, state.held), state.seconds(estimated_seconds(solver.net)),
+                          state.n_updates, joined_steps(solver.net))
+    tier = LimitedNet(solver.net, planned, state.held, iteration,
+                      Limit(options.memory, limit, fixed, options.placement), Spill(backed), solver.timers)
+    state.attach(tier.executor)
+    solver.updater.whole = partial(on_disk, options.spill)
+    return LimitedMemory(tier, MEASURED_AFTER)
+
+
 class LimitedMemory(Observer):
     """Has one rank's net train by a plan, and says at the end what it cost.
 
     Args:
-        solver: this rank's.
-        backed: where its parameters were made.
-        limit: bytes for all that training takes.
-        options: the flags of ``train``.
+        tier: the net and its plan.
+        measured_after: the iterations after which the plan is made again.
+        planned: called once there is a plan, and when there is another one.
 
     Attributes:
-        tier: the net and its plan.
-
-    Raises:
-        UserError: the limit is too low, or the spill file cannot be made.
+        tier: see there.
     """
 
-    def __init__(self, solver: Solver, backed: BackedMemory, limit: int, options: Namespace) -> None:
-        state, planned = StreamedState(solver, backed), planned_arrays(solver.net)
-        fixed = _taken(solver, planned) - state.taken_bytes
-        needed = fixed + state.parameter_bytes
-        if solver.test_nets and needed > limit:
-            raise UserError(f"-memory {options.memory}: {limit:,} bytes are too few for the solver's test nets, "
-                            f"which read all parameters: these and what does not move are {needed:,}")
-        iteration = Iteration(parts_of(solver.net, planned, state.held), state.seconds(estimated_seconds(solver.net)),
-                              state.n_updates, joined_steps(solver.net))
-        self.tier = LimitedNet(solver.net, planned, state.held, iteration,
-                               Limit(options.memory, limit, fixed, options.placement), backed, solver.timers)
-        state.attach(self.tier.executor)
-        solver.updater.whole = partial(on_disk, options.spill)
-        self.tier.mover.record = lambda label, start, end: solver.timers.record and solver.timers.record(
-            MOVES, label, start, end)
+    def __init__(self, tier: LimitedNet, measured_after: int, planned: Callable[[], None] = lambda: None) -> None:
+        self.tier, self._measured_after, self._planned = tier, measured_after, planned
         self._begun = -1
+        planned()
 
     def begin(self, solver: Solver) -> None:
         """See Observer: say what the plan is."""
@@ -144,10 +157,16 @@ class LimitedMemory(Observer):
         limit = self.tier.limit
         info(f"Memory: {shown(limit.n_bytes)}, of which {shown(limit.fixed)} do not move; {self.tier.text()}")
 
+    def before_iteration(self, solver: Solver) -> None:
+        """See Observer: record moves if somebody wants that."""
+        record = solver.timers.record
+        self.tier.mover.record = None if record is None else partial(record, MOVES)
+
     def after_iteration(self, solver: Solver) -> None:
         """See Observer: make the plan again once its steps have been measured."""
-        if solver.iteration == self._begun + MEASURED_AFTER:
+        if solver.iteration == self._begun + self._measured_after:
             self.tier.plan_again()
+            self._planned()
             info(f"Memory: planned again with measured times: {self.tier.text()}")
 
     def finish(self, solver: Solver) -> None:

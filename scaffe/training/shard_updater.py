@@ -27,6 +27,7 @@ class ShardUpdater:
             element ``origin`` of the flat buffers. Called at the first update.
 
     Attributes:
+        n_elems, n_histories: of each history, and of them. They get memory when they are first used.
         is_blank: whether nobody has written the histories, which are zero.
     """
 
@@ -34,22 +35,34 @@ class ShardUpdater:
                  make_plan: Callable[[slice, int], Any]) -> None:
         self.interval, self._params, self._kernels, self._make_plan = interval, params, kernels, make_plan
         self._origin = interval.start - interval.start % ALIGN_ELEMS
-        n_elems = interval.stop - self._origin
-        self._histories = [params.zeros(n_elems, params.dtype) for _ in range(rule.n_histories)]
+        self.n_elems, self.n_histories = interval.stop - self._origin, rule.n_histories
+        self._arrays: list[Any] | None = None
         self.is_blank = True
         self._plan: Any = None
 
+    @property
+    def _histories(self) -> list[Any]:
+        if self._arrays is None:
+            self._arrays = [self._params.zeros(self.n_elems, self._params.dtype) for _ in range(self.n_histories)]
+        return self._arrays
+
     def move(self, allocate: Allocate) -> None:
         """Give each history new memory, and copy it there, unless they are blank, as the new memory is."""
-        for index, old in enumerate(self._histories):
-            self._histories[index] = allocate(len(old), old.dtype)
-            if not self.is_blank:
-                self._histories[index][...] = old
+        old, blank = self._arrays, self.is_blank
+        self._arrays = [allocate(self.n_elems, self._params.dtype) for _ in range(self.n_histories)]
+        for array, before in zip(self._arrays, [] if blank or old is None else old, strict=False):
+            array[...] = before
+
+    def bind(self, index: int, memory: Any) -> None:
+        """Have a history in other memory, which has its contents: uint8, on the device or on the host."""
+        arrays = self._arrays = self._arrays or [None] * self.n_histories
+        arrays[index] = memory[:self.n_elems * self._params.dtype.itemsize].view(self._params.dtype)
+        self.is_blank = False
 
     @property
     def n_bytes(self) -> int:
         """Bytes of this interval's histories."""
-        return sum(history.nbytes for history in self._histories)
+        return int(self.n_histories * self.n_elems * self._params.dtype.itemsize)
 
     def update(self, hyper: Hyper, factor: Any, writes_copies: bool = False) -> None:
         """Update the interval's parameters and histories by its summed gradients.
@@ -80,6 +93,8 @@ class ShardUpdater:
         """
         first, last = max(start, self.interval.start), min(start + len(values), self.interval.stop)
         if first < last:
-            part = self._kernels.to_device(values[first - start:last - start], self._params.dtype)
-            self._histories[index][first - self._origin:last - self._origin] = part
+            history, part = self._histories[index], values[first - start:last - start]
+            if not isinstance(history, np.ndarray):
+                part = self._kernels.to_device(part, self._params.dtype)
+            history[first - self._origin:last - self._origin] = part
             self.is_blank = False

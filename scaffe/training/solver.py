@@ -139,7 +139,7 @@ class Solver:
         self.rates = rates_of(param)
         division = None if role is None else role.division
         sharing = communicator if division is None else division.peers
-        if getattr(self.method.options, "memory", ""):
+        if net.context.param_memory is not None:
             sharing.choose_as_if_shared()  # memory that a plan moves is private
         else:
             net.params.move(partial(sharing.alloc, memory=net.context.kernels.PLACE))

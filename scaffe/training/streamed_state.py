@@ -19,6 +19,7 @@ from scaffe.nets.memory.plans.costs import BYTES_A_SECOND
 from scaffe.nets.memory.state import (
     Run,
     history_held,
+    history_part,
     large,
     layers_alone,
     layers_of,
@@ -38,16 +39,16 @@ class StreamedState:
 
     Args:
         solver: built, not yet restored. Its updater gets a shard for each large run of layers.
-        backed: where its net's parameters were made.
+        backed: where its net's parameters were made; None: on a device, where they stay.
 
     Attributes:
         held: the arrays, of parameters and gradients first.
         n_updates: steps that follow backward.
     """
 
-    def __init__(self, solver: Solver, backed: BackedMemory) -> None:
+    def __init__(self, solver: Solver, backed: BackedMemory | None) -> None:
         self._solver, self._backed, self._n_layers = solver, backed, len(solver.net.nodes)
-        self._early = early_buckets(solver)
+        self._early = [] if backed is None else early_buckets(solver)
         self._runs: Sequence[Run] = self._early or large(solver.net, layers_alone(solver.net))
         strategy, updater = solver.strategy, solver.updater
         strategy.take_early(self._early)
@@ -94,18 +95,16 @@ class StreamedState:
         """The whole pages of those parameters and gradients that may leave. The others go into memory."""
         net = self._solver.net
         held = [each for bucket in self._early for each in parameters_held(net, bucket)]
-        self._backed.keep(net.params.data, [each.memory for each in held if each.part.lasts])
+        if self._backed is not None:
+            self._backed.keep(net.params.data, [each.memory for each in held if each.part.lasts])
         return held
 
     def _histories(self, number: int, shard: ShardUpdater) -> list[Held]:
-        run, pages = self._shards[shard], list[np.ndarray]()
-
-        def in_kept_pages(n_elems: int, dtype: np.dtype) -> np.ndarray:
-            pages.append(self._backed.pages(rounded(n_elems * dtype.itemsize)))
-            return pages[-1].view(dtype)[:n_elems]
-
-        shard.move(in_kept_pages)
-        return [history_held(self._solver.net, run, memory, self._update_step(number, run)) for memory in pages]
+        run, step = self._shards[shard], self._update_step(number, self._shards[shard])
+        if self._backed is None:
+            part = history_part(self._solver.net, run, rounded(shard.n_bytes // shard.n_histories), step)
+            return [Held(np.empty(0, np.uint8), part, [], partial(shard.bind, i)) for i in range(shard.n_histories)]
+        return [history_held(self._solver.net, run, memory, step) for memory in _in_pages(shard, self._backed)]
 
     def _update_step(self, number: int, run: Run) -> int:
         return update_step(self._solver.net, run) if self._early else 2 * self._n_layers + number
@@ -122,9 +121,22 @@ class StreamedState:
         step = 2 * self._n_layers + streamed.index(shard) if shard in streamed else -1
         if step >= 0:
             executor.before(step)
+            executor.again(step)
         yield
         if step >= 0:
             executor.after(step)
+
+
+def _in_pages(shard: ShardUpdater, backed: BackedMemory) -> list[np.ndarray]:
+    """Move a shard's histories into whole pages, each uint8."""
+    pages = list[np.ndarray]()
+
+    def in_kept_pages(n_elems: int, dtype: np.dtype) -> np.ndarray:
+        pages.append(backed.pages(rounded(n_elems * dtype.itemsize)))
+        return pages[-1].view(dtype)[:n_elems]
+
+    shard.move(in_kept_pages)
+    return pages
 
 
 def early_buckets(solver: Solver) -> list[Bucket]:

@@ -166,6 +166,7 @@ class Updater:
             start: the element of the flat buffers that ``values[0]`` belongs to.
             values: (n,), in host memory.
         """
+        self.bring()
         for shard in self.everything:
             shard.load(index, start, values)
 

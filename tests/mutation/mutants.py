@@ -18,6 +18,7 @@ PYCAFFE = ("one", "tests/scaffe/device/test_pycaffe.py")
 GRAPHS = ("one", "tests/scaffe/nets/test_cuda_graphs.py")
 BATCHES = ("one", "tests/layers/cuda/test_batches.py")
 MASKS = ("one", "tests/scaffe/device/test_resume.py", "-k", "recorded")
+MOVES = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "bits_are and move")
 SEVERAL = ("mpi", "tests/collectives/device/test_order.py", "-k", "many or values_for_out or follow")
 
 
@@ -70,7 +71,15 @@ MUTANTS = (
     Mutant(f"{KERNELS}/batches.py", "self._stream.wait_event(consumer.record())", "consumer.record()", BATCHES),
     Mutant(f"{KERNELS}/batches.py", "slot.arrived.record(self._stream)", "pass", BATCHES),
     Mutant(f"{KERNELS}/recording.py", "arena.pin()", "pass", BATCHES),
-    Mutant(f"{KERNELS}/recording.py", "with cupy.cuda.using_allocator(self._pool.malloc):", "if True:", BATCHES),
+    Mutant(f"{KERNELS}/recording.py", "with cupy.cuda.using_allocator(pool.malloc):", "if True:", BATCHES),
+    Mutant("scaffe/nets/memory/tier/device_mover.py", "self._stream.wait_event(self._reached)", "pass", MOVES),
+    Mutant("scaffe/nets/memory/tier/device_mover.py", "self._reached.record(device.current_stream())", "pass", MOVES),
+    Mutant("scaffe/nets/memory/tier/device_mover.py", "device.current_stream().wait_event(self._done[number])", "pass",
+           MOVES),
+    Mutant("scaffe/nets/memory/tier/device_mover.py", "self._done[number].record(self._stream)", "pass", MOVES),
+    Mutant("scaffe/nets/memory/plans/cuts.py", "ahead.add(group.stop)", "pass", MOVES),
+    Mutant("scaffe/nets/memory/plans/cuts.py", "back.add(block.stop if index == block[-1] else block.start)", "pass",
+           MOVES),
     Mutant("layers/base/kernel_copy.py", "self._write()", "pass", HALVES),
     Mutant("scaffe/training/shard_updater.py", "if writes_copies and", "if False and", HALVES),
     Mutant("layers/kernels/device.py", "@PerDevice\ndef compute_stream", "def compute_stream", PYCAFFE),

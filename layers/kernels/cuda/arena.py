@@ -63,6 +63,11 @@ class Arena:
         """Grow, if needed, to hold arrays of these (shape, dtype) at once."""
         _blocks().reserve(*parts)
 
+    @property
+    def n_bytes(self) -> int:
+        """What it has now, without what captured graphs alone use."""
+        return _blocks().n_bytes
+
     def take(self, *parts: Part) -> list[Any]:
         """Arrays of these (shape, dtype); contents undefined, valid until the next ``take``."""
         return _blocks().take(*parts)

@@ -14,8 +14,9 @@ AHEAD_BYTES = 1 << 20  # more than the losses and their sums that a pass makes
 class Recording:
     """The work that ``run`` queues on the current stream, captured without executing it. Calling this launches it.
 
-    Memory allocated while recording comes from a pool that lives as long as the recording, since every launch writes
-    there. What the host computes or decides inside ``run`` is fixed at recording.
+    Memory allocated while recording comes from a pool of the device's recordings, which gives none of it to others,
+    since every launch writes there. They share it, since they run one after another on one stream: what ``result`` has
+    is read before another one is launched. What the host computes or decides inside ``run`` is fixed at recording.
 
     Args:
         run: queues work; must not make the host wait.
@@ -30,10 +31,11 @@ class Recording:
     def __init__(self, run: Callable[[], Any]) -> None:
         cupy = device.load()
         arena.pin()
-        self._pool = cupy.cuda.MemoryPool()
+        pool = _pool()
         stream = cupy.cuda.get_current_stream()
-        with cupy.cuda.using_allocator(self._pool.malloc):
-            self._pool.malloc(AHEAD_BYTES)  # given back at once: the pool has it, and CUDA is asked for none meanwhile
+        with cupy.cuda.using_allocator(pool.malloc):
+            if pool.free_bytes() < AHEAD_BYTES:
+                pool.malloc(AHEAD_BYTES)  # given back at once: the pool has it, and CUDA is asked for none meanwhile
             # Relaxed: the helper thread may allocate and wait for its own events meanwhile.
             stream.begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)
             try:
@@ -47,6 +49,11 @@ class Recording:
         """Launch on the current stream. Returns ``result``."""
         self._graph.launch(device.load().cuda.get_current_stream())
         return self.result
+
+
+@device.PerDevice
+def _pool() -> Any:
+    return device.load().cuda.MemoryPool()
 
 
 def _abandon(stream: Any) -> None:

@@ -12,7 +12,7 @@ from scaffe.data.convert.writers import WRITERS
 from scaffe.flags import Flags, at_least
 from scaffe.log import info
 from scaffe.nets.precisions import PRECISIONS
-from scaffe.training.limited_memory import add_memory_flags, backed_memory
+from scaffe.training.limited_memory import add_memory_flags, backed_to_run
 
 GROUP = "Train and test"
 
@@ -44,7 +44,7 @@ def _extract(options: Namespace) -> int:
 
     compute = Compute(gpus=options.device, wants_gpu=options.mode == "GPU", precision=options.precision)
     kernels = load_kernels(len(os.sched_getaffinity(0)), compute)
-    backed = backed_memory(options, kernels)
+    backed = backed_to_run(options, kernels)
     net = net_from_file(options.net, Selection(PHASES["TEST"]), kernels, Share(), dtype=compute.dtype, memory=backed)
     try:
         load_weights(net, options.weights)

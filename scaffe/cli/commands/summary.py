@@ -64,8 +64,9 @@ def _flags() -> Flags:
     flags.flag("level", 0, "the net state's level")
     flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
     flags.flag("shape", "", "shape of the data, in place of data layers' own", metavar="N,C,H,W")
-    flags.section("Training on the host in limited memory")
+    flags.section("Training in limited memory")
     flags.flag("memory", "", "the limit: 2GB, 40%; implies -phase TRAIN", kind=amount, metavar="AMOUNT")
+    flags.flag("memory_of", "host", "whose: the host's, with a disk below, or a GPU's", choices=("host", "gpu"))
     flags.flag("placement", "auto", "what leaves: auto, geeps, move or recompute", choices=tuple(PLACEMENTS),
                metavar="NAME")
     flags.flag("output", "", "a picture, .svg: of memory in an iteration, or of the plan for so many ranks",
@@ -98,9 +99,11 @@ def _shared(net: Any, options: Namespace) -> list[str]:
 def _limit(net: Any, options: Namespace) -> None:
     """Print the plan for ``-memory``, and draw it."""
     from scaffe.atomic_files import write_whole
-    from scaffe.nets.memory.report import chart, lines, predicted
+    from scaffe.nets.memory.forecast import predicted, predicted_on_gpu
+    from scaffe.nets.memory.report import chart, lines
 
-    found = predicted(net, options.memory, options.placement)
+    plan = predicted_on_gpu if options.memory_of == "gpu" else predicted
+    found = plan(net, options.memory, options.placement)
     net.close()
     print("\n".join(lines(found)))
     if options.output:

@@ -11,55 +11,47 @@ from scaffe.errors import UserError
 from scaffe.nets.memory.parts import Held, Planned, parts_of
 from scaffe.nets.memory.plans.layout import Layout
 from scaffe.nets.memory.plans.plan import Action, Choice, Do, Plan
-from scaffe.nets.memory.tier.backed import BackedMemory
-from scaffe.nets.memory.tier.lasting import Lasting
-from scaffe.nets.memory.tier.mover import Mover
-from scaffe.nets.memory.tier.pages import Pages
+from scaffe.nets.memory.tier.below import ArrayMover, Below
 from scaffe.nets.net import Net
 
 
 class Executor:
-    """A net's tier: its activations lie in pages, of which no more are in use than the plan says.
+    """A net's tier: its activations lie in memory of which no more is in use than the plan says.
 
     Args:
         net: a built net. Its planned blobs get their memory here, and it becomes one of the net's ``tiers``.
         planned: its blobs' arrays.
         held: arrays of parameters, gradients and histories; their numbers follow.
-        backed: where those that last lie, shown.
+        below: what lies below the memory that the net computes in.
         timed: gives a with-block whose time counts under a name.
 
     Attributes:
         updates: by step of backward, what updates a layer's parameters at its end.
-        pages, mover: the arrays' memory, and who moves it; the mover is None where a plan moves nothing.
-        seconds: of each step, as last measured, without what the plan adds.
-        waited, again: seconds so far in which steps waited for moves, and of computing again.
+        memory, mover: the arrays' memory, and who moves it; the mover is None before there is a plan.
+        clock: measures each step, without what the plan adds.
+        waited, repeated: seconds so far in which steps waited for moves, and of computing again.
     """
 
-    def __init__(self, net: Net, planned: Sequence[Planned], held: Sequence[Held], backed: BackedMemory,
+    def __init__(self, net: Net, planned: Sequence[Planned], held: Sequence[Held], below: Below,
                  timed: Callable[[str, str], AbstractContextManager[Any]]) -> None:
         self._net, self._planned, self._timed = net, planned, timed
         self.parts = parts_of(net, planned, held)
-        self.pages = Pages([each.part.n_bytes for each in planned])
-        for each in held:
-            self.pages.adopt(each.memory)
+        self.memory, self.clock = below.memory([each.part.n_bytes for each in planned], held), below.clock()
         names = {number: part.name for number, part in enumerate(self.parts) if part.lasts}
-        self._lasting = Lasting(names, self.pages, backed)
+        self._lasting = below.lasting(names, self.memory, held)
         self.updates: dict[int, Callable[[], None]] = {}
-        self.mover: Mover | None = None
+        self.mover: ArrayMover | None = None
         self.plan: Plan | None = None
-        self.seconds: dict[int, float] = {}
-        self.waited = self.again = 0.0
+        self.waited = self.repeated = 0.0
         self._new: dict[int, list[int]] = {}  # by step, the arrays that it is the first to use
         for number, part in enumerate(self.parts):
             if not part.lasts and (part.forward or part.backward):
                 self._new.setdefault((part.forward or part.backward)[0], []).append(number)
         self._expected = [each.blob.n_elems for each in planned]
-        self._started = 0.0
-        self._bind()
         net.tiers.append(self)
 
     def _bind(self) -> None:
-        for each, memory in zip(self._planned, self.pages.arrays, strict=False):
+        for each, memory in zip(self._planned, self.memory.arrays, strict=False):
             n_bytes = each.blob.n_elems * each.blob.dtype.itemsize
             flat = memory[:n_bytes].view(each.blob.dtype)
             if each.is_diff:
@@ -70,37 +62,43 @@ class Executor:
             node.seen_shapes = None  # layers that share memory do so anew
         self._net.reshape()
 
-    def follow(self, plan: Plan, mover: Mover | None, layout: Layout) -> None:
+    def follow(self, plan: Plan, mover: ArrayMover, layout: Layout) -> None:
         """Carry out this plan from the next forward on.
 
         Args:
             plan: of the arrays that were given.
-            mover: with a place for each array that moves; None if none does.
+            mover: with a place for each array that moves.
             layout: where blobs' arrays lie.
         """
         self._let_go()
-        self.plan, self.mover, self.pages.most_bytes = plan, mover, layout.others_bytes
-        self.pages.arrange(layout.offsets)
+        self._lasting.leave()
+        self.plan, self.mover, self.memory.most_bytes = plan, mover, layout.others_bytes
+        self.memory.arrange(layout.offsets)
         self._bind()
         self._lasting.move([number for number, choice in enumerate(plan.choices) if choice is Choice.MOVE])
 
     def before(self, step: int) -> None:
-        """See Tier: wait for moves, begin others, compute again. Raises UserError: a move failed, or a blob grew."""
+        """See Tier: wait for moves, begin others. Raises UserError: a move failed, or a blob grew."""
         if step == 0:
             self._begin()
         for action in self.plan.before[step] if self.plan else ():
-            self._do(action)
+            if action.do is not Do.AGAIN:
+                self._do(action)
         for number in self._new.get(step, ()):
-            self.pages.take(number)
-        self._started = time.perf_counter()
+            self.memory.take(number)
+
+    def again(self, step: int) -> None:
+        """See Tier."""
+        for action in self.plan.before[step] if self.plan else ():
+            if action.do is Do.AGAIN:
+                self._compute_again(action.part)
+        self.clock.begin(step)
 
     def after(self, step: int) -> None:
         """See Tier: drop what is not needed any more, begin to write out what moves."""
         if step in self.updates:
             self.updates[step]()
-        now = time.perf_counter()
-        self.seconds[step] = now - self._started
-        self._started = now
+        self.clock.end(step)
         for action in self.plan.after[step] if self.plan else ():
             self._do(action)
 
@@ -128,26 +126,24 @@ class Executor:
             self.mover.settle()
         for number, part in enumerate(self.parts):
             if not part.lasts:
-                self.pages.drop(number)
+                self.memory.drop(number)
 
     def bring(self, numbers: Collection[int]) -> None:
         """Have arrays that last where they can be read whole until the next pass begins. Between passes only."""
         self._let_go()
-        self.pages.give_back()  # nobody needs what passes have left
+        self.memory.give_back()  # nobody needs what passes have left
         self._lasting.show(numbers)
 
     def _do(self, action: Action) -> None:
         number, name = action.part, self.parts[action.part].name
         if action.do is Do.DROP:
-            self.pages.drop(number)
-        elif action.do is Do.AGAIN:
-            self._compute_again(number)
+            self.memory.drop(number)
         elif self.mover is None:
             raise RuntimeError(f"a plan that moves {name!r} has nobody to move it")
         elif action.do is Do.SAVE:
             self.mover.save(number, name)
         elif action.do is Do.FETCH:
-            self.pages.take(number)
+            self.memory.take(number)
             self.mover.fetch(number, name)
         else:
             started = time.perf_counter()
@@ -155,13 +151,13 @@ class Executor:
                 self.mover.wait(number)
             self.waited += time.perf_counter() - started
             if action.do is Do.GONE:
-                self.pages.drop(number)
+                self.memory.drop(number)
 
     def _compute_again(self, number: int) -> None:
-        self.pages.take(number)
+        self.memory.take(number)
         started = time.perf_counter()
         part = self.parts[number]
         with self._timed("memory", f"again {part.name}"):
             for layer in part.again.layers if part.again else ():
                 self._net.forward_again(layer)
-        self.again += time.perf_counter() - started
+        self.repeated += time.perf_counter() - started

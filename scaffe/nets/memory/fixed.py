@@ -27,7 +27,7 @@ def fixed_bytes(net: Net, planned: Sequence[Planned], backward: bool = True) -> 
     """
     params = (1 + backward) * net.params.n_elems * net.params.dtype.itemsize
     batches = sum(_n_bytes(top) for node in net.nodes if hasattr(node.layer, "feed") for top in node.tops)
-    return params + N_BATCHES * batches + _blobs(net, planned, backward) + kept_by_layers(net) + _working(net)
+    return params + N_BATCHES * batches + blobs_outside(net, planned, backward) + kept_by_layers(net) + _working(net)
 
 
 def _working(net: Net) -> int:
@@ -40,7 +40,8 @@ def _working(net: Net) -> int:
     return sum(most.values())
 
 
-def _blobs(net: Net, planned: Sequence[Planned], backward: bool) -> int:
+def blobs_outside(net: Net, planned: Sequence[Planned], backward: bool) -> int:
+    """Bytes of the net's blobs that are not in the plan."""
     moved = {id(each.blob) for each in planned if not each.is_diff}, {id(each.blob) for each in planned if each.is_diff}
     written = {id(blob) for blob in written_diffs(net.nodes)}
     n_bytes = 0

@@ -11,16 +11,12 @@ from scaffe.errors import ExpectedError, UserError
 from scaffe.nets.memory.amount import shown
 from scaffe.nets.memory.executor import Executor
 from scaffe.nets.memory.parts import Held, Planned
-from scaffe.nets.memory.plans.fitting import fitted
 from scaffe.nets.memory.plans.iteration import Bandwidth, Iteration
 from scaffe.nets.memory.plans.layout import Layout
-from scaffe.nets.memory.plans.needs import least_bytes
 from scaffe.nets.memory.plans.placements import PLACEMENTS
 from scaffe.nets.memory.plans.plan import Choice, Do, MemoryTooSmallError, Plan
 from scaffe.nets.memory.plans.predict import predict
-from scaffe.nets.memory.tier.backed import BackedMemory
-from scaffe.nets.memory.tier.disk_speed import disk_speed
-from scaffe.nets.memory.tier.mover import Mover
+from scaffe.nets.memory.tier.below import Below
 from scaffe.nets.net import Net
 
 NO_DISK = Bandwidth(1.0, 1.0)  # where nothing moves
@@ -51,32 +47,35 @@ class LimitedNet:
         planned, held: the arrays that may leave.
         iteration: of them.
         limit: for them and the rest.
-        backed: the spill file, and what lies in it already.
+        below: the slower memory.
         timed: gives a with-block whose time counts under a name.
 
+    Attributes:
+        least: bytes of the least limit.
+
     Raises:
-        UserError: the limit is too low, or the spill file cannot be made.
+        UserError: the limit is too low, or there is no room below.
     """
 
     def __init__(self, net: Net, planned: Sequence[Planned], held: Sequence[Held], iteration: Iteration, limit: Limit,
-                 backed: BackedMemory, timed: Callable[[str, str], AbstractContextManager[Any]]) -> None:
-        self.iteration, self.limit, self._n_blobs = iteration, limit, len(planned)
-        least = limit.fixed + least_bytes(iteration)
-        if limit.n_bytes < least:
-            raise UserError(f"-memory {limit.text}: {limit.n_bytes:,} bytes are too few; this net trains in {least:,} "
-                            f"at least, of which {limit.fixed:,} cannot move")
-        self._bandwidth = disk_speed(backed.file) if limit.placement != "recompute" else NO_DISK
+                 below: Below, timed: Callable[[str, str], AbstractContextManager[Any]]) -> None:
+        self.iteration, self.limit, self._below, self._n_blobs = iteration, limit, below, len(planned)
+        self.least = limit.fixed + below.least_bytes(iteration)
+        if limit.n_bytes < self.least:
+            raise UserError(f"-memory {limit.text}: {limit.n_bytes:,} bytes are too few; this net trains in "
+                            f"{self.least:,} at least, of which {limit.fixed:,} cannot move")
+        self._bandwidth = below.bandwidth() if limit.placement != "recompute" else NO_DISK
         try:
             first = self._planned(iteration)
         except MemoryTooSmallError as error:
             raise UserError(f"-memory {limit.text} with -placement {limit.placement}: {error}") from error
-        self.executor = Executor(net, planned, held, backed, timed)
-        self.mover = Mover(self.executor.pages, backed)
+        self.executor = Executor(net, planned, held, below, timed)
+        self.mover = below.mover(self.executor.memory)
         self._follow(*first)
 
     def _planned(self, iteration: Iteration) -> tuple[Plan, Layout]:
-        return fitted(iteration, PLACEMENTS[self.limit.placement], self.limit.n_bytes - self.limit.fixed,
-                      self._bandwidth, self._n_blobs)
+        return self._below.fitted(iteration, PLACEMENTS[self.limit.placement], self.limit.n_bytes - self.limit.fixed,
+                                  self._bandwidth, self._n_blobs)
 
     def _follow(self, plan: Plan, layout: Layout) -> None:
         self.mover.settle()
@@ -86,10 +85,10 @@ class LimitedNet:
 
     def plan_again(self) -> None:
         """Make the plan again with the times that steps and moves took. Where there is none, the first one goes on."""
+        seconds = self.executor.clock.seconds
         self.iteration = self.iteration.with_seconds(tuple(
-            self.executor.seconds.get(step, 0.0) for step in range(len(self.iteration.seconds))))
-        if self.mover.saved and self.mover.fetched:
-            self._bandwidth = self.mover.bandwidth()
+            seconds.get(step, 0.0) for step in range(len(self.iteration.seconds))))
+        self._bandwidth = self.mover.bandwidth() or self._bandwidth
         with suppress(ExpectedError):  # no such plan, or no room on the disk for it
             self._follow(*self._planned(self.iteration))
 
@@ -102,5 +101,7 @@ class LimitedNet:
 
     def spent(self) -> str:
         """What was moved so far, in one line."""
-        return (f"{shown(self.mover.saved)} written, {shown(self.mover.fetched)} read back, waited "
-                f"{self.executor.waited:.3g} s, computed again for {self.executor.again:.3g} s")
+        moved = f"{shown(self.mover.saved)} written, {shown(self.mover.fetched)} read back"
+        if not self.mover.holds_host:
+            return moved
+        return f"{moved}, waited {self.executor.waited:.3g} s, computed again for {self.executor.repeated:.3g} s"

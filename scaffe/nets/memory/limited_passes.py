@@ -6,17 +6,21 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 
 from scaffe.errors import UserError
+from scaffe.layers.kernels import device
 from scaffe.layers.kernels.backend import Backend, is_device
 from scaffe.nets.fusion import keep_bottoms
 from scaffe.nets.memory.amount import n_bytes
+from scaffe.nets.memory.device_bytes import fixed_on_device
 from scaffe.nets.memory.fixed import fixed_bytes
 from scaffe.nets.memory.limited_net import Limit, LimitedNet
+from scaffe.nets.memory.on_device import pinned_below
 from scaffe.nets.memory.parts import joined_steps, parts_of, planned_arrays
-from scaffe.nets.memory.plans.costs import estimated_seconds
+from scaffe.nets.memory.plans.costs import Speed, estimated_seconds
 from scaffe.nets.memory.plans.iteration import Iteration
 from scaffe.nets.memory.state import layers_alone, long, weights_held
 from scaffe.nets.memory.tier.backed import BackedMemory
 from scaffe.nets.memory.tier.mapping import return_freed_memory
+from scaffe.nets.memory.tier.spill import Spill
 from scaffe.nets.memory.tier.spill_file import SpillFile
 from scaffe.nets.net import Net
 
@@ -24,7 +28,7 @@ from scaffe.nets.net import Net
 def refuse_devices(kernels: Backend) -> None:
     """Raise UserError for kernels that compute elsewhere than in host memory."""
     if is_device(kernels):
-        raise UserError("-memory is for nets that compute in host memory; this one computes on a GPU")
+        raise UserError("on a GPU -memory is for train and time: a net that runs forward alone keeps little there")
 
 
 def refuse_half_types(net: Net) -> None:
@@ -46,9 +50,10 @@ def limit_passes(net: Net, memory: str, placement: str, folder: str) -> LimitedN
         the net and its plan; None where everything is within the limit.
 
     Raises:
-        UserError: it computes on a device, or needs more.
+        UserError: it needs more.
     """
-    refuse_devices(net.context.kernels)
+    if is_device(net.context.kernels):
+        return _limit_on_device(net, memory, placement)
     refuse_half_types(net)
     planned = planned_arrays(net)
     whole = fixed_bytes(net, planned) + sum(each.part.n_bytes for each in planned)
@@ -60,7 +65,20 @@ def limit_passes(net: Net, memory: str, placement: str, folder: str) -> LimitedN
     planned = planned_arrays(net)
     iteration = Iteration(parts_of(net, planned, []), estimated_seconds(net), joined=joined_steps(net))
     return LimitedNet(net, planned, [], iteration, Limit(memory, limit, fixed_bytes(net, planned), placement),
-                      BackedMemory(SpillFile(folder)), _untimed)
+                      Spill(BackedMemory(SpillFile(folder))), _untimed)
+
+
+def _limit_on_device(net: Net, memory: str, placement: str) -> LimitedNet | None:
+    planned = planned_arrays(net)
+    fixed = fixed_on_device(net, planned)
+    whole = fixed + sum(each.part.n_bytes for each in planned)
+    limit = n_bytes(memory, whole)
+    if whole <= limit:
+        return None
+    iteration = Iteration(parts_of(net, planned, []), estimated_seconds(net, Speed(*device.speeds())),
+                          joined=joined_steps(net))
+    return LimitedNet(net, planned, [], iteration, Limit(memory, limit, fixed, placement),
+                      pinned_below(net, iteration, limit - fixed), _untimed)
 
 
 def limit_forward(net: Net, memory: str, placement: str, backed: BackedMemory,
@@ -91,7 +109,8 @@ def limit_forward(net: Net, memory: str, placement: str, backed: BackedMemory,
     seconds = estimated_seconds(net, backward=False)
     iteration = Iteration(parts_of(net, planned, held), seconds, joined=joined_steps(net))
     fixed -= sum(each.memory.nbytes for each in held)
-    return LimitedNet(net, planned, held, iteration, Limit(memory, limit, fixed, placement), backed, _untimed)
+    return LimitedNet(net, planned, held, iteration, Limit(memory, limit, fixed, placement), Spill(backed),
+                      _untimed)
 
 
 def _untimed(name: str, label: str) -> AbstractContextManager[None]:

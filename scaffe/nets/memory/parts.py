@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -36,14 +37,16 @@ class Held:
     """An array of the plan that is part of parameters, gradients or histories.
 
     Attributes:
-        memory: its whole pages, uint8.
+        memory: its whole pages, uint8; empty if it has none of its own.
         part: what the plan knows of it.
         layers: those whose parameters, or gradients, it has.
+        bind: told where the array is, uint8, whenever that changes.
     """
 
     memory: np.ndarray
     part: Part
     layers: Sequence[int]
+    bind: Callable[[Any], None] = lambda memory: None
 
 
 def parts_of(net: Net, planned: Sequence[Planned], held: Sequence[Held]) -> tuple[Part, ...]:

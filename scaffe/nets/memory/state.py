@@ -93,5 +93,9 @@ def weights_held(net: Net, run: Run) -> Held:
 
 def history_held(net: Net, run: Run, memory: np.ndarray, step: int) -> Held:
     """A history of a run's, or of a part of it, which its update reads and writes in one step."""
-    name = net.nodes[run.first_layer].name
-    return Held(memory, Part(f"{name} history", memory.nbytes, (), (step,), lasts=True), [])
+    return Held(memory, history_part(net, run, memory.nbytes, step), [])
+
+
+def history_part(net: Net, run: Run, n_bytes: int, step: int) -> Part:
+    """What a plan knows of a history of a run's."""
+    return Part(f"{net.nodes[run.first_layer].name} history", n_bytes, (), (step,), lasts=True)

@@ -239,7 +239,7 @@ def test_hooks_find_parameters_and_gradients_in_time() -> None:
 def test_recordings_are_not_cut_within_one_pass() -> None:
     net = build(chain("scale", "relu", True))
     bn, scale, relu = (net.nodes.index(net.node(name)) for name in ("bn", "scale", "relu"))
-    starts = {first for first, _, _ in Recorded(net, {scale})._runs}
+    starts = {first for first, _, _ in Recorded(net, {scale})._forward_runs}
     assert bn in starts and not starts & {scale, relu}
 
 

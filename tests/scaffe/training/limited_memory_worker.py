@@ -15,7 +15,6 @@ from scaffe import log
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.failure import install_excepthook
 from scaffe.nets.memory import parts, state
-from scaffe.nets.memory.plans.needs import least_bytes
 from scaffe.nets.memory.plans.plan import Choice
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
@@ -26,6 +25,7 @@ from tests.scaffe.training.limited_memory_net import NET
 
 RUNS = (("sc-b", "C", 0), ("sc-ob", "C", 500_000), ("sc-ob-naive", "auto", 500), ("sc-obr", "auto", 500),
         ("sc-obr", "C", 500_000), ("sc-rs", "R", 600), ("sc-rs", "auto", 500_000))
+DEVICE = {"gpu": "", "tf32": "off"}
 SERVED = {"slack": 0.0, "servers": 0}
 HISTORIES_ALONE = (("sc-obr", "C", 500), ("sc-rs", "R", 600))
 SOLVER = 'base_lr: 0.01 momentum: 0.9 lr_policy: "fixed" max_iter: 4 random_seed: 5'
@@ -39,8 +39,8 @@ def build(communicator, folder, run, text="", **options):
     text_format.Parse(NET, param.net_param)
     solver = build_solver(communicator, param, Namespace(
         strategy=strategy, reduce=algorithm, wire="", bucket=str(bucket), scal="strong", threads=1, readers=1, level=0,
-        stage="", gpu="", allow_nan=False, skip_bad_records=0, spill=str(folder), placement="auto", **SERVED,
-        **options))
+        stage="", allow_nan=False, skip_bad_records=0, spill=str(folder), placement="auto",
+        **{**SERVED, **DEVICE, **options}))
     return solver, next((each.tier for each in solver.observers if isinstance(each, LimitedMemory)), None)
 
 
@@ -48,7 +48,7 @@ def least(communicator, folder, run, text=""):
     """The least bytes that this rank trains in: ranks hold different parts of the histories."""
     solver, found = build(communicator, folder, run, text, memory="99%")
     solver.close()
-    return str(found.limit.fixed + least_bytes(found.iteration))
+    return str(found.least)
 
 
 class Digest(Observer):

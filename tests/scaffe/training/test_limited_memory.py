@@ -172,7 +172,7 @@ def test_two_ranks_train_to_the_same_bits_under_every_strategy_in_step(tmp_path)
 def test_pages_stay_where_the_limit_has_room_for_that(tmp_path, garbage):
     expected = trained(solver_of(tmp_path))
     solver = solver_of(tmp_path, memory="97%")
-    there, kept = limited(solver).executor.pages, kept_by_layers(solver.net)
+    there, kept = limited(solver).executor.memory, kept_by_layers(solver.net)
     solver.step(6)
     assert kept_by_layers(solver.net) - kept < 100  # counted before anything ran, but for a bias's gradient
     assert there._n_arranged == len(there._apart)
@@ -203,9 +203,9 @@ def test_no_more_is_in_memory_than_planned_after_any_step(tmp_path, placement, m
     after = tier.after
 
     def watched(step):
-        now = sum(map(resident, tier.pages.arrays))
+        now = sum(map(resident, tier.memory.arrays))
         assert now <= max(resident_bytes(found.iteration, tier.plan))
-        assert tier.pages.n_bytes - tier.pages._free.n_bytes <= resident_bytes(found.iteration, tier.plan)[step]
+        assert tier.memory.n_bytes - tier.memory._free.n_bytes <= resident_bytes(found.iteration, tier.plan)[step]
         seen.append(now)
         after(step)
 
@@ -216,7 +216,7 @@ def test_no_more_is_in_memory_than_planned_after_any_step(tmp_path, placement, m
     assert len(set(seen[-n_steps:])) == 1  # no page comes or goes any more
     assert seen[-1] > 0.9 * max(resident_bytes(found.iteration, tier.plan))
     solver.strategy.parameters(), solver.strategy.histories()
-    assert not any(resident(tier.pages.arrays[i]) for i, part in enumerate(tier.parts) if not part.lasts)
+    assert not any(resident(tier.memory.arrays[i]) for i, part in enumerate(tier.parts) if not part.lasts)
     solver.close()
 
 
@@ -248,7 +248,7 @@ def test_passes_of_a_net_that_nobody_trains_layer_by_layer(tmp_path, placement, 
         found.append(net.params.diff.tobytes())
         net.close()
     assert found[0] == found[1]
-    assert tier.mover.saved or tier.executor.again
+    assert tier.mover.saved or tier.executor.repeated
 
 
 @pytest.mark.parametrize("placement", ["auto", "move"])

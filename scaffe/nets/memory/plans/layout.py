@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from scaffe.nets.memory.plans.check import resident_bytes
 from scaffe.nets.memory.plans.iteration import Iteration
-from scaffe.nets.memory.plans.plan import Action, Do, Plan
+from scaffe.nets.memory.plans.plan import Action, Choice, Do, Plan
 from scaffe.nets.memory.tier.mapping import rounded
 
 Intervals = list[tuple[int, int]]
@@ -16,7 +16,7 @@ STARTS, ENDS = (Do.FETCH, Do.AGAIN), (Do.GONE, Do.DROP)
 
 
 def occupied(iteration: Iteration, plan: Plan) -> list[Intervals]:
-    """For each array that does not last, the steps in which a plan has it in memory, first and last inclusive."""
+    """For each array the steps in which a plan has it in memory, first and last inclusive."""
     found: list[Intervals] = [[] for _ in iteration.parts]
     since: dict[int, int] = {}
 
@@ -33,7 +33,9 @@ def occupied(iteration: Iteration, plan: Plan) -> list[Intervals]:
             if step in (part.forward or part.backward)[:1] and not part.lasts:
                 since.setdefault(number, step)
         act(after, step + 1, step)
-    return [[] if part.lasts else intervals for part, intervals in zip(iteration.parts, found, strict=True)]
+    always = [(0, len(iteration.seconds) - 1)]
+    return [always if part.lasts and choice is not Choice.MOVE else intervals
+            for part, choice, intervals in zip(iteration.parts, plan.choices, found, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from scaffe.nets.memory.tier.backed import BackedMemory
-from scaffe.nets.memory.tier.mover import Mover
-from scaffe.nets.memory.tier.pages import Pages
+from scaffe.nets.memory.tier.below import ArrayMemory, ArrayMover
 
 
 class Lasting:
@@ -19,7 +18,7 @@ class Lasting:
         backed: where that lies.
     """
 
-    def __init__(self, names: dict[int, str], pages: Pages, backed: BackedMemory) -> None:
+    def __init__(self, names: dict[int, str], pages: ArrayMemory, backed: BackedMemory) -> None:
         self._names, self._pages, self._backed = names, pages, backed
         self._moved: set[int] = set()  # by the plan
         self._away, self._shown = set(names), set(names)
@@ -28,7 +27,7 @@ class Lasting:
         """From the next iteration on these are away between iterations, and the others are in memory."""
         self._moved = self._names.keys() & set(numbers)
 
-    def begin(self, mover: Mover) -> None:
+    def begin(self, mover: ArrayMover) -> None:
         """Bring about what ``move`` said. Nothing may be on its way. Raises UserError: a move failed."""
         for number in self._shown:
             self._backed.hide(self._pages.arrays[number])
@@ -50,3 +49,6 @@ class Lasting:
         for number in (self._away - self._shown) & set(numbers):
             self._backed.show(self._pages.arrays[number])
             self._shown.add(number)
+
+    def leave(self) -> None:
+        """See LastingArrays: their addresses stay."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import ClassVar
 
 from scaffe.nets.memory.plans.iteration import Bandwidth
 from scaffe.nets.memory.tier.backed import BackedMemory
+from scaffe.nets.memory.tier.below import ArrayMemory, Record
 from scaffe.nets.memory.tier.mapping import rounded
-from scaffe.nets.memory.tier.pages import Pages
-
-Record = Callable[[str, float, float], None]
 
 
 class Mover:
@@ -27,7 +26,9 @@ class Mover:
         seconds: that moves took so far, out and back.
     """
 
-    def __init__(self, pages: Pages, backed: BackedMemory) -> None:
+    holds_host: ClassVar[bool] = True
+
+    def __init__(self, pages: ArrayMemory, backed: BackedMemory) -> None:
         self._pages, self._backed, self._file = pages, backed, backed.file
         self._thread = ThreadPoolExecutor(1, "scaffe-mover")
         self._moves: dict[int, Future[None]] = {}
@@ -63,8 +64,10 @@ class Mover:
             move.exception()
         self._moves.clear()
 
-    def bandwidth(self) -> Bandwidth:
-        """Bytes a second each way, of all moves so far; there must have been some."""
+    def bandwidth(self) -> Bandwidth | None:
+        """Bytes a second each way, of all moves so far; None: there were none."""
+        if not (self.saved and self.fetched):
+            return None
         return Bandwidth(self.saved / self.seconds[0], self.fetched / self.seconds[1])
 
     def close(self) -> None:

@@ -14,9 +14,9 @@ from scaffe.nets import graph
 from scaffe.nets.build import build_net
 from scaffe.nets.memory import state
 from scaffe.nets.memory.amount import n_bytes, shown
+from scaffe.nets.memory.forecast import predicted
 from scaffe.nets.memory.parts import planned_arrays
 from scaffe.nets.memory.plans.iteration import Again
-from scaffe.nets.memory.report import predicted
 from scaffe.nets.memory.tier.mapping import PAGE_BYTES, rounded
 from scaffe.proto import caffe_pb2
 
@@ -84,6 +84,20 @@ def test_summary_shows_the_plan_and_draws_it(tmp_path, capfd):
     assert "predicted time" in out
     text = picture.read_text()
     assert all(word in text for word in ("<svg", "limit", "in memory", "does not move"))
+
+
+def test_summary_plans_for_a_gpu(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(state, "LEAST_BYTES", 1 << 14)
+    (tmp_path / "net.prototxt").write_text(NET)
+    command = ["summary", str(tmp_path / "net.prototxt"), "-memory_of", "gpu", "-memory"]
+    assert cli.main([*command, "1KB"]) == 1
+    least = re.search(r"this net trains in ([\d,]+) at least", capfd.readouterr().err)[1].replace(",", "")
+    assert cli.main([*command, least]) == 0
+    out = capfd.readouterr().out
+    assert re.search(r"^ip history +\d+,\d+ +(keep|move) +\(update\)$", out, re.MULTILINE)
+    assert re.search(r"^c +524,288 +(keep|move|recompute) +p +r$", out, re.MULTILINE)
+    assert "out and back an iteration at 20 GB/s" in out
+    assert cli.main([*command, str(int(least) - 1)]) == 1
 
 
 def test_summary_refuses_less_than_the_least(tmp_path, capfd):

@@ -1,0 +1,127 @@
+"""What a net's training within a limit would take: a plan from estimated times, on the host or on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scaffe.errors import UserError
+from scaffe.nets.activation_memory import bytes_beside_blobs, training_bytes
+from scaffe.nets.fusion import fuse_layers, keep_bottoms
+from scaffe.nets.memory.amount import n_bytes
+from scaffe.nets.memory.fixed import blobs_outside, fixed_bytes
+from scaffe.nets.memory.parts import Held, joined_steps, parts_of, planned_arrays
+from scaffe.nets.memory.plans.costs import CORE, Speed, estimated_seconds
+from scaffe.nets.memory.plans.iteration import Bandwidth, Iteration
+from scaffe.nets.memory.plans.needs import least_bytes
+from scaffe.nets.memory.plans.placements import PLACEMENTS
+from scaffe.nets.memory.plans.plan import MemoryTooSmallError, Plan
+from scaffe.nets.memory.plans.together import fitted_together, least_together
+from scaffe.nets.memory.state import history_held, large, layers_alone, parameters_held, update_step
+from scaffe.nets.memory.tier.mapping import inner
+from scaffe.nets.net import Net
+
+DISK = Bandwidth(1e9, 1e9)  # what a local disk is taken to do; training measures its own
+LINK = Bandwidth(20e9, 20e9)  # likewise, what joins a GPU and its host: PCI Express 4 with 16 lanes, nearly
+CARD = Speed(10e12, 1.5e12)  # likewise, a card: of an A100's order
+N_HISTORIES = 1  # of the update rule: SGD's
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The plan of a net within a limit, from estimated times.
+
+    Attributes:
+        whole: bytes that training takes without a limit.
+        limit: bytes that it may take.
+        fixed: bytes of it that never move.
+        least: bytes of the least limit.
+        names: of the layers.
+        iteration, plan: see there.
+        bandwidth: of the slow memory, as assumed.
+    """
+
+    whole: int
+    limit: int
+    fixed: int
+    least: int
+    names: tuple[str, ...]
+    iteration: Iteration
+    plan: Plan
+    bandwidth: Bandwidth
+
+
+def predicted(net: Net, memory: str, placement: str) -> Predicted:
+    """Plan a net's training on one rank and one thread; the net changes as training would change it.
+
+    Args:
+        net: a built training net.
+        memory: the limit, "2GB" or "40%".
+        placement: a name of ``PLACEMENTS``.
+
+    Raises:
+        UserError: the limit is too low.
+    """
+    planned = planned_arrays(net)
+    histories = N_HISTORIES * net.params.n_elems * net.params.dtype.itemsize
+    whole = fixed_bytes(net, planned) + histories + sum(each.part.n_bytes for each in planned)
+    limit = n_bytes(memory, whole)
+    if limit < whole:
+        keep_bottoms(net)
+        planned = planned_arrays(net)
+    held = _held(net)
+    fixed = fixed_bytes(net, planned) + histories - sum(each.part.n_bytes for each in held)
+    iteration = Iteration(parts_of(net, planned, held), estimated_seconds(net, CORE), joined=joined_steps(net))
+    least = fixed + least_bytes(iteration)
+    _check(memory, limit, least)
+    try:
+        plan = PLACEMENTS[placement](iteration, limit - fixed, DISK)
+    except MemoryTooSmallError as error:
+        raise UserError(f"-memory {memory} with -placement {placement}: {error}") from error
+    return Predicted(whole, limit, fixed, least, _names(net), iteration, plan, DISK)
+
+
+def predicted_on_gpu(net: Net, memory: str, placement: str) -> Predicted:
+    """As ``predicted``, on a GPU with host memory below its own. What convolutions work in is not counted."""
+    fuse_layers(net, backward=True)
+    planned, held = planned_arrays(net), _histories_held(net)
+    whole = training_bytes(net, N_HISTORIES)
+    fixed = (bytes_beside_blobs(net, N_HISTORIES) + blobs_outside(net, planned, True)
+             - sum(each.part.n_bytes for each in held))
+    limit = n_bytes(memory, whole)
+    seconds = (*estimated_seconds(net, CARD), *(3 * each.part.n_bytes / CARD.n_bytes for each in held))
+    iteration = Iteration(parts_of(net, planned, held), seconds, len(held), joined_steps(net))
+    least = fixed + least_together(iteration)
+    _check(memory, limit, least)
+    try:
+        plan, _ = fitted_together(iteration, PLACEMENTS[placement], limit - fixed, LINK)
+    except MemoryTooSmallError as error:
+        raise UserError(f"-memory {memory} with -placement {placement}: {error}") from error
+    return Predicted(whole, limit, fixed, least, _names(net), iteration, plan, LINK)
+
+
+def _check(memory: str, limit: int, least: int) -> None:
+    if limit < least:
+        raise UserError(f"-memory {memory}: {limit:,} bytes are too few; this net trains in {least:,} at least")
+
+
+def _names(net: Net) -> tuple[str, ...]:
+    return tuple(node.name for node in net.nodes)
+
+
+def _held(net: Net) -> list[Held]:
+    """Parameters, gradients and histories of large layers, as one rank trains them."""
+    found = []
+    for layer in large(net, layers_alone(net)):
+        parameters, gradients = parameters_held(net, layer)
+        histories = [history_held(net, layer, parameters.memory, update_step(net, layer))] * N_HISTORIES
+        found += [parameters, gradients, *histories]
+    return found
+
+
+def _histories_held(net: Net) -> list[Held]:
+    """Histories of large layers, each of which an update of its own uses, behind backward."""
+    runs = [(layer, inner(net.params.data[layer.place].view(np.uint8))) for layer in large(net, layers_alone(net))]
+    return [history_held(net, layer, memory, 2 * len(net.nodes) + number)
+            for number, (layer, memory) in enumerate(runs)]

@@ -1,0 +1,42 @@
+"""A net within limited memory of a device: the memory below it, and where recordings of its passes are cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from scaffe.nets.activation_memory import backward_block
+from scaffe.nets.cuda_graphs import Recorded
+from scaffe.nets.memory.parts import forward_group
+from scaffe.nets.memory.plans.cuts import cuts
+from scaffe.nets.memory.plans.iteration import Iteration
+from scaffe.nets.memory.plans.plan import Plan
+from scaffe.nets.memory.tier.pinned import Pinned
+from scaffe.nets.net import Net
+
+
+def pinned_below(net: Net, iteration: Iteration, n_bytes: int) -> Pinned:
+    """Host memory below the device that a net computes on.
+
+    Args:
+        net: the net.
+        iteration: its arrays.
+        n_bytes: that these may have on the device.
+    """
+    most = sum(part.n_bytes for part in iteration.parts)
+    return Pinned(lambda length: net.context.kernels.zeros(length, np.dtype(np.uint8)), min(n_bytes, most))
+
+
+def cut_recordings(net: Net, plan: Plan, passes: Any) -> None:
+    """Have recordings of a net's passes begin and end where a plan moves something, and be made anew.
+
+    Args:
+        net: the net.
+        plan: that its tier follows.
+        passes: what runs the net's passes: recordings, or the net itself, which has none.
+    """
+    if isinstance(passes, Recorded):
+        layers = range(len(net.nodes))
+        found = cuts(plan, [forward_group(net, i) for i in layers], [backward_block(net, i) for i in layers])
+        passes.cut(found.forward, found.backward)

@@ -1,0 +1,58 @@
+"""Arrays of a device that last, between iterations: on it, or in page-locked host memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from scaffe.layers.kernels import device
+from scaffe.nets.memory.tier.below import ArrayMemory, ArrayMover
+from scaffe.nets.memory.tier.pinned_places import PinnedPlaces
+
+Bind = Callable[[Any], None]
+
+
+class PinnedLasting:
+    """See LastingArrays. What is shown lies on the host, and whoever reads or writes it uses it there.
+
+    Args:
+        names: of the arrays, by number.
+        binds: for each, what is told where it is: an array uint8 on the device, or on the host.
+        memory: theirs on the device.
+        places: theirs on the host, which are true at first.
+    """
+
+    def __init__(self, names: dict[int, str], binds: dict[int, Bind], memory: ArrayMemory,
+                 places: PinnedPlaces) -> None:
+        self._names, self._binds, self._memory, self._places = names, binds, memory, places
+        self._staying = set(names)
+        self._shown: set[int] = set()
+        self.leave()
+
+    def move(self, numbers: Collection[int]) -> None:
+        """See LastingArrays. All must be shown."""
+        self._staying = self._names.keys() - set(numbers)
+
+    def begin(self, mover: ArrayMover) -> None:
+        """See LastingArrays."""
+        for number in sorted(self._shown):
+            self._binds[number](self._memory.arrays[number])
+            if number in self._staying:
+                mover.fetch(number, self._names[number])
+                mover.wait(number)
+        self._shown.clear()
+
+    def show(self, numbers: Collection[int]) -> None:
+        """See LastingArrays. The host waits for the device."""
+        hidden = sorted((self._names.keys() - self._shown) & set(numbers))
+        for number in hidden:
+            if number in self._staying and self._memory.arrays:
+                device.copy_to_pinned(self._memory.arrays[number], self._places[number], device.current_stream())
+            self._binds[number](self._places[number])
+        if hidden:
+            device.current_stream().synchronize()
+        self._shown.update(hidden)
+
+    def leave(self) -> None:
+        """See LastingArrays."""
+        self.show(list(self._names))

@@ -1,0 +1,86 @@
+"""Where a net's activations lie on a device: in one arena, or, where memory is limited, partly on the host at times."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+
+from scaffe.layers.kernels import device
+from scaffe.log import info
+from scaffe.nets.activation_memory import place_activations, testing_bytes
+from scaffe.nets.memory.amount import n_bytes, shown
+from scaffe.nets.memory.device_bytes import fixed_on_device, scratch_bytes, whole_on_device
+from scaffe.nets.memory.limited_net import Limit, LimitedNet
+from scaffe.nets.memory.on_device import cut_recordings, pinned_below
+from scaffe.nets.memory.parts import joined_steps, parts_of, planned_arrays
+from scaffe.nets.memory.plans.costs import Speed, estimated_seconds
+from scaffe.nets.memory.plans.iteration import Iteration
+from scaffe.training.limited_memory import LimitedMemory
+from scaffe.training.ranks import together
+from scaffe.training.solver import Solver
+from scaffe.training.streamed_state import StreamedState
+
+MEASURED_AFTER = 2  # iterations: passes are recorded from the third on
+SPARE = 0.05  # of what is free, for what nobody foresees: cuDNN's own, fragments
+
+
+def place_on_device(solver: Solver, options: Namespace) -> None:
+    """Give the activations of a solver's net their memory. Called by all ranks.
+
+    They lie in one arena. Where ``-memory`` asks for less than training takes, or, without it, less is free on the
+    device, they follow a plan that moves some to the host and back.
+
+    Args:
+        solver: built, not yet restored; its net after ``fuse_layers``.
+        options: the flags of ``train``.
+
+    Raises:
+        UserError: the net needs more than the limit.
+    """
+    ranks, text = solver.communicator, vars(options).get("memory", "")
+    if text and options.spill != ".":
+        info("Memory: -spill does not apply: below a device's memory lies this machine's")
+    cards = ranks.allgather_objects((os.uname().nodename, device.bus_id(device.current())))
+    n_sharing = cards.count(cards[ranks.rank])
+    whole = _taken(solver) + whole_on_device(solver.net)
+    limit = n_bytes(text, whole) if text else _free_bytes(solver, n_sharing)
+    ranks.barrier()  # all have looked what is free
+    if whole <= limit or not (text or type(solver.strategy).limits_memory):
+        place_activations(solver.net, True)
+        if text:
+            info(f"Memory: training takes {shown(whole)}, within {shown(limit)}: nothing moves")
+    elif not text:
+        text = f"{limit}B"
+        info(f"Memory: training takes {shown(whole)} on the device, {shown(limit)} are free: what does not fit moves "
+             "to the host and back, or is computed again")
+    limited = together(ranks, lambda: _limited(solver, options, text, limit) if whole > limit else None)
+    if limited is not None:
+        solver.observers.append(limited)
+
+
+def _taken(solver: Solver) -> int:
+    """Bytes beside the training net's own: histories, what the strategy keeps, the test nets."""
+    histories = sum(shard.n_bytes for shard in solver.updater.everything)
+    return histories + solver.strategy.kept_bytes + sum(map(testing_bytes, solver.test_nets))
+
+
+def _free_bytes(solver: Solver, n_sharing: int) -> int:
+    """What training may take: this rank's part of what is free, and what it has already."""
+    params = solver.net.params
+    copies = 0 if params.copies is None else params.copies.nbytes
+    has = params.data.nbytes + params.diff.nbytes + copies + scratch_bytes() + sum(
+        map(testing_bytes, solver.test_nets))
+    return int(device.free_bytes() * (1 - SPARE)) // n_sharing + has
+
+
+def _limited(solver: Solver, options: Namespace, text: str, limit: int) -> LimitedMemory:
+    net = solver.net
+    state, planned = StreamedState(solver, None), planned_arrays(net)
+    fixed = fixed_on_device(net, planned) + _taken(solver) - state.taken_bytes
+    seconds = state.seconds(estimated_seconds(net, Speed(*device.speeds())))
+    iteration = Iteration(parts_of(net, planned, state.held), seconds, state.n_updates, joined_steps(net))
+    placement = vars(options).get("placement", "auto")
+    tier = LimitedNet(net, planned, state.held, iteration, Limit(text, limit, fixed, placement),
+                      pinned_below(net, iteration, limit - fixed), solver.timers)
+    state.attach(tier.executor)
+    return LimitedMemory(tier, MEASURED_AFTER, lambda: cut_recordings(net, tier.plan, solver.strategy.passes))

@@ -1,0 +1,274 @@
+"""Training within limited memory of a device: the bits of training without a limit, and what the device was asked."""
+
+import contextlib
+import gc
+import json
+import os
+import re
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+from google.protobuf import text_format
+
+from scaffe.cli.commands import test as test_command
+from scaffe.cli.commands import time as time_command
+from scaffe.collectives.communicator import Communicator
+from scaffe.errors import UserError
+from scaffe.layers.kernels import device
+from scaffe.layers.kernels.cuda import cublas as cublas_module
+from scaffe.layers.kernels.cuda import recording
+from scaffe.layers.kernels.cuda.arena import arena as scratch
+from scaffe.layers.kernels.cuda.cublas import cublas
+from scaffe.nets.arena import aligned
+from scaffe.nets.memory import parts, state
+from scaffe.nets.memory.plans.plan import Choice, Do
+from scaffe.proto import caffe_pb2
+from scaffe.training import device_memory
+from scaffe.training.assembly import build_solver
+from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
+from scaffe.training.limited_memory import LimitedMemory
+from scaffe.training.timers import MOVES
+from tests import pretend
+from tests.collectives.test_mpi import job
+from tests.pretend import memory, pool
+from tests.scaffe.training.limited_memory_net import NET
+
+REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
+pytestmark = pytest.mark.skipif(bool(device.missing()), reason=device.missing()) if REAL else pretend.needs_compiler
+late = contextlib.nullcontext if REAL else pretend.deferring
+
+
+@pytest.fixture(autouse=True)
+def on_device(monkeypatch, tmp_path):
+    """The pretend CuPy is there, or the real one; every array counts."""
+    monkeypatch.setattr(parts, "LEAST_BYTES", 1)
+    monkeypatch.setattr(parts, "rounded", aligned)
+    monkeypatch.setattr(state, "LEAST_BYTES", 5000)
+    monkeypatch.setenv("SCAFFE_CACHE", str(tmp_path / "cache"))
+    if not REAL:
+        pretend.install(monkeypatch)
+        as_in_a_new_process()
+        monkeypatch.setattr(cublas_module, "WORKSPACE_BYTES", 1 << 16)  # of the other arrays' order
+
+
+def as_in_a_new_process():
+    scratch.forget()
+    cublas.cache_clear()
+    recording._pool.cache_clear()
+    gc.collect()
+
+
+def solver_of(tmp_path, text="", **options):
+    param = caffe_pb2.SolverParameter()
+    text_format.Parse('base_lr: 0.01 momentum: 0.9 lr_policy: "fixed" max_iter: 4 random_seed: 5', param)
+    text_format.Merge(f'snapshot_prefix: "{tmp_path}/x" {text}', param)
+    text_format.Parse(NET, param.net_param)
+    given = {"strategy": "auto", "reduce": "auto", "allow_nan": False, "threads": 1, "readers": 1, "stage": "",
+             "level": 0, "scal": "strong", "spill": ".", "placement": "auto", "gpu": "0", "tf32": "off", **options}
+    return build_solver(Communicator.single(), param, Namespace(**given))
+
+
+def limited(solver):
+    return next((each.tier for each in solver.observers if isinstance(each, LimitedMemory)), None)
+
+
+def trained(solver):
+    with late():
+        solver.solve()
+    to_host = solver.net.context.kernels.to_host
+    found = [to_host(solver.strategy.parameters()).tobytes(), *(each.tobytes() for each in solver.strategy.histories())]
+    solver.close()
+    return found
+
+
+def limits(tmp_path, text="", **options):
+    """From the least to nearly all that the net takes."""
+    tier = limited(solver_of(tmp_path, text, memory="99%", **options))
+    return [str(tier.least + (tier.limit.n_bytes - tier.least) * share // 100) for share in (0, 15, 50, 100)]
+
+
+@pytest.mark.parametrize("placement", ["auto", "move"])
+def test_the_bits_are_those_without_a_limit(tmp_path, placement):
+    """Copies come as late as CUDA's rules allow: one that nobody waits for leaves other bits."""
+    expected = trained(solver_of(tmp_path))
+    seen = []
+    for limit in limits(tmp_path):
+        solver = solver_of(tmp_path, memory=limit, placement=placement)
+        assert trained(solver) == expected
+        seen += [choice for choice in limited(solver).plan.choices if choice is not Choice.KEEP]
+    assert seen if placement == "auto" else set(seen) == {Choice.MOVE}
+
+
+def test_what_is_computed_again_has_the_same_bits(tmp_path):
+    """With dropout's masks, and batch norm's statistics counted once."""
+    expected, least = trained(solver_of(tmp_path)), limits(tmp_path)[0]
+    with pytest.raises(UserError, match="-placement recompute: activations need") as raised:
+        solver_of(tmp_path, memory=least, placement="recompute")
+    needed, left = (int(n.replace(",", "")) for n in re.search(r"need ([\d,]+) .*, ([\d,]+) are", str(raised.value))
+                    .groups())
+    solver = solver_of(tmp_path, memory=str(int(least) - left + int(1.08 * needed)), placement="recompute")
+    names = {part.name for part, choice in zip(limited(solver).iteration.parts, limited(solver).plan.choices,
+                                               strict=True) if choice is Choice.AGAIN}
+    assert trained(solver) == expected
+    assert "c2" in names
+    assert limited(solver).executor.repeated > 0
+    assert not limited(solver).mover.saved
+
+
+@pytest.mark.parametrize("text", ["iter_size: 2 clip_gradients: 0.5", pytest.param(
+    'type: "Adam" momentum2: 0.99', marks=pytest.mark.thorough)])
+def test_histories_pass_through_memory(tmp_path, text):
+    expected = trained(solver_of(tmp_path, text))
+    solver = solver_of(tmp_path, text, memory=limits(tmp_path, text)[0], placement="move")
+    assert trained(solver) == expected
+    found = limited(solver)
+    left = [part.name for part, choice in zip(found.iteration.parts, found.plan.choices, strict=True)
+            if part.lasts and choice is Choice.MOVE]
+    assert set(left) == {f"{layer} history" for layer in ("ip", "mid", "out")}
+    assert len(left) == (6 if "Adam" in text else 3)
+
+
+@pytest.mark.parametrize("precision", [pytest.param("bf16", marks=pytest.mark.thorough), "fp16"])
+def test_half_types_keep_their_bits_too(tmp_path, precision):
+    expected = trained(solver_of(tmp_path, precision=precision))
+    limit = limits(tmp_path, precision=precision)[1]
+    assert trained(solver_of(tmp_path, precision=precision, memory=limit)) == expected
+
+
+def test_a_resumed_run_goes_on_with_the_same_bits(tmp_path):
+    limit, results = limits(tmp_path)[0], []
+    for given in ({}, {"memory": limit}):
+        solver = solver_of(tmp_path, "max_iter: 2", **given)
+        solver.solve()
+        save_checkpoint(solver)
+        solver.close()
+        solver = solver_of(tmp_path, **given)
+        restore_checkpoint(solver, tmp_path / "x_iter_2.solverstate")
+        results.append(trained(solver))
+    assert results[0] == results[1]
+
+
+@pytest.mark.mpi_job
+def test_two_ranks_train_to_the_same_bits_under_every_strategy_in_step(tmp_path):
+    result = job(2, [str(Path(__file__).with_name("limited_memory_worker.py")), str(tmp_path)], SCAFFE_CUDA_IPC="0")
+    assert result.returncode == 0, (result.stdout + result.stderr)[-4000:]
+    assert json.loads((tmp_path / "results.json").read_text()) == [[True, True]] * 6  # see the worker
+
+
+def test_passes_are_recorded_between_the_points_where_arrays_move(tmp_path):
+    solver = solver_of(tmp_path, memory=limits(tmp_path)[0], placement="move")
+    tier, passes, n_layers = limited(solver), solver.strategy.passes, len(solver.net.nodes)
+    with late():
+        solver.step(3)
+    ways = {way for way, _ in passes._recordings}
+    assert ways >= {"forward", "backward"}
+    assert len(passes._recordings) > 4
+    stretches = {"forward": [], "backward": []}
+    recorded = {(way.split()[0], first) for way, first in passes._recordings}
+    for run, way in ((passes._forward_runs, "forward"), (passes._backward_runs, "backward")):
+        stretches[way] = [(first, last) for first, last, can in run if can]
+        assert all((way, first) in recorded for first, _ in stretches[way])
+    moving = (Do.SAVE, Do.GONE, Do.FETCH, Do.HERE)
+    for first, last in stretches["forward"]:
+        heads = [i for i in range(first, last + 1) if not solver.net.nodes[i].fused_offset]
+        inner = [tier.plan.before[i] for i in heads[1:]] + [tier.plan.after[i - 1] for i in heads[1:]]
+        assert not any(action.do in moving for actions in inner for action in actions)
+    for first, last in stretches["backward"]:
+        steps = [2 * n_layers - 1 - i for i in range(last, first - 1, -1)]
+        assert len(steps) == 1 or not any(action.do is Do.HERE for s in steps[1:] for action in tier.plan.before[s])
+    solver.close()
+
+
+def test_what_is_copied_is_what_the_plan_says(tmp_path):
+    solver = solver_of(tmp_path, memory=limits(tmp_path)[0], placement="move")
+    tier = limited(solver)
+    with late():
+        solver.step(3)
+        before = tier.mover.saved, tier.mover.fetched
+        solver.step(2)
+    lengths = [part.n_bytes for part in tier.iteration.parts]
+    for moved, was, do in zip((tier.mover.saved, tier.mover.fetched), before, (Do.SAVE, Do.FETCH), strict=True):
+        assert moved - was == 2 * sum(lengths[number] for number in tier.plan.parts_of(do)) > 0
+    solver.close()
+
+
+@pytest.mark.skipif(REAL, reason="the pretend CuPy counts")
+def test_nothing_waits_and_nothing_is_allocated_once_passes_are_recorded(tmp_path, monkeypatch):
+    made, usual = [], solver_of(tmp_path)
+    solver = solver_of(tmp_path, memory=limits(tmp_path)[0])
+    usual.step(4)
+    solver.step(4)
+    block, pinned = pool.Block.__init__, memory.alloc_pinned_memory
+    monkeypatch.setattr(pool.Block, "__init__", lambda self, n_bytes: made.append(n_bytes) or block(self, n_bytes))
+    monkeypatch.setattr(device.load().cuda, "alloc_pinned_memory", lambda n: made.append(n) or pinned(n))
+    saved, waits = limited(solver).mover.saved, []
+    with late():
+        for each in (usual, solver):
+            pretend.settings.waits.clear()
+            for iteration in range(4, 7):
+                each.strategy.iterate(0.01, iteration)
+                each.strategy.apply(0.01, iteration)
+            waits.append(list(pretend.settings.waits))
+    assert waits[0] == waits[1] == ["get"] * 3  # the data layer draws on the host
+    assert limited(solver).mover.saved > saved
+    assert not made
+    solver.close()
+
+
+@pytest.mark.skipif(REAL, reason="the pretend CuPy counts")
+@pytest.mark.parametrize("share", [0, pytest.param(2, marks=pytest.mark.thorough)])
+def test_the_pool_keeps_within_the_limit(tmp_path, share):
+    limit = limits(tmp_path)[share]
+    as_in_a_new_process()
+    before = memory.counters.peak = memory.counters.used
+    solver = solver_of(tmp_path, memory=limit)
+    solver.step(4)
+    peak = memory.counters.peak - before
+    assert 0.97 * int(limit) < peak <= int(limit)
+    solver.close()
+
+
+def test_a_net_that_does_not_fit_trains_without_being_asked(tmp_path, monkeypatch, capfd):
+    expected = trained(solver_of(tmp_path))
+    assert "Memory:" not in capfd.readouterr().err
+    found = solver_of(tmp_path, memory="99%")
+    monkeypatch.setattr(device, "free_bytes", lambda: 0)
+    least = limited(found).least - device_memory._free_bytes(found, 1)
+    monkeypatch.setattr(device, "free_bytes", lambda: int(least * 1.1))
+    capfd.readouterr()
+    solver = solver_of(tmp_path)
+    assert re.search(r"Memory: training takes [\d.]+ MB on the device, [\d.]+ MB are free: what does not fit moves to "
+                     "the host", capfd.readouterr().err)
+    assert trained(solver) == expected
+    assert limited(solver).mover.saved or limited(solver).executor.repeated
+    monkeypatch.setattr(device, "free_bytes", lambda: 0)
+    with pytest.raises(UserError, match="are too few; this net trains in"):
+        solver_of(tmp_path)
+
+
+def test_a_timeline_gets_the_copies_as_a_lane(tmp_path):
+    solver, spans = solver_of(tmp_path, memory=limits(tmp_path)[0], placement="move"), []
+    solver.timers.record = lambda thread, label, start, end: spans.append((thread, label.split()[0], end - start))
+    trained(solver)
+    copies = [(label, seconds) for thread, label, seconds in spans if thread == MOVES]
+    assert {label for label, _ in copies} == {"save", "fetch"}
+    assert all(seconds >= 0 for _, seconds in copies)
+    tier = limited(solver)
+    assert len(copies) > 2 * len(tier.plan.parts_of(Do.SAVE))
+
+
+def test_what_does_not_apply_is_said(tmp_path, capfd):
+    solver_of(tmp_path, memory="99%", spill=str(tmp_path)).close()
+    assert "Memory: -spill does not apply: below a device's memory lies this machine's" in capfd.readouterr().err
+    with pytest.raises(UserError, match="-memory does not go with debug_info"):
+        solver_of(tmp_path, "debug_info: true", memory="99%")
+
+
+def test_time_runs_within_a_limit(tmp_path, capfd):
+    (tmp_path / "net.prototxt").write_text(NET)
+    flags = ["-model", str(tmp_path / "net.prototxt"), "-iterations", "1", "-threads", "1", "-gpu", "0"]
+    assert time_command.main([*flags, "-memory", "98.5%"]) == 0
+    assert re.search(r"Memory: .* written, .* read back", capfd.readouterr().err)
+    assert test_command.main([*flags, "-weights", "none", "-memory", "90%"]) == 1
+    assert "on a GPU -memory is for train and time" in capfd.readouterr().err

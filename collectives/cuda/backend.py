@@ -33,6 +33,8 @@ class DeviceBackend(Backend):
         """See Backend."""
         if algorithm.is_shared and self._no_ipc:
             return f"algorithm '{algorithm}' needs CUDA IPC between the ranks of a node: {self._no_ipc}"
+        if algorithm.is_doubled:
+            return f"algorithm '{algorithm}' is for host memory"
         return super().fault(algorithm)
 
     def refuse_on_helper(self, collective: str, algorithm: Algorithm) -> None:

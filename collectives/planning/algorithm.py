@@ -4,7 +4,8 @@ A name is `[M|S][PATTERN][:WIRE]`, for example `M`, `C`, `SR` or `MCB-4:bf16`; o
 `auto` or `own`, which leave the choice to the tuned table. With `M` and `S` the ranks of a node combine in shared
 memory. After `M` PATTERN runs between one rank of each node; after `S` it runs once for each rank of a node, between
 the ranks of the same number on all nodes, each on its share of the buffer (see `levels`). Without either, PATTERN runs
-between all ranks (see `pattern`). WIRE is `fp16` or `bf16` (see `transport.wire`).
+between all ranks (see `pattern`). WIRE is `fp16` or `bf16` (see `transport.wire`). `M2` is `M` that also gives each
+result to the rank after the one that it is for.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ LIBRARIES = ("mpi", "nccl")
 """Others' own collectives; which of them these ranks have is found out at the first call."""
 WIRES = ("fp16", "bf16")
 SHARED = "M"
+DOUBLED = "M2"
 SPLIT = "S"
 
 
@@ -37,6 +39,7 @@ class Algorithm:
         is_split: whether, if so, all ranks of a node go across with a share each, rather than one with the whole.
         pattern: the pattern of our own messages, across nodes or between all ranks; None if there are none.
         wire: `fp16` or `bf16` if messages travel in half precision; else empty.
+        is_doubled: whether, if shared, the next rank gets each result too.
     """
 
     selection: str = ""
@@ -45,10 +48,11 @@ class Algorithm:
     pattern: Pattern | None = None
     wire: str = ""
     is_split: bool = False
+    is_doubled: bool = False
 
     def __str__(self) -> str:
         """The shortest name that parses to this."""
-        level = (SPLIT if self.is_split else SHARED) if self.is_shared else ""
+        level = (SPLIT if self.is_split else DOUBLED if self.is_doubled else SHARED) if self.is_shared else ""
         ours = level + ("" if self.pattern is None else self.pattern.name)
         return (self.selection or self.library or ours) + (f":{self.wire}" if self.wire else "")
 
@@ -75,8 +79,8 @@ def _parse(text: str) -> Algorithm:
         return Algorithm(selection=name, wire=wire)
     if name.lower() in LIBRARIES:
         return Algorithm(library=name.lower(), wire=wire)
-    if name == SHARED:
-        return Algorithm(is_shared=True, wire=wire)
+    if name in (SHARED, DOUBLED):
+        return Algorithm(is_shared=True, wire=wire, is_doubled=name == DOUBLED)
     try:
         return Algorithm(pattern=parse_pattern(name), wire=wire)
     except CommError:

@@ -8,11 +8,13 @@ from scaffe.collectives.planning.algorithm import Algorithm
 from scaffe.collectives.topology import Topology
 
 BY_PARTS = ("reduce_scatter", "allgather")
-HAVE_WIRE = ("reduce", "reduce_scatter")
+HAVE_WIRE = HAVE_DOUBLES = ("reduce", "reduce_scatter")
 
 
 def require(collective: str, algorithm: Algorithm, topology: Topology, dtype: str = "float32") -> None:
     """Raises CommError if `algorithm` cannot do `collective` on arrays of `dtype` on the ranks of `topology`."""
+    if algorithm.is_doubled and collective not in HAVE_DOUBLES:
+        raise CommError(f"algorithm '{algorithm}' cannot do {collective}: {' and '.join(HAVE_DOUBLES)} can")
     if algorithm.wire:
         _require_wire(collective, algorithm, dtype)
     if algorithm.is_shared and not algorithm.is_split and topology.n_nodes > 1:
@@ -29,7 +31,7 @@ def spans_nodes(collective: str, topology: Topology) -> bool:
 
 def _require_levels(collective: str, algorithm: Algorithm, topology: Topology) -> None:
     if algorithm.pattern is None:
-        raise CommError(f"algorithm M needs all ranks on one node, these are on {topology.n_nodes}: add the "
+        raise CommError(f"algorithm {algorithm} needs all ranks on one node, these are on {topology.n_nodes}: add the "
                         "algorithm across nodes, as in MC")
     if not spans_nodes(collective, topology):
         raise CommError(f"algorithm '{algorithm}' cannot do {collective} where the ranks of a node are not "

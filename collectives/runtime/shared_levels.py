@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from scaffe.collectives.planning.levels import Group, Levels, Part, Phase, Within
 from scaffe.collectives.runtime.signature import CallSignature
+from scaffe.collectives.shared.schedule import DOUBLED
 from scaffe.collectives.topology import Topology
 
 
@@ -41,7 +42,7 @@ class SharedLevels:
         """Runs a collective on this rank's flat array; `across` runs its messages among one rank of each node."""
         if self._topology.n_nodes == 1:
             collective = "reduce" if signature.leaves_one_per_node else signature.collective
-            self._node.run(collective, array, signature.op, signature.root)
+            self._node.run(collective + DOUBLED * signature.algorithm.is_doubled, array, signature.op, signature.root)
             return
         for phase in self._phases(signature):
             if isinstance(phase, Within):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from scaffe.collectives.planning.partition import bounds
 Part = tuple[int, int, int]
 """First element, one past the last, and the rank that owns them."""
 BY_PARTS = ("reduce_scatter", "allgather", "gather")
+DOUBLED = "_doubled"
+"""At the end of a reduction's name: each result goes to the rank after its own too."""
 PIECE_BYTES = 512 << 10
 PIECES_PER_RANK = 4
 LEAST_PIECE_BYTES = 8 << 10
@@ -77,7 +79,8 @@ def segments(collective: str, n_ranks: int, n_elems: int, root: int = 0,
     """Splits a collective into segments with the same sources and targets.
 
     Args:
-        collective: its name: one of all ranks' collectives, or gather, which copies every part to the root.
+        collective: its name: one of all ranks' collectives, gather, which copies every part to the root, or reduce or
+            reduce_scatter with DOUBLED at its end.
         n_ranks: of the node.
         n_elems: length of the whole buffer.
         root: of reduce, bcast and gather.
@@ -88,6 +91,9 @@ def segments(collective: str, n_ranks: int, n_elems: int, root: int = 0,
         ValueError: on an unknown collective.
     """
     everyone = tuple(range(n_ranks))
+    if collective.endswith(DOUBLED):
+        once = segments(collective.removesuffix(DOUBLED), n_ranks, n_elems, root, parts)
+        return [replace(part, targets=_with_next(part.targets, n_ranks)) for part in once]
     if collective == "reduce":
         return [Segment(0, n_elems, everyone, (root,))]
     if collective == "allreduce":
@@ -141,6 +147,10 @@ def within(parts: list[Segment], start: int, end: int) -> list[Segment]:
     """Clips segments to elements [start, end), and drops those outside."""
     cut = [Segment(max(p.start, start), min(p.end, end), p.sources, p.targets) for p in parts]
     return [part for part in cut if part.start < part.end]
+
+
+def _with_next(ranks: tuple[int, ...], n_ranks: int) -> tuple[int, ...]:
+    return tuple(dict.fromkeys((*ranks, *((rank + 1) % n_ranks for rank in ranks))))
 
 
 def _without(ranks: tuple[int, ...], rank: int) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from scaffe.training.histories import filled, gather_histories, updater_parts
 from scaffe.training.strategies.buckets import Bucket
 from scaffe.training.strategies.replica import Replica
 from scaffe.training.strategies.role import Role
-from scaffe.training.survival.holders import Part, keeps_copies, parts
+from scaffe.training.survival.holders import Part, keeps_copies, neighbours, parts
 from scaffe.training.survival.survivor import Survivor
 
 strategies: Registry[type[Strategy]] = Registry("strategy", "scaffe.training.strategies")
@@ -210,7 +210,9 @@ class Strategy:
             communicator: theirs.
         """
         replica = self.replica
-        return parts(self.owned_by, replica.communicator.n_ranks, left, keeps_copies(replica.options))
+        ranks = replica.communicator
+        copied_to = neighbours(ranks.topology.nodes) if keeps_copies(replica.options) else ()
+        return parts(self.owned_by, ranks.n_ranks, left, copied_to)
 
     def remaining(self, part: Part) -> tuple[np.ndarray, list[np.ndarray]]:
         """What this rank gives as a part: parameters and, where the part is whole, histories; flat.

@@ -129,4 +129,4 @@ class Reductions(whole.Reduction):
     def start_on(self, place: slice) -> Request:
         """Post the collective on an interval of the gradients."""
         replica = self.replica
-        return replica.communicator.ireduce(replica.net.params.diff[place], ROOT, "sum", replica.sum_algorithm)
+        return replica.communicator.ireduce(replica.net.params.diff[place], ROOT, "sum", self.algorithm)

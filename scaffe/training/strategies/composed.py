@@ -43,7 +43,8 @@ class Composed(Strategy):
             self.values = self.parameters_kind(replica, self.buckets)  # type: ignore[call-arg]
             self.gradients = self.gradients_kind(replica, self.buckets)  # type: ignore[call-arg]
         replica.updater.writes_copies = replica.communicator.n_ranks == 1  # else parameters come in messages
-        self.copies = Copies(replica, self.owned_by)
+        self.copies = Copies(replica, self.owned_by, self.buckets.frozen)
+        self.gradients.doubled = self.copies.algorithm
 
     @property
     def acts_between_layers(self) -> bool:

@@ -4,44 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from scaffe.training.strategies.replica import Replica
-from scaffe.training.survival.holders import keeps_copies, neighbour
+import numpy as np
 
+from scaffe.training.strategies.parts import ROOT
+from scaffe.training.strategies.replica import Replica
+from scaffe.training.survival.holders import keeps_copies, neighbours
+
+DOUBLED = "M2"
 MOST_ELEMS = 1 << 27
 """The longest message: MPI counts bytes with 32 bits."""
 
 
 class Copies:
-    """Each rank sends the summed gradients of what it owns to the next one, which makes the same update.
+    """The summed gradients of what a rank owns go to its neighbour too, which makes the same update.
 
-    One message of the gradients' length carries what several histories would take; the copy has the owner's bits, since
-    both compute the same from the same.
+    The gradients' length carries what several histories would take; the copy has the owner's bits, since both compute
+    the same from the same. Ranks of one node that share memory sum into both places at once (algorithm M2); others send
+    messages.
 
     Args:
         replica: this rank's; its options say whether copies are kept.
         owned_by: the intervals that a rank owns.
+        frozen: those that gradients never change, which are never summed; the root owns them.
 
     Attributes:
         kept: the intervals of which this rank keeps a copy.
+        algorithm: that which sums for two ranks; empty where messages bring the sums, or no copies are kept.
     """
 
-    def __init__(self, replica: Replica, owned_by: Callable[[int], Sequence[slice]]) -> None:
+    def __init__(self, replica: Replica, owned_by: Callable[[int], Sequence[slice]], frozen: Sequence[slice]) -> None:
         self._replica, ranks = replica, replica.communicator
-        self._before, self._after = (ranks.rank - 1) % ranks.n_ranks, neighbour(ranks.rank, ranks.n_ranks)
-        is_on = keeps_copies(replica.options) and ranks.n_ranks > 1
-        self.kept = list(owned_by(self._before)) if is_on else []
-        self._sent = list(owned_by(ranks.rank)) if is_on else []
+        self._is_on = keeps_copies(replica.options) and ranks.n_ranks > 1
+        copied_to = neighbours(ranks.topology.nodes) if self._is_on else []
+        before = [rank for rank, keeper in enumerate(copied_to) if keeper == ranks.rank]
+        self.kept = [piece for rank in before for piece in owned_by(rank)]
+        self.algorithm = DOUBLED * (self._is_on and _shares_memory(replica))
+        by_messages = (lambda rank: frozen if rank == ROOT else ()) if self.algorithm else owned_by
+        self._comes = [(rank, list(_pieces(by_messages(rank)))) for rank in before]
+        self._goes = [(copied_to[ranks.rank], list(_pieces(by_messages(ranks.rank))))] if self._is_on else []
 
     def exchange(self) -> None:
         """Send the sums of what this rank owns, and get those of which it keeps a copy. Called by all ranks."""
-        if not self.kept and not self._sent:
+        if not any(pieces for _, pieces in (*self._comes, *self._goes)):
             return
         diff, messages = self._replica.net.params.diff, self._replica.communicator.messages
         with self._replica.timers("communication"):
-            comes = [messages.irecv(diff[piece], self._before, tag) for tag, piece in enumerate(_pieces(self.kept))]
-            goes = [messages.isend(diff[piece], self._after, tag) for tag, piece in enumerate(_pieces(self._sent))]
-            for message in (*comes, *goes):
+            under_way = [messages.irecv(diff[piece], rank, tag)
+                         for rank, pieces in self._comes for tag, piece in enumerate(pieces)]
+            under_way += [messages.isend(diff[piece], rank, tag)
+                          for rank, pieces in self._goes for tag, piece in enumerate(pieces)]
+            for message in under_way:
                 message.wait()
+
+
+def _shares_memory(replica: Replica) -> bool:
+    """Whether sums can go to two ranks at once: where the algorithm is open, or is that of shared memory."""
+    is_free = replica.sum_algorithm in ("auto", "M") and type(replica.net.params.diff) is np.ndarray
+    return is_free and replica.communicator.can("reduce", DOUBLED)
 
 
 def _pieces(intervals: Sequence[slice]) -> Iterator[slice]:

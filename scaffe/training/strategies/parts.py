@@ -48,9 +48,11 @@ class Gradients:
 
     Attributes:
         seams: indices of the layers after whose backward it must be called.
+        doubled: the algorithm that gives each sum to the next rank too; empty where it has not to.
     """
 
     seams: Collection[int] = ()  # layers after whose backward it acts
+    doubled = ""
 
     @classmethod
     def flags(cls, flags: Flags) -> None:

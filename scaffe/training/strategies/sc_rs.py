@@ -39,7 +39,7 @@ class Scatters(bucketed.Reductions):
     def start_on(self, place: slice) -> Request:
         """See Reductions."""
         replica = self.replica
-        return replica.communicator.ireduce_scatter(replica.net.params.diff[place], "sum", replica.sum_algorithm)
+        return replica.communicator.ireduce_scatter(replica.net.params.diff[place], "sum", self.algorithm)
 
 
 @strategies.register("sc-rs")

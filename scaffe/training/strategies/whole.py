@@ -60,6 +60,11 @@ class Reduction(Gradients):
     def __init__(self, replica: Replica, buckets: Buckets) -> None:
         self.replica, self.buckets = replica, buckets
 
+    @property
+    def algorithm(self) -> str:
+        """That which sums."""
+        return self.doubled or self.replica.sum_algorithm
+
     def finish(self) -> None:
         """See Gradients."""
         replica = self.replica
@@ -79,4 +84,4 @@ class Reduction(Gradients):
 
     def _sum(self, place: slice) -> None:
         replica = self.replica
-        replica.communicator.reduce(replica.net.params.diff[place], ROOT, "sum", replica.sum_algorithm)
+        replica.communicator.reduce(replica.net.params.diff[place], ROOT, "sum", self.algorithm)

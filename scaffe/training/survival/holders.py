@@ -33,27 +33,35 @@ def keeps_copies(options: Any) -> bool:
     return goes_on(options) and bool(getattr(options, "history_copies", 0))
 
 
-def neighbour(rank: int, n_ranks: int) -> int:
-    """The rank that keeps a second copy of what `rank` owns."""
-    return (rank + 1) % n_ranks
+def neighbours(nodes: Sequence[Sequence[int]]) -> list[int]:
+    """For each rank the one that keeps a second copy of what it owns: of the next node, where there is another one.
+
+    Args:
+        nodes: the ranks of each node, ascending.
+    """
+    if len(nodes) == 1:
+        return [(rank + 1) % len(nodes[0]) for rank in nodes[0]]
+    found = {rank: following[place % len(following)]
+             for node, following in zip(nodes, [*nodes[1:], nodes[0]], strict=True) for place, rank in enumerate(node)}
+    return [found[rank] for rank in sorted(found)]
 
 
 def parts(owned_by: Callable[[int], Sequence[slice]], n_ranks: int, left: Collection[int],
-          has_copies: bool) -> list[Part]:
+          copied_to: Sequence[int] = ()) -> list[Part]:
     """The parts that make up parameters and histories.
 
     Args:
         owned_by: the intervals that a rank owned.
         n_ranks: how many there were.
         left: those that are left; not empty.
-        has_copies: whether each rank's neighbour keeps a copy.
+        copied_to: the rank that keeps a copy of what each rank owns; empty where none does.
 
     Returns:
         One part for each interval that is not empty, in the ranks' order.
     """
     found = []
     for rank in range(n_ranks):
-        holders = [rank, neighbour(rank, n_ranks)] if has_copies else [rank]
+        holders = [rank, *copied_to[rank : rank + 1]]
         holder = next((holder for holder in holders if holder in left), None)
         for interval in owned_by(rank):
             if interval.start < interval.stop:

@@ -78,6 +78,8 @@ def _lives(pid: int) -> bool:
         return False
     except OSError:
         pass  # another user's
+    with suppress(OSError, IndexError):  # one that was killed, and that nobody has waited for, is gone too
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
     return True
 
 

@@ -11,12 +11,13 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.mpirun import mpirun
 from tests.scaffe.runs import write_solver
 
-N_ITERATIONS, HANGS_AFTER_SECONDS = 300, 240
+N_ITERATIONS, HANGS_AFTER_SECONDS, LOOK_SECONDS = 300, 240, 0.003
 UNTIL_REPLACED = 5
 """Times as many iterations: those that are started for lost ranks come while the others train."""
 GO_ON, NOBODY_LEFT = r"\d go on", "all workers are lost"
@@ -74,16 +75,21 @@ class DoomedRun:
         """All that it has said."""
         return "".join(line for _, line in list(self.lines))
 
+    def stamped(self, died: Sequence[float]) -> str:
+        """All that it has said, with seconds, and when ranks died."""
+        both = sorted([*self.lines, *((when, "--- a rank dies\n") for when in died)])
+        return "".join(f"{when - both[0][0]:8.3f} {line}" for when, line in both)
+
     def times_of(self, pattern: str) -> list[float]:
         """When lines came in which a pattern is found."""
         return [when for when, line in list(self.lines) if re.search(pattern, line)]
 
-    def wait_for(self, pattern: str, seconds: float) -> bool:
-        """Whether such a line comes before the run ends."""
+    def wait_for(self, pattern: str, seconds: float, n_times: int = 1) -> bool:
+        """Whether such a line comes, so many times in all, before the run ends."""
         until = time.monotonic() + seconds
-        while not self.times_of(pattern) and self.process.poll() is None and time.monotonic() < until:
-            time.sleep(0.01)
-        return bool(self.times_of(pattern))
+        while len(self.times_of(pattern)) < n_times and not self.is_over() and time.monotonic() < until:
+            time.sleep(LOOK_SECONDS)
+        return len(self.times_of(pattern)) >= n_times
 
     def is_over(self) -> bool:
         """Whether nothing is left to disturb."""

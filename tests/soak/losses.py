@@ -1,64 +1,31 @@
 """Ranks are killed at random, and training goes on: python -m tests.soak.losses [--kills 50] [--ranks 2,4,8] [...].
 
-A line for each strategy and number of ranks: kills, seconds from each to the line that says how many go on, the
+A row for each strategy and number of ranks: kills, seconds from each to the line that says how many go on, the
 accuracy at the end beside those of undisturbed runs with other seeds, and what went wrong. Ranks die by kinds
-(tests/soak/deaths.py), in turn: any, two at once, all but one, the root, a whole node, stopped beyond the deadline.
-A strategy may have flags: --strategies "sc-rs,ssp -servers 1". --table prints docs/reliability.md's rows from a --log.
-`make soak` does a few.
+(tests/soak/deaths.py), in turn, one after another in one run where there are several. All cells grow alike, so that a
+soak may be stopped at any time; with the same --log it goes on from there. --minutes ends it.
+A strategy may have flags: --strategies "sc-rs,ssp -servers 1". --table prints docs/reliability.md's rows from a --log;
+--keep is a folder for what runs said in which something went wrong or took long. `make soak` does a few.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import random
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from scaffe.data.convert.mnist import convert_mnist
 from tests.scaffe.runs import EXAMPLE
-from tests.soak.deaths import STOPPED_SECONDS, disturb, kinds_for, variables
+from tests.soak.deaths import disturb, kinds_for, variables
 from tests.soak.doomed_run import GO_ON, HANGS_AFTER_SECONDS, DoomedRun
+from tests.soak.loss_log import UNDISTURBED, Log, Outcome, depends_on_nodes
+from tests.soak.loss_table import rows
 
 STRATEGIES = ("sc-b", "sc-ob", "sc-obr", "sc-rs", "ssp", "downpour")
-UNDISTURBED = "undisturbed"
-
-
-@dataclass
-class Outcome:
-    """Of one run or, added up, of several.
-
-    Attributes:
-        killed: ranks killed or stopped while it trained.
-        came: how often ranks came in for lost ones.
-        seconds: from a kill (from the deadline, for a rank that was stopped) to the line that says how many ranks go
-            on; one for each recovery.
-        accuracies: at the end.
-        n_unmanned: runs of which only servers were left, so that they ended with a line.
-        wrong: what went wrong.
-    """
-
-    killed: int = 0
-    came: int = 0
-    n_unmanned: int = 0
-    seconds: list[float] = field(default_factory=list)
-    accuracies: list[float] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-
-    def add(self, other: Outcome) -> None:
-        """Counts another run."""
-        self.killed += other.killed
-        self.came += other.came
-        self.n_unmanned += other.n_unmanned
-        self.seconds += other.seconds
-        self.accuracies += other.accuracies
-        self.wrong += other.wrong
+LONG_SECONDS = 2.0
 
 
 def make_home(home: Path) -> Path:
@@ -78,39 +45,34 @@ def disturbed(home: Path, strategy: str, n_ranks: int, chance: random.Random, ki
     died = disturb(run, kind, n_ranks, chance)
     if said := run.ended():
         return Outcome(len(died), wrong=[f"{strategy} on {n_ranks} ranks, {kind}, killed {len(died)}: {said}"])
-    late = STOPPED_SECONDS if kind == "stopped" else 0.0
-    seconds = [when - max((kill for kill in died if kill < when), default=when) - late for when in run.times_of(GO_ON)]
+    seconds = [when - max((kill for kill in died if kill < when), default=when) for when in run.times_of(GO_ON)]
     found = run.accuracies()
-    return Outcome(len(died), len(run.times_of("have come in")), int(not found), seconds, found)
+    return Outcome(len(died), len(run.times_of("have come in")), int(not found), seconds, found,
+                   said=run.stamped(died) if max(seconds, default=0) > LONG_SECONDS else "")
 
 
-def undisturbed(home: Path, strategy: str, n_ranks: int, n_runs: int) -> list[float]:
-    """The accuracies of runs with other seeds that nobody disturbs."""
-    found = []
-    for seed in range(n_runs):
-        run = DoomedRun(home, strategy, n_ranks, seed)
-        if said := run.ended():
-            raise RuntimeError(f"an undisturbed run: {said}")
-        found += run.accuracies()
-    return found
+def undisturbed(home: Path, strategy: str, n_ranks: int, kind: str, seed: int) -> Outcome:
+    """A run that nobody disturbs, on the nodes that runs of a kind have."""
+    run = DoomedRun(home, strategy, n_ranks, seed, **variables(kind, n_ranks))
+    if said := run.ended():
+        return Outcome(wrong=[f"{strategy} on {n_ranks} ranks, undisturbed: {said}"])
+    return Outcome(accuracies=run.accuracies())
 
 
 def main() -> int:
     """Measures; returns 1 where anything went wrong."""
     options = _options()
-    if options.table:
-        print(*rows([json.loads(line) for line in Path(options.table).read_text().splitlines()]), sep="\n")
-        return 0
-    is_right = True
-    print(f"seed {options.seed}", flush=True)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
-        home = make_home(Path(name))
-        for n_ranks in map(int, options.ranks.split(",")):
-            for strategy in options.strategies.split(","):
-                total = _measure(home, strategy, n_ranks, options)
-                print(*total.wrong, sep="\n", flush=True)
-                is_right &= not total.wrong
-    return 0 if is_right else 1
+    log = Log(options.table or options.log)
+    if not options.table:
+        print(f"seed {options.seed}", flush=True)
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+            home, end = make_home(Path(name)), time.monotonic() + 60 * options.minutes
+            while time.monotonic() < end and _next(home, log, options):
+                pass
+    print(*rows(log.runs), sep="\n")
+    wrong = [line for run in log.runs for line in run["wrong"]]
+    print(*wrong, sep="\n")
+    return 1 if wrong else 0
 
 
 def _options() -> argparse.Namespace:
@@ -122,54 +84,40 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--on-loss", default="shrink", help="the value of -on_rank_loss")
     parser.add_argument("--seeds", type=int, default=5, help="undisturbed runs to compare with")
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--log", default="", help="a file that gets a line of JSON for each run")
+    parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument("--log", default="", help="a file that has, and gets, a line of JSON for each run")
     parser.add_argument("--table", default="", help="such a file: print its rows")
+    parser.add_argument("--keep", default="", help="a folder, see above")
     return parser.parse_args()
 
 
-def _measure(home: Path, strategy: str, n_ranks: int, options: argparse.Namespace) -> Outcome:
-    noted: list[dict[str, Any]] = []
-
-    def note(kind: str, found: Outcome) -> None:
-        noted.append({"strategy": strategy, "n_ranks": n_ranks, "kind": kind} | asdict(found))
-        if options.log:
-            with Path(options.log).open("a") as log:
-                log.write(json.dumps(noted[-1]) + "\n")
-
-    note(UNDISTURBED, Outcome(accuracies=undisturbed(home, strategy, n_ranks, options.seeds)))
+def _next(home: Path, log: Log, options: argparse.Namespace) -> bool:
+    """One run more, of the cell that has the least of what it shall have; False where all have all."""
+    cells = [(strategy, n_ranks) for strategy in options.strategies.split(",")
+             for n_ranks in map(int, options.ranks.split(","))]
+    share, strategy, n_ranks = min((log.n_killed(*cell) / options.kills, *cell) for cell in cells)
+    kind, n_wanted = _owed(log, strategy, n_ranks, options, share)
+    if kind is None and share >= 1:
+        return False
+    if kind is not None:
+        found = undisturbed(home, strategy, n_ranks, kind.removeprefix(UNDISTURBED).strip(), n_wanted)
+        log.note(strategy, n_ranks, kind, found)
+        return True
     kinds = options.kinds.split(",") if options.kinds else kinds_for(n_ranks)
-    total, chance, turn = Outcome(), random.Random(f"{options.seed} {strategy} {n_ranks}"), 0
-    while total.killed < options.kills and len(total.wrong) < 3:
-        kind, turn = kinds[turn % len(kinds)], turn + 1
-        found = disturbed(home, strategy, n_ranks, chance, kind, options.on_loss)
-        total.add(found)
-        note(kind, found)
-    print(*rows(noted), sep="\n", flush=True)
-    return total
+    turn = log.n_disturbed(strategy, n_ranks)
+    chance = random.Random(f"{options.seed} {strategy} {n_ranks} {turn}")
+    found = disturbed(home, strategy, n_ranks, chance, kinds[turn % len(kinds)], options.on_loss)
+    log.note(strategy, n_ranks, kinds[turn % len(kinds)], found, options.keep)
+    return True
 
 
-def rows(runs: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """A table's rows: runs, killed or stopped, others came in, went on, nobody left to train, hung, ended otherwise,
-    seconds lost (median and longest), accuracies, undisturbed ones.
-
-    Args:
-        runs: the lines of a log.
-    """
-    for cell in dict.fromkeys((run["strategy"], run["n_ranks"]) for run in runs):
-        of_cell = [run for run in runs if (run["strategy"], run["n_ranks"]) == cell]
-        others = [accuracy for run in of_cell if run["kind"] == UNDISTURBED for accuracy in run["accuracies"]]
-        total = Outcome()
-        for run in (killed := [run for run in of_cell if run["kind"] != UNDISTURBED]):
-            total.add(Outcome(**{key: value for key, value in run.items() if key in Outcome.__dataclass_fields__}))
-        n_hung = sum(": hangs" in wrong for wrong in total.wrong)
-        seconds = total.seconds or [0.0]
-        yield (f"| `{cell[0]}` | {cell[1]} | {len(killed)} | {total.killed} | {total.came} | {len(total.accuracies)} | "
-               f"{total.n_unmanned} | {n_hung} | {len(total.wrong) - n_hung} | {statistics.median(seconds):.2f} "
-               f"({max(seconds):.2f}) | {_range(total.accuracies)} | {_range(others)} |")
-
-
-def _range(found: list[float]) -> str:
-    return f"{min(found):.3f} to {max(found):.3f}" if found else ""
+def _owed(log: Log, strategy: str, n_ranks: int, options: argparse.Namespace, share: float) -> tuple[str | None, int]:
+    """The undisturbed run that is to be made before the cell's next kill, and its seed; None for none."""
+    for kind in (UNDISTURBED, *([f"{UNDISTURBED} node"] * depends_on_nodes(strategy))):
+        n_made = log.n_of(strategy, n_ranks, kind)
+        if n_made < min(share + 1e-9, 1) * options.seeds:
+            return kind, n_made
+    return None, 0
 
 
 if __name__ == "__main__":

@@ -17,12 +17,15 @@ class Snapshots(Observer):
         self._last, self._has_begun, self._goes_on = -1, False, False
 
     def begin(self, solver: Solver) -> None:
-        """Remove temporary files that a killed run with this prefix left behind. No snapshot of the iteration that the
-        run starts from is written, but when ranks go on after a loss."""
+        """Remove temporary files that a killed run or rank with this prefix left behind. No snapshot of the iteration
+        that the run starts from is written, but when ranks go on after a loss."""
+        self._clear(solver)
         if self._has_begun:  # ranks have been lost, perhaps while they wrote
             self._last, self._goes_on = -1, solver.iteration > 0
             return
         self._last, self._has_begun = solver.iteration, True
+
+    def _clear(self, solver: Solver) -> None:
         if solver.communicator.rank == 0:
             prefix = Path(path_of(solver.param.snapshot_prefix))
             temporary.remove_abandoned(prefix.parent, prefix.name)
@@ -44,6 +47,7 @@ class Snapshots(Observer):
         self.before_iteration(solver)
         if solver.param.snapshot_after_train:
             self.save(solver)
+        self._clear(solver)  # of a rank that was lost so late that its process was not gone when the others went on
 
     def save(self, solver: Solver) -> None:
         """Write both files unless this iteration has been saved already. Called by all ranks."""

@@ -41,6 +41,14 @@ def test_what_a_killed_process_left_is_removed_at_the_next_start(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_killed_process_is_gone_before_somebody_has_waited_for_it(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", KILLED], cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert len(list(tmp_path.iterdir())) == 1
+        temporary.remove_abandoned(tmp_path, "run")
+        assert not list(tmp_path.iterdir())
+
+
 def test_and_at_the_next_write_of_the_same_file(tmp_path):
     killed_in_writing(tmp_path)
     write_whole(tmp_path / "run_iter_1.caffemodel", b"whole", UserError)

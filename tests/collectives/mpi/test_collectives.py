@@ -78,6 +78,21 @@ def test_long_private_buffers_go_through_the_staging_memory_in_pieces(communicat
     assert np.array_equal(array[where], right)
 
 
+@pytest.mark.parametrize("collective", ["reduce", "reduce_scatter"])
+def test_the_next_rank_gets_each_result_too(communicator, collective):
+    if communicator.topology.n_nodes > 1:
+        pytest.skip("ranks on several nodes")
+    n_ranks, rank = communicator.n_ranks, communicator.rank
+    for n_elems, make, form, root in product((1, 13, 300_007), (communicator.alloc, np.empty), ("", "i"),
+                                             {0, n_ranks - 1} if collective == "reduce" else [0]):
+        rows = reference.inputs(n_ranks, n_elems, "float32", "sum")
+        how = reference.arguments(collective, "sum", root) | {"algorithm": "M2"}
+        for array in run_twice(communicator, collective, how, rows, make, form):
+            for owner in (rank, (rank - 1) % n_ranks):
+                where, right = reference.expected(collective, owner, rows, "sum", root)
+                assert np.array_equal(array[where], right), (n_elems, form, root, make, owner)
+
+
 @pytest.mark.parametrize("name", ["auto", "M", "MC", "SC", "C", "B", "CB-2", "CC-2", "D"])
 def test_layer_by_layer_gives_the_bits_of_the_whole(communicator, name):
     if name == "M" and communicator.topology.n_nodes > 1:

@@ -5,13 +5,16 @@ import pytest
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.algorithm import Algorithm, parse
 from scaffe.collectives.planning.pattern import parse as pattern
+from scaffe.collectives.planning.requirements import require
 from scaffe.collectives.planning.sums import is_divisible
+from scaffe.collectives.topology import Topology
 
 
 @pytest.mark.parametrize(("name", "right"), [
     ("auto", Algorithm(selection="auto")), ("own:bf16", Algorithm(selection="own", wire="bf16")),
     ("mpi", Algorithm(library="mpi")), ("MPI", Algorithm(library="mpi")), ("nccl", Algorithm(library="nccl")),
     ("M", Algorithm(is_shared=True)), ("M:fp16", Algorithm(is_shared=True, wire="fp16")),
+    ("M2", Algorithm(is_shared=True, is_doubled=True)),
     ("C", Algorithm(pattern=pattern("C"))), ("MCB-4:bf16", Algorithm("", "", True, pattern("CB-4"), "bf16")),
     ("SC", Algorithm(is_shared=True, is_split=True, pattern=pattern("C"))),
     ("SCB-4:bf16", Algorithm("", "", True, pattern("CB-4"), "bf16", True)),
@@ -30,6 +33,14 @@ def test_a_name_is_parsed_once(name, right):
 def test_what_is_no_algorithm(name, words):
     with pytest.raises(CommError, match=words):
         parse(name)
+
+
+@pytest.mark.parametrize(("collective", "nodes", "words"), [
+    ("bcast", [0, 0], "'M2' cannot do bcast: reduce and reduce_scatter can"),
+    ("reduce", [0, 1], "M2 needs all ranks on one node, these are on 2")])
+def test_what_results_for_two_ranks_cannot_be(collective, nodes, words):
+    with pytest.raises(CommError, match=words):
+        require(collective, parse("M2"), Topology(nodes))
 
 
 @pytest.mark.parametrize(("name", "n_ranks", "expected"), [

@@ -68,6 +68,15 @@ def test_parts_that_are_given(collective, right):
     assert [(part.start, part.end) for part in found if part.targets != (0,) or collective == "gather"][0] == (2, 4)
 
 
+@pytest.mark.parametrize(("collective", "n_ranks", "right"), [
+    ("reduce_doubled", 3, [(2, 0)]), ("reduce_doubled", 1, [(0,)]),
+    ("reduce_scatter_doubled", 3, [(0, 1), (1, 2), (2, 0)])])
+def test_results_for_two_ranks_each(collective, n_ranks, right):
+    found = schedule.segments(collective, n_ranks, 12, n_ranks - 1)
+    assert [part.targets for part in found] == right
+    assert all(part.sources == tuple(range(n_ranks)) for part in found)
+
+
 def test_an_unknown_collective():
     with pytest.raises(ValueError, match="no such collective: 'scatter'"):
         schedule.segments("scatter", 2, 3)

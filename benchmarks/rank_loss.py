@@ -1,12 +1,15 @@
-"""What lost ranks cost: images per second where none is lost, and the seconds until the next iteration where one is.
+"""What lost ranks cost: an iteration's time where none is lost, and the seconds until the next one where one is.
 
-    python benchmarks/rank_loss.py [--ranks 2] [--strategy sc-b] [--pairs 7] [--iterations 500] [--on-loss shrink]
+    python benchmarks/rank_loss.py [--ranks 2] [--strategy sc-b] [--pairs 12] [--iterations 400] [--on-loss shrink]
     python benchmarks/rank_loss.py --peer PYTHON_WITH_TORCH [--ranks 4] [--strategy sc-b] [--pairs 7]
 
 The first trains LeNet on the example's images with -on_rank_loss and without it (then mpirun has no fault tolerance
-either), in turn, and prints each pair and the ratio of the medians. The second trains a net of two layers on made-up
-numbers, kills a rank in each run, and prints the longest time without a new iteration: of -on_rank_loss shrink and
-replace, and of PyTorch's elastic launcher, which starts all ranks anew from a checkpoint of every 20th iteration.
+either), in turn, and prints for each run the lower quartile of its iterations' times. It compares the lower quartiles
+of all runs on either side, and says between which bounds 90 % of the comparisons lie where runs are drawn again from
+those that there were: other programs make iterations longer, and whole runs by up to a quarter, never shorter. The
+second trains a net of two layers on made-up numbers, kills a rank in each run, and prints the longest time without a
+new iteration: of -on_rank_loss shrink and replace, and of PyTorch's elastic launcher, which starts all ranks anew from
+a checkpoint of every 20th iteration.
 Variables of mpi.env are taken from the environment.
 """
 
@@ -22,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from scaffe.data.convert.mnist import convert_mnist
@@ -31,6 +35,7 @@ EXAMPLE = ROOT / "examples" / "fashion_mnist"
 WITH = {"stop": [], "shrink": ["--with-ft", "ulfm"], "replace": ["--with-ft", "ulfm"]}
 SOLVER = ('net: "net.prototxt" base_lr: 0.01 momentum: 0.9 lr_policy: "fixed" max_iter: {} random_seed: 1 display: {} '
           'snapshot_after_train: false snapshot_prefix: "run"\n')
+DISPLAY, N_UNMEASURED, FEWEST, N_DRAWS = 5, 50, 10, 2000
 N_IMAGES, N_INPUTS, N_HIDDEN, N_CLASSES = 48, 784, 128, 10
 NET = """
 layer {{ name: "d" type: "DummyData" top: "data" top: "label" dummy_data_param {{ shape {{ dim: {0} dim: {1} }}
@@ -49,7 +54,7 @@ def launch(on_loss: str, options: argparse.Namespace) -> list[str]:
     """The command of a training in the folder that it runs in."""
     launcher = [str(Path(sys.executable).parent / "mpirun"), *WITH[on_loss], "-np", str(options.ranks)]
     return [*launcher, sys.executable, "-m", "scaffe", "train", "-solver", "solver.prototxt", "-strategy",
-            options.strategy, "-on_rank_loss", on_loss]
+            *options.strategy.split(), "-on_rank_loss", on_loss]
 
 
 def write_lenet(folder: Path, n_iterations: int) -> None:
@@ -59,19 +64,37 @@ def write_lenet(folder: Path, n_iterations: int) -> None:
         convert_mnist(str(EXAMPLE / f"{stem}-images-idx3-ubyte.gz"), str(EXAMPLE / f"{stem}-labels-idx1-ubyte.gz"),
                       str(folder / name), False)
     (folder / "net.prototxt").write_text(net)
-    (folder / "solver.prototxt").write_text(SOLVER.format(n_iterations, 0))
+    (folder / "solver.prototxt").write_text(SOLVER.format(n_iterations, DISPLAY))
 
 
-def images_per_second(folder: Path, on_loss: str, options: argparse.Namespace) -> float:
-    """Of one training, by its summary.
+def milliseconds(folder: Path, on_loss: str, options: argparse.Namespace) -> float:
+    """The lower quartile of a training's iterations' times, by its display, without the first ones.
 
     Raises:
-        RuntimeError: it has none.
+        RuntimeError: it has too few.
     """
     done = subprocess.run(launch(on_loss, options), cwd=folder, text=True, capture_output=True, check=False)
-    if (found := re.search(r"rank\(s\), (\d+) images/s", done.stderr)) is None:
-        raise RuntimeError(f"no summary: {done.stderr[-2000:]}")
-    return float(found[1])
+    found = re.findall(rf"Iteration (\d+) \(\S+ iter/s, (\S+)s/{DISPLAY} iters\)", done.stderr)
+    times = [1000 * float(seconds) / DISPLAY for iteration, seconds in found if int(iteration) > N_UNMEASURED]
+    if len(times) < FEWEST:
+        raise RuntimeError(f"{len(times)} measured iterations: {done.stderr[-2000:]}")
+    return lower_quartile(times)
+
+
+def lower_quartile(values: Sequence[float]) -> float:
+    """A quarter of the values lie below it."""
+    return statistics.quantiles(values, n=4, method="inclusive")[0]
+
+
+def compared(off: Sequence[float], on: Sequence[float]) -> tuple[float, float, float]:
+    """By how much the lower quartile of `on` is above that of `off`, in percent; and the bounds of 90 % of what it is
+    where runs are drawn again from these."""
+    def percent(off: Sequence[float], on: Sequence[float]) -> float:
+        return 100 * (lower_quartile(on) / lower_quartile(off) - 1)
+
+    chance = random.Random(1)
+    drawn = sorted(percent(chance.choices(off, k=len(off)), chance.choices(on, k=len(on))) for _ in range(N_DRAWS))
+    return percent(off, on), drawn[N_DRAWS // 20], drawn[-N_DRAWS // 20]
 
 
 def seconds_lost(command: list[str], folder: Path, chance: random.Random) -> float:
@@ -106,11 +129,12 @@ def cost(options: argparse.Namespace) -> None:
         write_lenet(Path(name), options.iterations)
         for pair in range(options.pairs):
             for on_loss in sorted(found, reverse=bool(pair % 2)):
-                found[on_loss].append(images_per_second(Path(name), on_loss, options))
-            print(*(f"{on_loss} {values[-1]:.0f} images/s" for on_loss, values in found.items()), flush=True)
-    off, on = (statistics.median(values) for values in found.values())
-    print(f"{options.on_loss} costs {100 * (1 - on / off):.2f} % of {off:.0f} images/s "
-          f"({options.strategy}, {options.ranks} ranks, medians of {options.pairs})")
+                found[on_loss].append(milliseconds(Path(name), on_loss, options))
+            print(*(f"{on_loss} {values[-1]:.3f} ms" for on_loss, values in found.items()), flush=True)
+    off, on = found.values()
+    percent, least, most = compared(off, on)
+    print(f"{options.on_loss} costs {percent:.2f} % ({least:.2f} to {most:.2f}) of {lower_quartile(off):.3f} ms "
+          f"({options.strategy}, {options.ranks} ranks, lower quartiles of {options.pairs} runs each)")
 
 
 def seconds(options: argparse.Namespace) -> None:
@@ -139,8 +163,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--strategy", default="sc-b")
-    parser.add_argument("--pairs", type=int, default=7)
-    parser.add_argument("--iterations", type=int, default=500)
+    parser.add_argument("--pairs", type=int, default=12)
+    parser.add_argument("--iterations", type=int, default=400)
     parser.add_argument("--on-loss", default="shrink", choices=("shrink", "replace"))
     parser.add_argument("--peer", default="", help="a Python that has PyTorch: measure seconds lost, beside torchrun")
     options = parser.parse_args()

@@ -4,8 +4,10 @@ A row for each strategy and number of ranks: kills, seconds from each to the lin
 accuracy at the end beside those of undisturbed runs with other seeds, and what went wrong. Ranks die by kinds
 (tests/soak/deaths.py), in turn, one after another in one run where there are several. All cells grow alike, so that a
 soak may be stopped at any time; with the same --log it goes on from there. --minutes ends it.
-A strategy may have flags: --strategies "sc-rs,ssp -servers 1". --table prints docs/reliability.md's rows from a --log;
---keep is a folder for what runs said in which something went wrong or took long. `make soak` does a few.
+A strategy may have flags, and numbers of ranks of its own: --strategies "sc-rs,ssp -servers 1:2/4,ssp -servers 2:8".
+Where others use the disk, too, TMPDIR=/dev/shm keeps snapshots from waiting for it. --table prints the rows of
+docs/reliability.md from a --log; --keep is a folder for what runs said in which something went wrong or took long.
+`make soak` does a few.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from scaffe.data.convert.mnist import convert_mnist
@@ -93,9 +96,7 @@ def _options() -> argparse.Namespace:
 
 def _next(home: Path, log: Log, options: argparse.Namespace) -> bool:
     """One run more, of the cell that has the least of what it shall have; False where all have all."""
-    cells = [(strategy, n_ranks) for strategy in options.strategies.split(",")
-             for n_ranks in map(int, options.ranks.split(","))]
-    share, strategy, n_ranks = min((log.n_killed(*cell) / options.kills, *cell) for cell in cells)
+    share, strategy, n_ranks = min((log.n_killed(*cell) / options.kills, *cell) for cell in _cells(options))
     kind, n_wanted = _owed(log, strategy, n_ranks, options, share)
     if kind is None and share >= 1:
         return False
@@ -109,6 +110,12 @@ def _next(home: Path, log: Log, options: argparse.Namespace) -> bool:
     found = disturbed(home, strategy, n_ranks, chance, kinds[turn % len(kinds)], options.on_loss)
     log.note(strategy, n_ranks, kinds[turn % len(kinds)], found, options.keep)
     return True
+
+
+def _cells(options: argparse.Namespace) -> Iterator[tuple[str, int]]:
+    for word in options.strategies.split(","):
+        strategy, _, ranks = word.partition(":")
+        yield from ((strategy, int(n_ranks)) for n_ranks in (ranks.split("/") if ranks else options.ranks.split(",")))
 
 
 def _owed(log: Log, strategy: str, n_ranks: int, options: argparse.Namespace, share: float) -> tuple[str | None, int]:

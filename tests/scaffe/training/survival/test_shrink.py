@@ -37,6 +37,14 @@ def test_the_weights_are_those_of_one_undisturbed_rank(tmp_path, databases, undi
     assert len(shown) <= N_ITERATIONS + len(victims.split(","))  # again only what was under way
 
 
+def test_a_node_that_is_lost_takes_no_second_copy_along(tmp_path, databases, undisturbed):
+    result = train(make(tmp_path, databases, "2:5,3:5"), "-strategy", "sc-rs", "-on_rank_loss", "shrink", n_ranks=4,
+                   SCAFFE_RANKS_PER_NODE="2")
+    assert result.returncode == 0, result.stderr
+    assert "The histories of lost ranks" not in result.stderr
+    np.testing.assert_allclose(weights(tmp_path), undisturbed, rtol=2e-3, atol=2e-6)
+
+
 def test_without_copies_the_root_takes_its_momentum_along(tmp_path, databases):
     folder = make(tmp_path, databases, "0:9")
     with (folder / "solver.prototxt").open("a") as solver:

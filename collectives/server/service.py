@@ -13,7 +13,8 @@ from scaffe.collectives.server.messages import Read, ToShard, Update
 from scaffe.collectives.server.shard import BatchSteps
 from scaffe.threads import Thread
 
-TICK_SECONDS = 0.5
+TICK_SECONDS = 0.1
+"""How long a recovery waits for the thread at most, which sleeps where nobody asks for anything."""
 
 
 class Service:

@@ -71,6 +71,12 @@ class Losses:
         if self.is_over:
             raise self.error()
 
+    def trusted(self, value: T) -> T:
+        """What has come from others; RankLost where one has been found lost meanwhile: it may be half there."""
+        if not self.fault and self._base.Is_revoked():
+            raise self.error()
+        return value
+
     def translated(self, error: Exception) -> Exception:
         """What to raise for an exception out of MPI or of a wait: RankLost for a loss, itself otherwise.
 

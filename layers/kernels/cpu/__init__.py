@@ -166,17 +166,21 @@ def inner_product(m: int, n: int, k: int, transpose: bool = False, dtype: np.dty
     choose kernels by processor and number of rows, and so round differently. With oneDNN the losses of 1, 2 and 4 ranks
     stay within 1e-5 of each other (LeNet, 50 iterations).
     """
-    if dtype == np.float32 and min(m, n, k) > 0:
-        from scaffe.layers.kernels.cpu.onednn.inner_product import InnerProduct as OnednnInnerProduct
-
-        made = _try(OnednnInnerProduct, m, n, k, transpose)
-        if made is not None:
-            return made
     if np.dtype(dtype).kind == "V":
         return _half_product(m, n, k, transpose, np.dtype(dtype))
-    from scaffe.layers.kernels.cpu.inner_product_plan import InnerProduct
+    from scaffe.layers.kernels.cpu.few_rows import MOST_ROWS, FewRows
 
-    return InnerProduct(m, n, k, transpose)
+    made = _full_product(m, n, k, transpose, np.dtype(dtype))
+    return FewRows(made, m, n, k) if dtype == np.float32 and 0 < m <= MOST_ROWS and not transpose else made
+
+
+def _full_product(m: int, n: int, k: int, transpose: bool, dtype: np.dtype) -> WeightedPlan:
+    """An inner product on rows of float32 or float64."""
+    from scaffe.layers.kernels.cpu.inner_product_plan import InnerProduct
+    from scaffe.layers.kernels.cpu.onednn.inner_product import InnerProduct as OnednnInnerProduct
+
+    can = dtype == np.float32 and min(m, n, k) > 0
+    return (_try(OnednnInnerProduct, m, n, k, transpose) if can else None) or InnerProduct(m, n, k, transpose)
 
 
 def _half_product(m: int, n: int, k: int, transpose: bool, dtype: np.dtype) -> WeightedPlan:

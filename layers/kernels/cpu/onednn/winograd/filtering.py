@@ -87,10 +87,10 @@ class Filtering:
         v, m = array("bottom", self._v_shape), array("top", self._m_shape)
 
         def into(start: int, stop: int) -> None:
-            transform_bottom(images, first + start, first + stop, tiles, spec.pad, v[:, start * tiles[1]:])
+            transform_bottom(images, first + start, first + stop, tiles, spec.pad, v, start * tiles[1])
 
         def out_of(start: int, stop: int) -> None:
-            transform_top(m[:, start * tiles[1]:], b, plus, added is not None, np.float32(slope), first + start,
+            transform_top(m, start * tiles[1], b, plus, added is not None, np.float32(slope), first + start,
                           first + stop, tiles, tops)
 
         for first in range(0, self._tiling.n_rows, self._strip):

@@ -10,7 +10,7 @@ from scaffe.layers.kernels.specs import ConvSpec
 
 FEWEST_PRODUCTS, FEWEST_TILES = 24, 16
 FEWEST_TRAINED_TILES, FEWEST_TRAINED_IMAGES = 64, 4
-STRIP_BYTES = (1 << 19, 1 << 23)
+STRIP_BYTES = (1 << 20, 1 << 23)
 """Least and most bytes of the transformed bottom at a time: in between, as many as the weights have."""
 
 

@@ -73,8 +73,8 @@ class WeightGradient:
         v, m = array("bottom", self._v_shape), array("top", self._m_shape)
         v[:, n_tiles:], m[:, n_tiles:] = 0, 0
         in_ranges(stop - first, lambda start, end: (
-            transform_bottom(images, first + start, first + end, tiles, self._spec.pad, v[:, start * tiles[1]:]),
-            transform_gradient(tops, first + start, first + end, tiles, m[:, start * tiles[1]:])))
+            transform_bottom(images, first + start, first + end, tiles, self._spec.pad, v, start * tiles[1]),
+            transform_gradient(tops, first + start, first + end, tiles, m, start * tiles[1])))
         product = self._add if first else self._write
         for group, sums in enumerate(u):
             product.run(from_channel("bottom", self._v_shape, group * self._inputs),

@@ -181,6 +181,16 @@ class Blob:
         self._data = self._long_enough(data)
         self._views.clear()
 
+    def change_memory(self, data: np.ndarray | None) -> np.ndarray | None:
+        """Use other flat memory for the data from now on; None: what the next use allocates. Returns what it was.
+
+        Raises:
+            LayerError: an array with fewer elements than the blob.
+        """
+        before, self._data = self._data, None if data is None else self._long_enough(data)
+        self._views.clear()
+        return before
+
     def bind_diff(self, diff: np.ndarray) -> None:
         """Use the given flat array as the diff's memory from now on. Raises LayerError if it is too short."""
         self._diff = self._long_enough(diff)

@@ -50,6 +50,7 @@ class Passes:
         self._is_plain = has_copies or net.context.phase != TEST or any(
             top is source for top in in_place for source in sources)
         self._inputs: list[np.ndarray] | None = None  # of the last pass, if it skipped blobs that are not computed yet
+        self._spare: list[np.ndarray] = []  # memory for them
 
     def forward(self, start: int, end: int, wanted: Collection[str]) -> float:
         """Run layers ``start`` to ``end`` forward; the blobs ``wanted`` are looked at afterwards. Returns the loss."""
@@ -60,9 +61,10 @@ class Passes:
                  or self._looks[name] >= OFTEN}
         if shown:
             self._shown |= shown
+            self._inference.release()
             self._inference = Inference(self._net, self._shown)
         loss = self._inference.forward()
-        self._inputs = [blob.data_flat.copy() for blob in self._sources] if self._inference.skipped else None
+        self._inputs = self._kept_inputs() if self._inference.skipped else None
         return loss
 
     def backward(self, start: int, end: int) -> None:
@@ -79,6 +81,7 @@ class Passes:
 
     def compute_skipped(self) -> None:
         """Compute the blobs that the last pass has skipped, before anything changes that they are computed from."""
+        self._inference.release()
         if self._inputs is None:
             return
         inputs, self._inputs = self._inputs, None
@@ -91,7 +94,17 @@ class Passes:
 
     def reshaped(self) -> None:
         """The blobs have other shapes; what they held is gone."""
+        self._inference.release()
         self._inputs = None
+
+    def _kept_inputs(self) -> list[np.ndarray]:
+        """Copies of the sources' data, in the memory of the copies before."""
+        arrays = [blob.data_flat for blob in self._sources]
+        if [array.shape for array in self._spare] != [array.shape for array in arrays]:
+            self._spare = [np.empty_like(array) for array in arrays]
+        for spare, array in zip(self._spare, arrays, strict=True):
+            np.copyto(spare, array)
+        return self._spare
 
     def _write_sources(self, arrays: Collection[np.ndarray]) -> None:
         for blob, array in zip(self._sources, arrays, strict=True):

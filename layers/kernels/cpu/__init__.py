@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from scaffe.layers.base.random import Stream
+from scaffe.layers.kernels.cpu.memory import zeros
 from scaffe.layers.kernels.cpu.onednn.library import OnednnError, library, reason
 from scaffe.layers.kernels.cpu.words import words
 from scaffe.layers.kernels.norms import NormSpec
@@ -41,7 +42,6 @@ __all__ = ["CHECK_EVERY", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", 
 
 describe = reason
 xp = np
-zeros = np.zeros
 scalar = float
 PLACE = "host"  # the memory in which ranks share buffers
 REUSES_ACTIVATIONS = False  # memory is plenty, and people look at blobs

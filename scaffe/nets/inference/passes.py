@@ -10,6 +10,7 @@ import numpy as np
 from scaffe.layers.base.layer import TEST, Layer
 from scaffe.layers.base.writes import Writes
 from scaffe.layers.kernels.plans import InferencePlan
+from scaffe.nets.inference.arena import Activations
 from scaffe.nets.inference.groups import Group, find_groups
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
@@ -20,16 +21,19 @@ class Inference:
 
     Batch norm with running averages, Scale and Bias are folded into the weights of the convolution before them (in
     float64); a sum with an earlier blob and a ReLU run in its pass. Weights are folded and laid out for the kernel when
-    they may have changed (``Blob.writes``), and else kept. The blobs between layers of one pass are not written.
+    they may have changed (``Blob.writes``), and else kept. The blobs between layers of one pass are not written; the
+    others, but for outputs, are written over when nobody reads them any more.
 
     Args:
         net: the net; of the phase TEST, on the CPU, or nothing of this is done.
         shown: names of blobs that are to hold what they do in Caffe, besides the net's outputs.
 
     Attributes:
-        hidden: names of the blobs that a pass does not write.
-        skipped: those of them that the last pass did not write.
+        hidden: names of the blobs that after a pass do not hold what they do in Caffe.
+        skipped: those of them that do not after the last pass.
     """
+
+    _activations: Activations | None = None
 
     def __init__(self, net: Net, shown: Collection[str] = ()) -> None:
         self._net = net
@@ -38,9 +42,13 @@ class Inference:
             bound = next((i for i, node in enumerate(net.nodes) if node.layer.reshape_always), len(net.nodes))
             self._runs = {g.members[0]: _Run(net.nodes, g) for g in find_groups(net.nodes[:bound], shown)}
             self._runs = {head: run for head, run in self._runs.items() if run.plan is not None}
-        self._covered = {i for run in self._runs.values() for i in run.group.members}
+        heads = {i: head for head, run in self._runs.items() for i in run.group.members}
+        self._covered = heads.keys()
         self.skipped: set[str] = set()
         self.hidden = {name for run in self._runs.values() for name in run.group.hidden}
+        if self._runs:
+            self._activations = Activations(net, heads, shown, self.hidden)
+            self.hidden |= self._activations.names
 
     def forward(self) -> float:
         """Run the net forward. Returns the loss, as ``Net.forward`` does.
@@ -52,7 +60,10 @@ class Inference:
         is_watched = net.unfused or net.before_forward or net.after_forward or net.tiers
         self.skipped = set() if is_watched else self.hidden
         if is_watched:
+            self.release()
             return float(net.forward())
+        if self._activations is not None:
+            self._activations.bind()
         while index < len(net.nodes):
             if index in self._covered:
                 if index in self._runs:
@@ -61,6 +72,11 @@ class Inference:
             else:
                 loss, index = net.forward_once(index, self._end(index), loss)
         return float(loss)
+
+    def release(self) -> None:
+        """Let all blobs have memory of their own, for passes of another kind, until the next ``forward``."""
+        if self._activations is not None:
+            self._activations.release()
 
     def _end(self, index: int) -> int:
         """The last layer that may run with layer ``index``."""

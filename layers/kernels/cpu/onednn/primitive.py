@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.layers.kernels.cpu.memory import zeros
 from scaffe.layers.kernels.cpu.onednn.library import ANY_TAG, BFLOAT16, FLOAT32, Library, OnednnError, dims
 from scaffe.layers.kernels.extents import mismatch
 
@@ -131,4 +132,4 @@ def place_of(array: np.ndarray) -> int:
 
 def scratch(lib: Library, desc: Any) -> np.ndarray:
     """Zeroed memory of the size of a descriptor, uint8."""
-    return np.zeros(max(lib.memory_desc_get_size(desc), 1), np.uint8)
+    return zeros(max(lib.memory_desc_get_size(desc), 1), np.uint8)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
 from scaffe.layers.kernels.cpu.bias import add_gradients
+from scaffe.layers.kernels.cpu.memory import zeros
 from scaffe.layers.kernels.cpu.onednn.library import Library
 from scaffe.layers.kernels.cpu.onednn.winograd.filtering import Filtering
 from scaffe.layers.kernels.cpu.onednn.winograd.tiling import back
@@ -27,7 +29,7 @@ class Inference:
 
     def __init__(self, lib: Library, spec: ConvSpec, relu_slope: float | None) -> None:
         self._filtering, self._slope = Filtering(lib, spec), 1 if relu_slope is None else relu_slope
-        self._w = np.zeros(self._filtering.taken_shape, np.float32)
+        self._w = zeros(prod(self._filtering.taken_shape)).reshape(self._filtering.taken_shape)
         self._b = np.zeros(spec.n_output, np.float32)
 
     def take(self, w: np.ndarray, b: np.ndarray) -> None:

@@ -1,0 +1,101 @@
+"""Blobs that share memory during a forward pass: who they are, that nothing needed is written over, what comes back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import scaffe as caffe
+from scaffe.layers.kernels.cpu.memory import LINE, zeros
+from scaffe.nets.inference.arena import Activations
+from scaffe.nets.inference.passes import Inference
+from tests.scaffe.nets.test_inference import INPUT, NETS, add, agree, build, conv, expected, fill, relu
+
+POOL = 'layer {{ name: "{0}" type: "Pooling" bottom: "{1}" top: "{0}" pooling_param {{ kernel_size: 3 pad: 1 }} }}'
+DEEP = (INPUT + conv("a", "x") + relu("a", "ra") + POOL.format("p", "ra") + conv("b", "p") + conv("c", "b")
+        + add("s", "c", "p") + relu("s", "rs") + conv("d", "rs") + POOL.format("q", "d") + conv("e", "q")
+        + add("t", "e", "rs") + conv("end", "t"))
+
+
+@pytest.mark.parametrize("text", [DEEP, *(text + conv("end", "z" if name == "shortcut" else "c", 3, "kernel_size: 1")
+                                          for name, (text, _) in NETS.items() if name in ("shortcut", "in place"))])
+def test_outputs_are_those_of_layers_with_memory_of_their_own(text):
+    net = build(text)
+    passes = Inference(net)
+    for seed in (1, 2):
+        fill(net, seed)
+        passes.forward()
+        np.testing.assert_allclose(net.blobs["end"].data, expected(text, seed)["end"], rtol=2e-5, atol=2e-5)
+
+
+def test_memory_is_shared_by_blobs_that_are_not_needed_together():
+    net = build(DEEP)
+    passes = Inference(net)
+    passes.forward()
+    names = [name for name in ("ra", "p", "b", "s", "rs", "d", "q", "t") if name not in
+             {hidden for run in passes._runs.values() for hidden in run.group.hidden}]
+    spans = {name: (start := net.blobs[name].data_flat.__array_interface__["data"][0],
+                    start + net.blobs[name].data_flat.nbytes) for name in names}
+    assert max(b for _, b in spans.values()) - min(a for a, _ in spans.values()) < sum(b - a for a, b in spans.values())
+    assert not {"x", "end"} & passes.hidden
+
+
+def test_memory_put_aside_comes_back_with_what_it_held():
+    net = build(DEEP)
+    passes = Inference(net)
+    net.forward()
+    before = {name: blob.data.copy() for name, blob in net.blobs.items()}
+    passes.forward()
+    passes.release()
+    for name in passes.hidden:
+        np.testing.assert_array_equal(net.blobs[name].data, before[name], err_msg=name)
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 3, 3), (5, 4, 9, 8)], ids=["smaller", "larger"])
+def test_another_shape_of_the_input(shape):
+    net = build(DEEP)
+    passes = Inference(net)
+    passes.forward()
+    net.blobs["x"].reshape(shape)
+    other = DEEP.replace("dim: 3 dim: 4 dim: 7 dim: 5", " ".join(f"dim: {n}" for n in shape))
+    for seed in (3, 4):
+        fill(net, seed)
+        passes.forward()
+        np.testing.assert_allclose(net.blobs["end"].data, expected(other, seed)["end"], rtol=2e-5, atol=2e-5)
+
+
+def test_blobs_that_are_shown_keep_their_own():
+    net = build(DEEP)
+    shared = Activations(net, {}, ("p",), ("b",)).names
+    assert not {"x", "end", "p", "b"} & shared
+    assert {"ra", "q"} <= shared
+
+
+def test_every_blob_that_a_script_looks_at_holds_what_it_does_in_caffe(tmp_path):
+    (tmp_path / "net.prototxt").write_text(DEEP)
+    net, reference = caffe.Net(str(tmp_path / "net.prototxt"), caffe.TEST), build(DEEP)
+    for node in reference.nodes:
+        for mine, theirs in zip(net.params.get(node.name, ()), node.layer.blobs, strict=False):
+            mine.data[...] = theirs.data
+    reference.unfused = True
+    held = None
+    for seed, name in enumerate(net.blobs):
+        fill(net, seed)
+        fill(reference, seed)
+        net.forward()
+        reference.forward()
+        agree(net.blobs[name].data, reference.blobs[name].data)
+        if name == "rs":
+            held = net.blobs[name].data
+        if held is not None:
+            agree(held, reference.blobs["rs"].data)
+
+
+@pytest.mark.parametrize("n_elems", [0, 1, 5, 1000])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
+def test_memory_begins_with_a_cache_line(n_elems, dtype):
+    memory = zeros(n_elems, dtype)
+    assert memory.shape == (n_elems,)
+    assert memory.dtype == dtype
+    assert memory.__array_interface__["data"][0] % LINE == 0
+    assert not memory.any()

@@ -1,6 +1,7 @@
 """Time a net's layers, forward and backward.
 
-It does what `caffe time` does.
+It does what `caffe time` does, and says how many GFLOP/s each layer's products reach, and which share of the
+machine's peak that is.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from scaffe.nets.memory.limited_net import LimitedNet
 from scaffe.nets.memory.limited_passes import limit_passes
 from scaffe.nets.net import Net
 from scaffe.nets.setup import PHASES, Selection, net_from_file
+from scaffe.nets.speed import measured_peak, speed_lines
 from scaffe.training.limited_memory import add_memory_flags
 from scaffe.training.ranks import threads_per_rank, together
 
@@ -104,4 +106,9 @@ def _report(net: Net, forward: dict[int, float], backward: dict[int, float], pas
     info(f"Average Backward pass: {total_backward / n_iterations:g} ms.")
     info(f"Average Forward-Backward: {(total_forward + total_backward) / n_iterations:g} ms.")
     info(f"Total Time: {total_forward + total_backward:g} ms.")
+    peak = measured_peak(net.context.kernels, net.context.dtype)
+    info(f"Products of layers beside this machine's peak, {peak:.0f} GFLOP/s, which a direct convolution reached now:")
+    once = [{index: seconds / n_iterations for index, seconds in part.items()} for part in (forward, backward)]
+    for line in speed_lines(net, once[0], once[1], peak):
+        info(line)
     info("*** Benchmark ends ***")

@@ -8,7 +8,8 @@ from typing import Any
 from scaffe.layers.kernels import device
 from scaffe.layers.kernels.cuda.arena import arena
 
-AHEAD_BYTES = 1 << 20  # more than the losses and their sums that a pass makes
+AHEAD_BYTES = 1 << 20
+LEAST_BYTES = AHEAD_BYTES // 4  # more than the losses and their sums that a pass makes
 
 
 class Recording:
@@ -34,7 +35,7 @@ class Recording:
         pool = _pool()
         stream = cupy.cuda.get_current_stream()
         with cupy.cuda.using_allocator(pool.malloc):
-            if pool.free_bytes() < AHEAD_BYTES:
+            if pool.free_bytes() < LEAST_BYTES:
                 pool.malloc(AHEAD_BYTES)  # given back at once: the pool has it, and CUDA is asked for none meanwhile
             # Relaxed: the helper thread may allocate and wait for its own events meanwhile.
             stream.begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)

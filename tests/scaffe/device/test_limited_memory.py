@@ -23,6 +23,7 @@ from scaffe.layers.kernels.cuda.cublas import cublas
 from scaffe.nets.arena import aligned
 from scaffe.nets.memory import parts, state
 from scaffe.nets.memory.plans.plan import Choice, Do
+from scaffe.nets.memory.tier import link_speed
 from scaffe.proto import caffe_pb2
 from scaffe.training import device_memory
 from scaffe.training.assembly import build_solver
@@ -256,6 +257,24 @@ def test_a_timeline_gets_the_copies_as_a_lane(tmp_path):
     assert all(seconds >= 0 for _, seconds in copies)
     tier = limited(solver)
     assert len(copies) > 2 * len(tier.plan.parts_of(Do.SAVE))
+
+
+def test_the_speed_of_the_link_is_measured_once(tmp_path, monkeypatch):
+    solver_of(tmp_path, memory="99%").close()
+    kept = json.loads((tmp_path / "cache" / "links.json").read_text())
+    assert len(kept) == 1
+    assert all(len(speeds) == 2 and min(speeds) > 0 for speeds in kept.values())
+    monkeypatch.setattr(link_speed, "_measured", lambda memory: pytest.fail("measured again"))
+    solver_of(tmp_path, memory="99%").close()
+
+
+def test_ranks_of_one_device_share_what_is_free(tmp_path, monkeypatch):
+    solver = solver_of(tmp_path)
+    monkeypatch.setattr(device, "free_bytes", lambda: 1000)
+    has = device_memory._free_bytes(solver, 1) - 950
+    assert has == (solver.net.params.data.nbytes + solver.net.params.diff.nbytes + device_memory.scratch_bytes())
+    assert device_memory._free_bytes(solver, 2) == has + 475
+    solver.close()
 
 
 def test_what_does_not_apply_is_said(tmp_path, capfd):

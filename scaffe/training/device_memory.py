@@ -45,7 +45,8 @@ def place_on_device(solver: Solver, options: Namespace) -> None:
     whole = _taken(solver) + whole_on_device(solver.net)
     limit = n_bytes(text, whole) if text else _free_bytes(solver, n_sharing)
     ranks.barrier()  # all have looked what is free
-    if whole <= limit or not (text or type(solver.strategy).limits_memory):
+    is_limited = whole > limit and solver.strategy.limits_memory
+    if not is_limited:
         place_activations(solver.net, True)
         if text:
             info(f"Memory: training takes {shown(whole)}, within {shown(limit)}: nothing moves")
@@ -53,7 +54,7 @@ def place_on_device(solver: Solver, options: Namespace) -> None:
         text = f"{limit}B"
         info(f"Memory: training takes {shown(whole)} on the device, {shown(limit)} are free: what does not fit moves "
              "to the host and back, or is computed again")
-    limited = together(ranks, lambda: _limited(solver, options, text, limit) if whole > limit else None)
+    limited = together(ranks, lambda: _limited(solver, options, text, limit) if is_limited else None)
     if limited is not None:
         solver.observers.append(limited)
 

@@ -19,6 +19,7 @@ GRAPHS = ("one", "tests/scaffe/nets/test_cuda_graphs.py")
 BATCHES = ("one", "tests/layers/cuda/test_batches.py")
 MASKS = ("one", "tests/scaffe/device/test_resume.py", "-k", "recorded")
 MOVES = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "bits_are and move")
+CUTS = ("one", "tests/scaffe/nets/memory/test_together.py")
 SEVERAL = ("mpi", "tests/collectives/device/test_order.py", "-k", "many or values_for_out or follow")
 
 
@@ -77,7 +78,7 @@ MUTANTS = (
     Mutant("scaffe/nets/memory/tier/device_mover.py", "device.current_stream().wait_event(self._done[number])", "pass",
            MOVES),
     Mutant("scaffe/nets/memory/tier/device_mover.py", "self._done[number].record(self._stream)", "pass", MOVES),
-    Mutant("scaffe/nets/memory/plans/cuts.py", "ahead.add(group.stop)", "pass", MOVES),
+    Mutant("scaffe/nets/memory/plans/cuts.py", "ahead.add(group.stop)", "pass", CUTS),
     Mutant("scaffe/nets/memory/plans/cuts.py", "back.add(block.stop if index == block[-1] else block.start)", "pass",
            MOVES),
     Mutant("layers/base/kernel_copy.py", "self._write()", "pass", HALVES),

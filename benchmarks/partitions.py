@@ -5,8 +5,10 @@
 A way is `sc-rs` (any strategy: every rank has the whole net) or a number of partitions, or `auto`: what the planner
 finds for this machine model; with `:still` behind it nothing is exchanged while layers compute, but for the gradients
 of what is not split. Columns: seconds of the slowest rank, images/s of all, gain over the first way, bytes a
-rank sends in an iteration by the plan, the seconds that the planner predicts. The ways take turns, `--rounds` times;
-the median counts.
+rank sends in an iteration by the plan; the seconds that the planner predicts from `--link` and `--rate` with nothing
+hidden behind computing, and those that it predicts from the speeds that the ranks measure at the start, all at once,
+what travels while layers compute followed; how far the measured time is above these. The ways take turns, `--rounds`
+times; the median counts.
 
 With `--device S` the products of layers compute nothing and take S seconds in all by sleeping, as in overlap.py; what
 is sent is real. `caffenet`: CaffeNet. `speech`: DistBelief's acoustic model (Dean et al., 2012, section 5): 11 frames
@@ -25,7 +27,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +52,12 @@ from scaffe.training.partition.layers.interior import InteriorFirst  # noqa: E40
 from scaffe.training.partition.layers.own_images_first import OwnImagesFirst  # noqa: E402
 from scaffe.training.partition.layers.product import ProductByInputs  # noqa: E402
 from scaffe.training.partition.options import AUTO, plan_of, ranks_of  # noqa: E402
+from scaffe.training.partition.planner.prices import Ranks  # noqa: E402
 from scaffe.training.partition.planner.rewrite import MOVE  # noqa: E402
 from scaffe.training.partition.planner.search import Plan  # noqa: E402
-from scaffe.training.partition.planner.shapes import shapes_of  # noqa: E402
+from scaffe.training.partition.planner.shapes import LayerShape, shapes_of  # noqa: E402
+from scaffe.training.partition.planner.timeline import iteration_seconds  # noqa: E402
+from scaffe.training.partition.speeds import timed, with_links  # noqa: E402
 from scaffe.training.solver import Method, Solver  # noqa: E402
 from scaffe.training.strategies import Role  # noqa: E402
 
@@ -187,23 +192,33 @@ class Still(Group):
     spans_nodes = False
 
 
-def plan_for(way: str, args: argparse.Namespace, communicator: Communicator) -> tuple[Plan, dict[str, float]]:
-    """The plan of a way, and the layers' multiply-adds an image; rank 0 builds the whole net for it."""
-    found = None
-    if communicator.rank == 0:
-        net = build_net(message_of(args.net, args.batch), Context(TRAIN, load_kernels(1), rng=Stream(1)))
-        layers = shapes_of(net)
-        work = {layer.name: layer.multiply_adds for layer in layers}
-        rate = args.batch * sum(work.values()) / args.device if args.device else args.rate
-        known = ranks_of(Namespace(link_bandwidth=args.link, multiply_adds=rate), communicator.n_ranks, args.batch, 1)
-        found = plan_of(way if way == AUTO or way.isdecimal() else "1", layers, known), work
-    return communicator.bcast_object(found)  # type: ignore[no-any-return]
+@dataclass(frozen=True)
+class Known:
+    """What the planner knows.
+
+    Attributes:
+        layers: of the net.
+        ranks: as options say; with ``measured``, the machine's speeds.
+    """
+
+    layers: list[LayerShape]
+    ranks: Ranks
+    measured: Ranks
 
 
-def make_solver(way: str, args: argparse.Namespace, communicator: Communicator) -> tuple[Solver, Plan]:
+def known_to(args: argparse.Namespace, communicator: Communicator) -> Known:
+    """Build the whole net for the planner; measure the machine, and where its CPUs compute the layers."""
+    net = build_net(message_of(args.net, args.batch), Context(TRAIN, load_kernels(1), rng=Stream(1)))
+    layers = shapes_of(net)
+    rate = args.batch * sum(layer.multiply_adds for layer in layers) / args.device if args.device else args.rate
+    ranks = ranks_of(Namespace(link_bandwidth=args.link, multiply_adds=rate), communicator.n_ranks, args.batch, 1)
+    return Known(layers if args.device else timed(layers, net, communicator), ranks, with_links(ranks, communicator))
+
+
+def make_solver(way: str, args: argparse.Namespace, communicator: Communicator, known: Known) -> tuple[Solver, Plan]:
     """The net, shared as the way says."""
     way, _, still = way.partition(":")
-    plan, work = plan_for(way, args, communicator)
+    plan = plan_of(way if way == AUTO or way.isdecimal() else "1", known.layers, known.ranks)
     message, context = message_of(args.net, args.batch), Context(TRAIN, load_kernels(1), rng=Stream(1))
     options = Namespace(bucket="auto", wire="")
     role, parts, strategy = Role.worker(communicator), None, way
@@ -215,7 +230,7 @@ def make_solver(way: str, args: argparse.Namespace, communicator: Communicator) 
         role = Role(role.kind, role.replica, role.n_replicas, role.share, role.ranks, role.world, division)
     net = build_net(message, context, parts=parts)
     if args.device:
-        sleep_instead(net, work, args.device)
+        sleep_instead(net, {layer.name: layer.multiply_adds for layer in known.layers}, args.device)
     param = parse_text(SOLVER, caffe_pb2.SolverParameter)
     solver = Solver(param, net, [], communicator, Method(strategy, "auto", True, options), role=role)
     for node in net.nodes if still else ():
@@ -249,7 +264,8 @@ def main() -> None:
     log.silence(True)
     np.seterr(over="ignore", invalid="ignore")  # of sums of what nobody has computed
     ways = args.ways or ["sc-rs", AUTO]
-    made = [(way, *make_solver(way, args, communicator)) for way in ways]
+    known = known_to(args, communicator)
+    made = [(way, *make_solver(way, args, communicator, known)) for way in ways]
     for _, solver, _ in made:
         solver.strategy.begin()
         solver.step(2)
@@ -261,12 +277,18 @@ def main() -> None:
     if communicator.rank == 0:
         print(f"# {args.net}, {communicator.n_ranks} ranks, {args.batch} images a rank, {args.iterations} iterations a "
               f"round, {args.rounds} rounds")
-        print("way        partitions s/iteration  images/s   gain   bytes sent  predicted s")
+        ranks, machine = known.measured, known.measured.machine
+        print(f"# measured: {machine.inter_bandwidth / 1e6:.1f} MB/s a port, {machine.inter_latency * 1e6:.0f} us a "
+              f"message, sums {machine.sum_bandwidth / 1e9:.2f} GB/s, packing {ranks.copy_bandwidth / 1e9:.2f} GB/s, "
+              f"update {ranks.update_bandwidth / 1e9:.2f} GB/s of parameters")
+        print("way        partitions s/iteration  images/s   gain   bytes sent  nothing hidden  predicted s  measured")
         first = statistics.median(times[ways[0]])
         for way, _, plan in made:
             taken, total = statistics.median(times[way]), plan.total
+            seconds = iteration_seconds(known.layers, plan, replace(ranks, n_partitions=plan.n_partitions), ":" in way)
             print(f"{way:10s} {plan.n_partitions:10d} {taken:11.3f} {args.batch * communicator.n_ranks / taken:9.1f} "
-                  f"{first / taken:6.2f} {total.n_bytes:12,.0f} {total.seconds:12.3f}", flush=True)
+                  f"{first / taken:6.2f} {total.n_bytes:12,.0f} {total.seconds:15.3f} {seconds:12.3f} "
+                  f"{100 * (taken / seconds - 1):+8.0f} %", flush=True)
 
 
 if __name__ == "__main__":

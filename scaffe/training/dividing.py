@@ -15,6 +15,7 @@ from scaffe.training.observers.test import DETECTION
 from scaffe.training.partition.division import Division
 from scaffe.training.partition.options import AUTO, plan_of, ranks_of
 from scaffe.training.partition.planner.shapes import LayerShape, images_of, shapes_of
+from scaffe.training.partition.speeds import with_links, with_rate
 from scaffe.training.ranks import together
 from scaffe.training.strategies import Role, Strategy
 from scaffe.training.survival.options import STOP
@@ -44,6 +45,10 @@ def divided(role: Role, strategy: type[Strategy], param: Any, options: Namespace
     mine = n_images if options.scal == "weak" else n_images / ranks.n_ranks
     on_a_node = max(map(len, ranks.topology.nodes))
     known = ranks_of(options, ranks.n_ranks, mine, on_a_node)
+    if not options.multiply_adds:
+        known = with_rate(known, ranks)
+    if not options.link_bandwidth:
+        known = with_links(known, ranks)
     plan = together(ranks, lambda: plan_of(options.partitions, layers, known))
     if plan.n_partitions == 1:
         return role

@@ -93,7 +93,7 @@ def _shared(net: Any, options: Namespace) -> list[str]:
     plan = plan_of(options.partitions, layers, ranks)
     if options.output and not options.memory:
         write_whole(options.output, to_svg(plan_picture(layers, plan)), UserError)
-    return plan_lines(layers, plan, plan_of("1", layers, ranks))
+    return plan_lines(layers, plan, plan_of("1", layers, ranks), ranks)
 
 
 def _limit(net: Any, options: Namespace) -> None:

@@ -76,7 +76,7 @@ def _flags() -> Flags:
     add_loss_flags(flags)
     flags.flag("reduce", "auto", "the algorithm that sums gradients")
     flags.flag("partitions", "1", "ranks that share a net; auto: the fastest", kind=partitions, metavar="K")
-    add_machine_flags(flags)
+    add_machine_flags(flags, can_measure=True)
     flags.flag("scal", "strong", "strong: the batch is shared out", choices=("strong", "weak"))
     add_flags(flags)
     flags.flag("threads", 0, "compute threads a rank; 0: cores shared out", kind=at_least(0))

@@ -63,6 +63,20 @@ class Group:
         """Start ``scatter_sum``."""
         return self.communicator.ireduce_scatter(array.reshape(-1))
 
+    def gather_started(self, array: np.ndarray) -> Request:
+        """``igather`` between nodes; on one node ``gather``, since nothing is computed before it is awaited."""
+        if self.spans_nodes:
+            return self.igather(array)
+        self.gather(array)
+        return Request.completed(f"rank {self.rank}: a gather")
+
+    def scatter_sum_started(self, array: np.ndarray) -> Request:
+        """``iscatter_sum``, likewise."""
+        if self.spans_nodes:
+            return self.iscatter_sum(array)
+        self.scatter_sum(array)
+        return Request.completed(f"rank {self.rank}: a sum")
+
     def wait(self, request: Request, label: str) -> None:
         """Wait for what was started, and count the time.
 

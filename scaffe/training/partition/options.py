@@ -9,19 +9,26 @@ from typing import Any
 from scaffe.collectives.model.machine import EMULATED_1_GBIT
 from scaffe.errors import UserError
 from scaffe.flags import Flags
+from scaffe.training.partition.planner.choice import best_of_all
 from scaffe.training.partition.planner.prices import Ranks
-from scaffe.training.partition.planner.search import Plan, best_of_all, best_plan
+from scaffe.training.partition.planner.search import Plan, best_plan
 from scaffe.training.partition.planner.shapes import LayerShape
 
-AUTO = "auto"
+AUTO, MEASURED = "auto", "measured"
 LINK = EMULATED_1_GBIT.inter_bandwidth
 RATE = 5e10  # of a core with AVX-512
 
 
-def add_machine_flags(flags: Flags) -> None:
-    """Add what the planner needs to know of the machine."""
-    flags.flag("link_bandwidth", LINK, "bytes/s of a node's port, for the planner", kind=_above_0)
-    flags.flag("multiply_adds", RATE, "of a rank a second, for the planner", kind=_above_0)
+def add_machine_flags(flags: Flags, can_measure: bool = False) -> None:
+    """Add what the planner needs to know of the machine.
+
+    Args:
+        flags: a command's.
+        can_measure: whether its ranks are there to measure it.
+    """
+    kind, or_measured = (_above_0_or_measured, "; measured: at the start") if can_measure else (_above_0, "")
+    flags.flag("link_bandwidth", LINK, f"bytes/s of a node's port, for the planner{or_measured}", kind=kind)
+    flags.flag("multiply_adds", RATE, f"of a rank a second, for the planner{or_measured}", kind=kind)
 
 
 def partitions(text: str) -> str:
@@ -38,17 +45,27 @@ def _above_0(text: str) -> float:
     return number
 
 
+def _above_0_or_measured(text: str) -> float:
+    """A number; 0 for what is to be measured."""
+    if text == MEASURED:
+        return 0.0
+    try:
+        return _above_0(text)
+    except ValueError:
+        raise ValueError("must be a number above 0, or measured") from None
+
+
 def ranks_of(options: Any, n_ranks: int, n_images: float, ranks_per_node: int) -> Ranks:
     """What the planner knows of the ranks, with one partition; the links within nodes are assumed to be host memory.
 
     Args:
-        options: the command line's.
+        options: the command line's; what is to be measured is assumed here.
         n_ranks: all of them.
         n_images: of each.
         ranks_per_node: as many on every node.
     """
-    machine = replace(EMULATED_1_GBIT, inter_bandwidth=options.link_bandwidth)
-    return Ranks(n_ranks, 1, n_images, ranks_per_node, machine, options.multiply_adds)
+    machine = replace(EMULATED_1_GBIT, inter_bandwidth=options.link_bandwidth or LINK)
+    return Ranks(n_ranks, 1, n_images, ranks_per_node, machine, options.multiply_adds or RATE)
 
 
 def plan_of(wanted: str, layers: Sequence[LayerShape], ranks: Ranks) -> Plan:

@@ -57,6 +57,7 @@ class ProductByInputs(Layer):
     """
 
     chunks: list[Chunk]
+    _part: np.ndarray  # a chunk's part of the bottom's gradient, which is added to the first chunk's
 
     def __init__(self, param: Any, context: Context, group: Group, gives_whole: bool) -> None:
         super().__init__(param, context)
@@ -76,6 +77,7 @@ class ProductByInputs(Layer):
         n_chunks = self._n_chunks(n_images * n_outputs)
         places = [slice(*bounds(i, n_chunks, n_outputs)) for i in range(n_chunks)]
         self.chunks = [self._chunk(place, n_images, bottom[0].count(1)) for place in places]
+        self._part = np.empty(bottom[0].n_elems if n_chunks > 1 else 0, self.context.dtype)
         top[0].reshape((n_images if self._gives_whole else n_images // self._group.n_ranks, n_outputs))
 
     def _n_chunks(self, n_elems: int) -> int:
@@ -99,7 +101,7 @@ class ProductByInputs(Layer):
                 self._group.sum(chunk.sums)
                 y[:, chunk.place] = chunk.sums
             else:
-                requests.append(self._group.iscatter_sum(chunk.sums))
+                requests.append(self._group.scatter_sum_started(chunk.sums))
         for chunk, request in zip(self.chunks, requests, strict=False):
             self._group.wait(request, f"sum {self.param.name}")
             y[:, chunk.place] = self._group.block(chunk.sums)
@@ -110,7 +112,7 @@ class ProductByInputs(Layer):
         """Gather the outputs' gradient; the weights' and the inputs' need nobody else then."""
         for chunk in self.chunks if propagate_down[0] or self.param_propagate_down[0] else ():
             self._group.block(chunk.sums)[...] = top[0].diff[:, chunk.place]
-            chunk.coming = self._group.igather(chunk.sums)
+            chunk.coming = self._group.gather_started(chunk.sums)
         if propagate_down[0]:
             self._backward_data(bottom[0])
             self.bottoms_written()
@@ -124,7 +126,7 @@ class ProductByInputs(Layer):
         weights, gradient = weights_for_backward(self.blobs[0]), bottom.diff_flat
         for chunk in self.chunks:
             self._arrive(chunk)
-            part = gradient if chunk is self.chunks[0] else np.empty_like(gradient)
+            part = gradient if chunk is self.chunks[0] else self._part
             chunk.plan.backward_data(chunk.sums.reshape(-1), self._own(weights, chunk), part)
             if part is not gradient:
                 gradient += part

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, log2
+from math import ceil, inf, log2
 
 from scaffe.collectives.model.machine import Machine
 from scaffe.training.partition.kinds import (
@@ -49,8 +49,10 @@ class Ranks:
         n_partitions: the ranks of a replica, which have consecutive numbers; divides ``n_ranks``.
         n_images: of one rank.
         ranks_per_node: ranks of a node; they share its network ports.
-        machine: links and overheads.
+        machine: links, sums and overheads.
         multiply_adds_per_second: of one rank.
+        update_bandwidth: bytes of parameters that a rank updates a second.
+        copy_bandwidth: bytes that a rank packs a second.
     """
 
     n_ranks: int
@@ -59,66 +61,93 @@ class Ranks:
     ranks_per_node: int
     machine: Machine
     multiply_adds_per_second: float
+    update_bandwidth: float = inf
+    copy_bandwidth: float = inf
 
     @property
     def n_replicas(self) -> int:
         """How many replicas there are."""
         return self.n_ranks // self.n_partitions
 
-    def send(self, n_bytes: float, n_messages: int, span: int) -> Price:
+    def send(self, n_bytes: float, n_messages: int, span: int, is_summed: bool = False) -> Price:
         """The price of messages of a rank among ranks whose numbers span so many.
 
         Args:
             n_bytes: of all its messages.
             n_messages: that follow one another.
             span: consecutive ranks, from the first of a node on.
+            is_summed: whether it adds what it receives, as much as it sends.
         """
         machine = self.machine
         within = span <= self.ranks_per_node
         latency = machine.intra_latency if within else machine.inter_latency
         shared = max(min(self.ranks_per_node, self.n_ranks) / machine.ports, 1)
         bandwidth = machine.intra_bandwidth if within else machine.inter_bandwidth / shared
-        return Price(n_bytes, n_messages * (latency + machine.overhead) + n_bytes / bandwidth)
+        summing = n_bytes / machine.sum_bandwidth if is_summed else 0.0
+        return Price(n_bytes, n_messages * (latency + machine.overhead) + n_bytes / bandwidth + summing)
+
+    def move(self, n_bytes: float, n_messages: int, span: int) -> Price:
+        """The price of ``send`` with packing what is sent, and unpacking what comes."""
+        return self.send(n_bytes, n_messages, span) + Price(0.0, 2 * n_bytes / self.copy_bandwidth)
 
 
 def price_of_layer(layer: LayerShape, kind: str, ranks: Ranks) -> Price:
-    """A layer's products, the sums inside of it, and its gradients' way; its bottoms' moves are not in it."""
-    k = ranks.n_partitions
-    price = Price(0.0, layer.multiply_adds * ranks.n_images * k * _largest(layer, kind, k)
-                  / ranks.multiply_adds_per_second)
-    is_split = way_of(layer.type, kind).splits_parameters
-    n_bytes = layer.n_parameters * ITEM * (1 / k if is_split else 1)
-    if not is_split:
-        price += _all_reduce(n_bytes, k, k, ranks)
-    price += _all_reduce(n_bytes, ranks.n_replicas, ranks.n_ranks, ranks)
+    """All that a layer takes; its bottoms' moves are not in it."""
+    price = Price(0.0, compute_seconds(layer, kind, ranks) + update_seconds(layer, kind, ranks))
+    price += price_of_sum(layer, kind, ranks) + price_of_replicas(layer, kind, ranks)
+    for direction in range(1 + (kind == INPUTS or any(layer.wants_gradient))):
+        price += price_inside(layer, kind, ranks, bool(direction))
+    return price
+
+
+def compute_seconds(layer: LayerShape, kind: str, ranks: Ranks) -> float:
+    """Of a layer's forward and backward on the rank that has the largest part."""
+    of_image = layer.seconds or layer.multiply_adds / ranks.multiply_adds_per_second
+    return of_image * ranks.n_images * ranks.n_partitions * _largest(layer, kind, ranks.n_partitions)
+
+
+def update_seconds(layer: LayerShape, kind: str, ranks: Ranks) -> float:
+    """Of the update of a rank's parameters, which the replicas share out."""
+    return _own_bytes(layer, kind, ranks) / ranks.n_replicas / ranks.update_bandwidth
+
+
+def price_of_sum(layer: LayerShape, kind: str, ranks: Ranks) -> Price:
+    """The sum of a layer's gradients over the ranks of a replica; none where each has its own part."""
+    if way_of(layer.type, kind).splits_parameters:
+        return Price()
+    return _all_reduce(layer.n_parameters * ITEM, ranks.n_partitions, ranks.n_partitions, ranks)
+
+
+def price_of_replicas(layer: LayerShape, kind: str, ranks: Ranks) -> Price:
+    """The sum of a layer's gradients over replicas, and the way of its parameters back."""
+    return _all_reduce(_own_bytes(layer, kind, ranks), ranks.n_replicas, ranks.n_ranks, ranks)
+
+
+def _own_bytes(layer: LayerShape, kind: str, ranks: Ranks) -> float:
+    """Of a rank's parameters of a layer."""
+    share = 1 / ranks.n_partitions if way_of(layer.type, kind).splits_parameters else 1
+    return layer.n_parameters * ITEM * share
+
+
+def price_inside(layer: LayerShape, kind: str, ranks: Ranks, is_backward: bool) -> Price:
+    """What is exchanged inside of a layer in one direction: partial sums, halos, pieces, statistics."""
+    k, price = ranks.n_partitions, Price()
+    if k == 1:
+        return price
     if kind == INPUTS:  # partial sums are scattered, the gradient is gathered
-        moved = (k - 1) * ranks.n_images * layer.n_outputs * ITEM
-        price += ranks.send(moved * 2, 2 * (k - 1), k)
-    if kind == CLASSES:  # the largest score, the sum, the score of the label
+        price += ranks.send((k - 1) * ranks.n_images * layer.n_outputs * ITEM, k - 1, k, is_summed=not is_backward)
+    if is_backward and not any(layer.wants_gradient):
+        return price
+    if kind == CLASSES and not is_backward:  # the largest score, the sum, the score of the label
         price += _all_reduce(3 * ranks.n_images * k * ITEM, k, k, ranks)
     if layer.type == "BatchNorm" and kind in (REPLICATED, BY_BANDS):  # statistics, and what their gradient needs
-        times = 1 + any(layer.wants_gradient)
-        for _ in range(times):
-            price += _all_reduce(2 * layer.n_parameters * ITEM, k, k, ranks)  # in float64
-    return price + _price_of_halo(layer, kind, ranks) + _price_of_joint(layer, kind, ranks)
-
-
-def _price_of_halo(layer: LayerShape, kind: str, ranks: Ranks) -> Price:
-    """Borders sent to both neighbours, and their gradients back; all of it goes at once in each direction."""
-    halo = layer.shares[kind].halo if kind in layer.shares else 0
-    if not halo or ranks.n_partitions == 1:
-        return Price()
-    times = 1 + any(layer.wants_gradient)
-    return ranks.send(times * halo * ranks.n_images * ranks.n_partitions * ITEM, times, ranks.n_partitions)
-
-
-def _price_of_joint(layer: LayerShape, kind: str, ranks: Ranks) -> Price:
-    """Pieces of a Concat or Slice along the axis that is cut, and their gradients back."""
-    joint = layer.shares[kind].joint if kind in layer.shares else None
-    if joint is None or ranks.n_partitions == 1:
-        return Price()
-    k, times = ranks.n_partitions, 1 + any(layer.wants_gradient)
-    return ranks.send(times * joint.sent(k) * ranks.n_images * k * ITEM, times * (k - 1), k)
+        price += _all_reduce(2 * layer.n_parameters * ITEM, k, k, ranks)  # in float64
+    share = layer.shares.get(kind)
+    if share is not None and share.halo:  # to both neighbours; all of it goes at once
+        price += ranks.move(share.halo * ranks.n_images * k * ITEM, 1, k)
+    if share is not None and share.joint is not None:
+        price += ranks.move(share.joint.sent(k) * ranks.n_images * k * ITEM, k - 1, k)
+    return price
 
 
 def price_of_move(lies: str, needed: str, width: int, with_gradient: bool, ranks: Ranks) -> Price:
@@ -126,7 +155,7 @@ def price_of_move(lies: str, needed: str, width: int, with_gradient: bool, ranks
     k, times, price = ranks.n_partitions, 1 + with_gradient, Price()
     for step in steps_between(lies, needed, ROWS) if k > 1 else ():
         elems = (k - 1) * ranks.n_images * width / (k if {WHOLE, ONE}.isdisjoint(step) else 1)
-        price += ranks.send(elems * ITEM * times, (k - 1) * times, k)
+        price += ranks.move(elems * ITEM * times, (k - 1) * times, k)
     return price
 
 
@@ -144,4 +173,5 @@ def _all_reduce(n_bytes: float, n: int, span: int, ranks: Ranks) -> Price:
     """A sum over n ranks that all of them have in the end: 2 (n - 1) / n of its bytes sent by each."""
     if n == 1 or not n_bytes:
         return Price()
-    return ranks.send(2 * (n - 1) / n * n_bytes, 2 * ceil(log2(n)), span)
+    half, n_messages = (n - 1) / n * n_bytes, ceil(log2(n))
+    return ranks.send(half, n_messages, span, is_summed=True) + ranks.send(half, n_messages, span)

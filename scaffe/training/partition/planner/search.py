@@ -9,9 +9,8 @@ It is exact for any net without circles; the number of states kept grows with th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from scaffe.errors import UserError
 from scaffe.training.partition.kinds import ONE, ONE_RANK, REPLICATED, ROWS, way_of
 from scaffe.training.partition.planner.prices import Price, Ranks, price_of_layer, price_of_move
 from scaffe.training.partition.planner.shapes import LayerShape
@@ -105,21 +104,6 @@ def best_plan(layers: Sequence[LayerShape], ranks: Ranks) -> Plan:
     named = list(zip((layer.name for layer in layers), steps, strict=True))
     return Plan(ranks.n_ranks, ranks.n_partitions, {name: kind for name, (kind, _) in named},
                 {name: price for name, (_, price) in named})
-
-
-def best_of_all(layers: Sequence[LayerShape], ranks: Ranks) -> Plan:
-    """The fastest plan with any number of partitions that divides the ranks; data parallelism where that is fastest.
-
-    Raises:
-        UserError: a layer is pinned to what it cannot do, or to a number that does not divide the ranks.
-    """
-    counts = [k for k in range(1, ranks.n_ranks + 1) if ranks.n_ranks % k == 0]
-    pinned = {layer.pinned_partitions for layer in layers} - {0}
-    fitting = [k for k in counts if not pinned or k in pinned]
-    if not fitting:
-        raise UserError(f"parallel_param wants {min(pinned)} partitions, which do not divide {ranks.n_ranks} ranks")
-    plans = [best_plan(layers, replace(ranks, n_partitions=k)) for k in fitting]
-    return min(plans, key=lambda plan: plan.total.seconds)
 
 
 def _steps(layer: LayerShape, state: Open, ways: Sequence[_Way]) -> Iterator[tuple[str, Open, Price]]:

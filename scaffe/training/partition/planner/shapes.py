@@ -38,6 +38,7 @@ class LayerShape:
         pinned: the kind that the prototxt asks for; "" for the planner's choice.
         pinned_partitions: how many ranks the prototxt asks for; 0 for any.
         shares: the kinds in which images are cut → what they need.
+        seconds: that an image takes a rank, forward and backward, where that was measured; 0: go by the multiply-adds.
     """
 
     name: str
@@ -53,6 +54,7 @@ class LayerShape:
     pinned: str = ""
     pinned_partitions: int = 0
     shares: Mapping[str, Share] = field(default_factory=dict)
+    seconds: float = 0.0
 
     def allowed(self, n_partitions: int) -> tuple[str, ...]:
         """The kinds that it may have among so many ranks.

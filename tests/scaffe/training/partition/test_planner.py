@@ -19,9 +19,10 @@ from scaffe.nets.devices import load_kernels
 from scaffe.nets.setup import Selection, make_context, make_net
 from scaffe.proto import caffe_pb2
 from scaffe.training.partition.options import plan_of
+from scaffe.training.partition.planner.choice import best_of_all, predicted_seconds
 from scaffe.training.partition.planner.image_shares import Share as Cut
 from scaffe.training.partition.planner.prices import Ranks
-from scaffe.training.partition.planner.search import best_of_all, best_plan
+from scaffe.training.partition.planner.search import best_plan
 from scaffe.training.partition.planner.shapes import LayerShape, shapes_of
 from scaffe.training.partition.planner.table import plan_lines
 
@@ -74,11 +75,12 @@ def seconds(layers, kinds, ranks):
     k, r, b, link = ranks.n_partitions, ranks.n_replicas, ranks.n_images, ranks.machine
     total, lies = 0.0, {}
 
-    def send(n_bytes, n_messages):
-        return n_bytes / link.inter_bandwidth + n_messages * link.inter_latency
+    def send(n_bytes, n_messages, n_summed=0.0):
+        return n_bytes / link.inter_bandwidth + n_messages * link.inter_latency + n_summed / link.sum_bandwidth
 
     def all_reduce(n_bytes, n):
-        return send(2 * n_bytes * (n - 1) / n, 2 * math.ceil(math.log2(n))) if n > 1 and n_bytes else 0.0
+        sent = n_bytes * (n - 1) / n
+        return send(2 * sent, 2 * math.ceil(math.log2(n)), sent) if n > 1 and n_bytes else 0.0
 
     for layer, kind in zip(layers, kinds, strict=True):
         split = {"outputs": layer.n_outputs, "inputs": layer.widths[0] if layer.widths else 0}.get(kind)
@@ -97,7 +99,8 @@ def seconds(layers, kinds, ranks):
                     part = 1 if {"whole", "one"} & {*step} else k
                     total += times * send(4 * b * width * (k - 1) / part, k - 1)
         if kind == "inputs":
-            total += send(2 * 4 * (k - 1) * b * layer.n_outputs, 2 * (k - 1))
+            partial = 4 * (k - 1) * b * layer.n_outputs
+            total += send(2 * partial, 2 * (k - 1), partial)
         if kind == "classes":
             total += all_reduce(3 * b * k * 4, k)
         if kind in layer.shares and layer.shares[kind].halo:
@@ -210,10 +213,11 @@ def test_a_layer_that_nothing_splits_goes_to_one_rank_where_its_gradient_would_c
 def test_the_table_has_both_totals():
     ranks = Ranks(4, 1, 64, 1, machine(0, 1e8), 1e12)
     plan, pure = best_of_all(caffenet(), ranks), best_plan(caffenet(), ranks)
-    lines = plan_lines(caffenet(), plan, pure)
+    lines = plan_lines(caffenet(), plan, pure, ranks)
     assert lines[0] == "4 ranks: 1 replica(s) of 4 partition(s)"
-    assert f"{pure.total.n_bytes:,.0f}" in lines[-2]
-    assert f"{plan.total.n_bytes:,.0f}" in lines[-2]
+    assert f"{pure.total.n_bytes:,.0f}" in lines[-3]
+    assert f"{plan.total.n_bytes:,.0f}" in lines[-3]
+    assert f"{predicted_seconds(caffenet(), plan, ranks):.3f} s" in lines[-1]
 
 
 NET = """
@@ -234,8 +238,8 @@ def test_summary_prints_the_plan_of_a_prototxt(tmp_path, capsys):
     assert main([str(tmp_path / "net.prototxt"), "-ranks", "4", "-partitions", "2", "-link_bandwidth", "1e6"]) == 0
     lines = capsys.readouterr().out.splitlines()
     start = lines.index("4 ranks: 2 replica(s) of 2 partition(s)")
-    assert [line.split()[0] for line in lines[start + 2:-1]] == ["conv", "fc", "tied", "total"]
-    assert lines[-1].startswith("predicted: ")
+    assert [line.split()[0] for line in lines[start + 2:-2]] == ["conv", "fc", "tied", "total"]
+    assert lines[-2].startswith("predicted: ")
 
 
 def test_summary_draws_the_plan(tmp_path):

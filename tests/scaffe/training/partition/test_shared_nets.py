@@ -137,3 +137,13 @@ def test_a_net_that_one_rank_has_no_memory_for_trains_on_four():
 
 def test_batch_norms_statistics_are_the_same_in_a_replica():
     assert len(set(results()["statistics"])) == 1
+
+
+def test_all_ranks_plan_by_the_same_measured_speeds():
+    first, *others = results()["measured"]
+    assert others == [first] * 3
+    assert 0 < first.multiply_adds_per_second != 1e10  # the flag's
+    assert 0 < first.machine.inter_bandwidth != 1e6
+    assert min(first.machine.sum_bandwidth, first.machine.inter_latency, first.update_bandwidth,
+               first.copy_bandwidth) > 0
+    assert (first.n_ranks, first.n_images, first.ranks_per_node) == (4, 8, 2)

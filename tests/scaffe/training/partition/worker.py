@@ -22,6 +22,8 @@ from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
 from scaffe.training.dividing import divided
 from scaffe.training.observers.test import Test
+from scaffe.training.partition.options import ranks_of
+from scaffe.training.partition.speeds import with_links, with_rate
 from scaffe.training.solver import Observer
 from scaffe.training.strategies import Role, look_up
 from tests.scaffe.training.partition import large
@@ -208,6 +210,7 @@ def main(folder):
     results["asynchronous"] = {name: asynchronous(world, folder, name) for name in ASYNCHRONOUS}
     results["refused"] = {name: refusal(world, folder, given) for name, given in REFUSED.items()}
     results["statistics"] = statistics(world, folder)
+    results["measured"] = world.allgather_objects(with_links(with_rate(ranks_of(options(), 4, 8, 2), world), world))
     results["large"] = large.run(world, folder, options)
     if world.rank == 0:
         (folder / "results").write_bytes(pickle.dumps(results))

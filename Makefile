@@ -57,7 +57,7 @@ test-thorough: venv
 
 # The benchmarks' nets shared by 2 to 8 ranks: one rank's losses and weights after 20 iterations (a quarter of an hour;
 # NETS="lenet caffenet" for some of them, RANKS=2,3).
-RANKS ?= 2,3,4,5,8
+RANKS ?= 2,3,5,7,8
 test-partitions: venv
 	$(PY) -m tests.scaffe.training.partition.benchmark_nets --ranks $(RANKS) $(NETS)
 

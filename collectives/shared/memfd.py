@@ -51,15 +51,6 @@ def attach(pid: int, fd: int, n_bytes: int, populate: bool = False) -> mmap.mmap
         os.close(own)
 
 
-def private(n_bytes: int) -> mmap.mmap:
-    """Map zeroed memory that no other process is to have: it lies on huge pages, where shared memory often may not.
-
-    Args:
-        n_bytes: as in ``create``.
-    """
-    return _on_huge_pages(mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
-
-
 def _on_huge_pages(pages: mmap.mmap) -> mmap.mmap:
     if len(pages) >= HUGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
         pages.madvise(mmap.MADV_HUGEPAGE)

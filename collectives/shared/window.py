@@ -144,8 +144,6 @@ class Windows:
     def _map(self, n_bytes: int) -> list[mmap.mmap]:
         """Every rank's pages, in rank order; each rank creates its own and opens the others' through /proc."""
         n_bytes = -(-n_bytes // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES if n_bytes >= HUGE_PAGE_BYTES else n_bytes
-        if self._comm.size == 1:
-            return [memfd.private(n_bytes)]
         fd, own, fault = _create(n_bytes)
         handles = self._comm.allgather((os.getpid(), fd, fault))
         fault = next((text for _, _, text in handles if text), "")

@@ -11,7 +11,8 @@ Columns: many ranks against one in float32; one rank's float32 against its float
 whatever the order of sums (an input of a ReLU or a MAX pooling near a tie decides otherwise, and gradients jump); many
 ranks against one in float64, where nothing is near a tie. Ends with 1 where float64 differs by more than 1e-5, or
 float32 by more than 1e-5 and than four times what rounding gives one rank. Images are smaller than the nets' own, for
-time's sake. `make test-partitions`; too long for `make test`.
+time's sake. `channels` and `bands` are kinds_net.py's, pinned to these; for up to 7 ranks. `make test-partitions`; too
+long for `make test`.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import time
 from argparse import Namespace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +32,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from nets.architectures import ARCHITECTURES  # noqa: E402
 from nets.prototxt import prototxt  # noqa: E402
-from partitions import NETS  # noqa: E402
+from partitions import NETS as SHARED  # noqa: E402
 
 from scaffe import log  # noqa: E402
 from scaffe.collectives.communicator import Communicator  # noqa: E402
@@ -49,9 +51,12 @@ from scaffe.training.partition.planner.shapes import shapes_of  # noqa: E402
 from scaffe.training.solver import Method, Observer, Solver  # noqa: E402
 from scaffe.training.strategies import Role  # noqa: E402
 from tests.mpirun import mpirun  # noqa: E402
+from tests.scaffe.training.partition.kinds_net import kinds_net  # noqa: E402
 
 SOLVER = 'base_lr: {rate} momentum: 0.9 weight_decay: 5e-4 lr_policy: "fixed"'
 N_ITERATIONS, CLOSE, ROUNDING, N_CLASSES, TINY = 20, 1e-5, 4, 10, np.finfo(float).tiny
+KINDS = {cut.lower(): partial(kinds_net, cut) for cut in ("CHANNELS", "BANDS")}
+NETS = SHARED | KINDS
 ALL = (*ARCHITECTURES, *NETS)
 RATES = dict.fromkeys(ALL, 1e-3) | dict.fromkeys(("resnet50", "mobilenet"), 1e-5)
 """Learning rates; where statistics of few images normalise, larger ones let rounding grow without limit."""
@@ -169,7 +174,8 @@ def main():
         raise SystemExit(0 if compared(args.nets[0], args.link, args.job) else 1)
     print(f"{'':21}{'many ranks and one':27} {'one, float32 and float64':27} many ranks and one, float64\n"
           f"net            ranks  {'  '.join(['  losses  changes histories'] * 3)}", flush=True)
-    jobs, ended = [(name, int(n_ranks)) for name in args.nets or ALL for n_ranks in args.ranks.split(",")], []
+    jobs, ended = [(name, int(n_ranks)) for name in args.nets or ALL for n_ranks in args.ranks.split(",")
+            if name not in KINDS or int(n_ranks) <= 7], []
     for name, n_ranks in jobs:
         with tempfile.TemporaryDirectory() as folder:
             ended.append(subprocess.run([*mpirun(n_ranks), sys.executable, "-m", __spec__.name, "--job", folder,

@@ -50,7 +50,7 @@ class InferencePlan(Protocol):
         """Take over weights and bias, in Caffe's order; ``forward`` uses them until the next ``take``."""
 
     def forward(self, x: Array, y: Array, added: Array | None = None) -> None:
-        """y = x * w + b, plus ``added`` if the plan adds, then the ReLU if it has one. ``added`` may not be y."""
+        """y = x * w + b, plus ``added`` if the plan adds, then the ReLU if it has one. ``added`` may be y."""
 
 
 class PoolingPlan(Protocol):

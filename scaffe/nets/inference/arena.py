@@ -3,13 +3,14 @@ the processor's cache."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.nets.activation_memory import Part, forward_steps, kept_blobs, memory_owners
 from scaffe.nets.arena import place
+from scaffe.nets.inference.groups import Group
 from scaffe.nets.net import Net
 
 
@@ -20,16 +21,17 @@ class Activations:
 
     Args:
         net: the net.
-        heads: of layers that run as part of another's pass, the index of that one.
+        groups: layers that run in one pass.
         kept: names of blobs that keep their own memory, too.
-        unwritten: names of those that no pass writes.
 
     Attributes:
         names: of the blobs that share memory.
     """
 
-    def __init__(self, net: Net, heads: Mapping[int, int], kept: Collection[str], unwritten: Collection[str]) -> None:
+    def __init__(self, net: Net, groups: Sequence[Group], kept: Collection[str]) -> None:
         self._net, self._owner = net, memory_owners(net, "shares_data")
+        heads = {i: group.members[0] for group in groups for i in group.members}
+        unwritten = [name for group in groups for name in group.hidden]
         ids = {*kept_blobs(net), *(id(net.blobs[name]) for name in (*kept, *unwritten))}
         ids |= {id(blob) for node in net.nodes if node.layer.host_only or node.is_source
                 for blob in (*node.bottoms, *node.tops)}
@@ -40,8 +42,10 @@ class Activations:
         for blob in {id(top): top for node in net.nodes for top in node.tops}.values():
             if self._owner[id(blob)] is not blob:
                 self._others.setdefault(id(self._owner[id(blob)]), []).append(blob)
+        for group in groups:
+            self._merge(group)
         self._places: list[np.ndarray] = []  # of the parts, for their shapes when they were last bound
-        self._own: list[np.ndarray | None] = []  # memory of the parts that are bound
+        self._own: list[list[np.ndarray | None]] = []  # memory that the parts' blobs had before
 
     def bind(self) -> None:
         """Let the blobs share memory; what they held is put aside."""
@@ -50,16 +54,20 @@ class Activations:
             self.release()
             self._places = self._new_places()
         if not self._own:
-            self._own = [part.blob.change_memory(data)
-                         for part, data in zip(self._parts.values(), self._places, strict=True)]
+            self._own = [[blob.change_memory(data) for blob in self._blobs(key)]
+                         for key, data in zip(self._parts, self._places, strict=True)]
 
     def release(self) -> None:
         """Give the blobs their own memory again, as it was."""
-        for (key, part), own in zip(self._parts.items(), self._own, strict=False):
-            is_enough = own is not None and own.size >= part.blob.n_elems
-            for blob in (part.blob, *self._others.get(key, ())):
+        for key, owned in zip(self._parts, self._own, strict=False):
+            for blob, own in zip(self._blobs(key), owned, strict=True):
+                is_enough = own is not None and own.size >= blob.n_elems
                 blob.change_memory(own if is_enough else None)
         self._own = []
+
+    def _blobs(self, key: int) -> list[Blob]:
+        """All blobs that have a part's memory."""
+        return [self._parts[key].blob, *self._others.get(key, ())]
 
     def _new_places(self) -> list[np.ndarray]:
         lifetimes = [part.lifetime for part in self._parts.values()]
@@ -67,6 +75,23 @@ class Activations:
         memory = self._net.context.kernels.zeros(n_bytes, np.dtype(np.uint8))
         return [memory[start:start + lifetime.n_bytes].view(part.blob.dtype)
                 for part, start, lifetime in zip(self._parts.values(), offsets, lifetimes, strict=True)]
+
+    def _merge(self, group: Group) -> None:
+        """Let a group's sum lie where what it adds lay, if nobody reads that afterwards."""
+        added, y = group.added, group.y
+        if added is None or added.shape != y.shape or (added.dtype, added.channels_last) != (y.dtype, y.channels_last):
+            return
+        source, target = self._owner[id(added)], self._owner[id(y)]
+        if self._owner[id(group.x)] is source or target is source or not {id(source), id(target)} <= set(self._parts):
+            return
+        readers = {i for i, node in enumerate(self._net.nodes)
+                   if any(self._owner[id(blob)] is source for blob in (*node.bottoms, *node.tops))}
+        if max(readers - set(group.members), default=-1) > group.members[0]:
+            return
+        moved = [target, *self._others.pop(id(target), ())]
+        self._others.setdefault(id(source), []).extend(moved)
+        self._parts[id(source)].steps.extend(self._parts.pop(id(target)).steps)
+        self._owner |= {key: source for key, blob in self._owner.items() if blob is target}
 
     def _uses(self, heads: Mapping[int, int]) -> dict[int, Part]:
         """The steps in which each piece of memory is read or written, by its owner's id."""

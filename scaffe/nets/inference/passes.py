@@ -47,7 +47,7 @@ class Inference:
         self.skipped: set[str] = set()
         self.hidden = {name for run in self._runs.values() for name in run.group.hidden}
         if self._runs:
-            self._activations = Activations(net, heads, shown, self.hidden)
+            self._activations = Activations(net, [run.group for run in self._runs.values()], shown)
             self.hidden |= self._activations.names
 
     def forward(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ctypes import c_void_p
+from functools import cached_property
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from scaffe.layers.kernels.cpu.onednn.primitive import (
     Reorder,
     any_layout,
     following,
+    place_of,
     scratch,
     strided,
 )
@@ -50,9 +52,18 @@ class Convolution:
         desc = self._describe(lib, spec, (x, any_layout(lib, shape, spec.dtype), b, y), attribute)
         w = lib.query_md(desc, QUERY_WEIGHTS, 0)
         added = [(ADDED, y)] if adds else []
-        self._primitive = Primitive(lib, desc, [(SRC, x), (WEIGHTS, w), (BIAS, b), (DST, y), *added])
+        self._memories = [(SRC, x), (WEIGHTS, w), (BIAS, b), (DST, y)]
+        self._primitive = Primitive(lib, desc, [*self._memories, *added])
+        self._lib, self._spec, self._slope = lib, spec, relu_slope
         self._reorder = Reorder(lib, plain, w)
         self._w, self._b = scratch(lib, w), np.zeros(spec.n_output, np.float32)
+
+    @cached_property
+    def _in_place(self) -> Primitive:
+        """The primitive that adds to what is in y."""
+        x, w, b, y = (memory for _, memory in self._memories)
+        attribute = following(self._lib, y, self._slope, in_place=True)
+        return Primitive(self._lib, self._describe(self._lib, self._spec, (x, w, b, y), attribute), self._memories)
 
     @staticmethod
     def _describe(lib: Library, spec: ConvSpec, memories: tuple[c_void_p, ...], attribute: c_void_p | None) -> c_void_p:
@@ -67,4 +78,7 @@ class Convolution:
 
     def forward(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> None:
         """See InferencePlan."""
-        self._primitive.run(x, self._w, self._b, y, *(() if added is None else (added,)))
+        if added is not None and place_of(added) == place_of(y):
+            self._in_place.run(x, self._w, self._b, y)
+        else:
+            self._primitive.run(x, self._w, self._b, y, *(() if added is None else (added,)))

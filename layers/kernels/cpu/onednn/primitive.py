@@ -47,11 +47,13 @@ def relu_attribute(lib: Library, slope: float) -> c_void_p:
     return _attribute(lib, post_ops)
 
 
-def following(lib: Library, added: Any, slope: float | None) -> c_void_p | None:
+def following(lib: Library, added: Any, slope: float | None, in_place: bool = False) -> c_void_p | None:
     """The attribute that adds memory of the descriptor ``added`` to a primitive's result, then applies ReLU; each
-    unless None."""
+    unless None. ``in_place``: what is added lies where the result will."""
     post_ops = lib.make("post_ops_create")
-    if added is not None:
+    if added is not None and in_place:
+        lib.call("post_ops_append_sum", post_ops, 1.0, 0, 0)
+    elif added is not None:
         lib.call("post_ops_append_binary", post_ops, ADD, added)
     if slope is not None:
         lib.call("post_ops_append_eltwise", post_ops, RELU, slope, 0.0)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tests.mpirun import mpirun
 from tests.soak import losses
+from tests.soak.deaths import kinds_for
 from tests.soak.luck import KINDS
 from tests.soak.training import Training, make_database
 
@@ -77,7 +78,8 @@ def _training(home: Path, database: Path, references: dict[int, bytes], chance: 
 def _losses(home: Path, database: Path, references: dict[int, bytes], chance: random.Random,
             counts: collections.Counter[str]) -> str:
     strategy, n_ranks = chance.choice(losses.STRATEGIES), chance.choice((2, 3, 4))
-    found = losses.disturbed(losses.make_home(home), strategy, n_ranks, chance)
+    kind = chance.choice(kinds_for(n_ranks))
+    found = losses.disturbed(losses.make_home(home), strategy, n_ranks, chance, kind)
     counts["ranks killed, without which the others went on"] += found.killed
     return "; ".join(found.wrong)
 

@@ -1,10 +1,11 @@
 """Images per second of training, forward, backward and SGD, against PyTorch on the same nets, weights and threads.
 
-    python benchmarks/compute.py [--peer PYTHON_WITH_TORCH] [--threads N] [--rounds N] [NET ...]
+    python benchmarks/compute.py [--peer PYTHON_WITH_TORCH] [--precision bf16] [--threads N] [--rounds N] [NET ...]
 
 First both compute loss and gradients of the same batch from the same weights. Then they take turns: ours, PyTorch as
 it comes (NCHW, default SGD) and PyTorch's best variant for that net (channels_last, fused or foreach SGD; found first).
-The ratios are of median step times. Without a peer, ours only.
+The ratios are of median step times. Without a peer, ours only. With bf16, ours and PyTorch's, by its autocast, compute
+in bfloat16, and ours in float32 takes turns with them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
@@ -31,7 +33,7 @@ from scaffe.layers.base.layer import TEST, TRAIN, Context  # noqa: E402
 from scaffe.layers.base.random import Stream  # noqa: E402
 from scaffe.nets import graph  # noqa: E402
 from scaffe.nets.build import build_net  # noqa: E402
-from scaffe.nets.devices import load_kernels  # noqa: E402
+from scaffe.nets.devices import Compute, load_kernels  # noqa: E402
 from scaffe.nets.net import Net  # noqa: E402
 from scaffe.proto import caffe_pb2  # noqa: E402
 from scaffe.proto.text import parse_text  # noqa: E402
@@ -40,7 +42,7 @@ from scaffe.training.solver import Solver  # noqa: E402
 ENVIRONMENT = dict(os.environ)  # as it was given: our kernels set OpenMP's waiting to their liking, peers keep theirs
 PEER = Path(__file__).parent / "peers" / "torch_nets.py"
 VARIANTS = ("plain", "fused", "channels_last", "channels_last+fused", "channels_last+foreach")
-TOLERANCE = 2e-3
+TOLERANCE, HALF_TOLERANCE = 2e-3, 1e-2
 ROUND_SECONDS = 0.3
 
 
@@ -50,11 +52,13 @@ class Ours:
     Args:
         name, batch: the net and its batch.
         kernels: the CPU's, set to the threads wanted.
+        precision: of the activations.
     """
 
-    def __init__(self, name: str, batch: int, kernels: object) -> None:
+    def __init__(self, name: str, batch: int, kernels: object, precision: str = "fp32") -> None:
         self._message = parse_text(prototxt(name, batch), caffe_pb2.NetParameter)
-        self._context = {phase: Context(phase, kernels, rng=Stream(1701)) for phase in (TRAIN, TEST)}
+        dtype = Compute(precision=precision).dtype
+        self._context = {phase: Context(phase, kernels, dtype, Stream(1701)) for phase in (TRAIN, TEST)}
         self.net = self._build(TRAIN)
         rng = np.random.default_rng(1)
         self.batch = {"data": rng.standard_normal(self.net.blobs["data"].shape, np.float32),
@@ -106,21 +110,21 @@ class Theirs:
         self._process = subprocess.Popen([peer, str(PEER), name, str(n_threads), str(path)], stdin=subprocess.PIPE,
                                          stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
         answer = self._answer()
-        self.loss, self.norm = answer["loss"], answer["norm"]
+        self.loss, self.norm, self.half_loss = answer["loss"], answer["norm"], answer["half_loss"]
 
     def step(self, variant: str, n_steps: int) -> float:
         """Train so many steps that way. Returns the seconds."""
         self._tell(f"{variant} {n_steps}")
         return self._answer()["seconds"]
 
-    def find_best(self) -> str:
-        """The fastest variant; the others but ``plain`` are dropped."""
-        seconds = {}
-        for variant in VARIANTS:
+    def find_best(self, variants: Sequence[str]) -> str:
+        """The fastest variant; the others but the first are dropped."""
+        seconds: dict[str, float] = {}
+        for variant in variants:
             self.step(variant, 1)
             n_steps = _n_steps(self.step(variant, 1))
             seconds[variant] = min(self.step(variant, n_steps) / n_steps for _ in range(2))
-            if seconds[variant] > min(seconds.values()) and variant != "plain":
+            if seconds[variant] > min(seconds.values()) and variant != variants[0]:
                 self._tell(f"drop {variant}")
         return min(seconds, key=seconds.__getitem__)
 
@@ -143,26 +147,31 @@ def _n_steps(seconds: float) -> int:
     return max(round(ROUND_SECONDS / seconds), 1)
 
 
-def verify(ours: Ours, theirs: Theirs) -> None:
+def verify(ours: dict[str, Ours], theirs: Theirs) -> None:
     """Stop unless both sides compute the same."""
     names, peers = ("loss", "norm of the gradients"), (theirs.loss, theirs.norm)
-    for what, mine, other in zip(names, ours.check(), peers, strict=True):
-        if not np.isclose(mine, other, rtol=TOLERANCE):
+    pairs = [(what, mine, other, TOLERANCE)
+             for what, mine, other in zip(names, ours["fp32"].check(), peers, strict=True)]
+    if "bf16" in ours:
+        pairs.append(("loss in bfloat16", ours["bf16"].check()[0], theirs.half_loss, HALF_TOLERANCE))
+    for what, mine, other, tolerance in pairs:
+        if not np.isclose(mine, other, rtol=tolerance):
             raise SystemExit(f"the {what} differs: {mine} here, {other} in PyTorch")
 
 
 def race(name: str, batch: int, args: argparse.Namespace, kernels: object) -> str:
     """One net's row of the table."""
-    ours = Ours(name, batch, kernels)
-    sides = {"ours": ours.step}
+    ours = {precision: Ours(name, batch, kernels, precision) for precision in dict.fromkeys(("fp32", args.precision))}
+    sides = {precision: one.step for precision, one in ours.items()}
+    variants = ["+".join(("bf16", *v.split("+"))) for v in VARIANTS] if args.precision == "bf16" else VARIANTS
     best = "-"
     if args.peer:
         with tempfile.TemporaryDirectory() as folder:
-            ours.save(Path(folder, "net.npz"))
+            ours["fp32"].save(Path(folder, "net.npz"))
             theirs = Theirs(args.peer, name, args.threads, Path(folder, "net.npz"))
         verify(ours, theirs)
-        best = theirs.find_best()
-        sides |= {"plain": lambda n: theirs.step("plain", n), "best": lambda n: theirs.step(best, n)}
+        best = theirs.find_best(variants)
+        sides |= {"plain": lambda n: theirs.step(variants[0], n), "best": lambda n: theirs.step(best, n)}
     steps = {side: _n_steps(min(step(1) for _ in range(3))) for side, step in sides.items()}
     seconds: dict[str, list[float]] = {side: [] for side in sides}
     for _ in range(args.rounds):
@@ -170,7 +179,9 @@ def race(name: str, batch: int, args: argparse.Namespace, kernels: object) -> st
             seconds[side].append(step(steps[side]) / steps[side])
     if args.peer:
         theirs.close()
-    return _row(name, batch, {side: median(times) for side, times in seconds.items()}, best)
+    medians = {side: median(times) for side, times in seconds.items()}
+    half = f"  {medians['fp32'] / medians['bf16']:.2f} x ours in float32" if "bf16" in medians else ""
+    return _row(name, batch, medians | {"ours": medians[args.precision]}, best) + half
 
 
 def _row(name: str, batch: int, seconds: dict[str, float], best: str) -> str:
@@ -184,13 +195,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("nets", nargs="*", metavar="NET", help=f"of {', '.join(BATCHES)}; all if none is named")
     parser.add_argument("--peer", help="a Python that has torch")
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=9)
     args = parser.parse_args()
     kernels = load_kernels(args.threads)
     if not args.peer:
         print("# no --peer with PyTorch given: ours only")
-    print(f"# {args.threads} thread(s), images/s, medians of {args.rounds} rounds; {kernels.describe()}")
+    print(f"# {args.precision}, {args.threads} thread(s), images/s, medians of {args.rounds} rounds; "
+          f"{kernels.describe()}")
     print("net            batch         ours       torch  torch best  x torch  x best  best")
     for name in args.nets or BATCHES:
         print(race(name, BATCHES[name], args, kernels), flush=True)

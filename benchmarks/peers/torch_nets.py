@@ -4,7 +4,8 @@
 
 FILE holds the images, the labels and every layer's weights. Prints, without dropout, the loss and the norm of all
 gradients as JSON; then, for every line "VARIANT N_STEPS" on its input, trains that many steps and prints the seconds.
-A variant is ``plain`` (NCHW, default SGD) or a mixture of ``channels_last``, ``fused`` and ``foreach`` joined by +.
+A variant is ``plain`` (NCHW, default SGD) or a mixture of ``bf16`` (autocast), ``channels_last``, ``fused`` and
+``foreach`` joined by +.
 """
 
 import json
@@ -83,23 +84,30 @@ class Variant:
             self.images = self.images.to(memory_format=torch.channels_last)
         options = {word: True for word in ("fused", "foreach") if word in words}
         self.sgd = torch.optim.SGD(self.net.parameters(), 1e-4, momentum=0.9, weight_decay=5e-4, **options)
+        self.casts = "bf16" in words
 
     def step(self):
         """One step of training."""
         self.sgd.zero_grad()
-        self.net(self.images, self.labels).backward()
+        self.loss().backward()
         self.sgd.step()
+
+    def loss(self):
+        """Of a forward pass."""
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.casts):
+            return self.net(self.images, self.labels)
 
 
 def check(name, files):
-    """Loss and norm of the gradients without dropout, normalised by the batch."""
+    """Loss, norm of the gradients and loss in bfloat16, without dropout, normalised by the batch."""
     one = Variant(name, "plain", files)
     for part in one.net.modules():
         part.train(isinstance(part, nn.BatchNorm2d))
-    loss = one.net(one.images, one.labels)
+    loss = one.loss()
     loss.backward()
     squares = sum(float(p.grad.double().square().sum()) for p in one.net.parameters())
-    return {"loss": float(loss.detach()), "norm": squares ** 0.5}
+    one.casts = True
+    return {"loss": float(loss.detach()), "norm": squares ** 0.5, "half_loss": float(one.loss().detach())}
 
 
 def main(name, threads, path):

@@ -10,7 +10,6 @@ import numpy as np
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
-from scaffe.layers.kernels.backend import is_device
 
 PLACES = 2  # of a batch's arrays: where pixels were cropped
 
@@ -23,8 +22,8 @@ class Data(Layer):
 
     The batches come from a feed, which ``context.open_feed(param, context)`` opens. A feed has ``shapes``, one for
     each top; ``next()``, which returns one array for each top in storage order (images channels-last); and ``close()``.
-    On a device, where a feed has a ``change``, images may be pixels of a byte each: with the crops' places as a third
-    array, the device makes floats of them, by the reader's arithmetic.
+    Where a feed has a ``change``, images may be pixels of a byte each: with the crops' places as a third array, the
+    kernels make floats of them, by the reader's arithmetic.
 
     Raises:
         LayerError: the context has no ``open_feed``, as the trainer would set it.
@@ -44,8 +43,8 @@ class Data(Layer):
             raise LayerError("needs the trainer to open its data source")
         self.feed = self.context.open_feed(self.param, self.context)
         self._staging = self.context.kernels.staging(self.feed.next)
-        kernels, change = self.context.kernels, getattr(self.feed, "change", None)
-        self._pixels = kernels.pixels(change) if is_device(kernels) and change is not None else None
+        change = getattr(self.feed, "change", None)
+        self._pixels = None if change is None else self.context.kernels.pixels(change)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Give the tops the feed's shapes; a net that does not name the last top leaves the labels."""

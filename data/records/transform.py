@@ -137,6 +137,8 @@ class Transform:
 
         channels, height, width = run.shape
         places[:] = self._places(run.shape, draws)
+        if not self.options.crop_size:  # then an image is one long row
+            height, width, out = 1, height * width, out.reshape(len(out), 1, height * width, channels)
         strides = (1, width * channels, channels) if run.interleaved else (height * width, width, 1)
         gather_batch(run.pixels, run.starts, strides, places, out)
 

@@ -49,7 +49,7 @@ class Staging(Protocol):
 
 
 class Pixels(Protocol):
-    """Makes floats of batches of pixels, as readers do on the CPU."""
+    """Makes the net's numbers of batches of pixels, with the bits of a reader that gives floats."""
 
     def run(self, pixels: Array, places: Array, y: Array) -> None:
         """y = (pixels - mean) · scale, mirrored.
@@ -234,6 +234,9 @@ class Backend(Protocol):
     def scale_sums(self, x: Array, gy: Array) -> tuple[Array, Array]:
         """Sums over the rows of gy · x and of gy, each float64 (channels,): the gradients of scale and bias."""
 
+    def pixels(self, change: Any) -> Pixels:
+        """What makes floats of batches of pixels; ``change`` has mean, row_stride, column_stride and scale."""
+
 
 class Guard(Protocol):
     """Skips updates whose gradients are not finite. The check runs on the device; the host does not wait for it."""
@@ -256,9 +259,6 @@ class DeviceBackend(Backend, Protocol):
 
     def record(self, run: Callable[[], Any]) -> Callable[[], Any]:
         """Record the work that ``run`` queues, without executing it. Calling the result launches that work."""
-
-    def pixels(self, change: Any) -> Pixels:
-        """What makes floats of batches of pixels; ``change`` has mean, row_stride, column_stride and scale."""
 
     def copy_weights(self, w: Array, order: tuple[int, int], copy: Array) -> None:
         """Write weights (O, I, K), float32, to a copy for kernels of a half type, (O, K, I).

@@ -14,7 +14,6 @@ from scaffe.data.feeds.portion_feed import PortionFeed
 from scaffe.errors import UserError
 from scaffe.layers.base.layer import TRAIN, Context
 from scaffe.layers.base.random import Stream
-from scaffe.layers.kernels.backend import is_device
 
 
 def feed_opener(share: Share, seed: int, options: ReaderOptions) -> Callable[[Any, Context], Feed | PortionFeed]:
@@ -42,7 +41,7 @@ def feed_opener(share: Share, seed: int, options: ReaderOptions) -> Callable[[An
         if context.phase == TRAIN and not (share.weak or share.may_be_uneven) and batch_size % share.ranks:
             raise UserError(f"batch_size {batch_size} is not divisible by {share.ranks} ranks; "
                             "change it, or train with -scal weak")
-        reading = replace(reading, gives_pixels=is_device(context.kernels))
+        reading = replace(reading, gives_pixels=True)
         return open_layer_feed(param, context.phase, share, draw, reading)
 
     return open_feed

@@ -29,16 +29,17 @@ from scaffe.layers.kernels.plans import (
 from scaffe.layers.kernels.specs import ConvSpec, LossSpec, LrnSpec, PoolSpec
 
 if TYPE_CHECKING:  # imported when first asked for, by __getattr__
+    from scaffe.layers.kernels.backend import Pixels
     from scaffe.layers.kernels.cpu.channels import moments, scale_rows, scale_sums
     from scaffe.layers.kernels.cpu.elementwise import add_relu, add_up, mask_scale, relu_backward, relu_forward
     from scaffe.layers.kernels.cpu.softmax import softmax_rows, softmax_rows_back
 
 __all__ = ["CHECK_EVERY", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "add_up", "batch_allocator",
            "batch_norm", "convolution", "copy_part", "deconvolution", "describe", "draws", "dropout",
-           "inference_convolution", "inner_product", "lrn", "maker", "mask_scale", "moments", "place", "pooling",
-           "relu_backward", "relu_forward", "scalar", "scale_rows", "scale_sums", "set_threads", "softmax_loss",
-           "softmax_rows", "softmax_rows_back", "staging", "stochastic_pooling",
-           "synchronize", "to_device", "to_host", "uniform", "xp", "zeros"]
+           "inference_convolution", "inner_product", "lrn", "maker", "mask_scale", "moments", "pixels", "place",
+           "pooling", "relu_backward", "relu_forward", "scalar", "scale_rows", "scale_sums", "set_threads",
+           "softmax_loss", "softmax_rows", "softmax_rows_back", "staging", "stochastic_pooling", "synchronize",
+           "to_device", "to_host", "uniform", "xp", "zeros"]
 
 describe = reason
 xp = np
@@ -114,6 +115,13 @@ class Staging:
 
 
 staging = Staging
+
+
+def pixels(change: Any) -> Pixels:
+    """What makes the net's numbers of batches of pixels; ``change`` has mean, row_stride, column_stride and scale."""
+    from scaffe.layers.kernels.cpu.pixels_plan import Pixels as MadePixels
+
+    return MadePixels(change)
 
 
 def convolution(spec: ConvSpec) -> WeightedPlan:

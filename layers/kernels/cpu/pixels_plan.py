@@ -1,0 +1,72 @@
+"""Pixels as readers leave them, a byte each, made the net's numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from scaffe.jit import compiled
+from scaffe.jit.brain import stored
+from scaffe.layers.kernels.cpu.parts import LEAST_ELEMS, in_ranges
+from scaffe.layers.kernels.cpu.words import wide, words
+from scaffe.layers.kernels.extents import expect_elems
+
+
+class Pixels:
+    """y = (pixel - mean) · scale, mirrored where that is asked for: the bits that readers compute.
+
+    Args:
+        change: has ``mean``, float32, 1-D: a mean image (row, column, channel), or a number for each channel;
+            ``row_stride`` and ``column_stride``, elements of it from one row, or column, to the next; ``scale``.
+    """
+
+    def __init__(self, change: Any) -> None:
+        self._mean, self._row_stride, self._scale = change.mean, change.row_stride, np.float32(change.scale)
+        self._one_row = np.empty(0, np.float32)
+
+    def run(self, pixels: np.ndarray, places: np.ndarray, y: np.ndarray) -> None:
+        """See ``backend.Pixels``."""
+        n, height, width, n_channels = pixels.shape
+        expect_elems(pixels.size, y)
+        expect_elems(3 * n, places)
+        if not (self._row_stride or places[:, 2].any()):  # then an image is one long row
+            height, width = 1, height * width
+        mean, scale = self._means(width), wide(y.dtype).type(self._scale)
+        rows, out = pixels.reshape(n, height, width * n_channels), words(y).reshape(n, height, width * n_channels)
+        in_ranges(n, lambda start, stop: _change(rows, places, mean, self._row_stride, n_channels, scale, out, start,
+                                                 stop), pixels.size // LEAST_ELEMS)
+
+    def _means(self, width: int) -> np.ndarray:
+        """The mean in (row, column, channel) order; of numbers for each channel, a row as long as an image's."""
+        if self._row_stride:
+            mean: np.ndarray = self._mean
+            return mean
+        if self._one_row.size < width * self._mean.size:
+            self._one_row = np.tile(self._mean, width)
+        return self._one_row
+
+
+@compiled
+def _change(pixels: np.ndarray, places: np.ndarray, mean: np.ndarray, row_stride: int, n_channels: int, scale: float,
+            y: np.ndarray, start: int, stop: int) -> None:
+    """Images [start, stop) of rows (n, height, columns · channels)."""
+    n_row = pixels.shape[2]
+    for i in range(start, stop):
+        for h in range(pixels.shape[1]):
+            at = (places[i, 0] + h) * row_stride + places[i, 1] * n_channels if row_stride else 0
+            means, row, out = mean[at:at + n_row], pixels[i, h], y[i, h]
+            for k in range(n_row):
+                out[k] = stored((np.float32(row[k]) - means[k]) * scale, out[k])
+            if places[i, 2]:
+                _turn(out, n_channels)
+
+
+@compiled
+def _turn(row: np.ndarray, n_channels: int) -> None:
+    """Mirror a row in place, pixel by pixel."""
+    width = row.size // n_channels
+    for w in range(width // 2):
+        near, far = w * n_channels, (width - 1 - w) * n_channels
+        for c in range(n_channels):
+            row[near + c], row[far + c] = row[far + c], row[near + c]

@@ -17,6 +17,7 @@ needs_onednn = pytest.mark.skipif(library() is None, reason="needs oneDNN")
 SHAPES = pytest.mark.parametrize(("n", "c", "height", "width", "n_output", "pad"), [
     (1, 1, 1, 1, 1, 1), (2, 3, 4, 4, 5, 1), (3, 7, 5, 9, 2, 1), (1, 4, 13, 6, 33, 2), (5, 16, 7, 7, 16, 1),
     (2, 17, 3, 3, 3, 0), (1, 2, 21, 4, 3, 0), (4, 5, 8, 11, 6, 2)])
+TAPS = pytest.mark.parametrize("taps", [3, 5])
 
 
 def spec_of(n, c, height, width, n_output, pad=1, kernel=3, stride=1, dilation=1, group=1):
@@ -24,15 +25,16 @@ def spec_of(n, c, height, width, n_output, pad=1, kernel=3, stride=1, dilation=1
 
 
 def windows(spec, x):
-    """Each output's 3x3 inputs (N, H', W', C, 3, 3) in float64: windows of the padded images."""
+    """Each output's inputs (N, H', W', C, *kernel) in float64: windows of the padded images."""
     (top, left), wide = spec.pad, x.astype(np.float64)
     padded = np.pad(wide, ((0, 0), (top, top), (left, left), (0, 0)))
-    return np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
+    return np.lib.stride_tricks.sliding_window_view(padded, spec.kernel, axis=(1, 2))
 
 
 def whole(spec, w):
     """The weights of a convolution in groups as those of one without, with zeros between groups, in float64."""
-    every, n_output, n_in = np.zeros((spec.n_output, spec.in_shape[1], 3, 3)), spec.n_output // spec.group, w.shape[1]
+    every = np.zeros((spec.n_output, spec.in_shape[1], *spec.kernel))
+    n_output, n_in = spec.n_output // spec.group, w.shape[1]
     for g in range(spec.group):
         own = slice(g * n_output, (g + 1) * n_output)
         every[own, g * n_in : (g + 1) * n_in] = w[own]
@@ -52,8 +54,8 @@ def expected_gradients(spec, x, w, gy):
     own = np.concatenate([gw[g * n_output : (g + 1) * n_output, g * n_in : (g + 1) * n_in] for g in range(spec.group)])
     (height, width), (top, left) = gy.shape[1:3], spec.pad
     gx = np.zeros((x.shape[0], x.shape[1] + 2 * top, x.shape[2] + 2 * left, x.shape[3]))
-    for i in range(3):
-        for j in range(3):
+    for i in range(spec.kernel[0]):
+        for j in range(spec.kernel[1]):
             gx[:, i : i + height, j : j + width] += gy.astype(np.float64) @ whole(spec, w)[:, :, i, j]
     return gx[:, top : top + x.shape[1], left : left + x.shape[2]], own
 
@@ -66,23 +68,26 @@ def drawn(spec, rng):
 
 
 @needs_onednn
+@TAPS
 @SHAPES
 @pytest.mark.parametrize(("slope", "adds"), [(None, False), (0.0, True), (0.25, False), (None, True)])
-def test_every_output_is_the_formulas(n, c, height, width, n_output, pad, slope, adds):
-    spec, rng = spec_of(n, c, height, width, n_output, pad), np.random.default_rng(n * c + height)
+def test_every_output_is_the_formulas(n, c, height, width, n_output, pad, slope, adds, taps):
+    spec = spec_of(n, c, height, width, n_output, pad + taps // 4, taps)
+    rng = np.random.default_rng(n * c + height)
     x, w, b, added = drawn(spec, rng)
     plan, y = Inference(library(), spec, slope), np.full(added.shape, np.nan, np.float32)
     plan.take(w, b)
     plan.forward(x, y, added if adds else None)
     np.testing.assert_allclose(y, expected(spec, x, w, b, slope, added if adds else None), rtol=0,
-                               atol=2e-5 * (9 * c) ** 0.5)
+                               atol=2e-5 * taps * c ** 0.5)
 
 
 @needs_onednn
+@TAPS
 @SHAPES
 @pytest.mark.parametrize("group", [1, 3])
-def test_training_passes_are_the_formulas(n, c, height, width, n_output, pad, group):
-    spec = spec_of(n, c * group, height, width, n_output * group, pad, group=group)
+def test_training_passes_are_the_formulas(n, c, height, width, n_output, pad, group, taps):
+    spec = spec_of(n, c * group, height, width, n_output * group, pad + taps // 4, taps, group=group)
     x, w, b, gy = drawn(spec, np.random.default_rng(n * c + height))
     plan = Training(library(), spec)
     y, gx, gw, gb = (np.full_like(array, np.nan) for array in (gy, x, w, b))
@@ -91,9 +96,9 @@ def test_training_passes_are_the_formulas(n, c, height, width, n_output, pad, gr
     plan.backward_weights(x, gy, gw, gb, overwrite=True)
     wanted_gx, wanted_gw = expected_gradients(spec, x, w, gy)
     n_sums = n * height * width
-    np.testing.assert_allclose(y, expected(spec, x, w, b, 0.5, None), rtol=0, atol=2e-5 * (9 * c) ** 0.5)
-    np.testing.assert_allclose(gx, wanted_gx, rtol=0, atol=2e-5 * (9 * n_output) ** 0.5)
-    np.testing.assert_allclose(gw, wanted_gw, rtol=0, atol=2e-5 * n_sums ** 0.5)
+    np.testing.assert_allclose(y, expected(spec, x, w, b, 0.5, None), rtol=0, atol=2e-5 * taps * c ** 0.5)
+    np.testing.assert_allclose(gx, wanted_gx, rtol=0, atol=2e-5 * taps * n_output ** 0.5)
+    np.testing.assert_allclose(gw, wanted_gw, rtol=0, atol=7e-6 * taps * n_sums ** 0.5)
     np.testing.assert_allclose(gb, gy.astype(np.float64).sum((0, 1, 2)), rtol=0, atol=1e-6 * n_sums)
     once = gw.copy(), gb.copy()
     plan.backward_weights(x, gy, gw, gb)
@@ -102,17 +107,18 @@ def test_training_passes_are_the_formulas(n, c, height, width, n_output, pad, gr
 
 
 @needs_onednn
+@TAPS
 @pytest.mark.parametrize("n_threads", [1, 2])
-def test_several_strips_the_last_one_shorter(n_threads):
+def test_several_strips_the_last_one_shorter(n_threads, taps):
     """A plan for other shapes has used the working memory before, and left numbers that are none."""
-    spec = spec_of(7, 40, 42, 41, 96)
+    spec = spec_of(7, 40, 42, 41, 96, taps // 2, taps)
     x, w, b, gy = drawn(spec, np.random.default_rng(0))
     plan = Training(library(), spec)
     y, gx, gw = (np.full_like(array, np.nan) for array in (gy, x, w))
     assert plan._forward._tiling.n_rows % plan._forward._strip
     assert len({stop - first for first, stop in plan._gradient._strips}) == 2
-    other = Training(library(), spec_of(9, 44, 42, 41, 96))
-    nothing, weights = np.full((9, 42, 41, 44), np.nan, np.float32), np.full((96, 44, 3, 3), np.nan, np.float32)
+    other = Training(library(), spec_of(9, 44, 42, 41, 96, taps // 2, taps))
+    nothing, weights = (np.full(shape, np.nan, np.float32) for shape in ((9, 42, 41, 44), (96, 44, taps, taps)))
     try:
         set_threads(n_threads)
         other.forward(nothing, weights, None, np.empty((9, 42, 41, 96), np.float32))
@@ -128,8 +134,9 @@ def test_several_strips_the_last_one_shorter(n_threads):
 
 
 @needs_onednn
-def test_one_and_two_threads_compute_the_same_bits():
-    spec = spec_of(2, 40, 42, 41, 33)
+@TAPS
+def test_one_and_two_threads_compute_the_same_bits(taps):
+    spec = spec_of(2, 40, 42, 41, 33, taps // 2, taps)
     x, w, b, gy = drawn(spec, np.random.default_rng(0))
     plan, results = Training(library(), spec), []
     try:
@@ -150,10 +157,13 @@ def test_where_it_is_used():
     assert is_faster_in_training(spec_of(4, 64, 56, 56, 64))
     assert not is_faster_in_training(spec_of(3, 64, 56, 56, 64))
     assert is_faster_in_training(spec_of(4, 384, 14, 14, 384, group=2))
+    assert is_faster_in_training(spec_of(64, 20, 12, 12, 50, 0, kernel=5))
+    assert is_faster_in_training(spec_of(4, 96, 27, 27, 256, 2, kernel=5, group=2))
     assert not is_faster_in_training(spec_of(12, 512, 8, 8, 512))  # 48 tiles
     assert not any(is_faster(spec) for spec in (
         spec_of(1, 16, 56, 56, 64), spec_of(1, 64, 56, 56, 16), spec_of(1, 512, 7, 7, 512),
-        spec_of(1, 64, 56, 56, 64, 3), spec_of(1, 64, 56, 56, 64, kernel=5), spec_of(1, 64, 56, 56, 64, stride=2),
+        spec_of(1, 64, 56, 56, 64, 3), spec_of(1, 64, 56, 56, 64, 5, kernel=5), spec_of(1, 64, 56, 56, 64, stride=2),
+        spec_of(1, 64, 56, 56, 64, 3, kernel=7), spec_of(1, 1, 28, 28, 20, 0, kernel=5),
         spec_of(1, 64, 56, 56, 64, group=2), spec_of(1, 64, 56, 56, 64, dilation=2)))
 
 
@@ -177,8 +187,9 @@ def test_strips_are_alike_and_within_their_bytes():
 
 
 @needs_onednn
-def test_working_memory_is_what_the_passes_take(monkeypatch):
-    spec, taken = spec_of(4, 40, 18, 17, 80, group=2), {}
+@TAPS
+def test_working_memory_is_what_the_passes_take(monkeypatch, taps):
+    spec, taken = spec_of(4, 40, 18, 17, 80, 1, taps, group=2), {}
     x, w, b, gy = drawn(spec, np.random.default_rng(0))
     plan = Training(library(), spec)
 

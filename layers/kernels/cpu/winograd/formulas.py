@@ -8,8 +8,7 @@ import numpy as np
 
 from scaffe.jit import compiled
 
-TILE, READ, TAPS = 4, 6, 3  # along an axis: outputs of a tile, inputs that they depend on, weights
-N_PRODUCTS = READ * READ
+TILE, TAPS = 4, 3  # along an axis: outputs of a tile, weights
 TWO, FOUR, FIVE, EIGHT = np.float32(2), np.float32(4), np.float32(5), np.float32(8)
 QUARTER, SIXTH, TWELFTH, TWENTY_FOURTH = np.float32(1 / 4), np.float32(1 / 6), np.float32(1 / 12), np.float32(1 / 24)
 

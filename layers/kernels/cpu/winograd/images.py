@@ -6,66 +6,68 @@ import numpy as np
 
 from scaffe.jit import compiled
 from scaffe.layers.kernels.cpu.winograd.columns import into_columns, out_of_columns, spread_columns
-from scaffe.layers.kernels.cpu.winograd.formulas import READ, TILE
+from scaffe.layers.kernels.cpu.winograd.formulas import TILE
 
 
 @compiled
-def transform_bottom(x: np.ndarray, first: int, stop: int, tiles: tuple[int, int], pad: tuple[int, int],
+def transform_bottom(taps: int, x: np.ndarray, first: int, stop: int, tiles: tuple[int, int], pad: tuple[int, int],
                      v: np.ndarray, place: int) -> None:
-    """Bᵀ d B of rows of tiles: of six rows of the image at once, then of each tile's columns.
+    """Bᵀ d B of rows of tiles: of a row of tiles' rows of the image at once, then of each tile's columns.
 
     Args:
+        taps: weights along an axis, 3 or 5.
         x: the bottom (N, H, W, C).
         first, stop: the rows of tiles, by number.
         tiles: rows of tiles in an image, and tiles in a row.
         pad: rows and columns of zeros around an image.
-        v: (36, tiles, C); receives the result.
+        v: (products, tiles, C); receives the result.
         place: the tile of v that the first one goes to.
     """
-    height, n = x.shape[1], x.shape[3]
-    row, length = x.shape[2] * n, (TILE * tiles[1] + READ - TILE) * n
+    height, n, read = x.shape[1], x.shape[3], TILE + taps - 1
+    row, length = x.shape[2] * n, (TILE * tiles[1] + taps - 1) * n
     inside = min(row, length - pad[1] * n)
     pixels, results, each = x.reshape(x.size), v.reshape(v.size), v.shape[1] * n
-    edge, half = np.empty(READ * row, x.dtype), np.zeros(READ * length, x.dtype)
+    edge, half = np.empty(read * row, x.dtype), np.zeros(read * length, x.dtype)
     for q in range(first, stop):
         image, top = q // tiles[0], TILE * (q % tiles[0]) - pad[0]
         source, at = pixels, (image * height + top) * row
-        if top < 0 or top + READ > height:
-            _copy_rows(pixels, image * height, height, top, edge)
+        if top < 0 or top + read > height:
+            _copy_rows(pixels, image * height, height, top, edge.reshape(read, row))
             source, at = edge, 0
-        into_columns(source, at, row, inside, half, pad[1] * n, length)
+        into_columns(taps, source, at, row, inside, half, pad[1] * n, length)
         for t in range(tiles[1]):
-            for i in range(READ):
-                into_columns(half, i * length + TILE * t * n, n, n, results, READ * i * each + place * n, each)
+            for i in range(read):
+                into_columns(taps, half, i * length + TILE * t * n, n, n, results, read * i * each + place * n, each)
             place += 1
 
 
 @compiled
 def _copy_rows(pixels: np.ndarray, image: int, height: int, top: int, rows: np.ndarray) -> None:
-    """Copy six rows of an image, from row ``top`` on; zeros for those that it has not.
+    """Copy some rows of an image, from row ``top`` on; zeros for those that it has not.
 
     Args:
-        pixels: rows of all images.
+        pixels: rows of all images, flat.
         image: the number of the image's first row.
         height: how many it has.
         top: the first to copy.
         rows: receives them.
     """
-    n = rows.size // READ
-    for i in range(READ):
+    n = rows.shape[1]
+    for i in range(rows.shape[0]):
         if 0 <= top + i < height:
-            rows[i * n:(i + 1) * n] = pixels[(image + top + i) * n:(image + top + i + 1) * n]
+            rows[i] = pixels[(image + top + i) * n:(image + top + i + 1) * n]
         else:
-            rows[i * n:(i + 1) * n] = 0
+            rows[i] = 0
 
 
 @compiled
-def transform_top(m: np.ndarray, place: int, bias: np.ndarray, added: np.ndarray, adds: bool, slope: float, first: int,
-                  stop: int, tiles: tuple[int, int], y: np.ndarray) -> None:
+def transform_top(taps: int, m: np.ndarray, place: int, bias: np.ndarray, added: np.ndarray, adds: bool, slope: float,
+                  first: int, stop: int, tiles: tuple[int, int], y: np.ndarray) -> None:
     """Aᵀ m A of rows of tiles, plus the bias and what is added, then a ReLU.
 
     Args:
-        m: the products (36, tiles, n_output).
+        taps: as for ``transform_bottom``.
+        m: (products, tiles, n_output).
         place: the tile of m that is the first.
         bias: (n_output,).
         added: of y's shape; read only if ``adds``.
@@ -74,18 +76,18 @@ def transform_top(m: np.ndarray, place: int, bias: np.ndarray, added: np.ndarray
         first, stop, tiles: as for ``transform_bottom``.
         y: the top (N, H, W, n_output).
     """
-    height, width, n_output = y.shape[1:]
+    (height, width, n_output), read = y.shape[1:], TILE + taps - 1
     products, each = m.reshape(m.size), m.shape[1] * n_output
-    half, flat = np.empty(TILE * READ * n_output, y.dtype), np.empty(TILE * n_output, y.dtype)
+    half, flat = np.empty(TILE * read * n_output, y.dtype), np.empty(TILE * n_output, y.dtype)
     out = flat.reshape(TILE, n_output)
     for q in range(first, stop):
         image, top = q // tiles[0], TILE * (q % tiles[0])
         for t in range(tiles[1]):
-            for j in range(READ):
-                out_of_columns(products, j * each + place * n_output, READ * each, n_output, half, j * n_output,
-                               READ * n_output)
+            for j in range(read):
+                out_of_columns(taps, products, j * each + place * n_output, read * each, n_output, half, j * n_output,
+                               read * n_output)
             for i in range(min(TILE, height - top)):
-                out_of_columns(half, i * READ * n_output, n_output, n_output, flat, 0, n_output)
+                out_of_columns(taps, half, i * read * n_output, n_output, n_output, flat, 0, n_output)
                 for j in range(min(TILE, width - TILE * t)):
                     row, column = top + i, TILE * t + j
                     for o in range(n_output):
@@ -97,19 +99,20 @@ def transform_top(m: np.ndarray, place: int, bias: np.ndarray, added: np.ndarray
 
 
 @compiled
-def transform_gradient(gy: np.ndarray, first: int, stop: int, tiles: tuple[int, int], m: np.ndarray,
+def transform_gradient(taps: int, gy: np.ndarray, first: int, stop: int, tiles: tuple[int, int], m: np.ndarray,
                        place: int) -> None:
     """A gy Aᵀ of rows of tiles; zeros beyond the image.
 
     Args:
+        taps: as for ``transform_bottom``.
         gy: gradient of the top (N, H, W, n_output).
         first, stop, tiles: as for ``transform_bottom``.
-        m: (36, tiles, n_output); receives the result.
+        m: (products, tiles, n_output); receives the result.
         place: the tile of m that the first one goes to.
     """
-    height, width, n_output = gy.shape[1:]
+    (height, width, n_output), read = gy.shape[1:], TILE + taps - 1
     row, each, results = TILE * tiles[1] * n_output, m.shape[1] * n_output, m.reshape(m.size)
-    flat, half = np.empty(TILE * row, gy.dtype), np.empty(READ * TILE * n_output, gy.dtype)
+    flat, half = np.empty(TILE * row, gy.dtype), np.empty(read * TILE * n_output, gy.dtype)
     strip = flat.reshape(TILE, TILE * tiles[1], n_output)
     for q in range(first, stop):
         image, top = q // tiles[0], TILE * (q % tiles[0])
@@ -119,8 +122,8 @@ def transform_gradient(gy: np.ndarray, first: int, stop: int, tiles: tuple[int, 
             else:
                 strip[i] = 0
         for t in range(tiles[1]):
-            spread_columns(flat, TILE * t * n_output, row, TILE * n_output, half, 0, TILE * n_output)
-            for i in range(READ):
-                spread_columns(half, i * TILE * n_output, n_output, n_output, results,
-                               READ * i * each + place * n_output, each)
+            spread_columns(taps, flat, TILE * t * n_output, row, TILE * n_output, half, 0, TILE * n_output)
+            for i in range(read):
+                spread_columns(taps, half, i * TILE * n_output, n_output, n_output, results,
+                               read * i * each + place * n_output, each)
             place += 1

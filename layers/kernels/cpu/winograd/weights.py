@@ -5,65 +5,57 @@ from __future__ import annotations
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.layers.kernels.cpu.winograd.formulas import READ, TAPS, collected, filtered
-
-N_TAPS = TAPS * TAPS
+from scaffe.layers.kernels.cpu.winograd.columns import collected_columns, filtered_columns
+from scaffe.layers.kernels.cpu.winograd.formulas import TILE
 
 
 @compiled
-def transform_weights(w: np.ndarray, u: np.ndarray, first: int, stop: int) -> None:
+def transform_weights(taps: int, w: np.ndarray, u: np.ndarray, first: int, stop: int) -> None:
     """G w Gᵀ of the filters of some inputs.
 
     Args:
-        w: (outputs, inputs, 9), with any strides.
-        u: (36, inputs, outputs).
+        taps: weights along an axis, 3 or 5.
+        w: (outputs, inputs, taps²), with any strides.
+        u: (products, inputs, outputs).
         first, stop: the inputs.
     """
-    n = w.shape[0]
-    taps, half = np.empty((N_TAPS, n), w.dtype), np.empty((READ, TAPS, n), w.dtype)
+    n, read = w.shape[0], TILE + taps - 1
+    filters, half = np.empty((taps * taps, n), w.dtype), np.empty(read * taps * n, w.dtype)
+    flat, results, each = filters.reshape(filters.size), u.reshape(u.size), u.shape[1] * n
     for i in range(first, stop):
         for o in range(n):
-            for t in range(N_TAPS):
-                taps[t, o] = w[o, i, t]
-        for j in range(TAPS):
-            for k in range(n):
-                (half[0, j, k], half[1, j, k], half[2, j, k], half[3, j, k], half[4, j, k],
-                 half[5, j, k]) = filtered(taps[j, k], taps[TAPS + j, k], taps[2 * TAPS + j, k])
-        for a in range(READ):
-            m = READ * a
-            for k in range(n):
-                (u[m, i, k], u[m + 1, i, k], u[m + 2, i, k], u[m + 3, i, k], u[m + 4, i, k],
-                 u[m + 5, i, k]) = filtered(half[a, 0, k], half[a, 1, k], half[a, 2, k])
+            for t in range(taps * taps):
+                filters[t, o] = w[o, i, t]
+        filtered_columns(taps, flat, 0, taps * n, taps * n, half, 0, taps * n)
+        for a in range(read):
+            filtered_columns(taps, half, a * taps * n, n, n, results, a * read * each + i * n, each)
 
 
 def turned(w: np.ndarray) -> np.ndarray:
-    """A view (..., inputs, outputs, 9) of weights (..., outputs, inputs, 9), each filter turned by 180 degrees: what
-    carries the top's gradient to the bottom."""
+    """A view (..., inputs, outputs, taps²) of weights (..., outputs, inputs, taps²), each filter turned by 180 degrees:
+    what carries the top's gradient to the bottom."""
     return np.swapaxes(w, -3, -2)[..., ::-1]
 
 
 @compiled
-def collect_gradient(u: np.ndarray, overwrite: bool, gw: np.ndarray, first: int, stop: int) -> None:
+def collect_gradient(taps: int, u: np.ndarray, overwrite: bool, gw: np.ndarray, first: int, stop: int) -> None:
     """Gᵀ u G, added to the gradient of the filters of some inputs.
 
     Args:
-        u: sums of products (36, inputs, outputs).
+        taps: weights along an axis, 3 or 5.
+        u: sums of products (products, inputs, outputs).
         overwrite: write instead of adding.
-        gw: (outputs, inputs, 9).
+        gw: (outputs, inputs, taps²).
         first, stop: the inputs.
     """
-    n = u.shape[2]
-    half, taps = np.empty((TAPS, READ, n), u.dtype), np.empty((N_TAPS, n), u.dtype)
+    n, read = u.shape[2], TILE + taps - 1
+    half, found = np.empty(taps * read * n, u.dtype), np.empty((taps * taps, n), u.dtype)
+    flat, sums, each = found.reshape(found.size), u.reshape(u.size), u.shape[1] * n
     for i in range(first, stop):
-        for b in range(READ):
-            for k in range(n):
-                half[0, b, k], half[1, b, k], half[2, b, k] = collected(
-                    u[b, i, k], u[b + 6, i, k], u[b + 12, i, k], u[b + 18, i, k], u[b + 24, i, k], u[b + 30, i, k])
-        for r in range(TAPS):
-            m = TAPS * r
-            for k in range(n):
-                taps[m, k], taps[m + 1, k], taps[m + 2, k] = collected(
-                    half[r, 0, k], half[r, 1, k], half[r, 2, k], half[r, 3, k], half[r, 4, k], half[r, 5, k])
+        for b in range(read):
+            collected_columns(taps, sums, b * each + i * n, read * each, n, half, b * n, read * n)
+        for r in range(taps):
+            collected_columns(taps, half, r * read * n, n, n, flat, r * taps * n, n)
         for o in range(n):
-            for t in range(N_TAPS):
-                gw[o, i, t] = taps[t, o] if overwrite else gw[o, i, t] + taps[t, o]
+            for t in range(taps * taps):
+                gw[o, i, t] = found[t, o] if overwrite else gw[o, i, t] + found[t, o]

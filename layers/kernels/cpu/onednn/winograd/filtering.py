@@ -20,7 +20,6 @@ from scaffe.layers.kernels.cpu.onednn.primitive import (
 from scaffe.layers.kernels.cpu.onednn.winograd.tiling import Tiling, strip_bytes
 from scaffe.layers.kernels.cpu.onednn.winograd.workspace import array, from_channel
 from scaffe.layers.kernels.cpu.parts import in_ranges
-from scaffe.layers.kernels.cpu.winograd.formulas import N_PRODUCTS
 from scaffe.layers.kernels.cpu.winograd.images import transform_bottom, transform_top
 from scaffe.layers.kernels.cpu.winograd.weights import transform_weights, turned
 from scaffe.layers.kernels.specs import ConvSpec, plain_strides
@@ -42,16 +41,16 @@ class Filtering:
         self.spec, self._is_turned, self._tiling = spec, is_turned, Tiling.of(spec)
         self._inputs, self._outputs = (n // spec.group for n in (spec.in_shape[1], spec.n_output))
         self._strip = self._tiling.strip(strip_bytes(spec), max(spec.in_shape[1], spec.n_output))
-        n_tiles = self._strip * self._tiling.columns
-        shape = (N_PRODUCTS, self._inputs, self._outputs)
+        n_tiles, n_products = self._strip * self._tiling.columns, self._tiling.n_products
+        self._u_shape = shape = (n_products, self._inputs, self._outputs)
         plain = strided(lib, shape, plain_strides(shape))
-        v, m = (strided(lib, (N_PRODUCTS, n_tiles, n // spec.group), (n_tiles * n, n, 1))
+        v, m = (strided(lib, (n_products, n_tiles, n // spec.group), (n_tiles * n, n, 1))
                 for n in (spec.in_shape[1], spec.n_output))
         desc = lib.make("matmul_primitive_desc_create", lib.engine, v, any_layout(lib, shape), None, m, None)
         w = lib.query_md(desc, QUERY_WEIGHTS, 0)
         self._product, self._reorder = Primitive(lib, desc, [(SRC, v), (WEIGHTS, w), (DST, m)]), Reorder(lib, plain, w)
         self._n_weights = lib.memory_desc_get_size(w) // 4
-        self._v_shape, self._m_shape = ((N_PRODUCTS, n_tiles, n) for n in (spec.in_shape[1], spec.n_output))
+        self._v_shape, self._m_shape = ((n_products, n_tiles, n) for n in (spec.in_shape[1], spec.n_output))
 
     @property
     def taken_shape(self) -> tuple[int, int]:
@@ -61,7 +60,7 @@ class Filtering:
     @property
     def working_shapes(self) -> dict[str, tuple[int, ...]]:
         """The arrays of working memory that ``take`` and ``run`` use, by name."""
-        return {"bottom": self._v_shape, "top": self._m_shape, "weights": (N_PRODUCTS, self._inputs, self._outputs)}
+        return {"bottom": self._v_shape, "top": self._m_shape, "weights": self._u_shape}
 
     def take(self, w: np.ndarray, taken: np.ndarray) -> None:
         """Transform weights.
@@ -72,9 +71,9 @@ class Filtering:
         """
         filters = w.reshape(self.spec.group, w.shape[0] // self.spec.group, -1, w.shape[2] * w.shape[3])
         filters = turned(filters) if self._is_turned else filters
-        u = array("weights", (N_PRODUCTS, self._inputs, self._outputs))
+        u = array("weights", self._u_shape)
         for group, target in zip(filters, taken, strict=True):
-            in_ranges(self._inputs, partial(transform_weights, group, u))
+            in_ranges(self._inputs, partial(transform_weights, self._tiling.taps, group, u))
             self._reorder.run(u, target)
 
     def run(self, x: np.ndarray, taken: np.ndarray, b: np.ndarray, y: np.ndarray, added: np.ndarray | None = None,
@@ -84,13 +83,13 @@ class Filtering:
         images = x.reshape(spec.in_shape[0], *spec.in_shape[2:], spec.in_shape[1])
         tops = y.reshape(spec.in_shape[0], *spec.out_spatial, spec.n_output)
         plus, tiles = tops if added is None else added.reshape(tops.shape), (self._tiling.rows, self._tiling.columns)
-        v, m = array("bottom", self._v_shape), array("top", self._m_shape)
+        v, m, taps = array("bottom", self._v_shape), array("top", self._m_shape), self._tiling.taps
 
         def into(start: int, stop: int) -> None:
-            transform_bottom(images, first + start, first + stop, tiles, spec.pad, v, start * tiles[1])
+            transform_bottom(taps, images, first + start, first + stop, tiles, spec.pad, v, start * tiles[1])
 
         def out_of(start: int, stop: int) -> None:
-            transform_top(m, start * tiles[1], b, plus, added is not None, np.float32(slope), first + start,
+            transform_top(taps, m, start * tiles[1], b, plus, added is not None, np.float32(slope), first + start,
                           first + stop, tiles, tops)
 
         for first in range(0, self._tiling.n_rows, self._strip):

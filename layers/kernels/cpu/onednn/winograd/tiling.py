@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from scaffe.layers.kernels.cpu.winograd.formulas import N_PRODUCTS, TILE
+from scaffe.layers.kernels.cpu.winograd.formulas import TILE
 from scaffe.layers.kernels.specs import ConvSpec
 
-FEWEST_PRODUCTS, FEWEST_TILES = 24, 16
+FEWEST_PRODUCTS = {3: 24, 5: 8}
+"""By taps along an axis: n_in n_out / (n_in + n_out), the products for each channel that is transformed."""
+FEWEST_TILES = 16
 FEWEST_TRAINED_TILES, FEWEST_TRAINED_IMAGES = 64, 4
 STRIP_BYTES = (1 << 20, 1 << 23)
 """Least and most bytes of the transformed bottom at a time: in between, as many as the weights have."""
@@ -21,17 +23,25 @@ class Tiling:
     Attributes:
         n_images: images.
         rows, columns: rows of tiles in an image, and tiles in a row.
+        taps: weights along an axis, 3 or 5.
     """
 
     n_images: int
     rows: int
     columns: int
+    taps: int
 
     @classmethod
     def of(cls, spec: ConvSpec) -> Tiling:
         """The tiling of a geometry of two axes."""
         height, width = spec.out_spatial
-        return cls(spec.in_shape[0], -(-height // TILE), -(-width // TILE))
+        return cls(spec.in_shape[0], -(-height // TILE), -(-width // TILE), spec.kernel[0])
+
+    @property
+    def n_products(self) -> int:
+        """Products for a tile, of each channel of bottom and top."""
+        products: int = (TILE + self.taps - 1) ** 2
+        return products
 
     @property
     def n_rows(self) -> int:
@@ -50,7 +60,7 @@ class Tiling:
             n_bytes: how much of the transformed bottom or top a strip may be.
             n_channels: the more of the two's channels.
         """
-        n_strips = -(-self.n_rows // max(n_bytes // (4 * N_PRODUCTS * self.columns * n_channels), 1))
+        n_strips = -(-self.n_rows // max(n_bytes // (4 * self.n_products * self.columns * n_channels), 1))
         return -(-self.n_rows // n_strips)
 
 
@@ -74,18 +84,21 @@ def is_faster_in_training(spec: ConvSpec) -> bool:
 
 
 def _suits(spec: ConvSpec) -> bool:
-    geometry = (spec.kernel, spec.stride, spec.dilation) == ((3, 3), (1, 1), (1, 1)) and max(spec.pad) <= TILE // 2
+    taps = spec.kernel[0]
+    if spec.direct or taps not in FEWEST_PRODUCTS or max(spec.pad) > taps - 1:
+        return False
     n_in, n_out = spec.in_shape[1] // spec.group, spec.n_output // spec.group
-    return not spec.direct and geometry and n_in * n_out >= FEWEST_PRODUCTS * (n_in + n_out)
+    return ((spec.kernel, spec.stride, spec.dilation) == ((taps, taps), (1, 1), (1, 1))
+            and n_in * n_out >= FEWEST_PRODUCTS[taps] * (n_in + n_out))
 
 
 def strip_bytes(spec: ConvSpec) -> int:
     """How many bytes of the transformed bottom or top to hold at a time in the forward pass."""
-    return min(max(4 * N_PRODUCTS * prod(spec.weight_shape[:2]), STRIP_BYTES[0]), STRIP_BYTES[1])
+    return min(max(4 * Tiling.of(spec).n_products * prod(spec.weight_shape[:2]), STRIP_BYTES[0]), STRIP_BYTES[1])
 
 
 def back(spec: ConvSpec) -> ConvSpec:
     """The convolution with turned filters that carries the top's gradient to the bottom."""
     n, n_in = spec.in_shape[:2]
     return replace(spec, in_shape=(n, spec.n_output, *spec.out_spatial), n_output=n_in,
-                   pad=tuple(2 - pad for pad in spec.pad))
+                   pad=tuple(spec.kernel[0] - 1 - pad for pad in spec.pad))

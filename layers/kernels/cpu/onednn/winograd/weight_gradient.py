@@ -12,7 +12,6 @@ from scaffe.layers.kernels.cpu.onednn.primitive import DST, SRC, WEIGHTS, Primit
 from scaffe.layers.kernels.cpu.onednn.winograd.tiling import Tiling
 from scaffe.layers.kernels.cpu.onednn.winograd.workspace import array, from_channel
 from scaffe.layers.kernels.cpu.parts import in_ranges
-from scaffe.layers.kernels.cpu.winograd.formulas import N_PRODUCTS
 from scaffe.layers.kernels.cpu.winograd.images import transform_bottom, transform_gradient
 from scaffe.layers.kernels.cpu.winograd.weights import collect_gradient
 from scaffe.layers.kernels.specs import ConvSpec, plain_strides
@@ -40,14 +39,15 @@ class WeightGradient:
         n_rows = self._tiling.n_rows
         self._strips = list(pairwise([*range(0, n_rows, strip), n_rows]))
         n_tiles = strip * self._tiling.columns
-        shape = (N_PRODUCTS, self._inputs, self._outputs)
-        v = strided(lib, (N_PRODUCTS, self._inputs, n_tiles), (n_tiles * channels[0], 1, channels[0]))
-        m = strided(lib, (N_PRODUCTS, n_tiles, self._outputs), (n_tiles * channels[1], channels[1], 1))
+        n_products = self._tiling.n_products
+        shape = (n_products, self._inputs, self._outputs)
+        v = strided(lib, (n_products, self._inputs, n_tiles), (n_tiles * channels[0], 1, channels[0]))
+        m = strided(lib, (n_products, n_tiles, self._outputs), (n_tiles * channels[1], channels[1], 1))
         u = strided(lib, shape, plain_strides(shape))
         self._write, self._add = (Primitive(
             lib, lib.make("matmul_primitive_desc_create", lib.engine, v, m, None, u, attribute),
             [(SRC, v), (WEIGHTS, m), (DST, u)]) for attribute in (None, sum_attribute(lib)))
-        self._v_shape, self._m_shape = ((N_PRODUCTS, n_tiles, n) for n in channels)
+        self._v_shape, self._m_shape = ((n_products, n_tiles, n) for n in channels)
         self._u_shape = (spec.group, *shape)
 
     @property
@@ -65,16 +65,17 @@ class WeightGradient:
             self._add_strip(first, stop, images, tops, u)
         filters = gw.reshape(spec.group, self._outputs, self._inputs, -1)
         for sums, target in zip(u, filters, strict=True):
-            in_ranges(self._inputs, partial(collect_gradient, sums, overwrite, target))
+            in_ranges(self._inputs, partial(collect_gradient, self._tiling.taps, sums, overwrite, target))
 
     def _add_strip(self, first: int, stop: int, images: np.ndarray, tops: np.ndarray, u: np.ndarray) -> None:
         """Rows of tiles [first, stop); where a strip ends early, the rest of it counts as zeros."""
-        tiles, n_tiles = (self._tiling.rows, self._tiling.columns), (stop - first) * self._tiling.columns
+        taps, tiles = self._tiling.taps, (self._tiling.rows, self._tiling.columns)
+        n_tiles = (stop - first) * self._tiling.columns
         v, m = array("bottom", self._v_shape), array("top", self._m_shape)
         v[:, n_tiles:], m[:, n_tiles:] = 0, 0
         in_ranges(stop - first, lambda start, end: (
-            transform_bottom(images, first + start, first + end, tiles, self._spec.pad, v, start * tiles[1]),
-            transform_gradient(tops, first + start, first + end, tiles, m, start * tiles[1])))
+            transform_bottom(taps, images, first + start, first + end, tiles, self._spec.pad, v, start * tiles[1]),
+            transform_gradient(taps, tops, first + start, first + end, tiles, m, start * tiles[1])))
         product = self._add if first else self._write
         for group, sums in enumerate(u):
             product.run(from_channel("bottom", self._v_shape, group * self._inputs),

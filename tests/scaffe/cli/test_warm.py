@@ -45,7 +45,7 @@ def test_a_first_run_compiles_nothing(tmp_path):
     done, left = loaded(sys.executable, "-m", "scaffe", "warm")
     assert done.stdout == "kernels are compiled\n"
     solver = write_solver(tmp_path, NET, test_iter=None, test_interval=None, max_iter=3)
-    for launcher, flags in (([], []), (mpirun(2), ["-strategy", "sc-b"]),
+    for launcher, flags in (([], []), ([], ["-precision", "bf16"]), (mpirun(2), ["-strategy", "sc-b"]),
                             (mpirun(2), ["-strategy", "sc-obr", "-reduce", "CB-2", "-wire", "bf16"]),
                             (mpirun(2), ["-strategy", "downpour"])):
         done, found = loaded(*launcher, sys.executable, str(FIRST_RUN), "train", "-solver", str(solver), *flags)

@@ -8,7 +8,7 @@ from math import prod
 from scaffe.layers.kernels.cpu.winograd.formulas import TILE
 from scaffe.layers.kernels.specs import ConvSpec
 
-FEWEST_PRODUCTS = {3: 24, 5: 8}
+FEWEST_PRODUCTS = {3: 24, 5: 14}
 """By taps along an axis: n_in n_out / (n_in + n_out), the products for each channel that is transformed."""
 FEWEST_TILES = 16
 FEWEST_TRAINED_TILES, FEWEST_TRAINED_IMAGES = 64, 4

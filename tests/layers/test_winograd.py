@@ -7,6 +7,7 @@ from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.cpu import set_threads
 from scaffe.layers.kernels.cpu.onednn import workspace
 from scaffe.layers.kernels.cpu.onednn.library import library
+from scaffe.layers.kernels.cpu.onednn.winograd import tiling
 from scaffe.layers.kernels.cpu.onednn.winograd import workspace as arrays
 from scaffe.layers.kernels.cpu.onednn.winograd.plans import Inference, Training
 from scaffe.layers.kernels.cpu.onednn.winograd.tiling import Tiling, is_faster, is_faster_in_training
@@ -82,7 +83,14 @@ def test_every_output_is_the_formulas(n, c, height, width, n_output, pad, slope,
                                atol=2e-5 * taps * c ** 0.5)
 
 
+@pytest.fixture(params=["gradient by Winograd", "gradient direct"])
+def gradients(request, monkeypatch):
+    """Both ways to the gradient of weights, whatever the number of channels."""
+    monkeypatch.setattr(tiling, "FEWEST_PRODUCTS_OF_GRADIENTS", 0 if request.param == "gradient by Winograd" else 1e9)
+
+
 @needs_onednn
+@pytest.mark.usefixtures("gradients")
 @TAPS
 @SHAPES
 @pytest.mark.parametrize("group", [1, 3])
@@ -157,7 +165,8 @@ def test_where_it_is_used():
     assert is_faster_in_training(spec_of(4, 64, 56, 56, 64))
     assert not is_faster_in_training(spec_of(3, 64, 56, 56, 64))
     assert is_faster_in_training(spec_of(4, 384, 14, 14, 384, group=2))
-    assert is_faster_in_training(spec_of(64, 20, 12, 12, 50, 0, kernel=5))
+    assert is_faster_in_training(spec_of(100, 32, 16, 16, 32, 2, kernel=5))
+    assert not is_faster_in_training(spec_of(64, 20, 12, 12, 50, 0, kernel=5))  # LeNet's second
     assert is_faster_in_training(spec_of(4, 96, 27, 27, 256, 2, kernel=5, group=2))
     assert not is_faster_in_training(spec_of(12, 512, 8, 8, 512))  # 48 tiles
     assert not any(is_faster(spec) for spec in (
@@ -180,16 +189,16 @@ def test_engine_caffe_asks_for_the_sums_themselves(layer_type, engine, is_direct
 
 
 def test_strips_are_alike_and_within_their_bytes():
-    tiling = Tiling.of(spec_of(7, 40, 42, 41, 96))
-    assert (tiling.n_rows, tiling.columns, tiling.n_tiles) == (77, 11, 847)
+    tiles = Tiling.of(spec_of(7, 40, 42, 41, 96))
+    assert (tiles.n_rows, tiles.columns, tiles.n_tiles) == (77, 11, 847)
     row_bytes = 4 * 36 * 11 * 96
-    assert [tiling.strip(n * row_bytes, 96) for n in (0, 1, 2, 26, 76, 77, 1000)] == [1, 1, 2, 26, 39, 77, 77]
+    assert [tiles.strip(n * row_bytes, 96) for n in (0, 1, 2, 26, 76, 77, 1000)] == [1, 1, 2, 26, 39, 77, 77]
 
 
 @needs_onednn
 @TAPS
 def test_working_memory_is_what_the_passes_take(monkeypatch, taps):
-    spec, taken = spec_of(4, 40, 18, 17, 80, 1, taps, group=2), {}
+    spec, taken = spec_of(4, 80, 18, 17, 160, 1, taps, group=2), {}
     x, w, b, gy = drawn(spec, np.random.default_rng(0))
     plan = Training(library(), spec)
 

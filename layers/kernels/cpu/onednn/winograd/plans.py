@@ -10,8 +10,9 @@ import numpy as np
 from scaffe.layers.kernels.cpu.bias import add_gradients
 from scaffe.layers.kernels.cpu.memory import zeros
 from scaffe.layers.kernels.cpu.onednn.library import Library
+from scaffe.layers.kernels.cpu.onednn.winograd.direct_gradient import DirectGradient
 from scaffe.layers.kernels.cpu.onednn.winograd.filtering import Filtering
-from scaffe.layers.kernels.cpu.onednn.winograd.tiling import back
+from scaffe.layers.kernels.cpu.onednn.winograd.tiling import back, has_faster_gradient
 from scaffe.layers.kernels.cpu.onednn.winograd.weight_gradient import WeightGradient
 from scaffe.layers.kernels.cpu.onednn.winograd.workspace import array, n_bytes
 from scaffe.layers.kernels.specs import ConvSpec
@@ -61,8 +62,8 @@ class Training:
         return Filtering(self._lib, back(self.spec), is_turned=True)
 
     @cached_property
-    def _gradient(self) -> WeightGradient:
-        return WeightGradient(self._lib, self.spec)
+    def _gradient(self) -> WeightGradient | DirectGradient:
+        return (WeightGradient if has_faster_gradient(self.spec) else DirectGradient)(self._lib, self.spec)
 
     def forward(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
                 relu_slope: float | None = None) -> None:

@@ -227,7 +227,7 @@ def test_the_pool_keeps_within_the_limit(tmp_path, share):
     solver = solver_of(tmp_path, memory=limit)
     solver.step(4)
     peak = memory.counters.peak - before
-    assert 0.97 * int(limit) < peak <= int(limit)
+    assert 0.8 * int(limit) < peak <= int(limit)  # a plan made again with measured times may need less
     solver.close()
 
 

@@ -21,7 +21,7 @@ from scaffe.training.strategies import Role, look_up
 
 WIDTH, N_LAYERS = 1536, 6
 N_PARAMETERS = 189 * WIDTH + (N_LAYERS - 1) * WIDTH**2 + 10 * WIDTH + N_LAYERS * WIDTH + 10
-ROOM = 100 << 20
+ROOM = 108 << 20
 """Bytes that a rank may take: parameters, gradients and histories of the whole net are 145 MB."""
 SOLVER = """base_lr: 0.01 momentum: 0.9 lr_policy: "fixed" random_seed: 3 max_iter: 6 snapshot_prefix: "{prefix}" """
 

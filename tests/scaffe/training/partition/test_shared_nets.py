@@ -29,10 +29,13 @@ pytestmark = pytest.mark.mpi_job
 divided = pytest.mark.parametrize("name", [name for name, run in RUNS.items() if run[2] != "1"])
 
 
+PLACE = tempfile.TemporaryDirectory(prefix="shared_nets")  # removed when the process ends
+
+
 @functools.cache
 def folder():
-    """Where everything lies; kept until the process ends."""
-    place = Path(tempfile.mkdtemp(prefix="shared_nets"))
+    """Where everything lies."""
+    place = Path(PLACE.name)
     write_data(place)
     done = subprocess.run([*mpirun(4), sys.executable, "-m", WORKER, str(place)], cwd=ROOT, capture_output=True,
                           text=True, timeout=300, env=os.environ | RETURNED)

@@ -287,6 +287,7 @@ def test_what_does_not_apply_is_said(tmp_path, capfd):
         solver_of(tmp_path, "debug_info: true", memory="99%")
 
 
+@pytest.mark.thorough
 def test_time_runs_within_a_limit(tmp_path, capfd):
     (tmp_path / "net.prototxt").write_text(NET)
     flags = ["-model", str(tmp_path / "net.prototxt"), "-iterations", "1", "-threads", "1", "-gpu", "0"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from scaffe.jit import compiled
+from scaffe.jit.mirror import mirror_row
 
 
 @compiled
@@ -36,16 +37,6 @@ def _row_of_planes(pixels: np.ndarray, at: int, plane: int, mean: np.ndarray, sc
         channel = pixels[at + c * plane:at + c * plane + width]
         for w in range(width):
             out[w * n_channels + c] = (np.float32(channel[w]) - mean[w * n_channels + c]) * scale
-
-
-@compiled
-def _turn(row: np.ndarray, n_channels: int) -> None:
-    """Mirror a row in place, pixel by pixel."""
-    width = row.size // n_channels
-    for w in range(width // 2):
-        near, far = w * n_channels, (width - 1 - w) * n_channels
-        for c in range(n_channels):
-            row[near + c], row[far + c] = row[far + c], row[near + c]
 
 
 @compiled
@@ -81,7 +72,7 @@ def crop_batch(pixels: np.ndarray, starts: np.ndarray, strides: tuple[int, int, 
             else:
                 _row_of_planes(pixels, at, strides[0], means, scale, row, n_channels)
             if places[i, 2]:
-                _turn(row, n_channels)
+                mirror_row(row, n_channels)
 
 
 @compiled

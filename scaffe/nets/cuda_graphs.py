@@ -60,13 +60,10 @@ class Recorded:
         can = [can_record(node.layer) for node in self._net.nodes]
         self._forward_runs = stretches(can, {*self._heads, *forward})
         self._backward_runs = stretches(can, {*self._heads, *backward})
-        n_passes = self._n_passes
-        self._start()
-        self._n_passes = n_passes
+        self._forget()
 
-    def _start(self) -> None:
+    def _forget(self) -> None:
         self._shapes = self._input_shapes()
-        self._n_passes = 0
         self._recordings: dict[tuple[str, int], Any] = {}
 
     def forward(self) -> Any:
@@ -76,7 +73,8 @@ class Recorded:
             the loss: a number on the device, which ``float`` waits for.
         """
         if self._input_shapes() != self._shapes:
-            self._start()
+            self._n_passes = 0
+            self._forget()
         loss: Any = 0.0
         way = "forward writing weights" if self._net.params.lays_out else "forward"
         for first, last, can in self._forward_runs:

@@ -8,6 +8,7 @@ import numpy as np
 
 from scaffe.jit import compiled
 from scaffe.jit.brain import stored
+from scaffe.jit.mirror import mirror_row
 from scaffe.layers.kernels.cpu.parts import LEAST_ELEMS, in_ranges
 from scaffe.layers.kernels.cpu.words import wide, words
 from scaffe.layers.kernels.extents import expect_elems
@@ -59,14 +60,4 @@ def _change(pixels: np.ndarray, places: np.ndarray, mean: np.ndarray, row_stride
             for k in range(n_row):
                 out[k] = stored((np.float32(row[k]) - means[k]) * scale, out[k])
             if places[i, 2]:
-                _turn(out, n_channels)
-
-
-@compiled
-def _turn(row: np.ndarray, n_channels: int) -> None:
-    """Mirror a row in place, pixel by pixel."""
-    width = row.size // n_channels
-    for w in range(width // 2):
-        near, far = w * n_channels, (width - 1 - w) * n_channels
-        for c in range(n_channels):
-            row[near + c], row[far + c] = row[far + c], row[near + c]
+                mirror_row(out, n_channels)

@@ -32,81 +32,57 @@ def _lanes(formula: Any) -> tuple[Callable[..., None], Callable[..., None]]:
 
 
 @compiled(inline="always")
+def _on_columns(lanes: Any, one: Any, x: np.ndarray, at: int, step: int, n: int, y: np.ndarray, to: int,
+                stride: int) -> None:
+    """A formula on n columns, given for as many as registers hold and for one."""
+    whole = n - n % LANES
+    for c in range(0, whole, LANES):
+        lanes(x, at + c, step, y, to + c, stride)
+    for c in range(whole, n):
+        one(x, at + c, step, y, to + c, stride)
+
+
+@compiled(inline="always")
 def into_columns(taps: int, x: np.ndarray, at: int, step: int, n: int, y: np.ndarray, to: int, stride: int) -> None:
     """Bᵀ times n columns."""
-    whole = n - n % LANES
     if taps == TAPS:
-        for c in range(0, whole, LANES):
-            _into(x, at + c, step, y, to + c, stride)
-        for c in range(whole, n):
-            _into_one(x, at + c, step, y, to + c, stride)
+        _on_columns(_into, _into_one, x, at, step, n, y, to, stride)
     else:
-        for c in range(0, whole, LANES):
-            _into5(x, at + c, step, y, to + c, stride)
-        for c in range(whole, n):
-            _into5_one(x, at + c, step, y, to + c, stride)
+        _on_columns(_into5, _into5_one, x, at, step, n, y, to, stride)
 
 
 @compiled(inline="always")
 def out_of_columns(taps: int, x: np.ndarray, at: int, step: int, n: int, y: np.ndarray, to: int, stride: int) -> None:
     """Aᵀ times n columns."""
-    whole = n - n % LANES
     if taps == TAPS:
-        for c in range(0, whole, LANES):
-            _out_of(x, at + c, step, y, to + c, stride)
-        for c in range(whole, n):
-            _out_of_one(x, at + c, step, y, to + c, stride)
+        _on_columns(_out_of, _out_of_one, x, at, step, n, y, to, stride)
     else:
-        for c in range(0, whole, LANES):
-            _out_of5(x, at + c, step, y, to + c, stride)
-        for c in range(whole, n):
-            _out_of5_one(x, at + c, step, y, to + c, stride)
+        _on_columns(_out_of5, _out_of5_one, x, at, step, n, y, to, stride)
 
 
 @compiled(inline="always")
 def spread_columns(taps: int, x: np.ndarray, at: int, step: int, n: int, y: np.ndarray, to: int, stride: int) -> None:
     """A times n columns."""
-    whole = n - n % LANES
     if taps == TAPS:
-        for c in range(0, whole, LANES):
-            _spread(x, at + c, step, y, to + c, stride)
-        for c in range(whole, n):
-            _spread_one(x, at + c, step, y, to + c, stride)
+        _on_columns(_spread, _spread_one, x, at, step, n, y, to, stride)
     else:
-        for c in range(0, whole, LANES):
-            _spread5(x, at + c, step, y, to + c, stride)
-        for c in range(whole, n):
-            _spread5_one(x, at + c, step, y, to + c, stride)
+        _on_columns(_spread5, _spread5_one, x, at, step, n, y, to, stride)
 
 
 @compiled(inline="always")
 def filtered_columns(taps: int, x: np.ndarray, at: int, step: int, n: int, y: np.ndarray, to: int, stride: int) -> None:
     """G times n columns."""
-    whole = n - n % LANES
     if taps == TAPS:
-        for c in range(0, whole, LANES):
-            _filtered(x, at + c, step, y, to + c, stride)
-        for c in range(whole, n):
-            _filtered_one(x, at + c, step, y, to + c, stride)
+        _on_columns(_filtered, _filtered_one, x, at, step, n, y, to, stride)
     else:
-        for c in range(0, whole, LANES):
-            _filtered5(x, at + c, step, y, to + c, stride)
-        for c in range(whole, n):
-            _filtered5_one(x, at + c, step, y, to + c, stride)
+        _on_columns(_filtered5, _filtered5_one, x, at, step, n, y, to, stride)
 
 
 @compiled(inline="always")
 def collected_columns(taps: int, x: np.ndarray, at: int, step: int, n: int, y: np.ndarray, to: int,
                       stride: int) -> None:
     """Gᵀ times n columns."""
-    whole = n - n % LANES
     if taps == TAPS:
-        for c in range(0, whole, LANES):
-            _collected(x, at + c, step, y, to + c, stride)
-        for c in range(whole, n):
-            _collected_one(x, at + c, step, y, to + c, stride)
+        _on_columns(_collected, _collected_one, x, at, step, n, y, to, stride)
     else:
-        for c in range(0, whole, LANES):
-            _collected5(x, at + c, step, y, to + c, stride)
-        for c in range(whole, n):
-            _collected5_one(x, at + c, step, y, to + c, stride)
+        _on_columns(_collected5, _collected5_one, x, at, step, n, y, to, stride)

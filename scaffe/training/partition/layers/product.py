@@ -14,8 +14,8 @@ from scaffe.layers.base.blob import Blob, claim_together
 from scaffe.layers.base.layer import Context, Layer
 from scaffe.layers.base.weights import weights_for_backward, weights_for_forward
 from scaffe.training.partition.group import Group
+from scaffe.training.partition.planner.timeline import MOST_CHUNKS
 
-MOST_CHUNKS = 4
 LEAST_BYTES = 64 << 10
 """Of a chunk, for each rank: at 1 Gbit/s half a millisecond, some ten times what starting a message takes."""
 

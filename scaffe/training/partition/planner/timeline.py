@@ -23,8 +23,8 @@ from scaffe.training.partition.planner.prices import (
 from scaffe.training.partition.planner.search import Plan
 from scaffe.training.partition.planner.shapes import LayerShape
 
-CHUNKS = 4
-"""Of the outputs of an InnerProduct split by inputs."""
+MOST_CHUNKS = 4
+"""In which the outputs of an InnerProduct split by inputs are computed, each exchanged by itself."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def _step(layer: LayerShape, kind: str, ranks: Ranks, moves: tuple[float, float]
     replicas = price_of_replicas(layer, kind, ranks).seconds
     is_product = layer.type == "InnerProduct"
     return Step(passes, moves, inside, each * _early(layer, kind, ranks, lies),
-                CHUNKS if is_product and kind == INPUTS and ranks.n_partitions > 1 else 1, replicas / 2,
+                MOST_CHUNKS if is_product and kind == INPUTS and ranks.n_partitions > 1 else 1, replicas / 2,
                 price_of_sum(layer, kind, ranks).seconds + replicas / 2, update_seconds(layer, kind, ranks))
 
 

@@ -9,6 +9,7 @@ import importlib
 import os
 import pkgutil
 import sys
+import time
 import traceback
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from scaffe.errors import UsageError, is_expected, one_line, users_traceback
 USAGE = "usage: [mpirun -np N] scaffe COMMAND [-flag value ...]"
 SEE = "scaffe COMMAND -h lists its flags; scaffe --version says what is installed."
 GROUPS = ("Train and test", "Data", "Nets and weights", "Logs and pictures", "Collectives", "This machine")
+RANK_0_FIRST = 10.0
+"""Seconds that another rank leaves rank 0 to say what is wrong. The launcher ends it as soon as rank 0 has ended."""
 COMMANDS = Path(__file__).parent / "commands"
 HELP, VERSION = ("-h", "-help", "--help", "help"), ("-version", "--version", "version")
 
@@ -43,13 +46,13 @@ def main(argv: list[str] | None = None) -> int:
     if name not in command_names():
         near = difflib.get_close_matches(name, command_names(), 1)
         hint = f"did you mean {near[0]}?" if near else "scaffe help lists them"
-        return fail(f"unknown command {argv[0]!r}; {hint}", 2)
+        return fail_before_mpi(f"unknown command {argv[0]!r}; {hint}", 2)
     try:
         return importlib.import_module(f"scaffe.cli.commands.{name}").main(glog.take(argv[1:])) or 0
     except Exception as error:
         if not is_expected(error):
             raise
-        return fail(one_line(error), 2 if isinstance(error, UsageError) else 1, error)
+        return fail_before_mpi(one_line(error), 2 if isinstance(error, UsageError) else 1, error)
 
 
 def command_names() -> list[str]:
@@ -66,6 +69,18 @@ def help_text() -> str:
         sections.setdefault(_group(tree), []).append(f"  {name:26} {doc.partition(chr(10))[0]}")
     lines = [line for group, part in sections.items() if part for line in ("", f"{group}:", *part)]
     return "\n".join([USAGE, *lines, "", SEE])
+
+
+def fail_before_mpi(message: str, code: int, error: BaseException | None = None) -> int:
+    """As ``fail``, where no MPI holds the ranks together: the launcher kills all others as soon as one has ended with
+    an error, so rank 0, whose line it is, has to be first. A rank that it leaves alone has an error of its own, and
+    says it; a wrong command line is the same one everywhere. Returns the code."""
+    rank = _launched_rank()
+    if rank != 0:
+        time.sleep(RANK_0_FIRST)
+        if code != 2:
+            sys.stderr.write(f"scaffe: rank {rank}: {message}\n")
+    return fail(message, code, error)
 
 
 def fail(message: str, code: int, error: BaseException | None = None) -> int:

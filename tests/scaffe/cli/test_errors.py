@@ -12,6 +12,7 @@ import pytest
 from scaffe.cli import main as cli
 from scaffe.files import StoredLayer, write_model
 from scaffe.proto import caffe_pb2
+from tests.mpirun import mpirun
 from tests.scaffe.runs import ROOT, run, write_solver
 
 IP = 'layer { name: "ip1" type: "InnerProduct" bottom: "data" top: "ip1" inner_product_param { num_output: 10 } }'
@@ -129,6 +130,28 @@ def test_one_ranks_own_mistake_ends_all(tmp_path, databases):
     done = run(tmp_path, "train", "-solver", "solver.prototxt", n_ranks=2, timeout=30)
     assert done.returncode != 0
     assert re.search(r"rank [01]: .*layer 'loss' \(SoftmaxWithLoss\): label 9 is not one of the 9 classes", done.stderr)
+
+
+@pytest.mark.mpi_job
+def test_a_wrong_command_line_is_said_though_rank_0_starts_last(tmp_path):
+    """The launcher kills the others as soon as one rank has ended with an error: the line used to be lost."""
+    late = 'test "$OMPI_COMM_WORLD_RANK" != 0 || sleep 3; exec "$0" -m scaffe train -slack many -strategy ssp'
+    done = subprocess.run([*mpirun(3), "sh", "-c", late, sys.executable], cwd=tmp_path, capture_output=True, text=True,
+                          timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.count("train: -slack must be a whole number from 0 on, or inf, got 'many'") == 1
+
+
+@pytest.mark.parametrize(("words", "code", "said"), [
+    (("upgrade_net_proto_text", "absent", "new"), 1, "scaffe: rank 2: absent: no such file or directory\n"),
+    (("trian",), 2, "")])
+def test_a_rank_that_rank_0_leaves_alone_says_its_own_error(tmp_path, capfd, monkeypatch, words, code, said):
+    waits = []
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "2")
+    monkeypatch.setattr(cli.time, "sleep", waits.append)
+    assert cli.main([*words]) == code
+    assert capfd.readouterr().err == said
+    assert waits == [cli.RANK_0_FIRST]
 
 
 DEFECT = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scaffe.layers.activations import sigmoid_cross_entropies
+from scaffe.layers.activation.activations import sigmoid_cross_entropies
 
 L2, SMOOTH_L1 = 0, 1  # MultiBoxLossParameter.LocLossType
 SOFTMAX, LOGISTIC = 0, 1  # MultiBoxLossParameter.ConfLossType

@@ -12,7 +12,7 @@ import numpy as np
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.labels import read_labels
 from scaffe.layers.base.layer import layer_types
-from scaffe.layers.softmax import SoftmaxWithLoss
+from scaffe.layers.loss.softmax import SoftmaxWithLoss
 
 LEAST_PROBABILITY = np.finfo(np.float32).tiny  # Caffe's FLT_MIN
 

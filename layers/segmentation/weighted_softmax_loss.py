@@ -8,7 +8,7 @@ import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
-from scaffe.layers.cross_entropy import InfogainLoss
+from scaffe.layers.loss.cross_entropy import InfogainLoss
 
 
 class WeightedSoftmaxLoss(InfogainLoss):

@@ -10,12 +10,12 @@ from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 from scaffe.layers.base.neuron import refuse_gradient
-from scaffe.layers.lstm import Step, step_backward, step_forward
+from scaffe.layers.recurrent.lstm import Step, step_backward, step_forward
 
 
 @layer_types.register("Lstm")
 class Lstm(Layer):
-    """For each step t: gates = W_x x_t + W_h cont_t h_{t-1} + b, then ``step_forward`` of layers/lstm.py.
+    """For each step t: gates = W_x x_t + W_h cont_t h_{t-1} + b, then ``step_forward`` of layers/recurrent/lstm.py.
 
     Without bottom 1 each sequence begins at the first step, with states of 0. With it, cont is 0 where a sequence
     begins, and a forward starts from the states that the one before ended with. ``clipping_threshold`` above 0 bounds

@@ -12,7 +12,7 @@ from typing import Any
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
-from scaffe.layers.convolution import Convolution
+from scaffe.layers.vision.convolution import Convolution
 from scaffe.proto import caffe_pb2
 
 

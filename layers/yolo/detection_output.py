@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.layers.activations import sigmoid
+from scaffe.layers.activation.activations import sigmoid
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.detections import COLUMNS, show_detections
 from scaffe.layers.base.errors import LayerError

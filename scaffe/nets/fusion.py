@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.split import Split
+from scaffe.layers.reshaping.split import Split
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 

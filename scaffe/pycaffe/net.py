@@ -14,7 +14,7 @@ import numpy as np
 from scaffe.data.feeds.layer_feed import Share
 from scaffe.errors import UserError
 from scaffe.layers.base.errors import LayerError
-from scaffe.layers.memory_data import MemoryData
+from scaffe.layers.data.memory_data import MemoryData
 from scaffe.layers.python import Python, UserBlob
 from scaffe.log import warning
 from scaffe.nets import net

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scaffe.layers.activations import Sigmoid
-from scaffe.layers.embed import Embed
+from scaffe.layers.activation.activations import Sigmoid
+from scaffe.layers.fully_connected.embed import Embed
 from tests.layers.gradient_check import Case, check_direction, check_exhaustive, spread
 
 SIGMOID = Case('type: "Sigmoid"', ((2, 3, 2, 2),))

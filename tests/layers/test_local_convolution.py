@@ -7,7 +7,7 @@ from google.protobuf import text_format
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import TRAIN, Context
 from scaffe.layers.base.random import Stream
-from scaffe.layers.local_convolution import LocalConvolution
+from scaffe.layers.vision.local_convolution import LocalConvolution
 from scaffe.nets.devices import load_kernels
 from scaffe.proto import caffe_pb2
 from tests.reference.local import local_convolution

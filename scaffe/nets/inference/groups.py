@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from scaffe.layers.arithmetic.eltwise import Eltwise
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import Layer
-from scaffe.layers.convolution import Convolution
-from scaffe.layers.eltwise import Eltwise
+from scaffe.layers.vision.convolution import Convolution
 from scaffe.nets.net_layer import Node
 
 

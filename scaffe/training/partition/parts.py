@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.layers.activation.dropout import Dropout
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.fillers import fill
 from scaffe.layers.base.layer import TRAIN, Context, Layer, layer_types
-from scaffe.layers.dropout import Dropout
-from scaffe.layers.local_convolution import fill_places
+from scaffe.layers.vision.local_convolution import fill_places
 from scaffe.nets.parts import Portion
 from scaffe.training.histories import gather_parts
 from scaffe.training.partition.group import Group

@@ -74,7 +74,7 @@ def test_recorded_passes_train_alike(monkeypatch, iter_size):
 
 @pretend.needs_compiler
 def test_what_cannot_be_recorded_runs_layer_by_layer_and_says_so(monkeypatch):
-    from scaffe.layers.pooling import Pooling
+    from scaffe.layers.vision.pooling import Pooling
 
     said = []
     monkeypatch.setattr(recorded, "warning", said.append)

@@ -33,7 +33,8 @@ def train(folder, n_ranks, max_iter, signal_at, *flags):
 @pytest.mark.parametrize(("n_ranks", "signal_at"), [
     (1, "scaffe.cli.main=SIGTERM"),  # before anything else is imported
     (1, "numba=SIGUSR1 scaffe.nets.net=SIGINT"),
-    pytest.param(2, "mpi4py.MPI=SIGTERM scaffe.layers.inner_product=SIGUSR1",  # rank 1 alone; this import starts MPI
+    pytest.param(2, "mpi4py.MPI=SIGTERM scaffe.layers.fully_connected.inner_product=SIGUSR1",
+                 # rank 1 alone; this import starts MPI
                  marks=pytest.mark.mpi_job),
 ])
 def test_the_run_stops_after_its_first_iteration(tmp_path, n_ranks, signal_at):

@@ -80,7 +80,7 @@ def test_each_record_once_an_epoch(folder, tmp_path, kind, ranks, weak):
 SCRIPT = """
 import sys, os
 from scaffe.cli import main as cli
-from scaffe.layers.data import Data
+from scaffe.layers.data.data import Data
 from scaffe.collectives.communicator import Communicator
 forward = Data.forward
 def note(self, bottom, top):

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.layers.accuracy import Accuracy, fractions
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.labels import read_labels
 from scaffe.layers.base.layer import Context
+from scaffe.layers.loss.accuracy import Accuracy, fractions
 from scaffe.training.partition.group import Group
 
 

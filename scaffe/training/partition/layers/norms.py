@@ -9,7 +9,7 @@ import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import Context
-from scaffe.layers.batch_norm import BatchNorm
+from scaffe.layers.normalization.batch_norm import BatchNorm
 from scaffe.training.partition.group import Group
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import Context
 from scaffe.layers.base.weights import weights_for_forward
-from scaffe.layers.inner_product import InnerProduct
+from scaffe.layers.fully_connected.inner_product import InnerProduct
 from scaffe.training.partition.layers.moves import RowsToWhole
 
 

@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from scaffe.collectives.planning.partition import bounds
-from scaffe.layers.slice import cut_points
+from scaffe.layers.reshaping.slice import cut_points
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scaffe.layers.activations import sigmoid
+from scaffe.layers.activation.activations import sigmoid
 from scaffe.layers.base.blob import Blob, Shape
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types

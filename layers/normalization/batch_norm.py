@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.layers.arithmetic.scale import Affine
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import TEST, Layer, layer_types
 from scaffe.layers.base.rows import Rows
 from scaffe.layers.kernels.norms import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormSpec
-from scaffe.layers.scale import Affine
 
 
 @layer_types.register("BatchNorm")

@@ -12,7 +12,7 @@ import numpy as np
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
-from scaffe.layers.pooling import Pooling
+from scaffe.layers.vision.pooling import Pooling
 
 
 @layer_types.register("SPP")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from scaffe.input_files import read_input
-from scaffe.layers.activations import sigmoid, sigmoid_cross_entropies
+from scaffe.layers.activation.activations import sigmoid, sigmoid_cross_entropies
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.labels import (
@@ -23,7 +23,7 @@ from scaffe.layers.base.labels import (
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.base.loss import LossLayer
 from scaffe.layers.base.neuron import refuse_gradient
-from scaffe.layers.losses import LEAST_PROBABILITY
+from scaffe.layers.loss.losses import LEAST_PROBABILITY
 from scaffe.proto.byte_text import path_of
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scaffe.layers.activations import sigmoid, sigmoid_cross_entropies
+from scaffe.layers.activation.activations import sigmoid, sigmoid_cross_entropies
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
-from scaffe.layers.convolution import Convolution
+from scaffe.layers.vision.convolution import Convolution
 
 
 @layer_types.register("DepthwiseConvolution", "ConvolutionDepthwise")

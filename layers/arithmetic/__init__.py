@@ -1,0 +1,1 @@
+"""Sums, products and reductions of blobs."""

@@ -1,0 +1,1 @@
+"""Fully connected layers, and tables looked up by an index."""

@@ -1,0 +1,1 @@
+"""Losses, and the accuracy beside them."""

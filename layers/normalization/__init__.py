@@ -1,0 +1,1 @@
+"""Layers that scale what passes by its own statistics."""

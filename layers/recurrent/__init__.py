@@ -1,0 +1,1 @@
+"""Recurrent networks over sequences (Caffe 1.0)."""

@@ -1,0 +1,1 @@
+"""Layers over images: convolution, pooling, cropping, resizing."""

@@ -191,9 +191,10 @@ class Blob:
         self._views.clear()
         return before
 
-    def bind_diff(self, diff: np.ndarray) -> None:
-        """Use the given flat array as the diff's memory from now on. Raises LayerError if it is too short."""
-        self._diff = self._long_enough(diff)
+    def bind_diff(self, diff: np.ndarray | None) -> None:
+        """Use the given flat array as the diff's memory from now on; None: what the next use allocates. Raises
+        LayerError if it is too short."""
+        self._diff = None if diff is None else self._long_enough(diff)
         self._views.clear()
 
     def share_data(self, other: Blob) -> None:

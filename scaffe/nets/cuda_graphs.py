@@ -132,6 +132,8 @@ class Recorded:
             for step in ahead:
                 tier.before(step)
         result = recorded()
+        if not is_forward:
+            self._claim(min(layers), max(layers))  # before a tier updates them
         for tier in self._net.tiers:
             for step in steps:
                 if step not in ahead:

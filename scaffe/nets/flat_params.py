@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.kernel_copy import KernelCopy
 from scaffe.layers.base.layer import ParamMemory
 from scaffe.layers.kernels.backend import DeviceBackend
+from scaffe.nets.flat_pieces import Pieces
 from scaffe.nets.memory.tier.mapping import address, forget, in_pages
 
 ALIGN_ELEMS = 16  # every parameter starts on a cache line of float32; the gaps stay zero
@@ -59,7 +61,8 @@ class FlatParams:
         memory: where the parameters have been made, and stay; None: ``zeros`` gives it.
 
     Attributes:
-        data, diff: the flat buffers, (n_elems,): parameters, and their gradients.
+        data, diff: the flat buffers, (n_elems,): parameters, and their gradients. After ``divide`` intervals that lie
+            in one piece are arrays.
         slices: each parameter's interval of the buffers, in elements.
         n_elems: length of each buffer, padding included.
         bring: has all parameters in memory, where a memory plan may have moved them; called before somebody reads them
@@ -82,21 +85,22 @@ class FlatParams:
         if memory is None:
             self.move(zeros)
         else:
-            self._bind(memory.flat([p.blob.data_flat for p in params], starts, self.n_elems, self.dtype),
-                       in_pages(self.n_elems, self.dtype))
+            self._bind_data(memory.flat([p.blob.data_flat for p in params], starts, self.n_elems, self.dtype))
+            self._bind_diff(in_pages(self.n_elems, self.dtype))
 
     def move(self, allocate: Allocate) -> None:
-        """Allocate new flat buffers and copy the parameters there. Their old memory is given back at once, so that
-        there is never room for two copies of all taken.
+        """Allocate new flat buffers and copy the parameters there. The gradients' old memory is given back before, and
+        the parameters' as soon as they are copied.
 
         Args:
             allocate: (n_elems, dtype) → flat array of zeros. The trainer passes the communicator's ``alloc``, so that
                 ranks of one node can sum each other's gradients.
         """
-        self._bind(allocate(self.n_elems, self.dtype), allocate(self.n_elems, self.dtype))
+        self._bind_diff(None)
+        self._bind_data(allocate(self.n_elems, self.dtype))
+        self._bind_diff(allocate(self.n_elems, self.dtype))
 
-    def _bind(self, data: np.ndarray, diff: np.ndarray) -> None:
-        self.data, self.diff = data, diff
+    def _bind_data(self, data: np.ndarray) -> None:
         self.trust_copies(False)
         for param, place in zip(self.params, self.slices, strict=True):
             old = param.blob.data_flat
@@ -104,7 +108,51 @@ class FlatParams:
                 data[place] = old
                 forget(old)
             for blob in (param.blob, *param.sharers):
-                blob.bind(self.data[place], self.diff[place])
+                blob.bind_data(data[place])
+        self.data = data
+
+    def _bind_diff(self, diff: np.ndarray | None) -> None:
+        """None: the gradients have no memory until the next call."""
+        for param, place in zip(self.params, self.slices, strict=True):
+            for blob in (param.blob, *param.sharers):
+                blob.bind_diff(None if diff is None else diff[place])
+        if diff is None:
+            vars(self).pop("diff", None)
+        else:
+            self.diff = diff
+
+    def divide(self, name: str, moved: Sequence[slice], allocate: Callable[[int], Any]) -> None:
+        """Have intervals of a buffer in memory that ``put`` gives, and the rest in new memory. Nobody may read what has
+        none yet.
+
+        Args:
+            name: "data" or "diff".
+            moved: the intervals, ascending; they consist of whole parameters that no layers share.
+            allocate: n_elems → a flat array.
+        """
+        pieces = Pieces(getattr(self, name), moved, allocate)
+        setattr(self, name, pieces)
+        for param, place in zip(self.params, self.slices, strict=True):
+            apart = any(other.start <= place.start < other.stop for other in moved)
+            for blob in (param.blob, *param.sharers):
+                _bind(blob, name, None if apart else pieces[place])
+
+    def put(self, name: str, place: slice, memory: Any) -> None:
+        """Have an interval of those that ``divide`` named in this memory from now on: uint8, with its contents."""
+        pieces = getattr(self, name)
+        pieces.put(place, memory[:(place.stop - place.start) * self.dtype.itemsize].view(self.dtype))
+        for param, own in zip(self.params, self.slices, strict=True):
+            if place.start <= own.start < place.stop:
+                _bind(param.blob, name, pieces[own])
+
+    @property
+    def places(self) -> Sequence[slice]:
+        """The intervals of the parameters that lie in one memory each."""
+        return self.data.places if isinstance(self.data, Pieces) else [slice(None)]
+
+    def whole(self, to_host: Callable[[Any], np.ndarray]) -> np.ndarray:
+        """All parameters, (n_elems,), after ``bring``: the buffer itself; of pieces a copy in host memory."""
+        return self.data.whole(to_host) if isinstance(self.data, Pieces) else self.data
 
     def copy_for_kernels(self, kernels: DeviceBackend, dtype: np.dtype) -> None:
         """Keep the weights in a half type too, in the kernels' order, so that an update may write both.
@@ -157,6 +205,13 @@ class FlatParams:
 
 def _nothing() -> None:
     pass
+
+
+def _bind(blob: Blob, name: str, memory: Any) -> None:
+    if name == "data":
+        blob.change_memory(memory)
+    else:
+        blob.bind_diff(memory)
 
 
 def _is_same(one: np.ndarray, other: np.ndarray) -> bool:

@@ -18,6 +18,7 @@ from scaffe.nets.memory.plans.iteration import Iteration
 from scaffe.training.limited_memory import LimitedMemory
 from scaffe.training.ranks import together
 from scaffe.training.solver import Solver
+from scaffe.training.state_below import OnDevice
 from scaffe.training.streamed_state import StreamedState
 
 MEASURED_AFTER = 2  # iterations: passes are recorded from the third on
@@ -45,12 +46,12 @@ def place_on_device(solver: Solver, options: Namespace) -> None:
     whole = _taken(solver) + whole_on_device(solver.net)
     limit = n_bytes(text, whole) if text else _free_bytes(solver, n_sharing)
     ranks.barrier()  # all have looked what is free
-    is_limited = whole > limit and solver.strategy.limits_memory
+    is_limited = any(ranks.allgather_objects(whole > limit)) and solver.strategy.limits_memory
     if not is_limited:
         place_activations(solver.net, True)
         if text:
             info(f"Memory: training takes {shown(whole)}, within {shown(limit)}: nothing moves")
-    elif not text:
+    elif not text:  # each rank follows a plan if one does: they update layers in the same order
         text = f"{limit}B"
         info(f"Memory: training takes {shown(whole)} on the device, {shown(limit)} are free: what does not fit moves "
              "to the host and back, or is computed again")
@@ -76,12 +77,14 @@ def _free_bytes(solver: Solver, n_sharing: int) -> int:
 
 def _limited(solver: Solver, options: Namespace, text: str, limit: int) -> LimitedMemory:
     net = solver.net
-    state, planned = StreamedState(solver, None), planned_arrays(net)
+    state, planned = StreamedState(solver, OnDevice(solver)), planned_arrays(net)
     fixed = fixed_on_device(net, planned) + _taken(solver) - state.taken_bytes
-    seconds = state.seconds(estimated_seconds(net, Speed(*device.speeds())))
+    speed = Speed(*device.speeds())
+    seconds = state.seconds(estimated_seconds(net, speed), speed.n_bytes)
     iteration = Iteration(parts_of(net, planned, state.held), seconds, state.n_updates, joined_steps(net))
     placement = vars(options).get("placement", "auto")
     tier = LimitedNet(net, planned, state.held, iteration, Limit(text, limit, fixed, placement),
                       pinned_below(net, iteration, limit - fixed), solver.timers)
     state.attach(tier.executor)
-    return LimitedMemory(tier, MEASURED_AFTER, lambda: cut_recordings(net, tier.plan, solver.strategy.passes))
+    return LimitedMemory(tier, MEASURED_AFTER, lambda: cut_recordings(
+        net, tier.plan, tier.executor.updates.keys(), solver.strategy.passes))

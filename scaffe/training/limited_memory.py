@@ -28,6 +28,7 @@ from scaffe.nets.memory.tier.spill_file import SpillFile
 from scaffe.nets.net import Net
 from scaffe.training.ranks import together
 from scaffe.training.solver import Observer, Solver
+from scaffe.training.state_below import InFile
 from scaffe.training.strategies import Strategy, strategies
 from scaffe.training.streamed_state import StreamedState
 from scaffe.training.timers import MOVES
@@ -119,7 +120,7 @@ def _blobs(net: Net) -> int:
 
 
 def _limited(solver: Solver, backed: BackedMemory, limit: int, options: Namespace) -> LimitedMemory:
-    state, planned = StreamedState(solver, backed), planned_arrays(solver.net)
+    state, planned = StreamedState(solver, InFile(solver, backed)), planned_arrays(solver.net)
     fixed = _taken(solver, planned) - state.taken_bytes
     needed = fixed + state.parameter_bytes
     if solver.test_nets and needed > limit:

@@ -11,26 +11,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-import numpy as np
-
 from scaffe.nets.memory.executor import Executor
-from scaffe.nets.memory.parts import Held
 from scaffe.nets.memory.plans.costs import BYTES_A_SECOND
 from scaffe.nets.memory.state import (
     Run,
-    history_held,
-    history_part,
     large,
     layers_alone,
     layers_of,
-    parameters_held,
     update_step,
 )
-from scaffe.nets.memory.tier.backed import BackedMemory
-from scaffe.nets.memory.tier.mapping import rounded
 from scaffe.training.rates import Scheduled
 from scaffe.training.shard_updater import ShardUpdater
 from scaffe.training.solver import Solver
+from scaffe.training.state_below import StateBelow
 from scaffe.training.strategies.buckets import Bucket
 
 
@@ -39,16 +32,16 @@ class StreamedState:
 
     Args:
         solver: built, not yet restored. Its updater gets a shard for each large run of layers.
-        backed: where its net's parameters were made; None: on a device, where they stay.
+        below: gives them places that the plan's memory knows.
 
     Attributes:
         held: the arrays, of parameters and gradients first.
         n_updates: steps that follow backward.
     """
 
-    def __init__(self, solver: Solver, backed: BackedMemory | None) -> None:
-        self._solver, self._backed, self._n_layers = solver, backed, len(solver.net.nodes)
-        self._early = [] if backed is None else early_buckets(solver)
+    def __init__(self, solver: Solver, below: StateBelow) -> None:
+        self._solver, self._n_layers = solver, len(solver.net.nodes)
+        self._early = early_buckets(solver) if below.may_update_early() else []
         self._runs: Sequence[Run] = self._early or large(solver.net, layers_alone(solver.net))
         strategy, updater = solver.strategy, solver.updater
         strategy.take_early(self._early)
@@ -57,10 +50,10 @@ class StreamedState:
         self._shards = {shard: run for shard in updater.everything for run in self._runs
                         if run.place.start <= shard.interval.start < run.place.stop and shard.n_bytes}
         self.n_updates = 0 if self._early else len(self._shards)
-        self.held = self._parameters()
+        self.held, self._taken_bytes = below.parameters(self._early)
         self._n_parameters = len(self.held)
-        for number, shard in enumerate(self._shards):
-            self.held += self._histories(number, shard)
+        for number, (shard, run) in enumerate(self._shards.items()):
+            self.held += below.histories(shard, run, self._update_step(number, run))
 
     @property
     def parameter_bytes(self) -> int:
@@ -70,14 +63,13 @@ class StreamedState:
     @property
     def taken_bytes(self) -> int:
         """Of all arrays that may leave, as far as they are parts of parameters, gradients and histories."""
-        return (sum(each.memory.nbytes for each in self.held[:self._n_parameters])
-                + sum(shard.n_bytes for shard in self._shards))
+        return self._taken_bytes + sum(shard.n_bytes for shard in self._shards)
 
-    def seconds(self, passes: Sequence[float]) -> tuple[float, ...]:
-        """Of all steps, where those of the passes are given: updates are estimated."""
+    def seconds(self, passes: Sequence[float], bytes_a_second: float = BYTES_A_SECOND) -> tuple[float, ...]:
+        """Of all steps, where those of the passes are given: updates are estimated by what they read and write."""
         found = [*passes, *[0.0] * self.n_updates]
         for number, (shard, run) in enumerate(self._shards.items()):
-            found[self._update_step(number, run)] += 3 * shard.n_bytes / BYTES_A_SECOND
+            found[self._update_step(number, run)] += 3 * shard.n_bytes / bytes_a_second
         return tuple(found)
 
     def attach(self, executor: Executor) -> None:
@@ -90,21 +82,6 @@ class StreamedState:
                             for bucket in self._early}
         if not self._early:
             self._solver.updater.around = partial(self._in_step, executor, list(self._shards))
-
-    def _parameters(self) -> list[Held]:
-        """The whole pages of those parameters and gradients that may leave. The others go into memory."""
-        net = self._solver.net
-        held = [each for bucket in self._early for each in parameters_held(net, bucket)]
-        if self._backed is not None:
-            self._backed.keep(net.params.data, [each.memory for each in held if each.part.lasts])
-        return held
-
-    def _histories(self, number: int, shard: ShardUpdater) -> list[Held]:
-        run, step = self._shards[shard], self._update_step(number, self._shards[shard])
-        if self._backed is None:
-            part = history_part(self._solver.net, run, rounded(shard.n_bytes // shard.n_histories), step)
-            return [Held(np.empty(0, np.uint8), part, [], partial(shard.bind, i)) for i in range(shard.n_histories)]
-        return [history_held(self._solver.net, run, memory, step) for memory in _in_pages(shard, self._backed)]
 
     def _update_step(self, number: int, run: Run) -> int:
         return update_step(self._solver.net, run) if self._early else 2 * self._n_layers + number
@@ -125,18 +102,6 @@ class StreamedState:
         yield
         if step >= 0:
             executor.after(step)
-
-
-def _in_pages(shard: ShardUpdater, backed: BackedMemory) -> list[np.ndarray]:
-    """Move a shard's histories into whole pages, each uint8."""
-    pages = list[np.ndarray]()
-
-    def in_kept_pages(n_elems: int, dtype: np.dtype) -> np.ndarray:
-        pages.append(backed.pages(rounded(n_elems * dtype.itemsize)))
-        return pages[-1].view(dtype)[:n_elems]
-
-    shard.move(in_kept_pages)
-    return pages
 
 
 def early_buckets(solver: Solver) -> list[Bucket]:

@@ -81,6 +81,8 @@ MUTANTS = (
     Mutant("scaffe/nets/memory/plans/cuts.py", "ahead.add(group.stop)", "pass", CUTS),
     Mutant("scaffe/nets/memory/plans/cuts.py", "back.add(block.stop if index == block[-1] else block.start)", "pass",
            MOVES),
+    Mutant("scaffe/nets/memory/plans/cuts.py", "step in updates or ", "", CUTS),
+    Mutant("scaffe/nets/cuda_graphs.py", "self._claim(min(layers), max(layers))  # before", "pass  # before", MOVES),
     Mutant("layers/base/kernel_copy.py", "self._write()", "pass", HALVES),
     Mutant("scaffe/training/shard_updater.py", "if writes_copies and", "if False and", HALVES),
     Mutant("layers/kernels/device.py", "@PerDevice\ndef compute_stream", "def compute_stream", PYCAFFE),

@@ -43,7 +43,7 @@ class Memory:
         counters.peak = max(counters.peak, counters.used)
 
     def __del__(self) -> None:
-        if hasattr(self, "block"):
+        if hasattr(self, "block") and counters is not None:  # as at the interpreter's end
             counters.used -= self.size
             self._give_back()
 

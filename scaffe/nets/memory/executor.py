@@ -34,7 +34,7 @@ class Executor:
 
     def __init__(self, net: Net, planned: Sequence[Planned], held: Sequence[Held], below: Below,
                  timed: Callable[[str, str], AbstractContextManager[Any]]) -> None:
-        self._net, self._planned, self._timed = net, planned, timed
+        self._net, self._planned, self._held, self._timed = net, planned, held, timed
         self.parts = parts_of(net, planned, held)
         self.memory, self.clock = below.memory([each.part.n_bytes for each in planned], held), below.clock()
         names = {number: part.name for number, part in enumerate(self.parts) if part.lasts}
@@ -58,6 +58,9 @@ class Executor:
                 each.blob.bind_diff(flat)
             else:
                 each.blob.bind_data(flat)
+        for held, memory in zip(self._held, self.memory.arrays[len(self._planned):], strict=True):
+            if not held.part.lasts:
+                held.bind(memory)
         for node in self._net.nodes:
             node.seen_shapes = None  # layers that share memory do so anew
         self._net.reshape()

@@ -18,14 +18,25 @@ from scaffe.nets.memory.plans.needs import least_bytes
 from scaffe.nets.memory.plans.placements import PLACEMENTS
 from scaffe.nets.memory.plans.plan import MemoryTooSmallError, Plan
 from scaffe.nets.memory.plans.together import fitted_together, least_together
-from scaffe.nets.memory.state import history_held, large, layers_alone, parameters_held, update_step
-from scaffe.nets.memory.tier.mapping import inner
+from scaffe.nets.memory.state import (
+    bytes_apart,
+    bytes_of,
+    gradients_apart,
+    history_held,
+    history_part,
+    large,
+    layers_alone,
+    parameters_apart,
+    parameters_held,
+    update_step,
+)
 from scaffe.nets.net import Net
 
 DISK = Bandwidth(1e9, 1e9)  # what a local disk is taken to do; training measures its own
 LINK = Bandwidth(20e9, 20e9)  # likewise, what joins a GPU and its host: PCI Express 4 with 16 lanes, nearly
 CARD = Speed(10e12, 1.5e12)  # likewise, a card: of an A100's order
 N_HISTORIES = 1  # of the update rule: SGD's
+NOWHERE = np.empty(0, np.uint8)
 
 
 @dataclass(frozen=True)
@@ -85,13 +96,15 @@ def predicted(net: Net, memory: str, placement: str) -> Predicted:
 def predicted_on_gpu(net: Net, memory: str, placement: str) -> Predicted:
     """As ``predicted``, on a GPU with host memory below its own. What convolutions work in is not counted."""
     fuse_layers(net, backward=True)
-    planned, held = planned_arrays(net), _histories_held(net)
+    planned, held, streamed = planned_arrays(net), _held_apart(net), large(net, layers_alone(net))
     whole = training_bytes(net, N_HISTORIES)
     fixed = (bytes_beside_blobs(net, N_HISTORIES) + blobs_outside(net, planned, True)
-             - sum(each.part.n_bytes for each in held))
+             - (2 + N_HISTORIES) * sum(bytes_of(net, layer) for layer in streamed))
     limit = n_bytes(memory, whole)
-    seconds = (*estimated_seconds(net, CARD), *(3 * each.part.n_bytes / CARD.n_bytes for each in held))
-    iteration = Iteration(parts_of(net, planned, held), seconds, len(held), joined_steps(net))
+    seconds = list(estimated_seconds(net, CARD))
+    for layer in streamed:
+        seconds[update_step(net, layer)] += 3 * N_HISTORIES * bytes_of(net, layer) / CARD.n_bytes
+    iteration = Iteration(parts_of(net, planned, held), tuple(seconds), joined=joined_steps(net))
     least = fixed + least_together(iteration)
     _check(memory, limit, least)
     try:
@@ -120,8 +133,11 @@ def _held(net: Net) -> list[Held]:
     return found
 
 
-def _histories_held(net: Net) -> list[Held]:
-    """Histories of large layers, each of which an update of its own uses, behind backward."""
-    runs = [(layer, inner(net.params.data[layer.place].view(np.uint8))) for layer in large(net, layers_alone(net))]
-    return [history_held(net, layer, memory, 2 * len(net.nodes) + number)
-            for number, (layer, memory) in enumerate(runs)]
+def _held_apart(net: Net) -> list[Held]:
+    """The same on a GPU."""
+    found = []
+    for layer in large(net, layers_alone(net)):
+        history = history_part(net, layer, bytes_apart(net, layer), update_step(net, layer))
+        found += [parameters_apart(net, layer, NOWHERE), gradients_apart(net, layer),
+                  *[Held(NOWHERE, history, [])] * N_HISTORIES]
+    return found

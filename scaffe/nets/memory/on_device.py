@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -28,15 +29,17 @@ def pinned_below(net: Net, iteration: Iteration, n_bytes: int) -> Pinned:
     return Pinned(lambda length: net.context.kernels.zeros(length, np.dtype(np.uint8)), min(n_bytes, most))
 
 
-def cut_recordings(net: Net, plan: Plan, passes: Any) -> None:
-    """Have recordings of a net's passes begin and end where a plan moves something, and be made anew.
+def cut_recordings(net: Net, plan: Plan, updates: Collection[int], passes: Any) -> None:
+    """Have recordings of a net's passes begin and end where a plan moves something, or layers are updated, and be made
+    anew.
 
     Args:
         net: the net.
         plan: that its tier follows.
+        updates: steps behind which it updates layers.
         passes: what runs the net's passes: recordings, or the net itself, which has none.
     """
     if isinstance(passes, Recorded):
         layers = range(len(net.nodes))
-        found = cuts(plan, [forward_group(net, i) for i in layers], [backward_block(net, i) for i in layers])
+        found = cuts(plan, [forward_group(net, i) for i in layers], [backward_block(net, i) for i in layers], updates)
         passes.cut(found.forward, found.backward)

@@ -37,7 +37,8 @@ class Held:
     """An array of the plan that is part of parameters, gradients or histories.
 
     Attributes:
-        memory: its whole pages, uint8; empty if it has none of its own.
+        memory: its whole pages, uint8; on a device, of what has contents already, its place on the host. Empty if it
+            has none of its own.
         part: what the plan knows of it.
         layers: those whose parameters, or gradients, it has.
         bind: told where the array is, uint8, whenever that changes.

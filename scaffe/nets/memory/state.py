@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from scaffe.nets.activation_memory import backward_steps
 from scaffe.nets.memory.parts import Held, forward_group
 from scaffe.nets.memory.plans.iteration import Part
-from scaffe.nets.memory.tier.mapping import inner
+from scaffe.nets.memory.tier.mapping import inner, rounded
 from scaffe.nets.net import Net
 
 LEAST_BYTES = 1 << 20  # of a run's parameters: those of shorter runs always stay
@@ -64,7 +65,7 @@ def large(net: Net, runs: Iterable[R]) -> list[R]:
 def long(net: Net, runs: Iterable[R]) -> list[R]:
     """Those of the runs that are long and share no parameters."""
     shared = {param.layer_index for param in net.params.params if param.sharers}
-    return [run for run in runs if (run.place.stop - run.place.start) * net.params.dtype.itemsize >= LEAST_BYTES
+    return [run for run in runs if bytes_of(net, run) >= LEAST_BYTES
             and shared.isdisjoint(layers_of(net, run))]
 
 
@@ -75,20 +76,56 @@ def update_step(net: Net, run: Run) -> int:
 
 def parameters_held(net: Net, run: Run) -> list[Held]:
     """The whole pages of a run's parameters and gradients, which are updated at the end of its backward."""
-    name, layers = net.nodes[run.first_layer].name, layers_of(net, run)
-    forward = tuple(sorted({step for layer in layers for step in forward_group(net, layer)}))
-    backward = tuple(sorted({step for layer in layers for step in backward_steps(net, layer)}))
+    layers, (forward, backward) = layers_of(net, run), _uses(net, run)
     data, diff = (inner(flat[run.place].view(np.uint8)) for flat in (net.params.data, net.params.diff))
-    return [Held(data, Part(f"{name} parameters", data.nbytes, forward, backward, lasts=True), layers),
-            Held(diff, Part(f"{name} gradients", diff.nbytes, (), backward), layers)]
+    return [Held(data, Part(_named(net, run, "parameters"), data.nbytes, forward, backward, lasts=True), layers),
+            Held(diff, Part(_named(net, run, "gradients"), diff.nbytes, (), backward), layers)]
+
+
+def parameters_apart(net: Net, run: Run, place: np.ndarray) -> Held:
+    """A run's parameters, which a device has in memory that is bound to them.
+
+    Args:
+        net: the net, its parameters divided there.
+        run: the run.
+        place: on the host, with their contents: uint8, ``bytes_apart``.
+    """
+    part = Part(_named(net, run, "parameters"), bytes_apart(net, run), *_uses(net, run), lasts=True)
+    return Held(place, part, layers_of(net, run), partial(net.params.put, "data", run.place))
+
+
+def gradients_apart(net: Net, run: Run) -> Held:
+    """A run's gradients, likewise; they last for a few steps of backward."""
+    part = Part(_named(net, run, "gradients"), bytes_apart(net, run), (), _uses(net, run)[1])
+    return Held(np.empty(0, np.uint8), part, layers_of(net, run), partial(net.params.put, "diff", run.place))
+
+
+def bytes_of(net: Net, run: Run) -> int:
+    """Of a run's parameters."""
+    return int(run.place.stop - run.place.start) * net.params.dtype.itemsize
+
+
+def bytes_apart(net: Net, run: Run) -> int:
+    """The same in whole pages."""
+    return rounded(bytes_of(net, run))
+
+
+def _named(net: Net, run: Run, what: str) -> str:
+    return f"{net.nodes[run.first_layer].name} {what}"
+
+
+def _uses(net: Net, run: Run) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The steps of forward, and those of backward, that use a run's parameters."""
+    layers = layers_of(net, run)
+    return (tuple(sorted({step for layer in layers for step in forward_group(net, layer)})),
+            tuple(sorted({step for layer in layers for step in backward_steps(net, layer)})))
 
 
 def weights_held(net: Net, run: Run) -> Held:
     """The whole pages of a run's parameters, which nobody changes."""
-    layers = layers_of(net, run)
-    forward = tuple(sorted({step for layer in layers for step in forward_group(net, layer)}))
     data = inner(net.params.data[run.place].view(np.uint8))
-    return Held(data, Part(f"{net.nodes[run.first_layer].name} parameters", data.nbytes, forward, lasts=True), layers)
+    part = Part(_named(net, run, "parameters"), data.nbytes, _uses(net, run)[0], lasts=True)
+    return Held(data, part, layers_of(net, run))
 
 
 def history_held(net: Net, run: Run, memory: np.ndarray, step: int) -> Held:
@@ -98,4 +135,4 @@ def history_held(net: Net, run: Run, memory: np.ndarray, step: int) -> Held:
 
 def history_part(net: Net, run: Run, n_bytes: int, step: int) -> Part:
     """What a plan knows of a history of a run's."""
-    return Part(f"{net.nodes[run.first_layer].name} history", n_bytes, (), (step,), lasts=True)
+    return Part(_named(net, run, "history"), n_bytes, (), (step,), lasts=True)

@@ -238,11 +238,12 @@ class Strategy:
         """The parameters as a snapshot saves them, all of the same iteration. Called by all ranks.
 
         Returns:
-            (n_elems,), the net's own buffer, whole on rank 0 at least.
+            (n_elems,), the net's own buffer or a copy, whole on rank 0 at least.
         """
         self.settle()
-        self.replica.net.params.bring()
-        return self.replica.net.params.data
+        net = self.replica.net
+        net.params.bring()
+        return net.params.whole(net.context.kernels.to_host)
 
     def histories(self) -> list[np.ndarray]:
         """The update rule's whole histories, for a snapshot. Called by all ranks.

@@ -23,7 +23,7 @@ class Broadcast(Parameters):
 
     def begin(self) -> None:
         """See Parameters; frozen parameters are sent too."""
-        self._send([slice(None)])
+        self._send(self.replica.net.params.places)
 
     def post(self) -> None:
         """See Parameters; the parameters have arrived when this returns."""
@@ -40,7 +40,7 @@ class Broadcast(Parameters):
         """See Parameters."""
         self._send([bucket.place])
 
-    def _send(self, places: list[slice]) -> None:
+    def _send(self, places: Sequence[slice]) -> None:
         replica = self.replica
         if not places:
             return

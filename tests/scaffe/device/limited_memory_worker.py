@@ -33,7 +33,7 @@ def main() -> None:
     install_excepthook(communicator)
     log.silence(True)
     with contextlib.nullcontext() if REAL else pretend.deferring():
-        results = [worker.compared(communicator, folder, run, "", {"history"}) for run in RUNS]
+        results = [worker.compared(communicator, folder, run, "", {"history", "parameters"}) for run in RUNS]
         results.append(worker.compared(communicator, folder, ("ssp", "auto", 500), "", set()))
         expected = worker.resumed(communicator, folder, RUNS[2])
         limited = worker.resumed(communicator, folder, RUNS[2], memory=worker.least(communicator, folder, RUNS[2]))

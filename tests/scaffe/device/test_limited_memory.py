@@ -29,6 +29,7 @@ from scaffe.training import device_memory
 from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
 from scaffe.training.limited_memory import LimitedMemory
+from scaffe.training.observers import test as test_observer
 from scaffe.training.strategies import Strategy
 from scaffe.training.timers import MOVES
 from tests import pretend
@@ -127,8 +128,42 @@ def test_histories_pass_through_memory(tmp_path, text):
     found = limited(solver)
     left = [part.name for part, choice in zip(found.iteration.parts, found.plan.choices, strict=True)
             if part.lasts and choice is Choice.MOVE]
-    assert set(left) == {f"{layer} history" for layer in ("ip", "mid", "out")}
-    assert len(left) == (6 if "Adam" in text else 3)
+    kinds = ("history", "parameters") if "Adam" in text else ("history",)  # all gradients are needed for the others
+    assert set(left) == {f"{layer} {kind}" for layer in ("ip", "mid", "out") for kind in kinds}
+    assert len(left) == (9 if "Adam" in text else 3)
+
+
+def moved(solver):
+    """Names of the arrays that last and move."""
+    found = limited(solver)
+    return {part.name for part, choice in zip(found.iteration.parts, found.plan.choices, strict=True)
+            if part.lasts and choice is Choice.MOVE}
+
+
+def test_parameters_of_convolutions_pass_through_memory_too(tmp_path, monkeypatch):
+    expected = trained(solver_of(tmp_path))
+    monkeypatch.setattr(state, "LEAST_BYTES", 2000)
+    solver = solver_of(tmp_path, memory=limits(tmp_path)[0], placement="move")
+    left = moved(solver)
+    assert trained(solver) == expected
+    assert {"c2 parameters", "c3 parameters", "ip parameters", "mid parameters", "ip history", "mid history"} <= left
+    assert {"ip parameters", "mid parameters"} <= moved(solver)  # with measured times
+
+
+def test_parameters_that_test_nets_read_stay(tmp_path, capfd):
+    text, results = "test_iter: 2 test_interval: 2 test_initialization: true", []
+    usual = limits(tmp_path)[0]
+    for given in ({}, {"memory": limits(tmp_path, text)[0], "placement": "move"}):
+        solver = solver_of(tmp_path, text, **given)
+        solver.observers.insert(0, test_observer.Test())
+        capfd.readouterr()
+        results.append((trained(solver), re.findall("output #.*", capfd.readouterr().err)))
+    assert results[0] == results[1]
+    assert len(results[0][1]) == 3
+    names = {part.name: part.n_bytes for part in limited(solver).iteration.parts}
+    assert not [name for name in names if name.endswith("parameters")]
+    assert {"ip gradients", "mid gradients", "out gradients"} <= names.keys()
+    assert limited(solver).least > int(usual) + 300_000  # the largest layer's
 
 
 @pytest.mark.parametrize("precision", [pytest.param("bf16", marks=pytest.mark.thorough), "fp16"])

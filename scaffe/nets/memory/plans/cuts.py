@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from scaffe.nets.memory.plans.plan import Action, Do, Plan
@@ -21,7 +21,7 @@ class Cuts(NamedTuple):
     backward: frozenset[int]
 
 
-def cuts(plan: Plan, forward: Sequence[range], backward: Sequence[range]) -> Cuts:
+def cuts(plan: Plan, forward: Sequence[range], backward: Sequence[range], updates: Collection[int] = ()) -> Cuts:
     """The cuts for a plan. A stretch begins with what stands before its first step that moves something, which is its
     first of all, or one of the first pass. It ends with what stands behind and between all others: these belong to its
     last pass, which has run by then.
@@ -29,6 +29,7 @@ def cuts(plan: Plan, forward: Sequence[range], backward: Sequence[range]) -> Cut
     Args:
         plan: the plan.
         forward, backward: for each layer, those that run in one pass with it.
+        updates: steps of backward behind which parameters are updated.
     """
     ahead, back = set[int](), set[int]()
     for index, (group, block) in enumerate(zip(forward, backward, strict=True)):
@@ -39,7 +40,7 @@ def cuts(plan: Plan, forward: Sequence[range], backward: Sequence[range]) -> Cut
             ahead.add(group.stop)
         if step < len(plan.before) and _moves(plan.before[step]):
             back.add(block.stop if index == block[-1] else block.start)
-        if step < len(plan.after) and _moves(plan.after[step]):
+        if step < len(plan.after) and (step in updates or _moves(plan.after[step])):
             back.add(block.start)
     return Cuts(frozenset(ahead), frozenset(back))
 

@@ -40,7 +40,8 @@ class Pinned:
     def memory(self, lengths: Sequence[int], held: Sequence[Held]) -> DeviceArena:
         """See Below."""
         everything = [*lengths, *(each.part.n_bytes for each in held)]
-        self._places = PinnedPlaces(everything, range(len(lengths), len(everything)))
+        lasting = {number: each.memory for number, each in enumerate(held, len(lengths)) if each.part.lasts}
+        self._places = PinnedPlaces(everything, lasting)
         return DeviceArena(self._whole(), everything)
 
     def mover(self, memory: ArrayMemory) -> DeviceMover:
@@ -49,7 +50,7 @@ class Pinned:
 
     def lasting(self, names: dict[int, str], memory: ArrayMemory, held: Sequence[Held]) -> PinnedLasting:
         """See Below. Behind ``memory``."""
-        first = max(names, default=-1) + 1 - len(held)
+        first = len(self._host().lengths) - len(held)
         binds = {first + i: each.bind for i, each in enumerate(held)}
         return PinnedLasting(names, binds, memory, self._host())
 

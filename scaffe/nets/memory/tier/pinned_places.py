@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -14,15 +14,20 @@ class PinnedPlaces:
 
     Args:
         lengths: of all arrays, in bytes.
-        lasting: the numbers of those that last; their places are zero at first.
+        lasting: by number those that last, with their places; an empty array where there is none yet: these are zero at
+            first.
+
+    Attributes:
+        lengths: see there.
     """
 
-    def __init__(self, lengths: Sequence[int], lasting: Collection[int]) -> None:
-        self._lengths = lengths
-        self._lasting = _divided(lengths, sorted(lasting))
-        self._moved: dict[int, np.ndarray] = {}
-        for place in self._lasting.values():
+    def __init__(self, lengths: Sequence[int], lasting: Mapping[int, np.ndarray]) -> None:
+        self.lengths = lengths
+        blank = _divided(lengths, sorted(number for number, place in lasting.items() if not place.nbytes))
+        for place in blank.values():
             place[...] = 0
+        self._lasting = {**lasting, **blank}
+        self._moved: dict[int, np.ndarray] = {}
 
     def __getitem__(self, number: int) -> np.ndarray:
         """An array's place, uint8. Raises KeyError: it has none."""
@@ -33,7 +38,7 @@ class PinnedPlaces:
         wanted = sorted(numbers)
         if wanted != list(self._moved):
             self._moved.clear()
-            self._moved = _divided(self._lengths, wanted)
+            self._moved = _divided(self.lengths, wanted)
 
 
 def _divided(lengths: Sequence[int], numbers: Sequence[int]) -> dict[int, np.ndarray]:

@@ -94,7 +94,8 @@ def test_summary_plans_for_a_gpu(tmp_path, capfd, monkeypatch):
     least = re.search(r"this net trains in ([\d,]+) at least", capfd.readouterr().err)[1].replace(",", "")
     assert cli.main([*command, least]) == 0
     out = capfd.readouterr().out
-    assert re.search(r"^ip history +\d+,\d+ +(keep|move) +\(update\)$", out, re.MULTILINE)
+    assert re.search(r"^ip history +\d+,\d+ +(keep|move) +ip$", out, re.MULTILINE)
+    assert re.search(r"^ip parameters +\d+,\d+ +(keep|move) +ip +ip$", out, re.MULTILINE)
     assert re.search(r"^c +524,288 +(keep|move|recompute) +p +r$", out, re.MULTILINE)
     assert "out and back an iteration at 20 GB/s" in out
     assert cli.main([*command, str(int(least) - 1)]) == 1

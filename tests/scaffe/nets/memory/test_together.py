@@ -97,6 +97,19 @@ def test_stretches_between_cuts_have_no_moves_inside(seed):
             assert i in last_pass or not moves(plan.after[step])
 
 
+@pytest.mark.parametrize("seed", range(0, 40, 4))
+def test_a_stretch_ends_with_the_pass_behind_which_a_layer_is_updated(seed):
+    rng, iteration = random.Random(seed), random_iteration(seed)
+    n = len(iteration.seconds) // 2
+    plan = PLACEMENTS["move"](iteration, least_bytes(iteration), BANDWIDTH)
+    forward, backward = groups(rng, n), groups(rng, n)
+    usual = cuts(plan, forward, backward)
+    for index in range(n):
+        found = cuts(plan, forward, backward, {2 * n - 1 - index})
+        assert found.forward == usual.forward
+        assert found.backward == usual.backward | {backward[index].start}
+
+
 def stretches(found, n_layers):
     """(first layer, layer behind the last) between cuts."""
     edges = sorted({0, n_layers, *found})

@@ -1,0 +1,63 @@
+"""A flat buffer in pieces, some of which are in other memory at other times."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+
+class Pieces:
+    """Takes the place of a flat array: an interval within one piece is an array.
+
+    Args:
+        whole: flat, (n_elems,); those of its pieces that are not moved are copied.
+        moved: the intervals that have no memory here until ``put`` gives them some; disjoint, ascending.
+        allocate: n_elems → a flat array for the others.
+
+    Attributes:
+        places: the pieces' intervals, in elements.
+        size, dtype, nbytes: as of the whole array.
+    """
+
+    def __init__(self, whole: Any, moved: Sequence[slice], allocate: Callable[[int], Any]) -> None:
+        self.size, self.dtype, self.nbytes = whole.size, whole.dtype, whole.nbytes
+        self.places = divided(whole.size, moved)
+        starts = {place.start for place in moved}
+        kept = [place for place in self.places if place.start not in starts]
+        rest, at = allocate(sum(map(_length, kept))), 0
+        self._starts = [place.start for place in self.places]
+        self._arrays: list[Any] = [None] * len(self.places)
+        for place in kept:
+            rest[at:at + _length(place)] = whole[place]
+            self.put(place, rest[at:at + _length(place)])
+            at += _length(place)
+
+    def put(self, place: slice, array: Any) -> None:
+        """Have a piece's memory here: flat, with its contents. Raises ValueError: there is no such piece."""
+        self._arrays[self.places.index(place)] = array
+
+    def whole(self, to_host: Callable[[Any], np.ndarray]) -> np.ndarray:
+        """A copy of everything in host memory."""
+        return np.concatenate([to_host(array) for array in self._arrays])
+
+    def __getitem__(self, place: slice) -> Any:
+        """The array of an interval. Raises IndexError: it does not lie within one piece that has memory."""
+        start, stop, _ = place.indices(self.size)
+        number = bisect_right(self._starts, start) - 1
+        array, piece = self._arrays[number], self.places[number]
+        if array is None or stop > piece.stop:
+            raise IndexError(f"elements {start} to {stop} do not lie in one piece of the buffer: {piece}")
+        return array[start - piece.start:stop - piece.start]
+
+
+def divided(n_elems: int, apart: Sequence[slice]) -> list[slice]:
+    """All intervals of a buffer, where these are intervals by themselves."""
+    edges = sorted({0, n_elems, *(edge for place in apart for edge in (place.start, place.stop))})
+    return [slice(start, stop) for start, stop in zip(edges, edges[1:], strict=False)]
+
+
+def _length(place: slice) -> int:
+    return int(place.stop - place.start)

@@ -1,0 +1,115 @@
+"""Where a memory plan finds parameters, gradients and histories that may leave: on the host, and on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+
+from scaffe.layers.kernels import device
+from scaffe.nets.memory.parts import Held
+from scaffe.nets.memory.state import (
+    Run,
+    bytes_apart,
+    bytes_of,
+    gradients_apart,
+    history_held,
+    history_part,
+    parameters_apart,
+    parameters_held,
+)
+from scaffe.nets.memory.tier.backed import BackedMemory
+from scaffe.nets.memory.tier.mapping import rounded
+from scaffe.training.loss_scale import needs_scale
+from scaffe.training.shard_updater import ShardUpdater
+from scaffe.training.solver import Solver
+
+
+class StateBelow(Protocol):
+    """Gives what may leave places that its memory knows."""
+
+    def may_update_early(self) -> bool:
+        """Whether runs may be updated as soon as their gradients are there."""
+
+    def parameters(self, runs: Sequence[Run]) -> tuple[list[Held], int]:
+        """Parameters and gradients of runs, as far as they may leave, and the bytes that they took. The others stay.
+        Called by all ranks, once."""
+
+    def histories(self, shard: ShardUpdater, run: Run, step: int) -> list[Held]:
+        """Those of a run's shard, which is updated in a step."""
+
+
+class InFile:
+    """See StateBelow: in host memory over a file, where the net's parameters were made.
+
+    Args:
+        solver: built, not yet restored.
+        backed: that file.
+    """
+
+    def __init__(self, solver: Solver, backed: BackedMemory) -> None:
+        self._net, self._backed = solver.net, backed
+
+    def may_update_early(self) -> bool:
+        """See StateBelow."""
+        return True
+
+    def parameters(self, runs: Sequence[Run]) -> tuple[list[Held], int]:
+        """See StateBelow: whole pages."""
+        held = [each for run in runs for each in parameters_held(self._net, run)]
+        self._backed.keep(self._net.params.data, [each.memory for each in held if each.part.lasts])
+        return held, sum(each.memory.nbytes for each in held)
+
+    def histories(self, shard: ShardUpdater, run: Run, step: int) -> list[Held]:
+        """See StateBelow: moved into whole pages."""
+        pages = list[np.ndarray]()
+
+        def in_kept_pages(n_elems: int, dtype: np.dtype) -> np.ndarray:
+            pages.append(self._backed.pages(rounded(n_elems * dtype.itemsize)))
+            return pages[-1].view(dtype)[:n_elems]
+
+        shard.move(in_kept_pages)
+        return [history_held(self._net, run, memory, step) for memory in pages]
+
+
+class OnDevice:
+    """See StateBelow: on a device, with page-locked places on the host.
+
+    Args:
+        solver: as above.
+    """
+
+    def __init__(self, solver: Solver) -> None:
+        self._solver, self._net = solver, solver.net
+
+    def may_update_early(self) -> bool:
+        """See StateBelow: not where an update is left out if any gradient overflows."""
+        return not needs_scale(self._net.context.dtype)
+
+    def parameters(self, runs: Sequence[Run]) -> tuple[list[Held], int]:
+        """See StateBelow: they get memory of their own. Parameters that test nets read stay."""
+        params, held, taken = self._net.params, list[Held](), 0
+        allocate = partial(self._solver.strategy.replica.communicator.alloc, dtype=params.dtype, memory="device")
+        places = [run.place for run in runs]
+        both = [] if self._solver.test_nets else [parameters_apart(self._net, run, self._on_host(run)) for run in runs]
+        for name, arrays in (("diff", [gradients_apart(self._net, run) for run in runs]), ("data", both)):
+            if arrays:
+                params.divide(name, places, allocate)
+                held += arrays
+                taken += sum(bytes_of(self._net, run) for run in runs)
+        if held:
+            allocate(0)  # which frees what the ranks have mapped of the memory that was
+        return held, taken
+
+    def histories(self, shard: ShardUpdater, run: Run, step: int) -> list[Held]:
+        """See StateBelow: bound to where they are."""
+        part = history_part(self._net, run, rounded(shard.n_bytes // shard.n_histories), step)
+        return [Held(np.empty(0, np.uint8), part, [], partial(shard.bind, i)) for i in range(shard.n_histories)]
+
+    def _on_host(self, run: Run) -> np.ndarray:
+        values = self._net.context.kernels.to_host(self._net.params.data[run.place])
+        place = device.pinned(bytes_apart(self._net, run), np.uint8)
+        place[:values.nbytes].view(values.dtype)[...] = values
+        return place

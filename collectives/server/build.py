@@ -7,6 +7,10 @@ from functools import partial
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.runtime.point_to_point import PointToPoint
+from scaffe.collectives.server.copies.copier import Copier
+from scaffe.collectives.server.copies.copying import Copying
+from scaffe.collectives.server.copies.pieces import pieces_of
+from scaffe.collectives.server.copies.stage import Stage, stage_of
 from scaffe.collectives.server.keeper import Keeper
 from scaffe.collectives.server.layout import merged_batches, pooled_batches
 from scaffe.collectives.server.mailbox import Mailbox
@@ -48,7 +52,9 @@ class Build:
                           if workers else ((), ()))
         proxies = {shard: Proxy(workers, self._slack, pooled, merged) for shard in roles.proxies_of(self._rank)}
         places = Places(self._store, list(self._store.values), self._batches, len(roles.shards))
-        return Gateway(self._rank, roles, self._store, partial(Links, messages), proxies, places, self._fail)
+        stages = {shard: self._stage(shard) for shard in range(len(roles.shards))
+                  if roles.copy_node(shard) is not None and self._rank in (roles.shards[shard], roles.copier(shard))}
+        return Gateway(self._rank, roles, self._store, partial(Links, messages), proxies, places, stages, self._fail)
 
     def parts(self, rules: Mapping[Table, Rule]) -> dict[Table, Part]:
         """What the rank's shard holds of every table."""
@@ -62,9 +68,21 @@ class Build:
         number, store = self._roles.shards.index(self._rank), self._store
         joint = self._joint or frozenset()
         steps = all_steps(number, parts, self._batches, store, joint)
-        keeper = Keeper(self._roles.members(self._node), self._slack, joint)
+        members = self._roles.members(self._node)
+        keeper = Keeper(members, self._slack, joint)
         return Service(number, keeper, steps, store.shard_mail[number], store.worker_mail,
-                       store.gateway_mail.get(self._rank), self._fail)
+                       store.gateway_mail.get(self._rank), self._copier(number, len(members)), self._fail)
+
+    def _copier(self, shard: int, n_members: int) -> Copier:
+        tables, has_copy = list(self._store.values), self._roles.copy_node(shard) is not None
+        n_histories = {table: len(self._store.histories[shard, table]) for table in tables}
+        pieces = pieces_of(n_histories, shard, len(self._roles.shards)) if has_copy else []
+        copying = Copying.of(pieces, len(tables), n_members, self._slack)
+        return Copier(copying, self._stage(shard) if has_copy else None,
+                      [tables.index(index.table) for index in self._batches[0]])
+
+    def _stage(self, shard: int) -> Stage:
+        return stage_of(self._store, shard, len(self._roles.shards))
 
     def mailboxes(self) -> dict[int, Mailbox]:
         """By number, the mailboxes of the shards, or of who stands for them on this node."""

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scaffe.collectives.server.messages import Clock, Final, Leave, Message, Read, Ready, Release, Update
+from scaffe.collectives.server.messages import Clock, Copy, Final, Kept, Leave, Message, Read, Ready, Release, Update
 
-UPDATE, CLOCK, READ, LEAVE, READY, RELEASE, FINAL, STOP = range(8)
+UPDATE, CLOCK, READ, LEAVE, READY, RELEASE, FINAL, STOP, COPY, KEPT = range(10)
 N_NUMBERS = 7
 _LINE = Struct("=q2i3q2d")
 
@@ -51,6 +51,10 @@ def encode(message: Message | None, sender: int, receiver: int = 0) -> np.ndarra
         kind, batch = RELEASE, message.batch
     elif isinstance(message, Final):
         kind, batch = FINAL, message.table
+    elif isinstance(message, Copy):
+        kind, batch = COPY, message.piece
+    elif isinstance(message, Kept):
+        kind, batch = KEPT, message.piece
     numbers = np.empty(N_NUMBERS, np.int64)
     _LINE.pack_into(numbers.data, 0, kind, sender, receiver, batch, clock, age, rate, iteration)
     return numbers
@@ -74,4 +78,8 @@ def decode(numbers: np.ndarray) -> Letter:
         message = Release(batch)
     elif kind == FINAL:
         message = Final(batch)
+    elif kind == COPY:
+        message = Copy(batch)
+    elif kind == KEPT:
+        message = Kept(batch)
     return Letter(sender, receiver, message)

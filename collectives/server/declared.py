@@ -12,7 +12,8 @@ from scaffe.collectives.server.table import Index, Table
 
 def declared(slack: float, roles: Roles, tables: Sequence[Table]) -> list[str]:
     """What a rank has declared, so that ranks can be compared and the first difference be said."""
-    return [f"slack {slack:g}", f"workers {_ranks(roles.workers)}, shards on {_ranks(roles.shards)}",
+    copies = ", with second copies" * roles.keeps_copies
+    return [f"slack {slack:g}{copies}", f"workers {_ranks(roles.workers)}, shards on {_ranks(roles.shards)}",
             *(f"table {table.name!r} of {table.n_rows} x {table.row_elems} {table.dtype}"
               f"{'' if table.merges else ', whose rule does not merge'}" for table in tables)]
 

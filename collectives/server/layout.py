@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from scaffe.collectives.server.copies.pieces import pieces_of, stage_bytes
 from scaffe.collectives.server.mailbox import mailbox_bytes
 from scaffe.collectives.server.memory import aligned
 from scaffe.collectives.server.nodes.proxy import Source
@@ -21,7 +22,7 @@ def mail_slots(roles: Roles, batches: Sequence[Sequence[Index]]) -> int:
     most = max((len(own) for own in batches), default=0)
     n_nodes = roles.topology.n_nodes
     n_senders = max(len(roles.workers), len(roles.shards)) * (1 if n_nodes == 1 else 2)
-    return 1 << (n_senders * (3 * most + 4)).bit_length()
+    return 1 << (n_senders * (3 * most + 5)).bit_length()
 
 
 def contents(roles: Roles, node: int, tables: Mapping[Table, int], batches: Sequence[Sequence[Index]],
@@ -41,7 +42,8 @@ def contents(roles: Roles, node: int, tables: Mapping[Table, int], batches: Sequ
         hold parts and the rest is a copy; ("history", shard, table's number, number) is what one of the node's shards
         keeps for a rule; ("update", worker, batch) are update buffers of the node's workers;
         ("received", shard, worker, batch) has place for what one of the node's shards gets from other nodes under a
-        worker's number.
+        worker's number; ("copy", shard, table's number, number) are second copies of other nodes' histories, and
+        ("stage", shard) has place for a piece of what is copied, on both nodes.
     """
     mailbox = mailbox_bytes(mail_slots(roles, batches))
     found: dict[Key, int] = {("shard", shard): mailbox for shard in roles.shards_on(node)}
@@ -53,9 +55,21 @@ def contents(roles: Roles, node: int, tables: Mapping[Table, int], batches: Sequ
     found |= {("history", shard, number, history): _bytes(table, stop - start) for shard in roles.shards_on(node)
               for number, (table, n_histories) in enumerate(tables.items()) for history in range(n_histories)
               for start, stop in [table.shard(shard, len(roles.shards))]}
+    found |= _copies(roles, node, tables)
     found |= {("update", worker, batch): _bytes(index.table, index.n_elems)
               for worker in roles.workers_on(node) for batch, index in enumerate(batches[worker])}
     found |= {key: _bytes(index.table, n_elems) for key, index, n_elems in _received(roles, node, batches, joint)}
+    return found
+
+
+def _copies(roles: Roles, node: int, tables: Mapping[Table, int]) -> dict[Key, int]:
+    n_shards = len(roles.shards)
+    found: dict[Key, int] = {
+        ("copy", shard, number, history): _bytes(table, stop - start) for shard in roles.copies_on(node)
+        for number, (table, n_histories) in enumerate(tables.items()) for history in range(n_histories)
+        for start, stop in [table.shard(shard, n_shards)]}
+    for shard in (*roles.copies_on(node), *(s for s in roles.shards_on(node) if roles.copy_node(s) is not None)):
+        found["stage", shard] = stage_bytes(tables, pieces_of(tables, shard, n_shards))
     return found
 
 

@@ -1,6 +1,6 @@
 """The messages between workers and shards. They carry numbers only; rows lie in the memory that a node's ranks share.
 
-From one node to another the rows of an ``Update``, a ``Ready`` or a ``Final`` follow the message.
+From one node to another the rows of an ``Update``, a ``Ready``, a ``Copy`` or a ``Final`` follow the message.
 """
 
 from __future__ import annotations
@@ -69,6 +69,20 @@ class Final:
     table: int
 
 
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """To the node that keeps a shard's second copy: a piece of the shard's histories follows."""
+
+    piece: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """To a shard: the piece is in its place in the second copy."""
+
+    piece: int
+
+
 ToShard = Update | Clock | Read | Leave
 ToWorker = Ready | Release
-Message = ToShard | ToWorker | Final
+Message = ToShard | ToWorker | Final | Copy | Kept

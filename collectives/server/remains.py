@@ -16,8 +16,10 @@ class Remains(NamedTuple):
         shard: its number.
         start, stop: its interval, in elements of the table.
         giver: a rank that is left.
-        is_whole: whether the giver's node holds the shard, so that it has the shard's own memory, histories included;
-            if not, the giver has a copy of the values as its node last pulled them, and no histories.
+        is_whole: whether the giver's node has histories of the shard: the shard's own, or second copies; if not, the
+            giver has a copy of the values as its node last pulled them, and no histories.
+        is_copy: whether they are second copies, of a shard whose node is lost; the values are as the giver's node
+            last pulled them.
     """
 
     shard: int
@@ -25,12 +27,14 @@ class Remains(NamedTuple):
     stop: int
     giver: int
     is_whole: bool
+    is_copy: bool
 
 
 def remains_of(roles: Roles, table: Table, left: Collection[int]) -> list[Remains]:
     """Who gives what of a table.
 
-    A shard's memory is that of its node: it outlives the shard's rank, as long as any rank of the node is left.
+    A shard's memory is that of its node: it outlives the shard's rank, as long as any rank of the node is left. After
+    that any rank of the node that keeps the second copy gives what there is.
 
     Args:
         roles: of the ranks that there were.
@@ -43,8 +47,11 @@ def remains_of(roles: Roles, table: Table, left: Collection[int]) -> list[Remain
     found = []
     for shard, owner in enumerate(roles.shards):
         start, stop = table.shard(shard, len(roles.shards))
+        copy_node = roles.copy_node(shard)
         holders = [owner, *roles.topology.nodes[roles.node_of_shard(shard)]]
-        holder = next((rank for rank in holders if rank in left), None)
+        keepers = [] if copy_node is None else roles.topology.nodes[copy_node]
+        holder = next((rank for rank in [*holders, *keepers] if rank in left), None)
         if start < stop:
-            found.append(Remains(shard, start, stop, min(left) if holder is None else holder, holder is not None))
+            found.append(Remains(shard, start, stop, min(left) if holder is None else holder, holder is not None,
+                                 holder is not None and holder not in holders))
     return found

@@ -18,14 +18,17 @@ class Roles:
     Attributes:
         topology: which rank sits on which node.
         workers, shards: ranks, ascending.
+        keeps_copies: whether shards' histories have second copies on other nodes.
     """
 
     topology: Topology
     workers: tuple[int, ...]
     shards: tuple[int, ...]
+    keeps_copies: bool = False
 
     @classmethod
-    def of(cls, topology: Topology, n_servers: int, placement: str = "last") -> Roles:
+    def of(cls, topology: Topology, n_servers: int, placement: str = "last",
+           keeps_copies: bool = False) -> Roles:
         """Assign the roles.
 
         Args:
@@ -34,6 +37,7 @@ class Roles:
                 and holds a shard.
             placement: "last" makes the last ranks servers; "spread" the last ranks of every node in turn, as many a
                 node as there is place for.
+            keeps_copies: see the class.
 
         Raises:
             CommError: no rank would be left as a worker, or no such placement.
@@ -48,7 +52,7 @@ class Roles:
         order = list(reversed(ranks)) if placement == "last" else list(_in_turn(topology))
         servers = set(order[:n_servers])
         workers = tuple(rank for rank in ranks if rank not in servers)
-        return cls(topology, workers, tuple(sorted(servers)) if servers else ranks)
+        return cls(topology, workers, tuple(sorted(servers)) if servers else ranks, keeps_copies)
 
     def node_of_worker(self, worker: int) -> int:
         """The node on which a worker sits."""
@@ -65,6 +69,25 @@ class Roles:
     def shards_on(self, node: int) -> tuple[int, ...]:
         """Numbers of a node's shards."""
         return tuple(s for s in range(len(self.shards)) if self.node_of_shard(s) == node)
+
+    def copy_node(self, shard: int) -> int | None:
+        """The node that keeps the second copy of a shard's histories; None where none does.
+
+        It is the next one with workers, which pull the shard's values: so it has both. Without another node nobody
+        outlives the loss of the shard's; without workers on another one nobody goes on after it.
+        """
+        n_nodes, own = self.topology.n_nodes, self.node_of_shard(shard)
+        others = [(own + step) % n_nodes for step in range(1, n_nodes)] if self.keeps_copies else []
+        return next((node for node in others if self.workers_on(node)), None)
+
+    def copier(self, shard: int) -> int | None:
+        """The rank that receives what goes into a shard's second copy."""
+        node = self.copy_node(shard)
+        return None if node is None else self.carrier(node, shard)
+
+    def copies_on(self, node: int) -> tuple[int, ...]:
+        """Numbers of the shards of which a node keeps second copies."""
+        return tuple(s for s in range(len(self.shards)) if self.copy_node(s) == node)
 
     def label(self, node: int) -> int:
         """The number under which other nodes know a node's workers together: its first worker's."""

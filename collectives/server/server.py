@@ -47,6 +47,8 @@ class ParameterServer:
             independent of timing. math.inf is fully asynchronous.
         servers: how many ranks hold shards only; with 0 every rank is a worker and holds a shard.
         placement: which ranks these are: "last", or "spread" for the last ranks of every node in turn.
+        keeps_copies: whether another node keeps a second copy of each shard's histories, for ``remains``. It is at
+            most ``copies.copying.MOST_ROUNDS`` rounds of updates old.
 
     Attributes:
         is_worker: whether this rank is a worker.
@@ -58,13 +60,14 @@ class ParameterServer:
             does not let threads send.
     """
 
-    def __init__(self, communicator: Communicator, slack: float = 0, servers: int = 0, placement: str = "last") -> None:
+    def __init__(self, communicator: Communicator, slack: float = 0, servers: int = 0, placement: str = "last",
+                 keeps_copies: bool = False) -> None:
         if not slack >= 0 or (not math.isinf(slack) and slack != int(slack)):
             raise CommError(f"slack must be a whole number from 0 on, or inf; got {slack}", everywhere=True)
         if communicator.topology.n_nodes > 1 and not grants_threads():
             raise CommError("a parameter server on several nodes needs MPI_THREAD_MULTIPLE", everywhere=True)
         self.communicator, self.slack = communicator, slack
-        self._roles = Roles.of(communicator.topology, servers, placement)
+        self._roles = Roles.of(communicator.topology, servers, placement, keeps_copies)
         self._node = communicator.topology.node_of_rank[communicator.rank]
         self.n_workers = len(self._roles.workers)
         self.is_worker = communicator.rank in self._roles.workers
@@ -223,10 +226,11 @@ class ParameterServer:
         return remains_of(self._roles, table, left)
 
     def remaining(self, table: Table, shard: int) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Views of a shard's values and of its histories, as this rank's node has them; none of another node's."""
+        """Views of a shard's values and of its histories, or their second copies, as this rank's node has them."""
         store = self._started()
         start, stop = table.shard(shard, len(self._roles.shards))
-        return store.values[table][start:stop], store.histories.get((shard, table), [])
+        held = store.histories if (shard, table) in store.histories else store.copies
+        return store.values[table][start:stop], held.get((shard, table), [])
 
     def values(self, table: Table) -> np.ndarray:
         """A copy of the whole table, (n_rows, row_elems); after ``close`` it is the result.
@@ -246,6 +250,12 @@ class ParameterServer:
         """
         part = self._parts.get(table)
         return (part.start, part.histories) if part is not None else (0, [])
+
+    def copies(self, table: Table) -> list[tuple[int, list[np.ndarray]]]:
+        """As ``histories``, the second copies that this rank receives: to be restored when those are."""
+        roles, store = self._roles, self._started()
+        return [(table.shard(shard, len(roles.shards))[0], store.copies[shard, table])
+                for shard in roles.copies_on(self._node) if roles.copier(shard) == self.communicator.rank]
 
     @property
     def taken(self) -> tuple[int, int] | None:

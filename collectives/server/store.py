@@ -29,6 +29,8 @@ class Store:
     Attributes:
         values: each table's values, flat.
         histories: what the node's shards keep for a table's rule, by shard and table, flat, of the shard's interval.
+        copies: second copies of other nodes' histories, as ``histories``.
+        stages: by shard, the memory of a piece on its way to the second copy, on both nodes.
         updates: the update buffers of the node's workers, flat, by worker, in the order of batches.
         received: what other nodes' workers push to the node's shards, flat, by shard, worker and batch.
         shard_mail, worker_mail: mailboxes of the node's shards and workers, by number.
@@ -52,10 +54,15 @@ class Store:
         def mailboxes(kind: str) -> dict[int, Mailbox]:
             return {int(key[1]): Mailbox(array(key, "uint8"), n_slots) for key in held if key[0] == kind}
 
+        def histories(kind: str, shards: Sequence[int]) -> dict[tuple[int, Table], list[np.ndarray]]:
+            return {(shard, table): [array((kind, shard, number, history), table.dtype)
+                                     for history in range(tables[table])]
+                    for shard in shards for number, table in enumerate(tables)}
+
         self.values = {table: array(("values", number), table.dtype) for number, table in enumerate(tables)}
-        self.histories = {(shard, table): [array(("history", shard, number, history), table.dtype)
-                                           for history in range(tables[table])]
-                          for shard in roles.shards_on(node) for number, table in enumerate(tables)}
+        self.histories = histories("history", roles.shards_on(node))
+        self.copies = histories("copy", roles.copies_on(node))
+        self.stages = {int(key[1]): array(key, "uint8") for key in held if key[0] == "stage"}
         self.updates = {worker: [array(("update", worker, batch), index.table.dtype)
                                  for batch, index in enumerate(batches[worker])] for worker in roles.workers_on(node)}
         self.received = {(int(shard), int(worker), int(batch)): array(key, batches[int(worker)][int(batch)].table.dtype)

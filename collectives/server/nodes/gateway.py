@@ -9,14 +9,28 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from scaffe.collectives.server.codec import N_NUMBERS, Letter, decode, encode
+from scaffe.collectives.server.copies.stage import Stage
 from scaffe.collectives.server.keeper import Send
 from scaffe.collectives.server.mailbox import Mailbox
-from scaffe.collectives.server.messages import Clock, Final, Leave, Message, Read, Ready, Release, ToShard, Update
+from scaffe.collectives.server.messages import (
+    Clock,
+    Copy,
+    Final,
+    Kept,
+    Leave,
+    Message,
+    Read,
+    Ready,
+    Release,
+    ToShard,
+    Update,
+)
 from scaffe.collectives.server.nodes.arrivals import Arrivals
 from scaffe.collectives.server.nodes.links import Links
 from scaffe.collectives.server.nodes.pace import Pace
 from scaffe.collectives.server.nodes.places import Places
 from scaffe.collectives.server.nodes.proxy import Action, Proxy, Push
+from scaffe.collectives.server.nodes.strip import Strip
 from scaffe.collectives.server.nodes.transfers import Incoming, Outgoing, Staging
 from scaffe.collectives.server.roles import Roles
 from scaffe.collectives.server.store import Store
@@ -33,12 +47,15 @@ class Gateway:
         links: makes its messages, given what takes those that come.
         proxies: by number, the other nodes' shards for which this rank speaks.
         places: where rows lie in this node's memory.
+        stages: by shard, where pieces of histories lie: of this rank's shard, and of those whose copies it receives.
         fail: called in the thread with the error that ended it.
     """
 
     def __init__(self, rank: int, roles: Roles, store: Store, links: Callable[[Callable[[np.ndarray, int, int], None]],
-                 Links], proxies: Mapping[int, Proxy], places: Places, fail: Callable[[BaseException], None]) -> None:
+                 Links], proxies: Mapping[int, Proxy], places: Places, stages: Mapping[int, Stage],
+                 fail: Callable[[BaseException], None]) -> None:
         self._roles, self._proxies, self._places, self._fail = roles, proxies, places, fail
+        self._stages = stages
         self._mail = store.gateway_mail[rank]
         self._shard_mail, self._worker_mail, self._clocks = store.shard_mail, store.worker_mail, store.clocks
         self._nodes = [node for node in range(roles.topology.n_nodes) if node != roles.topology.node_of_rank[rank]]
@@ -99,6 +116,8 @@ class Gateway:
             self._answer(sender, receiver, message)
         elif isinstance(message, (Update, Clock, Read, Leave)):
             self._carry_out(receiver, self._proxies[receiver].handle(message))
+        elif isinstance(message, Copy):
+            self._copy(sender, message)
         else:
             self._finish(sender)
 
@@ -127,6 +146,13 @@ class Gateway:
         values, strip = self._places.read(message.batch, worker, shard)
         self._links.send(peer, encode(message, shard, worker), Outgoing([values], strip, self._staging, _nothing))
 
+    def _copy(self, shard: int, copy: Copy) -> None:
+        """A shard of ours sends a piece of its histories to their second copy."""
+        array, peer = self._stages[shard].array(copy.piece), self._roles.copier(shard)
+        if peer is not None:
+            transfer = Outgoing([array], Strip.all_of(array), self._staging, _nothing, yields=True)
+            self._links.send(peer, encode(copy, shard), transfer)
+
     def _finish(self, shard: int) -> None:
         """A shard of ours is done: every other node gets its last values."""
         for node in self._nodes:
@@ -144,6 +170,12 @@ class Gateway:
         sender, receiver, message = decode(numbers)
         if isinstance(message, (Ready, Final)):
             self._expect(sender, receiver, message, tag, peer)
+        elif isinstance(message, Copy):
+            array = self._stages[sender].array(message.piece)
+            self._links.receive(peer, tag, Incoming(array, Strip.all_of(array), self._staging,
+                                                    lambda: self._keep(sender, message)))
+        elif isinstance(message, Kept):
+            self._put(self._shard_mail[receiver], numbers)
         elif isinstance(message, Release):
             self._carry_out(sender, self._proxies[sender].released((message.batch, receiver)))
         elif isinstance(message, Update):
@@ -154,6 +186,11 @@ class Gateway:
         elif message is not None:
             self._note_clock(message)
             self._deliver(receiver, self._arrivals[receiver, self._roles.node_of_worker(sender)].came(message))
+
+    def _keep(self, shard: int, copy: Copy) -> None:
+        """A piece of the copy has come, all of it."""
+        self._stages[shard].place(copy.piece)
+        self._links.tell(self._roles.shards[shard], encode(Kept(copy.piece), shard, shard))
 
     def _note_clock(self, message: ToShard) -> None:
         """Keep other nodes' clocks for errors that name the slowest."""

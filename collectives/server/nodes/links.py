@@ -22,7 +22,7 @@ class _Lane:
     """What this process sends to one peer.
 
     The chunks of its transfers alternate: the oldest transfer's, then that of the transfer with least left to send. So
-    big ones end in the order they were begun, and small ones do not wait for them.
+    big ones end in the order they were begun, and small ones do not wait for them. Those that yield wait for the rest.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,8 @@ class _Lane:
 
     def pick(self) -> Outgoing | None:
         """The transfer whose chunk goes next, if any."""
-        waiting = [transfer for transfer in self.transfers if transfer.n_left]
+        unsent = [transfer for transfer in self.transfers if transfer.n_left]
+        waiting = [transfer for transfer in unsent if not transfer.yields] or unsent
         if not waiting:
             return None
         self._n_chunks += 1

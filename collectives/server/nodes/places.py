@@ -41,7 +41,7 @@ class Places:
     def received(self, batch: int, worker: int, shard: int) -> Place:
         """Where a shard of this node gets the update that comes under a worker's number from another node."""
         array = self._store.received[shard, worker, batch]
-        return array, Strip(np.zeros(1, np.int64), np.array([array.size]))
+        return array, Strip.all_of(array)
 
     def read(self, batch: int, worker: int, shard: int) -> Place:
         """The part of a worker's batch that a shard holds, among the table's values."""

@@ -24,6 +24,11 @@ class Strip:
         self._starts = starts[first]
         self._offsets = np.append((np.cumsum(lengths) - lengths)[first], self.n_elems)
 
+    @classmethod
+    def all_of(cls, array: np.ndarray) -> Strip:
+        """The whole of an array."""
+        return cls(np.zeros(1, np.int64), np.array([array.size]))
+
     def slice(self, at: int, n_elems: int) -> slice | None:
         """Where elements [at, at + n_elems) lie in the array, if in one piece; else None."""
         run = int(np.searchsorted(self._offsets, at, "right")) - 1 if len(self._starts) > 1 else 0

@@ -72,11 +72,13 @@ class Outgoing(Transfer):
         arrays: flat, of one dtype.
         strip: the elements, the same of all arrays.
         staging, done: see ``Transfer``.
+        yields: whether they wait for other rows to the same peer.
     """
 
-    def __init__(self, arrays: Sequence[np.ndarray], strip: Strip, staging: Staging, done: Callable[[], None]) -> None:
+    def __init__(self, arrays: Sequence[np.ndarray], strip: Strip, staging: Staging, done: Callable[[], None],
+                 yields: bool = False) -> None:
         super().__init__(strip, arrays[0].dtype, staging, done)
-        self._arrays = arrays
+        self._arrays, self.yields = arrays, yields
 
     def next(self) -> np.ndarray:
         """The next chunk, contiguous; ``finish`` gives it back."""

@@ -17,11 +17,13 @@ class Consistency:
         n_servers: how many ranks hold shards alone; with 0 every rank is a worker and holds a shard.
         decays: whether the shards add the weight decay to the gradients, and make means of the sums of ``iter_size``
             passes; if not, the workers have done both.
+        keeps_copies: whether shards' histories have second copies on other nodes.
     """
 
     slack: float
     n_servers: int
     decays: bool = True
+    keeps_copies: bool = False
 
     def n_summed(self, n_workers: int) -> int:
         """How many workers' gradients one update of the parameters sums: all with slack 0, else one."""

@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.server.copies.copying import MOST_ROUNDS
+from scaffe.log import info
 from scaffe.training.histories import filled, updater_parts
 from scaffe.training.served.tables import ROOT, Tables
 from scaffe.training.survival.holders import Part
@@ -39,6 +41,9 @@ class Shards:
             return None
         found = self._tables.remains(left)
         self._held = {part.interval.start: (number, shard) for part, number, shard in found}
+        if any(part.is_old for part, _, _ in found):
+            info("The histories of a lost node's shards are those of their second copies, at most "
+                 f"{MOST_ROUNDS} rounds of updates old")
         return [part for part, _, _ in found]
 
     def of(self, part: Part) -> tuple[np.ndarray, list[np.ndarray]]:

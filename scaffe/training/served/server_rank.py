@@ -122,4 +122,4 @@ def make_tables(world: Communicator, rule: UpdateRule, param: Any, how: Consiste
     """
     scale = 1 / how.n_summed(n_workers) / (param.iter_size if how.decays else 1)
     return Tables(world, how.slack, how.n_servers, layout,
-                  lambda place: ShardRule(rule, param, place.segments, scale, how.decays), memory)
+                  lambda place: ShardRule(rule, param, place.segments, scale, how.decays), memory, how.keeps_copies)

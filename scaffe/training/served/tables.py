@@ -28,6 +28,7 @@ class Tables:
         layout: the tables.
         make_rule: from a table's place to the rule that its shards run.
         memory: where a worker's net has its parameters, "host" or "device".
+        keeps_copies: see Consistency.
 
     Attributes:
         server: the parameter server.
@@ -35,9 +36,9 @@ class Tables:
     """
 
     def __init__(self, world: Communicator, slack: float, n_servers: int, layout: Layout,
-                 make_rule: Callable[[Place], ShardRule], memory: str = "host") -> None:
+                 make_rule: Callable[[Place], ShardRule], memory: str = "host", keeps_copies: bool = False) -> None:
         self.layout, self._world = layout, world
-        self.server = ParameterServer(world, slack, n_servers)
+        self.server = ParameterServer(world, slack, n_servers, keeps_copies=keeps_copies)
         self._tables = [self.server.table(f"{number} {place.name}", 1, place.n_elems, make_rule(place),
                                           self.layout.dtype) for number, place in enumerate(self.layout.places)]
         self.batches: list[Batch] = []
@@ -60,15 +61,15 @@ class Tables:
         self._world.barrier()
 
     def _load(self, index: int, whole: np.ndarray | None) -> None:
-        """Give every shard its part of one history, which rank 0 has."""
+        """Give every shard its part of one history, which rank 0 has, and every second copy as well."""
         for table, place in zip(self._tables, self.layout.places, strict=True):
             values = np.empty(place.n_elems, self.layout.dtype)
             if whole is not None:
                 values[:] = whole[place.slice]
             self._world.bcast(values, ROOT)
-            start, own = self.server.histories(table)
-            if own:
-                own[index][:] = values[start:start + own[index].size]
+            for start, own in [self.server.histories(table), *self.server.copies(table)]:
+                if own:
+                    own[index][:] = values[start:start + own[index].size]
 
     def histories(self, index: int) -> list[histories.Part]:
         """This rank's shard's parts of one history, as (first element of the flat buffers, values)."""
@@ -84,9 +85,9 @@ class Tables:
         """
         found = []
         for number, (table, place) in enumerate(zip(self._tables, self.layout.places, strict=True)):
-            for shard, start, stop, giver, is_whole in self.server.remains(table, left):
+            for shard, start, stop, giver, is_whole, is_copy in self.server.remains(table, left):
                 interval = slice(place.start + start, place.start + stop)
-                found.append((Part(interval, giver, is_whole), number, shard))
+                found.append((Part(interval, giver, is_whole, is_copy), number, shard))
         return found
 
     def remaining(self, number: int, shard: int) -> tuple[np.ndarray, list[np.ndarray]]:

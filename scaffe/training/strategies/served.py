@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from argparse import Namespace
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -64,9 +65,14 @@ class Served(Strategy):
         raise NotImplementedError
 
     @classmethod
+    def _how(cls, options: Any) -> Consistency:
+        """The consistency, and whether ranks may be lost."""
+        return replace(cls.consistency(options), keeps_copies=survival.keeps_copies(options))
+
+    @classmethod
     def place(cls, communicator: Communicator, options: Any) -> Role:
         """See Strategy: the last ``-servers`` ranks are servers."""
-        how = cls.consistency(options)
+        how = cls._how(options)
         if how.n_servers and getattr(options, "partitions", ALONE) != ALONE:
             raise UserError(f"-partitions {options.partitions} wants -servers 0: workers hold their parts' shards",
                             everywhere=True)
@@ -99,12 +105,12 @@ class Served(Strategy):
     @classmethod
     def server(cls, role: Role, param: Any, options: Any) -> server_rank.Server:
         """See Strategy."""
-        return server_rank.Server(role, param, cls.consistency(options))
+        return server_rank.Server(role, param, cls._how(options))
 
     def __init__(self, replica: Replica) -> None:
         super().__init__(replica)
         self._refuse()
-        self.how = self.consistency(replica.options)
+        self.how = self._how(replica.options)
         self.buckets = Buckets(replica, ())
         self.figures = Figures()
         self._alone = Communicator.single()
@@ -138,9 +144,12 @@ class Served(Strategy):
 
     @property
     def kept_bytes(self) -> int:
-        """See Strategy: what is pulled and pushed, and where workers hold the shards, this one's with its histories."""
+        """See Strategy: what is pulled and pushed; where workers hold the shards, this one's with its histories; second
+        copies of others."""
         n_bytes: int = sum(run.stop - run.start for run in self.buckets.runs) * self.replica.net.params.dtype.itemsize
-        held = 0 if self.how.n_servers else 1 + self.replica.updater.rule.n_histories
+        n_histories = self.replica.updater.rule.n_histories
+        held = 0 if self.how.n_servers else 1 + n_histories
+        held += n_histories * (self.how.keeps_copies and self.replica.world.topology.n_nodes > 1)
         return 2 * n_bytes + held * -(-n_bytes // self.replica.communicator.n_ranks)
 
     def begin(self) -> None:

@@ -16,11 +16,14 @@ class Part:
         giver: a rank that is left.
         is_whole: whether the giver has the newest parameters and their histories; if not, it has parameters that are at
             most one update old, and no histories.
+        is_old: whether it is whole, but the parameters are as the giver's node has pulled them last, and the histories
+            a second copy that may be some updates old.
     """
 
     interval: slice
     giver: int
     is_whole: bool
+    is_old: bool = False
 
 
 def goes_on(options: Any) -> bool:

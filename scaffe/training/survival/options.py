@@ -17,7 +17,7 @@ def add_flags(flags: Flags) -> None:
     """Add ``-on_rank_loss`` and ``-history_copies``."""
     flags.flag("on_rank_loss", STOP, "shrink: the others go on; replace: new ones come",
                choices=(STOP, SHRINK, REPLACE), metavar="WHAT")
-    flags.flag("history_copies", 1, "second copies for -on_rank_loss", kind=_copies, metavar="0|1")
+    flags.flag("history_copies", 1, "second copies of histories; 0: from snapshots", kind=_copies, metavar="0|1")
 
 
 def _copies(text: str) -> int:

@@ -71,7 +71,7 @@ def initial():
 
 def build(ranks, slack, rule=None, servers=0):
     """A server with tables "a" (batches 1 and 2, which share rows) and "b" (batch 0)."""
-    server = ParameterServer(ranks, slack, servers)
+    server = ParameterServer(ranks, slack, servers, keeps_copies=bool(slack) or bool(servers))
     a, b = server.table("a", N_ROWS, ROW_ELEMS, rule), server.table("b", N_ROWS, ROW_ELEMS, rule)
     batches = []
     if server.is_worker:

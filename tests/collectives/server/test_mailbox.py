@@ -7,7 +7,7 @@ import pytest
 
 from scaffe.collectives.server.codec import N_NUMBERS, decode, encode
 from scaffe.collectives.server.mailbox import Mailbox, mailbox_bytes
-from scaffe.collectives.server.messages import Clock, Final, Leave, Read, Ready, Release, Update
+from scaffe.collectives.server.messages import Clock, Copy, Final, Kept, Leave, Read, Ready, Release, Update
 
 
 def mailbox(n_slots):
@@ -52,6 +52,6 @@ def test_who_finds_no_room_looks_around():
 
 
 @pytest.mark.parametrize("message", [Update(3, 2**40, 5, (0.1, -7.0)), Clock(3, 9), Read(3, 4, 5, 2), Leave(3), None,
-                                     Ready(1, 2, 3), Release(8), Final(6)])
+                                     Ready(1, 2, 3), Release(8), Final(6), Copy(70000), Kept(3)])
 def test_messages_go_through_numbers_and_back(message):
     assert decode(encode(message, 3, 70_000)) == (3, 70_000, message)

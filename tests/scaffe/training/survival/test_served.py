@@ -5,6 +5,8 @@ import re
 import numpy as np
 import pytest
 
+from scaffe.collectives.server.copies.copying import MOST_ROUNDS
+from scaffe.files import read_state
 from tests.scaffe.training.survival.runs import make, train, weights
 
 pytestmark = pytest.mark.mpi_job
@@ -14,6 +16,8 @@ pytestmark = pytest.mark.mpi_job
     (4, ("-strategy", "ssp", "-slack", "0"), "0:6", {}),
     pytest.param(4, ("-strategy", "ssp", "-slack", "2"), "0:4,1:4", {"SCAFFE_RANKS_PER_NODE": "2"},  # a node, by number
                  marks=pytest.mark.thorough),
+    pytest.param(4, ("-strategy", "ssp", "-slack", "2", "-history_copies", "0"), "0:4,1:4",
+                 {"SCAFFE_RANKS_PER_NODE": "2"}, marks=pytest.mark.thorough),
     (4, ("-strategy", "downpour", "-n_sync", "2"), "2:5,3:7:STOP", {"SCAFFE_DEADLINE": "3"}),
     (6, ("-strategy", "ssp", "-servers", "2", "-slack", "0"), "0:4:KILL:4,1:7,2:10:KILL:5", {}),  # both servers
     pytest.param(5, ("-strategy", "ssp", "-servers", "1", "-slack", "1"), "0:4:KILL:4", {"SCAFFE_RANKS_PER_NODE": "4"},
@@ -28,6 +32,39 @@ def test_workers_go_on(tmp_path, databases, undisturbed, n_ranks, flags, victims
     assert "Optimization Done" in result.stderr
     n_left = n_ranks - len(victims.split(","))
     assert re.findall(r"; (\d) go on", result.stderr)[-1] == str(n_left), result.stderr
-    assert ("The histories of lost ranks are those of " in result.stderr) == ("SCAFFE_RANKS_PER_NODE" in nodes)
+    are_saved = "-history_copies" in flags
+    assert ("The histories of lost ranks are those of " in result.stderr) == are_saved  # a snapshot's
+    is_second = "SCAFFE_RANKS_PER_NODE" in nodes and not are_saved
+    assert ("The histories of a lost node's shards are those of their second copies" in result.stderr) == is_second
     apart = np.linalg.norm(weights(tmp_path) - undisturbed) / np.linalg.norm(undisturbed)
     assert apart < (1e-5 if victims == "0:6" else 0.3)  # an update more or less, and its order
+
+
+def histories(folder, n_iterations):
+    """Of all parameters, in one row."""
+    state = read_state(folder / f"run_iter_{n_iterations}.solverstate")
+    return np.concatenate([np.ravel(blob) for blob in state.history])
+
+
+def test_a_server_whose_node_is_lost_leaves_its_momentum_behind(tmp_path, databases):
+    """The rate is 0 from iteration 5 on, so that each update multiplies the momentum by 0.9, and how old the second
+    copy was shows at the end: as a power of 0.9, the same for all that the server held."""
+    runs, nodes = {}, {"n_ranks": 3, "SCAFFE_RANKS_PER_NODE": "1"}
+    for name, victims, flags in (("alone", "", {}), ("lost", "0:27:KILL:1", nodes)):
+        folder = make(tmp_path / name, databases, victims)
+        solver = folder / "solver.prototxt"
+        solver.write_text(solver.read_text().replace('lr_policy: "fixed"', 'lr_policy: "step" stepsize: 5 gamma: 0')
+                          .replace("max_iter: 14", "max_iter: 30"))
+        strategy = ("-strategy", "ssp", "-slack", "0", "-servers", "2", "-on_rank_loss", "shrink") if victims else ()
+        result = train(folder, *strategy, **flags)
+        assert result.returncode == 0, result.stderr
+        runs[name] = histories(folder, 30)
+    line = "histories of a lost node's shards are those of their second copies, at most 16 rounds of updates old"
+    assert line in result.stderr
+    has_moved = np.abs(runs["alone"]) > 1e-12
+    assert has_moved.mean() > 0.5
+    age = -np.log(runs["lost"][has_moved] / runs["alone"][has_moved]) / np.log(0.9)
+    np.testing.assert_allclose(age, np.round(age), atol=0.02)
+    found = np.unique(np.round(age))
+    assert set(found) <= set(range(-1, MOST_ROUNDS + 1))  # -1: of the shard that is left, whose last update is redone
+    assert len(found) <= 3

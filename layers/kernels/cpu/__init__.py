@@ -30,7 +30,8 @@ from scaffe.layers.kernels.specs import ConvSpec, LossSpec, LrnSpec, PoolSpec
 
 if TYPE_CHECKING:  # imported when first asked for, by __getattr__
     from scaffe.layers.kernels.backend import Pixels
-    from scaffe.layers.kernels.cpu.channels import moments, scale_rows, scale_sums
+    from scaffe.layers.kernels.cpu.channels import scale_rows, scale_sums
+    from scaffe.layers.kernels.cpu.column_moments import moments
     from scaffe.layers.kernels.cpu.elementwise import add_relu, add_up, mask_scale, relu_backward, relu_forward
     from scaffe.layers.kernels.cpu.softmax import softmax_rows, softmax_rows_back
 
@@ -303,7 +304,7 @@ def __getattr__(name: str) -> Any:
     """Elementwise kernels, imported (with numba) when first asked for."""
     from importlib import import_module
 
-    for module in ("elementwise", "softmax", "channels"):
+    for module in ("elementwise", "softmax", "channels", "column_moments"):
         found = getattr(import_module(f"scaffe.layers.kernels.cpu.{module}"), name, None)
         if found is not None:
             return found

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scaffe.layers.kernels.cpu.channels import WIDE, moments
+from scaffe.layers.kernels.cpu.column_moments import BLOCK, WIDE, moments
 from scaffe.layers.kernels.cpu.normalize import Transform
 from scaffe.layers.kernels.cpu.words import wide
 from scaffe.layers.kernels.extents import expect_shape
 from scaffe.layers.kernels.norms import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormSpec
 
-FEW_ROWS = 32  # with so few, small differences of large numbers remain: they are computed in float64
 Sums = Sequence[np.ndarray]  # of means (C,), of corrected variances (C,), and their factor (1,)
 
 
@@ -25,7 +24,7 @@ class BatchNorm:
 
     def __init__(self, spec: NormSpec) -> None:
         self.spec = spec
-        self._real = np.dtype(WIDE) if spec.n_rows <= FEW_ROWS else wide(spec.dtype)
+        self._real = np.dtype(WIDE) if spec.n_rows <= BLOCK else wide(spec.dtype)
         self._mean, self._inverse = np.zeros(spec.n_channels, self._real), np.ones(spec.n_channels, self._real)
         self._fixed = False
 

@@ -6,47 +6,11 @@ import numpy as np
 
 from scaffe.jit import compiled
 from scaffe.jit.brain import real, stored
+from scaffe.layers.kernels.cpu.column_moments import BLOCK, WIDE
 from scaffe.layers.kernels.cpu.elementwise import relu_forward
-from scaffe.layers.kernels.cpu.words import words
+from scaffe.layers.kernels.cpu.parts import in_columns
+from scaffe.layers.kernels.cpu.words import wide, words
 from scaffe.layers.kernels.extents import expect_elems, expect_shape
-
-WIDE = np.float64  # sums over many rows lose digits in float32
-
-
-def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of each column, float64 (channels,). The variance divides by the number of rows."""
-    mean, variance = np.zeros(x.shape[1], WIDE), np.zeros(x.shape[1], WIDE)
-    _moments(words(x), mean, variance)
-    return mean, variance
-
-
-@compiled
-def _moments(x: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> None:
-    n_rows, n_channels = x.shape
-    for r in range(n_rows):
-        for c in range(n_channels):
-            mean[c] += real(x[r, c])
-    mean /= n_rows
-    for r in range(n_rows):
-        for c in range(n_channels):
-            away = real(x[r, c]) - mean[c]
-            variance[c] += away * away
-    variance /= n_rows
-
-
-def column_sums(x: np.ndarray, sums: np.ndarray, overwrite: bool) -> None:
-    """Add the sums of the columns of x (rows, channels) to ``sums`` (channels,), or write them if ``overwrite``."""
-    expect_elems(x.shape[1], sums)
-    total = np.zeros_like(sums)
-    _column_sums(words(x), total)
-    sums[...] = total if overwrite else sums + total
-
-
-@compiled
-def _column_sums(x: np.ndarray, sums: np.ndarray) -> None:
-    for r in range(x.shape[0]):
-        for c in range(x.shape[1]):
-            sums[c] += real(x[r, c])
 
 
 def scale_rows(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, y: np.ndarray, kept: np.ndarray | None = None,
@@ -72,14 +36,21 @@ def scale_sums(x: np.ndarray, gy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sums over the rows of gy · x and of gy, float64 (channels,): the gradients of scale and bias."""
     expect_shape(x.shape, gy)
     products, sums = np.zeros(x.shape[1], WIDE), np.zeros(x.shape[1], WIDE)
-    _scale_sums(words(x), words(gy), products, sums)
+    block = (np.zeros(x.shape[1], wide(x.dtype)) for _ in range(2))
+    in_columns(_scale_sums, words(x), words(gy), *block, products, sums)
     return products, sums
 
 
 @compiled
-def _scale_sums(x: np.ndarray, gy: np.ndarray, products: np.ndarray, sums: np.ndarray) -> None:
-    for r in range(x.shape[0]):
-        for c in range(x.shape[1]):
-            grad = real(gy[r, c])
-            products[c] += grad * real(x[r, c])
-            sums[c] += grad
+def _scale_sums(first: int, stop: int, x: np.ndarray, gy: np.ndarray, product: np.ndarray, total: np.ndarray,
+                products: np.ndarray, sums: np.ndarray) -> None:
+    for start in range(0, x.shape[0], BLOCK):
+        for r in range(start, min(start + BLOCK, x.shape[0])):
+            for c in range(first, stop):
+                grad = real(gy[r, c])
+                product[c] += grad * real(x[r, c])
+                total[c] += grad
+        for c in range(first, stop):
+            products[c] += product[c]
+            sums[c] += total[c]
+            product[c], total[c] = 0, 0

@@ -41,6 +41,9 @@ def add_up(xs: Sequence[np.ndarray], y: np.ndarray, signs: np.ndarray | None = N
     Where ``signs`` are given, y is 0 where they are not above 0.
     """
     first, *others = xs
+    if signs is not None and len(others) == 1:
+        _into(y, _add_two_where, (first, *others, signs))
+        return
     while others:
         taken, others = others[:3], others[3:]
         if len(taken) == 1 and y.dtype.kind == "f":
@@ -101,6 +104,13 @@ def _add_relu(y: np.ndarray, b: np.ndarray, a: np.ndarray | None, slope: float) 
 def _add_two(y: np.ndarray, b: np.ndarray, a: np.ndarray | None) -> None:
     for i in range(y.size):
         y[i] = stored(real(y[i] if a is None else a[i]) + real(b[i]), y[i])
+
+
+@compiled
+def _add_two_where(y: np.ndarray, b: np.ndarray, signs: np.ndarray, a: np.ndarray | None) -> None:
+    for i in range(y.size):
+        value = real(y[i] if a is None else a[i]) + real(b[i])
+        y[i] = stored(value if real(signs[i]) > 0 else 0 * value, y[i])
 
 
 @compiled

@@ -9,9 +9,9 @@ import numpy as np
 
 from scaffe.jit import compiled
 from scaffe.jit.brain import real, stored
-from scaffe.layers.kernels.cpu.channels import WIDE
+from scaffe.layers.kernels.cpu.column_moments import BLOCK, WIDE
 from scaffe.layers.kernels.cpu.elementwise import add_relu, add_up
-from scaffe.layers.kernels.cpu.parts import in_parts
+from scaffe.layers.kernels.cpu.parts import in_columns, in_parts
 from scaffe.layers.kernels.cpu.words import words
 from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.norms import Fused
@@ -54,7 +54,8 @@ class Transform:
     def sums(self, x: np.ndarray, gy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sums over the rows of g (x - mean) and of g, float64 (C,), with g the gradient before the ReLU."""
         products, sums = np.zeros(x.shape[1], WIDE), np.zeros(x.shape[1], WIDE)
-        _sums(words(x), words(gy), *self._numbers, products, sums)
+        block = np.zeros_like(self.mean), np.zeros_like(self.mean)
+        in_columns(_sums, words(x), words(gy), *self._numbers, *block, products, sums)
         return products, sums
 
     def backward(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray, products: np.ndarray, sums: np.ndarray) -> None:
@@ -109,15 +110,20 @@ def _forward_keeping(x: np.ndarray, y: np.ndarray, kept: np.ndarray, mean: np.nd
 
 
 @compiled
-def _sums(x: np.ndarray, gy: np.ndarray, mean: np.ndarray, factor: np.ndarray, bias: np.ndarray, slope: float | None,
-          products: np.ndarray, sums: np.ndarray) -> None:
-    for r in range(x.shape[0]):
-        for c in range(x.shape[1]):
-            g, away = real(gy[r, c]), real(x[r, c]) - mean[c]
-            if slope is not None:
-                g = g if away * factor[c] + bias[c] > 0 else slope * g
-            sums[c] += g
-            products[c] += g * away
+def _sums(first: int, stop: int, x: np.ndarray, gy: np.ndarray, mean: np.ndarray, factor: np.ndarray, bias: np.ndarray,
+          slope: float | None, product: np.ndarray, total: np.ndarray, products: np.ndarray, sums: np.ndarray) -> None:
+    for start in range(0, x.shape[0], BLOCK):
+        for r in range(start, min(start + BLOCK, x.shape[0])):
+            for c in range(first, stop):
+                g, away = real(gy[r, c]), real(x[r, c]) - mean[c]
+                if slope is not None:
+                    g = g if away * factor[c] + bias[c] > 0 else slope * g
+                total[c] += g
+                product[c] += g * away
+        for c in range(first, stop):
+            products[c] += product[c]
+            sums[c] += total[c]
+            product[c], total[c] = 0, 0
 
 
 @compiled

@@ -13,6 +13,7 @@ from scaffe.layers.kernels.cpu.words import words
 from scaffe.layers.kernels.extents import expect_shape
 
 LEAST_ELEMS = 1 << 16  # of a part: handing one over costs about as much as this many elements
+LINE = 16  # columns of float32 that lie in one line of the cache
 
 _pools: list[tuple[int, ThreadPoolExecutor]] = []  # at most one: how many threads with the caller's, and the others
 
@@ -42,6 +43,22 @@ def in_parts(kernel: Callable[..., Any], arrays: tuple[np.ndarray, ...], *rest: 
     parts = [words(a) for a in arrays]
     in_ranges(len(arrays[0]), lambda start, stop: kernel(*(a[start:stop] for a in parts), *rest),
               arrays[0].size // LEAST_ELEMS)
+
+
+def in_columns(kernel: Callable[..., Any], rows: np.ndarray, *rest: Any) -> None:
+    """Call ``kernel(first, stop, rows, *rest)`` for ranges of columns, on several threads if there is enough to do.
+
+    Sums over rows then come out alike on any number of threads.
+
+    Args:
+        kernel: releases the interpreter's lock; treats the columns independently of one another. Its range has no
+            sign, or loops over it, which would have to look for negative indices, would not become vectors.
+        rows: (rows, columns).
+        rest: further arguments, the same in every call.
+    """
+    n = rows.shape[1]
+    in_ranges(-(-n // LINE), lambda first, stop: kernel(
+        np.uint64(LINE * first), np.uint64(min(LINE * stop, n)), rows, *rest), rows.size // LEAST_ELEMS)
 
 
 def in_ranges(length: int, run: Callable[[int, int], Any], most: int | None = None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from scaffe import log
@@ -69,6 +71,7 @@ class Recovery:
                  survivor: Survivor | None = None) -> None:
         self._survivor, self._build, self._member, self._spawner = survivor, build, member, spawner
         self._communicator, self._rebuilt = communicator, survivor
+        self._seconds: dict[str, float] = defaultdict(float)  # by what was done
 
     def run(self, loss: RankLost | None = None) -> Survivor:
         """Go on without the lost ranks, and without those that are lost meanwhile; or with new ones.
@@ -78,22 +81,30 @@ class Recovery:
         """
         n_ranks = self._communicator.n_ranks
         while self._member.act is not Act.TRAIN:
+            act, started = self._member.act, time.perf_counter()
             try:
-                self._member.done(self._do(self._member.act))
+                self._member.done(self._do(act))
             except RankLost as another:
                 loss = loss or another
                 self._member.lost()
             except NothingLeft as error:
                 report_and_abort(self._communicator, error)
+            finally:
+                self._seconds[act.value] += time.perf_counter() - started
         found = self._take()
         if loss is not None:
             names = ", ".join(map(str, loss.ranks)) or "unknown"
             log.warning(f"Lost of {n_ranks} ranks in iteration {found.iteration}: {names}; "
-                        f"{self._communicator.n_ranks} go on")
+                        f"{self._communicator.n_ranks} go on ({self._times()})")
         else:
             log.info(f"New ranks have come in after iteration {found.iteration}: {self._communicator.n_ranks} train on")
         found.say_shares()
         return found
+
+    def _times(self) -> str:
+        """How long it has taken since this rank found the loss, and what it went to."""
+        parts = ", ".join(f"{name} {seconds:.2f}" for name, seconds in self._seconds.items())
+        return f"{sum(self._seconds.values()):.2f} s: {parts}"
 
     def _do(self, act: Act) -> Sequence[Place]:
         if act is Act.SHRINK:

@@ -25,6 +25,7 @@ def test_the_weights_are_those_of_one_undisturbed_rank(tmp_path, databases, undi
     assert "Optimization Done" in result.stderr
     n_left = 4 - len(victims.split(","))
     assert re.findall(r"; (\d) go on", result.stderr)[-1] == str(n_left), result.stderr
+    assert re.search(r"go on \((\d+\.\d\d) s: shrink \d+\.\d\d, tell .*rebuild .*meet \d+\.\d\d\)", result.stderr)
     assert "the global batch stays 16 images" in result.stderr
     assert f"on {n_left} rank(s), 16 images an iteration" in result.stderr
     if victims == "2:5,3:5":

@@ -68,16 +68,15 @@ class Build:
         number, store = self._roles.shards.index(self._rank), self._store
         joint = self._joint or frozenset()
         steps = all_steps(number, parts, self._batches, store, joint)
-        members = self._roles.members(self._node)
-        keeper = Keeper(members, self._slack, joint)
+        keeper = Keeper(self._roles.members(self._node), self._slack, joint)
         return Service(number, keeper, steps, store.shard_mail[number], store.worker_mail,
-                       store.gateway_mail.get(self._rank), self._copier(number, len(members)), self._fail)
+                       store.gateway_mail.get(self._rank), self._copier(number), self._fail)
 
-    def _copier(self, shard: int, n_members: int) -> Copier:
+    def _copier(self, shard: int) -> Copier:
         tables, has_copy = list(self._store.values), self._roles.copy_node(shard) is not None
         n_histories = {table: len(self._store.histories[shard, table]) for table in tables}
         pieces = pieces_of(n_histories, shard, len(self._roles.shards)) if has_copy else []
-        copying = Copying.of(pieces, len(tables), n_members, self._slack)
+        copying = Copying.of(pieces, len(tables), len(self._roles.workers), self._slack)
         return Copier(copying, self._stage(shard) if has_copy else None,
                       [tables.index(index.table) for index in self._batches[0]])
 

@@ -4,8 +4,8 @@ One piece is under way at a time, and the one that is most updates behind goes n
 meanwhile is sent once. So a copy takes no more memory however slow the way is. A shard whose copy is too many updates
 behind makes no further ones until it has caught up.
 
-A *round* is as many updates of a table as the shard takes in an iteration: one with slack 0, where all workers' make
-one step, else one of each member.
+A *round* is as many updates of a table as come in an iteration in which every worker makes one: one with slack 0,
+where all workers' make one step, else one of each worker.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Copying:
         self._under_way: tuple[int, int] | None = None  # a piece's number, and the updates that it has
 
     @classmethod
-    def of(cls, pieces: Sequence[Piece], n_tables: int, n_members: int, slack: float) -> Copying:
-        """That of a shard which takes updates of so many members (see ``Keeper``) with such a slack."""
-        return cls(pieces, n_tables, n_members if slack else 1)
+    def of(cls, pieces: Sequence[Piece], n_tables: int, n_workers: int, slack: float) -> Copying:
+        """That of a shard with so many workers and such a slack."""
+        return cls(pieces, n_tables, n_workers if slack else 1)
 
     @property
     def is_under_way(self) -> bool:

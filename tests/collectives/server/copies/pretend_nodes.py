@@ -31,9 +31,8 @@ class Shard:
         self.copy_node, self.copier = roles.copy_node(number), roles.copier(number)
         pieces = pieces_of(world.tables, number, len(roles.shards), MOST_BYTES)
         self.pieces = [] if self.copy_node is None else pieces
-        n_members = len(roles.members(self.node))
-        self.a_round = n_members if world.slack else 1
-        self.copying = Copying.of(self.pieces, len(world.tables), n_members, world.slack)
+        self.a_round = len(roles.workers) if world.slack else 1
+        self.copying = Copying.of(self.pieces, len(world.tables), len(roles.workers), world.slack)
         self.copy = {table: [history.copy() for history in own] for table, own in histories.items()}  # as restored
         memories = np.zeros((2, MOST_BYTES + 64), np.uint8)
         self.here, self.there = (Stage(self.pieces, list(world.tables), held, memory)

@@ -16,6 +16,7 @@ import numpy as np
 from scaffe.collectives.request import Request
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import Context, Layer
+from scaffe.nets.flat_params import Allocate
 from scaffe.nets.net import Net
 from scaffe.training.partition.group import Group
 from scaffe.training.partition.kinds import AXES, COLUMNS, ROWS, WHOLE
@@ -79,11 +80,11 @@ class Move(Layer):
         """A view with the axis that is cut behind the images."""
         return np.moveaxis(array, AXES[self._cut], 1)
 
-    def blocks(self, shape: tuple[int, ...]) -> np.ndarray:
+    def blocks(self, shape: tuple[int, ...], zeros: Allocate = np.zeros) -> np.ndarray:
         """Room for a block a rank of a blob, each as long as the longest: (ranks, images, places, the rest), zeros."""
         n_ranks, axis = self.group.n_ranks, AXES[self._cut]
-        rest = shape[1:axis] + shape[axis + 1:]
-        return np.zeros((n_ranks, shape[0], -(-self.length // n_ranks), *rest), self.context.dtype)
+        blocks = (n_ranks, shape[0], -(-self.length // n_ranks), *shape[1:axis], *shape[axis + 1:])
+        return zeros(prod(blocks), np.dtype(self.context.dtype)).reshape(blocks)
 
     def split(self, whole: np.ndarray, blocks: np.ndarray) -> None:
         """Write each rank's part of a blob to its block."""
@@ -154,7 +155,7 @@ class CutToWhole(Move):
         """Shape the top."""
         shape = self.with_length(bottom[0].shape, self.length)
         top[0].reshape(shape)
-        self._blocks = self.blocks(shape)
+        self._blocks = self.blocks(shape, self.group.zeros)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """All-gather."""

@@ -90,7 +90,8 @@ class ProductByInputs(Layer):
     def _chunk(self, place: slice, n_images: int, n_inputs: int) -> Chunk:
         n, transpose = place.stop - place.start, self.param.inner_product_param.transpose
         plan = self.context.kernels.inner_product(n_images, n, n_inputs, transpose, self.context.dtype)
-        return Chunk(place, plan, np.empty((n_images, n), self.context.dtype))
+        sums = self._group.zeros(n_images * n, np.dtype(self.context.dtype))
+        return Chunk(place, plan, sums.reshape(n_images, n))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Own inputs' part of the sums, then the ranks' together, then the bias."""

@@ -32,6 +32,11 @@ class Threads:
 
     def __init__(self, rank, table):
         self.rank, self.n_ranks, self._table = rank, table.parties, table
+        self.mapped, self.exchanged = [], []
+
+    def alloc(self, n_elems, dtype):
+        self.mapped.append(np.zeros(n_elems, dtype))
+        return self.mapped[-1]
 
     def _all(self, array):
         """Copies of every rank's array."""
@@ -46,6 +51,7 @@ class Threads:
         return found
 
     def allgather(self, array):
+        self.exchanged.append(array)
         n = len(array) // self.n_ranks
         array[...] = np.concatenate([found[r * n:(r + 1) * n] for r, found in enumerate(self._all(array))])
 
@@ -59,6 +65,7 @@ class Threads:
         array[...] = np.sum(self._all(array), axis=0) if self.rank == root else np.nan * self._all(array)[0]
 
     def reduce_scatter(self, array):
+        self.exchanged.append(array)
         n, whole = len(array) // self.n_ranks, np.sum(self._all(array), axis=0)
         array[...] = np.nan
         array[self.rank * n:(self.rank + 1) * n] = whole[self.rank * n:(self.rank + 1) * n]
@@ -160,6 +167,20 @@ def lying(how, whole, rank, n_ranks):
     if how == "one":
         return whole if rank == 0 else np.zeros_like(whole)
     return {"rows": whole[rank * n:(rank + 1) * n], "columns": flat[:, bounds[0]:bounds[1]], "whole": whole}[how]
+
+
+def test_columns_are_gathered_and_summed_where_all_ranks_of_a_node_write():
+    def work(group):
+        made, bottom, top = context(), context().blob(), context().blob()
+        bottom.reshape((4, len(lying("columns", np.zeros((1, N_COLUMNS)), group.rank, 2)[0])))
+        move = MOVES["columns", "whole"](caffe_pb2.LayerParameter(name="m"), made, group, N_COLUMNS)
+        move.reshape([bottom], [top])
+        move.forward([bottom], [top])
+        move.backward([top], [True], [bottom])
+        mapped, exchanged = group.communicator.mapped[0], group.communicator.exchanged
+        return len(exchanged), all(np.shares_memory(array, mapped) for array in exchanged)
+
+    assert run(2, work) == [(2, True)] * 2
 
 
 @sharing

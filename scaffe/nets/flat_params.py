@@ -121,6 +121,10 @@ class FlatParams:
         else:
             self.diff = diff
 
+    def forget_diffs(self) -> None:
+        """Give the gradients' memory back: for a net that runs forward alone."""
+        self._bind_diff(None)
+
     def divide(self, name: str, moved: Sequence[slice], allocate: Callable[[int], Any]) -> None:
         """Have intervals of a buffer in memory that ``put`` gives, and the rest in new memory. Nobody may read what has
         none yet.

@@ -16,7 +16,7 @@ from scaffe.nets.fusion import keep_bottoms
 from scaffe.nets.memory.amount import amount, n_bytes, shown
 from scaffe.nets.memory.fixed import fixed_bytes
 from scaffe.nets.memory.limited_net import Limit, LimitedNet
-from scaffe.nets.memory.limited_passes import refuse_devices, refuse_half_types
+from scaffe.nets.memory.limited_passes import refuse_half_types
 from scaffe.nets.memory.parts import Planned, joined_steps, parts_of, planned_arrays
 from scaffe.nets.memory.plans.costs import estimated_seconds
 from scaffe.nets.memory.plans.iteration import Iteration
@@ -58,13 +58,6 @@ def check_debug_info(param: Any, options: Namespace) -> None:
     if param.debug_info and vars(options).get("memory", ""):
         raise UserError("-memory does not go with debug_info, which reads blobs that are not in memory",
                         everywhere=True)
-
-
-def backed_to_run(options: Namespace, kernels: Backend) -> BackedMemory | None:
-    """As ``backed_memory``, for a net that only runs forward. Raises UserError: it computes on a device; no file."""
-    if options.memory:
-        refuse_devices(kernels)
-    return backed_memory(options, kernels)
 
 
 def backed_memory(options: Namespace, kernels: Backend) -> BackedMemory | None:

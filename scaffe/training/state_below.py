@@ -8,11 +8,10 @@ from typing import Protocol
 
 import numpy as np
 
-from scaffe.layers.kernels import device
+from scaffe.nets.memory.on_device import on_host
 from scaffe.nets.memory.parts import Held
 from scaffe.nets.memory.state import (
     Run,
-    bytes_apart,
     bytes_of,
     gradients_apart,
     history_held,
@@ -90,15 +89,15 @@ class OnDevice:
 
     def parameters(self, runs: Sequence[Run]) -> tuple[list[Held], int]:
         """See StateBelow: they get memory of their own. Parameters that test nets read stay."""
-        params, held, taken = self._net.params, list[Held](), 0
+        net, params, held, taken = self._net, self._net.params, list[Held](), 0
         allocate = partial(self._solver.strategy.replica.communicator.alloc, dtype=params.dtype, memory="device")
         places = [run.place for run in runs]
-        both = [] if self._solver.test_nets else [parameters_apart(self._net, run, self._on_host(run)) for run in runs]
-        for name, arrays in (("diff", [gradients_apart(self._net, run) for run in runs]), ("data", both)):
+        both = [] if self._solver.test_nets else [parameters_apart(net, run, on_host(net, run)) for run in runs]
+        for name, arrays in (("diff", [gradients_apart(net, run) for run in runs]), ("data", both)):
             if arrays:
                 params.divide(name, places, allocate)
                 held += arrays
-                taken += sum(bytes_of(self._net, run) for run in runs)
+                taken += sum(bytes_of(net, run) for run in runs)
         if held:
             allocate(0)  # which frees what the ranks have mapped of the memory that was
         return held, taken
@@ -107,9 +106,3 @@ class OnDevice:
         """See StateBelow: bound to where they are."""
         part = history_part(self._net, run, rounded(shard.n_bytes // shard.n_histories), step)
         return [Held(np.empty(0, np.uint8), part, [], partial(shard.bind, i)) for i in range(shard.n_histories)]
-
-    def _on_host(self, run: Run) -> np.ndarray:
-        values = self._net.context.kernels.to_host(self._net.params.data[run.place])
-        place = device.pinned(bytes_apart(self._net, run), np.uint8)
-        place[:values.nbytes].view(values.dtype)[...] = values
-        return place

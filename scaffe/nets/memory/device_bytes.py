@@ -29,6 +29,12 @@ def fixed_on_device(net: Net, planned: Sequence[Planned]) -> int:
     return bytes_beside_blobs(net, 0) + blobs_outside(net, planned, True) + scratch_bytes()
 
 
+def fixed_forward_on_device(net: Net, planned: Sequence[Planned]) -> int:
+    """As ``fixed_on_device``, of a net that runs forward alone, without gradients of parameters."""
+    gradients = net.params.n_elems * net.params.dtype.itemsize
+    return bytes_beside_blobs(net, 0) - gradients + blobs_outside(net, planned, False) + scratch_bytes()
+
+
 def scratch_bytes() -> int:
     """Of what convolutions and others work in on the current device, and of what recordings have beside."""
     from scaffe.layers.kernels.cuda.arena import arena

@@ -7,28 +7,22 @@ from contextlib import AbstractContextManager, nullcontext
 
 from scaffe.errors import UserError
 from scaffe.layers.kernels import device
-from scaffe.layers.kernels.backend import Backend, is_device
+from scaffe.layers.kernels.backend import is_device
 from scaffe.nets.fusion import keep_bottoms
 from scaffe.nets.memory.amount import n_bytes
-from scaffe.nets.memory.device_bytes import fixed_on_device
+from scaffe.nets.memory.device_bytes import fixed_forward_on_device, fixed_on_device
 from scaffe.nets.memory.fixed import fixed_bytes
 from scaffe.nets.memory.limited_net import Limit, LimitedNet
-from scaffe.nets.memory.on_device import pinned_below
-from scaffe.nets.memory.parts import joined_steps, parts_of, planned_arrays
+from scaffe.nets.memory.on_device import on_host, pinned_below
+from scaffe.nets.memory.parts import Planned, joined_steps, parts_of, planned_arrays
 from scaffe.nets.memory.plans.costs import Speed, estimated_seconds
 from scaffe.nets.memory.plans.iteration import Iteration
-from scaffe.nets.memory.state import layers_alone, long, weights_held
+from scaffe.nets.memory.state import bytes_of, layers_alone, long, parameters_apart, weights_held
 from scaffe.nets.memory.tier.backed import BackedMemory
 from scaffe.nets.memory.tier.mapping import return_freed_memory
 from scaffe.nets.memory.tier.spill import Spill
 from scaffe.nets.memory.tier.spill_file import SpillFile
 from scaffe.nets.net import Net
-
-
-def refuse_devices(kernels: Backend) -> None:
-    """Raise UserError for kernels that compute elsewhere than in host memory."""
-    if is_device(kernels):
-        raise UserError("on a GPU -memory is for train and time: a net that runs forward alone keeps little there")
 
 
 def refuse_half_types(net: Net) -> None:
@@ -81,14 +75,14 @@ def _limit_on_device(net: Net, memory: str, placement: str) -> LimitedNet | None
                       pinned_below(net, iteration, limit - fixed), _untimed)
 
 
-def limit_forward(net: Net, memory: str, placement: str, backed: BackedMemory,
+def limit_forward(net: Net, memory: str, placement: str, backed: BackedMemory | None,
                   shown: Collection[str] = ()) -> LimitedNet | None:
     """Have a net run forward alone within limited memory, its large layers' parameters read as they are needed.
 
     Args:
         net: a built net, with its weights.
-        memory, placement: as for ``limit_passes``.
-        backed: where its parameters were made.
+        memory, placement: as for ``limit_passes``; without a limit nothing happens.
+        backed: where its parameters were made; None: on a device.
         shown: names of blobs that somebody reads after a pass, besides the outputs; others do not matter.
 
     Returns:
@@ -97,8 +91,12 @@ def limit_forward(net: Net, memory: str, placement: str, backed: BackedMemory,
     Raises:
         UserError: it computes in a half type, or needs more.
     """
-    refuse_half_types(net)
+    if not memory:
+        return None
     planned = planned_arrays(net, False, [name for name in shown if name in net.blobs])
+    if backed is None:
+        return _limit_forward_on_device(net, memory, placement, planned)
+    refuse_half_types(net)
     fixed = fixed_bytes(net, planned, False)
     whole = fixed + sum(each.part.n_bytes for each in planned)
     limit = n_bytes(memory, whole)
@@ -111,6 +109,23 @@ def limit_forward(net: Net, memory: str, placement: str, backed: BackedMemory,
     fixed -= sum(each.memory.nbytes for each in held)
     return LimitedNet(net, planned, held, iteration, Limit(memory, limit, fixed, placement), Spill(backed),
                       _untimed)
+
+
+def _limit_forward_on_device(net: Net, memory: str, placement: str, planned: list[Planned]) -> LimitedNet | None:
+    fixed = fixed_forward_on_device(net, planned)
+    whole = fixed + sum(each.part.n_bytes for each in planned)
+    limit, params = n_bytes(memory, whole), net.params
+    if whole <= limit:
+        return None
+    runs = long(net, layers_alone(net))
+    held = [parameters_apart(net, run, on_host(net, run), backward=False) for run in runs]
+    params.forget_diffs()
+    params.divide("data", [run.place for run in runs], lambda n_elems: params.zeros(n_elems, params.dtype))
+    fixed -= sum(bytes_of(net, run) for run in runs)
+    seconds = estimated_seconds(net, Speed(*device.speeds()), backward=False)
+    iteration = Iteration(parts_of(net, planned, held), seconds, joined=joined_steps(net))
+    return LimitedNet(net, planned, held, iteration, Limit(memory, limit, fixed, placement),
+                      pinned_below(net, iteration, limit - fixed), _untimed)
 
 
 def _untimed(name: str, label: str) -> AbstractContextManager[None]:

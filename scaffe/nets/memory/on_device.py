@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.layers.kernels import device
 from scaffe.nets.activation_memory import backward_block
 from scaffe.nets.cuda_graphs import Recorded
 from scaffe.nets.memory.parts import forward_group
 from scaffe.nets.memory.plans.cuts import cuts
 from scaffe.nets.memory.plans.iteration import Iteration
 from scaffe.nets.memory.plans.plan import Plan
+from scaffe.nets.memory.state import Run, bytes_apart
 from scaffe.nets.memory.tier.pinned import Pinned
 from scaffe.nets.net import Net
 
@@ -27,6 +29,14 @@ def pinned_below(net: Net, iteration: Iteration, n_bytes: int) -> Pinned:
     """
     most = sum(part.n_bytes for part in iteration.parts)
     return Pinned(lambda length: net.context.kernels.zeros(length, np.dtype(np.uint8)), min(n_bytes, most))
+
+
+def on_host(net: Net, run: Run) -> np.ndarray:
+    """A page-locked place for a run's parameters, with their contents: uint8, ``bytes_apart``."""
+    values = net.context.kernels.to_host(net.params.data[run.place])
+    place = device.pinned(bytes_apart(net, run), np.uint8)
+    place[:values.nbytes].view(values.dtype)[...] = values
+    return place
 
 
 def cut_recordings(net: Net, plan: Plan, updates: Collection[int], passes: Any) -> None:

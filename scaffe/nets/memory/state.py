@@ -82,15 +82,17 @@ def parameters_held(net: Net, run: Run) -> list[Held]:
             Held(diff, Part(_named(net, run, "gradients"), diff.nbytes, (), backward), layers)]
 
 
-def parameters_apart(net: Net, run: Run, place: np.ndarray) -> Held:
+def parameters_apart(net: Net, run: Run, place: np.ndarray, backward: bool = True) -> Held:
     """A run's parameters, which a device has in memory that is bound to them.
 
     Args:
         net: the net, its parameters divided there.
         run: the run.
         place: on the host, with their contents: uint8, ``bytes_apart``.
+        backward: whether there is one, which reads them, and whose end changes them.
     """
-    part = Part(_named(net, run, "parameters"), bytes_apart(net, run), *_uses(net, run), lasts=True)
+    ahead, back = _uses(net, run)
+    part = Part(_named(net, run, "parameters"), bytes_apart(net, run), ahead, back if backward else (), lasts=True)
     return Held(place, part, layers_of(net, run), partial(net.params.put, "data", run.place))
 
 

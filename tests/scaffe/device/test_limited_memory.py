@@ -8,22 +8,29 @@ import re
 from argparse import Namespace
 from pathlib import Path
 
+import lmdb
 import pytest
 from google.protobuf import text_format
 
+from scaffe.cli.commands import extract_features as extract_command
 from scaffe.cli.commands import test as test_command
 from scaffe.cli.commands import time as time_command
 from scaffe.collectives.communicator import Communicator
+from scaffe.data.feeds.layer_feed import Share
 from scaffe.errors import UserError
+from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import device
 from scaffe.layers.kernels.cuda import cublas as cublas_module
-from scaffe.layers.kernels.cuda import recording
+from scaffe.layers.kernels.cuda import recording, to_host
 from scaffe.layers.kernels.cuda.arena import arena as scratch
 from scaffe.layers.kernels.cuda.cublas import cublas
 from scaffe.nets.arena import aligned
+from scaffe.nets.devices import Compute, load_kernels
 from scaffe.nets.memory import parts, state
+from scaffe.nets.memory.limited_passes import limit_forward
 from scaffe.nets.memory.plans.plan import Choice, Do
 from scaffe.nets.memory.tier import link_speed
+from scaffe.nets.setup import Selection, make_context, make_net
 from scaffe.proto import caffe_pb2
 from scaffe.training import device_memory
 from scaffe.training.assembly import build_solver
@@ -322,11 +329,58 @@ def test_what_does_not_apply_is_said(tmp_path, capfd):
         solver_of(tmp_path, "debug_info: true", memory="99%")
 
 
+def forward_net(compute):
+    context = make_context(load_kernels(1, compute), Stream(3), Share(), 3, dtype=compute.dtype)
+    return make_net(text_format.Parse(NET, caffe_pb2.NetParameter()), Selection(caffe_pb2.TEST), context, "net")
+
+
+def least_forward(compute):
+    with pytest.raises(UserError, match="are too few") as raised:
+        limit_forward(forward_net(compute), "1", "auto", None, ["c3"])
+    return re.search(r"trains in ([\d,]+)", str(raised.value))[1].replace(",", "")
+
+
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.thorough)])
+def test_a_net_that_runs_forward_alone_reads_its_parameters_layer_by_layer(tmp_path, precision):
+    compute, found = Compute(gpus="0", precision=precision), []
+    for limit in ("", "99%", least_forward(compute)):
+        net = forward_net(compute)
+        tier = limit_forward(net, limit, "auto", None, ["c3"])
+        found.append([])
+        with late():
+            for _ in range(3):
+                net.forward()
+                found[-1] += [to_host(net.blobs[name].data).tobytes() for name in ("loss", "c3")]
+        net.close()
+    assert found[0] == found[1] == found[2]
+    assert {part.name for part in tier.iteration.parts if part.lasts} == {
+        "ip parameters", "mid parameters", "out parameters"}
+    assert tier.mover.fetched and not tier.plan.parts_of(Do.SAVE)
+
+
 @pytest.mark.thorough
-def test_time_runs_within_a_limit(tmp_path, capfd):
-    (tmp_path / "net.prototxt").write_text(NET)
-    flags = ["-model", str(tmp_path / "net.prototxt"), "-iterations", "1", "-threads", "1", "-gpu", "0"]
+def test_commands_run_within_a_limit(tmp_path, capfd):
+    (tmp_path / "net.prototxt").write_text(NET.replace('"gaussian" std: 1', '"constant" value: 0.5'))
+    flags = ["-model", str(tmp_path / "net.prototxt"), "-iterations", "2", "-threads", "1", "-gpu", "0"]
     assert time_command.main([*flags, "-memory", "98.5%"]) == 0
     assert re.search(r"Memory: .* written, .* read back", capfd.readouterr().err)
-    assert test_command.main([*flags, "-weights", "none", "-memory", "90%"]) == 1
-    assert "on a GPU -memory is for train and time" in capfd.readouterr().err
+    solver = solver_of(tmp_path)
+    save_checkpoint(solver)
+    solver.close()
+    weights, outputs = str(tmp_path / "x_iter_0.caffemodel"), []
+    for given in ([], ["-memory", "95%"]):
+        as_in_a_new_process()
+        assert test_command.main([*flags, "-weights", weights, *given]) == 0
+        outputs.append(capfd.readouterr().err)
+    assert "Memory:" not in outputs[0] and "Memory: keep" in outputs[1]
+    assert re.findall("Batch.*", outputs[0]) == re.findall("Batch.*", outputs[1]) != []
+    for name, given in (("one", []), ("two", ["-memory", "95%"])):
+        as_in_a_new_process()
+        assert extract_command.main([weights, str(tmp_path / "net.prototxt"), "c3,ip", f"{tmp_path}/{name},{tmp_path}/"
+                                     f"{name}_ip", "1", "lmdb", "GPU", "0", *given]) == 0
+    for blob in ("", "_ip"):
+        stored = []
+        for name in ("one", "two"):
+            with lmdb.open(f"{tmp_path}/{name}{blob}", readonly=True) as env, env.begin() as transaction:
+                stored.append(list(transaction.cursor()))
+        assert stored[0] == stored[1] != []

@@ -31,7 +31,7 @@ from scaffe.training.solver import Observer, Solver
 from scaffe.training.state_below import InFile
 from scaffe.training.strategies import Strategy, strategies
 from scaffe.training.streamed_state import StreamedState
-from scaffe.training.timers import MOVES
+from scaffe.training.timers import MOVES, WAITS
 
 MEASURED_AFTER = 3  # iterations: the plan is then made again with the times they took
 
@@ -155,6 +155,7 @@ class LimitedMemory(Observer):
         """See Observer: record moves if somebody wants that."""
         record = solver.timers.record
         self.tier.mover.record = None if record is None else partial(record, MOVES)
+        self.tier.mover.record_wait = None if record is None else partial(record, WAITS)
 
     def after_iteration(self, solver: Solver) -> None:
         """See Observer: make the plan again once its steps have been measured."""

@@ -17,10 +17,11 @@ from scaffe.nets.net import Net
 from scaffe.nets.summary import products
 from scaffe.training.ranks import together
 from scaffe.training.solver import Observer, Solver
-from scaffe.training.timers import HELPER, MAIN, MOVES
+from scaffe.training.timers import HELPER, MAIN, MOVES, WAITS
 
 LAYERS = "layers"
-THREADS = (MAIN, LAYERS, HELPER, MOVES)
+THREADS = (MAIN, LAYERS, HELPER, MOVES, WAITS)
+OPTIONAL = (MOVES, WAITS)  # of limited memory
 MOST_SPANS = 200_000  # a rank: what a viewer can show; a longer run is traced up to there
 
 Span = tuple[str, str, float, float]
@@ -125,7 +126,8 @@ def trace_text(ranks: Sequence[Sequence[Span]], about: dict[str, Any],
     for rank, spans in enumerate(ranks):
         events.append({"ph": "M", "name": "process_name", "pid": rank, "tid": 0, "args": {"name": f"rank {rank}"}})
         events += [{"ph": "M", "name": "thread_name", "pid": rank, "tid": i, "args": {"name": thread}}
-                   for i, thread in enumerate(THREADS) if thread != MOVES or any(span[0] == MOVES for span in spans)]
+                   for i, thread in enumerate(THREADS)
+                   if thread not in OPTIONAL or any(span[0] == thread for span in spans)]
         events += [{"ph": "X", "name": name, "cat": name.split()[0], "pid": rank, "tid": THREADS.index(thread),
                     "ts": round(start * 1e6, 1), "dur": round((end - start) * 1e6, 1)}
                    for thread, name, start, end in spans]

@@ -38,7 +38,7 @@ from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
 from scaffe.training.limited_memory import LimitedMemory
 from scaffe.training.observers import test as test_observer
 from scaffe.training.strategies import Strategy
-from scaffe.training.timers import MOVES
+from scaffe.training.timers import MOVES, WAITS
 from tests import pretend
 from tests.collectives.test_mpi import job
 from tests.pretend import memory, pool
@@ -300,8 +300,11 @@ def test_a_timeline_gets_the_copies_as_a_lane(tmp_path):
     copies = [(label, seconds) for thread, label, seconds in spans if thread == MOVES]
     assert {label for label, _ in copies} == {"save", "fetch"}
     assert all(seconds >= 0 for _, seconds in copies)
+    waits = [(label, seconds) for thread, label, seconds in spans if thread == WAITS]
+    assert {label for label, _ in waits} == {"wait"} and all(seconds >= 0 for _, seconds in waits)
     tier = limited(solver)
     assert len(copies) > 2 * len(tier.plan.parts_of(Do.SAVE))
+    assert len(waits) > 2 * len(tier.plan.parts_of(Do.GONE))
 
 
 def test_the_speed_of_the_link_is_measured_once(tmp_path, monkeypatch):

@@ -43,12 +43,14 @@ class ArrayMover(Protocol):
 
     Attributes:
         record: called after each move with its label, start and end (``time.perf_counter()``); None: nobody records.
+        record_wait: likewise, of each wait on a device; the host's are timed by whoever waits.
         saved, fetched: bytes moved so far.
         holds_host: whether ``wait`` and ``settle`` make the host wait, or a device that goes on by itself.
     """
 
     holds_host: ClassVar[bool]
     record: Record | None
+    record_wait: Record | None
     saved: int
     fetched: int
 

@@ -1,4 +1,4 @@
-"""When copies on a stream ran, for a timeline: by events that are looked at once they have passed."""
+"""When copies on a stream, or its waits, ran, for a timeline: by events that are looked at once they have passed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scaffe.nets.memory.tier.below import Record
 
 
 class CopyLane:
-    """The copies of one stream, each between two events.
+    """The copies of one stream, or what it waits for, each between two events.
 
     Args:
         stream: theirs.

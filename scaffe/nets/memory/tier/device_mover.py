@@ -25,7 +25,7 @@ class DeviceMover:
         places: theirs on the host.
 
     Attributes:
-        record: see ArrayMover.
+        record, record_wait: see ArrayMover.
         saved, fetched: bytes of the copies that were queued so far.
     """
 
@@ -36,9 +36,11 @@ class DeviceMover:
         self._stream = device.stream()
         self._reached = _event()
         self._done: dict[int, Any] = {}  # by array: behind its last copy
-        self._open: dict[int, None] = {}  # the arrays whose last copy nobody has waited for
+        self._open: dict[int, str] = {}  # names of the arrays whose last copy nobody has waited for
         self._lane = CopyLane(self._stream)
+        self._waits: CopyLane | None = None  # on the stream that computes, once somebody records
         self.record: Record | None = None
+        self.record_wait: Record | None = None
         self.saved = self.fetched = 0
 
     def place(self, numbers: Collection[int]) -> None:
@@ -48,26 +50,32 @@ class DeviceMover:
     def save(self, number: int, name: str) -> None:
         """See ArrayMover."""
         array = self._memory.arrays[number]
-        self._queue(number, f"save {name}", array, device.copy_to_pinned)
+        self._queue(number, "save", name, array, device.copy_to_pinned)
         self.saved += array.nbytes
 
     def fetch(self, number: int, name: str) -> None:
         """See ArrayMover."""
         array = self._memory.arrays[number]
-        self._queue(number, f"fetch {name}", array, device.copy_from_pinned)
+        self._queue(number, "fetch", name, array, device.copy_from_pinned)
         self.fetched += array.nbytes
 
     def wait(self, number: int) -> None:
         """See ArrayMover: the host does not wait. Raises KeyError: no copy was queued for the array."""
-        del self._open[number]
+        name = self._open.pop(number)
+        if self.record_wait is not None:
+            self._waits = self._waits or CopyLane(device.current_stream())
+            self._waits.begin(f"wait {name}")
         device.current_stream().wait_event(self._done[number])
+        if self.record_wait is not None and self._waits is not None:
+            self._waits.end()
 
     def settle(self) -> None:
         """See ArrayMover: the host does not wait."""
         for number in list(self._open):
             self.wait(number)
-        if self.record is not None:
-            self._lane.report(self.record)
+        for record, lane in ((self.record, self._lane), (self.record_wait, self._waits)):
+            if record is not None and lane is not None:
+                lane.report(record)
 
     def bandwidth(self) -> Bandwidth | None:
         """See ArrayMover: not measured, since copies compete with those of batches."""
@@ -77,18 +85,18 @@ class DeviceMover:
         """See ArrayMover: wait until no copy reads or writes the arrays any more."""
         self._stream.synchronize()
 
-    def _queue(self, number: int, label: str, array: Any, copy: Any) -> None:
+    def _queue(self, number: int, what: str, name: str, array: Any, copy: Any) -> None:
         self._reached.record(device.current_stream())
         self._stream.wait_event(self._reached)
         if self.record is not None:
-            self._lane.begin(label)
+            self._lane.begin(f"{what} {name}")
         copy(array, self._places[number], self._stream)
         if self.record is not None:
             self._lane.end()
         if number not in self._done:
             self._done[number] = _event()
         self._done[number].record(self._stream)
-        self._open[number] = None
+        self._open[number] = name
 
 
 def _event() -> Any:

@@ -22,6 +22,7 @@ class Mover:
 
     Attributes:
         record: called after each move with its label, start and end (``time.perf_counter()``); None: nobody records.
+        record_wait: not called.
         saved, fetched: bytes moved so far.
         seconds: that moves took so far, out and back.
     """
@@ -34,6 +35,7 @@ class Mover:
         self._moves: dict[int, Future[None]] = {}
         self._offsets: dict[int, int] = {}
         self.record: Record | None = None
+        self.record_wait: Record | None = None
         self.saved = self.fetched = 0
         self.seconds = [0.0, 0.0]
 

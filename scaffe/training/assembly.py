@@ -31,6 +31,7 @@ from scaffe.training.partition.division import Division
 from scaffe.training.ranks import threads_per_rank, together
 from scaffe.training.solver import Method, Solver
 from scaffe.training.strategies import Role
+from scaffe.training.thread_count import can_measure, choose
 from scaffe.training.update_rules import update_rules
 
 
@@ -46,12 +47,10 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     Raises:
         UserError: on every rank, when a step failed on any of them.
     """
-    wants_gpu = param.HasField("solver_mode") and param.solver_mode == param.GPU
-    compute = Compute.of(options, communicator.node_rank, wants_gpu)
-    kernels = together(communicator, lambda: load_kernels(threads_per_rank(communicator, options.threads), compute))
-    param.random_seed = communicator.bcast_object(seed_of(param.random_seed))
-    check_debug_info(param, options)
     role = role or Role.worker(communicator, options)
+    param.random_seed = communicator.bcast_object(seed_of(param.random_seed))
+    compute, kernels = _backend(communicator, param, options, role)
+    check_debug_info(param, options)
     rng = Stream(param.random_seed + (communicator.rank if role.division is None else 0))  # shared nets draw alike
     backed = together(communicator, lambda: backed_memory(options, kernels))
     maker = NetMaker(param, options, kernels, rng, role.share, role.division, backed=backed)
@@ -83,6 +82,19 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     if maker.bad.n_allowed:
         solver.observers.append(WatchBadRecords(maker.bad))
     return solver
+
+
+def _backend(communicator: Communicator, param: Any, options: Namespace, role: Role) -> tuple[Compute, Any]:
+    """What to compute with, and the kernels that do, with the number of threads asked for; arguments as for
+    ``build_solver``."""
+    wants_gpu = param.HasField("solver_mode") and param.solver_mode == param.GPU
+    compute = Compute.of(options, communicator.node_rank, wants_gpu)
+    shared = threads_per_rank(communicator, max(options.threads, 0))
+    kernels = together(communicator, lambda: load_kernels(shared, compute))
+    if can_measure(options, role, kernels):
+        trial = NetMaker(param, options, kernels, Stream(param.random_seed), role.share)
+        choose(communicator, kernels, trial.train_net)
+    return compute, kernels
 
 
 def _remake_tests(solver: Solver, maker: NetMaker) -> None:

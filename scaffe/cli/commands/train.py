@@ -47,6 +47,7 @@ from scaffe.training.survival.recovery import come_in as join_ranks
 from scaffe.training.survival.spawner import Spawner
 from scaffe.training.survival.survivor import Survivor
 from scaffe.training.survival.trainer import Trainer
+from scaffe.training.thread_count import n_threads
 
 GROUP = "Train and test"
 EFFECT = ", ".join(EFFECTS)
@@ -79,7 +80,7 @@ def _flags() -> Flags:
     add_machine_flags(flags, can_measure=True)
     flags.flag("scal", "strong", "strong: the batch is shared out", choices=("strong", "weak"))
     add_flags(flags)
-    flags.flag("threads", 0, "compute threads a rank; 0: cores shared out", kind=at_least(0))
+    flags.flag("threads", 0, "compute threads a rank; 0: cores shared out; auto: fastest", kind=n_threads, metavar="N")
     add_memory_flags(flags)
     flags.section("Data")
     flags.flag("readers", 1, "reader threads a rank", kind=at_least(1))

@@ -32,8 +32,10 @@ from scaffe.collectives.communicator import Communicator  # noqa: E402
 from scaffe.layers.base.layer import TEST, TRAIN, Context  # noqa: E402
 from scaffe.layers.base.random import Stream  # noqa: E402
 from scaffe.nets import graph  # noqa: E402
+from scaffe.nets.activation_memory import pass_diffs  # noqa: E402
 from scaffe.nets.build import build_net  # noqa: E402
 from scaffe.nets.devices import Compute, load_kernels  # noqa: E402
+from scaffe.nets.fusion import join_backward  # noqa: E402
 from scaffe.nets.net import Net  # noqa: E402
 from scaffe.proto import caffe_pb2  # noqa: E402
 from scaffe.proto.text import parse_text  # noqa: E402
@@ -64,6 +66,8 @@ class Ours:
         self.batch = {"data": rng.standard_normal(self.net.blobs["data"].shape, np.float32),
                       "label": rng.integers(0, ARCHITECTURES[name]().n_classes, batch)}
         self._feed(self.net)
+        pass_diffs(self.net)  # as train does
+        join_backward(self.net.nodes)
         param = parse_text('base_lr: 1e-4 momentum: 0.9 weight_decay: 5e-4 lr_policy: "fixed"',
                            caffe_pb2.SolverParameter)
         self.solver = Solver(param, self.net, [], Communicator.single())

@@ -39,7 +39,7 @@ def fuse_layers(net: Net, backward: bool) -> None:
         if backward and node.layer.keeps_bottom and node.tops[0] is node.bottoms[0]:
             _move_bottom(net, index)
     if backward:
-        _join_backward(net.nodes)
+        join_backward(net.nodes)
     net.reshape()
 
 
@@ -52,8 +52,11 @@ def keep_bottoms(net: Net) -> None:
     net.reshape()
 
 
-def _join_backward(nodes: Sequence[Node]) -> None:
-    """Let the sums of gradients in Splits include the backward of the in-place ReLU in front of each."""
+def join_backward(nodes: Sequence[Node]) -> None:
+    """Let the sums of gradients in Splits include the backward of the in-place ReLU in front of each.
+
+    For nets whose diffs nobody sets or reads between layers.
+    """
     for node in nodes:
         if not isinstance(node.layer, Split) or len(node.tops) < 2 or not node.needs_backward:
             continue

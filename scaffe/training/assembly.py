@@ -14,7 +14,7 @@ from scaffe.layers.base.random import Stream
 from scaffe.nets import graph
 from scaffe.nets.activation_memory import pass_diffs, reuse_activations
 from scaffe.nets.devices import Compute, load_kernels
-from scaffe.nets.fusion import fuse_layers
+from scaffe.nets.fusion import fuse_layers, join_backward
 from scaffe.nets.inference.passes import Inference
 from scaffe.nets.memory.tier.backed import BackedMemory
 from scaffe.nets.net import Net
@@ -65,6 +65,7 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
             reuse_activations(test, backward=False)
     elif not param.debug_info and backed is None:
         pass_diffs(net)
+        join_backward(net.nodes)
     method = Method(options.strategy, options.reduce, options.allow_nan, options)
     solver = Solver(param, net, tests, communicator, method, maker.shares, role)
     if in_arena:

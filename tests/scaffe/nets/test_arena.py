@@ -25,7 +25,7 @@ from scaffe.nets.activation_memory import (
 )
 from scaffe.nets.arena import ALIGN_BYTES, Lifetime, lower_bound, place
 from scaffe.nets.build import build_net
-from scaffe.nets.fusion import fuse_layers
+from scaffe.nets.fusion import fuse_layers, join_backward
 from scaffe.nets.layer_memory import unfolded_bytes
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
@@ -156,6 +156,8 @@ def test_sums_pass_their_gradient_on_without_a_copy(in_place, arena):
         views = [part.blob.diff_flat for part in diff_parts(net)]
     else:
         pass_diffs(net)
+        join_backward(net.nodes)
+        assert any(getattr(node.layer, "includes_relu", False) for node in net.nodes)
     expected = run(plain)
     same(run(net, views), expected)
     sums = [node for node in net.nodes if node.param.type == "Eltwise"]

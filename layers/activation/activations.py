@@ -12,7 +12,7 @@ import numpy as np
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
-from scaffe.layers.base.neuron import Neuron, NoGradient
+from scaffe.layers.base.neuron import Elementwise, NoGradient
 
 RELU6_LIMIT = 6.0
 BNLL_LIMIT = 50.0  # beyond it exp(x) / (exp(x) + 1) is 1 in float32
@@ -47,7 +47,7 @@ def sigmoid_cross_entropies(x: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 
 @layer_types.register("Sigmoid")
-class Sigmoid(Neuron):
+class Sigmoid(Elementwise):
     """y = 1 / (1 + exp(-x))."""
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
@@ -60,7 +60,7 @@ class Sigmoid(Neuron):
 
 
 @layer_types.register("TanH")
-class TanH(Neuron):
+class TanH(Elementwise):
     """y = tanh(x)."""
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
@@ -73,7 +73,7 @@ class TanH(Neuron):
 
 
 @layer_types.register("AbsVal")
-class AbsVal(Neuron):
+class AbsVal(Elementwise):
     """y = |x|. As in Caffe, it does not work in place."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -91,7 +91,7 @@ class AbsVal(Neuron):
 
 
 @layer_types.register("BNLL")
-class Bnll(Neuron):
+class Bnll(Elementwise):
     """y = log(1 + exp(x)), the binomial normal log likelihood (softplus)."""
 
     keeps_input = True
@@ -107,7 +107,7 @@ class Bnll(Neuron):
 
 
 @layer_types.register("ELU")
-class Elu(Neuron):
+class Elu(Elementwise):
     """y = x where x > 0, alpha (exp(x) - 1) elsewhere (Clevert, Unterthiner and Hochreiter 2016)."""
 
     keeps_input = True
@@ -124,7 +124,7 @@ class Elu(Neuron):
 
 
 @layer_types.register("Swish")
-class Swish(Neuron):
+class Swish(Elementwise):
     """y = x sigmoid(beta x) (Ramachandran, Zoph and Le 2017)."""
 
     keeps_input = True
@@ -141,7 +141,7 @@ class Swish(Neuron):
 
 
 @layer_types.register("Clip")
-class Clip(Neuron):
+class Clip(Elementwise):
     """y = min(max(x, clip_param.min), clip_param.max)."""
 
     keeps_input = True
@@ -162,7 +162,7 @@ class Clip(Neuron):
 
 
 @layer_types.register("Threshold")
-class Threshold(NoGradient, Neuron):
+class Threshold(NoGradient, Elementwise):
     """y = 1 where x > threshold, 0 elsewhere; it has no gradient."""
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
@@ -171,7 +171,7 @@ class Threshold(NoGradient, Neuron):
 
 
 @layer_types.register("ReLU6")
-class ReLU6(Neuron):
+class ReLU6(Elementwise):
     """y = min(x, 6) where x > 0, negative_slope x elsewhere (Howard et al. 2017; from forks of Caffe)."""
 
     keeps_input = True

@@ -13,13 +13,13 @@ import numpy as np
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import layer_types
-from scaffe.layers.base.neuron import Neuron
+from scaffe.layers.base.neuron import Elementwise
 
 NATURAL = -1.0  # base -1 stands for e
 
 
 @layer_types.register("Power")
-class Power(Neuron):
+class Power(Elementwise):
     """y = (shift + scale x) ^ power."""
 
     keeps_input = True
@@ -59,7 +59,7 @@ class Power(Neuron):
 
 
 @layer_types.register("Exp")
-class Exp(Neuron):
+class Exp(Elementwise):
     """y = base ^ (shift + scale x); base -1 stands for e."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -83,7 +83,7 @@ class Exp(Neuron):
 
 
 @layer_types.register("Log")
-class Log(Neuron):
+class Log(Elementwise):
     """y = log(shift + scale x) / log(base); base -1 stands for e."""
 
     keeps_input = True

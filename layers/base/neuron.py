@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -32,13 +32,15 @@ class Neuron(Layer):
         """Compute the top's data."""
         if self._kept is not None:
             self._kept[...] = bottom[0].data_flat
-        self.activate(bottom[0].data_flat, top[0].data_flat)
+        for x, y in self._pieces(bottom[0].data_flat, top[0].data_flat):
+            self.activate(x, y)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Compute the bottom's diff, if it is wanted."""
         if propagate_down[0]:
             x = bottom[0].data_flat if self._kept is None else self._kept
-            self.differentiate(x, top[0].data_flat, top[0].diff_flat, bottom[0].diff_flat)
+            for piece in self._pieces(x, top[0].data_flat, top[0].diff_flat, bottom[0].diff_flat):
+                self.differentiate(*piece)
 
     def activate(self, x: np.ndarray, y: np.ndarray) -> None:
         """Compute the output y from the input x: flat arrays in storage order; y may be x."""
@@ -50,6 +52,21 @@ class Neuron(Layer):
         All are flat arrays in storage order; y may be x, and gx may be gy.
         """
         raise NotImplementedError
+
+
+    def _pieces(self, *arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
+        """The arrays, or pieces of them one after another."""
+        yield arrays
+
+
+class Elementwise(Neuron):
+    """A neuron whose every element depends on the same element of the bottom alone, computed by functions of whole
+    arrays. On a CPU it goes piece by piece, so that the temporaries of such functions are short."""
+
+    def _pieces(self, *arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
+        step = self.context.kernels.PIECE_ELEMS
+        for start in range(0, arrays[0].size, step):
+            yield tuple(array[start:start + step] for array in arrays)
 
 
 class NoGradient(Layer):

@@ -66,12 +66,14 @@ class Backend(Protocol):
 
     Attributes:
         PLACE: "host" or "device": the memory in which ranks share buffers.
+        PIECE_ELEMS: how many elements functions of whole arrays take at once, where they make temporaries.
         REUSES_ACTIVATIONS: whether training saves memory by placing activations in a shared arena.
         RECORDS: whether runs of layers are recorded and replayed (then this is a ``DeviceBackend``).
         CHECK_EVERY: how many iterations pass between two reads of the loss by the host.
         xp: NumPy, or the module with NumPy's functions for the backend's arrays.
     """
 
+    PIECE_ELEMS: int
     PLACE: str
     REUSES_ACTIVATIONS: bool
     RECORDS: bool

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from scaffe.layers.base.errors import LayerError
+from scaffe.layers.kernels import cpu
 from tests.layers.rig import Rig, spread
 from tests.reference import activations as reference
 
@@ -51,6 +54,25 @@ def test_no_overflow_at_the_ends(layer_type: str, low: float, high: float) -> No
         np.testing.assert_allclose(rig.forward()[0], [low, high])
         gradient = rig.backward([1.0])[0][0]
     assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize(("layer_type", "text", "options"), OPTIONS, ids=lambda v: str(v))
+def test_pieces_have_the_bits_of_the_whole_and_short_temporaries(monkeypatch, layer_type, text, options) -> None:
+    found, x = [], spread((2 * cpu.PIECE_ELEMS + 77,), -3, 3).astype(np.float32)
+    for _ in range(2):
+        rig, peak = Rig(f'type: "{layer_type}" {text}', [x], dtype=np.float32), 0
+        bottom, top = rig.bottom[0], rig.top[0]
+        top.diff_flat[...], bottom.diff_flat[...] = x[::-1], 0
+        tracemalloc.start()
+        rig.layer.forward([bottom], [top])
+        if layer_type != "Threshold":
+            rig.layer.backward([top], [True], [bottom])
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        found.append((top.data_flat.tobytes(), bottom.diff_flat.tobytes(), peak))
+        monkeypatch.setattr(cpu, "PIECE_ELEMS", 1 << 30)
+    assert found[0][:2] == found[1][:2]
+    assert found[0][2] < 5 * 4 * (1 << 16) + 20_000
 
 
 def test_prelu_slopes() -> None:

@@ -35,16 +35,17 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
     from scaffe.layers.kernels.cpu.elementwise import add_relu, add_up, mask_scale, relu_backward, relu_forward
     from scaffe.layers.kernels.cpu.softmax import softmax_rows, softmax_rows_back
 
-__all__ = ["CHECK_EVERY", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "add_up", "batch_allocator",
-           "batch_norm", "convolution", "copy_part", "deconvolution", "describe", "draws", "dropout",
-           "inference_convolution", "inner_product", "lrn", "maker", "mask_scale", "moments", "pixels", "place",
-           "pooling", "relu_backward", "relu_forward", "scalar", "scale_rows", "scale_sums", "set_threads",
+__all__ = ["CHECK_EVERY", "PIECE_ELEMS", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "add_up",
+           "batch_allocator", "batch_norm", "convolution", "copy_part", "deconvolution", "describe", "draws",
+           "dropout", "inference_convolution", "inner_product", "lrn", "maker", "mask_scale", "moments", "pixels",
+           "place", "pooling", "relu_backward", "relu_forward", "scalar", "scale_rows", "scale_sums", "set_threads",
            "softmax_loss", "softmax_rows", "softmax_rows_back", "staging", "stochastic_pooling", "synchronize",
            "to_device", "to_host", "uniform", "xp", "zeros"]
 
 describe = reason
 xp = np
 scalar = float
+PIECE_ELEMS = 1 << 16  # so many stay in a core's cache
 PLACE = "host"  # the memory in which ranks share buffers
 REUSES_ACTIVATIONS = False  # memory is plenty, and people look at blobs
 RECORDS = False  # passes run layer by layer: a call costs little here

@@ -37,13 +37,14 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
 
     xp: Any
 
-__all__ = ["CHECK_EVERY", "Guard", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "add_up", "batch_allocator",
-           "batch_norm", "clip_factor", "configure", "convolution", "copy_part", "copy_weights", "deconvolution",
-           "describe", "draws", "dropout", "inference_convolution", "inner_product", "lrn", "maker", "mask_scale",
-           "moments", "pixels", "place", "pooling", "record", "relu_backward", "relu_forward", "scalar", "scale_rows",
-           "scale_sums", "set_threads", "softmax_loss", "softmax_rows", "softmax_rows_back", "staging",
+__all__ = ["CHECK_EVERY", "Guard", "PIECE_ELEMS", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "add_up",
+           "batch_allocator", "batch_norm", "clip_factor", "configure", "convolution", "copy_part", "copy_weights",
+           "deconvolution", "describe", "draws", "dropout", "inference_convolution", "inner_product", "lrn", "maker",
+           "mask_scale", "moments", "pixels", "place", "pooling", "record", "relu_backward", "relu_forward", "scalar",
+           "scale_rows", "scale_sums", "set_threads", "softmax_loss", "softmax_rows", "softmax_rows_back", "staging",
            "stochastic_pooling", "synchronize", "to_device", "to_host", "uniform", "update_plan", "xp", "zeros"]
 
+PIECE_ELEMS = 1 << 31  # all: a launch costs more than memory that its pool keeps
 PLACE = "device"  # the memory in which ranks share buffers
 
 REUSES_ACTIVATIONS = True  # memory is scarce: commands that train keep activations in an arena

@@ -12,6 +12,7 @@ from statistics import median
 import numpy as np
 
 from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.request import Request
 from scaffe.nets.devices import load_kernels
 from scaffe.nets.net import Net
 from scaffe.proto import caffe_pb2
@@ -21,6 +22,9 @@ from scaffe.training.update_rules import update_rules
 from scaffe.training.update_rules.base import Hyper
 
 N_ELEMS, N_TIMES = 4 << 20, 3
+N_BUCKETS = 4
+"""In which the helper thread carries gradients and parameters. Where ranks share cores, it takes up to 1.4 times as
+long as one message of the main thread."""
 LEAST_SUM = 0.01
 """Of a reduce-scatter's time that its sums take at least; beside a slow link they are lost in how times differ."""
 
@@ -36,6 +40,8 @@ def with_rate(ranks: Ranks, communicator: Communicator) -> Ranks:
 
 def with_links(ranks: Ranks, communicator: Communicator) -> Ranks:
     """Ranks with the speeds of links between nodes, sums, packing and SGD's update. Called by all ranks.
+
+    Links and sums are those of the helper thread, which carries them in training.
 
     Args:
         ranks: everything else of them is kept; that of links, too, where all are on one node.
@@ -55,8 +61,9 @@ def with_links(ranks: Ranks, communicator: Communicator) -> Ranks:
         return ranks
     few, sent = np.zeros(n_ranks, np.float32), (n_ranks - 1) / n_ranks * n_bytes
     start = _slowest(communicator, lambda: communicator.allgather(few)) / ceil(log2(n_ranks))
-    gathering = _slowest(communicator, lambda: communicator.allgather(array))
-    summing = _slowest(communicator, lambda: communicator.reduce_scatter(array))
+    buckets = np.split(array, N_BUCKETS)
+    gathering = _slowest(communicator, lambda: _wait_all([communicator.iallgather(bucket) for bucket in buckets]))
+    summing = _slowest(communicator, lambda: _wait_all([communicator.ireduce_scatter(bucket) for bucket in buckets]))
     machine = replace(ranks.machine, inter_latency=start, overhead=0.0,
                       inter_bandwidth=_shared(ranks) * sent / gathering,
                       sum_bandwidth=sent / max(summing - gathering, LEAST_SUM * summing))
@@ -95,6 +102,11 @@ def _slowest(communicator: Communicator, work: Callable[[], None]) -> float:
         communicator.barrier()
         taken.append(_seconds(work))
     return float(max(communicator.allgather_objects(median(taken[1:]))))
+
+
+def _wait_all(requests: Sequence[Request]) -> None:
+    for request in requests:
+        request.wait()
 
 
 def _seconds(work: Callable[[], None]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from scaffe.jit import compiled
+from scaffe.layers.kernels.cpu.parts import in_parts
 from scaffe.training.update_rules.base import Hyper, UpdateRule, regularized, update_rules
 
 
@@ -20,8 +21,8 @@ class AdaDelta(UpdateRule):
     def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
         """See UpdateRule. Two histories: the running means a and b of squared gradients and of squared steps."""
         one = w.dtype.type
-        _adadelta(w, g, histories[0], histories[1], one(hyper.rate), one(self.param.momentum), one(self.param.delta),
-                  one(hyper.decay), hyper.l1, one(hyper.scale), hyper.keeps_step)
+        in_parts(_adadelta, (w, g, histories[0], histories[1]), one(hyper.rate), one(self.param.momentum),
+                 one(self.param.delta), one(hyper.decay), hyper.l1, one(hyper.scale), hyper.keeps_step)
 
 
 @compiled(error_model="numpy")  # 0 / 0 is nan, which the loss shows, as in Caffe

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.jit import compiled
+from scaffe.layers.kernels.cpu.parts import in_parts
 from scaffe.training.update_rules.base import Hyper, UpdateRule, refuse_momentum, regularized, update_rules
 
 
@@ -27,7 +28,7 @@ class AdaGrad(UpdateRule):
     def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
         """See UpdateRule. One history: the sum h of squared gradients."""
         one = w.dtype.type
-        _adagrad(w, g, histories[0], one(hyper.rate), one(self.param.delta), one(hyper.decay), hyper.l1,
+        in_parts(_adagrad, (w, g, histories[0]), one(hyper.rate), one(self.param.delta), one(hyper.decay), hyper.l1,
                  one(hyper.scale), hyper.keeps_step)
 
 

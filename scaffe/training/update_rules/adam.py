@@ -9,6 +9,7 @@ import numpy as np
 
 from scaffe.errors import UserError
 from scaffe.jit import compiled
+from scaffe.layers.kernels.cpu.parts import in_parts
 from scaffe.training.update_rules.base import Hyper, UpdateRule, regularized, update_rules
 
 
@@ -43,9 +44,8 @@ class Adam(UpdateRule):
     def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
         """See UpdateRule. Two histories: the first and second moments m and v."""
         one, p = w.dtype.type, self.param
-        _adam(w, g, histories[0], histories[1], one(self._rate(hyper)), one(p.momentum), one(p.momentum2),
-              one(p.delta), one(hyper.decay), hyper.l1, one(hyper.scale),
-              hyper.keeps_step)
+        in_parts(_adam, (w, g, histories[0], histories[1]), one(self._rate(hyper)), one(p.momentum), one(p.momentum2),
+                 one(p.delta), one(hyper.decay), hyper.l1, one(hyper.scale), hyper.keeps_step)
 
 
 @compiled(error_model="numpy")  # 0 / 0 is nan, which the loss shows, as in Caffe

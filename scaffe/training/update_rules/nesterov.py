@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from scaffe.jit import compiled
+from scaffe.layers.kernels.cpu.parts import in_parts
 from scaffe.training.update_rules.base import Hyper, UpdateRule, regularized, update_rules
 
 
@@ -21,8 +22,8 @@ class Nesterov(UpdateRule):
     def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
         """See UpdateRule. One history: the momentum h."""
         one = w.dtype.type
-        _nesterov(w, g, histories[0], one(hyper.rate), one(self.param.momentum), one(hyper.decay), hyper.l1,
-                  one(hyper.scale), hyper.keeps_step)
+        in_parts(_nesterov, (w, g, histories[0]), one(hyper.rate), one(self.param.momentum), one(hyper.decay), hyper.l1,
+                 one(hyper.scale), hyper.keeps_step)
 
 
 @compiled(error_model="numpy")  # 0 / 0 is nan, which the loss shows, as in Caffe

@@ -8,6 +8,7 @@ import numpy as np
 
 from scaffe.errors import UserError
 from scaffe.jit import compiled
+from scaffe.layers.kernels.cpu.parts import in_parts
 from scaffe.training.update_rules.base import Hyper, UpdateRule, refuse_momentum, regularized, update_rules
 
 
@@ -34,7 +35,7 @@ class RmsProp(UpdateRule):
     def update(self, w: np.ndarray, g: np.ndarray, histories: list[np.ndarray], hyper: Hyper) -> None:
         """See UpdateRule. One history: the running mean h of squared gradients."""
         one = w.dtype.type
-        _rmsprop(w, g, histories[0], one(hyper.rate), one(self.param.rms_decay), one(self.param.delta),
+        in_parts(_rmsprop, (w, g, histories[0]), one(hyper.rate), one(self.param.rms_decay), one(self.param.delta),
                  one(hyper.decay), hyper.l1, one(hyper.scale), hyper.keeps_step)
 
 

@@ -8,6 +8,7 @@ from google.protobuf import text_format
 
 from scaffe.errors import UserError
 from scaffe.layers.base.blob import Blob
+from scaffe.layers.kernels.cpu import parts
 from scaffe.nets.flat_params import FlatParams, Param, offsets
 from scaffe.proto import caffe_pb2
 from scaffe.training.lr_policies import current_step, learning_rate
@@ -72,6 +73,32 @@ def test_multipliers_mean_and_iter_size():
     np.testing.assert_allclose(a.data, 1 - 0.1 * (8 / 4 + 0.5), rtol=1e-6)
     np.testing.assert_allclose(b.data, 1 - 0.2 * (8 / 4), rtol=1e-6)
     np.testing.assert_array_equal(c.data, 1)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam"])
+def test_rules_run_on_all_threads(kind, monkeypatch):
+    """Which change no bit."""
+    monkeypatch.setattr(parts, "LEAST_ELEMS", 1)
+    ranges = []
+    whole = parts.in_ranges
+    monkeypatch.setattr(parts, "in_ranges", lambda n, run, most: whole(
+        n, lambda start, stop: (ranges.append((start, stop)), run(start, stop)), most))
+    p = solver(f'type: "{kind}" momentum: {0 if kind in ("AdaGrad", "RMSProp") else 0.9} delta: 1e-3 rms_decay: 0.95')
+    rng = np.random.RandomState(5)
+    w, gradients = rng.randn(53).astype(np.float32), rng.randn(N_STEPS, 53).astype(np.float32)
+    found = []
+    for n_threads in (1, 3):
+        parts.set_parts(n_threads)
+        params, (blob,) = flat([w])
+        updater = Updater(p, params)
+        for iteration, g in enumerate(gradients):
+            ranges.clear()
+            blob.diff = g
+            updater.update(RATE, iteration)
+        found.append(blob.data.copy())
+        assert len(ranges) == n_threads
+    parts.set_parts(1)
+    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.parametrize(("n_ranks", "limit", "factor"), [(1, 5.0, 0.5), (1, 20.0, 1.0), (2, 2.5, 0.5)])

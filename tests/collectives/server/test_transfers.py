@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from scaffe.collectives.server.nodes.links import _Lane
 from scaffe.collectives.server.nodes.strip import Strip
 from scaffe.collectives.server.nodes.transfers import CHUNK_BYTES, Incoming, Outgoing, Staging
 
@@ -87,3 +88,18 @@ def test_a_strip_of_nothing_is_done_at_once():
     strip = Strip(np.array([10]), np.array([0]))
     assert strip.n_elems == 0
     assert Outgoing([np.zeros(100)], strip, Staging(), print).is_done
+
+
+def test_what_yields_goes_when_nothing_else_waits():
+    lane, sizes = _Lane(), {"second copy": 3, "old": 2, "new": 1}
+    transfers = {}
+    for name, n_chunks in sizes.items():
+        rows = np.zeros(n_chunks * CHUNK)
+        transfers[name] = Outgoing([rows], Strip.all_of(rows), Staging(), int, yields=name == "second copy")
+        lane.transfers[transfers[name]] = 0
+    order = []
+    while (picked := lane.pick()) is not None:
+        picked.next()
+        order.append(next(name for name, transfer in transfers.items() if transfer is picked))
+    assert sorted(order[:3]) == ["new", "old", "old"]
+    assert order[3:] == ["second copy"] * 3

@@ -12,6 +12,7 @@ import numpy as np
 
 from scaffe.collectives import failure
 from scaffe.collectives.errors import CommError
+from scaffe.collectives.last_words import last_words
 from scaffe.collectives.launch import launched, load_mpi
 from scaffe.collectives.loss.losses import outlived
 from scaffe.collectives.planning import partition
@@ -306,7 +307,7 @@ class Communicator:
 
     def abort(self, code: int = 1) -> NoReturn:
         """Ends the job on all ranks at once with exit code `code`."""
-        failure.last_words(is_launched=self._comm is not None)
+        last_words(is_launched=self._comm is not None)
         if self._comm is not None:
             self._comm.Abort(code)
         os._exit(code)

@@ -14,8 +14,8 @@ from scaffe import log
 from scaffe.errors import ExpectedError, is_expected, users_line, users_traceback
 
 TRACEBACK_VARIABLE = "SCAFFE_TRACEBACK"
-ROOT_SPEAKS_FIRST_SECONDS = 0.3
-LAST_WORDS_SECONDS = 0.2  # for the launcher to pass on what this rank printed: Open MPI's drops it otherwise
+ROOT_SPEAKS_FIRST_SECONDS = 10.0
+"""For rank 0 to say what all know. It ends the others with that: they wait so long only where it does not come."""
 
 
 class Abortable(Protocol):
@@ -66,19 +66,6 @@ def _report(communicator: Abortable, error: BaseException, everywhere: bool) -> 
     log.clear_live()
     sys.stderr.write("".join([*said, users_traceback(error)]))  # in one piece: other ranks may write at the same time
     sys.stderr.flush()
-
-
-def last_words(is_launched: bool) -> None:
-    """Bring out what this rank has printed, before it ends.
-
-    Args:
-        is_launched: whether a launcher passes it on.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # a stream that is full or closed keeps nobody alive
-            stream.flush()
-    if is_launched:
-        time.sleep(LAST_WORDS_SECONDS)
 
 
 def install_excepthook(communicator: Abortable) -> None:

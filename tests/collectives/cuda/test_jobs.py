@@ -76,13 +76,13 @@ for _, group, _ in c._ranks._engines:
 
 
 @pytest.mark.parametrize(("body", "line"), [
-    ("if c.rank == 1: time.sleep(60)\nc.iallreduce(x).wait()", r"rank 0:? .*waited \d+ s for rank 1"),
-    ("if c.rank == 1: os.kill(os.getpid(), signal.SIGKILL)\nc.allreduce(x)\ntime.sleep(60)", ""),
+    ("if c.rank == 1: time.sleep(600)\nc.iallreduce(x).wait()", r"rank 0:? .*waited \d+ s for rank 1"),
+    ("if c.rank == 1: os.kill(os.getpid(), signal.SIGKILL)\nc.allreduce(x)\ntime.sleep(600)", ""),
 ])
 @pytest.mark.mpi_job
 @pretend.needs_compiler
 def test_a_rank_that_does_not_come_ends_the_job(body, line):
-    result = command(2, "-c", PRELUDE + body, timeout=50)
+    result = command(2, "-c", PRELUDE + body, timeout=120)
     assert result.returncode != 0
     assert "Traceback" not in result.stderr
     assert not line or len([text for text in result.stderr.splitlines() if re.match(line, text)]) == 1

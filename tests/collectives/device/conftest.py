@@ -55,7 +55,7 @@ def make(kind):
     from scaffe.collectives import Communicator
     from scaffe.collectives.cuda import device
 
-    communicator = Communicator.world(deadline=60)
+    communicator = Communicator.world(deadline=120)
     communicator.install_excepthook()
     device.use_by_rank(communicator.node_rank)
     with pytest.MonkeyPatch.context() as patch:

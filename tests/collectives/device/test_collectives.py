@@ -119,7 +119,7 @@ def test_layer_by_layer_gives_the_bits_of_the_whole(communicator, cp, name):
     requests = [communicator.ireduce(layers[start:stop], algorithm=name, chunk_bytes=1200)
                 for start, stop in pairwise(cuts)]
     for request in requests:
-        request.wait(60)
+        request.wait(120)
     if communicator.rank == 0:
         assert np.array_equal(whole.get().view(np.int32), layers.get().view(np.int32))
 

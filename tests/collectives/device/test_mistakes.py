@@ -25,7 +25,7 @@ def test_places_differ(communicator, last, cp):
 
 
 def test_places_differ_at_the_first_call(communicator, last, cp):
-    fresh = Communicator.world(deadline=60)
+    fresh = Communicator.world(deadline=120)
     array = np.zeros(1236, np.float32) if last else cp.zeros(1236, np.float32)
     message = fails_everywhere(fresh, lambda: fresh.bcast(array))
     assert "1236 x float32 in device memory" in message
@@ -126,7 +126,7 @@ def test_without_ipc_all_ranks_send_messages_and_say_why(communicator, last, cp,
         monkeypatch.setattr(runtime, "ipcCloseMemHandle", lambda address: None)
     elif last:
         monkeypatch.setattr(runtime, name, refused)
-    fresh = Communicator.world(deadline=60)
+    fresh = Communicator.world(deadline=120)
     said = communicator.allgather_objects(fresh.describe_device())
     monkeypatch.undo()
     assert len(set(said)) == 1
@@ -177,7 +177,7 @@ def test_a_missing_peer_is_named(communicator, cp):
     if communicator.n_ranks != 2:
         pytest.skip("needs two ranks")
     array = cp.zeros(100, np.float32)
-    communicator.ibcast(array).wait(60)
+    communicator.ibcast(array).wait(120)
     if communicator.rank == 1:
         request = communicator.ibcast(array)
         with pytest.raises(CommError, match=r"rank 1: ibcast: not complete after 0\.3 s"):
@@ -185,7 +185,7 @@ def test_a_missing_peer_is_named(communicator, cp):
     communicator.barrier()
     if communicator.rank == 0:
         request = communicator.ibcast(array)
-    request.wait(60)
+    request.wait(120)
 
 
 def test_another_librarys_read_only_array_is_refused(communicator, last, cp):

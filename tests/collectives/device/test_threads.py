@@ -19,7 +19,7 @@ def test_the_helper_works_on_this_ranks_gpu_alone(communicator, cp, kind):
 
     number = communicator._ranks._device.number
     array = communicator.alloc(1000, memory="device")
-    communicator.allreduce(array), communicator.iallreduce(array).wait(60)
+    communicator.allreduce(array), communicator.iallreduce(array).wait(120)
     assert (number, "collectives-progress") in contexts.made
     assert {found for found in contexts.made if found[0] != number} == set()
 
@@ -39,7 +39,7 @@ def test_every_thread_that_calls_mpi_has_the_gpu_current(communicator, last, cp,
     communicator.barrier()
     if last:
         time.sleep(3 * TICK_SECONDS)  # the others' watch looks around meanwhile
-    communicator.iallreduce(array).wait(60)
+    communicator.iallreduce(array).wait(120)
     communicator.barrier()
     assert seen or last or communicator.n_ranks == 1
     assert set(seen) <= {(True, communicator._ranks._device.number)}

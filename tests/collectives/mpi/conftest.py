@@ -13,9 +13,9 @@ collect_ignore_glob = [] if launched() else ["test_*.py"]
 
 @pytest.fixture(scope="session")
 def communicator():
-    """One communicator for the whole job; a peer that is missing for 30 s ends it."""
+    """One communicator for the whole job; a peer that is missing for 120 s ends it."""
     from scaffe.collectives import Communicator
 
-    made = Communicator.world(deadline=30)
+    made = Communicator.world(deadline=120)
     made.install_excepthook()
     return made

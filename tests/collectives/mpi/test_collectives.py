@@ -27,7 +27,7 @@ def run_twice(communicator, collective, how, rows, make, form):
         array[:] = rows[communicator.rank]
         request = getattr(communicator, form + collective)(array, **how)
         if request is not None:
-            request.wait(20)
+            request.wait(120)
             assert request.test()
         yield array
 
@@ -112,7 +112,7 @@ def test_layer_by_layer_gives_the_bits_of_the_whole(communicator, name):
         run(layers[start:stop], chunk_bytes=400, **how)
     requests = [submit(helped[start:stop], chunk_bytes=1200, **how) for start, stop in pieces]
     for request in requests:
-        request.wait(20)
+        request.wait(120)
     if collective == "allreduce" or communicator.rank == 0:
         assert np.array_equal(whole.view(np.int32), layers.view(np.int32))
         assert np.array_equal(whole.view(np.int32), helped.view(np.int32))

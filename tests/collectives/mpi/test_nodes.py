@@ -11,7 +11,7 @@ from scaffe.collectives import CommError, Communicator
 def given(request, communicator):
     """A communicator whose ranks take the letters in turn as their nodes."""
     labels = [request.param[rank % len(request.param)] for rank in range(communicator.n_ranks)]
-    return Communicator(communicator._comm, 30, labels), labels
+    return Communicator(communicator._comm, 120, labels), labels
 
 
 @pytest.mark.parametrize(("collective", "name"), [("reduce", "MC"), ("bcast", "MB"), ("allreduce", "MR"),
@@ -37,7 +37,7 @@ def test_collectives_on_given_nodes(communicator, given, collective, name):
 def test_parts_need_a_nodes_ranks_to_be_consecutive(communicator):
     if communicator.n_ranks != 4:
         pytest.skip("needs four ranks")
-    made = Communicator(communicator._comm, 30, "abab")
+    made = Communicator(communicator._comm, 120, "abab")
     with pytest.raises(CommError, match="where the ranks of a node are not consecutive"):
         made.allgather(np.zeros(8, np.float32), algorithm="MR")
 
@@ -45,7 +45,7 @@ def test_parts_need_a_nodes_ranks_to_be_consecutive(communicator):
 def test_every_rank_needs_a_label(communicator):
     n_ranks = communicator.n_ranks
     with pytest.raises(CommError, match=f"label for each of {n_ranks} ranks, not {n_ranks + 1}"):
-        Communicator(communicator._comm, 30, range(n_ranks + 1))
+        Communicator(communicator._comm, 120, range(n_ranks + 1))
 
 
 @pytest.mark.parametrize(("dtype", "op"), [("float32", "sum"), ("float16", "max"), ("int64", "prod")])

@@ -17,7 +17,7 @@ def test_many_under_way_while_the_caller_makes_blocking_calls(communicator):
     communicator.allreduce(total, algorithm="B" if communicator.n_ranks > 1 else "auto")
     assert (total == communicator.n_ranks).all()
     for n, (request, array) in reversed(list(enumerate(zip(requests, arrays, strict=True)))):
-        request.wait(20)
+        request.wait(120)
         assert (array == n % communicator.n_ranks + n).all()
 
 
@@ -25,7 +25,7 @@ def test_a_deadline_names_the_peer_waited_for(communicator):
     if communicator.n_ranks != 2:
         pytest.skip("needs two ranks")
     array = np.zeros(100, np.float32)
-    communicator.ibcast(array, algorithm="C").wait(20)
+    communicator.ibcast(array, algorithm="C").wait(120)
     if communicator.rank == 1:
         request = communicator.ibcast(array, algorithm="C")
         with pytest.raises(CommError, match=r"rank 1: ibcast: not complete after 0\.3 s, waiting for rank 0"):
@@ -34,7 +34,7 @@ def test_a_deadline_names_the_peer_waited_for(communicator):
     communicator.barrier()
     if communicator.rank == 0:
         request = communicator.ibcast(array, algorithm="C")
-    request.wait(20)
+    request.wait(120)
 
 
 def test_ranks_agree_before_a_request_is_made(communicator):
@@ -50,7 +50,7 @@ def test_what_a_collective_raises_comes_out_of_its_request(communicator):
         pytest.skip("needs ranks on one node")
     shared = communicator.alloc(100)
     request = communicator.ireduce(shared[communicator.rank:][:50], algorithm="M")
-    for ask in (lambda: request.wait(20), request.test):
+    for ask in (lambda: request.wait(120), request.test):
         with pytest.raises(CommError, match="ranks of one node disagree"):
             ask()
 

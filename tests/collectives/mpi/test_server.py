@@ -49,7 +49,7 @@ def ranks(request, communicator):
     if len(set(nodes)) < 2 or nodes in [other for name, other in _made if name != request.param]:
         pytest.skip("the same nodes as another case")
     if (request.param, nodes) not in _made:
-        _made[request.param, nodes] = Communicator.world(deadline=30, node_of_rank=nodes)
+        _made[request.param, nodes] = Communicator.world(deadline=120, node_of_rank=nodes)
     return _made[request.param, nodes]
 
 

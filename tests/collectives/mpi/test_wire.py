@@ -27,7 +27,7 @@ def test_a_chain_rounds_at_every_hop_and_adds_in_float32(communicator, wire, for
         right = row + ROUND[wire](right)
     request = getattr(communicator, f"{form}reduce")(array, algorithm=f"C:{wire}", chunk_bytes=128)
     if request is not None:
-        request.wait(20)
+        request.wait(120)
     if communicator.rank == 0:
         assert np.array_equal(array.view(np.int32), right.view(np.int32))
 
@@ -59,7 +59,7 @@ def test_layer_by_layer_gives_the_bits_of_the_whole(communicator, name):
     requests = [communicator.ireduce(layers[start:stop], algorithm=f"{name}:bf16", chunk_bytes=64)
                 for start, stop in pairwise(cuts)]
     for request in requests:
-        request.wait(20)
+        request.wait(120)
     if communicator.rank == 0:
         assert np.array_equal(whole.view(np.int32), layers.view(np.int32))
 

@@ -45,10 +45,15 @@ $(SHAPES)/%_lmdb: | venv
 # What is long, or repeats a neighbour on other ranks, by another way or with more seeds is marked thorough (test-thorough).
 N_PROCESSES ?= 2
 PYTEST := MPIRUN='$(MPIRUN)' $(PY) -m pytest --durations=20
-MPI_TESTS = $(sort $(shell grep -rl --include='test_*.py' --exclude-dir=slurm mpi_job tests))
+# The files that take longest come first, so that both processes end at the same time: left to itself, xdist puts files of
+# few tests last.
+LONGEST := $(addprefix tests/,scaffe/training/partition/test_shared_nets.py collectives/test_mpi.py docs/test_runs.py \
+	scaffe/training/survival/test_nodes.py scaffe/device/test_strategies.py scaffe/device/test_limited_memory.py \
+	collectives/cuda/test_jobs.py scaffe/training/sandblaster/test_sandblaster.py)
+MPI_TESTS = $(LONGEST) $(filter-out $(LONGEST),$(sort $(shell grep -rl --include='test_*.py' --exclude-dir=slurm mpi_job tests)))
 test: venv
 	$(PYTEST) tests --ignore=tests/slurm -m 'not mpi_job and not thorough' -n $(N_PROCESSES) --dist worksteal; others=$$?; \
-	$(PYTEST) $(MPI_TESTS) -m 'mpi_job and not thorough' -n $(N_PROCESSES) --dist loadfile && exit $$others
+	$(PYTEST) $(MPI_TESTS) -m 'mpi_job and not thorough' -n $(N_PROCESSES) --dist loadfile --no-loadscope-reorder && exit $$others
 
 THOROUGH_TESTS = $(sort $(shell grep -rl --include='test_*.py' --exclude-dir=slurm mark.thorough tests))
 test-thorough: venv

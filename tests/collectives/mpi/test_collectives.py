@@ -124,9 +124,9 @@ def test_parts_go_through_shared_memory_and_across_nodes(communicator, collectiv
     """Long buffers in windows and in private memory, twice."""
     if not planners.can(collective, parse(name).pattern) or communicator.topology.n_nodes == 1:
         pytest.skip("cannot do this")
-    rows = reference.inputs(communicator.n_ranks, 300_007, "float32", "sum")
+    rows = reference.inputs(communicator.n_ranks, 70_001, "float32", "sum")
     where, right = reference.expected(collective, communicator.rank, rows, "sum", 0)
-    how = {"algorithm": name, "chunk_bytes": 60_000}
+    how = {"algorithm": name, "chunk_bytes": 14_000}
     for make in (communicator.alloc, np.empty):
         for array in run_twice(communicator, collective, how, rows, make, ""):
             assert np.array_equal(array[where], right)

@@ -9,7 +9,7 @@ import pytest
 from scaffe.collectives import CommError, Communicator
 from scaffe.collectives.server import ParameterServer, puller
 
-N_ROWS, ROW_ELEMS, N_CLOCKS = 37, 13, 5
+N_ROWS, ROW_ELEMS, N_CLOCKS = 37, 13, 3
 
 
 class Momentum:

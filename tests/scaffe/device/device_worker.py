@@ -31,7 +31,7 @@ from tests.scaffe.training.strategies_worker import NET, SOLVER
 
 REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
 WITHOUT_DRAWS = "\n".join(line for line in NET.splitlines() if '"drop"' not in line)  # a device draws its own numbers
-ITERATIONS = 6
+ITERATIONS = 4
 STRATEGIES = [("sc-b", "auto", "auto"), ("sc-ob", "auto", "0"), ("sc-obr", "auto", "500"), ("sc-obr", "CB-2", "0"),
               ("sc-rs", "auto", "500")]
 RULES = ['type: "Adam" momentum2: 0.99', 'type: "AdaGrad" momentum: 0']

@@ -23,7 +23,7 @@ WIDTH, N_LAYERS = 1536, 6
 N_PARAMETERS = 189 * WIDTH + (N_LAYERS - 1) * WIDTH**2 + 10 * WIDTH + N_LAYERS * WIDTH + 10
 ROOM = 108 << 20
 """Bytes that a rank may take: parameters, gradients and histories of the whole net are 145 MB."""
-SOLVER = """base_lr: 0.01 momentum: 0.9 lr_policy: "fixed" random_seed: 3 max_iter: 6 snapshot_prefix: "{prefix}" """
+SOLVER = """base_lr: 0.01 momentum: 0.9 lr_policy: "fixed" random_seed: 3 max_iter: 4 snapshot_prefix: "{prefix}" """
 
 
 def net(source):
@@ -74,7 +74,7 @@ def run(world, folder, options):
     """What one rank says that has no memory for the net; four with the same limit train it, and go on from files."""
     alone, said = world.split(0 if world.rank == 0 else None, 0), ""
     if alone is not None:
-        trained(alone, folder, "roomy", options("auto", "1"), 6)
+        trained(alone, folder, "roomy", options("auto", "1"), 4)
         with little_memory():
             try:
                 trained(alone, folder, "alone", options("auto", "1"), 1)
@@ -82,7 +82,7 @@ def run(world, folder, options):
                 said = f"{type(error).__name__}: {error}"
     world.barrier()
     with little_memory():
-        trained(world, folder, "shared", options("auto", "4"), 3)
+        trained(world, folder, "shared", options("auto", "4"), 2)
         gc.collect()
-        trained(world, folder, "shared", options("auto", "4"), 3, folder / "shared_iter_3.solverstate")
+        trained(world, folder, "shared", options("auto", "4"), 2, folder / "shared_iter_2.solverstate")
     return said

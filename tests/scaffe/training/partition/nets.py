@@ -29,7 +29,7 @@ layer {{ name: "auxloss" type: "SoftmaxWithLoss" bottom: "aux" bottom: "label" t
   parallel_param {{ split: REPLICATED }} }}
 layer {{ name: "acc" type: "Accuracy" bottom: "fc3" bottom: "label" top: "acc" include {{ phase: TEST }} }}
 """
-SOLVER = """base_lr: 0.05 momentum: 0.9 weight_decay: 0.001 lr_policy: "step" gamma: 0.5 stepsize: 8 max_iter: 20
+SOLVER = """base_lr: 0.05 momentum: 0.9 weight_decay: 0.001 lr_policy: "step" gamma: 0.5 stepsize: 3 max_iter: 8
 iter_size: 2 test_iter: 3 test_interval: 100 random_seed: 6 snapshot_prefix: "{prefix}" """
 SPLIT = ("fc1", "relu1", "drop1", "fc2", "side", "sum", "tanh", "cut", "join", "fc3", "loss", "aux")
 WAYS = {

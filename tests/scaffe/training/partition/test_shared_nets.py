@@ -19,7 +19,7 @@ from tests.mpirun import mpirun
 from tests.scaffe.runs import ROOT
 from tests.scaffe.training.partition.image_nets import WAYS as IMAGE_WAYS
 from tests.scaffe.training.partition.large import N_PARAMETERS, ROOM
-from tests.scaffe.training.partition.worker import ASYNCHRONOUS, RESUMED, RUNS, write_data
+from tests.scaffe.training.partition.worker import ASYNCHRONOUS, N_ITERATIONS, RESUMED, RUNS, write_data
 
 WORKER = "tests.scaffe.training.partition.worker"
 RETURNED = {"MALLOC_MMAP_THRESHOLD_": "1000000"}
@@ -57,7 +57,7 @@ def reference_of(name):
     return "images" if RUNS[name][0] in IMAGE_WAYS else "clipped" if len(RUNS[name]) > 5 else "one"
 
 
-def assert_close(name, reference, iteration=20, **close):
+def assert_close(name, reference, iteration=N_ITERATIONS, **close):
     found, wanted = weights(name, iteration), weights(reference, iteration)
     assert list(found) == list(wanted)
     for layer in wanted:
@@ -71,15 +71,15 @@ def test_fillers_give_one_ranks_weights_bit_for_bit(name):
 
 
 @divided
-def test_weights_and_histories_are_one_ranks_after_20_iterations(name):
+def test_weights_and_histories_are_one_ranks_after_some_iterations(name):
     """Dropout's masks included, and gradients of two passes an iteration."""
     reference = reference_of(name)
     assert_close(name, reference, **CLOSE)
-    found, wanted = (read_state(folder() / f"{run}_iter_20.solverstate") for run in (name, reference))
+    found, wanted = (read_state(folder() / f"{run}_iter_{N_ITERATIONS}.solverstate") for run in (name, reference))
     for mine, other in zip(found.history, wanted.history, strict=True):
         np.testing.assert_allclose(mine, other, **CLOSE)
-    assert all(np.abs(after[0] - before[0]).max() > 0.01
-               for before, after in zip(weights(reference, 0).values(), weights(reference, 20).values(), strict=True))
+    assert all(np.abs(after[0] - before[0]).max() > 0.002
+               for before, after in zip(weights(reference, 0).values(), weights(reference, N_ITERATIONS).values(), strict=True))
 
 
 @divided
@@ -108,13 +108,13 @@ def test_a_replicas_ranks_have_the_same_bits_where_nothing_is_split(name):
 def test_a_run_goes_on_on_other_ranks_in_another_way(first):
     """Masks included: ranks that share nets go on with one rank's random numbers, and the other way round."""
     name = f"{first}_then_{RESUMED[first]}"
-    assert read_state(folder() / f"{name}_iter_20.solverstate").iteration == 20
+    assert read_state(folder() / f"{name}_iter_{N_ITERATIONS}.solverstate").iteration == N_ITERATIONS
     assert_close(name, "one", **CLOSE)
 
 
 def test_clipping_counts():
     """So that the runs with it say something."""
-    clipped, plain = weights("clipped", 20), weights("one", 20)
+    clipped, plain = weights("clipped", N_ITERATIONS), weights("one", N_ITERATIONS)
     assert np.abs(clipped["fc1"][0] - plain["fc1"][0]).max() > 0.01
 
 
@@ -138,7 +138,7 @@ def test_a_net_that_one_rank_has_no_memory_for_trains_on_four():
     """Each with the same limit; fillers, the planner, snapshots, weights and states included."""
     assert 3 * 4 * N_PARAMETERS > 1.25 * ROOM
     assert "Unable to allocate" in results()["large"]
-    assert_close("shared", "roomy", 6, **CLOSE)
+    assert_close("shared", "roomy", 4, **CLOSE)
 
 
 def test_batch_norms_statistics_are_the_same_in_a_replica():

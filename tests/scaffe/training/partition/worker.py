@@ -44,8 +44,9 @@ RUNS = {"one": ("", 1, "1", "auto", "auto"), "outputs_2": ("outputs", 2, "2", "a
         "data_parallel_3": ("", 3, "1", "sc-b", "auto"),
         "images": ("images", 1, "1", "auto", "auto"), "channels_4": ("channels", 4, "4", "auto", "auto"),
         "bands_3": ("bands", 3, "3", "auto", "0"), "alternating_2": ("alternating", 2, "2", "sc-rs", "auto")}
+N_ITERATIONS, N_HALF = 8, 4
 RESUMED = {"outputs_2": "inputs_3", "one": "served_4_2", "mixed_4_2": "one"}
-"""A run of 10 iterations → the run that goes on from it to 20."""
+"""A run of N_HALF iterations → the run that goes on from it to N_ITERATIONS."""
 ASYNCHRONOUS = {"ssp": {"slack": 2}, "downpour": {"n_fetch": 2, "n_push": 2, "warm_start": 2}}
 REFUSED = {"divides": {"partitions": "3"}, "server": {"partitions": "2", "strategy": "ssp", "servers": 1},
            "lost": {"partitions": "2", "on_rank_loss": "shrink"}}
@@ -79,7 +80,7 @@ def solver_of(ranks, folder, name, run, prefix=None):
 
 
 def train(ranks, folder, name, run):
-    """Train 20 iterations; snapshots before the first and after the last.
+    """Train N_ITERATIONS; snapshots before the first and after the last.
 
     Returns:
         the parameters that this rank holds, what a test said, and whether a replica's ranks have the same
@@ -90,7 +91,7 @@ def train(ranks, folder, name, run):
     save_checkpoint(solver)
     seen = Seen()
     solver.observers.append(seen)
-    solver.step(20)
+    solver.step(N_ITERATIONS)
     save_checkpoint(solver)
     Test().test_all(solver)
     solver.strategy.finish()
@@ -120,17 +121,17 @@ class Seen(Test):
 
 
 def go_on(ranks, folder, first, second):
-    """Train 10 iterations as one run, and go on to 20 as another, on other ranks in another way."""
+    """Train N_HALF iterations as one run, and go on to N_ITERATIONS as another, on other ranks in another way."""
     name = f"{first}_then_{second}"
     for run in (RUNS[first], RUNS[second]):
         with_ranks = ranks.split(0 if ranks.rank < run[1] else None, ranks.rank)
         if with_ranks is not None:
             solver = solver_of(with_ranks, folder, first, run, name)
-            state = folder / f"{name}_iter_10.solverstate"
+            state = folder / f"{name}_iter_{N_HALF}.solverstate"
             if run is not RUNS[first]:
                 restore_checkpoint(solver, state)
             solver.strategy.begin()
-            solver.step(10)
+            solver.step(N_HALF)
             save_checkpoint(solver)
             solver.strategy.finish()
             solver.close()

@@ -14,14 +14,15 @@ from tests.soak.losses import make_home
 
 pytestmark = [pytest.mark.mpi_job,
               pytest.mark.skipif(not can_make_nodes(), reason="needs root, iproute2 and the kernel's veth and tbf")]
-DEAD_SECONDS, CUT_OFF_SECONDS = 10, 60  # docs/reliability.md: 2 and 31; two cores that others use take their time
+DEAD_SECONDS, CUT_OFF_SECONDS = 10, 60
+"""Two cores that others use take their time: docs/reliability.md says 2 and 31; with impatient.py the latter are 7."""
 
 
 @pytest.fixture
 def run(tmp_path):
     """Ranks on three nodes, in the middle of their training; what is left of them ends with the test."""
     run = DoomedRun(make_home(tmp_path), "sc-rs", [CLUSTER, "3", "1gbit", "--with-ft", "ulfm", "--"], 1,
-                    MPIRUN=MPIRUN, SCAFFE_DEADLINE="1")
+                    program="tests.scaffe.training.survival.impatient", MPIRUN=MPIRUN, SCAFFE_DEADLINE="1")
     yield run
     for node in range(3):
         space = f"c{run.process.pid}n{node}"

@@ -12,13 +12,15 @@ from scaffe.collectives.server.nodes.proxy import Proxy, Push, Tell
 from tests.collectives.server.schedules import draw, run
 
 SEEDS = range(400)
+some_seeds = pytest.mark.parametrize("seeds", [SEEDS[:20], pytest.param(SEEDS[20:120], marks=pytest.mark.thorough)],
+                                     ids=["few", "many"])
 
 
-@pytest.mark.parametrize("first", [
-    SEEDS[0], *(pytest.param(seed, marks=pytest.mark.thorough) for seed in SEEDS[100::100])])
-def test_reads_are_as_new_as_the_slack_promises_and_every_update_is_applied_once(first):
+@pytest.mark.parametrize("seeds", [SEEDS[:50], pytest.param(SEEDS[50:], marks=pytest.mark.thorough)],
+                         ids=["few", "many"])
+def test_reads_are_as_new_as_the_slack_promises_and_every_update_is_applied_once(seeds):
     n_copied = 0
-    for seed in range(first, first + 100):
+    for seed in seeds:
         setting = draw(seed)
         done = run(setting, seed, seed)
         n_copied += done.n_copied
@@ -36,12 +38,13 @@ def test_reads_are_as_new_as_the_slack_promises_and_every_update_is_applied_once
             applied = [(worker, batch, clock) for batch, step in steps for worker, clock in step]
             assert len(applied) == len(set(applied))
             assert set(applied) == {m for m in made if shard in setting.shards[m[0]][m[1]]}
-    assert n_copied > 50
+    assert n_copied > len(seeds) // 2
 
 
-def test_slack_0_makes_the_same_steps_under_every_schedule():
+@some_seeds
+def test_slack_0_makes_the_same_steps_under_every_schedule(seeds):
     """For each batch: those of different batches have no rows in common, or come in order at an iteration's end."""
-    for seed in SEEDS[:80]:
+    for seed in seeds:
         setting = draw(seed)
         setting.slack = 0
         found = []
@@ -52,8 +55,9 @@ def test_slack_0_makes_the_same_steps_under_every_schedule():
         assert all(other == found[0] for other in found), seed
 
 
-def test_slack_0_orders_batches_that_share_rows_alike():
-    for seed in SEEDS[:80]:
+@some_seeds
+def test_slack_0_orders_batches_that_share_rows_alike(seeds):
+    for seed in seeds:
         setting = draw(seed)
         setting.slack, setting.joint = 0, frozenset()
         found = [dict(run(setting, seed, schedule).steps) for schedule in range(4)]
@@ -62,8 +66,9 @@ def test_slack_0_orders_batches_that_share_rows_alike():
             assert [step[0][1] for _, step in steps] == sorted(step[0][1] for _, step in steps)
 
 
-def test_a_joint_batch_makes_one_step_of_all_workers_sums():
-    for seed in SEEDS[:80]:
+@some_seeds
+def test_a_joint_batch_makes_one_step_of_all_workers_sums(seeds):
+    for seed in seeds:
         setting = draw(seed)
         setting.slack, setting.skips = 0, 0.0
         setting.n_clocks = [3] * setting.n_workers
@@ -79,9 +84,10 @@ def test_a_joint_batch_makes_one_step_of_all_workers_sums():
                     assert len(step) == 1
 
 
-def test_with_slack_0_a_node_pushes_and_pulls_once_for_all_its_workers():
+@some_seeds
+def test_with_slack_0_a_node_pushes_and_pulls_once_for_all_its_workers(seeds):
     n_several = 0
-    for seed in SEEDS[:120]:
+    for seed in seeds:
         setting = draw(seed)
         setting.slack, setting.skips = 0, 0.0
         setting.n_clocks = [3] * setting.n_workers
@@ -93,7 +99,7 @@ def test_with_slack_0_a_node_pushes_and_pulls_once_for_all_its_workers():
         n_several += len(nodes) > 1
         assert done.n_pushes == 3 * away, seed
         assert done.n_pulls == 3 * away, seed  # at the start all have the first rows; a clock asks for the next ones
-    assert n_several > 40
+    assert n_several > len(seeds) // 3
 
 
 def test_nobody_waits_without_a_limit():
@@ -127,9 +133,10 @@ def test_a_rule_that_does_not_merge_gets_every_workers_push_by_itself_and_one_pu
     assert proxy.answered((0, 4), Ready(0, 1, 0)) == [Send(5, Ready(0, 1, 0)), Send(6, Ready(0, 4, 0))]
 
 
-def test_with_slack_every_update_is_a_step_of_its_own_where_the_rule_does_not_merge():
+@some_seeds
+def test_with_slack_every_update_is_a_step_of_its_own_where_the_rule_does_not_merge(seeds):
     n_steps = n_merged = 0
-    for seed in SEEDS[:80]:
+    for seed in seeds:
         setting = draw(seed)
         setting.slack, setting.merged = 1, frozenset()
         steps = [step for steps in run(setting, seed, seed).steps.values() for _, step in steps]
@@ -137,8 +144,8 @@ def test_with_slack_every_update_is_a_step_of_its_own_where_the_rule_does_not_me
         setting.merged = None
         n_steps += len(steps)
         n_merged += sum(len(step) > 1 for steps in run(setting, seed, seed).steps.values() for _, step in steps)
-    assert n_steps > 400
-    assert n_merged > 5
+    assert n_steps > 5 * len(seeds)
+    assert n_merged >= len(seeds) // 20
 
 
 def test_a_proxy_asks_again_for_its_reader_where_an_earlier_question_would_miss_its_own_update():

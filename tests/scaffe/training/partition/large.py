@@ -74,12 +74,12 @@ def run(world, folder, options):
     """What one rank says that has no memory for the net; four with the same limit train it, and go on from files."""
     alone, said = world.split(0 if world.rank == 0 else None, 0), ""
     if alone is not None:
-        trained(alone, folder, "roomy", options("auto", "1"), 4)
-        with little_memory():
+        with little_memory():  # first: what a run gives back to malloc would count as room
             try:
                 trained(alone, folder, "alone", options("auto", "1"), 1)
             except (UserError, MemoryError) as error:
                 said = f"{type(error).__name__}: {error}"
+        trained(alone, folder, "roomy", options("auto", "1"), 4)
     world.barrier()
     with little_memory():
         trained(world, folder, "shared", options("auto", "4"), 2)

@@ -9,6 +9,7 @@ from scaffe.jit.brain import real
 from scaffe.layers.kernels.cpu.column_moments import BLOCK, WIDE
 from scaffe.layers.kernels.cpu.parts import in_columns
 from scaffe.layers.kernels.cpu.words import wide, words
+from scaffe.layers.kernels.extents import expect_elems
 
 
 def add_bias(y: np.ndarray, b: np.ndarray | None, relu_slope: float | None) -> None:
@@ -22,7 +23,12 @@ def add_bias(y: np.ndarray, b: np.ndarray | None, relu_slope: float | None) -> N
 
 
 def add_gradients(g: np.ndarray, gb: np.ndarray, overwrite: bool) -> None:
-    """Add the sum over the rows of g (rows, C) to gb (C,), or write it if ``overwrite``."""
+    """Add the sum over the rows of g (rows, C) to gb (C,), or write it if ``overwrite``.
+
+    Raises:
+        LayerError: they differ in C.
+    """
+    expect_elems(g.shape[1], gb)
     sums = np.zeros(gb.size, WIDE)
     in_columns(_add_up, words(g), np.zeros(gb.size, wide(g.dtype)), sums)
     gb[...] = sums if overwrite else gb + sums.astype(gb.dtype)

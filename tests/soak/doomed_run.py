@@ -45,12 +45,12 @@ class DoomedRun:
         launcher: mpirun and its options; or the number of ranks.
         seed: the solver's.
         on_loss: the value of ``-on_rank_loss``.
-        program: what runs a command of scaffe's.
+        module: what runs a command of scaffe's.
         variables: of the environment, beside this process's.
     """
 
     def __init__(self, home: Path, strategy: str, launcher: int | list[str], seed: int, on_loss: str = "shrink",
-                 program: str = "scaffe", **variables: str) -> None:
+                 module: str = "scaffe", **variables: str) -> None:
         self._replaces = on_loss == "replace"
         self._folder = Path(tempfile.mkdtemp(dir=home))
         write_solver(self._folder, NET.format(home=home), test_iter=10, test_interval=30,
@@ -59,7 +59,7 @@ class DoomedRun:
         if isinstance(launcher, int):
             program, *options = mpirun(launcher)
             launcher = [program, "--with-ft", "ulfm", *options]
-        command = [*launcher, sys.executable, "-m", program, "train", "-solver", "solver.prototxt",
+        command = [*launcher, sys.executable, "-m", module, "train", "-solver", "solver.prototxt",
                    "-threads", "1", "-strategy", *strategy.split(), "-on_rank_loss", on_loss]
         ours = {"PYTHONPATH": str(Path(__file__).resolve().parent.parent.parent), "PYTHONFAULTHANDLER": "1"}
         self.process = subprocess.Popen(command, cwd=self._folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

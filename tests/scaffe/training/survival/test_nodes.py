@@ -22,7 +22,7 @@ DEAD_SECONDS, CUT_OFF_SECONDS = 10, 60
 def run(tmp_path):
     """Ranks on three nodes, in the middle of their training; what is left of them ends with the test."""
     run = DoomedRun(make_home(tmp_path), "sc-rs", [CLUSTER, "3", "1gbit", "--with-ft", "ulfm", "--"], 1,
-                    program="tests.scaffe.training.survival.impatient", MPIRUN=MPIRUN, SCAFFE_DEADLINE="1")
+                    module="tests.scaffe.training.survival.impatient", MPIRUN=MPIRUN, SCAFFE_DEADLINE="1")
     yield run
     for node in range(3):
         space = f"c{run.process.pid}n{node}"

@@ -127,7 +127,7 @@ def test_one_ranks_own_mistake_ends_all(tmp_path, databases):
     """A label out of range meets rank 1 first or alone; the job ends with that rank's line."""
     net = "\n".join([DATA.format(databases / "train"), IP.replace("10", "9"), LOSS])
     write_solver(tmp_path, net, test_iter=None, test_interval=0)
-    done = run(tmp_path, "train", "-solver", "solver.prototxt", n_ranks=2, timeout=30)
+    done = run(tmp_path, "train", "-solver", "solver.prototxt", n_ranks=2, timeout=120)
     assert done.returncode != 0
     assert re.search(r"rank [01]: .*layer 'loss' \(SoftmaxWithLoss\): label 9 is not one of the 9 classes", done.stderr)
 

@@ -92,7 +92,7 @@ def test_a_signal_stops_all_workers_after_the_same_iteration(tmp_path):
     (("-strategy", "downpour", "-n-sync", "3", "-n-push", "2"), 1, "-n_sync 3 sets n_fetch and n_push")])
 def test_what_is_refused_is_one_line(tmp_path, flags, code, said):
     write_solver(tmp_path, NET, test_iter=None, test_interval=0)
-    done = run(tmp_path, "train", "-solver", "solver.prototxt", *flags, n_ranks=2, timeout=60)
+    done = run(tmp_path, "train", "-solver", "solver.prototxt", *flags, n_ranks=2, timeout=120)
     assert done.returncode == code, done.stderr
     lines = [line for line in done.stderr.splitlines() if said in line]
     assert len(lines) == 1, done.stderr

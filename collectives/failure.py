@@ -11,11 +11,9 @@ import traceback
 from typing import Protocol
 
 from scaffe import log
-from scaffe.errors import ExpectedError, is_expected, users_line, users_traceback
+from scaffe.errors import ROOT_SPEAKS_FIRST_SECONDS, ExpectedError, is_expected, users_line, users_traceback
 
 TRACEBACK_VARIABLE = "SCAFFE_TRACEBACK"
-ROOT_SPEAKS_FIRST_SECONDS = 10.0
-"""For rank 0 to say what all know. It ends the others with that: they wait so long only where it does not come."""
 
 
 class Abortable(Protocol):

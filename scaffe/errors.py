@@ -7,6 +7,9 @@ from types import TracebackType
 
 from scaffe.proto.byte_text import shown
 
+ROOT_SPEAKS_FIRST_SECONDS = 10.0
+"""That other ranks leave rank 0 to say what all know. The job ends with that: they wait so long only if it does not."""
+
 
 class ExpectedError(ValueError):
     """Base of all errors for which one line tells the user enough. Any other is a defect and shows its traceback.

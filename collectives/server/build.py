@@ -9,7 +9,6 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.runtime.point_to_point import PointToPoint
 from scaffe.collectives.server.copies.copier import Copier
 from scaffe.collectives.server.copies.copying import Copying
-from scaffe.collectives.server.copies.pieces import pieces_of
 from scaffe.collectives.server.copies.stage import Stage, stage_of
 from scaffe.collectives.server.keeper import Keeper
 from scaffe.collectives.server.layout import merged_batches, pooled_batches
@@ -73,12 +72,10 @@ class Build:
                        store.gateway_mail.get(self._rank), self._copier(number), self._fail)
 
     def _copier(self, shard: int) -> Copier:
-        tables, has_copy = list(self._store.values), self._roles.copy_node(shard) is not None
-        n_histories = {table: len(self._store.histories[shard, table]) for table in tables}
-        pieces = pieces_of(n_histories, shard, len(self._roles.shards)) if has_copy else []
-        copying = Copying.of(pieces, len(tables), len(self._roles.workers), self._slack)
-        return Copier(copying, self._stage(shard) if has_copy else None,
-                      [tables.index(index.table) for index in self._batches[0]])
+        tables = list(self._store.values)
+        stage = None if self._roles.copy_node(shard) is None else self._stage(shard)
+        copying = Copying.of(stage.pieces if stage else (), len(tables), len(self._roles.workers), self._slack)
+        return Copier(copying, stage, [tables.index(index.table) for index in self._batches[0]])
 
     def _stage(self, shard: int) -> Stage:
         return stage_of(self._store, shard, len(self._roles.shards))

@@ -53,7 +53,6 @@ class Neuron(Layer):
         """
         raise NotImplementedError
 
-
     def _pieces(self, *arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
         """The arrays, or pieces of them one after another."""
         yield arrays

@@ -15,13 +15,11 @@ from pathlib import Path
 
 from scaffe import log
 from scaffe.cli import glog
-from scaffe.errors import UsageError, is_expected, one_line, users_traceback
+from scaffe.errors import ROOT_SPEAKS_FIRST_SECONDS, UsageError, is_expected, one_line, users_traceback
 
 USAGE = "usage: [mpirun -np N] scaffe COMMAND [-flag value ...]"
 SEE = "scaffe COMMAND -h lists its flags; scaffe --version says what is installed."
 GROUPS = ("Train and test", "Data", "Nets and weights", "Logs and pictures", "Collectives", "This machine")
-RANK_0_FIRST = 10.0
-"""Seconds that another rank leaves rank 0 to say what is wrong. The launcher ends it as soon as rank 0 has ended."""
 COMMANDS = Path(__file__).parent / "commands"
 HELP, VERSION = ("-h", "-help", "--help", "help"), ("-version", "--version", "version")
 
@@ -77,7 +75,7 @@ def fail_before_mpi(message: str, code: int, error: BaseException | None = None)
     says it; a wrong command line is the same one everywhere. Returns the code."""
     rank = _launched_rank()
     if rank != 0:
-        time.sleep(RANK_0_FIRST)
+        time.sleep(ROOT_SPEAKS_FIRST_SECONDS)
         if code != 2:
             sys.stderr.write(f"scaffe: rank {rank}: {message}\n")
     return fail(message, code, error)

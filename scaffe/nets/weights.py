@@ -78,8 +78,8 @@ def _copy(node: Node, arrays: Arrays, path: str | Path, parts: Parts | None) -> 
             raise UserError(f"{path}: layer {node.name!r} blob {index} has shape {_show(array.shape)} in the file, "
                             f"{_show(shape)} in the net; to train it anew, rename the layer")
         own = portion.of(array) if portion is not None else array.reshape(shape)
-        is_away = isinstance(blob.data, np.ndarray)  # by a memory plan
-        blob.data[...] = own if is_away else node.layer.context.kernels.to_device(own, blob.dtype)
+        on_host = isinstance(blob.data, np.ndarray)  # as all blobs on a CPU, and those that a memory plan has put there
+        blob.data[...] = own if on_host else node.layer.context.kernels.to_device(own, blob.dtype)
 
 
 def save_weights(net: Net, path: str | Path, with_diffs: bool = False) -> None:

@@ -19,15 +19,18 @@ class Stage:
         tables: in the order declared.
         histories: by table, the shard's or their copies, flat, of the shard's interval.
         memory: uint8, at least as long as the longest piece.
+
+    Attributes:
+        pieces: see there.
     """
 
     def __init__(self, pieces: Sequence[Piece], tables: Sequence[Table], histories: Mapping[Table, list[np.ndarray]],
                  memory: np.ndarray) -> None:
-        self._pieces, self._tables, self._histories, self._memory = pieces, tables, histories, memory
+        self.pieces, self._tables, self._histories, self._memory = pieces, tables, histories, memory
 
     def array(self, number: int) -> np.ndarray:
         """The memory of a piece on its way, flat: one history's interval after the other's."""
-        piece, own = self._pieces[number], self._own(number)
+        piece, own = self.pieces[number], self._own(number)
         n_elems = len(own) * (piece.stop - piece.start)
         return self._memory[: n_elems * own[0].itemsize].view(own[0].dtype)
 
@@ -42,7 +45,7 @@ class Stage:
             history[:] = values
 
     def _own(self, number: int) -> list[np.ndarray]:
-        piece = self._pieces[number]
+        piece = self.pieces[number]
         return [history[piece.start : piece.stop] for history in self._histories[self._tables[piece.table]]]
 
 

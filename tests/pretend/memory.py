@@ -15,6 +15,7 @@ from tests.pretend import pool
 from tests.pretend.contexts import current_device, touch
 from tests.pretend.pool import ALIGNMENT, GUARD_BYTES, POISON, Block, Pool
 from tests.pretend.queue import CudaError, current_stream, enqueue, host_waits
+from tests.pretend.registry import Registry
 
 PINNED_UNIT = 512
 
@@ -52,12 +53,12 @@ def _nothing() -> None:
     pass
 
 
-_alive: weakref.WeakValueDictionary[int, Memory] = weakref.WeakValueDictionary()
+_alive: Registry[Memory] = Registry()
 
 
 def allocation_at(address: int) -> Memory | None:
     """The allocation that an address lies in."""
-    found = [m for m in _alive.values() if m.ptr <= address < m.ptr + max(m.size, 1)]
+    found = [m for m in _alive.alive() if m.ptr <= address < m.ptr + max(m.size, 1)]
     return found[0] if found else None
 
 
@@ -174,8 +175,9 @@ def alloc_pinned_memory(size: int) -> PinnedMemoryPointer:
 
 def is_pinned(address: int) -> bool:
     """Whether host memory is page-locked."""
-    i = bisect_right(_pinned, (address, 1 << 62)) - 1
-    return i >= 0 and _pinned[i][0] <= address < _pinned[i][1]
+    spans = list(_pinned)  # other threads add to it and take from it
+    i = bisect_right(spans, (address, 1 << 62)) - 1
+    return i >= 0 and spans[i][0] <= address < spans[i][1]
 
 
 def host_reader(source: int, target: int, n_bytes: int, stream: Any = None) -> Any:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
-from weakref import WeakSet, WeakValueDictionary
 
 from tests.pretend.contexts import current_device, touch
+from tests.pretend.registry import Registry
 
 Work = Callable[[], Any]
 
@@ -159,8 +159,6 @@ class Stream:
         self.graph: Graph | None = None
         self._before: list[list[Stream]] = []
         _streams[self.ptr] = self
-        if self.blocking and self.ptr:
-            _blocking.add(self)
 
     def add(self, work: Work, needs_context: bool = True) -> Node:
         """Queue work, or take it into the graph that is being captured."""
@@ -172,7 +170,7 @@ class Stream:
                 return self.tail
             after = [self.tail]
             if self.ptr == 0:
-                after += [stream.tail for stream in _blocking]
+                after += [stream.tail for stream in _streams.alive() if stream.blocking and stream.ptr]
             elif self.blocking:
                 after.append(Stream.null.tail)
             self.tail = Node(work, [n for n in after if not n.done])
@@ -265,9 +263,8 @@ class Stream:
 
 
 _numbers = count(0x5000)
-_streams: WeakValueDictionary[int, Stream] = WeakValueDictionary()
-_events: WeakValueDictionary[int, Event] = WeakValueDictionary()
-_blocking: WeakSet[Stream] = WeakSet()
+_streams: Registry[Stream] = Registry()
+_events: Registry[Event] = Registry()
 _local = threading.local()
 
 
@@ -309,7 +306,7 @@ def host_waits(what: str, stream: Stream | None = None) -> None:
 
 def drain_all() -> None:
     """The whole device."""
-    for stream in list(_streams.values()):
+    for stream in _streams.alive():
         if stream.graph is not None:
             raise CudaError("operation not permitted when a stream is capturing: deviceSynchronize")
         stream.tail.run()

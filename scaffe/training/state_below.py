@@ -18,12 +18,14 @@ from scaffe.nets.memory.state import (
     history_part,
     parameters_apart,
     parameters_held,
+    renewed,
 )
 from scaffe.nets.memory.tier.backed import BackedMemory
 from scaffe.nets.memory.tier.mapping import rounded
 from scaffe.training.loss_scale import needs_scale
 from scaffe.training.shard_updater import ShardUpdater
 from scaffe.training.solver import Solver
+from scaffe.training.strategies.buckets import Bucket
 
 
 class StateBelow(Protocol):
@@ -32,7 +34,7 @@ class StateBelow(Protocol):
     def may_update_early(self) -> bool:
         """Whether runs may be updated as soon as their gradients are there."""
 
-    def parameters(self, runs: Sequence[Run]) -> tuple[list[Held], int]:
+    def parameters(self, runs: Sequence[Bucket]) -> tuple[list[Held], int]:
         """Parameters and gradients of runs, as far as they may leave, and the bytes that they took. The others stay.
         Called by all ranks, once."""
 
@@ -49,17 +51,23 @@ class InFile:
     """
 
     def __init__(self, solver: Solver, backed: BackedMemory) -> None:
-        self._net, self._backed = solver.net, backed
+        self._net, self._backed, self._strategy = solver.net, backed, solver.strategy
 
     def may_update_early(self) -> bool:
         """See StateBelow."""
         return True
 
-    def parameters(self, runs: Sequence[Run]) -> tuple[list[Held], int]:
+    def parameters(self, runs: Sequence[Bucket]) -> tuple[list[Held], int]:
         """See StateBelow: whole pages."""
-        held = [each for run in runs for each in parameters_held(self._net, run)]
-        self._backed.keep(self._net.params.data, [each.memory for each in held if each.part.lasts])
+        held = [each for run in runs for each in self._held(run)]
+        self._backed.keep(self._net.params.data, [each.memory for each in held if each.part.forward])
         return held, sum(each.memory.nbytes for each in held)
+
+    def _held(self, run: Bucket) -> list[Held]:
+        parameters, gradients = parameters_held(self._net, run)
+        if self._strategy.renews:
+            parameters = renewed(parameters, self._strategy.renewer(run))
+        return [parameters, gradients]
 
     def histories(self, shard: ShardUpdater, run: Run, step: int) -> list[Held]:
         """See StateBelow: moved into whole pages."""
@@ -84,10 +92,10 @@ class OnDevice:
         self._solver, self._net = solver, solver.net
 
     def may_update_early(self) -> bool:
-        """See StateBelow: not where an update is left out if any gradient overflows."""
-        return not needs_scale(self._net.context.dtype)
+        """See StateBelow: not where an update is left out if any gradient overflows, nor where they are pulled."""
+        return not needs_scale(self._net.context.dtype) and not self._solver.strategy.renews
 
-    def parameters(self, runs: Sequence[Run]) -> tuple[list[Held], int]:
+    def parameters(self, runs: Sequence[Bucket]) -> tuple[list[Held], int]:
         """See StateBelow: they get memory of their own. Parameters that test nets read stay."""
         net, params, held, taken = self._net, self._net.params, list[Held](), 0
         allocate = partial(self._solver.strategy.replica.communicator.alloc, dtype=params.dtype, memory="device")

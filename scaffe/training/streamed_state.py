@@ -58,7 +58,7 @@ class StreamedState:
     @property
     def parameter_bytes(self) -> int:
         """Of the parameters that may leave."""
-        return sum(each.part.n_bytes for each in self.held[:self._n_parameters] if each.part.lasts)
+        return sum(each.part.n_bytes for each in self.held[:self._n_parameters] if each.part.forward)
 
     @property
     def taken_bytes(self) -> int:

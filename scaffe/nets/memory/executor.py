@@ -163,4 +163,6 @@ class Executor:
         with self._timed("memory", f"again {part.name}"):
             for layer in part.again.layers if part.again else ():
                 self._net.forward_again(layer)
+            if number >= len(self._planned):
+                self._held[number - len(self._planned)].renew()
         self.repeated += time.perf_counter() - started

@@ -79,7 +79,7 @@ class LimitedNet:
 
     def _follow(self, plan: Plan, layout: Layout) -> None:
         self.mover.settle()
-        self.mover.place([number for number in plan.parts_of(Do.SAVE) if not self.iteration.parts[number].lasts])
+        self.mover.place([number for number in plan.parts_of(Do.SAVE) if number < self._n_blobs])
         self.executor.follow(plan, self.mover, layout)
         self.plan = plan
 

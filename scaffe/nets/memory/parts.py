@@ -42,12 +42,19 @@ class Held:
         part: what the plan knows of it.
         layers: those whose parameters, or gradients, it has.
         bind: told where the array is, uint8, whenever that changes.
+        renew: gives it once more what the last forward had, where its part can be computed again.
     """
 
     memory: np.ndarray
     part: Part
     layers: Sequence[int]
     bind: Callable[[Any], None] = lambda memory: None
+    renew: Callable[[], None] = lambda: None
+
+    @property
+    def is_renewed(self) -> bool:
+        """Whether it has parameters that somebody writes anew before each forward."""
+        return bool(self.part.forward) and not self.part.lasts
 
 
 def parts_of(net: Net, planned: Sequence[Planned], held: Sequence[Held]) -> tuple[Part, ...]:
@@ -58,7 +65,7 @@ def parts_of(net: Net, planned: Sequence[Planned], held: Sequence[Held]) -> tupl
         planned: its blobs' arrays.
         held: arrays of parameters and what goes with them.
     """
-    read = {layer: len(planned) + i for i, each in enumerate(held) if each.part.lasts and each.part.forward
+    read = {layer: len(planned) + i for i, each in enumerate(held) if each.part.forward
             for layer in each.layers}
     found = []
     for each in planned:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -10,7 +11,8 @@ import numpy as np
 
 from scaffe.nets.activation_memory import backward_steps
 from scaffe.nets.memory.parts import Held, forward_group
-from scaffe.nets.memory.plans.iteration import Part
+from scaffe.nets.memory.plans.costs import BYTES_A_SECOND
+from scaffe.nets.memory.plans.iteration import Again, Part
 from scaffe.nets.memory.tier.mapping import inner, rounded
 from scaffe.nets.net import Net
 
@@ -80,6 +82,18 @@ def parameters_held(net: Net, run: Run) -> list[Held]:
     data, diff = (inner(flat[run.place].view(np.uint8)) for flat in (net.params.data, net.params.diff))
     return [Held(data, Part(_named(net, run, "parameters"), data.nbytes, forward, backward, lasts=True), layers),
             Held(diff, Part(_named(net, run, "gradients"), diff.nbytes, (), backward), layers)]
+
+
+def renewed(parameters: Held, renew: Callable[[], None] | None) -> Held:
+    """The same, of parameters that do not last, since somebody writes them before each forward.
+
+    Args:
+        parameters: from ``parameters_held``.
+        renew: writes once more, in backward, what forward had; None: nobody can.
+    """
+    again = None if renew is None else Again((), (), 2 * parameters.part.n_bytes / BYTES_A_SECOND)
+    part = replace(parameters.part, lasts=False, again=again)
+    return replace(parameters, part=part, renew=renew or parameters.renew)
 
 
 def parameters_apart(net: Net, run: Run, place: np.ndarray, backward: bool = True) -> Held:

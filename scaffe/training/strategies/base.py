@@ -41,6 +41,8 @@ class Strategy:
     """Whether a rank may train in limited memory (``-memory``)."""
     in_step: ClassVar[bool] = True
     """Whether all ranks make each update together."""
+    renews: ClassVar[bool] = False
+    """Whether it writes the parameters of ``early`` anew before each forward: what a rank has of them need not last."""
 
     @classmethod
     def flags(cls, flags: Flags) -> None:
@@ -125,6 +127,11 @@ class Strategy:
     def update_early(self, bucket: Bucket, rate: float, iteration: int) -> None:
         """Right after a bucket's backward: sum its gradients, update it, and give all ranks its new parameters. Called
         by all ranks in the same order; rate and iteration are those of ``apply``."""
+
+    def renewer(self, bucket: Bucket) -> Callable[[], None] | None:
+        """Where it ``renews``: what writes one of ``early`` once more between its forward and its update, with the same
+        values; None where the values may be other ones by then."""
+        return None
 
     @property
     def seams(self) -> Collection[int]:

@@ -15,6 +15,7 @@ from scaffe.collectives.server import ParameterServer
 from scaffe.data.feeds.layer_feed import Share
 from scaffe.errors import UserError
 from scaffe.flags import Flags
+from scaffe.layers.kernels.backend import is_device
 from scaffe.log import info
 from scaffe.training.histories import Part, gather_parts, updater_parts
 from scaffe.training.loss_scale import needs_scale
@@ -144,13 +145,14 @@ class Served(Strategy):
 
     @property
     def kept_bytes(self) -> int:
-        """See Strategy: what is pulled and pushed; where workers hold the shards, this one's with its histories; second
-        copies of others."""
+        """See Strategy: what is pushed; what is pulled, but on the host with slack 0, where reads lend the tables;
+        where workers hold the shards, this one's with its histories; second copies of others."""
         n_bytes: int = sum(run.stop - run.start for run in self.buckets.runs) * self.replica.net.params.dtype.itemsize
         n_histories = self.replica.updater.rule.n_histories
         held = 0 if self.how.n_servers else 1 + n_histories
         held += n_histories * (self.how.keeps_copies and self.replica.world.topology.n_nodes > 1)
-        return 2 * n_bytes + held * -(-n_bytes // self.replica.communicator.n_ranks)
+        n_buffers = 1 + bool(self.how.slack or is_device(self.replica.net.context.kernels))
+        return n_buffers * n_bytes + held * -(-n_bytes // self.replica.communicator.n_ranks)
 
     def begin(self) -> None:
         """See Strategy."""
@@ -158,6 +160,7 @@ class Served(Strategy):
         names = [replica.net.nodes[bucket.first_layer].name for bucket in self.buckets.all]
         layout = layout_of(replica.updater, list(zip(names, (b.place for b in self.buckets.all), strict=True)))
         replica.world.bcast_object(layout, ROOT)  # to those without a net
+        replica.net.params.bring()
         self.tables = server_rank.make_tables(replica.world, replica.updater.rule, replica.updater.param, self.how,
                                               replica.communicator.n_ranks, layout, replica.net.context.kernels.PLACE)
         self._control = replica.world.split(0) if self.how.n_servers else None
@@ -228,9 +231,10 @@ class Served(Strategy):
     def settle(self) -> None:
         """See Strategy: every worker's updates of all iterations before this one, and no others, are in the
         parameters that all workers have when this returns. All workers call it before the same iteration."""
+        replica = self.replica
+        replica.net.params.bring()
         for number in range(len(self.tables.batches)):
             self.pull(number, newest=True)
-        replica = self.replica
         with replica.timers("communication"):
             for place in self.buckets.frozen:
                 replica.communicator.bcast(replica.net.params.data[place], ROOT)
@@ -256,7 +260,7 @@ class Served(Strategy):
         """On the root, whole arrays of what all ranks' shards hold."""
         replica, params = self.replica, self.replica.net.params
         self._command(command)
-        found = gather_parts(own, params.n_elems, params.dtype, replica.world, ROOT)
+        found = gather_parts(own, params.n_elems, params.dtype, replica.world, ROOT, replica.updater.whole)
         replica.communicator.barrier()
         return found
 
@@ -265,8 +269,9 @@ class Served(Strategy):
         super().load_history(index, start, values)
         if self.replica.communicator.rank == ROOT or survival.goes_on(self.replica.options):
             params = self.replica.net.params
-            whole = self._restored.setdefault(index, np.zeros(params.n_elems, params.dtype))
-            whole[start:start + len(values)] = values
+            if index not in self._restored:
+                self._restored[index] = self.replica.updater.whole(params.n_elems, params.dtype)
+            self._restored[index][start:start + len(values)] = values
 
     def finish(self) -> None:
         """See Strategy."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from scaffe.flags import Flags
 from scaffe.training.served.options import Consistency, slack_of
 from scaffe.training.strategies.base import strategies
+from scaffe.training.strategies.buckets import Bucket
 from scaffe.training.strategies.replica import Replica
 from scaffe.training.strategies.served import Served
+from scaffe.training.survival.holders import goes_on
 
 
 @strategies.register("ssp")
@@ -21,6 +25,8 @@ class Ssp(Served):
     worker's gradient is an update of its own at the rate divided by the number of workers; updates of iterations before
     t - slack are in what a worker computes iteration t with, and newer ones may be.
     """
+
+    renews = True
 
     @classmethod
     def flags(cls, flags: Flags) -> None:
@@ -40,6 +46,7 @@ class Ssp(Served):
         self._clips = replica.updater.param.clip_gradients >= 0
         self._whole: Any = None  # the sum of all workers' gradients, where it must be known to clip them
         self._rate = self._n_updates = 0.0
+        self._early: set[int] = set()  # tables that are pushed within backward, and are nowhere between iterations
 
     @property
     def kept_bytes(self) -> int:
@@ -47,6 +54,25 @@ class Ssp(Served):
         params = self.replica.net.params
         needs_whole = self._clips and not self.how.slack and self.replica.communicator.n_ranks > 1
         return super().kept_bytes + needs_whole * params.n_elems * params.dtype.itemsize
+
+    def early(self) -> Sequence[Bucket]:
+        """See Strategy: in iterations of one pass, where ranks hold whole nets and none goes on without another."""
+        replica = self.replica
+        if self._clips or replica.iter_size > 1 or replica.within.acts or goes_on(replica.options):
+            return ()
+        return self.buckets.all
+
+    def take_early(self, buckets: Sequence[Bucket]) -> None:
+        """See Strategy."""
+        self._early = {self._numbers[bucket.first_layer] for bucket in buckets}
+
+    def update_early(self, bucket: Bucket, rate: float, iteration: int) -> None:
+        """See Strategy: push it."""
+        self._push(self._numbers[bucket.first_layer], 1.0)
+
+    def renewer(self, bucket: Bucket) -> Callable[[], None] | None:
+        """See Strategy: pull it once more. With slack 0 no table changes before all workers have pushed theirs."""
+        return None if self.how.slack else partial(self._pull_again, self._numbers[bucket.first_layer])
 
     def before_iteration(self, rate: float, iteration: int) -> None:
         """See Strategy."""
@@ -66,7 +92,7 @@ class Ssp(Served):
     def completed(self, layer_index: int) -> None:
         """Push the table that begins with this layer: its gradients are complete. Clipping must see all first."""
         number = self._numbers.get(layer_index)
-        if number is not None and not self._clips:
+        if number is not None and not self._clips and number not in self._early:
             self._push(number, 1.0)
 
     def gradients_ready(self) -> None:
@@ -80,7 +106,7 @@ class Ssp(Served):
     def settle(self) -> None:
         """See Served."""
         super().settle()
-        self._is_new = set(self._numbers.values())
+        self._is_new = set(self._numbers.values()) - self._early
 
     def _clip_factor(self) -> Any:
         """Of what one update of the parameters takes: with slack 0 all workers' gradients, else this one's alone."""
@@ -93,6 +119,9 @@ class Ssp(Served):
         self._whole[:] = params.diff
         replica.communicator.allreduce(self._whole, "sum", replica.algorithm_for("allreduce"))
         return self.clip_factor(self._whole, replica.communicator.n_ranks)
+
+    def _pull_again(self, number: int) -> None:
+        self.tables.pull(number, self.replica.net.params.data)
 
     def _push(self, number: int, factor: Any) -> None:
         updater = self.replica.updater

@@ -25,6 +25,7 @@ from tests.scaffe.training.limited_memory_net import NET
 
 RUNS = (("sc-b", "C", 0), ("sc-ob", "C", 500_000), ("sc-ob-naive", "auto", 500), ("sc-obr", "auto", 500),
         ("sc-obr", "C", 500_000), ("sc-rs", "R", 600), ("sc-rs", "auto", 500_000))
+SSP = "ssp", "auto", 500
 DEVICE = {"gpu": "", "tf32": "off"}
 SERVED = {"slack": 0.0, "servers": 0}
 HISTORIES_ALONE = (("sc-obr", "C", 500), ("sc-rs", "R", 600))
@@ -61,6 +62,13 @@ class Digest(Observer):
         self.hex = found.hexdigest()
 
 
+class Saved(Observer):
+    """A checkpoint, likewise."""
+
+    def finish(self, solver):
+        save_checkpoint(solver)
+
+
 def digest(solver):
     """Train to the end, and close the solver."""
     solver.observers.append(Digest())
@@ -78,8 +86,8 @@ def trained(communicator, folder, run, text="", **options):
 def resumed(communicator, folder, run, **options):
     """The digest of a run that is saved half-way, and goes on in a new solver."""
     solver, _ = build(communicator, folder, run, "max_iter: 2", **options)
+    solver.observers.append(Saved())
     solver.solve()
-    save_checkpoint(solver)
     solver.close()
     communicator.barrier()
     solver, _ = build(communicator, folder, run, **options)
@@ -88,9 +96,9 @@ def resumed(communicator, folder, run, **options):
 
 
 def moved(found):
-    """The kinds of arrays that last and are moved by a tier's plan."""
+    """The kinds of arrays that last, or come from a server, and leave by a tier's plan."""
     return {part.name.split()[-1] for part, choice in zip(found.iteration.parts, found.plan.choices, strict=True)
-            if part.lasts and choice is Choice.MOVE}
+            if (part.lasts or part.name.endswith(" parameters")) and choice is not Choice.KEEP}
 
 
 def compared(communicator, folder, run, text, kinds):
@@ -108,8 +116,8 @@ def main():
     log.silence(True)
     results = [compared(communicator, folder, run, "", {"history", "parameters"}) for run in RUNS]
     results += [compared(communicator, folder, run, "iter_size: 2", {"history"}) for run in HISTORIES_ALONE]
-    results.append(compared(communicator, folder, ("ssp", "auto", 500), "", set()))
-    for run in RUNS[-3:-1]:
+    results.append(compared(communicator, folder, SSP, "", {"parameters"}))
+    for run in (*RUNS[-3:-1], SSP):
         expected = resumed(communicator, folder, run)
         limited = resumed(communicator, folder, run, memory=least(communicator, folder, run))
         results.append(communicator.allgather_objects(expected == limited))

@@ -37,6 +37,7 @@ from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
 from scaffe.training.limited_memory import LimitedMemory, check_memory_flags
 from scaffe.training.observers import test as tests_observer
+from scaffe.training.solver import Observer
 from scaffe.training.strategies.base import strategies
 from scaffe.training.timers import MAIN, MOVES
 from tests.mpirun import mpirun
@@ -44,6 +45,7 @@ from tests.scaffe.training.limited_memory_net import NET
 
 mincore = ctypes.CDLL(None, use_errno=True).mincore
 mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+SSP = {"strategy": "ssp", "servers": 0, "bucket": "0"}
 
 
 def solver_of(tmp_path, text="", **options):
@@ -86,13 +88,19 @@ def garbage(monkeypatch):
         if not was_there:
             self.arrays[number].fill(0xFF)
 
+    def dropped(self, number):
+        was_there = number in self._pieces or number < self._n_arranged
+        drop(self, number)
+        if was_there:  # else it may show the file
+            self.arrays[number].fill(0xFF)
+
     monkeypatch.setattr(Pages, "take", taken)
-    monkeypatch.setattr(Pages, "drop", lambda self, number: (drop(self, number), self.arrays[number].fill(0xFF)))
+    monkeypatch.setattr(Pages, "drop", dropped)
 
 
-def limits(tmp_path, text=""):
+def limits(tmp_path, text="", **options):
     """From the least to nearly all that the net takes."""
-    found = limited(solver_of(tmp_path, text, memory="99%"))
+    found = limited(solver_of(tmp_path, text, memory="99%", **options))
     arrays = [part.n_bytes for part in found.iteration.parts]
     least = least_bytes(found.iteration)
     return [str(found.limit.fixed + least + (sum(arrays) - least) * share // 100) for share in (0, 15, 40, 95)]
@@ -130,14 +138,56 @@ def test_parameters_and_histories_pass_through_memory(tmp_path, garbage, text):
     assert left == {f"{layer} {kind}" for layer in ("ip", "mid", "out") for kind in kinds}
 
 
-def test_test_nets_read_the_parameters_that_are_away(tmp_path):
+class Served(Observer):
+    """Has all updates applied before each iteration, so that a run with slack has the same bits each time; reads what
+    the tables have at the end."""
+
+    def before_iteration(self, solver):
+        solver.strategy.settle()
+
+    def finish(self, solver):
+        self.found = [each.tobytes() for each in (solver.strategy.parameters(), *solver.strategy.histories())]
+
+
+def served(solver):
+    solver.observers.append(Served())
+    solver.solve()
+    solver.close()
+    return solver.observers[-1].found
+
+
+@pytest.mark.parametrize(("slack", "placement", "way"), [
+    (0.0, "move", Choice.MOVE), (0.0, "recompute", Choice.AGAIN), (0.0, "auto", Choice.AGAIN),
+    (2.0, "auto", Choice.MOVE)])
+def test_a_workers_copy_of_served_parameters_leaves_between_forward_and_backward(tmp_path, garbage, slack, placement,
+                                                                                 way):
+    """It comes from the tables, and with slack 0 once more from there."""
+    results, options = [], {**SSP, "slack": slack, "placement": placement}
+    least = solver_of(tmp_path, **options, memory="99%")
+    share = limited(least)
+    most = sum(part.n_bytes for part in share.iteration.parts if part.forward or not part.backward)
+    limit = share.least + (most // 4 if placement == "recompute" else 0)
+    least.close()
+    for given in ({}, {"memory": str(limit)}):
+        solver = solver_of(tmp_path, **{**options, **given})
+        results.append(served(solver))
+    assert results[0] == results[1] and len(results[0]) == 2
+    found = limited(solver)
+    copies = {part.name: choice for part, choice in zip(found.iteration.parts, found.plan.choices, strict=True)
+              if part.name.endswith(" parameters")}
+    assert copies.keys() == {"ip parameters", "mid parameters", "out parameters"} and way in copies.values()
+    assert not any(part.lasts for part in found.iteration.parts)
+
+
+@pytest.mark.parametrize("options", [{}, {**SSP, "slack": 0.0}])
+def test_test_nets_read_the_parameters_that_are_away(tmp_path, options):
     text, results = "test_iter: 2 test_interval: 2 ", []
-    least = limits(tmp_path, text)[0]
+    least = limits(tmp_path, text, **options)[0]
     for given in ({}, {"memory": least}):
-        solver, seen = solver_of(tmp_path, text, **given), []
+        solver, seen = solver_of(tmp_path, text, **options, **given), []
         solver.observers.append(tests_observer.Test())
         solver.report = lambda phase, values, seen=seen: seen.append(values)
-        results.append((trained(solver), seen))
+        results.append((served(solver), seen))
     assert results[0] == results[1] and len(results[0][1]) == 4
 
 
@@ -166,7 +216,7 @@ def test_two_ranks_train_to_the_same_bits_under_every_strategy_in_step(tmp_path)
                            str(tmp_path)], capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr[-2000:]
     results = json.loads((tmp_path / "results.json").read_text())
-    assert results == [[True, True]] * 12  # see the worker
+    assert results == [[True, True]] * 13  # see the worker
 
 
 def test_pages_stay_where_the_limit_has_room_for_that(tmp_path, garbage):
@@ -194,10 +244,13 @@ def resident(array):
     return PAGE_BYTES * sum(page & 1 for page in pages)
 
 
-@pytest.mark.parametrize("placement", ["auto", "recompute"])
-def test_no_more_is_in_memory_than_planned_after_any_step(tmp_path, placement, monkeypatch):
+@pytest.mark.parametrize(("placement", "options"), [
+    ("auto", {}), ("recompute", {}), ("move", {**SSP, "slack": 0.0}), ("auto", {**SSP, "slack": 0.0})])
+def test_no_more_is_in_memory_than_planned_after_any_step(tmp_path, placement, options, monkeypatch):
     monkeypatch.setattr(fitting, "TRIALS", 0)
-    solver = solver_of(tmp_path, memory=limits(tmp_path)[2 if placement == "recompute" else 0], placement=placement)
+    limit = limits(tmp_path, **options)[2 if placement == "recompute" else 0]
+    solver = solver_of(tmp_path, memory=limit, placement=placement, **options)
+    solver.strategy.begin()
     found = limited(solver)
     tier, seen = found.executor, []
     after = tier.after
@@ -216,7 +269,24 @@ def test_no_more_is_in_memory_than_planned_after_any_step(tmp_path, placement, m
     assert len(set(seen[-n_steps:])) == 1  # no page comes or goes any more
     assert seen[-1] > 0.9 * max(resident_bytes(found.iteration, tier.plan))
     solver.strategy.parameters(), solver.strategy.histories()
-    assert not any(resident(tier.memory.arrays[i]) for i, part in enumerate(tier.parts) if not part.lasts)
+    renewed = [number for number, each in enumerate(tier._held, len(tier._planned)) if each.is_renewed]
+    assert len(renewed) == (3 if options else 0)  # which the file shows now
+    assert not any(resident(tier.memory.arrays[i]) for i, part in enumerate(tier.parts)
+                   if not part.lasts and i not in renewed)
+    solver.close()
+
+
+@pytest.mark.parametrize("slack", [0.0, 2.0])
+def test_the_servers_memory_on_a_worker_is_counted(tmp_path, slack):
+    solver = solver_of(tmp_path, **SSP, slack=slack)
+    solver.strategy.begin()
+    server = solver.strategy.tables.server
+    store, rows = server._store, [batch._rows for batch in solver.strategy.tables.batches]
+    arrays = [*store.values.values(), *store.updates[0], *(each for own in store.histories.values() for each in own),
+              *(each._gathered for each in rows if each.is_copied)]
+    assert sum(each.nbytes for each in arrays) == solver.strategy.kept_bytes
+    assert any(each.is_copied for each in rows) == bool(slack)
+    solver.strategy.finish()
     solver.close()
 
 

@@ -13,10 +13,12 @@ class Again:
     Attributes:
         layers: the layers whose forward writes it, in order; those fused to one of them run with it.
         inputs: the arrays, by number, that they read; others that they read are always in memory.
+        seconds: that it takes beside what these layers take.
     """
 
     layers: tuple[int, ...]
     inputs: tuple[int, ...]
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class Iteration:
     def again_seconds(self, part: int) -> float:
         """How long it takes to compute an array once more, its inputs being there."""
         again = self.parts[part].again
-        return sum(self.seconds[layer] for layer in again.layers) if again else 0.0
+        return again.seconds + sum(self.seconds[layer] for layer in again.layers) if again else 0.0
 
     def starts(self) -> list[float]:
         """When each step starts where nothing waits, and when the last one ends."""

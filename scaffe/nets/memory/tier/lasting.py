@@ -16,12 +16,14 @@ class Lasting:
         names: of the arrays, by number.
         pages: their memory.
         backed: where that lies.
+        renewed: further arrays that lie there, by number, whose contents nobody needs once an iteration begins.
     """
 
-    def __init__(self, names: dict[int, str], pages: ArrayMemory, backed: BackedMemory) -> None:
-        self._names, self._pages, self._backed = names, pages, backed
+    def __init__(self, names: dict[int, str], pages: ArrayMemory, backed: BackedMemory,
+                 renewed: Collection[int] = ()) -> None:
+        self._names, self._pages, self._backed, self._renewed = names, pages, backed, set(renewed)
         self._moved: set[int] = set()  # by the plan
-        self._away, self._shown = set(names), set(names)
+        self._away, self._shown = set(names), {*names, *renewed}
 
     def move(self, numbers: Collection[int]) -> None:
         """From the next iteration on these are away between iterations, and the others are in memory."""
@@ -46,7 +48,7 @@ class Lasting:
 
     def show(self, numbers: Collection[int]) -> None:
         """Have these where they can be read, and written, until the next iteration begins. No pages may wait."""
-        for number in (self._away - self._shown) & set(numbers):
+        for number in ((self._away | self._renewed) - self._shown) & set(numbers):
             self._backed.show(self._pages.arrays[number])
             self._shown.add(number)
 

@@ -47,7 +47,8 @@ class Spill:
 
     def lasting(self, names: dict[int, str], memory: ArrayMemory, held: Sequence[Held]) -> Lasting:
         """See Below."""
-        return Lasting(names, memory, self._backed)
+        first = len(memory.arrays) - len(held)
+        return Lasting(names, memory, self._backed, [i for i, each in enumerate(held, first) if each.is_renewed])
 
     def clock(self) -> HostClock:
         """See Below."""

@@ -64,9 +64,11 @@ def test_what_becomes_of_an_input_is_seen(read, verdict):
         assert found.startswith(verdict) and bool(found) == bool(verdict)
 
 
-@pytest.mark.parametrize(("read", "verdict"), [(block, "waits for"), (spin, "hangs for")])
-def test_what_never_ends_is_seen(read, verdict, monkeypatch):
-    monkeypatch.setattr(children, "LIMIT_SECONDS", 0.05)
+@pytest.mark.parametrize(("read", "limit", "verdict"), [
+    (block, "CLOCK_SECONDS", "waits for"), (spin, "LIMIT_SECONDS", "hangs for"),
+])
+def test_what_never_ends_is_seen(read, limit, verdict, monkeypatch):
+    monkeypatch.setattr(children, limit, 0.05)
     for found in children.verdicts(read, [{"file": b"x"}] * 2):
         assert found.startswith(verdict)
 

@@ -23,8 +23,6 @@ class Insanity(Neuron):
         LayerError: ub is not above lb, one of them is 0, or the bottom has fewer than two axes.
     """
 
-    _factors: np.ndarray  # of the last forward
-
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the bounds."""
         p = self.param.insanity_param
@@ -39,16 +37,22 @@ class Insanity(Neuron):
         if bottom[0].ndim < 2:
             raise LayerError(f"takes bottoms of two axes or more, got shape {bottom[0].shape}")
         super().reshape(bottom, top)
+        slopes = self.context.dtype if self.context.phase == TRAIN else np.result_type(self.context.dtype, self._mean)
+        self._factors: np.ndarray = self.context.xp.empty(bottom[0].n_elems, slopes)
         self._draws = self.context.kernels.uniform(bottom[0].shape, not is_plain(bottom[0]), self.context.draws,
                                                    self.context.dtype)
 
-    def activate(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Draw the slopes and write y."""
-        training = self.context.phase == TRAIN
-        slopes = self._low + self._range * self._draws.next() if training else self._mean
-        self._factors = np.where(x > 0, x.dtype.type(1), x.dtype.type(1) / slopes)
-        np.multiply(x, self._factors, out=y)
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Draw the slopes and write y, piece by piece, so that temporaries are short."""
+        draws = self._draws.next() if self.context.phase == TRAIN else None
+        x, y, step = bottom[0].data_flat, top[0].data_flat, self.context.kernels.PIECE_ELEMS
+        for place in (slice(start, start + step) for start in range(0, x.size, step)):
+            slopes = self._mean if draws is None else self._low + self._range * draws[place]
+            one = x.dtype.type(1)
+            self._factors[place] = np.where(x[place] > 0, one, one / slopes)
+            np.multiply(x[place], self._factors[place], out=y[place])
 
-    def differentiate(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
-        """Write gx."""
-        np.multiply(gy, self._factors, out=gx)
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Write the bottom's diff."""
+        if propagate_down[0]:
+            np.multiply(top[0].diff_flat, self._factors, out=bottom[0].diff_flat)

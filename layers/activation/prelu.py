@@ -20,6 +20,8 @@ class PReLU(Layer):
     Bottom and top: (N, C, ...). Blobs: one slope for each channel, (C,), or with channel_shared one for all, ().
     """
 
+    temporaries = 3
+
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Declare the slopes. Raises LayerError if the bottom has fewer than 2 axes."""
         if bottom[0].ndim < 2:

@@ -25,7 +25,7 @@ class Reduction(Layer):
         """Shape the top. Raises LayerError if ``axis`` is out of range, or for a mean of no elements."""
         p = self.param.reduction_param
         self.axis = check_axis(bottom[0], p.axis)
-        self.operation = p.operation
+        self.operation, self.temporaries = p.operation, int(p.operation in (ASUM, SUMSQ))
         if p.operation == MEAN and not bottom[0].count(self.axis):
             raise LayerError(f"has no mean of no elements: the bottom's shape is {bottom[0].shape}, axis {self.axis}")
         self.coeff = p.coeff / (bottom[0].count(self.axis) if p.operation == MEAN else 1)
@@ -34,7 +34,8 @@ class Reduction(Layer):
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Compute the sums or means."""
         x = bottom[0].data.astype(self.context.param_dtype, copy=False)  # half types cannot hold a long sum on its way
-        terms = {ASUM: np.abs, SUMSQ: np.square}.get(self.operation, np.positive)(x)
+        made = {ASUM: np.abs, SUMSQ: np.square}.get(self.operation)
+        terms = x if made is None else made(x)
         top[0].data[...] = self.coeff * terms.sum(axis=tuple(range(self.axis, x.ndim)))
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:

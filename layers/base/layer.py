@@ -114,6 +114,7 @@ class Layer:
     reads_bottoms: bool = True  # backward reads the bottoms' data
     reads_tops: bool = True  # backward reads the tops' data
     n_fused_back: int = 0  # how many of the layers fused to it ``backward_fused`` covers; the others run their own
+    temporaries: int = 0  # arrays, each as long as its longest blob, that passes make in memory which no plan counts
     keeps_bottom: ClassVar[bool] = False  # backward needs the bottom's data: in place, the layer keeps a copy
     forward_only: bool = False  # set by a caller that never runs backward: nothing is kept for it
     exact_bottoms: ClassVar[tuple[int, ...]] = ()  # bottoms of integers (labels): float32 even in half precision

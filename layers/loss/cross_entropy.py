@@ -37,6 +37,8 @@ class SigmoidCrossEntropyLoss(LossLayer):
     Bottoms: scores x before the sigmoid, (N, ...); targets t, usually from 0 to 1, as many. Top: the loss, a scalar.
     """
 
+    temporaries = 4
+
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the normalization (BATCH_SIZE if not given) and ignore_label."""
         p = self.param.loss_param
@@ -81,6 +83,7 @@ class InfogainLoss(LossLayer):
     Tops: the loss, a scalar; optionally softmax(x), of the scores' shape.
     """
 
+    temporaries = 3
     n_bottoms = (2, 3)
     n_tops = (1, 2)
     _least_probability = LEAST_PROBABILITY

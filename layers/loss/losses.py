@@ -28,6 +28,8 @@ class EuclideanLoss(LossLayer):
     Bottoms: a and b, (N, ...), with the same number of elements per item. Top: the loss, a scalar.
     """
 
+    temporaries = 2
+
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top: (). Raises LayerError if the bottoms differ in their elements per item."""
         super().reshape(bottom, top)
@@ -59,6 +61,8 @@ class L1Loss(EuclideanLoss):
     Bottoms: a and b, (N, ...), with the same number of elements per item. Top: the loss, a scalar.
     """
 
+    temporaries = 3
+
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Compute the loss."""
         difference = self.wide(bottom[0]) - self.wide(bottom[1]).reshape(bottom[0].shape)
@@ -74,6 +78,8 @@ class HingeLoss(LossLayer):
 
     Bottoms: scores (N, classes...); labels, one for each item. Top: the loss, a scalar.
     """
+
+    temporaries = 4
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top: (). Raises LayerError if there is not one label for each item."""
@@ -110,6 +116,8 @@ class MultinomialLogisticLoss(LossLayer):
     Bottoms: probabilities (N, classes...), such as a Softmax layer's top; labels, one for each item.
     Top: the loss, a scalar. Probabilities below 1e-20 count as 1e-20.
     """
+
+    temporaries = 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top: (). Raises LayerError if there is not one label for each item."""
@@ -150,6 +158,7 @@ class ContrastiveLoss(LossLayer):
     Top: the loss, a scalar.
     """
 
+    temporaries = 3
     n_bottoms = (3, 3)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -28,6 +28,7 @@ class Lcn(Layer):
             works in place.
     """
 
+    temporaries = 5
     recordable = repeatable = True
     reads_bottoms = reads_tops = False
 

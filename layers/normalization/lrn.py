@@ -47,7 +47,7 @@ class Lrn(Layer):
             raise LayerError(f"takes images of four axes (N, C, H, W), got shape {shape}")
         within = p.norm_region == WITHIN_CHANNEL
         spec = LrnSpec(shape, p.local_size, p.alpha, p.beta, 1.0 if within else p.k, within, self.context.dtype)
-        self._plan = self.context.kernels.lrn(spec)
+        self._plan, self.temporaries = self.context.kernels.lrn(spec), 3 * within
         top[0].reshape(shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

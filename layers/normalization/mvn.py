@@ -23,6 +23,8 @@ class Mvn(Layer):
     factor is close to 1.
     """
 
+    temporaries = 2
+
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top to four axes. Raises LayerError if the bottom has more."""
         shape = bottom[0].shape

@@ -23,6 +23,8 @@ class Normalize(Layer):
     unscaled.
     """
 
+    temporaries = 4
+
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Declare the scales. Raises LayerError if the bottom has fewer than 2 axes."""
         if bottom[0].ndim < 2:

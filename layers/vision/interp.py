@@ -23,6 +23,7 @@ class Interp(Layer):
     Bottoms: images (N, C, H, W); optionally a blob whose height and width the top takes. Top: (N, C, H', W').
     """
 
+    temporaries = 2
     n_bottoms = (1, 2)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

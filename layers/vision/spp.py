@@ -23,6 +23,8 @@ class Spp(Layer):
     With one level the top is (N, C, 1, 1).
     """
 
+    temporaries = 1
+
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Set up a pooling for each level. Raises LayerError if the bottom is not 4 axes or too small for a level."""
         height, shape = self.param.spp_param.pyramid_height, bottom[0].shape

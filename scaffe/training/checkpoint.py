@@ -37,8 +37,16 @@ def save_checkpoint(solver: Solver) -> None:
     The model is written first, so that a state never exists without its model.
 
     Raises:
-        UserError: a file cannot be written; an older file of the same name is then left as it was.
+        UserError: a file cannot be written, an older file of the same name being left as it was; no memory is left.
     """
+    try:
+        _save(solver)
+    except MemoryError as error:
+        what = " ".join(f"of iteration {solver.iteration} {error}".split())
+        raise UserError(f"rank {solver.communicator.rank} has not enough memory for the snapshot {what}") from error
+
+
+def _save(solver: Solver) -> None:
     solver.check_losses()
     solver.strategy.parameters()
     histories = solver.strategy.histories()

@@ -10,8 +10,9 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.nets.flat_params import Allocate
 from scaffe.training.updater import Updater
 
-MOST_BYTES = 1 << 30
-"""The most bytes that one gather brings to the root, all ranks' parts together: MPI counts bytes with 32 bits."""
+MOST_BYTES = 1 << 24
+"""The most bytes that one gather brings to the root, all ranks' parts together: a snapshot needs little more memory
+than what it writes."""
 
 Part = tuple[int, np.ndarray]
 """The first element, and the values from there on."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from scaffe.layers.base.random import Stream
@@ -54,12 +56,27 @@ class Uniform:
 
     def __init__(self, shape: Shape, channels_last: bool, draws: Stream,
                  dtype: np.dtype | type = np.float32) -> None:
-        self._shape, self._channels_last, self._draws, self._dtype = shape, channels_last, draws, dtype
+        self._draws = draws
+        stored = (shape[0], *shape[2:], shape[1]) if channels_last else shape
+        self._numbers = np.empty(stored, dtype)
+        self._logical = np.moveaxis(self._numbers, -1, 1) if channels_last else self._numbers
 
     def next(self) -> np.ndarray:
-        """The next numbers, flat, in storage order."""
-        numbers = self._draws.draw(int(np.prod(self._shape))).astype(self._dtype) / 2**32
-        return as_stored(numbers, self._shape, self._channels_last)
+        """The next numbers, flat, in storage order; the last ones are overwritten."""
+        for place in _runs(self._logical.shape):
+            part = self._logical[place]
+            part[...] = (self._draws.draw(part.size).astype(part.dtype) / 2**32).reshape(part.shape)
+        return self._numbers.reshape(-1)
+
+
+def _runs(shape: Shape) -> Iterator[tuple[int | slice, ...]]:
+    """Indices that divide an array into runs of at most CHUNK elements each, in C order."""
+    inner = int(np.prod(shape[1:]))
+    if inner <= CHUNK:
+        step = CHUNK // max(inner, 1)
+        yield from ((slice(at, at + step),) for at in range(0, shape[0], step))
+        return
+    yield from ((i, *rest) for i in range(shape[0]) for rest in _runs(shape[1:]))
 
 
 def as_stored(values: np.ndarray, shape: Shape, channels_last: bool) -> np.ndarray:

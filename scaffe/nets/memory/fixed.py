@@ -18,7 +18,7 @@ N_BATCHES = 5  # that readers hold: four ahead, and the one that is computed wit
 
 def fixed_bytes(net: Net, planned: Sequence[Planned], backward: bool = True) -> int:
     """The sum of: parameters and gradients; blobs outside the plan; what layers and their plans keep; batches that
-    reader threads hold; working memory.
+    reader threads hold; working memory; what layers of NumPy's make in passes.
 
     Args:
         net: a built net.
@@ -27,7 +27,8 @@ def fixed_bytes(net: Net, planned: Sequence[Planned], backward: bool = True) -> 
     """
     params = (1 + backward) * net.params.n_elems * net.params.dtype.itemsize
     batches = sum(_n_bytes(top) for node in net.nodes if hasattr(node.layer, "feed") for top in node.tops)
-    return params + N_BATCHES * batches + blobs_outside(net, planned, backward) + kept_by_layers(net) + _working(net)
+    layers = kept_by_layers(net) + _working(net) + _made_in_passes(net)
+    return params + N_BATCHES * batches + blobs_outside(net, planned, backward) + layers
 
 
 def _working(net: Net) -> int:
@@ -38,6 +39,13 @@ def _working(net: Net) -> int:
         for name, n_bytes in plan.working_bytes().items():
             most[name] = max(most.get(name, 0), n_bytes)
     return sum(most.values())
+
+
+def _made_in_passes(net: Net) -> int:
+    """Bytes of the arrays that layers make in passes, of those that say so."""
+    longest = [(node.layer.temporaries, max((blob.n_elems for blob in (*node.bottoms, *node.tops)), default=0))
+               for node in net.nodes]
+    return sum(n_arrays * n_elems for n_arrays, n_elems in longest) * net.params.dtype.itemsize
 
 
 def blobs_outside(net: Net, planned: Sequence[Planned], backward: bool) -> int:

@@ -17,6 +17,7 @@ from scaffe.collectives.failure import install_excepthook
 from scaffe.nets.memory import parts, state
 from scaffe.nets.memory.plans.plan import Choice
 from scaffe.proto import caffe_pb2
+from scaffe.training import histories
 from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
 from scaffe.training.limited_memory import LimitedMemory
@@ -35,6 +36,7 @@ SOLVER = 'base_lr: 0.01 momentum: 0.9 lr_policy: "fixed" max_iter: 4 random_seed
 def build(communicator, folder, run, text="", **options):
     """A solver, and the tier that its net has, if it has one."""
     strategy, algorithm, bucket = run
+    histories.MOST_BYTES = 1 << 14 if "memory" in options else 1 << 24  # many pieces, and one
     param = text_format.Parse(f'{SOLVER} snapshot_prefix: "{folder}/x"', caffe_pb2.SolverParameter())
     text_format.Merge(text, param)
     text_format.Parse(NET, param.net_param)

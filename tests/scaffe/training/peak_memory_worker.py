@@ -48,7 +48,6 @@ def main():
     del small
     large = NET.replace("num_output: 20", "num_output: 60").replace(
         "dim: 4 dim: 3 dim: 16 dim: 16 } shape { dim: 4 }", "dim: 32 dim: 3 dim: 64 dim: 64 } shape { dim: 32 }")
-    large = large.replace("Sigmoid", "ReLU").replace("STOCHASTIC", "AVE")  # these compute with whole temporaries
     clear()
     before = resident("VmRSS")
     solver = solver_of(large, folder, limit)

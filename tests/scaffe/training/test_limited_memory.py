@@ -210,6 +210,21 @@ def test_a_resumed_run_goes_on_with_the_same_bits(tmp_path):
     assert results[0] == results[1]
 
 
+def test_a_snapshot_without_memory_for_it_is_one_line(tmp_path, monkeypatch):
+    prefix = f'snapshot_prefix: "{tmp_path}/x" snapshot_format: '
+    for kind in ("HDF5", "BINARYPROTO"):
+        solver = solver_of(tmp_path, prefix + kind)
+        solver.step(1)
+        monkeypatch.setattr(solver.strategy, "histories", raise_memory_error)
+        with pytest.raises(UserError, match="^rank 0 has not enough memory for the snapshot of iteration 1$"):
+            save_checkpoint(solver)
+        solver.close()
+
+
+def raise_memory_error():
+    raise MemoryError
+
+
 @pytest.mark.mpi_job
 def test_two_ranks_train_to_the_same_bits_under_every_strategy_in_step(tmp_path):
     done = subprocess.run([*mpirun(2), sys.executable, "-m", "tests.scaffe.training.limited_memory_worker",

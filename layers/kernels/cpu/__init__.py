@@ -156,7 +156,10 @@ def inference_convolution(spec: ConvSpec, relu_slope: float | None, adds: bool) 
     from scaffe.layers.kernels.cpu.onednn.inference import Convolution as InferenceConvolution
     from scaffe.layers.kernels.cpu.onednn.winograd.plans import Inference
     from scaffe.layers.kernels.cpu.onednn.winograd.tiling import is_faster
+    from scaffe.layers.kernels.cpu.pointwise_plan import Pointwise, suits
 
+    if library() is not None and suits(spec):
+        return Pointwise(spec, relu_slope)
     made = _try(Inference, spec, relu_slope) if spec.dtype == np.float32 and is_faster(spec) else None
     return made or _try(InferenceConvolution, spec, relu_slope, adds)
 

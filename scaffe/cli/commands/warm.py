@@ -31,9 +31,10 @@ layer {{ name: "d" type: "Data" top: "data" top: "label"
         data_param {{ source: "{folder}/db" batch_size: 4 backend: LMDB }}
         transform_param {{ scale: 0.004 crop_size: 12 mirror: {mirror} {mean} }} }}
 layer {{ name: "e" type: "Convolution" bottom: "data" top: "e"
-        convolution_param {{ num_output: 48 kernel_size: 1 pad: 2 }} }}
-layer {{ name: "w" type: "Convolution" bottom: "e" top: "w" convolution_param {{ num_output: 48 kernel_size: 3 }} }}
-layer {{ name: "c" type: "Convolution" bottom: "w" top: "c" convolution_param {{ num_output: 4 kernel_size: 3 }} }}
+        convolution_param {{ num_output: 64 kernel_size: 1 pad: 2 }} }}
+layer {{ name: "w" type: "Convolution" bottom: "e" top: "w" convolution_param {{ num_output: 64 kernel_size: 3 }} }}
+layer {{ name: "t" type: "Convolution" bottom: "w" top: "t" convolution_param {{ num_output: 32 kernel_size: 1 }} }}
+layer {{ name: "c" type: "Convolution" bottom: "t" top: "c" convolution_param {{ num_output: 4 kernel_size: 3 }} }}
 layer {{ name: "b" type: "BatchNorm" bottom: "c" top: "c" }}
 layer {{ name: "s" type: "Scale" bottom: "c" top: "c" scale_param {{ bias_term: true }} }}
 layer {{ name: "r" type: "ReLU" bottom: "c" top: "c" }}

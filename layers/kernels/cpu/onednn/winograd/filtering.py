@@ -7,22 +7,13 @@ from functools import partial
 import numpy as np
 
 from scaffe.layers.kernels.cpu.onednn.library import Library
-from scaffe.layers.kernels.cpu.onednn.primitive import (
-    DST,
-    QUERY_WEIGHTS,
-    SRC,
-    WEIGHTS,
-    Primitive,
-    Reorder,
-    any_layout,
-    strided,
-)
+from scaffe.layers.kernels.cpu.onednn.winograd.products import Shape, products
 from scaffe.layers.kernels.cpu.onednn.winograd.tiling import Tiling, strip_bytes
-from scaffe.layers.kernels.cpu.onednn.winograd.workspace import array, from_channel
+from scaffe.layers.kernels.cpu.onednn.winograd.workspace import array
 from scaffe.layers.kernels.cpu.parts import in_ranges
 from scaffe.layers.kernels.cpu.winograd.images import transform_bottom, transform_top
 from scaffe.layers.kernels.cpu.winograd.weights import transform_weights, turned
-from scaffe.layers.kernels.specs import ConvSpec, plain_strides
+from scaffe.layers.kernels.specs import ConvSpec
 
 
 class Filtering:
@@ -31,36 +22,30 @@ class Filtering:
     Args:
         lib: the library.
         spec: the geometry.
+        stays: whether weights are taken once for many runs.
         is_turned: whether ``take`` gets the weights of the convolution whose gradients this one carries to the bottom.
 
     Raises:
         OnednnError: oneDNN has no kernel for it.
     """
 
-    def __init__(self, lib: Library, spec: ConvSpec, is_turned: bool = False) -> None:
+    def __init__(self, lib: Library, spec: ConvSpec, stays: bool = False, is_turned: bool = False) -> None:
         self.spec, self._is_turned, self._tiling = spec, is_turned, Tiling.of(spec)
         self._inputs, self._outputs = (n // spec.group for n in (spec.in_shape[1], spec.n_output))
         self._strip = self._tiling.strip(strip_bytes(spec), max(spec.in_shape[1], spec.n_output))
-        n_tiles, n_products = self._strip * self._tiling.columns, self._tiling.n_products
-        self._u_shape = shape = (n_products, self._inputs, self._outputs)
-        plain = strided(lib, shape, plain_strides(shape))
-        v, m = (strided(lib, (n_products, n_tiles, n // spec.group), (n_tiles * n, n, 1))
-                for n in (spec.in_shape[1], spec.n_output))
-        desc = lib.make("matmul_primitive_desc_create", lib.engine, v, any_layout(lib, shape), None, m, None)
-        w = lib.query_md(desc, QUERY_WEIGHTS, 0)
-        self._product, self._reorder = Primitive(lib, desc, [(SRC, v), (WEIGHTS, w), (DST, m)]), Reorder(lib, plain, w)
-        self._n_weights = lib.memory_desc_get_size(w) // 4
-        self._v_shape, self._m_shape = ((n_products, n_tiles, n) for n in (spec.in_shape[1], spec.n_output))
+        self._shape = Shape(self._tiling.n_products, self._strip * self._tiling.columns, self._inputs, self._outputs,
+                            spec.in_shape[1], spec.n_output)
+        self._products = products(lib, self._shape, stays)
 
     @property
     def taken_shape(self) -> tuple[int, int]:
         """The shape of the array that ``take`` fills."""
-        return self.spec.group, self._n_weights
+        return self.spec.group, self._products.n_weights
 
     @property
     def working_shapes(self) -> dict[str, tuple[int, ...]]:
         """The arrays of working memory that ``take`` and ``run`` use, by name."""
-        return {"bottom": self._v_shape, "top": self._m_shape, "weights": self._u_shape}
+        return {"bottom": self._shape.bottom, "top": self._shape.top, "weights": self._shape.weights}
 
     def take(self, w: np.ndarray, taken: np.ndarray) -> None:
         """Transform weights.
@@ -71,10 +56,10 @@ class Filtering:
         """
         filters = w.reshape(self.spec.group, w.shape[0] // self.spec.group, -1, w.shape[2] * w.shape[3])
         filters = turned(filters) if self._is_turned else filters
-        u = array("weights", self._u_shape)
+        u = array("weights", self._shape.weights)
         for group, target in zip(filters, taken, strict=True):
             in_ranges(self._inputs, partial(transform_weights, self._tiling.taps, group, u))
-            self._reorder.run(u, target)
+            self._products.take(u, target)
 
     def run(self, x: np.ndarray, taken: np.ndarray, b: np.ndarray, y: np.ndarray, added: np.ndarray | None = None,
             slope: float = 1) -> None:
@@ -83,7 +68,7 @@ class Filtering:
         images = x.reshape(spec.in_shape[0], *spec.in_shape[2:], spec.in_shape[1])
         tops = y.reshape(spec.in_shape[0], *spec.out_spatial, spec.n_output)
         plus, tiles = tops if added is None else added.reshape(tops.shape), (self._tiling.rows, self._tiling.columns)
-        v, m, taps = array("bottom", self._v_shape), array("top", self._m_shape), self._tiling.taps
+        v, m, taps = array("bottom", self._shape.bottom), array("top", self._shape.top), self._tiling.taps
 
         def into(start: int, stop: int) -> None:
             transform_bottom(taps, images, first + start, first + stop, tiles, spec.pad, v, start * tiles[1])
@@ -96,6 +81,5 @@ class Filtering:
             n_rows = min(self._strip, self._tiling.n_rows - first)
             in_ranges(n_rows, into)
             for group, weights in enumerate(taken):
-                self._product.run(from_channel("bottom", self._v_shape, group * self._inputs), weights,
-                                  from_channel("top", self._m_shape, group * self._outputs))
+                self._products.run(group, weights)
             in_ranges(n_rows, out_of)

@@ -29,7 +29,7 @@ class Inference:
     """
 
     def __init__(self, lib: Library, spec: ConvSpec, relu_slope: float | None) -> None:
-        self._filtering, self._slope = Filtering(lib, spec), 1 if relu_slope is None else relu_slope
+        self._filtering, self._slope = Filtering(lib, spec, stays=True), 1 if relu_slope is None else relu_slope
         self._w = zeros(prod(self._filtering.taken_shape)).reshape(self._filtering.taken_shape)
         self._b = np.zeros(spec.n_output, np.float32)
 

@@ -1,0 +1,127 @@
+"""Products of transformed images and transformed weights, a matrix for each place in a tile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scaffe.jit.tiles import COLUMNS
+from scaffe.layers.kernels.cpu.memory import zeros
+from scaffe.layers.kernels.cpu.onednn.library import Library
+from scaffe.layers.kernels.cpu.onednn.primitive import (
+    DST,
+    QUERY_WEIGHTS,
+    SRC,
+    WEIGHTS,
+    Primitive,
+    Reorder,
+    any_layout,
+    strided,
+)
+from scaffe.layers.kernels.cpu.onednn.winograd.workspace import from_channel
+from scaffe.layers.kernels.cpu.panels import in_panels, is_fast, multiply_matrices
+from scaffe.layers.kernels.cpu.parts import in_ranges
+from scaffe.layers.kernels.specs import plain_strides
+
+MOST_TILES = 128
+"""Up to so many our products are faster than oneDNN's, whose weights' way from memory takes longer than the sums."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The matrices of one group of channels.
+
+    Attributes:
+        n_products: how many there are.
+        n_tiles: rows of the bottom's and the top's.
+        inputs, outputs: columns of the bottom's, and of the top's.
+        all_inputs, all_outputs: columns with those of other groups, which lie between two rows.
+    """
+
+    n_products: int
+    n_tiles: int
+    inputs: int
+    outputs: int
+    all_inputs: int
+    all_outputs: int
+
+    @property
+    def weights(self) -> tuple[int, int, int]:
+        """The shape of the weights."""
+        return self.n_products, self.inputs, self.outputs
+
+    @property
+    def bottom(self) -> tuple[int, int, int]:
+        """The shape of the transformed bottom, all groups."""
+        return self.n_products, self.n_tiles, self.all_inputs
+
+    @property
+    def top(self) -> tuple[int, int, int]:
+        """The shape of the products, all groups."""
+        return self.n_products, self.n_tiles, self.all_outputs
+
+
+class OnednnProducts:
+    """By oneDNN.
+
+    Args:
+        lib, shape: the library and the matrices.
+
+    Attributes:
+        n_weights: elements of a group's weights as ``run`` takes them.
+
+    Raises:
+        OnednnError: oneDNN has no kernel for it.
+    """
+
+    def __init__(self, lib: Library, shape: Shape) -> None:
+        self._shape = shape
+        plain = strided(lib, shape.weights, plain_strides(shape.weights))
+        v, m = (strided(lib, (n_products, n_tiles, n), (n_tiles * every, every, 1))
+                for (n_products, n_tiles, every), n in ((shape.bottom, shape.inputs), (shape.top, shape.outputs)))
+        desc = lib.make("matmul_primitive_desc_create", lib.engine, v, any_layout(lib, shape.weights), None, m, None)
+        w = lib.query_md(desc, QUERY_WEIGHTS, 0)
+        self._product, self._reorder = Primitive(lib, desc, [(SRC, v), (WEIGHTS, w), (DST, m)]), Reorder(lib, plain, w)
+        self.n_weights = lib.memory_desc_get_size(w) // 4
+
+    def take(self, u: np.ndarray, taken: np.ndarray) -> None:
+        """Lay weights out for ``run``."""
+        self._reorder.run(u, taken)
+
+    def run(self, group: int, taken: np.ndarray) -> None:
+        """Multiply a group's part of the working array "bottom" into that of "top"."""
+        self._product.run(from_channel("bottom", self._shape.bottom, group * self._shape.inputs), taken,
+                          from_channel("top", self._shape.top, group * self._shape.outputs))
+
+
+class PanelProducts:
+    """By our kernel; see ``OnednnProducts``."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape, self.n_weights = shape, shape.n_products * shape.inputs * shape.outputs
+        self._zeros = zeros(shape.outputs)
+
+    def take(self, u: np.ndarray, taken: np.ndarray) -> None:
+        """See OnednnProducts."""
+        panels = in_panels(u)
+        taken.reshape(panels.shape)[...] = panels
+
+    def run(self, group: int, taken: np.ndarray) -> None:
+        """See OnednnProducts."""
+        shape = self._shape
+        v = from_channel("bottom", shape.bottom, group * shape.inputs)
+        m = from_channel("top", shape.top, group * shape.outputs)
+        rows = shape.n_tiles, shape.n_tiles, shape.all_inputs
+        in_ranges(shape.n_products, lambda first, stop: multiply_matrices(
+            v, rows, shape.inputs, taken, self._zeros, m, shape.all_outputs, first, stop))
+
+
+def products(lib: Library, shape: Shape, stays: bool) -> OnednnProducts | PanelProducts:
+    """The faster of the two. ``stays``: weights are taken once for many runs.
+
+    Raises:
+        OnednnError: oneDNN has no kernel for it.
+    """
+    ours = stays and is_fast() and shape.outputs % COLUMNS == 0 and shape.n_tiles <= MOST_TILES
+    return PanelProducts(shape) if ours else OnednnProducts(lib, shape)

@@ -1,0 +1,127 @@
+"""Products of a few rows and some columns that stay in registers until they are whole.
+
+LLVM makes no such tile of a loop over rows and columns: it keeps the sums in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from scaffe.jit.brain import Definition, intrinsic
+from scaffe.jit.lanes import LANES
+
+VECTORS = 2  # of columns in a tile: with eight rows as many sums as the latency of two units' additions asks for
+COLUMNS = VECTORS * LANES
+"""Columns of a panel."""
+_on_stack: Callable[..., ir.Value] = cgutils.alloca_once
+_tuple: Callable[..., Any] = types.UniTuple
+_declared: Callable[..., ir.Value] = cgutils.get_or_insert_function
+N_PLACES = 8
+INDEX, NUMBER, BYTE = ir.IntType(64), ir.FloatType(), ir.IntType(8).as_pointer()
+VECTOR = ir.VectorType(NUMBER, LANES)
+NEAR, NEXT = 3, 2  # what is fetched ahead goes into the first cache, or the second
+
+
+def tile(n_rows: int) -> Callable[..., None]:
+    """A function for compiled code that multiplies ``n_rows`` rows by a panel of ``COLUMNS`` columns.
+
+    Returns:
+        (x, w, bias, added, adds, slope, y, places) → None, on flat contiguous arrays of float32, with
+        places = (at, step, k, panel, ahead, column, to, stride), int64. For each row i and column c of the panel, with
+        j from 0 to k - 1: y[to + c + i stride] is the sum of x[at + i step + j] w[panel + j COLUMNS + c], plus
+        bias[column + c], plus, if ``adds``, what ``added`` has at y's index; if that is not above 0, times ``slope``.
+        ``added`` may be y. A line of w is fetched from ``ahead + j COLUMNS`` on for each j. Indices are not checked.
+    """
+
+    def apply(typing_context: Any, x: Any, w: Any, bias: Any, added: Any, adds: Any, slope: Any, y: Any,
+              places: Any) -> Definition:
+        def build(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[ir.Value]) -> ir.Value:
+            *values, numbers = [context.make_array(kind)(context, builder, arg).data if isinstance(kind, types.Array)
+                                else arg for kind, arg in zip(signature.args, args, strict=True)]
+            _Tile(builder, n_rows, values, [builder.extract_value(numbers, i) for i in range(N_PLACES)]).build()
+            return context.get_dummy_value()
+
+        return types.void(x, w, bias, added, types.boolean, types.float32, y,
+                          _tuple(types.int64, N_PLACES)), build
+
+    result: Callable[..., None] = intrinsic(apply)
+    return result
+
+
+class _Tile:
+    """The code of one tile; ``values`` and ``places`` are the function's arguments, arrays as pointers."""
+
+    def __init__(self, builder: ir.IRBuilder, n_rows: int, values: Sequence[ir.Value],
+                 places: Sequence[ir.Value]) -> None:
+        self._builder = builder
+        self._x, self._w, self._bias, self._added, self._adds, self._slope, self._y = values
+        (self._at, self._step, self._k, self._panel, self._ahead, self._column, self._to, self._stride) = places
+        self._sums = [[_on_stack(builder, VECTOR) for _ in range(VECTORS)] for _ in range(n_rows)]
+
+    def build(self) -> None:
+        """Append the instructions."""
+        builder = self._builder
+        for vector in range(VECTORS):
+            first = self._load(self._bias, builder.add(self._column, INDEX(vector * LANES)))
+            for sums in self._sums:
+                builder.store(first, sums[vector])
+        for _, offset in self._places():
+            self._fetch(self._added, offset, NEAR)
+        with cgutils.for_range(builder, self._k) as loop:
+            self._add_products(loop.index)
+        with builder.if_then(self._adds):
+            for total, offset in self._places():
+                builder.store(builder.fadd(builder.load(total), self._load(self._added, offset)), total)
+        self._write()
+
+    def _add_products(self, j: ir.Value) -> None:
+        builder = self._builder
+        offset = builder.mul(j, INDEX(COLUMNS))
+        start = builder.add(self._panel, offset)
+        weights = [self._load(self._w, builder.add(start, INDEX(v * LANES))) for v in range(VECTORS)]
+        self._fetch(self._w, builder.add(self._ahead, offset), NEXT)
+        multiply_add = _declared(
+            builder.module, ir.FunctionType(VECTOR, [VECTOR] * 3), f"llvm.fma.v{LANES}f32")
+        for i, sums in enumerate(self._sums):
+            place = builder.add(builder.add(self._at, builder.mul(self._step, INDEX(i))), j)
+            number = self._repeated(builder.load(builder.gep(self._x, [place])))
+            for total, w in zip(sums, weights, strict=True):
+                builder.store(builder.call(multiply_add, [number, w, builder.load(total)]), total)
+
+    def _write(self) -> None:
+        builder, slope, zero = self._builder, self._repeated(self._slope), VECTOR([NUMBER(0.0)] * LANES)
+        for total, offset in self._places():
+            value = builder.load(total)
+            result = builder.select(builder.fcmp_ordered(">", value, zero), value, builder.fmul(value, slope))
+            builder.store(result, self._vector(self._y, offset), align=4)
+
+    def _places(self) -> Iterator[tuple[ir.Value, ir.Value]]:
+        """Each vector of sums, and where in y it goes."""
+        for i, sums in enumerate(self._sums):
+            row = self._builder.add(self._to, self._builder.mul(self._stride, INDEX(i)))
+            for vector, total in enumerate(sums):
+                yield total, self._builder.add(row, INDEX(vector * LANES))
+
+    def _load(self, array: ir.Value, offset: ir.Value) -> ir.Value:
+        return self._builder.load(self._vector(array, offset), align=4)
+
+    def _vector(self, array: ir.Value, offset: ir.Value) -> ir.Value:
+        return self._builder.bitcast(self._builder.gep(array, [offset]), VECTOR.as_pointer())
+
+    def _repeated(self, number: ir.Value) -> ir.Value:
+        lane, unset = ir.IntType(32), ir.Constant(VECTOR, ir.Undefined)
+        one = self._builder.insert_element(unset, number, lane(0))
+        return self._builder.shuffle_vector(one, unset, ir.VectorType(lane, LANES)([0] * LANES))
+
+    def _fetch(self, array: ir.Value, offset: ir.Value, cache: int) -> None:
+        """Start to bring a line into a cache; an address outside of memory does nothing."""
+        flag = ir.IntType(32)
+        fetch = _declared(
+            self._builder.module, ir.FunctionType(ir.VoidType(), [BYTE, flag, flag, flag]), "llvm.prefetch.p0")
+        place = self._builder.bitcast(self._builder.gep(array, [offset]), BYTE)
+        self._builder.call(fetch, [place, flag(0), flag(cache), flag(1)])

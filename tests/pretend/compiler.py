@@ -82,10 +82,11 @@ def library(source: str) -> str:
     """The shared library of a C++ file of this folder."""
     text = Path(__file__).with_name(source).read_text()
     built = _folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.so"
-    if not built.exists():
-        whole = built.with_suffix(f".{os.getpid()}.so")
-        _run([str(compiler()), "-std=c++17", "-O1", "-fPIC", "-shared", "-x", "c++", "-", "-o", str(whole)], text)
-        whole.rename(built)
+    with _one_builder(built):
+        if not built.exists():
+            whole = built.with_suffix(f".{os.getpid()}.so")
+            _run([str(compiler()), "-std=c++17", "-O1", "-fPIC", "-shared", "-x", "c++", "-", "-o", str(whole)], text)
+            whole.rename(built)
     return str(built)
 
 

@@ -37,7 +37,7 @@ def touch() -> int:
 
 def devices() -> set[int]:
     """The devices on which this process has a context."""
-    return {number for number, _ in made}
+    return {number for number, _ in made.copy()}  # other threads add to it
 
 
 def forget() -> None:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from tests.pretend.queue import CudaError, Event, Node, Work
+from tests.pretend.queue import CudaError, Event, Node, Work, lock
 
 RECORDED, PASSED, WANTED = range(3)
 NAP_SECONDS = 1e-3
@@ -26,8 +26,7 @@ class SharedEvent:
         os.ftruncate(self.file, mmap.PAGESIZE)
         self.numbers = memoryview(mmap.mmap(self.file, mmap.PAGESIZE)).cast("q")
         self.node: Node | None = None
-        _served.append(self)
-        _serve()
+        _serve(self)
 
     def recorded(self) -> Work:
         """One more record is queued; what to do when the stream comes to it."""
@@ -83,8 +82,11 @@ def open_event(handle: bytes) -> OpenedEvent:
     return _opened[-1]
 
 
-def _serve() -> None:
-    if len(_served) == 1:
+def _serve(event: SharedEvent) -> None:
+    with lock:
+        _served.append(event)
+        is_first = len(_served) == 1
+    if is_first:
         threading.Thread(target=_loop, name="pretend-device", daemon=True).start()
 
 

@@ -95,9 +95,10 @@ class Pool:
 
     def free_all_blocks(self, stream: Any = None) -> None:
         """Back to CUDA, which waits for the device."""
-        for blocks in self._free.values():
-            _left.extend(blocks)
-        self._free.clear()
+        with lock:
+            free, self._free = self._free, defaultdict(list)
+            for blocks in free.values():
+                _left.extend(blocks)
 
     def n_free_blocks(self) -> int:
         """That wait for an array."""

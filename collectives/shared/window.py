@@ -136,9 +136,12 @@ class Windows:
         return np.asarray(_Mapped(array, int(self.locate(array).addresses[rank])))
 
     def _forget(self, base: int, others: list[mmap.mmap]) -> None:
+        """In whatever thread the last view goes, while another looks up or allocates.
+
+        ``_bases`` keeps the address until the next window is made: no other window can lie around it before.
+        """
         serial, _, _ = self._windows.pop(base)
-        self._slices = {known: found for known, found in self._slices.items() if known[0] != serial}
-        self._bases = sorted(self._windows)
+        self._slices = {known: found for known, found in self._slices.copy().items() if known[0] != serial}
         others.clear()
 
     def _map(self, n_bytes: int) -> list[mmap.mmap]:

@@ -56,13 +56,16 @@ class _Ring(Generic[Job, Slot]):
         self.changed.notify_all()
 
     def stop(self) -> None:
-        """Tell the threads to end, and wait until they have."""
+        """Tell the threads to end, and wait until they have.
+
+        One of them does not wait for the others: a forgotten feed may be collected in any thread, at any allocation,
+        and so while that thread holds a lock that the others need.
+        """
         with self.changed:
             self.stopped = True
             self.changed.notify_all()
-        for thread in self.threads:
-            if thread is not threading.current_thread():
-                thread.join()
+        for thread in self.threads if threading.current_thread() not in self.threads else ():
+            thread.join()
 
 
 class Prefetcher(Generic[Job, Slot]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from collections import deque
 
 import numpy as np
 
@@ -23,9 +23,8 @@ class BadRecords:
 
     def __init__(self, n_allowed: int) -> None:
         self.n_allowed = n_allowed
-        self._met: list[str] = []
+        self._met: deque[str] = deque()  # readers add to it, and no lock guards it: see Prefetcher's end
         self._known: dict[str, None] = {}
-        self._lock = threading.Lock()
 
     @property
     def n_known(self) -> int:
@@ -42,8 +41,7 @@ class BadRecords:
 
     def note(self, line: str) -> None:
         """Keep a reader's message about a bad record until the next ``exchange``. Any thread may call this."""
-        with self._lock:
-            self._met.append(line)
+        self._met.append(line)
 
     def exchange(self, communicator: Communicator, known: bool = False) -> None:
         """Tell ranks of the bad records met since the last call, and log the new ones. Called by all of them.
@@ -59,8 +57,7 @@ class BadRecords:
         """
         if not self.n_allowed:
             return
-        with self._lock:
-            mine, self._met = [*(self._known if known else ()), *self._met], []
+        mine = [*(self._known if known else ()), *(self._met.popleft() for _ in range(len(self._met)))]
         n_most = np.array([len(mine)], np.int32)
         if communicator.n_ranks > 1:
             communicator.allreduce(n_most, "max", "mpi")

@@ -105,7 +105,7 @@ class DeviceWindows:
         """Looks a CuPy array up; None where it does not lie wholly inside one window, or is empty."""
         if array.nbytes == 0:
             return None
-        address, bases = array.data.ptr, self._bases  # which another thread's last view may replace meanwhile
+        address, bases = array.data.ptr, self._bases
         index = bisect_right(bases, address) - 1
         window = self._windows.get(bases[index]) if index >= 0 else None
         if window is None or address + array.nbytes > bases[index] + window.n_bytes:
@@ -122,8 +122,8 @@ class DeviceWindows:
         return array
 
     def _retire(self, base: int) -> None:
+        """In whatever thread the last array goes: ``_bases`` keeps the address until the next window is made."""
         window = self._windows.pop(base)
-        self._bases = sorted(self._windows)
         self._retired[window.serial] = window  # collected by the next allocation
 
     def _give_back(self) -> None:

@@ -1,6 +1,7 @@
 """Non-blocking collectives: order, overlap with blocking ones, deadlines; windows come and go."""
 
 import gc
+import time
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,8 @@ def test_a_deadline_names_the_peer_waited_for(communicator):
     communicator.ibcast(array, algorithm="C").wait(120)
     if communicator.rank == 1:
         request = communicator.ibcast(array, algorithm="C")
+        while not communicator._ranks._helper.watch.text():  # until the helper thread waits
+            time.sleep(0.001)
         with pytest.raises(CommError, match=r"rank 1: ibcast: not complete after 0\.3 s, waiting for rank 0"):
             request.wait(timeout=0.3)
         assert not request.test()

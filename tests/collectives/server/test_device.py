@@ -131,6 +131,7 @@ def test_the_worker_never_waits_for_the_device(cp):
 
 
 def test_a_virtual_iteration_gives_device_buffers_out(cp):
+    earlier = set(threading.enumerate())
     server = ParameterServer(Communicator.single())
     batch = server.batch(server.table("t", N_ROWS, ROW_ELEMS), [4, 2], memory="device")
     with server.virtual_iteration():
@@ -141,7 +142,8 @@ def test_a_virtual_iteration_gives_device_buffers_out(cp):
     server.start()
     server.close()
     assert not server.values(batch.index.table).any()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith(("scaffe-pusher", "scaffe-pull"))]
+    begun = {thread.name for thread in threading.enumerate() if thread not in earlier}
+    assert not begun & {"scaffe-pusher-0", "scaffe-puller-0"}
 
 
 def test_what_fails_in_the_pusher_is_told_where_it_is_waited_for(cp, monkeypatch):

@@ -39,7 +39,7 @@ def test_the_first_snapshots_and_the_second_stops(tmp_path, flags, first, second
         process.send_signal(second)
         _read_until(process, "Snapshotting solver state", said)
         _read_until(process, "Optimization stopped early.", said)
-        assert process.wait(30) == 0
+        assert process.wait(100) == 0
     finally:
         while process.poll() is None:
             process.send_signal(signal.SIGINT)  # the second one ends the ranks at once

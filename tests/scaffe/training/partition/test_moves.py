@@ -129,7 +129,7 @@ class ThreadGroup(Group):
 
 def run(n_ranks, work, is_late=True):
     """What ``work(group)`` returns on every rank."""
-    table = threading.Barrier(n_ranks, timeout=20)
+    table = threading.Barrier(n_ranks, timeout=100)
     table.arrays, found = [None] * n_ranks, [None] * n_ranks
 
     def rank(number):

@@ -2,7 +2,9 @@
 
 import gc
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -37,5 +39,20 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A test that is not marked ``mpi_job`` cannot start an MPI job, nor can its fixtures."""
+    """A test that is not marked ``mpi_job`` cannot start an MPI job, nor can its fixtures.
+
+    One that is has a folder of its own for its launchers. One that was killed leaves a file that has its process
+    number, and the next with this number, of which Linux has 32768, would end with "The PMIx server's listener thread
+    failed to start" (openpmix/openpmix#4022).
+    """
     mpirun.MpiJobs.allowed = item.get_closest_marker(mpirun.MARK) is not None
+    if mpirun.MpiJobs.allowed:
+        os.environ["PRTE_MCA_prte_tmpdir_base"] = tempfile.mkdtemp(dir=_launchers)  # noqa: SIM112
+
+
+_launchers = tempfile.mkdtemp(prefix="launchers-")
+
+
+def pytest_sessionfinish() -> None:
+    """What launchers have left goes."""
+    shutil.rmtree(_launchers, ignore_errors=True)

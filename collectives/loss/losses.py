@@ -89,6 +89,19 @@ class Losses:
                                       or (ulfm.may_be_loss(error) and self._is_found_soon()))
         return self.error() if is_loss else error
 
+    def apart(self, call: Callable[[], T], otherwise: T) -> T:
+        """What a call returns in a thread that watches; `otherwise` at a loss, which is raised where somebody waits."""
+        try:
+            return call()
+        except Exception as error:
+            if not isinstance(error := self.translated(error), RankLost):
+                raise error from None
+            return otherwise
+
+    def unless_known(self, give_up: Callable[[str], None]) -> Callable[[str], None]:
+        """The same as `give_up` as long as no loss is known: from then on one ends the wait for which time ran out."""
+        return lambda line: None if self.is_over else give_up(line)
+
     def error(self) -> RankLost:
         """Tells all ranks of a loss and names the lost ones, as far as they are known within a second; those that are
         none of these ranks by their numbers in the whole."""

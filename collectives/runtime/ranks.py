@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from scaffe.collectives.cuda.device import current, make_current
-from scaffe.collectives.errors import CommError, RankLost
+from scaffe.collectives.errors import CommError
 from scaffe.collectives.launch import grants_threads
 from scaffe.collectives.loss.fence import FENCE
 from scaffe.collectives.loss.losses import Losses
@@ -142,13 +142,9 @@ class Ranks:
             make_current(self._gpu)
 
     def _check_calls(self) -> None:
-        """`MismatchDetector.check` in a thread of its own; a loss is raised where its calls are waited for."""
+        """`MismatchDetector.check` in a thread of its own."""
         self._take_gpu()
-        try:
-            self.calls.check()
-        except Exception as error:
-            if not isinstance(error := self.losses.translated(error), RankLost):
-                raise error from None
+        self.losses.apart(self.calls.check, None)
 
     def _check_waiting(self) -> None:
         """While this rank waits for others in shared memory, which MPI does not see."""
@@ -308,7 +304,8 @@ class Ranks:
     def _make_engine(self, backs_off: bool) -> Engine:
         node = NodeGroup(self._dup(self._node_comm), self.windows, self.patience, self._check_waiting)
         levels = SharedLevels(node, self.topology, self.comm.rank)
-        watch = Watch(self.comm.rank, self.patience, self._give_up, self._check_calls, self.calls.late)
+        watch = Watch(self.comm.rank, self.patience, self.losses.unless_known(self._give_up), self._check_calls,
+                      lambda: self.losses.apart(self.calls.late, []))
         comm = self._dup(self.comm)
         host = Backend(HostTransport(comm, backs_off), levels, {"mpi": MpiCalls(comm)})
         engine = Engine(comm, self.topology, watch, host)

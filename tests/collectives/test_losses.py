@@ -63,6 +63,44 @@ def test_an_uncaught_loss_ends_the_job_with_a_line():
     assert "Traceback" not in result.stderr
 
 
+FOUND_WHILE_TIME_RUNS_OUT = """
+import os, signal, time
+from scaffe.collectives import Communicator
+from scaffe.collectives.errors import RankLost
+from scaffe.collectives.runtime.mismatch import MismatchDetector
+c, late = Communicator.world(), MismatchDetector.late
+c.install_excepthook()
+x, pids, watch = c.alloc(1000), c.allgather_objects(os.getpid()), c._ranks.engine.watch
+
+def late_while_a_loss_is_found(calls):
+    if c.rank == 0:
+        os.kill(pids[1], signal.SIGKILL)
+    while not c._ranks.losses.is_over:
+        time.sleep(0.01)
+    return late(calls)
+
+c.allreduce(x, algorithm="mpi")
+if c.rank == 1:
+    time.sleep(600)
+MismatchDetector.late, watch._deadline = late_while_a_loss_is_found, 0.1
+try:
+    c.allreduce(x, algorithm="mpi")
+except RankLost as error:
+    print(f"rank {c.rank}: {error.ranks}", flush=True)
+watch._thread.join()
+left = c.shrink()
+left.barrier()
+"""
+
+
+@pytest.mark.mpi_job
+def test_a_loss_that_is_found_when_the_time_has_just_run_out_is_a_loss():
+    result = job_with_losses(3, "-c", FOUND_WHILE_TIME_RUNS_OUT, timeout=120)
+    assert sorted(result.stdout.splitlines()) == ["rank 0: (1,)", "rank 2: (1,)"], result.stderr[-3000:]
+    assert "Traceback" not in result.stderr
+    assert "has waited" not in result.stderr
+
+
 @pytest.mark.mpi_job
 def test_without_fault_tolerance_a_communicator_does_not_shrink():
     body = ("from scaffe.collectives import CommError, Communicator\nc = Communicator.world()\n"

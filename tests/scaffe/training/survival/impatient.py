@@ -1,4 +1,4 @@
-"""`python -m scaffe` whose ranks wait 6 s for others of which nothing is heard, in place of 30, beyond the deadline."""
+"""`python -m scaffe` whose ranks wait 15 s for others of which nothing is heard, in place of 30, beyond the deadline."""
 
 import sys
 
@@ -6,5 +6,5 @@ from scaffe.__main__ import main
 from scaffe.collectives.runtime import ranks
 
 if __name__ == "__main__":
-    ranks.OUTLAST_SECONDS = 6.0
+    ranks.OUTLAST_SECONDS = 15.0
     sys.exit(main())

@@ -1,6 +1,6 @@
 """Ranks of other nodes are found lost: of emulated nodes (jobs/cluster.sh) one dies, another is cut off.
 
-docs/reliability.md says after how many seconds: 2 and 31; with impatient.py the latter are 7.
+docs/reliability.md says after how many seconds: 2 and 31; with impatient.py the latter are 16.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""`python -m scaffe` whose ranks wait 15 s for others of which nothing is heard, in place of 30, beyond the deadline."""
+"""`python -m scaffe` whose ranks wait for others of which nothing is heard 15 s, not 30, beyond the deadline."""
 
 import sys
 

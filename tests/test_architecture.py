@@ -99,6 +99,18 @@ def test_no_import_circles(trees):
     assert not [name for name in graph if name in reached(graph, name)]
 
 
+def test_rooms_of_the_server_import_one_way(trees):
+    """Room by room: what lies in the folder itself is built of the rooms, and no room imports it."""
+    home, rooms = "scaffe.collectives.server.", dict[str, set[str]]()
+    for name, others in imports_by_module(trees).items():
+        if name.startswith(home) and (ROOT / "collectives/server" / (room := name.split(".")[3])).is_dir():
+            rooms.setdefault(room, set()).update(o.split(".")[3] for o in others if o.startswith(home))
+    graph = {name: others - {name} for name, others in rooms.items()}
+    assert {"clocks", "nodes", "workers"} <= set(graph)
+    assert not [name for name in graph if name in reached(graph, name)]
+    assert set().union(*graph.values()) <= set(graph)
+
+
 def test_the_runtime_does_not_load_the_simulator(trees):
     found = reached(imports_by_module(trees), "scaffe.collectives")
     assert "scaffe.collectives.runtime.engine" in found

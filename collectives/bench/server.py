@@ -14,7 +14,7 @@ from scaffe.collectives.bench.payload import Payload
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.server import ParameterServer
-from scaffe.collectives.server.table import DTYPES
+from scaffe.collectives.server.tables.table import DTYPES
 
 SAME_BYTES = {"clock": "allreduce", "read": "allgather", "update": "reduce_scatter"}
 """The server's cases, and for each the collective that moves the same bytes: its columns stand beside the server's."""

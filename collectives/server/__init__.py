@@ -4,8 +4,8 @@ After GeePS (Cui et al., EuroSys 2016) and DistBelief (Dean et al., NIPS 2012). 
 ``from scaffe.collectives.server import ParameterServer``.
 """
 
-from scaffe.collectives.server.batch import Batch
-from scaffe.collectives.server.rules import Add, Rule
 from scaffe.collectives.server.server import ParameterServer
+from scaffe.collectives.server.shards.rules import Add, Rule
+from scaffe.collectives.server.workers.batch import Batch
 
 __all__ = ["Add", "Batch", "ParameterServer", "Rule"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from scaffe.collectives.server.copies.copying import Copying
 from scaffe.collectives.server.copies.stage import Stage
-from scaffe.collectives.server.messages import Copy
+from scaffe.collectives.server.mail.messages import Copy
 
 
 class Copier:

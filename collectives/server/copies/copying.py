@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scaffe.collectives.server.copies.pieces import Piece
+from scaffe.collectives.server.tables.pieces import Piece
 
 ROUNDS_APART = 4
 """A piece goes again after so many rounds. The sum of gradients that momentum 0.9 keeps is 7 updates long."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from scaffe.collectives.server.copies.pieces import Piece, pieces_of
-from scaffe.collectives.server.store import Store
-from scaffe.collectives.server.table import Table
+from scaffe.collectives.server.memory.store import Store
+from scaffe.collectives.server.tables.pieces import Piece, pieces_of
+from scaffe.collectives.server.tables.table import Table
 
 
 class Stage:

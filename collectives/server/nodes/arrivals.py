@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from scaffe.collectives.server.messages import Clock, Leave, Read, ToShard, Update
+from scaffe.collectives.server.mail.messages import Clock, Leave, Read, ToShard, Update
 
 
 class Arrivals:

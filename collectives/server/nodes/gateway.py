@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from scaffe.collectives.server.codec import N_NUMBERS, Letter, decode, encode
+from scaffe.collectives.server.clocks.keeper import Send
 from scaffe.collectives.server.copies.stage import Stage
-from scaffe.collectives.server.keeper import Send
-from scaffe.collectives.server.mailbox import Mailbox
-from scaffe.collectives.server.messages import (
+from scaffe.collectives.server.mail.codec import N_NUMBERS, Letter, decode, encode
+from scaffe.collectives.server.mail.mailbox import Mailbox
+from scaffe.collectives.server.mail.messages import (
     Clock,
     Copy,
     Final,
@@ -25,6 +25,7 @@ from scaffe.collectives.server.messages import (
     ToShard,
     Update,
 )
+from scaffe.collectives.server.memory.store import Store
 from scaffe.collectives.server.nodes.arrivals import Arrivals
 from scaffe.collectives.server.nodes.links import Links
 from scaffe.collectives.server.nodes.pace import Pace
@@ -32,8 +33,7 @@ from scaffe.collectives.server.nodes.places import Places
 from scaffe.collectives.server.nodes.proxy import Action, Proxy, Push
 from scaffe.collectives.server.nodes.strip import Strip
 from scaffe.collectives.server.nodes.transfers import Incoming, Outgoing, Staging
-from scaffe.collectives.server.roles import Roles
-from scaffe.collectives.server.store import Store
+from scaffe.collectives.server.tables.roles import Roles
 from scaffe.threads import Thread
 
 

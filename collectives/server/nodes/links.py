@@ -8,7 +8,7 @@ from itertools import count
 import numpy as np
 
 from scaffe.collectives.runtime.point_to_point import ANY, PendingMessage, PointToPoint
-from scaffe.collectives.server.codec import N_NUMBERS
+from scaffe.collectives.server.mail.codec import N_NUMBERS
 from scaffe.collectives.server.nodes.transfers import CHUNK_BYTES, Incoming, Outgoing
 
 CONTROL_TAG = 0

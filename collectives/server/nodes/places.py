@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scaffe.collectives.server.memory.store import Store
 from scaffe.collectives.server.nodes.strip import Strip
-from scaffe.collectives.server.store import Store
-from scaffe.collectives.server.table import Index, Table
+from scaffe.collectives.server.tables.table import Index, Table
 
 Place = tuple[np.ndarray, Strip]
 """An array and the elements of it that are meant."""

@@ -12,11 +12,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from scaffe.collectives.server.keeper import Send
-from scaffe.collectives.server.messages import Clock, Leave, Read, Ready, Release, ToShard, Update
-
-Source = tuple[int, int]
-"""What is pushed and pulled by itself: a batch, and the worker whose rows they are, or the node's label."""
+from scaffe.collectives.server.clocks.keeper import Send
+from scaffe.collectives.server.mail.messages import Clock, Leave, Read, Ready, Release, Source, ToShard, Update
 
 
 @dataclass(frozen=True, slots=True)

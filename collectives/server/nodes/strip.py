@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scaffe.collectives.server.runs import gather_runs, scatter_runs
+from scaffe.collectives.server.rows.runs import gather_runs, scatter_runs
 
 
 class Strip:

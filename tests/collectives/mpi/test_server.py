@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from scaffe.collectives import CommError, Communicator
-from scaffe.collectives.server import ParameterServer, puller
+from scaffe.collectives.server import ParameterServer
+from scaffe.collectives.server.workers import puller
 
 N_ROWS, ROW_ELEMS, N_CLOCKS = 37, 13, 3
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from scaffe.collectives.server.copies.copying import Copying
-from scaffe.collectives.server.copies.pieces import pieces_of
 from scaffe.collectives.server.copies.stage import Stage
-from scaffe.collectives.server.remains import remains_of
-from scaffe.collectives.server.roles import Roles
-from scaffe.collectives.server.table import Table
+from scaffe.collectives.server.tables.pieces import pieces_of
+from scaffe.collectives.server.tables.remains import remains_of
+from scaffe.collectives.server.tables.roles import Roles
+from scaffe.collectives.server.tables.table import Table
 from scaffe.collectives.topology import Topology
 
 MOST_BYTES = 40  # of a piece: some elements

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from scaffe.collectives.server.copies.copying import MOST_ROUNDS, ROUNDS_APART, Copying
-from scaffe.collectives.server.copies.pieces import Piece, pieces_of
-from scaffe.collectives.server.table import Table
+from scaffe.collectives.server.tables.pieces import Piece, pieces_of
+from scaffe.collectives.server.tables.table import Table
 from tests.collectives.server.copies.pretend_nodes import World
 
 MILLION = 1_000_000

@@ -1,0 +1,110 @@
+"""The thread that runs one shard: it takes messages, carries out the keeper's actions, and sleeps while idle."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from scaffe.collectives.server.clocks.keeper import Action, Apply, Keeper
+from scaffe.collectives.server.copies.copier import Copier
+from scaffe.collectives.server.mail.codec import N_NUMBERS, decode, encode
+from scaffe.collectives.server.mail.mailbox import Mailbox
+from scaffe.collectives.server.mail.messages import Kept, Read, ToShard, Update
+from scaffe.collectives.server.shards.shard import BatchSteps
+from scaffe.threads import Thread
+
+TICK_SECONDS = 0.1
+"""How long a recovery waits for the thread at most, which sleeps where nobody asks for anything."""
+
+
+class Service:
+    """One running shard and its thread, which ends when all workers have left.
+
+    Args:
+        number: the shard's number.
+        keeper: its state machine.
+        steps: for each (batch, first worker), the step that applies the update on this shard.
+        mail: its own mailbox.
+        workers: the mailboxes of the node's workers, by number.
+        gateway: the mailbox for answers to workers of other nodes; None on a single node.
+        copier: sends the histories to their second copy.
+        fail: called in the shard's thread with the error that ended it.
+
+    Attributes:
+        n_reads, n_updates: how many the shard has been asked for and has been told of: of another node once for all
+            its workers where they are one there.
+    """
+
+    def __init__(self, number: int, keeper: Keeper, steps: Mapping[tuple[int, int], BatchSteps], mail: Mailbox,
+                 workers: Mapping[int, Mailbox], gateway: Mailbox | None, copier: Copier,
+                 fail: Callable[[BaseException], None]) -> None:
+        self._keeper = keeper
+        self._number, self._steps, self._mail, self._workers, self._fail = number, steps, mail, workers, fail
+        self._gateway, self._copier = gateway, copier
+        self._actions = deque[Action]()
+        self.n_reads = self.n_updates = 0
+        self._is_stopped = False
+        self._thread = Thread(self._run, f"scaffe-shard-{number}")
+        self._thread.start()
+
+    def join(self, seconds: float) -> bool:
+        """Wait until all workers have left, at most ``seconds``. Returns whether they have."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def stop(self) -> None:
+        """End the thread, whatever it has been told and has not done."""
+        self._is_stopped = True
+        self._thread.join()
+
+    def _run(self) -> None:
+        numbers = np.empty(N_NUMBERS, np.int64)
+        try:
+            while (self._keeper.workers or self._actions or self._copier.is_under_way) and not self._is_stopped:
+                if self._mail.take(numbers, TICK_SECONDS):
+                    self._handle(decode(numbers).message)  # type: ignore[arg-type]
+                    self._go_on()
+            if self._gateway is not None:
+                self._gateway.put(encode(None, self._number), self._check)
+        except _Stopped:
+            return
+        except BaseException as error:
+            self._fail(error)
+
+    def _handle(self, message: ToShard | Kept) -> None:
+        self.n_reads += isinstance(message, Read)
+        self.n_updates += isinstance(message, Update)
+        if isinstance(message, Kept):
+            self._copier.kept()
+        else:
+            self._actions.extend(self._keeper.handle(message))
+
+    def _go_on(self) -> None:
+        """All that can be done now; an update that has to wait for the copy holds up all that comes after it."""
+        while self._actions and not self._must_wait(self._actions[0]):
+            self._carry_out(self._actions.popleft())
+        copy = self._copier.begin() if self._keeper.workers or self._actions else None
+        if copy is not None and self._gateway is not None:
+            self._gateway.put(encode(copy, self._number), self._check)
+
+    def _must_wait(self, action: Action) -> bool:
+        return isinstance(action, Apply) and self._copier.must_wait(action.batch)
+
+    def _carry_out(self, action: Action) -> None:
+        if isinstance(action, Apply):
+            self._steps[action.batch, action.workers[0]].run(action.workers, action.settings)
+            self._copier.made(action.batch)
+            return
+        mail = self._workers.get(action.worker, self._gateway)
+        if mail is not None:
+            mail.put(encode(action.message, self._number, action.worker), self._check)
+
+    def _check(self) -> None:
+        if self._is_stopped:
+            raise _Stopped
+
+
+class _Stopped(Exception):
+    """Nobody takes from a full mailbox any longer."""

@@ -1,0 +1,149 @@
+"""One shard's part of every table: the master values of an interval, the rule's histories, and the update steps."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from scaffe.collectives.planning.datatypes import OPS
+from scaffe.collectives.server.mail.messages import Settings
+from scaffe.collectives.server.memory.store import Store
+from scaffe.collectives.server.shards.rules import Add, Rule
+from scaffe.collectives.server.tables.table import Index, Table
+from scaffe.collectives.shared.kernels import block_for, combine_ranks, copy_range
+
+STEP_BYTES = 256 << 10  # summed at a time, so that the sum is still in the L2 cache when the rule reads it
+SUM = OPS.index("sum")
+VALUES, TOTAL, OWN_TOTAL = (np.array([number]) for number in range(3))  # first columns of a step's addresses
+
+
+class Part:
+    """What one shard holds of one table.
+
+    Args:
+        values: the whole table's values, flat; the shard writes only to [start, stop).
+        start, stop: its interval, in elements.
+        rule: how an update changes the values.
+        histories: what the rule keeps, flat arrays of the interval's length.
+    """
+
+    def __init__(self, values: np.ndarray, start: int, stop: int, rule: Rule, histories: list[np.ndarray]) -> None:
+        self.values, self.start, self.stop, self.rule, self.histories = values, start, stop, rule, histories
+
+    def step(self, update: np.ndarray, first: int, settings: Settings) -> None:
+        """Apply the rule to the elements [first, first + len(update)) of the table."""
+        mine = slice(first - self.start, first - self.start + update.size)
+        values, histories = self.values[first : first + update.size], [history[mine] for history in self.histories]
+        self.rule.step(values, update, histories, first, settings)
+
+
+class BatchSteps:
+    """Applies one batch's updates on one shard.
+
+    Where other nodes' updates come as sums, those of this node's workers are summed first, too.
+
+    Args:
+        part: the shard's part of the batch's table.
+        index: where the rows lie; the same for all workers whose updates are summed.
+        buffers: by worker, an update buffer of the batch, flat.
+        received: by worker, what comes from another node under its number: the shard's part of the batch alone, flat.
+    """
+
+    def __init__(self, part: Part, index: Index, buffers: Mapping[int, np.ndarray],
+                 received: Mapping[int, np.ndarray]) -> None:
+        runs, values = index.within(part.start, part.stop), part.values
+        self._part, self._firsts, self._n_elems = part, runs[:, 0].tolist(), runs[:, 2].tolist()
+        self._block, self._total = block_for(values.dtype), np.empty(STEP_BYTES // values.itemsize, values.dtype)
+        self._own_total = np.empty_like(self._total)
+        packed = np.cumsum(runs[:, 2]) - runs[:, 2]
+        pieces = [(values, runs[:, 0]), (self._total, 0 * packed), (self._own_total, 0 * packed),
+                  *((array, runs[:, 1]) for array in buffers.values()),
+                  *((array, packed) for array in received.values())]
+        self._addresses = np.stack([array.ctypes.data + at * values.itemsize for array, at in pieces], axis=1)
+        self._moves = values.itemsize * np.array([1, 0, 0] + [1] * (len(pieces) - 3))  # bytes an element further on
+        self._numbers = {worker: 3 + number for number, worker in enumerate((*buffers, *received))}
+        self._is_own = frozenset(buffers if received else ())
+        self._orders: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}
+
+    def run(self, workers: tuple[int, ...], settings: Settings) -> None:
+        """Sum these workers' updates in the order given, and apply the sum in one step."""
+        for places, first, n_elems in self._blocks(self._total.size):
+            sources = self._sources(workers, places, n_elems)
+            if sources.size == 1:
+                copy_range(places, sources[0], TOTAL, 0, n_elems * self._total.itemsize)
+            else:
+                combine_ranks(places, sources, TOTAL, 0, n_elems, self._block, SUM)
+            self._part.step(self._total[:n_elems], first, settings)
+
+    def _blocks(self, most: int) -> Iterator[tuple[np.ndarray, int, int]]:
+        """The shard's part of the batch in blocks of ``most`` elements: addresses, first element, number of them."""
+        for run, n_elems in enumerate(self._n_elems):
+            for done in range(0, n_elems, most):
+                yield self._addresses[run] + done * self._moves, self._firsts[run] + done, min(most, n_elems - done)
+
+    def _sources(self, workers: tuple[int, ...], places: np.ndarray, n_elems: int) -> np.ndarray:
+        """What is to be summed, in order; the sum of this node's own is made here where it goes in as one."""
+        if workers not in self._orders:
+            self._orders[workers] = self._ordered(workers)
+        own, sources = self._orders[workers]
+        if own.size:
+            combine_ranks(places, own, OWN_TOTAL, 0, n_elems, self._block, SUM)
+        return sources
+
+    def _ordered(self, workers: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        own = [self._numbers[worker] for worker in workers if worker in self._is_own]
+        if len(own) < 2:
+            return np.zeros(0, np.int64), np.array([self._numbers[worker] for worker in workers])
+        at = workers.index(next(worker for worker in workers if worker in self._is_own))
+        others = [self._numbers[worker] for worker in workers if worker not in self._is_own]
+        return np.array(own), np.array([*others[:at], OWN_TOTAL[0], *others[at:]])
+
+
+class AddedSteps(BatchSteps):
+    """BatchSteps for the rule ``Add``: values and updates are summed in one pass."""
+
+    def run(self, workers: tuple[int, ...], settings: Settings) -> None:
+        """See BatchSteps."""
+        for places, _, n_elems in self._blocks(self._total.size if self._is_own else 1 << 62):
+            sources = self._sources(workers, places, n_elems)
+            combine_ranks(places, sources, VALUES, 0, n_elems, self._block, SUM)
+
+    def _ordered(self, workers: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        own, sources = super()._ordered(workers)
+        return own, np.append(VALUES, sources)
+
+
+def all_steps(shard: int, parts: Mapping[Table, Part], batches: Sequence[Sequence[Index]], store: Store,
+              joint: Collection[int]) -> dict[tuple[int, int], BatchSteps]:
+    """The steps for every batch on one shard.
+
+    Args:
+        shard: its number.
+        parts: what it holds of each table.
+        batches: for each worker of all nodes, the indexes of its batches.
+        store: the node's memory, where updates are.
+        joint: batches whose updates are summed over all workers and applied in one step.
+
+    Returns:
+        Steps by batch and first worker under whose number an update comes that goes into the step.
+    """
+    made: dict[tuple[int, int], BatchSteps] = {}
+    received = [(worker, batch) for other, worker, batch in store.received if other == shard]
+    for worker, batch in [(w, b) for w, own in store.updates.items() for b in range(len(own))] + received:
+        index = batches[worker][batch]
+        part = parts[index.table]
+        if batch not in joint:
+            made[batch, worker] = _steps(part, index, batch, store, shard, {worker})
+        elif (same := next((steps for (b, _), steps in made.items() if b == batch), None)) is not None:
+            made[batch, worker] = same
+        else:
+            made[batch, worker] = _steps(part, index, batch, store, shard, range(len(batches)))
+    return made
+
+
+def _steps(part: Part, index: Index, batch: int, store: Store, shard: int, workers: Collection[int]) -> BatchSteps:
+    kind = AddedSteps if type(part.rule) is Add else BatchSteps
+    return kind(part, index, {worker: own[batch] for worker, own in store.updates.items() if worker in workers},
+                {worker: array for (other, worker, of), array in store.received.items()
+                 if (other, of) == (shard, batch) and worker in workers})

@@ -1,0 +1,107 @@
+"""Rows that a worker reads and updates together."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scaffe.collectives.server.rows.buffers import Rows, Updates
+from scaffe.collectives.server.tables.table import Index
+from scaffe.collectives.server.workers.bound import BoundBatch
+from scaffe.collectives.server.workers.sequence import Recorder
+from scaffe.collectives.server.workers.worker import Worker
+
+
+class Batch(BoundBatch):
+    """Rows of one table that a worker reads and updates together; ``ParameterServer.batch`` makes one.
+
+    With buffers in device memory every call concerns the caller's current stream: what it has been given before
+    ``post_read`` and ``update`` is what these follow.
+
+    Attributes:
+        memory: where the read and the update buffer are, "host" or "device".
+        places: in device memory, for each row of the buffers its place among the index's rows, which are in the table's
+            order there; None where the two are the same.
+    """
+
+    def __init__(self, number: int, index: Index, recorder: Recorder, memory: str = "host",
+                 places: np.ndarray | None = None) -> None:
+        super().__init__(number, index, recorder)
+        self.memory, self.places = memory, places
+        self._reads, self._updates = f"rows of table {index.table.name!r}", (
+            f"its last update of table {index.table.name!r} to be applied")
+        self._rows: Rows
+        self._update: Updates
+
+    def bind(self, worker: Worker, rows: Rows, update: Updates) -> None:
+        """Attach the batch to its worker and its memory.
+
+        Args:
+            worker: the worker that sends, receives and copies for this batch.
+            rows: what ``read`` lends.
+            update: what ``pre_update`` lends.
+        """
+        self._worker, self._rows, self._update = worker, rows, update
+
+    def prefetch(self) -> None:
+        """Ask for the rows without waiting for them. ``clock`` does so by itself for rows read in that iteration."""
+        self._bound().prefetch([self.number])
+
+    def is_ready(self) -> bool:
+        """Whether ``read(prefetched=True)`` would not wait, after ``prefetch``, maybe in an earlier iteration."""
+        return self._bound().is_ready(self.number)
+
+    def is_free(self) -> bool:
+        """Whether ``pre_update`` would not wait."""
+        return self._bound().is_free(self.number)
+
+    def read(self, newest: bool = False, prefetched: bool = False) -> np.ndarray:
+        """Wait until the rows are as new as the slack asks for.
+
+        Args:
+            newest: wait for all workers' updates of all iterations before this one, whatever the slack.
+            prefetched: what ``prefetch`` asked for in an earlier iteration will do, if it has come and is new enough.
+                This worker's own updates since then may be missing.
+
+        Returns:
+            (n_keys, row_elems), read-only, valid until ``post_read``. With slack 0 the values cannot change before
+            then, so rows that are contiguous in the table are returned as a view and not copied. In device memory it
+            is a CuPy array, whose values the current stream finds there.
+
+        Raises:
+            CommError: the batch is being read already, or a rank is lost or late.
+        """
+        self._bound().read(self.number, self._reads, newest, prefetched)
+        self._note("read", moves=True)
+        return self._rows.lend()
+
+    def post_read(self) -> None:
+        """Give the rows back. Raises CommError where they are not being read."""
+        self._bound().post_read(self.number)
+        self._rows.give_back()
+        self._note("post_read", moves=False)
+
+    def pre_update(self) -> np.ndarray:
+        """Wait until the last update has been applied.
+
+        Returns:
+            The update buffer, (n_keys, row_elems), uninitialised: the caller fills all of it.
+
+        Raises:
+            CommError: the buffer has been given out already, or a rank is lost or late.
+        """
+        self._bound().pre_update(self.number, self._updates)
+        self._note("pre_update", moves=False)
+        return self._update.lend()
+
+    def update(self, rate: float = 1.0, iteration: float = 0) -> None:
+        """Hand the filled buffer to the shards, which apply it asynchronously: this call does not wait for them.
+
+        Args:
+            rate: learning rate, passed to the table's rule.
+            iteration: iterations done before this one, passed to the table's rule.
+
+        Raises:
+            CommError: ``pre_update`` was not called first.
+        """
+        self._bound().update(self.number, (float(rate), float(iteration)), self._update)
+        self._note("update", moves=True)

@@ -1,6 +1,6 @@
 """A process that trains in limited memory and says what it had before the net, and at most while it trained.
 
-    python -m tests.scaffe.training.peak_memory_worker LIMIT FOLDER
+    python -m tests.scaffe.training.peak_memory_worker LIMIT FOLDER STRATEGY
 """
 
 import json
@@ -31,18 +31,18 @@ def clear():
     Path("/proc/self/clear_refs").write_text("5")
 
 
-def solver_of(net, folder, memory):
+def solver_of(net, folder, strategy, memory):
     param = text_format.Parse(SOLVER, caffe_pb2.SolverParameter())
     text_format.Parse(net, param.net_param)
     return build_solver(Communicator.single(), param, Namespace(
-        strategy="auto", reduce="auto", allow_nan=True, threads=1, readers=1, stage="", level=0, scal="strong",
-        spill=folder, placement="auto", memory=memory))
+        strategy=strategy, slack=0.0, servers=0, bucket="0", reduce="auto", allow_nan=True, threads=1, readers=1,
+        stage="", level=0, scal="strong", spill=folder, placement="auto", memory=memory))
 
 
 def main():
-    limit, folder = sys.argv[1:]
+    limit, folder, strategy = sys.argv[1:]
     log.silence(True)
-    small = solver_of(NET, folder, "")  # what kernels and libraries take is there before the net
+    small = solver_of(NET, folder, strategy, "")  # what kernels and libraries take is there before the net
     small.solve()
     small.close()
     del small
@@ -50,7 +50,7 @@ def main():
         "dim: 4 dim: 3 dim: 16 dim: 16 } shape { dim: 4 }", "dim: 32 dim: 3 dim: 64 dim: 64 } shape { dim: 32 }")
     clear()
     before = resident("VmRSS")
-    solver = solver_of(large, folder, limit)
+    solver = solver_of(large, folder, strategy, limit)
     tier = next(each.tier for each in solver.observers if isinstance(each, LimitedMemory))
     solver.solve()
     print(json.dumps({"before": before, "peak": resident("VmHWM"), "limit": tier.limit.n_bytes,

@@ -305,9 +305,11 @@ def test_the_servers_memory_on_a_worker_is_counted(tmp_path, slack):
     solver.close()
 
 
-def test_the_peak_of_resident_memory_is_the_limit_and_what_was_there_before(tmp_path):
-    done = subprocess.run([sys.executable, "-m", "tests.scaffe.training.peak_memory_worker", "45%", str(tmp_path)],
-                          capture_output=True, text=True, timeout=200)
+@pytest.mark.parametrize(("limit", "strategy"), [("45%", "auto"), ("60%", "ssp")])
+def test_the_peak_of_resident_memory_is_the_limit_and_what_was_there_before(tmp_path, limit, strategy):
+    """With what a server has in this process."""
+    done = subprocess.run([sys.executable, "-m", "tests.scaffe.training.peak_memory_worker", limit, str(tmp_path),
+                           strategy], capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)
     assert found["peak"] - found["before"] <= 1.05 * found["limit"]

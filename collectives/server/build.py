@@ -9,7 +9,7 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.runtime.point_to_point import PointToPoint
 from scaffe.collectives.server.clocks.keeper import Keeper
 from scaffe.collectives.server.copies.copier import Copier
-from scaffe.collectives.server.copies.copying import Copying
+from scaffe.collectives.server.copies.copying import Copying, updates_a_round
 from scaffe.collectives.server.copies.stage import Stage, stage_of
 from scaffe.collectives.server.mail.mailbox import Mailbox
 from scaffe.collectives.server.memory.layout import merged_batches, pooled_batches
@@ -74,7 +74,8 @@ class Build:
     def _copier(self, shard: int) -> Copier:
         tables = list(self._store.values)
         stage = None if self._roles.copy_node(shard) is None else self._stage(shard)
-        copying = Copying.of(stage.pieces if stage else (), len(tables), len(self._roles.workers), self._slack)
+        a_round = updates_a_round(len(self._roles.workers), self._slack)
+        copying = Copying(stage.pieces if stage else (), len(tables), a_round)
         return Copier(copying, stage, [tables.index(index.table) for index in self._batches[0]])
 
     def _stage(self, shard: int) -> Stage:

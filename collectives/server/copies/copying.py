@@ -22,16 +22,21 @@ MOST_ROUNDS = 16
 """So many rounds a copy may be behind: reached only where a whole copy takes longer than the workers need for them."""
 
 
+def updates_a_round(n_workers: int, slack: float) -> int:
+    """How many updates of a table make a round where so many workers have such a slack."""
+    return n_workers if slack else 1
+
+
 class Copying:
     """The sending side of one shard's copy, which is as new as the shard where this begins.
 
     Args:
         pieces: of the shard; none where it has no copy.
         n_tables: how many tables there are.
-        a_round: updates of a table that make a round.
+        a_round: updates of a table that make a round; see ``updates_a_round``.
     """
 
-    def __init__(self, pieces: Sequence[Piece], n_tables: int, a_round: int = 1) -> None:
+    def __init__(self, pieces: Sequence[Piece], n_tables: int, a_round: int) -> None:
         self._table_of = np.array([piece.table for piece in pieces], np.int64)
         self._apart, self._most = ROUNDS_APART * a_round, MOST_ROUNDS * a_round
         self._made = np.zeros(n_tables, np.int64)  # updates of each table
@@ -39,11 +44,6 @@ class Copying:
         self._oldest = np.zeros(n_tables, np.int64)  # the least of a table's pieces
         self._has_pieces = np.isin(np.arange(n_tables), self._table_of)
         self._under_way: tuple[int, int] | None = None  # a piece's number, and the updates that it has
-
-    @classmethod
-    def of(cls, pieces: Sequence[Piece], n_tables: int, n_workers: int, slack: float) -> Copying:
-        """That of a shard with so many workers and such a slack."""
-        return cls(pieces, n_tables, n_workers if slack else 1)
 
     @property
     def is_under_way(self) -> bool:

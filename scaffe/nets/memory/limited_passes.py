@@ -47,7 +47,11 @@ def limit_passes(net: Net, memory: str, placement: str, folder: str) -> LimitedN
         UserError: it needs more.
     """
     if is_device(net.context.kernels):
-        return _limit_on_device(net, memory, placement)
+        return _passes_on_device(net, memory, placement)
+    return _passes_on_host(net, memory, placement, folder)
+
+
+def _passes_on_host(net: Net, memory: str, placement: str, folder: str) -> LimitedNet | None:
     refuse_half_types(net)
     planned = planned_arrays(net)
     whole = fixed_bytes(net, planned) + sum(each.part.n_bytes for each in planned)
@@ -62,7 +66,7 @@ def limit_passes(net: Net, memory: str, placement: str, folder: str) -> LimitedN
                       Spill(BackedMemory(SpillFile(folder))), _untimed)
 
 
-def _limit_on_device(net: Net, memory: str, placement: str) -> LimitedNet | None:
+def _passes_on_device(net: Net, memory: str, placement: str) -> LimitedNet | None:
     planned = planned_arrays(net)
     fixed = fixed_on_device(net, planned)
     whole = fixed + sum(each.part.n_bytes for each in planned)
@@ -95,7 +99,12 @@ def limit_forward(net: Net, memory: str, placement: str, backed: BackedMemory | 
         return None
     planned = planned_arrays(net, False, [name for name in shown if name in net.blobs])
     if backed is None:
-        return _limit_forward_on_device(net, memory, placement, planned)
+        return _forward_on_device(net, memory, placement, planned)
+    return _forward_on_host(net, memory, placement, planned, backed)
+
+
+def _forward_on_host(net: Net, memory: str, placement: str, planned: list[Planned],
+                     backed: BackedMemory) -> LimitedNet | None:
     refuse_half_types(net)
     fixed = fixed_bytes(net, planned, False)
     whole = fixed + sum(each.part.n_bytes for each in planned)
@@ -111,7 +120,7 @@ def limit_forward(net: Net, memory: str, placement: str, backed: BackedMemory | 
                       _untimed)
 
 
-def _limit_forward_on_device(net: Net, memory: str, placement: str, planned: list[Planned]) -> LimitedNet | None:
+def _forward_on_device(net: Net, memory: str, placement: str, planned: list[Planned]) -> LimitedNet | None:
     fixed = fixed_forward_on_device(net, planned)
     whole = fixed + sum(each.part.n_bytes for each in planned)
     limit, params = n_bytes(memory, whole), net.params

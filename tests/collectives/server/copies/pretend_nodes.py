@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from scaffe.collectives.server.copies.copying import Copying
+from scaffe.collectives.server.copies.copying import Copying, updates_a_round
 from scaffe.collectives.server.copies.stage import Stage
 from scaffe.collectives.server.tables.pieces import pieces_of
 from scaffe.collectives.server.tables.remains import remains_of
@@ -32,7 +32,7 @@ class Shard:
         pieces = pieces_of(world.tables, number, len(roles.shards), MOST_BYTES)
         self.pieces = [] if self.copy_node is None else pieces
         self.a_round = len(roles.workers) if world.slack else 1
-        self.copying = Copying.of(self.pieces, len(world.tables), len(roles.workers), world.slack)
+        self.copying = Copying(self.pieces, len(world.tables), updates_a_round(len(roles.workers), world.slack))
         self.copy = {table: [history.copy() for history in own] for table, own in histories.items()}  # as restored
         memories = np.zeros((2, MOST_BYTES + 64), np.uint8)
         self.here, self.there = (Stage(self.pieces, list(world.tables), held, memory)

@@ -105,7 +105,7 @@ def test_what_is_idle_catches_up_to_less_than_the_rounds_between_two_copies():
 
 
 def test_a_shard_whose_copy_does_not_come_on_stops_at_the_bound():
-    copying = Copying([Piece(0, 0, 5), Piece(0, 5, 7), Piece(2, 0, 1)], 3)
+    copying = Copying([Piece(0, 0, 5), Piece(0, 5, 7), Piece(2, 0, 1)], 3, a_round=1)
     for n_made in range(MOST_ROUNDS):
         assert not copying.must_wait(0), n_made
         copying.made(0)

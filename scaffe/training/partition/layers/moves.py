@@ -151,11 +151,12 @@ class RowsToWhole(Move):
 class CutToWhole(Move):
     """Every rank's part to all ranks: (G, own, ...) → (G, all, ...)."""
 
+    _room: np.ndarray | None = None
+
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top."""
-        shape = self.with_length(bottom[0].shape, self.length)
-        top[0].reshape(shape)
-        self._blocks = self.blocks(shape, self.group.zeros)
+        self._shape, self._room = self.with_length(bottom[0].shape, self.length), None
+        top[0].reshape(self._shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """All-gather."""
@@ -171,6 +172,14 @@ class CutToWhole(Move):
     def take_back(self, bottom: Blob, top: Blob) -> None:
         """Own part's sums."""
         self.front(bottom.diff)[...] = self._own()
+
+    @property
+    def _blocks(self) -> np.ndarray:
+        """Mapped in the first forward, not in ``reshape``: a rank that failed to build its net would leave others
+        waiting there."""
+        if self._room is None:
+            self._room = self.blocks(self._shape, self.group.zeros)
+        return self._room
 
     def _own(self) -> np.ndarray:
         return self._blocks[self.group.rank, :, :self.n_own]

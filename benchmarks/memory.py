@@ -86,6 +86,8 @@ def main() -> None:
     parser.add_argument("-rounds", type=int, default=2)
     parser.add_argument("-threads", type=int, default=1)
     options = parser.parse_args()
+    if options.iterations < WARM_UP + 2:
+        parser.error(f"-iterations must be {WARM_UP + 2} at least, since the first {WARM_UP + 1} are not measured")
     options.spill = str(Path(options.spill).resolve())
     batch = options.batch or BATCHES[options.net]
     every = [Runs(limit) for limit in options.limits.split(",")]

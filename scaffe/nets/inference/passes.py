@@ -10,8 +10,10 @@ import numpy as np
 from scaffe.layers.base.layer import TEST, Layer
 from scaffe.layers.base.writes import Writes
 from scaffe.layers.kernels.plans import InferencePlan
+from scaffe.layers.reshaping.split import Split
 from scaffe.nets.inference.arena import Activations
 from scaffe.nets.inference.groups import Group, find_groups
+from scaffe.nets.inference.known import Known
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 
@@ -44,6 +46,7 @@ class Inference:
             self._runs = {head: run for head, run in self._runs.items() if run.plan is not None}
         heads = {i: head for head, run in self._runs.items() for i in run.group.members}
         self._covered = heads.keys()
+        self._known = Known(net)
         self.skipped: set[str] = set()
         self.hidden = {name for run in self._runs.values() for name in run.group.hidden}
         if self._runs:
@@ -64,19 +67,31 @@ class Inference:
             return float(net.forward())
         if self._activations is not None:
             self._activations.bind()
+        is_known = self._known.begin()
         while index < len(net.nodes):
             if index in self._covered:
                 if index in self._runs:
-                    self._runs[index]()
+                    self._runs[index](is_known)
+                index += 1
+            elif isinstance(net.nodes[index].layer, Split) and not any(net.nodes[index].loss_weights):
+                self._share(net.nodes[index])
                 index += 1
             else:
                 loss, index = net.forward_once(index, self._end(index), loss)
+        self._known.end()
         return float(loss)
 
     def release(self) -> None:
         """Let all blobs have memory of their own, for passes of another kind, until the next ``forward``."""
         if self._activations is not None:
             self._activations.release()
+
+    @staticmethod
+    def _share(node: Node) -> None:
+        """Run a Split, of which nets have many, without what others need around their pass."""
+        with node.named():
+            node.reshape()
+            node.layer.forward(node.bottoms, node.tops)
 
     def _end(self, index: int) -> int:
         """The last layer that may run with layer ``index``."""
@@ -98,19 +113,24 @@ class _Run:
         self._shape, self.plan = group.x.shape, self._make()
         self._seen: list[tuple[Writes, int]] | None = None  # the writes that the plan's weights know of
 
-    def __call__(self) -> None:
-        self._reshape()
+    def __call__(self, is_known: bool) -> None:
+        """Run; ``is_known``: no shape and no parameter has changed since the last time."""
         group = self.group
-        if group.x.shape != self._shape:
-            self._shape, self.plan, self._seen = group.x.shape, self._make(), None
+        if not is_known or group.x.shape != self._shape:  # what brings data in may change its shape in any pass
+            self._prepare()
         if self.plan is None:
             self._run_alone()
             return
-        writes = [(blob.writes, blob.writes.n) for blob in self._blobs]
-        if writes != self._seen or any(each.is_lent for each, _ in writes):
-            self.plan.take(*folded(self._nodes[0].layer, group.affine))
-            self._seen = writes
         self.plan.forward(group.x.data_flat, group.y.data_flat, None if group.added is None else group.added.data_flat)
+
+    def _prepare(self) -> None:
+        self._reshape()
+        if self.group.x.shape != self._shape:
+            self._shape, self.plan, self._seen = self.group.x.shape, self._make(), None
+        writes = [(blob.writes, blob.writes.n) for blob in self._blobs]
+        if self.plan is not None and (writes != self._seen or any(each.is_lent for each, _ in writes)):
+            self.plan.take(*folded(self._nodes[0].layer, self.group.affine))
+            self._seen = writes
 
     def _reshape(self) -> None:
         """As ``Node.reshape`` of all layers, with one look where no shape has changed."""

@@ -284,3 +284,47 @@ def test_a_part_of_the_net_reads_blobs_that_were_skipped(shown):
     net.blobs["z"].data[...] = 0
     net.forward(start="relu_y")
     agree(net.blobs["z"].data, layer_by_layer(1)["z"])
+
+
+def test_what_changes_between_passes_counts_after_passes_in_which_nothing_did():
+    text = NETS["residual"][0]
+    net = build(text)
+    passes = Inference(net)
+    for _ in range(3):
+        passes.forward()
+
+    def change_all(net):
+        for node in net.nodes:
+            for blob in node.layer.blobs:
+                blob.data[...] *= 1.25
+
+    change_all(net)
+    net.note_written()
+    for _ in range(2):
+        passes.forward()
+    np.testing.assert_allclose(net.blobs["y"].data, expected(text, change=change_all)["y"], rtol=2e-5, atol=2e-5)
+    other = text.replace("dim: 3 dim: 4 dim: 7 dim: 5", "dim: 2 dim: 4 dim: 9 dim: 6")
+    net.blobs["x"].reshape((2, 4, 9, 6))
+    fill(net, 3)
+    for _ in range(2):
+        passes.forward()
+    np.testing.assert_allclose(net.blobs["y"].data, expected(other, 3, change=change_all)["y"], rtol=2e-5, atol=2e-5)
+
+
+def test_a_pass_that_fails_leaves_nothing_known(monkeypatch):
+    net = build(NETS["residual"][0])
+    passes = Inference(net)
+    passes.forward()
+    run = next(iter(passes._runs.values()))
+    prepared = []
+    monkeypatch.setattr(run, "_prepare", lambda: prepared.append(1))
+    passes.forward()
+    assert not prepared
+    plan = run.plan
+    run.plan = None
+    monkeypatch.setattr(run, "_run_alone", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        passes.forward()
+    run.plan = plan
+    passes.forward()
+    assert prepared

@@ -1,13 +1,13 @@
 """On which GPU which thread of a rank is at work: on the rank's own, with a context, and on no other."""
 
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import IS_REAL
 
 from scaffe.collectives.runtime.mismatch import MismatchDetector
-from scaffe.collectives.runtime.watch import TICK_SECONDS
 
 pytestmark = pytest.mark.skipif(IS_REAL, reason="asks the pretend device for its contexts")
 KINDS = ("ipc", "cards", "flags", "staged", "aware")
@@ -21,24 +21,26 @@ def test_the_helper_works_on_this_ranks_gpu_alone(communicator, cp, kind):
     array = communicator.alloc(1000, memory="device")
     communicator.allreduce(array), communicator.iallreduce(array).wait(120)
     assert (number, "collectives-progress") in contexts.made
-    assert {found for found in contexts.made if found[0] != number} == set()
+    assert {found for found in contexts.made.copy() if found[0] != number} == set()
 
 
 @pytest.mark.parametrize("communicator", ["aware"], indirect=True)
-def test_every_thread_that_calls_mpi_has_the_gpu_current(communicator, last, cp, monkeypatch):
+def test_every_thread_that_calls_mpi_has_the_gpu_current(communicator, last, cp, monkeypatch, tmp_path):
     from tests.pretend import contexts
 
-    seen, check = [], MismatchDetector.check
+    seen, check, folder = [], MismatchDetector.check, Path(communicator.allgather_objects(str(tmp_path))[0])
 
     def noted(self):
         seen.append((contexts.is_bound(), contexts.current_device()))
+        (folder / str(communicator.rank)).touch()
         check(self)
 
     monkeypatch.setattr(MismatchDetector, "check", noted)
     array = cp.zeros(1000, np.float32)
     communicator.barrier()
-    if last:
-        time.sleep(3 * TICK_SECONDS)  # the others' watch looks around meanwhile
+    until = time.monotonic() + 60
+    while last and len(list(folder.iterdir())) < communicator.n_ranks - 1 and time.monotonic() < until:
+        time.sleep(0.01)  # until the watch of each of the others has looked around
     communicator.iallreduce(array).wait(120)
     communicator.barrier()
     assert seen or last or communicator.n_ranks == 1

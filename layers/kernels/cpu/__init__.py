@@ -131,12 +131,16 @@ def convolution(spec: ConvSpec) -> WeightedPlan:
     spec.check()
     if _suits_onednn(spec) and 1 <= len(spec.kernel) <= 3:
         from scaffe.layers.kernels.cpu.onednn.convolution import Convolution as OnednnConvolution
+        from scaffe.layers.kernels.cpu.onednn.pointwise import Pointwise, is_pointwise
         from scaffe.layers.kernels.cpu.onednn.winograd.plans import Training
         from scaffe.layers.kernels.cpu.onednn.winograd.tiling import is_faster_in_training
 
         winograd = _try(Training, spec) if spec.dtype == np.float32 and is_faster_in_training(spec) else None
         if winograd is not None:
             return winograd
+        product = _try(Pointwise, spec) if spec.dtype == np.float32 and is_pointwise(spec) else None
+        if product is not None:
+            return product
         made = _try(OnednnConvolution, spec)
         if made is not None and (spec.dtype == np.float32 or _can(made.build_backward)):
             return made

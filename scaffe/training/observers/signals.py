@@ -30,13 +30,14 @@ class Signals(Observer):
         self._snapshots = snapshots
         self._effects = {signal.SIGINT: sigint, signal.SIGALRM: sigint, signal.SIGHUP: sighup, signal.SIGUSR2: sighup,
                          signal.SIGTERM: "stop", signal.SIGUSR1: "stop"}
-        self._seen = 0
+        self._seen: set[int] = set()  # a handler adds in one step: another signal may come within a handler
         self._agreed = 0
         self._before: dict[signal.Signals, Any] = {}
 
     def begin(self, solver: Solver) -> None:
         """See Observer. Ranks that go on after a loss come here again: what they had agreed on, they agree on again."""
-        self._seen, self._agreed = max(self._seen, self._agreed), 0
+        self._seen.add(self._agreed)
+        self._agreed = 0
         if self._before:
             return
         self._before = {number: signal.signal(number, self._on_signal) for number in self._effects}
@@ -49,12 +50,12 @@ class Signals(Observer):
             signal.signal(number, handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._seen = max(self._seen, EFFECTS.index(self._effects[signal.Signals(number)]))
+        self._seen.add(EFFECTS.index(self._effects[signal.Signals(number)]))
 
     def gradients_ready(self, solver: Solver, loss: float, rate: float) -> None:
         """Agree here: if the gradients are reduced, that has just synchronized the ranks, and nobody waits long. New
         ranks are agreed on with it; beside a stronger effect on another rank they wait for the next iteration."""
-        agreed = solver.strategy.agree(2 * self._seen + solver.are_ranks_ready(), solver.iteration)
+        agreed = solver.strategy.agree(2 * max(self._seen, default=0) + solver.are_ranks_ready(), solver.iteration)
         self._agreed, solver.pauses = agreed // 2, bool(agreed % 2)
 
     def after_iteration(self, solver: Solver) -> None:
@@ -64,4 +65,6 @@ class Signals(Observer):
                 info(f"Signal received: snapshot and stop after iteration {solver.iteration}")
                 solver.stopping = True
             self._snapshots.save(solver)
-            self._seen = self._agreed = 0
+            for effect in range(1, self._agreed + 1):  # a stronger one that came after they agreed is yet to be done
+                self._seen.discard(effect)
+            self._agreed = 0

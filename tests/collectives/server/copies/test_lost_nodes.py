@@ -39,5 +39,6 @@ def test_histories_are_those_of_a_recent_moment_and_values_the_last_pulled(nodes
         for value, momentum, n_updates in kinds:
             assert momentum == reference(int(n_updates), n_workers)[1]
             assert N_CLOCKS - 1 - (MOST_ROUNDS if is_copy else 0) <= n_updates <= N_CLOCKS
-            known = [reference(n, n_workers)[0] for n in (N_CLOCKS - 1, N_CLOCKS)]
+            # the giver may not have pulled yet what rank 0 had when it killed the others: one clock less
+            known = [reference(n, n_workers)[0] for n in (N_CLOCKS - 2, N_CLOCKS - 1, N_CLOCKS)]
             assert value in (known if is_copy else [reference(int(n_updates), n_workers)[0]])

@@ -48,7 +48,7 @@ PYTEST := MPIRUN='$(MPIRUN)' $(PY) -m pytest --durations=20
 # The files that take longest come first, so that both processes end at the same time: left to itself, xdist puts files of
 # few tests last.
 LONGEST := $(addprefix tests/,scaffe/training/partition/test_shared_nets.py collectives/test_mpi.py docs/test_runs.py \
-	scaffe/training/survival/test_nodes.py scaffe/device/test_strategies.py scaffe/device/test_limited_memory.py \
+	scaffe/device/test_strategies.py scaffe/device/test_limited_memory.py \
 	collectives/cuda/test_jobs.py scaffe/training/sandblaster/test_sandblaster.py)
 MPI_TESTS = $(LONGEST) $(filter-out $(LONGEST),$(sort $(shell grep -rl --include='test_*.py' --exclude-dir=slurm mpi_job tests)))
 test: venv

@@ -14,7 +14,7 @@ from tests.scaffe.training.test_cluster import CLUSTER, can_make_nodes, wait_unt
 from tests.soak.doomed_run import GO_ON, DoomedRun
 from tests.soak.losses import make_home
 
-pytestmark = [pytest.mark.mpi_job,
+pytestmark = [pytest.mark.mpi_job, pytest.mark.thorough,
               pytest.mark.skipif(not can_make_nodes(), reason="needs root, iproute2 and the kernel's veth and tbf")]
 
 

@@ -19,7 +19,8 @@ pytestmark = pytest.mark.mpi_job
     pytest.param(4, ("-strategy", "ssp", "-slack", "2", "-history_copies", "0"), "0:4,1:4",
                  {"SCAFFE_RANKS_PER_NODE": "2"}, marks=pytest.mark.thorough),
     (4, ("-strategy", "downpour", "-n_sync", "2"), "2:5,3:7:STOP", {"SCAFFE_DEADLINE": "3"}),
-    (6, ("-strategy", "ssp", "-servers", "2", "-slack", "0"), "0:4:KILL:4,1:7,2:10:KILL:5", {}),  # both servers
+    pytest.param(6, ("-strategy", "ssp", "-servers", "2", "-slack", "0"), "0:4:KILL:4,1:7,2:10:KILL:5", {},
+                 marks=pytest.mark.thorough),  # both servers
     pytest.param(5, ("-strategy", "ssp", "-servers", "1", "-slack", "1"), "0:4:KILL:4", {"SCAFFE_RANKS_PER_NODE": "4"},
                  marks=pytest.mark.thorough),
 ])

@@ -14,7 +14,9 @@ def main() -> int:
 
     streams.open_closed_ones()
     with streams.quiet_without_a_reader():
-        return run()
+        code = run()
+    early_signals.ignore_signals()
+    return code
 
 
 if __name__ == "__main__":

@@ -33,6 +33,17 @@ def noted_signals() -> list[int]:
     return list(_noted)
 
 
+def ignore_signals() -> None:
+    """From now on ignore the signals that are noted, but SIGINT: the run is over, and all that was asked for is done.
+
+    A launcher may hand a signal to this rank when another rank has already stopped all of them for it. Python gives
+    signals their default action before MPI finalizes, and that would end a run that has succeeded.
+    """
+    for number in NUMBERS:
+        if number != signal.SIGINT and signal.getsignal(number) is _note:
+            signal.signal(number, signal.SIG_IGN)
+
+
 def _note(number: int, frame: FrameType | None) -> None:
     if number == signal.SIGINT and number in _noted:
         signal.signal(number, signal.SIG_DFL)

@@ -22,8 +22,18 @@ sys.addaudithook(at_import)
 """
 
 
+# Python collects what its modules hold after it has given signals their default action.
+LATE = """
+class Late:
+    def __del__(self, kill=os.kill, me=os.getpid, number=getattr(signal, os.environ.get("SIGNAL_LATE", ""), None)):
+        if number is not None:
+            kill(me(), number)
+late = Late()
+"""
+
+
 def train(folder, n_ranks, max_iter, signal_at, *flags):
-    (folder / "sitecustomize.py").write_text(SENDER)
+    (folder / "sitecustomize.py").write_text(SENDER + LATE)
     write_solver(folder, NET, test_iter=None, test_interval=0, max_iter=max_iter, display=1)
     environment = os.environ | {"PYTHONPATH": str(folder), "SIGNAL_AT": signal_at}
     return subprocess.run(command("train", "-solver", "solver.prototxt", "-threads", "1", *flags, n_ranks=n_ranks),
@@ -54,3 +64,12 @@ def test_a_hang_up_snapshots_and_the_run_goes_on(tmp_path):
 def test_none_is_none_and_a_second_interrupt_ends_the_run(tmp_path):
     assert "Optimization Done" in train(tmp_path, 1, 2, "numpy=SIGINT", "-sigint_effect", "none").stderr
     assert train(tmp_path, 1, 10**6, "numpy=SIGINT numba=SIGINT").returncode == -2
+
+
+@pytest.mark.parametrize("number", ["SIGUSR1", "SIGTERM", "SIGHUP"])
+def test_one_that_comes_when_all_is_done_leaves_a_success(tmp_path, monkeypatch, number):
+    """As where a launcher hands a signal to one rank later than to the one that stopped all for it."""
+    monkeypatch.setenv("SIGNAL_LATE", number)
+    done = train(tmp_path, 1, 2, "")
+    assert done.returncode == 0, done.stderr
+    assert "Optimization Done" in done.stderr

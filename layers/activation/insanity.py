@@ -10,11 +10,11 @@ from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import TRAIN, layer_types
 from scaffe.layers.base.layout import is_plain
-from scaffe.layers.base.neuron import Neuron
+from scaffe.layers.base.neuron import Elementwise
 
 
 @layer_types.register("Insanity")
-class Insanity(Neuron):
+class Insanity(Elementwise):
     """y = x where x > 0, x / a elsewhere; a is drawn from [lb, ub) for each element in training.
 
     In testing a = (ub - lb) / (log |ub| - log |lb|).
@@ -44,13 +44,12 @@ class Insanity(Neuron):
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Draw the slopes and write y, piece by piece, so that temporaries are short."""
-        draws = self._draws.next() if self.context.phase == TRAIN else None
-        x, y, step = bottom[0].data_flat, top[0].data_flat, self.context.kernels.PIECE_ELEMS
-        for place in (slice(start, start + step) for start in range(0, x.size, step)):
-            slopes = self._mean if draws is None else self._low + self._range * draws[place]
+        drawn = [self._draws.next()] if self.context.phase == TRAIN else []
+        for x, y, factors, *draws in self._pieces(bottom[0].data_flat, top[0].data_flat, self._factors, *drawn):
+            slopes = self._low + self._range * draws[0] if draws else self._mean
             one = x.dtype.type(1)
-            self._factors[place] = np.where(x[place] > 0, one, one / slopes)
-            np.multiply(x[place], self._factors[place], out=y[place])
+            factors[...] = np.where(x > 0, one, one / slopes)
+            np.multiply(x, factors, out=y)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Write the bottom's diff."""

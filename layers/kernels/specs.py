@@ -54,6 +54,11 @@ class ConvSpec:
         """Caffe's (n_output, C / group, kernel...)."""
         return (self.n_output, self.in_shape[1] // self.group, *self.kernel)
 
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether each output is a product of one pixel's channels with weights."""
+        return max(self.kernel) == 1 and max(self.pad) == 0 and self.group == 1
+
     def check(self) -> None:
         """Raise LayerError if groups do not divide the channels, the output is empty, or an axis is too long."""
         if self.group < 1 or self.in_shape[1] % self.group or self.n_output % self.group:

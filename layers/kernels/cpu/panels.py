@@ -13,10 +13,10 @@ from llvmlite.binding import get_host_cpu_features
 
 from scaffe.jit import compiled
 from scaffe.jit.tiles import COLUMNS, tile
+from scaffe.layers.kernels.cpu.parts import LINE
 
 SEVEN, EIGHT = 7, 8  # rows at once: images are often 7, 14, 28, ... wide
-LINE = 16  # float32 in a line of the cache
-LINES = COLUMNS // LINE
+LINES = COLUMNS // LINE  # of the cache, that a row of a panel takes
 GEOMETRY = ("k", "group", "n_lines", "in_lines", "line_step", "width", "in_width", "step")
 """Of pixels: inputs; panels that are read for all pixels before the others are; lines of y in an image, of x in an
 image, and of x from one that is read to the next; pixels of a line of y, of x, and of x from one that is read to the
@@ -32,13 +32,14 @@ def is_fast() -> bool:
     return bool(features.get("avx512f")) and not features.get("amx-tile")
 
 
+@compiled(inline="always")
 def rows_at_once(n_rows: int) -> int:
     """How many rows of so many to multiply at once."""
     return SEVEN if n_rows % SEVEN == 0 else EIGHT
 
 
 def in_panels(w: np.ndarray) -> np.ndarray:
-    """Weights as ``multiply`` takes them.
+    """Weights as ``multiply_pixels`` and ``multiply_matrices`` take them.
 
     Args:
         w: (..., inputs, outputs), the outputs a multiple of COLUMNS.
@@ -77,7 +78,7 @@ def multiply_pixels(x: np.ndarray, geometry: np.ndarray, w: np.ndarray, bias: np
         panels, last_panel: the first panel, and where they stop.
     """
     k, group, n_lines, in_lines, line_step, width, in_width, step = geometry
-    at_once, n_outputs = SEVEN if width % SEVEN == 0 else EIGHT, bias.size
+    at_once, n_outputs = rows_at_once(width), bias.size
     in_line = -(-width // at_once)
     for start in range(panels, last_panel, group):
         end = min(start + group, last_panel)
@@ -106,7 +107,7 @@ def multiply_matrices(x: np.ndarray, x_shape: tuple[int, int, int], k: int, w: n
         y: flat; ``n_outputs`` elements a row.
     """
     n_rows, rows, n_inputs = x_shape
-    at_once, n_panels = SEVEN if n_rows % SEVEN == 0 else EIGHT, zeros.size // COLUMNS
+    at_once, n_panels = rows_at_once(n_rows), zeros.size // COLUMNS
     for q in range(first, stop):
         for p in range(n_panels):
             panel = (q * n_panels + p) * k * COLUMNS

@@ -61,7 +61,6 @@ class Pointwise:
 
 def suits(spec: ConvSpec) -> bool:
     """Whether a geometry is such a convolution, of float32 and of whole panels, and faster so than by oneDNN."""
-    kinds = max(spec.kernel) == 1 and max(spec.pad) == 0 and spec.group == 1 and spec.dtype == np.float32
     shapes = len(spec.kernel) == 2 or max(spec.stride) == 1
     are_whole = spec.n_output % COLUMNS == 0 and prod(spec.out_shape) // spec.n_output >= LEAST_PIXELS
-    return is_fast() and kinds and shapes and are_whole
+    return is_fast() and spec.is_pointwise and spec.dtype == np.float32 and shapes and are_whole

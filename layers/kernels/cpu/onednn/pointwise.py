@@ -19,10 +19,8 @@ FEWEST_WEIGHTS = 1 << 20
 
 
 def is_pointwise(spec: ConvSpec) -> bool:
-    """Whether each output is a product of one pixel's channels, and there are enough pixels."""
-    axes = len(spec.kernel)
-    return ((spec.kernel, spec.stride, spec.pad, spec.group) == ((1,) * axes, (1,) * axes, (0,) * axes, 1)
-            and _rows(spec) >= FEWEST_ROWS)
+    """Whether each output is a product of one pixel's channels, all pixels are read, and there are enough of them."""
+    return spec.is_pointwise and max(spec.stride) == 1 and _rows(spec) >= FEWEST_ROWS
 
 
 class Pointwise:

@@ -56,3 +56,12 @@ _launchers = tempfile.mkdtemp(prefix="launchers-")
 def pytest_sessionfinish() -> None:
     """What launchers have left goes."""
     shutil.rmtree(_launchers, ignore_errors=True)
+
+
+@pytest.fixture
+def hasty():
+    """Threads change places as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)

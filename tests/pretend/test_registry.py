@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -15,20 +14,12 @@ from tests.pretend import contexts, pool
 from tests.pretend.memory import Memory
 from tests.pretend.registry import Registry
 
+pytestmark = pytest.mark.usefixtures("hasty")
 T = TypeVar("T")
 
 
 class Thing:
     """What a registry can hold."""
-
-
-@pytest.fixture(autouse=True)
-def hasty():
-    """Threads change places as often as they can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 def while_another(churn: Callable[[int], object], look: Callable[[], T], n_times: int) -> list[T]:

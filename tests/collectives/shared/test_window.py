@@ -22,15 +22,6 @@ class Alone:
         return [thing]
 
 
-@pytest.fixture
-def hasty():
-    """Threads change places as often as they can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
-
-
 def test_windows_go_while_another_thread_looks_up(hasty, monkeypatch) -> None:
     unraised: list[object] = []  # what finalizers raise ends nowhere else
     monkeypatch.setattr(sys, "unraisablehook", unraised.append)

@@ -6,7 +6,6 @@ import sys
 import threading
 
 import numpy as np
-import pytest
 
 from scaffe.collectives.shared.window import SLICES_KEPT, Windows
 

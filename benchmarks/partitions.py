@@ -212,7 +212,8 @@ def known_to(args: argparse.Namespace, communicator: Communicator) -> Known:
     layers = shapes_of(net)
     rate = args.batch * sum(layer.multiply_adds for layer in layers) / args.device if args.device else args.rate
     ranks = ranks_of(Namespace(link_bandwidth=args.link, multiply_adds=rate), communicator.n_ranks, args.batch, 1)
-    return Known(layers if args.device else timed(layers, net, communicator), ranks, with_links(ranks, communicator))
+    measured = with_links(ranks, communicator, layers)
+    return Known(layers if args.device else timed(layers, net, communicator), ranks, measured)
 
 
 def make_solver(way: str, args: argparse.Namespace, communicator: Communicator, known: Known) -> tuple[Solver, Plan]:

@@ -307,7 +307,8 @@ class Communicator:
 
     def abort(self, code: int = 1) -> NoReturn:
         """Ends the job on all ranks at once with exit code `code`."""
-        last_words(is_launched=self._comm is not None)
+        with contextlib.suppress(MemoryError):
+            last_words(is_launched=self._comm is not None)
         if self._comm is not None:
             self._comm.Abort(code)
         os._exit(code)

@@ -6,7 +6,14 @@ from scaffe.errors import ExpectedError
 
 
 class CommError(ExpectedError):
-    """A collective that cannot be, or a peer that does not answer: one line with what was expected and what came."""
+    """A collective that cannot be, or a peer that does not answer: one line with what was expected and what came.
+
+    Attributes:
+        rank_in_part: where ``everywhere`` is said of some of the job's ranks alone, which made a communicator of their
+            own: this one's rank there.
+    """
+
+    rank_in_part: int | None = None
 
 
 class RankLost(CommError):

@@ -41,15 +41,19 @@ def describe(error: BaseException) -> str:
 def report_and_abort(communicator: Abortable, error: BaseException) -> None:
     """Print one line with the rank on standard error and end the job on all ranks. Exit code 130 for Ctrl-C, else 1.
 
+    An error that several ranks share is left to the first of them; one that it does not end says it, too, each rank a
+    second after the one before.
+
     The traceback is printed too if the error is not an expected one, or if SCAFFE_TRACEBACK is set in the environment.
-    The job ends even if standard error cannot be written.
+    The job ends even if standard error cannot be written, or no memory is left to say what happened.
     """
-    everywhere = isinstance(error, ExpectedError) and error.everywhere
-    if everywhere and communicator.rank != 0:
-        time.sleep(ROOT_SPEAKS_FIRST_SECONDS)
-    else:
-        with contextlib.suppress(OSError, ValueError):  # ValueError: the stream is closed
-            _report(communicator, error, everywhere)
+    part = getattr(error, "rank_in_part", None)
+    everywhere = isinstance(error, ExpectedError) and error.everywhere and part is None
+    rank = communicator.rank if everywhere else part or 0
+    if rank != 0:
+        time.sleep(ROOT_SPEAKS_FIRST_SECONDS + rank)
+    with contextlib.suppress(OSError, ValueError, MemoryError):  # ValueError: the stream is closed
+        _report(communicator, error, everywhere and rank == 0)
     communicator.abort(130 if isinstance(error, KeyboardInterrupt) else 1)
 
 

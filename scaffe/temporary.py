@@ -6,6 +6,7 @@ holds a lock on the file (flock) as long as it runs.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 ENDING = "part"
+REFUSED = (errno.EINVAL, errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT)
+"""What a file system says that does not know nameless files, or no reading and writing past the page cache."""
 MOST_BYTES = 120  # of the target's name; a file's name has 255
 PARTS = re.compile(rf"\.(?P<target>.*)\.(?P<host>[^.]*)\.(?P<pid>\d+)\.[0-9a-f]{{8}}\.{ENDING}", re.DOTALL)
 
@@ -28,6 +31,32 @@ def make_file(target: Path) -> tuple[Path, BinaryIO]:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     _lock(descriptor)
     return path, os.fdopen(descriptor, "w+b")
+
+
+def make_nameless(folder: Path, name: str, is_direct: bool = False) -> int:
+    """Create a file without a name, which the system removes with the last process that has it open or mapped.
+
+    Args:
+        folder: where.
+        name: what those are called that a file system without nameless files gives a name for a moment. Those that
+            killed processes have left are removed.
+        is_direct: read and write past the page cache (O_DIRECT), where the file system can.
+
+    Returns:
+        its descriptor. Raises OSError.
+    """
+    flags = os.O_RDWR | os.O_CLOEXEC
+    for kind in (os.O_TMPFILE | os.O_DIRECT, os.O_TMPFILE) if is_direct else (os.O_TMPFILE,):
+        try:
+            return os.open(folder, flags | kind, 0o600)
+        except OSError as error:
+            if error.errno not in REFUSED:
+                raise
+    remove_abandoned(folder, name)  # of a process that was killed before it took the name away
+    path, file = make_file(folder / name)
+    with file:
+        path.unlink()
+        return os.dup(file.fileno())
 
 
 def make_folder(target: Path) -> tuple[Path, int]:

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from scaffe.errors import UserError
+
 _begin: list[Callable[[], None]] = []
 
 
@@ -28,6 +30,20 @@ class Thread(threading.Thread):
 
     def __init__(self, target: Callable[[], object], name: str) -> None:
         super().__init__(target=target, name=name, daemon=True)
+
+    def start(self) -> None:
+        """See threading.Thread.
+
+        Raises:
+            UserError: the system has no room for one more.
+        """
+        try:
+            super().start()
+        except RuntimeError as error:
+            if self.ident is not None:  # it has been started before
+                raise
+            raise UserError(f"thread {self.name!r} cannot start: expected room for its stack and one thread more, "
+                            "reached a limit of the system (ulimit -v, ulimit -u)") from error
 
     def run(self) -> None:
         """See threading.Thread."""

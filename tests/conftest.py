@@ -5,6 +5,8 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,14 @@ _launchers = tempfile.mkdtemp(prefix="launchers-")
 def pytest_sessionfinish() -> None:
     """What launchers have left goes."""
     shutil.rmtree(_launchers, ignore_errors=True)
+
+
+@pytest.fixture
+def new_threads() -> Callable[[str], list[str]]:
+    """Gives the names, with a prefix, of threads that are alive, without those of earlier tests, which may yet end."""
+    earlier = set(threading.enumerate())
+    return lambda prefix: [thread.name for thread in threading.enumerate()
+                           if thread.name.startswith(prefix) and thread not in earlier]
 
 
 @pytest.fixture

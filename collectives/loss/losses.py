@@ -89,6 +89,13 @@ class Losses:
                                       or (ulfm.may_be_loss(error) and self._is_found_soon()))
         return self.error() if is_loss else error
 
+    def rank_in_part(self) -> int | None:
+        """This rank's number where the communicator has some of the job's ranks alone; None where it has all."""
+        whole, size = self._whole, self._base.size
+        while whole is not None and whole._base.size == size:
+            whole = whole._whole
+        return None if whole is None else int(self._base.rank)
+
     def apart(self, call: Callable[[], T], otherwise: T) -> T:
         """What a call returns in a thread that watches; `otherwise` at a loss, which is raised where somebody waits."""
         try:

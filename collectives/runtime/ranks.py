@@ -78,7 +78,7 @@ class Ranks:
             FENCE.around(comm, deadline)
         self._node_comm = node_comm(comm, node_of_rank, self.losses.kept)
         self.topology = Topology(comm.allgather(self._node_comm.bcast(comm.rank)))
-        self.windows = Windows(self._node_comm)
+        self.windows = Windows(self._node_comm, comm)
         may_use_threads = _may_use_threads()
         self.calls = MismatchDetector(self._dup(comm) if may_use_threads else None, self._give_up)
         self._engines: list[tuple[Engine, NodeGroup, bool]] = []

@@ -59,7 +59,8 @@ class Build:
         """What the rank's shard holds of every table."""
         number, n_shards = self._roles.shards.index(self._rank), len(self._roles.shards)
         store = self._store
-        return {table: Part(store.values[table], *table.shard(number, n_shards), rule, store.histories[number, table])
+        return {table: Part(store.values[table], *table.shard(number, n_shards), rule, store.histories[number, table],
+                            store.tier)
                 for table, rule in rules.items()}
 
     def service(self, parts: Mapping[Table, Part]) -> Service:
@@ -104,6 +105,7 @@ def reach_others(ranks: Communicator, store: Store, given: Collection[str]) -> P
     leaders = ranks.split(0 if ranks.node_rank == 0 else None)
     for table, values in store.values.items():
         if leaders is not None and table.name in given:
-            leaders.bcast(values)
+            for piece in store.tier.pieces(values):
+                leaders.bcast(values[piece])
     ours = ranks.split(0)
     return None if ours is None else ours.messages

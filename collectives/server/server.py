@@ -49,6 +49,8 @@ class ParameterServer:
         placement: which ranks these are: "last", or "spread" for the last ranks of every node in turn.
         keeps_copies: whether another node keeps a second copy of each shard's histories, for ``remains``. It is at
             most ``copies.copying.MOST_ROUNDS`` rounds of updates old.
+        folder: on a local disk of every node, for a file with tables, histories and updates, of which only what is
+            worked on is in memory; empty: all of it is.
 
     Attributes:
         is_worker: whether this rank is a worker.
@@ -61,12 +63,12 @@ class ParameterServer:
     """
 
     def __init__(self, communicator: Communicator, slack: float = 0, servers: int = 0, placement: str = "last",
-                 keeps_copies: bool = False) -> None:
+                 keeps_copies: bool = False, folder: str = "") -> None:
         if not slack >= 0 or (not math.isinf(slack) and slack != int(slack)):
             raise CommError(f"slack must be a whole number from 0 on, or inf; got {slack}", everywhere=True)
         if communicator.topology.n_nodes > 1 and not grants_threads():
             raise CommError("a parameter server on several nodes needs MPI_THREAD_MULTIPLE", everywhere=True)
-        self.communicator, self.slack = communicator, slack
+        self.communicator, self.slack, self._folder = communicator, slack, folder
         self._roles = Roles.of(communicator.topology, servers, placement, keeps_copies)
         self._node = communicator.topology.node_of_rank[communicator.rank]
         self.n_workers = len(self._roles.workers)
@@ -124,6 +126,7 @@ class ParameterServer:
         """
         _refuse(self._store is not None, "declares a batch after start")
         _refuse(table not in self._rules, f"has no table {table.name!r} that is shared")
+        _refuse(bool(self._folder) and memory != "host", f"with tables in a file has no batch in {memory} memory")
         return self._mine.batch(table, keys, memory)
 
     def local_batch(self, table: Table, keys: Keys) -> LocalBatch:
@@ -160,17 +163,17 @@ class ParameterServer:
 
         Raises:
             CommError: on every rank, if tables or batches differ between ranks, values do not fit their table, or
-                memory cannot be allocated.
+                memory, or room on a disk, cannot be had.
         """
         _refuse(self._store is not None, "starts twice")
         ranks, tables = self.communicator, list(self._rules)
-        check_same(ranks.allgather_objects(declared(self.slack, self._roles, tables)))
+        check_same(ranks.allgather_objects(declared(self.slack, self._roles, tables, self._folder)))
         own = [batch.index for batch in self._mine.batches] if self.is_worker else None
         everyone = [indexes for indexes in ranks.allgather_objects(own) if indexes is not None]
         check_batches(everyone)
         joint = None if self.slack else joint_batches(everyone)
         n_histories = {table: rule.n_histories for table, rule in self._rules.items()}
-        self._store = store = Store(ranks, self._roles, n_histories, everyone, joint)
+        self._store = store = Store(ranks, self._roles, n_histories, everyone, joint, self._folder)
         fault, given = ranks.bcast_object((store.fill(values or {}), list(values or {})) if ranks.rank == 0 else None)
         if fault:
             raise CommError(fault, everywhere=True)
@@ -192,6 +195,11 @@ class ParameterServer:
         n_ended = self._mine.clock()
         if self._store is not None:  # else the iteration is a virtual one
             self._store.clocks[self._roles.workers.index(self.communicator.rank)] = n_ended
+            self.rest()
+
+    def rest(self) -> None:
+        """Of tables in a file, have nothing in this rank's memory that nobody works on just now; ``clock`` does so."""
+        self._started().tier.leave_all()
 
     def leave(self) -> None:
         """Stop taking part as a worker: no more updates, and from now on nobody waits for this one."""

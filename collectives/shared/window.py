@@ -49,11 +49,12 @@ class _Mapped:
 class Windows:
     """The windows of one node's ranks, looked up by address so that any slice of a buffer can take part."""
 
-    def __init__(self, node_comm: Intracomm) -> None:
+    def __init__(self, node_comm: Intracomm, comm: Intracomm) -> None:
         """Args:
             node_comm: the ranks that share memory.
+            comm: the ranks of all nodes, which allocate together: where one has no memory the others hear of it.
         """
-        self._comm = node_comm
+        self._comm, self._all = node_comm, comm
         self._bases: list[int] = []
         self._windows: dict[int, tuple[int, int, np.ndarray]] = {}
         self._slices: dict[tuple[int, int], WindowSlice] = {}
@@ -61,7 +62,7 @@ class Windows:
         self._serial = 0
 
     def allocate(self, n_bytes: int) -> np.ndarray:
-        """Allocates a buffer in a new window; all ranks of the node call it.
+        """Allocates a buffer in a new window; all ranks of all nodes call it.
 
         The window is unmapped when the last view of the array is gone, on each rank by itself.
 
@@ -148,6 +149,7 @@ class Windows:
         """Every rank's pages, in rank order; each rank creates its own and opens the others' through /proc."""
         n_bytes = -(-n_bytes // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES if n_bytes >= HUGE_PAGE_BYTES else n_bytes
         fd, own, fault = _create(n_bytes)
+        fault = fault and f"rank {self._all.rank} has {fault}"
         handles = self._comm.allgather((os.getpid(), fd, fault))
         fault = next((text for _, _, text in handles if text), "")
         mapped: list[mmap.mmap] = []
@@ -156,8 +158,8 @@ class Windows:
                 pages = own if rank == self._comm.rank else None
                 mapped.append(pages or memfd.attach(pid, peer_fd, n_bytes, populate=True))
             except OSError as error:
-                fault = f"rank {self._comm.rank} of the node cannot map rank {rank}'s memory: {error}"
-        faults = [text for text in self._comm.allgather(fault) if text]
+                fault = f"rank {self._all.rank} cannot map the memory of rank {rank} of its node: {error}"
+        faults = [text for text in self._all.allgather(fault) if text]
         if fd >= 0:
             os.close(fd)
         if faults:

@@ -42,6 +42,7 @@ class Dropout(Neuron):
             raise LayerError(f"dropout_ratio must be at least 0 and below 1, got {ratio:g}")
         self._ratio, self._scales = float(ratio), self.param.dropout_param.scale_train
         self._draws = self.context.phase == TRAIN or self.param.dropout_param.sample_weights_test
+        self.by_image = not self._draws
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Give the top the bottom's shape and plan the kernels."""

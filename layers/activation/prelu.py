@@ -20,6 +20,7 @@ class PReLU(Layer):
     Bottom and top: (N, C, ...). Blobs: one slope for each channel, (C,), or with channel_shared one for all, ().
     """
 
+    by_image = True
     temporaries = 3
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -20,7 +20,7 @@ class ReLU(Neuron):
     kept.
     """
 
-    recordable = repeatable = True
+    by_image = recordable = repeatable = True
     reads_tops = False
 
     @classmethod

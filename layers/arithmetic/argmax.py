@@ -26,6 +26,7 @@ class ArgMax(NoGradient):
     """
 
     integer_tops = (0,)
+    temporaries = 3
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top. Raises LayerError if top_k is not between 1 and the number of elements searched."""

@@ -19,6 +19,7 @@ class Axpy(Layer):
     """
 
     n_bottoms = (3, 3)
+    temporaries = 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Give the top x's shape. Raises LayerError if the bottoms' shapes do not fit together."""

@@ -32,7 +32,7 @@ class Eltwise(FusesRelu):
             layer works in place with PROD or MAX.
     """
 
-    recordable = repeatable = True
+    by_image = recordable = repeatable = True
     n_bottoms = (2, None)
 
     @classmethod

@@ -18,6 +18,7 @@ class _Product(Layer):
     keeps_bottom = True
     _order = (0, 1)  # which bottom is x, and which the factors; set by reshape if that depends on their shapes
     _spread: Shape  # set by reshape: the factors' shape with all axes of x
+    temporaries = 2
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Multiply."""

@@ -35,6 +35,7 @@ class Affine(FusesRelu):
         factor = self._scale or self._bias
         if factor is None:
             raise LayerError("has neither scale nor bias")
+        self.by_image = self._axis > 0 and len(bottom) == 1
         self._spread = spread_shape(x, factor.shape, self._axis)
         self._summed = summed_axes(self._spread, x.shape)
         if top[0] is not x:
@@ -43,6 +44,7 @@ class Affine(FusesRelu):
         self._kept = self.context.blob(x.shape, x.channels_last) if keeps else None
         self._per_channel = x.ndim > 1 and self._spread == (1, x.shape[1], *(1,) * (x.ndim - 2))
         self._rows = Rows(x, 1) if self._per_channel and Rows(x, 1).is_view else None
+        self.temporaries = int(self._rows is None)
         ones = self.context.xp.ones(factor.n_elems, factor.dtype)
         self._ones, self._zeros = ones, 0 * ones
 

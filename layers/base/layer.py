@@ -109,12 +109,14 @@ class Layer:
     shares_data: bool = False  # tops' data may live in bottom 0's memory
     shares_diff: bool = False  # tops' diffs may live in bottom 0's memory
     passes_diff: bool = False  # bottoms' diffs are top 0's: they may live in its memory
+    by_image: bool = False  # in testing, each image, (1, ...), of the tops is computed from that of the bottoms
     recordable: ClassVar[bool] = False  # a pass queues the same work whatever the values: a CUDA graph can replay it
     repeatable: bool = False  # ``forward_again`` gives the same tops, and changes nothing else
     reads_bottoms: bool = True  # backward reads the bottoms' data
     reads_tops: bool = True  # backward reads the tops' data
     n_fused_back: int = 0  # how many of the layers fused to it ``backward_fused`` covers; the others run their own
-    temporaries: int = 0  # arrays, each as long as its longest blob, that passes make in memory which no plan counts
+    temporaries: float = 0  # arrays, each as long as its longest blob, that passes make beside
+    lasting: float = 0  # how many of them are there between passes, too
     keeps_bottom: ClassVar[bool] = False  # backward needs the bottom's data: in place, the layer keeps a copy
     forward_only: bool = False  # set by a caller that never runs backward: nothing is kept for it
     exact_bottoms: ClassVar[tuple[int, ...]] = ()  # bottoms of integers (labels): float32 even in half precision

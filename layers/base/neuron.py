@@ -60,7 +60,15 @@ class Neuron(Layer):
 
 class Elementwise(Neuron):
     """A neuron whose every element depends on the same element of the bottom alone, computed by functions of whole
-    arrays. On a CPU it goes piece by piece, so that the temporaries of such functions are short."""
+    arrays. It goes piece by piece, so that the temporaries of such functions, at most four of a piece, are short."""
+
+    by_image = True
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Give the top the bottom's shape."""
+        super().reshape(bottom, top)
+        n_elems = bottom[0].n_elems
+        self.temporaries = 4 * min(self.context.kernels.PIECE_ELEMS, n_elems) / max(n_elems, 1)
 
     def _pieces(self, *arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
         step = self.context.kernels.PIECE_ELEMS

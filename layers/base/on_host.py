@@ -23,6 +23,8 @@ class OnHost(Layer):
         param, context: as for every layer; ``context`` is the device's.
     """
 
+    temporaries = 1  # on the way to the net's memory
+
     def __init__(self, host: Backend, inner_type: type[Layer], param: Any, context: Context) -> None:
         super().__init__(param, context)
         # The random stream and the access to data are the net's; only the memory differs.

@@ -30,6 +30,7 @@ class BoxAnnotatorOhem(ZeroGradient):
     n_tops = (2, 2)
     host_only = True
     exact_bottoms = (0, 1, 2, 3)
+    temporaries = 2
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the tops. Raises LayerError if the bottoms' shapes do not fit together, or roi_per_img is 0."""

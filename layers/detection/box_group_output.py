@@ -38,6 +38,7 @@ class BoxGroupOutput(ZeroGradient):
     n_tops = (1, 2)
     host_only = True
     reshape_always = True
+    temporaries = 6
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the fields. Raises LayerError if an option is missing or does not fit."""

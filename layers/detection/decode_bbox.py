@@ -31,6 +31,7 @@ class DecodeBBox(ZeroGradient):
     host_only = True
     reshape_always = True
     exact_bottoms = (1,)
+    temporaries = 3
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read means and deviations. Raises LayerError unless they are 4 or none."""

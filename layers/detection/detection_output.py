@@ -36,6 +36,7 @@ class DetectionOutput(NoGradient):
     host_only = True
     reshape_always = True
     exact_bottoms = (2,)
+    temporaries = 1
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Check the options. Raises LayerError for one out of range."""

@@ -36,6 +36,7 @@ class Proposal(ZeroGradient):
     host_only = True
     reshape_always = True
     exact_bottoms = (2,)
+    temporaries = 5
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Make the anchors. Raises LayerError for a ratio or scale that is not above 0, or a number that is 0."""

@@ -33,6 +33,7 @@ class DetectNetTransformation(NoGradient):
     n_tops = (2, 2)
     exact_bottoms = (1,)
     host_only = True
+    temporaries = 2
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the options and the mean file. Raises LayerError if they do not make sense."""

@@ -22,6 +22,7 @@ class Embed(Layer):
 
     host_only = True
     exact_bottoms = (0,)
+    temporaries = 1
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Declare weights and bias. Raises LayerError if num_output or input_dim is missing."""

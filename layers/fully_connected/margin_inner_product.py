@@ -35,6 +35,7 @@ class MarginInnerProduct(Layer):
     n_tops = (1, 2)
     host_only = True
     exact_bottoms = (1,)
+    temporaries = 1
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Declare the rows. Raises LayerError if num_output is missing."""

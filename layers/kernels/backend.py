@@ -21,6 +21,7 @@ from scaffe.layers.kernels.plans import (
     UniformPlan,
     UpdatePlan,
     WeightedPlan,
+    Workers,
 )
 from scaffe.layers.kernels.specs import ConvSpec, Ints, LossSpec, LrnSpec, PoolSpec, Segment
 
@@ -89,6 +90,9 @@ class Backend(Protocol):
 
     def set_threads(self, n_threads: int) -> None:
         """Use that many host threads for kernels; no effect on a device."""
+
+    def workers(self) -> Workers | None:
+        """The threads set, for passes over shares of a batch beside one another; None on a device."""
 
     def synchronize(self) -> None:
         """Wait until all queued work is done."""

@@ -6,7 +6,7 @@ say how the elements are ordered; an array may have any shape with as many eleme
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from scaffe.layers.kernels.norms import Fused, FusedDiffs
@@ -48,6 +48,9 @@ class InferencePlan(Protocol):
 
     def take(self, w: Array, b: Array) -> None:
         """Take over weights and bias, in Caffe's order; ``forward`` uses them until the next ``take``."""
+
+    def adopt(self, other: Any) -> None:
+        """Use from now on the memory into which another plan of the same geometry takes weights and bias."""
 
     def forward(self, x: Array, y: Array, added: Array | None = None) -> None:
         """y = x * w + b, plus ``added`` if the plan adds, then the ReLU if it has one. ``added`` may be y."""
@@ -171,3 +174,16 @@ class UpdatePlan(Protocol):
             hyper: the rule's numbers for this iteration (``scaffe.training.update_rules.Hyper``).
             factor: a number, or what ``clip_factor`` or ``Guard.checked`` returned.
         """
+
+
+class Workers(Protocol):
+    """Threads that compute beside one another, each by itself.
+
+    Attributes:
+        n_threads: how many.
+    """
+
+    n_threads: int
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Call ``work()`` that many times, on any of them, and wait for all. Raises what one of the calls does."""

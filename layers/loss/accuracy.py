@@ -28,6 +28,7 @@ class Accuracy(NoGradient):
     exact_bottoms = (1,)
     exact_tops = (0, 1)
     n_tops = (1, 2)
+    temporaries = 2
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the tops: () and (classes,). Raises LayerError if the labels do not fit the scores."""

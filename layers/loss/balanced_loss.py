@@ -27,7 +27,7 @@ class SigmoidCrossEntropyBalanceLoss(LossLayer):
     Bottoms: scores x before the sigmoid, (N, ...); targets 0 or 1, as many. Top: the loss, a scalar.
     """
 
-    temporaries = 6
+    temporaries, lasting = 9.5, 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top: (). Raises LayerError if there is not one target for each score."""

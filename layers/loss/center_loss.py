@@ -24,7 +24,7 @@ class CenterLoss(LossLayer):
     Bottoms: features (N, ...); one label an item. Top: the loss, a scalar. Blob: centres (num_output, features).
     """
 
-    temporaries = 3
+    temporaries, lasting = 3, 1
     host_only = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -83,7 +83,6 @@ class InfogainLoss(LossLayer):
     Tops: the loss, a scalar; optionally softmax(x), of the scores' shape.
     """
 
-    temporaries = 3
     n_bottoms = (2, 3)
     n_tops = (1, 2)
     _least_probability = LEAST_PROBABILITY
@@ -101,6 +100,7 @@ class InfogainLoss(LossLayer):
         super().reshape(bottom, top)
         self.axis = check_label_count(bottom[0], bottom[1], self._axis())
         n_classes = bottom[0].shape[self.axis]
+        self.temporaries, self.lasting = 4 + 5 / n_classes, 1 + 3 / n_classes  # the second: a few numbers a position
         n_elems = bottom[2].n_elems if self._matrix is None else self._matrix.size
         if n_elems != n_classes**2:
             raise LayerError(f"wants an infogain matrix of {n_classes} x {n_classes}, got {n_elems} elements")

@@ -28,7 +28,7 @@ class EuclideanLoss(LossLayer):
     Bottoms: a and b, (N, ...), with the same number of elements per item. Top: the loss, a scalar.
     """
 
-    temporaries = 2
+    temporaries, lasting = 2, 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top: (). Raises LayerError if the bottoms differ in their elements per item."""
@@ -61,7 +61,7 @@ class L1Loss(EuclideanLoss):
     Bottoms: a and b, (N, ...), with the same number of elements per item. Top: the loss, a scalar.
     """
 
-    temporaries = 3
+    temporaries, lasting = 3, 1
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Compute the loss."""
@@ -79,7 +79,7 @@ class HingeLoss(LossLayer):
     Bottoms: scores (N, classes...); labels, one for each item. Top: the loss, a scalar.
     """
 
-    temporaries = 4
+    temporaries, lasting = 5, 2
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top: (). Raises LayerError if there is not one label for each item."""
@@ -158,7 +158,7 @@ class ContrastiveLoss(LossLayer):
     Top: the loss, a scalar.
     """
 
-    temporaries = 3
+    temporaries, lasting = 3, 1
     n_bottoms = (3, 3)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

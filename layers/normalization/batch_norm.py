@@ -52,6 +52,7 @@ class BatchNorm(Layer):
         """Declare the three blobs of statistics, with learning rate 0."""
         p = self.param.batch_norm_param
         self._uses_sums = p.use_global_stats if p.HasField("use_global_stats") else self.context.phase == TEST
+        self.by_image = self._uses_sums and bottom[0].ndim > 1
         self._n_channels = bottom[0].shape[1] if bottom[0].ndim > 1 else 1
         for shape in ((self._n_channels,), (self._n_channels,), (1,)):
             self.add_blob(shape, None)

@@ -28,7 +28,7 @@ class Lcn(Layer):
             works in place.
     """
 
-    temporaries = 5
+    temporaries, lasting = 5, 1
     recordable = repeatable = True
     reads_bottoms = reads_tops = False
 

@@ -26,7 +26,7 @@ class Lrn(Layer):
         LayerError: local_size is even, the bottom does not have four axes, or the layer works in place.
     """
 
-    recordable = repeatable = True
+    by_image = recordable = repeatable = True
 
     @classmethod
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:

@@ -89,6 +89,7 @@ class Lstm(Recurrent):
 
     n_states = 2
     n_gates = 4
+    temporaries, lasting = 15, 7
 
     def step_params(self) -> list[tuple[Shape, Any]]:
         """Shape and filler of W_hc."""
@@ -129,6 +130,7 @@ class LstmUnit(Layer):
 
     n_bottoms = (3, 3)
     n_tops = (2, 2)
+    temporaries, lasting = 4, 2
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Give both tops the shape of c. Raises LayerError if the bottoms' shapes do not fit together."""

@@ -21,6 +21,7 @@ class Rnn(Recurrent):
 
     n_states = 1
     n_gates = 1
+    temporaries, lasting = 6, 3
 
     def step_params(self) -> list[tuple[Shape, Any]]:
         """Shapes and fillers of W_hh, W_ho and b_o."""

@@ -42,7 +42,7 @@ class Concat(Layer):
         """Shape the top."""
         p = self.param.concat_param
         axis = check_axis(bottom[0], p.concat_dim if p.HasField("concat_dim") else p.axis)
-        shapes = [blob.shape for blob in bottom]
+        self.by_image, shapes = axis > 0, [blob.shape for blob in bottom]
         elsewhere = {(*s[:axis], *s[axis + 1:]) if len(s) > axis else s for s in shapes}
         if len(elsewhere) > 1:
             raise LayerError(f"bottoms must have one shape but for axis {axis}, got {', '.join(map(str, shapes))}")

@@ -116,14 +116,17 @@ class ShuffleChannel(Layer):
         group, shape = self.param.shuffle_channel_param.group, bottom[0].shape
         if len(shape) < 2 or group < 1 or shape[1] % group:
             raise LayerError(f"{group} groups do not divide the channels of {shape}")
-        self.places = self.context.xp.arange(shape[1]).reshape(group, -1).T.ravel()
+        length = shape[1] // group
+        self._places = [(slice(i * length, (i + 1) * length), slice(i, None, group)) for i in range(group)]
         top[0].reshape(shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy channel places[c] of the bottom to channel c of the top."""
-        np.copyto(top[0].data, bottom[0].data[:, self.places])
+        """Copy each group's channels to every so manieth of the top."""
+        for channels, spread in self._places:
+            np.copyto(top[0].data[:, spread], bottom[0].data[:, channels])
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Copy the gradient of the top's channel c to channel places[c] of the bottom."""
+        """Copy the gradients back."""
         if propagate_down[0]:
-            bottom[0].diff[:, self.places] = top[0].diff
+            for channels, spread in self._places:
+                np.copyto(bottom[0].diff[:, channels], top[0].diff[:, spread])

@@ -22,6 +22,7 @@ class BatchReindex(Layer):
     n_bottoms = (2, 2)
     host_only = True
     exact_bottoms = (1,)
+    temporaries = 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top. Raises LayerError if the indices do not have exactly one axis."""
@@ -62,6 +63,7 @@ class Filter(Layer):
     n_tops = (1, None)
     reshape_always = True
     host_only = True
+    temporaries = 1
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Raise LayerError unless there is one top for each bottom but the selector."""

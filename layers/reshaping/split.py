@@ -22,7 +22,7 @@ class Split(Layer):
 
     includes_relu = False
 
-    recordable = repeatable = True
+    by_image = recordable = repeatable = True
     reads_bottoms = reads_tops = False
     n_tops = (1, None)
     shares_data = True

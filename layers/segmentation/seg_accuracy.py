@@ -30,6 +30,7 @@ class SegAccuracy(NoGradient):
     exact_bottoms = (1,)
     exact_tops = (0, 1, 2)
     host_only = True
+    temporaries = 4
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Begin with an empty matrix."""

@@ -24,6 +24,7 @@ class ReverseTime(Layer):
     n_bottoms = (2, 2)
     exact_bottoms = (1,)
     host_only = True
+    temporaries = 2
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Give the top the bottom's shape. Raises LayerError if there is not one length a sequence, or in place."""

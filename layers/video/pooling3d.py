@@ -34,6 +34,7 @@ class _Pooling(Layer):
     _kernel: tuple[int, ...]
     _stride: tuple[int, ...]
     _pad: tuple[int, ...]
+    temporaries = 2
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top. Raises LayerError if the bottom does not have the axes, or a window lies outside."""

@@ -36,6 +36,7 @@ class _Windowed(FusesRelu):
         if p.num_output < 1:
             raise LayerError("needs a num_output above 0")
         self._axis = check_axis(bottom[0], p.axis)
+        self.by_image = self._axis > 0
         self._window = conv_window(p, bottom[0].ndim - self._axis - 1)
         spec = self._spec(self._folded(bottom[0].shape))
         weights = self.add_blob(spec.weight_shape, p.weight_filler)

@@ -39,6 +39,8 @@ class Im2col(Layer):
         if min(self.out) < 1:
             raise LayerError(f"a window of {tuple(extents)} does not fit {shape[self.axis + 1 :]} padded by {self.pad}")
         top[0].reshape((*shape[: self.axis], shape[self.axis] * prod(self.kernel), *self.out))
+        padded = prod(n + a + b for n, (a, b) in zip(shape, self._margins(bottom[0]), strict=True))
+        self.temporaries = padded / max(bottom[0].n_elems, top[0].n_elems, 1)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Copy the windows, with zeros for the padding."""

@@ -33,6 +33,7 @@ class LocalConvolution(Layer):
 
     recordable = repeatable = True
     reads_tops = False
+    temporaries = 2
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Declare weights and bias."""

@@ -36,7 +36,7 @@ class Pooling(Layer):
             does not go with the method.
     """
 
-    recordable = True
+    by_image = recordable = True
     reads_bottoms = reads_tops = False
     n_tops = (1, 2)
     integer_tops = (1,)

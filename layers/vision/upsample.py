@@ -24,6 +24,7 @@ class Upsample(Layer):
 
     n_bottoms = (1, 2)
     exact_bottoms = (1,)
+    temporaries = 1
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top. Raises LayerError if the mask's shape or the top's size does not fit the images."""

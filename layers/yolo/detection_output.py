@@ -29,6 +29,7 @@ class _Output(NoGradient):
 
     host_only = True
     reshape_always = True
+    temporaries = 2
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top as for one detection. Raises LayerError if the predictions do not have the options' shape."""

@@ -25,6 +25,8 @@ class Reorg(Layer):
     Bottom: (N, C, H, W). Top: (N, s^2 C, H / s, W / s), or with ``reverse`` (N, C / s^2, s H, s W).
     """
 
+    temporaries = 2
+
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read the stride. Raises LayerError if it is missing or the layer is in place."""
         p = self.param.reorg_param

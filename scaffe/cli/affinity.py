@@ -1,9 +1,10 @@
-"""Binds a rank to the cores that are near its GPU: SCAFFE_BIND=gpu, as the job files set it."""
+"""How a rank uses its node's cores: bound to those near its GPU (SCAFFE_BIND=gpu, as job files set it), asleep between
+kernels or awake."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
 from pathlib import Path
 
 from scaffe.collectives import launch
@@ -13,6 +14,7 @@ from scaffe.nets.devices import number_for
 
 VARIABLE = "SCAFFE_BIND"
 DEVICES, PROCESSORS = Path("/sys/bus/pci/devices"), Path("/sys/devices/system/cpu")
+WAITING = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
 Cores = frozenset[int]
 
 
@@ -41,6 +43,18 @@ def bind(gpus: str, node_rank: int, environment: Mapping[str, str] = os.environ)
     own = shares(near, siblings(allowed))[node_rank]
     os.sched_setaffinity(0, own)
     return f"rank {node_rank} of its node: cores {_text(own)}, near GPU {numbers[node_rank]}"
+
+
+def sleep_between_kernels(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Where this node's ranks have no two cores each, let OpenMP's threads sleep as soon as they wait: they would hold
+    a core that another rank computes on. Before OpenMP is loaded; what the environment says of it stands.
+
+    Args:
+        environment: the variables to look at, and to set.
+    """
+    n_ranks = launch.node_n_ranks(environment)
+    if n_ranks is not None and 2 * n_ranks > (os.cpu_count() or 1) and WAITING.isdisjoint(environment):
+        environment["OMP_WAIT_POLICY"] = "PASSIVE"
 
 
 def shares(near: Sequence[Cores], groups: Iterable[Cores]) -> list[Cores]:

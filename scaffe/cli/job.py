@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Callable
 
 from scaffe import log
-from scaffe.cli.affinity import bind
+from scaffe.cli.affinity import bind, sleep_between_kernels
 from scaffe.cli.main import fail
 from scaffe.collectives import launch
 from scaffe.collectives.communicator import Communicator
@@ -20,7 +20,8 @@ from scaffe.nets.devices import Compute, make_context
 def run_job(body: Callable[[Communicator], int], options: Namespace | None = None) -> int:
     """Run a command's body on every rank.
 
-    An error that all ranks share is said once, by rank 0; one rank's own error is said by that rank and ends the job.
+    An error that all ranks share is said once, by rank 0; one that a rank has for itself, or shares with some, ends the
+    job.
 
     Args:
         body: the command; it gets the communicator of all ranks and returns the exit code.
@@ -30,6 +31,8 @@ def run_job(body: Callable[[Communicator], int], options: Namespace | None = Non
         the exit code: the body's, or 1 after an expected error.
     """
     node_rank = launch.node_rank() if launch.launched() else None
+    if node_rank is not None:
+        sleep_between_kernels()
     if options is not None and node_rank is not None:
         compute = Compute.of(options, node_rank)
         bound = bind(compute.gpus, node_rank)
@@ -45,6 +48,7 @@ def run_job(body: Callable[[Communicator], int], options: Namespace | None = Non
     except Exception as error:
         if not is_expected(error):
             raise
-        if communicator.n_ranks > 1 and not getattr(error, "everywhere", False):
+        is_shared = getattr(error, "everywhere", False) and getattr(error, "rank_in_part", None) is None
+        if communicator.n_ranks > 1 and not is_shared:
             report_and_abort(communicator, error)
         return fail(one_line(error), 1, error)

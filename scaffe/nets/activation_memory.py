@@ -11,7 +11,7 @@ import numpy as np
 from scaffe.layers.base.blob import Blob
 from scaffe.nets.arena import Lifetime, aligned, place
 from scaffe.nets.fusion import fuse_layers
-from scaffe.nets.layer_memory import kept_bytes
+from scaffe.nets.layer_memory import kept_bytes, made_in_passes
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 
@@ -104,15 +104,18 @@ def _kept_length(net: Net) -> int:
 
 
 def bytes_beside_blobs(net: Net, n_histories: int) -> int:
-    """Bytes of device memory of: parameters, gradients and histories; what layers keep for backward; two batches that
-    are being prefetched; the workspace of matrix products. Arguments as for ``training_bytes``."""
+    """Bytes of device memory of: parameters, gradients and histories; what layers keep for backward and make in
+    passes; two batches that are being prefetched; the workspace of matrix products.
+
+    Arguments as for ``training_bytes``.
+    """
     from scaffe.layers.kernels.cuda.cublas import WORKSPACE_BYTES
 
     params = net.params.n_elems * net.params.dtype.itemsize * (2 + n_histories)
     if net.context.dtype != net.params.dtype:  # kernels read a copy
         params += net.params.n_elems * net.context.dtype.itemsize
     batches = sum(top.n_elems * top.dtype.itemsize for node in net.nodes if node.is_source for top in node.tops)
-    return params + 2 * batches + kept_bytes(net) + WORKSPACE_BYTES
+    return params + 2 * batches + kept_bytes(net) + made_in_passes(net) + WORKSPACE_BYTES
 
 
 def data_parts(net: Net, backward: bool) -> list[Part]:

@@ -1,9 +1,10 @@
-"""Device memory that layers take beside their tops: copies, pooling positions and random masks that they keep for
-backward, and workspace."""
+"""Memory that layers take beside their tops: copies, pooling positions and random masks that they keep for backward,
+workspace, and what they make in passes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil
 from typing import Any
 
 from scaffe.layers.base.blob import Blob
@@ -69,3 +70,17 @@ def _unfolded(node: Node) -> int:
     an_image = y.count(2) * x.shape[1] * weights.count(2) * itemsize
     n_at_once = max(1, min(x.shape[0], MOST_UNFOLDED_BYTES // max(an_image, 1)))
     return n_at_once * an_image + weights.n_elems * (itemsize + weights.dtype.itemsize)
+
+
+def made_in_passes(net: Net) -> int:
+    """Bytes of the arrays that layers make in passes: those that last, and the others of the layer that has most."""
+    lasting, others = 0.0, [0.0]
+    for layer, n_elems in ((node.layer, _longest(node)) for node in net.nodes):
+        lasting += layer.lasting * n_elems
+        others.append((layer.temporaries - layer.lasting) * n_elems)
+    return ceil(lasting + max(others)) * net.params.dtype.itemsize
+
+
+def _longest(node: Node) -> int:
+    """Elements of a layer's longest blob."""
+    return max((blob.n_elems for blob in (*node.bottoms, *node.tops)), default=0)

@@ -48,7 +48,7 @@ def divided(role: Role, strategy: type[Strategy], param: Any, options: Namespace
     if not options.multiply_adds:
         known = with_rate(known, ranks)
     if not options.link_bandwidth:
-        known = with_links(known, ranks)
+        known = with_links(known, ranks, layers)
     plan = together(ranks, lambda: plan_of(options.partitions, layers, known))
     if plan.n_partitions == 1:
         return role

@@ -113,6 +113,7 @@ def _blobs(net: Net) -> int:
 
 
 def _limited(solver: Solver, backed: BackedMemory, limit: int, options: Namespace) -> LimitedMemory:
+    solver.strategy.keep_on_disk(options.spill)
     state, planned = StreamedState(solver, InFile(solver, backed)), planned_arrays(solver.net)
     fixed = _taken(solver, planned) - state.taken_bytes
     needed = fixed + state.parameter_bytes

@@ -13,13 +13,6 @@ import pytest
 from scaffe.data.feeds.prefetch import Prefetcher
 
 
-@pytest.fixture
-def readers():
-    """Gives the readers that are alive, without those that earlier tests may have left."""
-    earlier = set(threading.enumerate())
-    return lambda: [t for t in threading.enumerate() if t.name.startswith("reader-") and t not in earlier]
-
-
 def fill(job, slot):
     """Later jobs are made faster, to provoke disorder."""
     time.sleep(0.002 * (3 - job % 4))
@@ -28,7 +21,7 @@ def fill(job, slot):
 
 @pytest.mark.parametrize("n_threads", [0, 1, 2, 5])
 @pytest.mark.parametrize("n_slots", [1, 2, 5])
-def test_order_does_not_depend_on_threads(readers, n_threads, n_slots):
+def test_order_does_not_depend_on_threads(new_threads, n_threads, n_slots):
     slots = [np.zeros(3) for _ in range(n_slots)]
     prefetcher = Prefetcher(itertools.count(), fill, slots, n_threads)
     for expected in range(12):
@@ -36,7 +29,7 @@ def test_order_does_not_depend_on_threads(readers, n_threads, n_slots):
         assert any(slot is one for one in slots)
         np.testing.assert_array_equal(slot, expected)
     prefetcher.close()
-    assert not readers()
+    assert not new_threads("reader-")
 
 
 def test_a_batch_stays_whole_until_the_next_is_asked_for():
@@ -72,12 +65,12 @@ def fail_at(n):
 
 
 @pytest.mark.parametrize("n_threads", [0, 1, 3])
-def test_an_error_arrives_in_its_turn_and_ends_the_threads(readers, n_threads):
+def test_an_error_arrives_in_its_turn_and_ends_the_threads(new_threads, n_threads):
     prefetcher = Prefetcher(itertools.count(), fail_at(3), [np.zeros(1) for _ in range(3)], n_threads)
     assert [float(prefetcher.next()[0]) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(ValueError, match="job 3"):
         prefetcher.next()
-    assert not readers()
+    assert not new_threads("reader-")
 
 
 def test_the_end_of_the_jobs_is_the_end():
@@ -96,13 +89,13 @@ def test_a_closed_one_says_so():
         prefetcher.next()
 
 
-def test_forgetting_it_ends_the_threads(readers):
+def test_forgetting_it_ends_the_threads(new_threads):
     prefetcher = Prefetcher(itertools.count(), fill, [np.zeros(1) for _ in range(3)], 2)
     prefetcher.next()
-    assert len(readers()) == 2
+    assert len(new_threads("reader-")) == 2
     del prefetcher
     gc.collect()
-    assert not readers()
+    assert not new_threads("reader-")
 
 
 def test_a_reader_that_ends_the_feed_does_not_wait_for_others_that_wait_for_it():

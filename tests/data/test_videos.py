@@ -63,6 +63,13 @@ def test_clips_of_frames(folder):
     np.testing.assert_array_equal(more[0], with_mean[0][[2, 4, 6]])
 
 
+def test_a_random_number_of_lines_is_left_out_at_the_start(folder):
+    path, _ = folder
+    param = video(path, ["v0 1 4", "v1 0 9", "v0 2 5"], "use_image: true new_length: 3 rand_skip: 3")
+    labels = [int(label) for _, (label,) in batches(param, 3, TEST)]
+    assert labels == [9, 5, 4]  # the first draw is 7: one is left out
+
+
 @pytest.mark.parametrize("phase", [TRAIN, TEST])
 def test_clips_are_mirrored_and_cropped_alike_in_all_frames(folder, phase):
     path, decoded = folder

@@ -32,11 +32,11 @@ NOT_HERE = ('memory="device"', "...", "…", "my_", "scaffe.torch")
 
 def shell_blocks():
     """The README's and the tutorial's shell blocks, but for making environments and running all tests."""
-    for page in (ROOT / "README.md", ROOT / "docs/tutorial.md"):
+    for page, marks in ((ROOT / "README.md", ()), (ROOT / "docs/tutorial.md", pytest.mark.thorough)):
         for language, block in blocks_with_language(page):
             text = "\n".join(line.text for line in block)
             if language == "sh" and not re.search(r"^make |pip install", text, re.M):
-                yield pytest.param(text, id=f"{page.name}:{block[0].number}")
+                yield pytest.param(text, id=f"{page.name}:{block[0].number}", marks=marks)
 
 
 def snippets():

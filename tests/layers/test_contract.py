@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from scaffe.layers.base.layer import layer_types
+from scaffe.layers.base.layer import TEST, Layer, layer_types
 from scaffe.layers.base.layout import same_memory
 from tests.layers.gradient_check import Case, all_cases, check_exhaustive, load_cases
+from tests.layers.rig import layer_parameter
 
 CASES, NO_GRADIENT = load_cases()
 GRADIENT_CASES = dict(all_cases({k: v for k, v in CASES.items() if k not in NO_GRADIENT}))
@@ -19,6 +22,11 @@ GARBAGE = 12345.0
 def each(cases: dict[str, Case]) -> pytest.MarkDecorator:
     """One test per case."""
     return pytest.mark.parametrize("case", cases.values(), ids=cases.keys())
+
+
+def type_of(case: Case) -> type[Layer]:
+    """The layer's class."""
+    return layer_types.get(layer_parameter(case.prototxt).type)
 
 
 every_case, gradient_case = each(EVERY_CASE), each(GRADIENT_CASES)
@@ -43,6 +51,15 @@ def test_shapes_announced_are_produced(case: Case) -> None:
     if not rig.layer.reshape_always:
         assert [x.shape for x in produced] == announced
     assert all(x.dtype == np.float64 for x in produced)
+
+
+@each({name: case for name, case in EVERY_CASE.items() if not type_of(case).host_only})
+def test_layers_that_run_by_image_do_in_testing_with_each_image_what_they_do_with_it_among_others(case: Case) -> None:
+    rig = replace(case, phase=TEST).rig()
+    whole, inputs = rig.forward(), rig.inputs
+    for i in range(len(inputs[0]) if rig.layer.by_image else 0):
+        for image, every in zip(rig.feed(*(x[i:i + 1] for x in inputs)), whole, strict=True):
+            np.testing.assert_allclose(image, every[i:i + 1], rtol=1e-12, atol=1e-12)
 
 
 @each({name: case for name, case in EVERY_CASE.items() if not case.in_place})

@@ -3,11 +3,12 @@
 import subprocess
 import sys
 
-EVERY = 97  # all of them take minutes
+import pytest
 
 
-def test_options_at_the_ends_of_their_types() -> None:
-    done = subprocess.run([sys.executable, "-X", "faulthandler", "-m", "tests.layers.extremes", "--every", str(EVERY)],
+@pytest.mark.parametrize("every", [293, pytest.param(97, marks=pytest.mark.thorough)])  # all of them take minutes
+def test_options_at_the_ends_of_their_types(every: int) -> None:
+    done = subprocess.run([sys.executable, "-X", "faulthandler", "-m", "tests.layers.extremes", "--every", str(every)],
                           capture_output=True, text=True, timeout=300)
     failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
     assert done.returncode == 0, "\n".join([*failed, *done.stdout.splitlines()[-1:], done.stderr[-2000:]])

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
+from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.cpu.bias import add_bias, add_gradients
 from scaffe.layers.kernels.cpu.deconvolution_plan import Deconvolution
 from scaffe.layers.kernels.cpu.inner_product_plan import InnerProduct
-from scaffe.layers.kernels.cpu.onednn.library import library, reason
+from scaffe.layers.kernels.cpu.onednn.library import STATUS, library, reason
 from scaffe.layers.kernels.cpu.parts import in_parts, set_parts
 from scaffe.layers.kernels.cpu.portable_convolution import Convolution
 from scaffe.layers.kernels.cpu.portable_pooling import Pooling
@@ -74,6 +78,17 @@ def conv_spec(case: tuple) -> ConvSpec:
 def naive(spec: ConvSpec, x: np.ndarray, w: np.ndarray, b: np.ndarray | None) -> np.ndarray:
     """The reference of a spec."""
     return reference.convolution(x.astype(float), w.astype(float), b, spec.stride, spec.pad, spec.dilation, spec.group)
+
+
+@needs_onednn
+@pytest.mark.parametrize(("status", "error"), [("out of memory", MemoryError), ("runtime error", LayerError)])
+def test_a_convolution_for_which_onednn_has_no_room_is_an_error_of_its_layer(monkeypatch, status, error) -> None:
+    spec = conv_spec(CONVOLUTIONS[0])
+    plan = cpu.convolution(spec)
+    monkeypatch.setattr(library(), "execute", lambda *_: STATUS.index(status))
+    x, w, b, y = (np.zeros(shape, REAL) for shape in (spec.in_shape, spec.weight_shape, spec.n_output, spec.out_shape))
+    with pytest.raises(error, match=f"^dnnl_primitive_execute: {status}$"):
+        plan.forward(stored(x), w, b, stored(y))
 
 
 @needs_onednn
@@ -268,3 +283,27 @@ def test_lrn_is_the_same_on_any_number_of_threads() -> None:
     for y, gx in results[1:]:
         np.testing.assert_array_equal(y, results[0][0])
         np.testing.assert_array_equal(gx, results[0][1])
+
+
+ELSEWHERE = """
+import threading
+import numpy as np
+from scaffe.layers.kernels import cpu
+from scaffe.layers.kernels.specs import ConvSpec
+spec = ConvSpec((2, 1, 12, 12), 64, (1, 1), (1, 1), (2, 2), (1, 1))
+plan, x = cpu.inference_convolution(spec, None, False), np.arange(288, dtype=np.float32)
+w, b = np.arange(64, dtype=np.float32), np.ones(64, np.float32)
+plan.take(w.reshape(64, 1, 1, 1), b)
+y = np.zeros((2, 16, 16, 64), np.float32)
+thread = threading.Thread(target=plan.forward, args=(x, y))
+thread.start()
+thread.join()
+wanted = np.ones_like(y)
+wanted[:, 2:14, 2:14] += x.reshape(2, 12, 12, 1) * w
+print((y == wanted).all())
+"""
+
+
+def test_a_plan_runs_on_another_thread_than_made_it() -> None:
+    done = subprocess.run([sys.executable, "-c", ELSEWHERE], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr

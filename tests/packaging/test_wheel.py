@@ -162,6 +162,7 @@ def test_it_trains_beside_a_users_own_modules_of_the_folders_names(installed, tm
     assert (tmp_path / "seen").exists()
 
 
+@pytest.mark.thorough
 def test_it_trains_the_example(installed, tmp_path):
     left_out = shutil.ignore_patterns("*_lmdb", "*.caffemodel", "*.solverstate")
     shutil.copytree(ROOT / EXAMPLE, tmp_path / EXAMPLE, ignore=left_out)

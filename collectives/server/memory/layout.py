@@ -13,6 +13,8 @@ from scaffe.collectives.server.tables.pieces import pieces_of, stage_bytes
 from scaffe.collectives.server.tables.roles import Roles
 from scaffe.collectives.server.tables.table import Index, Table
 
+TABLES = frozenset({"values", "history", "copy", "update", "received"})
+"""The first words of the keys of what is as long as tables; see ``contents``."""
 Key = tuple[str | int, ...]
 """What lies somewhere: a word, and numbers of shards, workers, batches or tables."""
 

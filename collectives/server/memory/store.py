@@ -9,7 +9,8 @@ import numpy as np
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.server.mail.mailbox import Mailbox
 from scaffe.collectives.server.memory.common import common
-from scaffe.collectives.server.memory.layout import Key, contents, lay_out, mail_slots
+from scaffe.collectives.server.memory.layout import TABLES, Key, contents, lay_out, mail_slots
+from scaffe.collectives.server.memory.tier import InFile, InMemory
 from scaffe.collectives.server.tables.roles import Roles
 from scaffe.collectives.server.tables.table import Index, Table
 
@@ -25,8 +26,10 @@ class Store:
         tables: in the order declared, with the number of histories that each one's rule keeps.
         batches: for each worker, the indexes of its batches.
         joint: the joint batches with slack 0; None with more.
+        folder: where a file is to have the tables, histories and updates; empty: they are in memory.
 
     Attributes:
+        tier: has these.
         values: each table's values, flat.
         histories: what the node's shards keep for a table's rule, by shard and table, flat, of the shard's interval.
         copies: second copies of other nodes' histories, as ``histories``.
@@ -42,14 +45,21 @@ class Store:
     """
 
     def __init__(self, ranks: Communicator, roles: Roles, tables: Mapping[Table, int],
-                 batches: Sequence[Sequence[Index]], joint: frozenset[int] | None) -> None:
+                 batches: Sequence[Sequence[Index]], joint: frozenset[int] | None, folder: str = "") -> None:
         node = ranks.topology.node_of_rank[ranks.rank]
         held = contents(roles, node, tables, batches, joint)
-        offsets, n_bytes = lay_out(held)
+        apart = {key: n_bytes for key, n_bytes in held.items() if folder and key[0] in TABLES}
+        offsets, n_bytes = lay_out({key: n_bytes for key, n_bytes in held.items() if key not in apart})
         memory, n_slots = common(ranks, n_bytes), mail_slots(roles, batches)
+        self.tier, in_file = InMemory(), memory[:0]
+        if folder:
+            places, n_bytes = lay_out(apart)
+            self.tier = file = InFile(ranks, n_bytes, folder)
+            offsets, in_file = offsets | places, file.memory
 
         def array(key: Key, dtype: str) -> np.ndarray:
-            return memory[offsets[key] : offsets[key] + held[key]].view(dtype)
+            whole = in_file if key in apart else memory
+            return whole[offsets[key] : offsets[key] + held[key]].view(dtype)
 
         def mailboxes(kind: str) -> dict[int, Mailbox]:
             return {int(key[1]): Mailbox(array(key, "uint8"), n_slots) for key in held if key[0] == kind}
@@ -85,7 +95,9 @@ class Store:
             if np.size(array) != by_name[name].size:
                 return f"values of table {name!r}: expected {by_name[name].size} elements, got {np.size(array)}"
         for name, array in given.items():
-            by_name[name][:] = np.ravel(array)
+            values, flat = by_name[name], np.ravel(array)
+            for piece in self.tier.pieces(values):
+                values[piece] = flat[piece]
         return ""
 
 

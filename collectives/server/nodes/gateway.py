@@ -63,7 +63,7 @@ class Gateway:
         self._n_finals = places.n_tables * (len(proxies) + len(own) * len(self._nodes))  # to come and to go
         self._arrivals: dict[tuple[int, int], Arrivals] = defaultdict(Arrivals)  # by shard and sending node
         self._queues: dict[tuple[int, int], deque[tuple[int, int, Incoming]]] = defaultdict(deque)  # by shard, table
-        self._staging, self._backlog = Staging(), deque[Letter]()
+        self._staging, self._backlog = Staging(store.tier), deque[Letter]()
         self._is_stopped = False
         self._links = links(self._came)
         self._thread = Thread(self._run, f"scaffe-gateway-{rank}")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from scaffe.collectives.planning.datatypes import OPS
+from scaffe.collectives.server.memory.tier import InMemory
 from scaffe.collectives.server.nodes.strip import Strip
 from scaffe.collectives.shared.kernels import combine2
 
@@ -17,9 +18,10 @@ SUM = OPS.index("sum")
 
 
 class Staging:
-    """Chunks of memory that are used again and again; for one thread."""
+    """Chunks of memory that are used again and again; for one thread. ``tier`` has what is sent and received."""
 
-    def __init__(self) -> None:
+    def __init__(self, tier: InMemory | None = None) -> None:
+        self._tier = tier or InMemory()
         self._free: list[np.ndarray] = []
 
     def take(self, n_elems: int, dtype: np.dtype) -> np.ndarray:
@@ -30,6 +32,10 @@ class Staging:
     def give_back(self, chunk: np.ndarray) -> None:
         """``chunk``, which ``take`` gave, is not used any more."""
         self._free.append(chunk.base)  # type: ignore[arg-type]
+
+    def leave(self, rows: np.ndarray) -> None:
+        """Rows in one piece, of a table or of ours, have been sent, added or received."""
+        self._tier.leave(np.array([rows.ctypes.data]), rows.nbytes)
 
 
 class Transfer:
@@ -90,11 +96,14 @@ class Outgoing(Transfer):
         self._strip.gather(self._arrays[0], at, total)
         for array in self._arrays[1:]:
             self._add(array, place, at, total)
+        for array in self._arrays if place is not None else ():
+            self._staging.leave(array[place])
         return total
 
     def finish(self, chunk: np.ndarray) -> None:
         """A chunk has been sent."""
         self.n_under_way -= 1
+        self._staging.leave(chunk)
         if self._staged and self._staged.pop(chunk.ctypes.data, -1) >= 0:
             self._staging.give_back(chunk)
 
@@ -130,6 +139,7 @@ class Incoming(Transfer):
     def finish(self, chunk: np.ndarray) -> None:
         """A chunk has been filled."""
         self.n_under_way -= 1
+        self._staging.leave(chunk)
         at = self._staged.pop(chunk.ctypes.data, -1) if self._staged else -1
         if at >= 0:
             self._strip.scatter(chunk, at, self._array)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from scaffe.collectives.cuda.streams import Streams
+from scaffe.collectives.server.memory.tier import InMemory
 from scaffe.collectives.server.rows.device_rows import DeviceRows, DeviceUpdate
 from scaffe.collectives.server.rows.runs import gather_runs
 from scaffe.collectives.server.tables.table import Index
@@ -34,7 +35,8 @@ class Update(_Host):
 
 
 class View(_Host):
-    """Rows that are contiguous in the table and do not change while they are read: nothing is copied."""
+    """Rows that are contiguous in the table, and do not change while they are read or lie in a file: nothing is
+    copied."""
 
     is_copied = False
 
@@ -54,14 +56,15 @@ class Copy(_Host):
 
     is_copied = True
 
-    def __init__(self, values: np.ndarray, index: Index) -> None:
-        self._values, self._runs = values, index.runs
+    def __init__(self, values: np.ndarray, index: Index, tier: InMemory) -> None:
+        self._values, self._runs, self._tier = values, index.runs, tier
         self._gathered = np.empty(index.n_elems, values.dtype)
         self.buffer = _read_only(self._gathered.view(), index)
 
     def gather(self) -> None:
         """Copy the rows as they are now. Without the interpreter's lock: other threads go on."""
         gather_runs(self._values, self._runs, self._gathered)
+        self._tier.leave(np.array([self._values.ctypes.data]), self._values.nbytes)
 
 
 Rows = View | Copy | DeviceRows
@@ -71,7 +74,7 @@ Updates = Update | DeviceUpdate
 
 
 def rows_of(values: np.ndarray, index: Index, slack: float, streams: Streams | None,
-            places: np.ndarray | None) -> Rows:
+            places: np.ndarray | None, tier: InMemory) -> Rows:
     """What a read of a batch lends.
 
     Args:
@@ -80,10 +83,12 @@ def rows_of(values: np.ndarray, index: Index, slack: float, streams: Streams | N
         slack: the server's.
         streams: of the device in whose memory the buffer is to be; None: in host memory.
         places: see Batch.
+        tier: has the table.
     """
     if streams is not None:
         return DeviceRows(values, index, streams, places)
-    return View(values, index) if index.is_slice and not slack else Copy(values, index)
+    stays = not slack or not tier.keeps_all
+    return View(values, index) if index.is_slice and stays else Copy(values, index, tier)
 
 
 def update_of(update: np.ndarray, index: Index, streams: Streams | None, places: np.ndarray | None) -> Updates:

@@ -9,6 +9,7 @@ import numpy as np
 from scaffe.collectives.planning.datatypes import OPS
 from scaffe.collectives.server.mail.messages import Settings
 from scaffe.collectives.server.memory.store import Store
+from scaffe.collectives.server.memory.tier import InMemory
 from scaffe.collectives.server.shards.rules import Add, Rule
 from scaffe.collectives.server.tables.table import Index, Table
 from scaffe.collectives.shared.kernels import block_for, combine_ranks, copy_range
@@ -26,16 +27,20 @@ class Part:
         start, stop: its interval, in elements.
         rule: how an update changes the values.
         histories: what the rule keeps, flat arrays of the interval's length.
+        tier: has all of it.
     """
 
-    def __init__(self, values: np.ndarray, start: int, stop: int, rule: Rule, histories: list[np.ndarray]) -> None:
+    def __init__(self, values: np.ndarray, start: int, stop: int, rule: Rule, histories: list[np.ndarray],
+                 tier: InMemory) -> None:
         self.values, self.start, self.stop, self.rule, self.histories = values, start, stop, rule, histories
+        self.tier, self._addresses = tier, np.array([history.ctypes.data for history in histories], np.int64)
 
     def step(self, update: np.ndarray, first: int, settings: Settings) -> None:
         """Apply the rule to the elements [first, first + len(update)) of the table."""
         mine = slice(first - self.start, first - self.start + update.size)
         values, histories = self.values[first : first + update.size], [history[mine] for history in self.histories]
         self.rule.step(values, update, histories, first, settings)
+        self.tier.leave(self._addresses + mine.start * update.itemsize, update.nbytes)
 
 
 class BatchSteps:
@@ -48,16 +53,16 @@ class BatchSteps:
         index: where the rows lie; the same for all workers whose updates are summed.
         buffers: by worker, an update buffer of the batch, flat.
         received: by worker, what comes from another node under its number: the shard's part of the batch alone, flat.
+        totals: two arrays, (STEP_BYTES,), that all steps of the shard use in turns.
     """
 
     def __init__(self, part: Part, index: Index, buffers: Mapping[int, np.ndarray],
-                 received: Mapping[int, np.ndarray]) -> None:
+                 received: Mapping[int, np.ndarray], totals: Sequence[np.ndarray]) -> None:
         runs, values = index.within(part.start, part.stop), part.values
         self._part, self._firsts, self._n_elems = part, runs[:, 0].tolist(), runs[:, 2].tolist()
-        self._block, self._total = block_for(values.dtype), np.empty(STEP_BYTES // values.itemsize, values.dtype)
-        self._own_total = np.empty_like(self._total)
+        self._block, (self._total, self._own_total) = block_for(values.dtype), [t.view(values.dtype) for t in totals]
         packed = np.cumsum(runs[:, 2]) - runs[:, 2]
-        pieces = [(values, runs[:, 0]), (self._total, 0 * packed), (self._own_total, 0 * packed),
+        pieces = [(values, runs[:, 0]), *((total, 0 * packed) for total in (self._total, self._own_total)),
                   *((array, runs[:, 1]) for array in buffers.values()),
                   *((array, packed) for array in received.values())]
         self._addresses = np.stack([array.ctypes.data + at * values.itemsize for array, at in pieces], axis=1)
@@ -75,6 +80,10 @@ class BatchSteps:
             else:
                 combine_ranks(places, sources, TOTAL, 0, n_elems, self._block, SUM)
             self._part.step(self._total[:n_elems], first, settings)
+            self._leave(places, n_elems)
+
+    def _leave(self, places: np.ndarray, n_elems: int) -> None:
+        self._part.tier.leave(places, n_elems * self._total.itemsize)
 
     def _blocks(self, most: int) -> Iterator[tuple[np.ndarray, int, int]]:
         """The shard's part of the batch in blocks of ``most`` elements: addresses, first element, number of them."""
@@ -105,9 +114,11 @@ class AddedSteps(BatchSteps):
 
     def run(self, workers: tuple[int, ...], settings: Settings) -> None:
         """See BatchSteps."""
-        for places, _, n_elems in self._blocks(self._total.size if self._is_own else 1 << 62):
+        is_whole = not self._is_own and self._part.tier.keeps_all
+        for places, _, n_elems in self._blocks(1 << 62 if is_whole else self._total.size):
             sources = self._sources(workers, places, n_elems)
             combine_ranks(places, sources, VALUES, 0, n_elems, self._block, SUM)
+            self._leave(places, n_elems)
 
     def _ordered(self, workers: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         own, sources = super()._ordered(workers)
@@ -128,22 +139,23 @@ def all_steps(shard: int, parts: Mapping[Table, Part], batches: Sequence[Sequenc
     Returns:
         Steps by batch and first worker under whose number an update comes that goes into the step.
     """
-    made: dict[tuple[int, int], BatchSteps] = {}
+    made, totals = dict[tuple[int, int], BatchSteps](), [np.empty(STEP_BYTES, np.uint8) for _ in range(2)]
     received = [(worker, batch) for other, worker, batch in store.received if other == shard]
     for worker, batch in [(w, b) for w, own in store.updates.items() for b in range(len(own))] + received:
         index = batches[worker][batch]
         part = parts[index.table]
         if batch not in joint:
-            made[batch, worker] = _steps(part, index, batch, store, shard, {worker})
+            made[batch, worker] = _steps(part, index, batch, store, shard, {worker}, totals)
         elif (same := next((steps for (b, _), steps in made.items() if b == batch), None)) is not None:
             made[batch, worker] = same
         else:
-            made[batch, worker] = _steps(part, index, batch, store, shard, range(len(batches)))
+            made[batch, worker] = _steps(part, index, batch, store, shard, range(len(batches)), totals)
     return made
 
 
-def _steps(part: Part, index: Index, batch: int, store: Store, shard: int, workers: Collection[int]) -> BatchSteps:
+def _steps(part: Part, index: Index, batch: int, store: Store, shard: int, workers: Collection[int],
+           totals: Sequence[np.ndarray]) -> BatchSteps:
     kind = AddedSteps if type(part.rule) is Add else BatchSteps
     return kind(part, index, {worker: own[batch] for worker, own in store.updates.items() if worker in workers},
                 {worker: array for (other, worker, of), array in store.received.items()
-                 if (other, of) == (shard, batch) and worker in workers})
+                 if (other, of) == (shard, batch) and worker in workers}, totals)

@@ -10,10 +10,11 @@ from scaffe.collectives.server.tables.roles import Roles
 from scaffe.collectives.server.tables.table import Index, Table
 
 
-def declared(slack: float, roles: Roles, tables: Sequence[Table]) -> list[str]:
+def declared(slack: float, roles: Roles, tables: Sequence[Table], folder: str = "") -> list[str]:
     """What a rank has declared, so that ranks can be compared and the first difference be said."""
     copies = ", with second copies" * roles.keeps_copies
-    return [f"slack {slack:g}{copies}", f"workers {_ranks(roles.workers)}, shards on {_ranks(roles.shards)}",
+    places = f", tables in folder {folder}" * bool(folder)
+    return [f"slack {slack:g}{copies}{places}", f"workers {_ranks(roles.workers)}, shards on {_ranks(roles.shards)}",
             *(f"table {table.name!r} of {table.n_rows} x {table.row_elems} {table.dtype}"
               f"{'' if table.merges else ', whose rule does not merge'}" for table in tables)]
 

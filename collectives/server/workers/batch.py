@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
+from scaffe.collectives.server.memory.tier import InMemory
 from scaffe.collectives.server.rows.buffers import Rows, Updates
 from scaffe.collectives.server.tables.table import Index
 from scaffe.collectives.server.workers.bound import BoundBatch
@@ -32,15 +35,22 @@ class Batch(BoundBatch):
         self._rows: Rows
         self._update: Updates
 
-    def bind(self, worker: Worker, rows: Rows, update: Updates) -> None:
+    def bind(self, worker: Worker, rows: Rows, update: Updates, tier: InMemory) -> None:
         """Attach the batch to its worker and its memory.
 
         Args:
             worker: the worker that sends, receives and copies for this batch.
             rows: what ``read`` lends.
             update: what ``pre_update`` lends.
+            tier: where table and updates lie.
         """
-        self._worker, self._rows, self._update = worker, rows, update
+        self._worker, self._rows, self._update, self._tier = worker, rows, update, tier
+
+    def pieces(self, lent: np.ndarray) -> Iterator[slice]:
+        """Slices in which to go through what ``read`` or ``pre_update`` has lent, (n_keys, row_elems) as one flat row:
+        one for all, but of tables in a file pieces, each of which leaves memory after its turn."""
+        self._bound()
+        return self._tier.pieces(lent)
 
     def prefetch(self) -> None:
         """Ask for the rows without waiting for them. ``clock`` does so by itself for rows read in that iteration."""

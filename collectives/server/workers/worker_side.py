@@ -14,6 +14,7 @@ from scaffe.collectives.errors import CommError
 from scaffe.collectives.server.clocks.client import Client
 from scaffe.collectives.server.mail.mailbox import Mailbox, mailbox_bytes
 from scaffe.collectives.server.memory.store import Store
+from scaffe.collectives.server.memory.tier import InMemory
 from scaffe.collectives.server.rows.buffers import rows_of, update_of
 from scaffe.collectives.server.rows.local_rows import LOCAL_TABLES, LocalTable
 from scaffe.collectives.server.tables.table import Index, Keys, Table
@@ -75,11 +76,11 @@ class WorkerSide:
         client = self._client(0, [() for _ in self.batches], 0)
         inbox = Inbox(client, Mailbox(np.zeros(mailbox_bytes(2), np.uint8), 2), {})
         self.worker = Worker(client, inbox, {}, self._look_around)
-        streams = self._streams()
+        streams, tier = self._streams(), InMemory()
         for batch in self.batches:
             rows, update = (np.empty(batch.index.n_elems, batch.index.table.dtype) for _ in range(2))
-            batch.bind(self.worker, rows_of(rows, batch.index, 1, streams[batch.memory], batch.places),
-                       update_of(update, batch.index, streams[batch.memory], batch.places))
+            batch.bind(self.worker, rows_of(rows, batch.index, 1, streams[batch.memory], batch.places, tier),
+                       update_of(update, batch.index, streams[batch.memory], batch.places), tier)
         self._bind_local({table: where.like() for table, where in self.local.items()})
         self.recorder.begin(now=lambda: 0.0)
         try:
@@ -103,14 +104,15 @@ class WorkerSide:
         n_shards = len(shards)
         client = self._client(number, [batch.index.shards(n_shards) for batch in self.batches], n_shards)
         streams = self._streams()
-        rows = [rows_of(store.values[batch.index.table], batch.index, self._slack, streams[batch.memory], batch.places)
-                for batch in self.batches]
+        rows = [rows_of(store.values[batch.index.table], batch.index, self._slack, streams[batch.memory], batch.places,
+                        store.tier) for batch in self.batches]
         copied = {batch: kind for batch, kind in enumerate(rows) if kind.is_copied}
         mail = store.worker_mail[number]
         outbox_of = partial(Pusher, name=f"scaffe-pusher-{number}", fail=self._fail) if streams["device"] else Outbox
         self.worker = Worker(client, inbox_of(client, mail, copied, self._fail), shards, self._look_around, outbox_of)
         for batch, kind, update in zip(self.batches, rows, store.updates[number], strict=True):
-            batch.bind(self.worker, kind, update_of(update, batch.index, streams[batch.memory], batch.places))
+            batch.bind(self.worker, kind, update_of(update, batch.index, streams[batch.memory], batch.places),
+                       store.tier)
         self._bind_local(self.local)
         self.worker.prefetch(reads_ahead(self.recorder.sequence))
         self.recorder.begin()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -25,6 +25,7 @@ from scaffe.layers.kernels.plans import (
     StochasticPoolingPlan,
     UniformPlan,
     WeightedPlan,
+    Workers,
 )
 from scaffe.layers.kernels.specs import ConvSpec, LossSpec, LrnSpec, PoolSpec
 
@@ -40,7 +41,7 @@ __all__ = ["CHECK_EVERY", "PIECE_ELEMS", "PLACE", "RECORDS", "REUSES_ACTIVATIONS
            "dropout", "inference_convolution", "inner_product", "lrn", "maker", "mask_scale", "moments", "pixels",
            "place", "pooling", "relu_backward", "relu_forward", "scalar", "scale_rows", "scale_sums", "set_threads",
            "softmax_loss", "softmax_rows", "softmax_rows_back", "staging", "stochastic_pooling", "synchronize",
-           "to_device", "to_host", "uniform", "xp", "zeros"]
+           "to_device", "to_host", "uniform", "workers", "xp", "zeros"]
 
 describe = reason
 xp = np
@@ -64,6 +65,16 @@ def set_threads(n_threads: int) -> None:
     library()
     _limits[:] = [threadpool_limits(n_threads)]
     set_parts(n_threads)
+    workers.cache_clear()
+
+
+@cache
+def workers() -> Workers:
+    """As many threads as were set, for passes over shares of a batch."""
+    from scaffe.layers.kernels.cpu.parts import n_threads
+    from scaffe.layers.kernels.cpu.worker_threads import WorkerThreads
+
+    return WorkerThreads(n_threads())
 
 
 def to_host(array: np.ndarray) -> np.ndarray:

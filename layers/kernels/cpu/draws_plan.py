@@ -29,17 +29,17 @@ class Dropout:
 
     def __init__(self, shape: Shape, channels_last: bool, ratio: float, draws: Stream,
                  dtype: np.dtype | type = np.float32, scales: bool = True) -> None:
-        self._shape, self._channels_last, self._draws = shape, channels_last, draws
+        self._draws = draws
         self._limit = np.float32(1 - ratio) * LARGEST_DRAW
         self._scale = wide(dtype).type(1 / (1 - ratio) if scales else 1)
-        self._mask = np.ones(int(np.prod(shape)), np.bool_)
+        self._mask, self._logical = _stored(shape, channels_last, np.bool_)
+        self._mask[...] = True
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> None:
         """Draw a mask; write y, x scaled, where an element is kept, else 0. y may be x."""
-        kept = np.empty(x.size, np.bool_)
-        for at in range(0, x.size, CHUNK):  # the draws themselves take eight times an element
-            kept[at:at + CHUNK] = self._draws.draw(min(CHUNK, x.size - at)).astype(np.float32) <= self._limit
-        self._mask = as_stored(kept, self._shape, self._channels_last)
+        for place in _runs(self._logical.shape):  # the draws themselves take eight times an element
+            part = self._logical[place]
+            part[...] = (self._draws.draw(part.size).astype(np.float32) <= self._limit).reshape(part.shape)
         mask_scale(x, self._mask, self._scale, y)
 
     def backward(self, gy: np.ndarray, gx: np.ndarray) -> None:
@@ -57,16 +57,14 @@ class Uniform:
     def __init__(self, shape: Shape, channels_last: bool, draws: Stream,
                  dtype: np.dtype | type = np.float32) -> None:
         self._draws = draws
-        stored = (shape[0], *shape[2:], shape[1]) if channels_last else shape
-        self._numbers = np.empty(stored, dtype)
-        self._logical = np.moveaxis(self._numbers, -1, 1) if channels_last else self._numbers
+        self._numbers, self._logical = _stored(shape, channels_last, dtype)
 
     def next(self) -> np.ndarray:
         """The next numbers, flat, in storage order; the last ones are overwritten."""
         for place in _runs(self._logical.shape):
             part = self._logical[place]
             part[...] = (self._draws.draw(part.size).astype(part.dtype) / 2**32).reshape(part.shape)
-        return self._numbers.reshape(-1)
+        return self._numbers
 
 
 def _runs(shape: Shape) -> Iterator[tuple[int | slice, ...]]:
@@ -79,6 +77,9 @@ def _runs(shape: Shape) -> Iterator[tuple[int | slice, ...]]:
     yield from ((i, *rest) for i in range(shape[0]) for rest in _runs(shape[1:]))
 
 
-def as_stored(values: np.ndarray, shape: Shape, channels_last: bool) -> np.ndarray:
-    """A flat array in Caffe's order, rearranged to storage order."""
-    return np.moveaxis(values.reshape(shape), 1, -1).ravel() if channels_last else values
+def _stored(shape: Shape, channels_last: bool, dtype: np.dtype | type) -> tuple[np.ndarray, np.ndarray]:
+    """A new array, flat in storage order, and a view of it in Caffe's. The first one is no view: it is counted as what
+    the layer keeps."""
+    flat = np.empty(int(np.prod(shape)), dtype)
+    stored = flat.reshape((shape[0], *shape[2:], shape[1]) if channels_last else shape)
+    return flat, np.moveaxis(stored, -1, 1) if channels_last else stored

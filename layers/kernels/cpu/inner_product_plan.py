@@ -6,6 +6,8 @@ import numpy as np
 
 from scaffe.layers.kernels.cpu.bias import add_bias, add_gradients
 
+MOST_ELEMS = 1 << 20  # of a product that is made to be added to a gradient
+
 
 class InnerProduct:
     """y = x wᵀ + b for M rows of K inputs and N outputs.
@@ -19,7 +21,6 @@ class InnerProduct:
         self._x, self._y = (m, k), (m, n)
         self._transpose = transpose
         self._w = (k, n) if transpose else (n, k)
-        self._product: np.ndarray | None = None  # for a gradient that is added, not written
 
     def forward(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
                 relu_slope: float | None = None) -> None:
@@ -41,8 +42,8 @@ class InnerProduct:
         if overwrite:
             np.dot(a, b, out=gw)
         else:
-            if self._product is None:
-                self._product = np.empty(self._w, gw.dtype)
-            gw += np.dot(a, b, out=self._product)
+            step = max(MOST_ELEMS // gw.shape[1], 1)
+            for i in range(0, len(gw), step):
+                gw[i:i + step] += np.dot(a[i:i + step], b)
         if gb is not None:
             add_gradients(gy, gb, overwrite)

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from scaffe.layers.kernels.cpu.teams import Team, team
 from scaffe.layers.kernels.cpu.words import words
 from scaffe.layers.kernels.extents import expect_shape
 
 LEAST_ELEMS = 1 << 16  # of a part: handing one over costs about as much as this many elements
 LINE = 16  # columns of float32 that lie in one line of the cache
 
-_pools: list[tuple[int, ThreadPoolExecutor]] = []  # at most one: how many threads with the caller's, and the others
+_teams: list[Team] = []  # at most one
+_here = threading.local()
 
 
-def set_parts(n_threads: int) -> None:
-    """Run kernels on n_threads threads from now on, including the caller's."""
-    for _, pool in _pools:
-        pool.shutdown()
-    _pools.clear()
-    if n_threads > 1:
-        _pools.append((n_threads, ThreadPoolExecutor(n_threads - 1, "kernel")))
+def set_parts(number: int) -> None:
+    """Run kernels on so many threads from now on, including the caller's."""
+    _teams[:] = [team(number)] if number > 1 else []
+
+
+def n_threads() -> int:
+    """How many threads kernels that this thread calls run on."""
+    return _teams[0].n_threads if _teams and not hasattr(_here, "is_alone") else 1
+
+
+def compute_alone() -> None:
+    """From now on, kernels that this thread calls run on no other thread."""
+    _here.is_alone = True
 
 
 def in_parts(kernel: Callable[..., Any], arrays: tuple[np.ndarray, ...], *rest: Any) -> None:
@@ -69,14 +77,16 @@ def in_ranges(length: int, run: Callable[[int, int], Any], most: int | None = No
         run: releases the interpreter's lock.
         most: how many ranges there may be; no fewer than one is made. None: as many as threads.
     """
-    n_threads, pool = _pools[0] if _pools else (1, None)
-    n_parts = min(n_threads, length, n_threads if most is None else most)
-    if pool is None or n_parts <= 1:
+    n_parts = n_threads()
+    n_parts = min(n_parts, length, n_parts if most is None else most)
+    if n_parts <= 1:
         run(0, length)
         return
     cuts = [length * i // n_parts for i in range(n_parts + 1)]
-    (start, stop), *others = pairwise(cuts)
-    running = [pool.submit(run, *other) for other in others]
-    run(start, stop)
-    for future in running:
-        future.result()
+    left = iter(list(pairwise(cuts)))  # of a list: threads may share it
+
+    def take() -> None:
+        for start, stop in left:
+            run(start, stop)
+
+    _teams[0].run(take)

@@ -45,6 +45,10 @@ class Pointwise:
         self._w.reshape(self._n_panels, self._k, COLUMNS)[...] = in_panels(w.reshape(-1, self._k).T)
         self._b[...] = b
 
+    def adopt(self, other: Pointwise) -> None:
+        """See InferencePlan."""
+        self._w, self._b = other._w, other._b
+
     def forward(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> None:
         """See InferencePlan."""
         expect_elems(self._sizes[0], x)

@@ -42,9 +42,10 @@ __all__ = ["CHECK_EVERY", "Guard", "PIECE_ELEMS", "PLACE", "RECORDS", "REUSES_AC
            "deconvolution", "describe", "draws", "dropout", "inference_convolution", "inner_product", "lrn", "maker",
            "mask_scale", "moments", "pixels", "place", "pooling", "record", "relu_backward", "relu_forward", "scalar",
            "scale_rows", "scale_sums", "set_threads", "softmax_loss", "softmax_rows", "softmax_rows_back", "staging",
-           "stochastic_pooling", "synchronize", "to_device", "to_host", "uniform", "update_plan", "xp", "zeros"]
+           "stochastic_pooling", "synchronize", "to_device", "to_host", "uniform", "update_plan", "workers", "xp",
+           "zeros"]
 
-PIECE_ELEMS = 1 << 31  # all: a launch costs more than memory that its pool keeps
+PIECE_ELEMS = 1 << 22  # long beside a launch, and 16 MiB of float32
 PLACE = "device"  # the memory in which ranks share buffers
 
 REUSES_ACTIVATIONS = True  # memory is scarce: commands that train keep activations in an arena
@@ -61,6 +62,10 @@ def configure(tf32: bool) -> None:
 
 def set_threads(n_threads: int) -> None:
     """Nothing to set: kernels run on the device."""
+
+
+def workers() -> None:
+    """None: the device runs a whole batch at once."""
 
 
 def describe() -> str:

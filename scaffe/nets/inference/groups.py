@@ -53,7 +53,7 @@ def find_groups(nodes: Sequence[Node], shown: Collection[str] = ()) -> list[Grou
 
 def _take_next(nodes: Sequence[Node], group: Group, shown: Collection[str]) -> bool:
     """Take the layer that reads the group's top into the group, if it fits. Returns whether it did."""
-    users = [i for i in range(group.members[-1] + 1, len(nodes)) if _is_in(group.y, nodes[i].bottoms)]
+    users = [i for i in range(group.members[-1] + 1, len(nodes)) if is_in(group.y, nodes[i].bottoms)]
     if not users:
         return False
     index, last = users[0], nodes[group.members[-1]]
@@ -94,7 +94,7 @@ def _absorb(nodes: Sequence[Node], group: Group, index: int) -> bool:
 
 def _other(node: Node, blob: Blob) -> Blob | None:
     """The blob that a sum of two adds to this one; None if it is no such sum, or works in place."""
-    if not (isinstance(node.layer, Eltwise) and node.layer.adds_two) or _is_in(node.tops[0], node.bottoms):
+    if not (isinstance(node.layer, Eltwise) and node.layer.adds_two) or is_in(node.tops[0], node.bottoms):
         return None
     others = [bottom for bottom in node.bottoms if bottom is not blob]
     return others[0] if len(others) == 1 else None
@@ -102,8 +102,9 @@ def _other(node: Node, blob: Blob) -> Blob | None:
 
 def _is_ready(nodes: Sequence[Node], blob: Blob, head: int, index: int) -> bool:
     """Whether the blob holds when layer ``head`` runs what layer ``index`` reads."""
-    return not any(_is_in(blob, node.tops) for node in nodes[head:index])
+    return not any(is_in(blob, node.tops) for node in nodes[head:index])
 
 
-def _is_in(blob: Blob, blobs: Sequence[Blob]) -> bool:
+def is_in(blob: Blob, blobs: Sequence[Blob]) -> bool:
+    """Whether a blob itself, not one that equals it, is among blobs."""
     return any(blob is other for other in blobs)

@@ -14,6 +14,7 @@ from scaffe.layers.reshaping.split import Split
 from scaffe.nets.inference.arena import Activations
 from scaffe.nets.inference.groups import Group, find_groups
 from scaffe.nets.inference.known import Known
+from scaffe.nets.inference.shares import Shares, shares_of
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 
@@ -29,6 +30,9 @@ class Inference:
     Args:
         net: the net; of the phase TEST, on the CPU, or nothing of this is done.
         shown: names of blobs that are to hold what they do in Caffe, besides the net's outputs.
+        in_shares: whether layers that compute each image by itself may run for some images at a time, on threads.
+            If not, weights are laid out by ``lay_out`` alone.
+        lead: passes of a net of the same layers and shapes, on the same parameters, whose laid-out weights these use.
 
     Attributes:
         hidden: names of the blobs that after a pass do not hold what they do in Caffe.
@@ -36,22 +40,31 @@ class Inference:
     """
 
     _activations: Activations | None = None
+    _shares: Shares | None = None
+    _ran_shares = False  # in the last pass
 
-    def __init__(self, net: Net, shown: Collection[str] = ()) -> None:
+    def __init__(self, net: Net, shown: Collection[str] = (), in_shares: bool = True,
+                 lead: Inference | None = None) -> None:
         self._net = net
         self._runs: dict[int, _Run] = {}
         if net.context.phase == TEST and net.context.kernels.PLACE == "host":
             bound = next((i for i, node in enumerate(net.nodes) if node.layer.reshape_always), len(net.nodes))
-            self._runs = {g.members[0]: _Run(net.nodes, g) for g in find_groups(net.nodes[:bound], shown)}
+            self._runs = {g.members[0]: _Run(net.nodes, g, in_shares) for g in find_groups(net.nodes[:bound], shown)}
             self._runs = {head: run for head, run in self._runs.items() if run.plan is not None}
+            if lead is not None:
+                for head, run in self._runs.items():
+                    run.adopt(lead._runs[head])
+            if in_shares and self._runs:
+                self._shares = shares_of(net, shown, [run.group.members for run in self._runs.values()], _whole)
         heads = {i: head for head, run in self._runs.items() for i in run.group.members}
         self._covered = heads.keys()
         self._known = Known(net)
         self.skipped: set[str] = set()
         self.hidden = {name for run in self._runs.values() for name in run.group.hidden}
         if self._runs:
-            self._activations = Activations(net, [run.group for run in self._runs.values()], shown)
-            self.hidden |= self._activations.names
+            ends, inner = (self._shares.ends, self._shares.inner) if self._shares is not None else ([], set())
+            self._activations = Activations(net, [run.group for run in self._runs.values()], {*shown, *ends})
+            self.hidden |= self._activations.names | inner
 
     def forward(self) -> float:
         """Run the net forward. Returns the loss, as ``Net.forward`` does.
@@ -67,27 +80,47 @@ class Inference:
             return float(net.forward())
         if self._activations is not None:
             self._activations.bind()
-        is_known = self._known.begin()
+        is_known, done = self._known.begin(), frozenset[int]()
         while index < len(net.nodes):
-            if index in self._covered:
+            if self._shares is not None and index == self._shares.first:
+                done, is_known = self._run_shares(self._shares, is_known)
+            if index in done:
+                index += 1
+            elif index in self._covered:
                 if index in self._runs:
                     self._runs[index](is_known)
                 index += 1
             elif isinstance(net.nodes[index].layer, Split) and not any(net.nodes[index].loss_weights):
-                self._share(net.nodes[index])
+                self._split(net.nodes[index])
                 index += 1
             else:
                 loss, index = net.forward_once(index, self._end(index), loss)
         self._known.end()
         return float(loss)
 
+    def lay_out(self) -> None:
+        """Lay out weights that may have changed."""
+        for run in self._runs.values():
+            run.lay_out()
+
     def release(self) -> None:
         """Let all blobs have memory of their own, for passes of another kind, until the next ``forward``."""
         if self._activations is not None:
             self._activations.release()
 
+    def _run_shares(self, shares: Shares, is_known: bool) -> tuple[frozenset[int], bool]:
+        """Run the layers that may run in shares, if that pays. Returns which ran, and whether the others know all."""
+        workers = self._net.context.kernels.workers()
+        in_shares = shares.suits(workers)
+        is_known &= in_shares == self._ran_shares
+        self._ran_shares = in_shares
+        if workers is None or not in_shares:
+            return frozenset(), is_known
+        shares.forward(workers, is_known)
+        return shares.members, is_known
+
     @staticmethod
-    def _share(node: Node) -> None:
+    def _split(node: Node) -> None:
         """Run a Split, of which nets have many, without what others need around their pass."""
         with node.named():
             node.reshape()
@@ -99,11 +132,16 @@ class Inference:
         return next((i - 1 for i in range(index + 1, last + 1) if i in self._covered), last)
 
 
-class _Run:
-    """One group, run by its plan."""
+def _whole(net: Net, shown: Collection[str], lead: Inference | None) -> Inference:
+    """What runs a net that is itself for a share of the images."""
+    return Inference(net, shown, in_shares=False, lead=lead)
 
-    def __init__(self, nodes: list[Node], group: Group) -> None:
-        self.group = group
+
+class _Run:
+    """One group, run by its plan; ``lays_out``: weights that may have changed are laid out before a pass."""
+
+    def __init__(self, nodes: list[Node], group: Group, lays_out: bool) -> None:
+        self.group, self._lays_out = group, lays_out
         self._nodes = [nodes[i] for i in group.members]
         self._blobs = [blob for node in self._nodes for blob in node.layer.blobs]
         self._activations = list({id(b): b for node in self._nodes for b in (*node.bottoms, *node.tops)}.values())
@@ -123,14 +161,24 @@ class _Run:
             return
         self.plan.forward(group.x.data_flat, group.y.data_flat, None if group.added is None else group.added.data_flat)
 
-    def _prepare(self) -> None:
-        self._reshape()
-        if self.group.x.shape != self._shape:
-            self._shape, self.plan, self._seen = self.group.x.shape, self._make(), None
+    def adopt(self, lead: _Run) -> None:
+        """Use the weights that another run of the same layers lays out."""
+        if self.plan is not None:
+            self.plan.adopt(lead.plan)
+
+    def lay_out(self) -> None:
+        """Lay weights out that may have changed since the last time."""
         writes = [(blob.writes, blob.writes.n) for blob in self._blobs]
         if self.plan is not None and (writes != self._seen or any(each.is_lent for each, _ in writes)):
             self.plan.take(*folded(self._nodes[0].layer, self.group.affine))
             self._seen = writes
+
+    def _prepare(self) -> None:
+        self._reshape()
+        if self.group.x.shape != self._shape:
+            self._shape, self.plan, self._seen = self.group.x.shape, self._make(), None
+        if self._lays_out:
+            self.lay_out()
 
     def _reshape(self) -> None:
         """As ``Node.reshape`` of all layers, with one look where no shape has changed."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.nets.activation_memory import memory_owners, written_diffs
+from scaffe.nets.layer_memory import made_in_passes
 from scaffe.nets.memory.parts import Planned
 from scaffe.nets.net import Net
 
@@ -27,7 +28,7 @@ def fixed_bytes(net: Net, planned: Sequence[Planned], backward: bool = True) -> 
     """
     params = (1 + backward) * net.params.n_elems * net.params.dtype.itemsize
     batches = sum(_n_bytes(top) for node in net.nodes if hasattr(node.layer, "feed") for top in node.tops)
-    layers = kept_by_layers(net) + _working(net) + _made_in_passes(net)
+    layers = kept_by_layers(net) + _working(net) + made_in_passes(net)
     return params + N_BATCHES * batches + blobs_outside(net, planned, backward) + layers
 
 
@@ -39,13 +40,6 @@ def _working(net: Net) -> int:
         for name, n_bytes in plan.working_bytes().items():
             most[name] = max(most.get(name, 0), n_bytes)
     return sum(most.values())
-
-
-def _made_in_passes(net: Net) -> int:
-    """Bytes of the arrays that layers make in passes, of those that say so."""
-    longest = [(node.layer.temporaries, max((blob.n_elems for blob in (*node.bottoms, *node.tops)), default=0))
-               for node in net.nodes]
-    return sum(n_arrays * n_elems for n_arrays, n_elems in longest) * net.params.dtype.itemsize
 
 
 def blobs_outside(net: Net, planned: Sequence[Planned], backward: bool) -> int:

@@ -18,13 +18,11 @@ from scaffe.nets.net import Net
 from scaffe.proto import caffe_pb2
 from scaffe.training.partition.planner.prices import Ranks
 from scaffe.training.partition.planner.shapes import LayerShape
+from scaffe.training.strategies.buckets import auto_bucket_bytes, plan_buckets
 from scaffe.training.update_rules import update_rules
 from scaffe.training.update_rules.base import Hyper
 
 N_ELEMS, N_TIMES = 4 << 20, 3
-N_BUCKETS = 4
-"""In which the helper thread carries gradients and parameters. Where ranks share cores, it takes up to 1.4 times as
-long as one message of the main thread."""
 LEAST_SUM = 0.01
 """Of a reduce-scatter's time that its sums take at least; beside a slow link they are lost in how times differ."""
 
@@ -38,14 +36,17 @@ def with_rate(ranks: Ranks, communicator: Communicator) -> Ranks:
     return replace(ranks, multiply_adds_per_second=n_images * n * n / taken)
 
 
-def with_links(ranks: Ranks, communicator: Communicator) -> Ranks:
+def with_links(ranks: Ranks, communicator: Communicator, layers: Sequence[LayerShape]) -> Ranks:
     """Ranks with the speeds of links between nodes, sums, packing and SGD's update. Called by all ranks.
 
-    Links and sums are those of the helper thread, which carries them in training.
+    Links and sums are those of the helper thread, which carries them in training, in messages whose lengths are to one
+    another as those of the layers' parameters: where ranks share cores, one long message takes half the time of many
+    in a row, between which ranks wait for one another.
 
     Args:
         ranks: everything else of them is kept; that of links, too, where all are on one node.
         communicator: all ranks.
+        layers: of the net that is to be trained.
 
     Returns:
         the same on all ranks: the speeds of the slowest, while all work.
@@ -61,13 +62,22 @@ def with_links(ranks: Ranks, communicator: Communicator) -> Ranks:
         return ranks
     few, sent = np.zeros(n_ranks, np.float32), (n_ranks - 1) / n_ranks * n_bytes
     start = _slowest(communicator, lambda: communicator.allgather(few)) / ceil(log2(n_ranks))
-    buckets = np.split(array, N_BUCKETS)
+    most = auto_bucket_bytes(communicator.bandwidth_bytes(name, array) for name in ("allgather", "reduce_scatter"))
+    places = cut_alike([layer.n_parameters for layer in layers], N_ELEMS)
+    buckets = [array[bucket.place] for bucket in plan_buckets(list(enumerate(places)), array.itemsize, most)]
     gathering = _slowest(communicator, lambda: _wait_all([communicator.iallgather(bucket) for bucket in buckets]))
     summing = _slowest(communicator, lambda: _wait_all([communicator.ireduce_scatter(bucket) for bucket in buckets]))
     machine = replace(ranks.machine, inter_latency=start, overhead=0.0,
                       inter_bandwidth=_shared(ranks) * sent / gathering,
                       sum_bandwidth=sent / max(summing - gathering, LEAST_SUM * summing))
     return replace(ranks, machine=machine)
+
+
+def cut_alike(lengths: Sequence[int], n_elems: int) -> list[slice]:
+    """Intervals that share so many elements out as lengths share their sum; one of all where there are no lengths."""
+    ends = np.cumsum([0, *(lengths if any(lengths) else [1])], dtype=np.float64)
+    ends = np.rint(ends * (n_elems / ends[-1])).astype(int)
+    return [slice(int(start), int(end)) for start, end in zip(ends, ends[1:], strict=False)]
 
 
 def _shared(ranks: Ranks) -> float:

@@ -41,10 +41,12 @@ class Layout:
     Attributes:
         dtype: of the parameters.
         places: the tables, in layer order; disjoint.
+        folder: where a file is to have them; empty: they are in memory.
     """
 
     dtype: str
     places: tuple[Place, ...]
+    folder: str = ""
 
 
 def parts_of(segments: Sequence[Segment], first: int, n_elems: int) -> list[Segment]:

@@ -16,6 +16,8 @@ from scaffe.training.survival.holders import Part
 
 ROOT = 0
 """The rank that has the first values: always a worker."""
+LOADED_ELEMS = 1 << 18
+"""Of a history that rank 0 gives to all at a time."""
 
 
 class Tables:
@@ -38,7 +40,7 @@ class Tables:
     def __init__(self, world: Communicator, slack: float, n_servers: int, layout: Layout,
                  make_rule: Callable[[Place], ShardRule], memory: str = "host", keeps_copies: bool = False) -> None:
         self.layout, self._world = layout, world
-        self.server = ParameterServer(world, slack, n_servers, keeps_copies=keeps_copies)
+        self.server = ParameterServer(world, slack, n_servers, keeps_copies=keeps_copies, folder=layout.folder)
         self._tables = [self.server.table(f"{number} {place.name}", 1, place.n_elems, make_rule(place),
                                           self.layout.dtype) for number, place in enumerate(self.layout.places)]
         self.batches: list[Batch] = []
@@ -63,13 +65,18 @@ class Tables:
     def _load(self, index: int, whole: np.ndarray | None) -> None:
         """Give every shard its part of one history, which rank 0 has, and every second copy as well."""
         for table, place in zip(self._tables, self.layout.places, strict=True):
-            values = np.empty(place.n_elems, self.layout.dtype)
-            if whole is not None:
-                values[:] = whole[place.slice]
-            self._world.bcast(values, ROOT)
-            for start, own in [self.server.histories(table), *self.server.copies(table)]:
-                if own:
-                    own[index][:] = values[start:start + own[index].size]
+            held = [(start, own[index]) for start, own in [self.server.histories(table), *self.server.copies(table)]
+                    if own]
+            for at in range(0, place.n_elems, LOADED_ELEMS):
+                values = np.empty(min(LOADED_ELEMS, place.n_elems - at), self.layout.dtype)
+                if whole is not None:
+                    values[:] = whole[place.start + at:][:values.size]
+                self._world.bcast(values, ROOT)
+                for start, history in held:
+                    first, last = max(start, at), min(start + history.size, at + values.size)
+                    if first < last:
+                        history[first - start:last - start] = values[first - at:last - at]
+                self.server.rest()
 
     def histories(self, index: int) -> list[histories.Part]:
         """This rank's shard's parts of one history, as (first element of the flat buffers, values)."""
@@ -116,7 +123,9 @@ class Tables:
             how many iterations the slowest worker was behind this one.
         """
         batch = self.batches[number]
-        out[self.layout.places[number].slice] = batch.read(newest, prefetched)[0]
+        mine, rows = out[self.layout.places[number].slice], batch.read(newest, prefetched)[0]
+        for piece in batch.pieces(rows):
+            mine[piece] = rows[piece]
         batch.post_read()
         return self.server.staleness.pop()  # a list of all of them would grow without end
 
@@ -131,16 +140,20 @@ class Tables:
         """
         batch = self.batches[number]
         by = factor[:1] if hasattr(factor, "__cuda_array_interface__") else gradient.dtype.type(factor)
-        np.multiply(gradient[self.layout.places[number].slice], by, out=batch.pre_update()[0])
+        mine, pushed = gradient[self.layout.places[number].slice], batch.pre_update()[0]
+        for piece in batch.pieces(pushed):
+            np.multiply(mine[piece], by, out=pushed[piece])
         batch.update(rate, iteration)
 
 
-def layout_of(updater: Any, places: Sequence[tuple[str, slice]]) -> Layout:
+def layout_of(updater: Any, places: Sequence[tuple[str, slice]], folder: str = "") -> Layout:
     """The layout that a worker knows from its net.
 
     Args:
         updater: knows the parameters and their multipliers.
         places: each table's name and interval of the flat buffers.
+        folder: see Layout.
     """
     return Layout(updater.params.dtype.name, tuple(
-        Place(name, place.start, place.stop, tuple(updater.segments(place, place.start))) for name, place in places))
+        Place(name, place.start, place.stop, tuple(updater.segments(place, place.start))) for name, place in places),
+        folder)

@@ -110,6 +110,10 @@ class Strategy:
         self.passes: Any = replica.net  # runs forward and backward: the net, or recordings of it
         self.shrunk: Callable[[Communicator], None] = lambda workers: None  # told of a communicator of those left
 
+    def keep_on_disk(self, folder: str) -> None:
+        """From ``begin`` on, what ``kept_bytes`` counts lies in files in a folder as far as it can. Called by all
+        ranks, before ``begin``, where memory is limited."""
+
     @property
     def acts_between_layers(self) -> bool:
         """Whether it is called at every layer: one rank pays for no seam between layers."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.server import ParameterServer
+from scaffe.collectives.server.memory.tier import RESIDENT_BYTES
 from scaffe.data.feeds.layer_feed import Share
 from scaffe.errors import UserError
 from scaffe.flags import Flags
@@ -116,6 +117,7 @@ class Served(Strategy):
         self.figures = Figures()
         self._alone = Communicator.single()
         self._restored: dict[int, np.ndarray] = {}
+        self._folder = ""  # of the file that has the tables; empty: they are in memory
         self._has_begun = False  # whether the shards have what there is
         self._frozen = self.buckets.frozen if replica.communicator.rank == ROOT else []
 
@@ -146,19 +148,27 @@ class Served(Strategy):
     @property
     def kept_bytes(self) -> int:
         """See Strategy: what is pushed; what is pulled, but on the host with slack 0, where reads lend the tables;
-        where workers hold the shards, this one's with its histories; second copies of others."""
+        where workers hold the shards, this one's with its histories; second copies of others. Of tables in a file,
+        the pieces that are worked on at a time."""
         n_bytes: int = sum(run.stop - run.start for run in self.buckets.runs) * self.replica.net.params.dtype.itemsize
-        n_histories = self.replica.updater.rule.n_histories
-        held = 0 if self.how.n_servers else 1 + n_histories
-        held += n_histories * (self.how.keeps_copies and self.replica.world.topology.n_nodes > 1)
+        n_histories, n_workers = self.replica.updater.rule.n_histories, self.replica.communicator.n_ranks
+        share = 0 if self.how.n_servers else -(-n_bytes // n_workers)
+        copies = n_histories * (self.how.keeps_copies and self.replica.world.topology.n_nodes > 1)
         n_buffers = 1 + bool(self.how.slack or is_device(self.replica.net.context.kernels))
-        return n_buffers * n_bytes + held * -(-n_bytes // self.replica.communicator.n_ranks)
+        whole = n_buffers * n_bytes + (1 + n_histories) * share + copies * -(-n_bytes // n_workers)
+        pieces = min(RESIDENT_BYTES, n_bytes) + (1 + n_histories + n_workers) * min(RESIDENT_BYTES, share)
+        return min(whole, pieces) if self._folder else whole
+
+    def keep_on_disk(self, folder: str) -> None:
+        """See Strategy: the tables, with histories and what is pushed."""
+        self._folder = folder
 
     def begin(self) -> None:
         """See Strategy."""
         replica = self.replica
         names = [replica.net.nodes[bucket.first_layer].name for bucket in self.buckets.all]
-        layout = layout_of(replica.updater, list(zip(names, (b.place for b in self.buckets.all), strict=True)))
+        layout = layout_of(replica.updater, list(zip(names, (b.place for b in self.buckets.all), strict=True)),
+                           self._folder)
         replica.world.bcast_object(layout, ROOT)  # to those without a net
         replica.net.params.bring()
         self.tables = server_rank.make_tables(replica.world, replica.updater.rule, replica.updater.param, self.how,
@@ -262,6 +272,7 @@ class Served(Strategy):
         self._command(command)
         found = gather_parts(own, params.n_elems, params.dtype, replica.world, ROOT, replica.updater.whole)
         replica.communicator.barrier()
+        self.tables.server.rest()
         return found
 
     def load_history(self, index: int, start: int, values: np.ndarray) -> None:

@@ -20,8 +20,8 @@ def cp(monkeypatch):
 
 
 @pytest.mark.parametrize(("n_ranks", "ranks_per_node", "file"),
-                         [(1, 0, ""), (3, 0, ""), *(pytest.param(*case, marks=pytest.mark.thorough) for case in (
-                             (2, 0, ""), (4, 0, "test_collectives.py"), (5, 2, "")))])
+                         [(3, 0, ""), *(pytest.param(*case, marks=pytest.mark.thorough) for case in (
+                             (1, 0, ""), (2, 0, ""), (4, 0, "test_collectives.py"), (5, 2, "")))])
 @pytest.mark.mpi_job
 @pretend.needs_compiler
 def test_device_buffers_on(n_ranks, ranks_per_node, file):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from scaffe.collectives import CommError
+from scaffe.collectives.shared import memfd
 from tests.collectives.everywhere import one_message
 
 
@@ -62,6 +63,30 @@ def test_offsets_differ(communicator, last):
     shared = communicator.alloc(100)
     array = shared[10:60] if last else shared[20:70]
     assert "byte 80" in fails_everywhere(communicator, lambda: communicator.reduce(array, algorithm="M"))
+
+
+def test_alloc_where_one_node_has_no_memory(communicator, last, monkeypatch):
+    """Other nodes' ranks have theirs, and would go on."""
+    if last:
+        refuse_memory(monkeypatch)
+    assert "has no shared memory of 1000 bytes: none" in fails_everywhere(communicator, lambda: communicator.alloc(250))
+
+
+def test_alloc_of_some_of_the_ranks(communicator, last, monkeypatch):
+    """A mistake that all of these share is not everybody's: the others wait, until the first of these ends the job."""
+    some, again = communicator.split(0 if last else 1), communicator.split(0)
+    refuse_memory(monkeypatch)
+    for ranks, wanted in ((some, some.rank), (again, None)):
+        with pytest.raises(CommError) as caught:
+            ranks.alloc(250)
+        assert caught.value.everywhere and caught.value.rank_in_part == wanted
+
+
+def refuse_memory(monkeypatch):
+    def refuse(n_bytes):
+        raise OSError("none")
+
+    monkeypatch.setattr(memfd, "create", refuse)
 
 
 def test_alloc_of_different_lengths(communicator, last):

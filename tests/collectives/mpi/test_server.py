@@ -1,6 +1,7 @@
 """The parameter server on every rank: values against numpy, in the order that slack 0 promises; what it refuses."""
 
 import math
+import tempfile
 from types import SimpleNamespace
 
 import numpy as np
@@ -70,9 +71,13 @@ def initial():
     return np.arange(N_ROWS * ROW_ELEMS, dtype=np.float32).reshape(N_ROWS, ROW_ELEMS) / 8
 
 
-def build(ranks, slack, rule=None, servers=0):
+FOLDERS = IN_MEMORY, IN_FILES = "", tempfile.gettempdir()
+"""Where tables lie. Each case has one of the two: servers use up communicators, of which MPICH has 2,048."""
+
+
+def build(ranks, slack, rule=None, servers=0, folder=""):
     """A server with tables "a" (batches 1 and 2, which share rows) and "b" (batch 0)."""
-    server = ParameterServer(ranks, slack, servers, keeps_copies=bool(slack) or bool(servers))
+    server = ParameterServer(ranks, slack, servers, keeps_copies=bool(slack) or bool(servers), folder=folder)
     a, b = server.table("a", N_ROWS, ROW_ELEMS, rule), server.table("b", N_ROWS, ROW_ELEMS, rule)
     batches = []
     if server.is_worker:
@@ -82,12 +87,13 @@ def build(ranks, slack, rule=None, servers=0):
     return SimpleNamespace(server=server, a=a, b=b, batches=batches)
 
 
-@pytest.mark.parametrize("slack", [0, 1, math.inf])
-@pytest.mark.parametrize("servers", [0, 1])
-def test_every_update_is_added_once(ranks, slack, servers):
+@pytest.mark.parametrize(("slack", "servers", "folder"), [
+    (0, 0, IN_MEMORY), (1, 0, IN_FILES), (math.inf, 0, IN_MEMORY),
+    (0, 1, IN_FILES), (1, 1, IN_MEMORY), (math.inf, 1, IN_FILES)])
+def test_every_update_is_added_once(ranks, slack, servers, folder):
     if servers >= ranks.n_ranks:
         pytest.skip("needs more ranks")
-    made = build(ranks, slack, servers=servers)
+    made = build(ranks, slack, servers=servers, folder=folder)
     for clock in range(N_CLOCKS if made.server.is_worker else 0):
         for number, batch in enumerate(made.batches):
             batch.read()
@@ -118,13 +124,13 @@ def test_a_rule_that_does_not_merge_steps_once_for_every_workers_update(ranks, s
     np.testing.assert_array_equal(steps, ranks.n_ranks * N_CLOCKS)
 
 
-@pytest.mark.parametrize("rule", [None, Momentum()])
-def test_slack_0_reads_are_the_bits_of_the_ranks_in_order(ranks, rule):
+@pytest.mark.parametrize(("rule", "folder"), [(None, IN_MEMORY), (Momentum(), IN_FILES)])
+def test_slack_0_reads_are_the_bits_of_the_ranks_in_order(ranks, rule, folder):
     """A batch of all workers' same rows makes one step of their sum; others make a step each, in order.
 
     On several nodes the sum is that of the nodes' sums, in the order of nodes.
     """
-    made = build(ranks, 0, rule)
+    made = build(ranks, 0, rule, folder=folder)
     a, b, h_a, h_b = initial(), initial(), np.zeros_like(initial()), np.zeros_like(initial())
     for clock in range(N_CLOCKS):
         rate = 0.5 / (clock + 1)
@@ -170,10 +176,11 @@ def total(updates):
     return found
 
 
-@pytest.mark.parametrize("slack", [0, 2])
-def test_rows_of_many_chunks_whole_and_out_of_order(ranks, slack):
+@pytest.mark.parametrize(("slack", "folder"), [(0, IN_FILES), (2, IN_MEMORY)])
+def test_rows_of_many_chunks_whole_and_out_of_order(ranks, slack, folder):
     """Sums of whole numbers; the last rank of some node holds all shards where there are three ranks."""
-    server = ParameterServer(ranks, slack, servers=int(ranks.n_ranks > 2), placement="spread")
+    server = ParameterServer(ranks, slack, servers=int(ranks.n_ranks > 2), placement="spread",
+                             folder=folder)
     table = server.table("t", 7, 30_001, dtype="float64")
     keys = [range(7), [5, 0, 3], [6 - ranks.rank % 7]]
     batches = [server.batch(table, own) for own in keys] if server.is_worker else []
@@ -246,8 +253,9 @@ def test_mistakes_are_the_same_on_all_ranks(communicator):
 
 
 def test_ranks_that_differ_are_told_so(communicator, last):
-    for differs in ("rows", "slack", "batches"):
-        server = ParameterServer(communicator, 1 if differs == "slack" and last else 0)
+    for differs in ("rows", "slack", "batches", "folders"):
+        server = ParameterServer(communicator, 1 if differs == "slack" and last else 0,
+                                 folder=FOLDERS[differs == "folders" and last])
         table = server.table("t", 4 if differs == "rows" and last else 3, 2)
         for _ in range(2 if differs == "batches" and last else 1):
             server.batch(table, [1])

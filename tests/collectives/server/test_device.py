@@ -1,7 +1,5 @@
 """Batches with buffers in device memory, on the pretend device: its streams work as late as CUDA allows."""
 
-import threading
-
 import numpy as np
 import pytest
 
@@ -130,8 +128,7 @@ def test_the_worker_never_waits_for_the_device(cp):
     assert (server.values(batch.index.table) == 2).all()
 
 
-def test_a_virtual_iteration_gives_device_buffers_out(cp):
-    earlier = set(threading.enumerate())
+def test_a_virtual_iteration_gives_device_buffers_out(cp, new_threads):
     server = ParameterServer(Communicator.single())
     batch = server.batch(server.table("t", N_ROWS, ROW_ELEMS), [4, 2], memory="device")
     with server.virtual_iteration():
@@ -142,8 +139,7 @@ def test_a_virtual_iteration_gives_device_buffers_out(cp):
     server.start()
     server.close()
     assert not server.values(batch.index.table).any()
-    begun = {thread.name for thread in threading.enumerate() if thread not in earlier}
-    assert not begun & {"scaffe-pusher-0", "scaffe-puller-0"}
+    assert not (new_threads("scaffe-pusher") or new_threads("scaffe-puller"))
 
 
 def test_what_fails_in_the_pusher_is_told_where_it_is_waited_for(cp, monkeypatch):

@@ -24,7 +24,7 @@ class Alone:
 def test_windows_go_while_another_thread_looks_up(hasty, monkeypatch) -> None:
     unraised: list[object] = []  # what finalizers raise ends nowhere else
     monkeypatch.setattr(sys, "unraisablehook", unraised.append)
-    windows = Windows(Alone())
+    windows = Windows(Alone(), Alone())
     kept = windows.allocate(SLICES_KEPT - 1)
     gone = [windows.allocate(1) for _ in range(N_WINDOWS)]
     places = [kept[first:] for first in range(kept.size)]
@@ -37,7 +37,7 @@ def test_windows_go_while_another_thread_looks_up(hasty, monkeypatch) -> None:
 
 
 def test_a_window_is_found_among_those_that_went_and_came() -> None:
-    windows = Windows(Alone())
+    windows = Windows(Alone(), Alone())
     held = {number: windows.allocate(8) for number in range(20)}
     for number in range(20, 400):
         del held[number - 20 if number % 3 else max(held)]

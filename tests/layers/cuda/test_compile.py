@@ -10,7 +10,8 @@ from tests.layers.cuda import nvrtc
 FAMILIES = sorted(path.stem for path in SOURCES.glob("*.cu"))
 OLDEST, USUAL, LATEST = 70, 90, 100  # other cards between them compile alike
 WHOLE = [(USUAL, "bfloat16")]  # to machine code, as float32 in test_occupancy; the others to PTX, which is faster
-CASES = WHOLE + [(USUAL, "float16"), (USUAL, "float64"), (OLDEST, "bfloat16"), (LATEST, "float32")]
+CASES = [*WHOLE, (OLDEST, "bfloat16"), *(pytest.param(*case, marks=pytest.mark.thorough) for case in (
+    (USUAL, "float16"), (USUAL, "float64"), (LATEST, "float32")))]
 CUPYS = ("--device-as-default-execution-space", "-ftz=true")  # what CuPy adds
 pytestmark = pytest.mark.skipif(nvrtc.library() is None, reason="no NVRTC (pip install 'scaffe[gpu-check]')")
 

@@ -20,7 +20,8 @@ FEWER = {("update_rules", "float32"): 5, ("batch_norm", "bfloat16"): 3, ("lrn", 
 MOST_SPILLED = 16  # bytes a thread: of collectives, whose registers are held to what six blocks leave
 ON_ALL = ("batch_norm", "elementwise", "pooling", "update_rules")  # what takes most time beside cuDNN
 CASES = [*((family.stem, 90, "float32") for family in sorted(SOURCES.glob("*.cu"))),
-         *((family, capability, "float32") for family in ON_ALL for capability in (80, 100)),
+         *(pytest.param(family, capability, "float32", marks=pytest.mark.thorough)
+           for family in ON_ALL for capability in (80, 100)),
          ("batch_norm", 90, "bfloat16"), ("lrn", 90, "bfloat16"), ("elementwise", 90, "bfloat16")]
 pytestmark = pytest.mark.skipif(nvrtc.library() is None, reason="no NVRTC (pip install 'scaffe[gpu-check]')")
 
@@ -44,7 +45,7 @@ def test_layers_kernels_spill_nothing_and_fill_the_card(family: str, capability:
         assert kernel.blocks(THREADS, CARDS[capability]) >= FEWER.get((family, dtype), LEAST_BLOCKS), (name, kernel)
 
 
-@pytest.mark.parametrize("capability", CARDS)
+@pytest.mark.parametrize("capability", [90, *(pytest.param(card, marks=pytest.mark.thorough) for card in (80, 100))])
 @pytest.mark.parametrize("kind", ["float32", "bfloat16", "bf16"])
 def test_sums_run_as_many_blocks_at_once_as_their_grid_has(kind: str, capability: int) -> None:
     assert kind in DEFINITIONS

@@ -28,19 +28,20 @@ CAFFE_TYPES = [
     "Reshape", "SPP", "Scale", "Sigmoid", "SigmoidCrossEntropyLoss", "Silence", "Slice", "Softmax", "SoftmaxWithLoss",
     "Split", "Swish", "TanH", "Threshold", "Tile", "WindowData",
 ]
-TOOLKIT = "accepted; one backend a device, so nothing to choose"
-OLD = "moved to transform_param in nets of `layers`; says nothing in today's nets, as in Caffe"
-C3D = "C3D's, of nets of `layers`; moved to the messages of its own layers"
+WORKS = "works"
+TOOLKIT = "accepted without effect: each device has one backend"
+OLD = "in old nets (of `layers`) moved to transform_param; in today's without effect, as in Caffe"
+C3D = "for C3D's nets (of `layers`) alone: moved to the options of its 3D layers"
 UNREAD = "accepted without effect, as in the fork"
 DIFFERS = {
     "engine": TOOLKIT,
-    "convolution_param.engine": "CAFFE computes the definition's sums, never Winograd's; otherwise nothing to choose",
-    "convolution_param.force_nd_im2col": "accepted; the same convolution for any number of axes",
-    "bbox_reg_param.cls_aware": "accepted; of the layers that learn boxes, which are not there",
-    "python_param.share_in_parallel": "accepted; each rank has a layer of its own",
-    "recurrent_param.debug_info": "accepted; no log of the unrolled net",
+    "convolution_param.engine": "CAFFE: direct convolution, never by Winograd's filtering; other values have no effect",
+    "convolution_param.force_nd_im2col": "accepted without effect: one convolution for any number of axes",
+    "bbox_reg_param.cls_aware": "accepted without effect: it is for layers that learn boxes, which are missing",
+    "python_param.share_in_parallel": "accepted without effect: each rank has a layer of its own",
+    "recurrent_param.debug_info": "accepted without effect: the unrolled net is not logged",
     "data_param.rand_skip": "accepted without effect, as in Caffe 1.0",
-    "data_param.force_encoded_color": "accepted; transform_param's force_color decides",
+    "data_param.force_encoded_color": "accepted without effect: transform_param's force_color decides",
     **{f"{reader}_param.{name}": OLD for reader in ("data", "image_data", "window_data")
        for name in ("scale", "mean_file", "crop_size", "mirror") if (reader, name) != ("window_data", "scale")},
     **{f"{message}_param.{name}": C3D for message, names in {
@@ -53,37 +54,38 @@ DIFFERS = {
     "dense_image_data_param.mean_file": f"{UNREAD}; transform_param's is read",
     **{f"ctc_loss_param.{name}": UNREAD for name in ("output_delay", "preprocess_collapse_repeated",
                                                      "loss_calculation_t")},
-    "detectnet_groundtruth_param.coverage_type": "accepted; there is one type, RECTANGULAR",
-    **{f"annotated_data_param.{name}": "accepted; for segmentation in MobileNet-YOLO, which is not there" for name in (
-        "single_class", "seg_scales", "seg_resize_width", "seg_resize_height")},
+    "detectnet_groundtruth_param.coverage_type": "accepted without effect: there is one type, RECTANGULAR",
+    **{f"annotated_data_param.{name}": "accepted without effect: for MobileNet-YOLO's segmentation, which is missing"
+       for name in ("single_class", "seg_scales", "seg_resize_width", "seg_resize_height")},
     "seg_accuracy_param.metric": f"{UNREAD}: the top has all three",
     **{f"region_loss_param.{name}": UNREAD for name in ("side", "softmax", "jitter", "absolute", "random",
                                                         "softmax_tree", "class_map")},
     **{f"yolo_detection_output_param.{name}": UNREAD for name in ("side", "coords", "label_map_file")},
     **{f"yolov3_param.{name}": UNREAD for name in ("side", "noobject_scale")},
     "solver.warmup_iter": "as jolibrain/caffe's; intel/caffe also scales the momentum by the rates, which is not done",
-    "solver.solver_mode": "accepted; the command line chooses the device",
-    "solver.device_id": "accepted; each rank takes its own device",
-    "solver.layer_wise_reduce": "accepted; the strategy decides when gradients are reduced",
-    "annotated_data_param.label_map_file": "accepted; not read, as in SSD",
-    "annotated_data_param.anno_type": "records then have objects, whatever they say; BBOX is the only kind",
-    "detection_output_param.visualize": "accepted; nothing is shown",
-    "detection_output_param.visualize_threshold": "accepted; nothing is shown",
-    "detection_output_param.save_file": "accepted; nothing is shown",
-    "detection_output_param.save_output_param": "works on one rank; several say that they save nothing",
+    "solver.solver_mode": "GPU takes a GPU if there is one, and else the CPU; `-gpu` overrules it",
+    "solver.device_id": "accepted without effect: `-gpu` names the devices, and each rank takes its own",
+    "solver.layer_wise_reduce": "accepted without effect: `-strategy` decides when gradients are reduced",
+    "annotated_data_param.label_map_file": "accepted without effect, as in SSD",
+    "annotated_data_param.anno_type": "BBOX is the only kind; records count as such, whatever they say",
+    "detection_output_param.visualize": "accepted without effect: nothing is shown",
+    "detection_output_param.visualize_threshold": "accepted without effect: nothing is shown",
+    "detection_output_param.save_file": "accepted without effect: nothing is shown",
+    "detection_output_param.save_output_param": "works on one rank; several save nothing, and say so",
 }
-IN_PLACE = "in place its gradient is the right one; Caffe takes the values already overwritten"
+IN_PLACE = "in place its gradient is right; Caffe computes it from values that are overwritten by then"
 ADDS_UP = "its gradients add up over passes where Caffe's overwrite: "
 LAYER_NOTES = {  # where a layer does otherwise than Caffe 1.0, found by running both on the same random nets
     "BNLL": IN_PLACE, "Log": IN_PLACE, "Power": IN_PLACE, "Clip": IN_PLACE,
     "ReLU": f"with a negative slope below 0, {IN_PLACE}", "ELU": f"with alpha below 0, {IN_PLACE}",
     "Parameter": f"{ADDS_UP}always", "Scale": f"{ADDS_UP}one item, or a scale of the bottom's whole shape",
-    "SoftmaxWithLoss": "its second top works; Caffe aborts over the loss weights",
+    "SoftmaxWithLoss": "a second top works; Caffe aborts",
     "Convolution": "a window larger than the padded bottom is refused, whatever the stride",
-    "Pooling": "a last window behind the bottom is refused; Caffe reads outside its memory; five axes work, as in "
-               "yjxiong/caffe",
+    "Pooling": "a last window that lies outside of the bottom is refused; Caffe reads outside of its memory. Five axes "
+               "work, as in yjxiong/caffe",
     "BN": "the gradient in testing is that of the averages, which were used; PSPNet's takes it for the batch's",
-    "CenterLoss": "as ydwen/caffe-face; happynear/caffe-windows counts each item's share of a centre's gradient again",
+    "CenterLoss": "as in ydwen/caffe-face; happynear/caffe-windows counts each item's share of a centre's gradient "
+                  "several times",
     "Interp": "zoom_factor gives (n - 1) zoom_factor + 1 as in DeepLab; OpenVINO's two segmentation nets want n times "
               "zoom_factor, as a height and width",
     "Lstm": "the gradient of W_h leaves out steps at which a sequence begins; caffe-lstm counts them",
@@ -98,7 +100,7 @@ LAYER_NOTES = {  # where a layer does otherwise than Caffe 1.0, found by running
                 "a user's rpn.proposal_layer in Python runs too",
     "SoftmaxWithLossOHEM": "losses of ignored positions are 0, on the CPU too",
     "BatchNorm": "bottoms of one axis work; NVIDIA's scale_bias, scale_filler and bias_filler become a Scale layer",
-    "Input": "tops without a shape are empty, not an end of the program",
+    "Input": "tops without a shape are empty; Caffe aborts",
 }
 FILES = [  # kind, read, written, the test
     ("net prototxt, today's, of `layers` (2014) and the first ones", "yes", "today's", "scaffe/nets/test_graph.py"),
@@ -112,7 +114,7 @@ FILES = [  # kind, read, written, the test
     ("LMDB of Datum records", "yes", "yes", "data/test_lmdb.py"),
     ("LMDB and LevelDB of AnnotatedDatum records (SSD)", "yes", "yes", "data/test_annoset.py"),
     ("annotations of PASCAL VOC, ILSVRC and MS COCO; label maps", "yes", "label maps", "data/test_annoset.py"),
-    ("LevelDB of Datum records", "yes", "no", "data/test_leveldb.py"),
+    ("LevelDB of Datum records", "yes", "yes", "data/test_leveldb_writer.py"),
     ("image lists", "yes", "no", "data/test_images.py"),
     ("HDF5 data and lists of such files", "yes", "yes", "data/test_hdf5.py"),
     (".caffemodel and means of C3D's first version", "yes", "today's", "scaffe/files/test_c3d_files.py"),
@@ -143,64 +145,80 @@ BATCH_NORMS = """| net, items | layers | sums over | top: ours | Caffe's | neare
 | Inception v3, 2 | 20 | 128-128 | 1.1e-07 | 1.5e-07 | 20 | 2.2e-07 | 3.9e-07 | 19 |
 | PVANet with fc6, fc7, 1 | 62 | 1-144 | 1.2e-07 | 2.3e-07 | 59 | 0 | 0 | 62 |
 | PVANet with fc6, fc7, 2 | 32 | 2-72 | 1.1e-07 | 3.5e-05 | 30 | 1.5e-07 | 1.9e-05 | 25 |"""
-BATCH_NORM_WORDS = (
-    "Gradients of nets with batch norm on one or two items differ from BVLC Caffe's by more than others, since "
-    "rounding is multiplied there. For every such layer's own bottom and top gradient, Caffe's formula in float64 says "
-    "how near ours is, and how near the same formula in float32 in BVLC Caffe's order: the largest error over the "
-    "layers, relative to the largest number, and in how many layers ours is as near or nearer. (Up to 32 numbers a "
-    "channel are summed in float64. With one number a channel the top is 0, and so is what comes back through it. The "
-    "loss is the last layer's sum of squares, which has hardly a gradient behind a batch norm without ReLU, as in the "
-    "ResNets of 50 and more layers.)")
-ZOO = (
-    "On 2026-11-22 `python -m tests.zoo` ran 775 distinct nets of 48 public repositories of forks, both phases, batch"
-    " 1, forward and backward, with data of made-up shapes (AMD EPYC, 2 cores, busy; at most 6 GB and 60 s a net and "
-    "phase). 417 run whole, in each phase that has data. 115 have layers that are missing here, most of them named "
-    "above. 113 call their authors' own Python modules. 92 want other data than the made-up (a label for every pixel,"
-    " three segments a clip) or options of a fork that is not followed. 11 are templates or no text format, 9 have a "
-    "layer without its bottom in either phase, 6 need more than 6 GB, 12 took more than 60 s. Three things were at "
-    "fault here and are mended: non-maximum suppression of YOLO's boxes took 20 s where a net is not trained, and "
-    "takes 1 s; NumPy warned of such nets; `upgrade_net_proto_text` lost two of three `kernel_size` of Pooling over "
-    "clips. Eight of the layers that were missing have been added since, and all 19 deploy nets of Cascade R-CNN build "
-    "with them. On 2026-11-23 the 99 nets of the run that wanted other data, other options or a bottom were gone "
-    "through one by one: 58 build, with images and labels of the shapes that they want, with Pooling over five axes, "
-    "or with `enable` read as `include`; 30 want more (segments of clips, pairs of images, masks, labels of a length) "
-    "or follow a fork that is not followed; 9 have a layer without its bottom, 2 one that is missing. The whole was "
-    "not run again; 540 of the 775, as far as time went, were built again: 329 whole.")
+BATCH_NORM_WORDS = """Batch norm over few numbers multiplies rounding errors. With one or two items in a batch, \
+gradients therefore differ from BVLC Caffe's by more than elsewhere. Which of the two is nearer to the exact result?
+
+The reference is Caffe's formula in float64, for every BatchNorm layer from its own bottom and top gradient. Beside it \
+stand our results, and those of the formula in float32 in the order of BVLC Caffe's code. The table has the largest \
+error over all layers, relative to the largest number, and in how many layers ours is as near or *nearer*. In the \
+first column stands the number of items.
+
+- We sum up to 32 numbers a channel in float64.
+- With one number a channel the top is 0, and so is the gradient.
+- The loss is the last layer's sum of squares. Behind a batch norm without ReLU, as in the ResNets of 50 and more \
+layers, hardly any gradient comes of it: hence errors of 1e-3."""
+ZOO = """`python -m tests.zoo FOLDER` runs all nets below a folder, in both phases, batch 1, forward and backward, on \
+data of made-up shapes. On 2026-11-22 it ran 775 distinct nets of 48 public repositories of forks (AMD EPYC, 2 cores, \
+busy; at most 6 GB and 60 s a net and phase):
+
+| nets | what became of them |
+| --- | --- |
+| 417 | run whole, in each phase that has data |
+| 115 | have layers that are missing here, most of them named above |
+| 113 | call their authors' own Python modules |
+| 92 | want other data than the made-up (a label for every pixel, three segments a clip), or options of a fork that is \
+not followed |
+| 12 | took more than 60 s |
+| 11 | are templates or not in the text format |
+| 9 | have a layer without its bottom in either phase |
+| 6 | need more than 6 GB |
+
+Since then eight of the missing layers have been added; all 19 deploy nets of Cascade R-CNN build with them. On \
+2026-11-23, 99 nets that had wanted other data, other options or a bottom were gone through one by one, and 58 of them \
+build: with images and labels of the shapes that they want, with Pooling over five axes, or with `enable` read as \
+`include`. 30 want more (segments of clips, pairs of images, masks, labels of a length) or follow a fork that is not \
+followed, 9 have a layer without its bottom, 2 one that is missing. Of the 775, 540 were built again, and 329 of these \
+build whole; all have not been run again."""
 NOTES = (
-    "The text format is protoc's: 17,500 random messages were read or refused as by protoc 7.36, and of 700 of them "
-    "698 as by 3.21, which does not know the escape `\\X`. Strings may have bytes that are no UTF-8, raw or as "
-    "`\\xff`: names in trained nets and the names of files have them again; in Python such a byte is one character "
-    "from U+EF80 to U+EFFF.",
-    "`nms_param`'s `eta` below 1 lowers the overlap that suppresses a box after each box that stays, as in SSD's fork; "
-    "OpenCV's dnn is the reference for the rest of DetectionOutput, not for this option.",
+    "The text format is read as protoc reads it: of 17,500 random messages, all were read or refused as by protoc "
+    "7.36; of 700 of them, 698 as by 3.21, which does not know the escape `\\X`.",
+    "Strings need not be UTF-8. Names in trained nets and names of files may hold any bytes, raw or as `\\xff`, "
+    "and are written as they were read. In Python such a byte is one character from U+EF80 to U+EFFF.",
+    "DetectionOutput is compared with OpenCV's dnn, but for `nms_param`'s `eta`: below 1 it lowers the overlap that "
+    "suppresses a box after each box that stays, as in SSD's fork.",
 )
 
 
 def page() -> str:
     """The whole page."""
-    parts = ["# What of Caffe 1.0 works", "",
-             "Made by `python -m tests.scaffe.cli.compatibility` from the schema, the code and the tests; a test sees "
-             "to it that it claims nothing untrue. *works*: the code reads it and a test names it. *differs*: how.", "",
-             "## Layers", "", "| type | |", "| --- | --- |", *_layer_rows(), "", "## Forks", "",
-             "Nets of these forks of Caffe, by the layer types that they add to BVLC's. Whole nets of a fork run where "
-             "nothing is missing.", "", "| nets | forks | there | missing |", "| --- | --- | --- | --- |",
-             *_fork_rows(), "", ZOO, "", "## Where rounding decides", "", BATCH_NORM_WORDS, "", BATCH_NORMS, "",
-             "## Also different", "", *(f"- {note}" for note in NOTES), "", "## Options", ""]
-    for field in caffe_pb2.LayerParameter.DESCRIPTOR.fields:
-        if field.name.endswith("_param"):
-            parts += [f"### {field.name}", "", *_option_rows(field.name, field.message_type), ""]
-    parts += ["## Solver", "", *_option_rows("solver", caffe_pb2.SolverParameter.DESCRIPTOR), "", "## Files", "",
-              "| kind | read | written | test |", "| --- | --- | --- | --- |"]
-    parts += [f"| {kind} | {read} | {written} | tests/{test} |" for kind, read, written, test in FILES]
+    sections = {
+        "Layers": _layers(),
+        "Forks": ["Layer types that forks of Caffe add to BVLC's. Nets of a fork run whole where nothing is missing.",
+                  "", "| nets | forks | there | missing |", "| --- | --- | --- | --- |", *_fork_rows(), "", ZOO],
+        "Options": _options(),
+        "Files": ["| kind | read | written | test |", "| --- | --- | --- | --- |",
+                  *(f"| {kind} | {read} | {written} | tests/{test} |" for kind, read, written, test in FILES)],
+        "Text": [f"- {note}" for note in NOTES],
+        "Where rounding decides": [BATCH_NORM_WORDS, "", BATCH_NORMS],
+    }
+    parts = ["# What is the same as in Caffe, and what is not", "",
+             "Every layer type, option, solver field and file kind of Caffe 1.0, and those of forks. The page is made "
+             "from the schema, the code and the tests by `python -m tests.scaffe.cli.compatibility`. *Works* means: "
+             "the code reads it, and a test names it."]
+    for heading, lines in sections.items():
+        parts += ["", f"## {heading}", "", *lines]
     return "\n".join(parts) + "\n"
 
 
-def _layer_rows() -> Iterator[str]:
-    known = layer_types.names()
-    for name in sorted({*known, *CAFFE_TYPES}, key=lambda name: (name.lower(), name)):
-        origin = "" if name in CAFFE_TYPES else " (from forks)"
-        note = f"; {LAYER_NOTES[name]}" if name in LAYER_NOTES else ""
-        yield f"| {name} | {'works' if name in known else '**missing**'}{origin}{note} |"
+def _layers() -> list[str]:
+    known = set(layer_types.names())
+    missing = sorted(set(CAFFE_TYPES) - known)
+    caffes, forks = (sorted(types, key=str.lower) for types in (known & set(CAFFE_TYPES), known - set(CAFFE_TYPES)))
+    return [f"- Of Caffe 1.0's {len(CAFFE_TYPES)} types, {len(caffes)} work: {', '.join(caffes)}.",
+            *[f"- **Missing**: {', '.join(missing)}."] * bool(missing),
+            f"- {len(forks)} types of forks work: {', '.join(forks)}.", "",
+            "Where a layer does otherwise than Caffe, or forks differ:", "", "| type | |", "| --- | --- |",
+            *(f"| {name} | {note} |" for name, note in sorted(LAYER_NOTES.items(), key=lambda one: one[0].lower()))]
 
 
 def _fork_rows() -> Iterator[str]:
@@ -210,22 +228,32 @@ def _fork_rows() -> Iterator[str]:
         yield f"| {fork.nets} | {', '.join(fork.repositories)} | {', '.join(there)} | {', '.join(missing)} |"
 
 
-def _option_rows(prefix: str, message: Any) -> Iterator[str]:
-    yield "| option | default | |"
-    yield "| --- | --- | --- |"
-    for option in message.fields:
-        yield f"| {option.name} | {_default(option)} | {state(prefix, option.name)} |"
+def _options() -> list[str]:
+    messages = [("solver", caffe_pb2.SolverParameter.DESCRIPTOR)]
+    messages += [(field.name, field.message_type) for field in caffe_pb2.LayerParameter.DESCRIPTOR.fields
+                 if field.name.endswith("_param")]
+    states: dict[str, dict[str, list[str]]] = {}  # message -> state -> options
+    for name, message in messages:
+        for option in message.fields:
+            said = state(name, option.name)
+            shown = _with_default(option) if said == WORKS else option.name
+            states.setdefault(name, {}).setdefault(said, []).append(shown)
+    return ["All options do what they do in Caffe, but for these:", "", "| of | options | |", "| --- | --- | --- |",
+            *(f"| {name} | {', '.join(options)} | {said} |" for name, said_of in states.items()
+              for said, options in said_of.items() if said != WORKS),
+            "", "These work; in brackets stands the default:", "", "| of | options |", "| --- | --- |",
+            *(f"| {name} | {', '.join(said_of[WORKS])} |" for name, said_of in states.items() if WORKS in said_of)]
 
 
 def state(prefix: str, option: str) -> str:
-    """"works", "differs: ...", or what is wrong with it."""
+    """WORKS, how it differs, or what is wrong with it."""
     note = DIFFERS.get(f"{prefix}.{option}") or DIFFERS.get(option)
     if note:
-        return f"differs: {note}"
+        return note
     rooms = ("scaffe", "data") if prefix == "solver" else ("layers", "data", "scaffe")
     if not any(option in _names_read(room) for room in rooms):
         return "**not read**"
-    return "works" if option in _words_of_tests(prefix) else "read; no test names it"
+    return WORKS if option in _words_of_tests(prefix) else "read; no test names it"
 
 
 @cache
@@ -246,15 +274,15 @@ def _words_of_tests(prefix: str) -> set[str]:
     return words
 
 
-def _default(option: Any) -> str:
-    if isinstance(option.default_value, list):
-        return "none"
-    if not option.has_default_value:
-        return ""
+def _with_default(option: Any) -> str:
+    if isinstance(option.default_value, list) or not option.has_default_value or option.default_value == "":
+        return str(option.name)
     value = option.default_value
     if option.enum_type is not None:
-        return str(option.enum_type.values_by_number[value].name)
-    return f"{value:.7g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+        value = option.enum_type.values_by_number[value].name
+    elif isinstance(value, float):
+        value = f"{value:.7g}"
+    return f"{option.name} ({str(value).lower() if isinstance(value, bool) else value})"
 
 
 if __name__ == "__main__":

@@ -70,3 +70,13 @@ def test_a_rank_binds_itself_only_where_a_job_asks_for_it(monkeypatch):
                               ("all", there | {"SCAFFE_BIND": "0"})):
         assert affinity.bind(gpus, 0, environment) == ""
     assert len(bound) == 2
+
+
+@pytest.mark.parametrize(("variables", "policy"), [
+    ({"OMPI_COMM_WORLD_LOCAL_SIZE": "5"}, "PASSIVE"), ({"OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, None), ({}, None),
+    ({"OMPI_COMM_WORLD_LOCAL_SIZE": "8", "OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE"),
+    ({"OMPI_COMM_WORLD_LOCAL_SIZE": "8", "GOMP_SPINCOUNT": "10"}, None)])
+def test_threads_of_ranks_that_have_no_two_cores_each_sleep_between_kernels(monkeypatch, variables, policy):
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    affinity.sleep_between_kernels(variables)
+    assert variables.get("OMP_WAIT_POLICY") == policy

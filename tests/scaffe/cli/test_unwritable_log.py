@@ -45,8 +45,9 @@ def test_a_disk_that_fills_in_the_middle(folder):
     limit = "import resource, signal, sys, os; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); " \
             "resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000)); os.execv(sys.argv[1], sys.argv[1:])"
     with (folder / "log").open("wb") as log:
+        more = {"NUMBA_DISABLE_PERFORMANCE_WARNINGS": "1", "PYTHONDONTWRITEBYTECODE": "1"}  # whose files would be cut
         done = subprocess.run([TRAIN[0], "-c", limit, *TRAIN], cwd=folder, stderr=log, timeout=100, check=False,
-                              env=os.environ | {"NUMBA_DISABLE_PERFORMANCE_WARNINGS": "1"})
+                              env=os.environ | more)
     assert done.returncode == 0
     text = (folder / "log").read_text()
     assert len(text) <= 3000

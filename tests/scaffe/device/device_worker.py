@@ -2,7 +2,7 @@
 
 Then one with masks on the device, gone through and resumed from its snapshot.
 
-    mpirun -np N python tests/scaffe/device/device_worker.py
+    mpirun -np N python tests/scaffe/device/device_worker.py PART...
 
 CuPy is the pretend one, working as late as CUDA's rules allow where SCAFFE_CUDA_IPC is 0; with SCAFFE_TEST_GPU the
 card's.
@@ -32,12 +32,14 @@ from tests.scaffe.training.strategies_worker import NET, SOLVER
 REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
 WITHOUT_DRAWS = "\n".join(line for line in NET.splitlines() if '"drop"' not in line)  # a device draws its own numbers
 ITERATIONS = 4
-STRATEGIES = [("sc-b", "auto", "auto"), ("sc-ob", "auto", "0"), ("sc-obr", "auto", "500"), ("sc-obr", "CB-2", "0"),
-              ("sc-rs", "auto", "500")]
-RULES = ['type: "Adam" momentum2: 0.99', 'type: "AdaGrad" momentum: 0']
-PLAIN = "clip_gradients: -1"
-SERVED = [("ssp", "auto", "0", ""), ("ssp", "auto", "500", RULES[0]), ("ssp", "auto", "0", PLAIN),
-          ("downpour", "auto", "500", PLAIN), ("downpour", "auto", "0", RULES[1])]  # one replica all the time: bits
+ADAM, ADAGRAD, PLAIN = 'type: "Adam" momentum2: 0.99', 'type: "AdaGrad" momentum: 0', "clip_gradients: -1"
+PARTS = {  # downpour with one replica all the time: bits
+    "each": [("sc-b", "auto", "auto", ""), ("sc-ob", "auto", "0", ""), ("sc-obr", "auto", "500", ADAM),
+             ("sc-rs", "auto", "500", ""), ("ssp", "auto", "0", ""), ("downpour", "auto", "0", ADAGRAD)],
+    "more": [("sc-obr", "auto", "500", ""), ("sc-obr", "CB-2", "0", ""), ("sc-obr", "auto", "500", ADAGRAD),
+             ("ssp", "auto", "500", ADAM), ("ssp", "auto", "0", PLAIN), ("downpour", "auto", "500", PLAIN)],
+}
+"""Runs: strategy, algorithm, bucket, what is merged into the solver."""
 
 
 def train(strategy: str, reduce: str, bucket: str, gpu: str, rule: str = "") -> dict[str, object]:
@@ -83,7 +85,7 @@ def main() -> None:
     log.silence(True)
     late = pretend.deferring if not REAL and os.environ.get("SCAFFE_CUDA_IPC") == "0" else contextlib.nullcontext
     rows = []
-    for run in [*((*s, "") for s in STRATEGIES), *(("sc-obr", "auto", "500", rule) for rule in RULES), *SERVED]:
+    for run in (run for part in sys.argv[1:] for run in PARTS[part]):
         strategy, reduce, bucket, rule = run
         expected = train(strategy, reduce, bucket, "", rule)
         with late():

@@ -1,6 +1,7 @@
-"""One rank of the test of limited memory of a device on several: each strategy without a limit and within one.
+"""One rank of the test of limited memory of a device on several: each strategy without a limit and within one;
+the first also saved half-way and resumed.
 
-    mpirun -np N python tests/scaffe/device/limited_memory_worker.py FOLDER
+    mpirun -np N python tests/scaffe/device/limited_memory_worker.py FOLDER STRATEGY...
 
 CuPy is the pretend one, working as late as CUDA's rules allow; with SCAFFE_TEST_GPU the card's.
 """
@@ -20,7 +21,7 @@ from tests import pretend
 from tests.scaffe.training import limited_memory_worker as worker
 
 REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
-RUNS = (("sc-b", "auto", 0), ("sc-ob", "auto", 500), ("sc-obr", "auto", 500), ("sc-rs", "auto", 600))
+BUCKETS = {"sc-b": 0, "sc-ob": 500, "sc-obr": 500, "sc-rs": 600, "ssp": 500}
 
 
 def main() -> None:
@@ -33,10 +34,11 @@ def main() -> None:
     install_excepthook(communicator)
     log.silence(True)
     with contextlib.nullcontext() if REAL else pretend.deferring():
-        results = [worker.compared(communicator, folder, run, "", {"history", "parameters"}) for run in RUNS]
-        results.append(worker.compared(communicator, folder, ("ssp", "auto", 500), "", set()))
-        expected = worker.resumed(communicator, folder, RUNS[2])
-        limited = worker.resumed(communicator, folder, RUNS[2], memory=worker.least(communicator, folder, RUNS[2]))
+        runs = [(name, "auto", BUCKETS[name]) for name in sys.argv[2:]]
+        results = [worker.compared(communicator, folder, run, "", set() if run[0] == "ssp" else
+                                   {"history", "parameters"}) for run in runs]
+        expected = worker.resumed(communicator, folder, runs[0])
+        limited = worker.resumed(communicator, folder, runs[0], memory=worker.least(communicator, folder, runs[0]))
         results.append(communicator.allgather_objects(expected == limited))
     if communicator.rank == 0:
         (folder / "results.json").write_text(json.dumps(results))

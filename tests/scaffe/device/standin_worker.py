@@ -13,6 +13,7 @@ import os
 import shlex
 import sys
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def strategies() -> None:
     """Train under every strategy."""
     from tests.scaffe.device import device_worker
 
-    for run in (*((*each, "") for each in device_worker.STRATEGIES), *device_worker.SERVED):
+    for run in chain.from_iterable(device_worker.PARTS.values()):
         strategy, reduce, bucket, rule = run
         device_worker.train(strategy, reduce, bucket, GPUS, rule)
 

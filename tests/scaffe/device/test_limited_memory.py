@@ -131,10 +131,11 @@ def test_what_is_computed_again_has_the_same_bits(tmp_path):
 def test_histories_pass_through_memory(tmp_path, text):
     expected = trained(solver_of(tmp_path, text))
     solver = solver_of(tmp_path, text, memory=limits(tmp_path, text)[0], placement="move")
-    assert trained(solver) == expected
-    found = limited(solver)
+    found = limited(solver)  # with estimated times; by measured ones another may stay
     left = [part.name for part, choice in zip(found.iteration.parts, found.plan.choices, strict=True)
             if part.lasts and choice is Choice.MOVE]
+    assert trained(solver) == expected
+    assert {name for name in left if name.endswith("history")} <= moved(solver)
     kinds = ("history", "parameters") if "Adam" in text else ("history",)  # all gradients are needed for the others
     assert set(left) == {f"{layer} {kind}" for layer in ("ip", "mid", "out") for kind in kinds}
     assert len(left) == (9 if "Adam" in text else 3)
@@ -194,10 +195,13 @@ def test_a_resumed_run_goes_on_with_the_same_bits(tmp_path):
 
 
 @pytest.mark.mpi_job
-def test_two_ranks_train_to_the_same_bits_under_every_strategy_in_step(tmp_path):
-    result = job(2, [str(Path(__file__).with_name("limited_memory_worker.py")), str(tmp_path)], SCAFFE_CUDA_IPC="0")
+@pytest.mark.parametrize("strategies", [
+    ("sc-obr", "sc-rs", "ssp"), pytest.param(("sc-b", "sc-ob"), marks=pytest.mark.thorough)])
+def test_two_ranks_train_to_the_same_bits_under_every_strategy(tmp_path, strategies):
+    worker = Path(__file__).with_name("limited_memory_worker.py")
+    result = job(2, [str(worker), str(tmp_path), *strategies], SCAFFE_CUDA_IPC="0")
     assert result.returncode == 0, (result.stdout + result.stderr)[-4000:]
-    assert json.loads((tmp_path / "results.json").read_text()) == [[True, True]] * 6  # see the worker
+    assert json.loads((tmp_path / "results.json").read_text()) == [[True, True]] * (len(strategies) + 1)
 
 
 def test_passes_are_recorded_between_the_points_where_arrays_move(tmp_path):

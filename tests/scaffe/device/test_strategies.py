@@ -16,14 +16,15 @@ needs_device = pytest.mark.skipif(bool(device.missing()), reason=device.missing(
 pytestmark = [pytest.mark.mpi_job, needs_device]
 
 
-@pytest.mark.parametrize("ipc", [
-    pytest.param("0", id="staged", marks=pytest.mark.thorough), pytest.param("1", id="ipc")])
-def test_two_ranks_on_a_device_train_as_on_the_cpu(ipc):
-    result = job(2, [str(Path(__file__).with_name("device_worker.py"))], SCAFFE_CUDA_IPC=ipc)
+@pytest.mark.parametrize(("ipc", "parts"), [
+    pytest.param("1", ["each"], id="ipc"), pytest.param("1", ["more"], id="ipc, more", marks=pytest.mark.thorough),
+    pytest.param("0", ["each", "more"], id="staged", marks=pytest.mark.thorough)])
+def test_two_ranks_on_a_device_train_as_on_the_cpu(ipc, parts):
+    result = job(2, [str(Path(__file__).with_name("device_worker.py")), *parts], SCAFFE_CUDA_IPC=ipc)
     assert result.returncode == 0, (result.stdout + result.stderr)[-6000:]
     found = json.loads(result.stdout)
     assert found["resumes"]
-    assert len(found["rows"]) == 12
+    assert len(found["rows"]) == 6 * len(parts)
     for row in found["rows"]:
         assert row["device"]["same"], row["run"]
         for kind in ("weights", "histories"):

@@ -105,8 +105,10 @@ def same(a, b):
             np.testing.assert_array_equal(x, y)
 
 
-@pytest.mark.parametrize("text", [prototxt("lenet", 3), prototxt("cifar10_quick", 2), prototxt("googlenet", 1),
-                                  AWKWARD], ids=["lenet", "cifar10_quick", "googlenet", "awkward"])
+@pytest.mark.parametrize("text", [
+    prototxt("lenet", 3), prototxt("cifar10_quick", 2), AWKWARD,
+    pytest.param(prototxt("googlenet", 1), marks=pytest.mark.thorough),
+], ids=["lenet", "cifar10_quick", "awkward", "googlenet"])
 def test_a_net_in_an_arena_computes_the_same_bytes(text):
     plain, packed = build(text), build(text)
     n_bytes = reuse_activations(packed, backward=True)

@@ -36,7 +36,8 @@ def spread_weights(net: caffe.Net, rng: np.random.RandomState) -> None:
         blobs[1].data[...] = rng.randn(*blobs[1].data.shape) * 0.1
 
 
-@pytest.mark.parametrize("name", ["lenet", "cifar10_quick", "caffenet", "googlenet"])
+@pytest.mark.parametrize("name", [
+    "lenet", "cifar10_quick", pytest.param("caffenet", marks=pytest.mark.thorough), "googlenet"])
 def test_opencv_computes_the_same(name, tmp_path):
     rng = np.random.RandomState(7)
     prototxt_path, weights_path = str(tmp_path / "deploy.prototxt"), str(tmp_path / "net.caffemodel")

@@ -34,7 +34,8 @@ def found(net: caffe.Net, image: np.ndarray) -> tuple[int, np.ndarray]:
     return int(kind) + 1, moved(net.blobs["rois"].data[region : region + 1, 1:], delta[None])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["faster_rcnn", "rfcn", *(pytest.param(kind, marks=pytest.mark.thorough) for kind in (
+    "faster_rcnn with layers in Python", "mask_rcnn's roi_align"))])
 def test_it_learns_to_find_drawn_shapes(kind: str, tmp_path: Path) -> None:
     train, test = KINDS[kind]
     (tmp_path / "train.prototxt").write_text(train)

@@ -1,6 +1,6 @@
-"""A process that trains in limited memory and says what it had before the net, and at most while it trained.
+"""Ranks that train in limited memory and say what they had before the net, and at most while they trained.
 
-    python -m tests.scaffe.training.peak_memory_worker LIMIT FOLDER STRATEGY
+    python -m tests.scaffe.training.peak_memory_worker LIMIT FOLDER STRATEGY SLACK
 """
 
 import json
@@ -13,6 +13,7 @@ from google.protobuf import text_format
 
 from scaffe import log
 from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.failure import install_excepthook
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
 from scaffe.training.limited_memory import LimitedMemory
@@ -31,18 +32,21 @@ def clear():
     Path("/proc/self/clear_refs").write_text("5")
 
 
-def solver_of(net, folder, strategy, memory):
+def solver_of(communicator, net, options):
     param = text_format.Parse(SOLVER, caffe_pb2.SolverParameter())
     text_format.Parse(net, param.net_param)
-    return build_solver(Communicator.single(), param, Namespace(
-        strategy=strategy, slack=0.0, servers=0, bucket="0", reduce="auto", allow_nan=True, threads=1, readers=1,
-        stage="", level=0, scal="strong", spill=folder, placement="auto", memory=memory))
+    return build_solver(communicator, param, Namespace(
+        bucket="0", reduce="auto", allow_nan=True, threads=1, readers=1, stage="", level=0, scal="weak",
+        placement="auto", skip_bad_records=0, wire="", gpu="", tf32="off", n_sync=0, n_fetch=1, n_push=1, warm_start=0,
+        servers=0, **options))
 
 
 def main():
-    limit, folder, strategy = sys.argv[1:]
+    limit, folder, strategy, slack = sys.argv[1:]
     log.silence(True)
-    small = solver_of(NET, folder, strategy, "")  # what kernels and libraries take is there before the net
+    communicator, options = Communicator.world(), {"spill": folder, "strategy": strategy, "slack": float(slack)}
+    install_excepthook(communicator)
+    small = solver_of(communicator, NET, {**options, "memory": ""})  # kernels and libraries are there before the net
     small.solve()
     small.close()
     del small
@@ -50,11 +54,13 @@ def main():
         "dim: 4 dim: 3 dim: 16 dim: 16 } shape { dim: 4 }", "dim: 32 dim: 3 dim: 64 dim: 64 } shape { dim: 32 }")
     clear()
     before = resident("VmRSS")
-    solver = solver_of(large, folder, strategy, limit)
+    solver = solver_of(communicator, large, {**options, "memory": limit})
     tier = next(each.tier for each in solver.observers if isinstance(each, LimitedMemory))
     solver.solve()
-    print(json.dumps({"before": before, "peak": resident("VmHWM"), "limit": tier.limit.n_bytes,
-                      "moved": tier.mover.saved}))
+    found = communicator.gather_objects({"before": before, "peak": resident("VmHWM"), "limit": tier.limit.n_bytes,
+                                         "moved": tier.mover.saved})
+    if found is not None:
+        print(json.dumps(found))
     solver.close()
 
 

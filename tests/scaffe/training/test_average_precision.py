@@ -1,10 +1,15 @@
 """Average precision against SSD's loops, in closed form, and over what several batches say."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from scaffe.collectives import Communicator
 from scaffe.errors import UserError
+from scaffe.proto import caffe_pb2
 from scaffe.training.average_precision import VERSIONS, average_precision, check_version, class_precisions
+from scaffe.training.observers.detection import detected
 from tests.reference import detection as reference
 
 
@@ -28,6 +33,21 @@ def test_closed_forms():
     later = np.array([0.9, 0.8, 0.7, 0.6])  # right, wrong, right, right: precisions 1, 1/2, 2/3, 3/4
     assert average_precision(later, np.array([1, 0, 1, 1]), 3, "Integral") == pytest.approx((1 + 2 / 3 + 3 / 4) / 3)
     assert average_precision(later, np.array([1, 0, 1, 1]), 3, "MaxIntegral") == pytest.approx((1 + 3 / 4 + 3 / 4) / 3)
+
+
+def test_the_solver_says_how_it_is_computed_and_whether_classes_are_told():
+    """Two of three are found and nothing else: precision 1 up to recall 2/3, which holds 7 of the 11 points."""
+    rows = np.array([[-1, 1, 3, -1, -1], [-1, 2, 1, -1, -1], [0, 1, 0.9, 1, 0], [0, 1, 0.7, 1, 0]])
+    net = SimpleNamespace(outputs=lambda: [("eval", SimpleNamespace(data=rows), 0)],
+                          context=SimpleNamespace(kernels=SimpleNamespace(to_host=np.asarray)))
+    param = caffe_pb2.SolverParameter(ap_version="11point", show_per_class_result=True)
+    solver = SimpleNamespace(communicator=Communicator.single(), param=param, test_forward=lambda net: 0,
+                             mean_over_ranks=lambda values, *_: values)
+    _, lines, means = detected(solver, net, 1)
+    assert lines == ["class1: 0.636364", "class2: 0", "    Test net output #0: eval = 0.318182"]
+    assert means == {"eval": pytest.approx(7 / 22)}
+    param.ap_version, param.show_per_class_result = "Integral", False
+    assert detected(solver, net, 1)[1] == ["    Test net output #0: eval = 0.333333"]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

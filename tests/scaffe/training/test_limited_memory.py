@@ -14,6 +14,7 @@ from google.protobuf import text_format
 
 from scaffe.cli.commands import time as time_command
 from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.errors import CommError
 from scaffe.data.feeds.layer_feed import Share
 from scaffe.errors import UserError
 from scaffe.layers.base.layer import TEST, TRAIN
@@ -179,6 +180,13 @@ def test_a_workers_copy_of_served_parameters_leaves_between_forward_and_backward
     assert not any(part.lasts for part in found.iteration.parts)
 
 
+def test_downpours_tables_in_a_file_have_the_same_bits(tmp_path):
+    options = {**SSP, "strategy": "downpour", "n_sync": 0, "n_fetch": 1, "n_push": 1, "warm_start": 0}
+    least = limits(tmp_path, **options)[0]
+    results = [served(solver_of(tmp_path, **options, memory=memory)) for memory in ("", least)]
+    assert results[0] == results[1]
+
+
 @pytest.mark.parametrize("options", [{}, {**SSP, "slack": 0.0}])
 def test_test_nets_read_the_parameters_that_are_away(tmp_path, options):
     text, results = "test_iter: 2 test_interval: 2 ", []
@@ -292,6 +300,25 @@ def test_no_more_is_in_memory_than_planned_after_any_step(tmp_path, placement, o
 
 
 @pytest.mark.parametrize("slack", [0.0, 2.0])
+def test_a_server_has_a_file_where_the_net_needs_a_limit_and_else_memory(tmp_path, slack):
+    for memory, is_in_memory in (("", True), ("100%", True), ("90%", False)):
+        solver = solver_of(tmp_path, **SSP, slack=slack, memory=memory)
+        solver.strategy.begin()
+        assert solver.strategy.tables.server._store.tier.keeps_all == is_in_memory
+        solver.strategy.finish()
+        solver.close()
+
+
+def test_no_room_for_tables_ends_a_run_before_it_trains(tmp_path, monkeypatch):
+    solver = solver_of(tmp_path, **SSP, slack=0.0, memory="90%")
+    monkeypatch.setattr(os, "fstatvfs", lambda _: Namespace(f_bavail=7, f_frsize=1000))
+    with pytest.raises(CommError, match=rf"folder {tmp_path}: [\d,]+ bytes are needed: the disk has 7,000 free"):
+        solver.solve()
+    assert solver.iteration == 0
+    solver.close()
+
+
+@pytest.mark.parametrize("slack", [0.0, 2.0])
 def test_the_servers_memory_on_a_worker_is_counted(tmp_path, slack):
     solver = solver_of(tmp_path, **SSP, slack=slack)
     solver.strategy.begin()
@@ -305,15 +332,22 @@ def test_the_servers_memory_on_a_worker_is_counted(tmp_path, slack):
     solver.close()
 
 
-@pytest.mark.parametrize(("limit", "strategy"), [("45%", "auto"), ("60%", "ssp")])
-def test_the_peak_of_resident_memory_is_the_limit_and_what_was_there_before(tmp_path, limit, strategy):
-    """With what a server has in this process."""
-    done = subprocess.run([sys.executable, "-m", "tests.scaffe.training.peak_memory_worker", limit, str(tmp_path),
-                           strategy], capture_output=True, text=True, timeout=200)
+@pytest.mark.mpi_job
+@pytest.mark.parametrize(("n_ranks", "limit", "strategy", "slack"), [
+    (1, "45%", "auto", 0), (1, "45%", "ssp", 0), (3, "50%", "ssp", 2),
+    *(pytest.param(*case, marks=pytest.mark.thorough) for case in [
+        (1, "45%", "ssp", 2), (2, "50%", "ssp", 0), (2, "50%", "ssp", 2), (3, "50%", "ssp", 0)])])
+def test_the_peak_of_resident_memory_is_the_limit_and_what_was_there_before(tmp_path, n_ranks, limit, strategy, slack):
+    """With what of a server is in memory, whose tables lie in a file."""
+    done = subprocess.run([*(mpirun(n_ranks) if n_ranks > 1 else ()), sys.executable, "-m",
+                           "tests.scaffe.training.peak_memory_worker", limit, str(tmp_path), strategy, str(slack)],
+                          capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout)
-    assert found["peak"] - found["before"] <= 1.05 * found["limit"]
-    assert found["moved"]
+    ranks = json.loads(done.stdout)
+    assert len(ranks) == n_ranks
+    for found in ranks:
+        assert found["peak"] - found["before"] <= 1.05 * found["limit"]
+        assert found["moved"]
 
 
 @pytest.mark.parametrize("placement", ["auto", "move"])

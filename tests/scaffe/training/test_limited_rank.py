@@ -1,6 +1,7 @@
 """Where one rank lacks memory, or a file, the job ends with one line that names it, and nobody waits."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -24,15 +25,26 @@ def wide_net(n_layers):
     return "\n".join(layers)
 
 
+def lines_of(folder, limit, flags):
+    """What a job says in whose training rank 1 lacks memory."""
+    (folder / "net.prototxt").write_text(wide_net(8))
+    (folder / "solver.prototxt").write_text('net: "net.prototxt" base_lr: 0.01 lr_policy: "fixed" max_iter: 1\n')
+    done = subprocess.run([*mpirun(2), sys.executable, ROOT / "tests/scaffe/training/limited_rank.py", *limit,
+                           "-solver", "solver.prototxt", *flags], cwd=folder, capture_output=True, text=True,
+                          timeout=120, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    return [line for line in done.stderr.splitlines() if line.startswith(("scaffe: ", "rank "))]
+
+
 @pytest.mark.parametrize("flags", [[], ["-partitions", "2"]], ids=["whole nets", "one net"])
 def test_rank_that_lacks_memory_ends_the_job_in_one_line(tmp_path, flags):
     """Rank 0 does not: in a net that it shares it has to hear of it, too."""
-    (tmp_path / "net.prototxt").write_text(wide_net(8))
-    (tmp_path / "solver.prototxt").write_text('net: "net.prototxt" base_lr: 0.01 lr_policy: "fixed" max_iter: 1\n')
-    done = subprocess.run([*mpirun(2), sys.executable, ROOT / "tests/scaffe/training/limited_rank.py", str(ROOM),
-                           "-solver", "solver.prototxt", *flags], cwd=tmp_path, capture_output=True, text=True,
-                          timeout=120, env=os.environ | {"PYTHONPATH": str(ROOT)})
-    said = [line for line in done.stderr.splitlines() if line.startswith("scaffe: ") or "Error" in line]
-    assert done.returncode == 1 and len(said) == 1, done.stderr
-    assert said[0].startswith("scaffe: rank 1: net.prototxt: layer 'fc")
-    assert "(InnerProduct): not enough memory: " in said[0]
+    (said,) = lines_of(tmp_path, ["own", str(ROOM)], flags)
+    assert said.startswith("scaffe: rank 1: net.prototxt: layer 'fc")
+    assert "(InnerProduct): not enough memory: " in said
+
+
+def test_rank_whose_part_finds_no_memory_to_share_ends_the_job_in_one_line(tmp_path):
+    """It maps the weights of its part with the ranks that have the same part: with nobody, so rank 0 does not hear."""
+    (said,) = lines_of(tmp_path, ["shared", str(ROOM)], ["-partitions", "2"])
+    assert re.fullmatch(r"rank 1: alloc: rank 0 has no shared memory of \d+ bytes: .*", said)

@@ -76,6 +76,10 @@ class Convolution:
         self._reorder.run(np.ascontiguousarray(w, np.float32), self._w)
         self._b[...] = b
 
+    def adopt(self, other: Convolution) -> None:
+        """See InferencePlan."""
+        self._w, self._b = other._w, other._b
+
     def forward(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> None:
         """See InferencePlan."""
         if added is not None and place_of(added) == place_of(y):

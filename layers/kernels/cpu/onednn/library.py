@@ -18,10 +18,15 @@ ISAS = {0x1: "SSE4.1", 0x3: "AVX", 0x7: "AVX2", 0xF: "AVX2-VNNI", 0x1F: "AVX2-VN
         0x67: "AVX512-VNNI", 0xE7: "AVX512-BF16", 0x1EF: "AVX10.1/AVX512-FP16", 0xFEF: "AMX", 0x1FEF: "AMX-FP16"}
 """Instruction sets of x86 by oneDNN's number (dnnl_cpu_isa_t)."""
 CPU, ANY_TAG, BFLOAT16, FLOAT32 = 1, 1, 2, 3
+OURS = 1  # dnnl_scratchpad_mode_user
 HAS_BFLOAT16 = (0xE0, 0x1E0)  # bits of those numbers, all of which are set where bfloat16 is multiplied
 STATUS = ("success", "out of memory", "invalid arguments", "unimplemented", "last implementation reached",
           "runtime error", "not required")
+OUT_OF_MEMORY = STATUS.index("out of memory")
 OWNED = ("memory_desc", "memory", "post_ops", "primitive_attr", "primitive_desc", "primitive")  # longer names first
+SPINS = "4000"
+"""How often a thread of OpenMP looks for work before it sleeps: 0.1 ms, longer than most waits between two kernels. By
+itself it would look 300,000 times, and starve whoever shares its core (20 times slower LeNet steps seen)."""
 HANDLE, HANDLES, DIMS = c_void_p, POINTER(c_void_p), POINTER(c_int64)
 SIGNATURES: dict[str, list[Any]] = {
     "engine_create": [HANDLES, c_int, c_size_t],
@@ -36,6 +41,7 @@ SIGNATURES: dict[str, list[Any]] = {
     "post_ops_append_binary": [HANDLE, c_int, HANDLE],
     "primitive_attr_create": [HANDLES],
     "primitive_attr_set_post_ops": [HANDLE, HANDLE],
+    "primitive_attr_set_scratchpad_mode": [HANDLE, c_int],
     "primitive_create": [HANDLES, HANDLE],
     "convolution_forward_primitive_desc_create": [HANDLES, HANDLE, c_int, c_int] + [HANDLE] * 4 + [DIMS] * 4 + [HANDLE],
     "convolution_backward_data_primitive_desc_create": [HANDLES, HANDLE, c_int] + [HANDLE] * 3 + [DIMS] * 4
@@ -58,6 +64,12 @@ class OnednnError(RuntimeError):
     def __init__(self, function: str, status: int) -> None:
         self.unimplemented = status == 3
         super().__init__(f"dnnl_{function}: {STATUS[status] if status < len(STATUS) else status}")
+
+
+def refusal(function: str, status: int) -> Exception:
+    """What to raise for a status other than success: a lack of memory is a MemoryError."""
+    error = OnednnError(function, status)
+    return MemoryError(str(error)) if status == OUT_OF_MEMORY else error
 
 
 class _Handle(c_void_p):
@@ -106,14 +118,22 @@ class Library:
         return any(number & bits == bits for bits in HAS_BFLOAT16)
 
     def call(self, function: str, *args: Any) -> None:
-        """Call a function; a status other than success raises OnednnError."""
+        """Call a function; a status other than success raises OnednnError, or MemoryError."""
         status = getattr(self._dll, f"dnnl_{function}")(*args)
         if status:
-            raise OnednnError(function, status)
+            raise refusal(function, status)
 
     def make(self, function: str, *args: Any) -> c_void_p:
-        """Call a function whose first argument receives a new handle."""
+        """Call a function whose first argument receives a new handle.
+
+        A primitive's working memory is what ``Primitive`` gives it: what oneDNN has by itself may belong to the thread
+        that makes the primitive, and any other that runs it then writes to address 0 (seen of convolutions by gemm).
+        """
         handle = _Handle()
+        if function.endswith("primitive_desc_create"):
+            attribute = args[-1] or self.make("primitive_attr_create")
+            self.call("primitive_attr_set_scratchpad_mode", attribute, OURS)
+            args = (*args[:-1], attribute)
         self.call(function, byref(handle), *args)
         kind = next((kind for kind in OWNED if function.startswith(kind) or function.endswith(f"{kind}_create")), None)
         if kind is not None:
@@ -129,8 +149,8 @@ def dims(values: tuple[int, ...]) -> Any:
 @cache
 def library() -> Library | None:
     """The library, loaded once; None if it cannot be loaded (``reason`` says why)."""
-    # Threads that wait must sleep: spinning ones starve whoever shares their core (20 times slower LeNet steps seen).
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     for path in _candidates():
         try:
             return Library(path)

@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels.cpu.memory import zeros
-from scaffe.layers.kernels.cpu.onednn.library import ANY_TAG, BFLOAT16, FLOAT32, Library, OnednnError, dims
+from scaffe.layers.kernels.cpu.onednn.library import ANY_TAG, BFLOAT16, FLOAT32, Library, dims, refusal
+from scaffe.layers.kernels.cpu.onednn.workspace import workspace
 from scaffe.layers.kernels.extents import mismatch
 
 SRC, DST, WEIGHTS, BIAS, WORKSPACE = 1, 17, 33, 41, 64
 DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS = 129, 145, 161, 169
-QUERY_WEIGHTS, QUERY_DIFF_WEIGHTS, QUERY_WORKSPACE = 131, 132, 135
+SCRATCHPAD = 80
+QUERY_WEIGHTS, QUERY_DIFF_WEIGHTS, QUERY_WORKSPACE, QUERY_SCRATCHPAD = 131, 132, 135, 136
 RELU, ADD = 0x20, 0x1FFF0
 SINGLE = np.dtype(np.float32)
 
@@ -85,6 +88,10 @@ class Primitive:
     def __init__(self, lib: Library, desc: c_void_p, memories: Sequence[tuple[int, Any]]) -> None:
         self._lib, self.desc = lib, desc
         self._primitive = lib.make("primitive_create", desc)
+        working = lib.query_md(desc, QUERY_SCRATCHPAD, 0)
+        self._n_working = lib.memory_desc_get_size(working) if working else 0
+        if self._n_working:
+            memories = [*memories, (SCRATCHPAD, working)]
         self._memories = [lib.make("memory_create", md, lib.engine, None) for _, md in memories]
         self._n_bytes = [lib.memory_desc_get_size(md) for _, md in memories]
         self._places = [0] * len(memories)
@@ -96,10 +103,13 @@ class Primitive:
         """Run on these arrays.
 
         Raises:
-            OnednnError: oneDNN fails.
-            LayerError: an array that is shorter than its memory descriptor says.
+            MemoryError: oneDNN lacks memory.
+            LayerError: it fails otherwise, as where it has no room for code that it compiles now; or an array is
+                shorter than its memory descriptor says.
         """
         lib, places = self._lib, self._places
+        if self._n_working:
+            arrays = (*arrays, workspace("onednn", self._n_working))
         for i, (array, n_bytes) in enumerate(zip(arrays, self._n_bytes, strict=True)):
             if array.nbytes < n_bytes:
                 raise mismatch(n_bytes // 4, array.nbytes // 4)
@@ -109,7 +119,8 @@ class Primitive:
                 places[i] = place
         status = lib.execute(*self._execute)
         if status:
-            raise OnednnError("primitive_execute", status)
+            error = refusal("primitive_execute", status)
+            raise error if isinstance(error, MemoryError) else LayerError(str(error))
 
 
 class Reorder:

@@ -5,7 +5,6 @@ It has no name from its first moment on, so that the system removes it with the 
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 import time
@@ -22,8 +21,6 @@ from scaffe.nets.memory.plans.iteration import Bandwidth
 NAME = "scaffe-spill"  # where a file needs one for a moment
 CHUNK_BYTES = 8 << 20  # of one read or write
 TRIAL_BYTES = 64 << 20
-REFUSED = (errno.EINVAL, errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT)
-"""What a file system says that does not know nameless files, or no reading and writing past the page cache."""
 
 
 class SpillFile:
@@ -46,7 +43,7 @@ class SpillFile:
         if not Path(folder).is_dir():
             raise UserError(f"-spill {folder}: there is no such folder")
         try:
-            self.descriptor = _open(folder)
+            self.descriptor = temporary.make_nameless(Path(folder), NAME, is_direct=True)
         except OSError as error:
             raise UserError(f"-spill {folder}: {error.strerror}") from error
 
@@ -107,18 +104,3 @@ class SpillFile:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
-
-
-def _open(folder: str) -> int:
-    flags = os.O_RDWR | os.O_CLOEXEC
-    for kind in (os.O_TMPFILE | os.O_DIRECT, os.O_TMPFILE):
-        try:
-            return os.open(folder, flags | kind, 0o600)
-        except OSError as error:
-            if error.errno not in REFUSED:
-                raise
-    temporary.remove_abandoned(Path(folder), NAME)  # of a process that was killed before it took the name away
-    path, file = temporary.make_file(Path(folder) / NAME)
-    with file:
-        path.unlink()
-        return os.dup(file.fileno())

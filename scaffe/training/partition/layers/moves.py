@@ -16,10 +16,10 @@ import numpy as np
 from scaffe.collectives.request import Request
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import Context, Layer
-from scaffe.nets.flat_params import Allocate
 from scaffe.nets.net import Net
 from scaffe.training.partition.group import Group
 from scaffe.training.partition.kinds import AXES, COLUMNS, ROWS, WHOLE
+from scaffe.training.partition.mapped import Mapped
 
 
 class Move(Layer):
@@ -80,11 +80,14 @@ class Move(Layer):
         """A view with the axis that is cut behind the images."""
         return np.moveaxis(array, AXES[self._cut], 1)
 
-    def blocks(self, shape: tuple[int, ...], zeros: Allocate = np.zeros) -> np.ndarray:
-        """Room for a block a rank of a blob, each as long as the longest: (ranks, images, places, the rest), zeros."""
+    def blocks_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Of a block a rank of a blob, each as long as the longest: (ranks, images, places, the rest)."""
         n_ranks, axis = self.group.n_ranks, AXES[self._cut]
-        blocks = (n_ranks, shape[0], -(-self.length // n_ranks), *shape[1:axis], *shape[axis + 1:])
-        return zeros(prod(blocks), np.dtype(self.context.dtype)).reshape(blocks)
+        return (n_ranks, shape[0], -(-self.length // n_ranks), *shape[1:axis], *shape[axis + 1:])
+
+    def blocks(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Room for these blocks, zeros."""
+        return np.zeros(self.blocks_shape(shape), self.context.dtype)
 
     def split(self, whole: np.ndarray, blocks: np.ndarray) -> None:
         """Write each rank's part of a blob to its block."""
@@ -151,38 +154,29 @@ class RowsToWhole(Move):
 class CutToWhole(Move):
     """Every rank's part to all ranks: (G, own, ...) → (G, all, ...)."""
 
-    _room: np.ndarray | None = None
-
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top."""
-        self._shape, self._room = self.with_length(bottom[0].shape, self.length), None
-        top[0].reshape(self._shape)
+        shape = self.with_length(bottom[0].shape, self.length)
+        self._blocks = Mapped(self.group, self.blocks_shape(shape), self.context.dtype)
+        top[0].reshape(shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """All-gather."""
         self._own()[...] = self.front(bottom[0].data)
-        self.group.gather(self._blocks)
-        self.join(self._blocks, top[0].data)
+        self.group.gather(self._blocks.array)
+        self.join(self._blocks.array, top[0].data)
 
     def start_back(self, top: Blob) -> Request:
         """Reduce-scatter the partial gradients."""
-        self.split(top.diff, self._blocks)
-        return self.group.iscatter_sum(self._blocks)
+        self.split(top.diff, self._blocks.array)
+        return self.group.iscatter_sum(self._blocks.array)
 
     def take_back(self, bottom: Blob, top: Blob) -> None:
         """Own part's sums."""
         self.front(bottom.diff)[...] = self._own()
 
-    @property
-    def _blocks(self) -> np.ndarray:
-        """Mapped in the first forward, not in ``reshape``: a rank that failed to build its net would leave others
-        waiting there."""
-        if self._room is None:
-            self._room = self.blocks(self._shape, self.group.zeros)
-        return self._room
-
     def _own(self) -> np.ndarray:
-        return self._blocks[self.group.rank, :, :self.n_own]
+        return self._blocks.array[self.group.rank, :, :self.n_own]
 
 
 class RowsToCut(Move):

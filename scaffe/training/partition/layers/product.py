@@ -14,6 +14,7 @@ from scaffe.layers.base.blob import Blob, claim_together
 from scaffe.layers.base.layer import Context, Layer
 from scaffe.layers.base.weights import weights_for_backward, weights_for_forward
 from scaffe.training.partition.group import Group
+from scaffe.training.partition.mapped import Mapped
 from scaffe.training.partition.planner.timeline import MOST_CHUNKS
 
 LEAST_BYTES = 64 << 10
@@ -27,15 +28,19 @@ class Chunk:
     Attributes:
         place: of the outputs.
         plan: the product.
-        sums: (G, n), the outputs; in backward their gradient. Mapped in the first forward, not in ``reshape``: a rank
-            that failed to build its net would leave others waiting there.
+        mapped: holds the sums.
         coming: brings the gradient of others' images; None: it is here.
     """
 
     place: slice
     plan: Any
-    sums: np.ndarray
+    mapped: Mapped
     coming: Request | None = None
+
+    @property
+    def sums(self) -> np.ndarray:
+        """(G, n), the outputs; in backward their gradient."""
+        return self.mapped.array
 
 
 class ProductByInputs(Layer):
@@ -91,15 +96,12 @@ class ProductByInputs(Layer):
     def _chunk(self, place: slice, n_images: int, n_inputs: int) -> Chunk:
         n, transpose = place.stop - place.start, self.param.inner_product_param.transpose
         plan = self.context.kernels.inner_product(n_images, n, n_inputs, transpose, self.context.dtype)
-        return Chunk(place, plan, np.empty((0, n), self.context.dtype))
+        return Chunk(place, plan, Mapped(self._group, (n_images, n), self.context.dtype))
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Own inputs' part of the sums, then the ranks' together, then the bias."""
         weights, y, requests = weights_for_forward(self.blobs[0]), top[0].data, []
         for chunk in self.chunks:
-            if not len(chunk.sums):
-                n = chunk.place.stop - chunk.place.start
-                chunk.sums = self._group.zeros(bottom[0].shape[0] * n, np.dtype(self.context.dtype)).reshape(-1, n)
             chunk.plan.forward(bottom[0].data_flat, self._own(weights, chunk), None, chunk.sums.reshape(-1), None)
             if self._gives_whole:
                 self._group.sum(chunk.sums)

@@ -135,7 +135,7 @@ def price_inside(layer: LayerShape, kind: str, ranks: Ranks, is_backward: bool) 
     if k == 1:
         return price
     if kind == INPUTS:  # partial sums are scattered, the gradient is gathered
-        price += ranks.send((k - 1) * ranks.n_images * layer.n_outputs * ITEM, k - 1, k, is_summed=not is_backward)
+        price += ranks.send((k - 1) * ranks.n_images * layer.n_outputs * ITEM, _rounds(k), k, is_summed=not is_backward)
     if is_backward and not any(layer.wants_gradient):
         return price
     if kind == CLASSES and not is_backward:  # the largest score, the sum, the score of the label
@@ -155,8 +155,13 @@ def price_of_move(lies: str, needed: str, width: int, with_gradient: bool, ranks
     k, times, price = ranks.n_partitions, 1 + with_gradient, Price()
     for step in steps_between(lies, needed, ROWS) if k > 1 else ():
         elems = (k - 1) * ranks.n_images * width / (k if {WHOLE, ONE}.isdisjoint(step) else 1)
-        price += ranks.move(elems * ITEM * times, (k - 1) * times, k)
+        price += ranks.move(elems * ITEM * times, (_rounds(k) if WHOLE in step else k - 1) * times, k)
     return price
+
+
+def _rounds(n: int) -> int:
+    """Of a gather or scattered sum of n ranks, by doubling or halving: messages of a rank that follow one another."""
+    return ceil(log2(n))
 
 
 def _largest(layer: LayerShape, kind: str, k: int) -> float:
@@ -173,5 +178,5 @@ def _all_reduce(n_bytes: float, n: int, span: int, ranks: Ranks) -> Price:
     """A sum over n ranks that all of them have in the end: 2 (n - 1) / n of its bytes sent by each."""
     if n == 1 or not n_bytes:
         return Price()
-    half, n_messages = (n - 1) / n * n_bytes, ceil(log2(n))
-    return ranks.send(half, n_messages, span, is_summed=True) + ranks.send(half, n_messages, span)
+    half, n_rounds = (n - 1) / n * n_bytes, _rounds(n)
+    return ranks.send(half, n_rounds, span, is_summed=True) + ranks.send(half, n_rounds, span)

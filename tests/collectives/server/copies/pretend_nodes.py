@@ -13,6 +13,7 @@ import numpy as np
 
 from scaffe.collectives.server.copies.copying import Copying, updates_a_round
 from scaffe.collectives.server.copies.stage import Stage
+from scaffe.collectives.server.memory.tier import InMemory
 from scaffe.collectives.server.tables.pieces import pieces_of
 from scaffe.collectives.server.tables.remains import remains_of
 from scaffe.collectives.server.tables.roles import Roles
@@ -35,7 +36,7 @@ class Shard:
         self.copying = Copying(self.pieces, len(world.tables), updates_a_round(len(roles.workers), world.slack))
         self.copy = {table: [history.copy() for history in own] for table, own in histories.items()}  # as restored
         memories = np.zeros((2, MOST_BYTES + 64), np.uint8)
-        self.here, self.there = (Stage(self.pieces, list(world.tables), held, memory)
+        self.here, self.there = (Stage(self.pieces, list(world.tables), held, memory, InMemory())
                                  for held, memory in zip((histories, self.copy), memories, strict=True))
         self.memories, self.coming, self.confirmed = memories, None, False
 

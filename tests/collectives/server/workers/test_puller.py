@@ -35,13 +35,6 @@ def always(monkeypatch):
     monkeypatch.setattr(puller, "AHEAD_BYTES", 0)
 
 
-@pytest.fixture
-def pullers():
-    """Gives the names of pullers that are alive, without those of earlier tests, which may be about to end."""
-    earlier = set(threading.enumerate())
-    return lambda: [t.name for t in threading.enumerate() if t.name.startswith("scaffe-puller") and t not in earlier]
-
-
 def started(slack, keys):
     server = ParameterServer(Communicator.single(), slack)
     table = server.table("t", 9, 4)
@@ -73,12 +66,12 @@ def test_rows_are_gathered_once_by_the_puller_before_they_are_read(gathered, sla
     server.close()
 
 
-def test_without_rows_to_copy_there_is_no_thread(gathered, pullers):
+def test_without_rows_to_copy_there_is_no_thread(gathered, new_threads):
     server, (batch,) = started(0, [range(9)])
     for _ in range(2):
         batch.read(), batch.post_read()
         server.clock()
-    assert not pullers()
+    assert not new_threads("scaffe-puller")
     assert gathered.names == []
     server.close()
 
@@ -95,11 +88,11 @@ def test_little_is_gathered_once_by_the_worker_itself(gathered, monkeypatch):
     server.close()
 
 
-def test_the_thread_ends_with_the_server(pullers):
+def test_the_thread_ends_with_the_server(new_threads):
     server, _ = started(1, [range(9)])
-    assert pullers() == ["scaffe-puller-0"]
+    assert new_threads("scaffe-puller") == ["scaffe-puller-0"]
     server.close()
-    assert not pullers()
+    assert not new_threads("scaffe-puller")
 
 
 def test_what_fails_in_the_thread_is_told_where_it_is_waited_for(monkeypatch):

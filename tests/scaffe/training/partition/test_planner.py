@@ -73,7 +73,7 @@ def random_net(rng):
 def seconds(layers, kinds, ranks):
     """A plan's time from the formulas written out once more, message by message."""
     k, r, b, link = ranks.n_partitions, ranks.n_replicas, ranks.n_images, ranks.machine
-    total, lies = 0.0, {}
+    total, lies, doublings = 0.0, {}, math.ceil(math.log2(k))
 
     def send(n_bytes, n_messages, n_summed=0.0):
         return n_bytes / link.inter_bandwidth + n_messages * link.inter_latency + n_summed / link.sum_bandwidth
@@ -97,10 +97,10 @@ def seconds(layers, kinds, ranks):
                 through = ["rows"] if came in CUTS and need in CUTS else []  # from one cut to another over own images
                 for step in itertools.pairwise([came, *through, need]):
                     part = 1 if {"whole", "one"} & {*step} else k
-                    total += times * send(4 * b * width * (k - 1) / part, k - 1)
+                    total += times * send(4 * b * width * (k - 1) / part, doublings if "whole" in step else k - 1)
         if kind == "inputs":
             partial = 4 * (k - 1) * b * layer.n_outputs
-            total += send(2 * partial, 2 * (k - 1), partial)
+            total += send(2 * partial, 2 * doublings, partial)
         if kind == "classes":
             total += all_reduce(3 * b * k * 4, k)
         if kind in layer.shares and layer.shares[kind].halo:

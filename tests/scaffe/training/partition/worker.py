@@ -211,7 +211,7 @@ def main(folder):
     results["asynchronous"] = {name: asynchronous(world, folder, name) for name in ASYNCHRONOUS}
     results["refused"] = {name: refusal(world, folder, given) for name, given in REFUSED.items()}
     results["statistics"] = statistics(world, folder)
-    results["measured"] = world.allgather_objects(with_links(with_rate(ranks_of(options(), 4, 8, 2), world), world))
+    results["measured"] = world.allgather_objects(with_links(with_rate(ranks_of(options(), 4, 8, 2), world), world, ()))
     if world.rank == 0:
         (folder / "results").write_bytes(pickle.dumps(results))
 

@@ -25,7 +25,7 @@ from scaffe.training.strategies.sandblaster import Sandblaster
 from tests.mpirun import mpirun
 from tests.scaffe.runs import ROOT
 from tests.scaffe.training.sandblaster import worker
-from tests.scaffe.training.sandblaster.worker import L1, L2, MULTS, N_ROWS, NET, PORTION, RUNS, SOLVER, TESTS
+from tests.scaffe.training.sandblaster.worker import L1, L2, MULTS, N_ROWS, N_STEPS, NET, PORTION, RUNS, SOLVER, TESTS
 
 WORKER = "tests.scaffe.training.sandblaster.worker"
 N_RANKS = pytest.mark.parametrize("n_ranks", [1, pytest.param(3, marks=pytest.mark.mpi_job)])
@@ -95,7 +95,7 @@ def test_the_ranks_end_together(n_ranks):
         found = results(n_ranks)[name]
         n_workers, last = n_ranks - RUNS[name][0].get("servers", 0), {"12 steps": 12, "6 of 12": 6}
         assert found["same"], name
-        assert found["steps"] == [last.get(name, 12 if name.startswith("then") else 30)] * n_workers
+        assert found["steps"] == [last.get(name, 12 if name.startswith("then") else N_STEPS)] * n_workers
         assert found["weights"][32] == 1  # frozen
 
 
@@ -136,7 +136,7 @@ def test_a_gradient_that_is_known_is_not_computed_again(n_ranks):
     assert found["progress"].n_evaluations == found["progress"].n_trials + 1
     assert sum(found["counts"].values()) >= N_PORTIONS * found["progress"].n_evaluations
     part = results(n_ranks)["part"]["progress"]  # but for another batch it is
-    assert part.n_evaluations == part.n_trials + 30
+    assert part.n_evaluations == part.n_trials + N_STEPS
 
 
 @N_RANKS
@@ -172,11 +172,11 @@ def test_replicas_that_are_killed_cost_their_unsent_portions_only(tmp_path, doom
     found, whole = pickle.loads((tmp_path / "results_4").read_bytes()), results(1)["steady"]
     np.testing.assert_array_equal(found["weights"], whole["weights"])  # to the bit
     assert found["losses"] == whole["losses"]
-    assert found["steps"] == [30]  # of the one replica that is left
+    assert found["steps"] == [N_STEPS]  # of the one replica that is left
     n_needed = N_PORTIONS * found["progress"].n_evaluations
     assert n_needed <= sum(found["counts"].values()) <= n_needed + found["again"] + 2
     assert sorted(found["counts"]) == [0, 1, 2]
-    assert list(found["tests"]) == list(range(0, 31, 3))  # each over all rows, on however many ranks
+    assert list(found["tests"]) == list(range(0, N_STEPS + 1, 3))  # each over all rows, on however many ranks
     assert list(found["tests"].values())[:-1] == pytest.approx(found["losses"][::3], rel=1e-5)
 
 

@@ -29,6 +29,7 @@ from scaffe.training.observers.test import Test
 from scaffe.training.strategies import WORKER, look_up
 
 N_ROWS, PORTION, L2, L1 = 60, 7, 0.05, 0.3
+N_STEPS = 24
 TESTS = 1000
 MULTS = ((1, 1), (1, 0.5))
 NET = f"""layer {{ name: "rows" type: "HDF5Data" top: "x" top: "y"
@@ -39,8 +40,8 @@ layer {{ name: "ip" type: "InnerProduct" bottom: "x" top: "ip" inner_product_par
 layer {{ name: "frozen" type: "Scale" bottom: "ip" top: "scaled" scale_param {{ filler {{ value: 1 }} }}
   param {{ lr_mult: 0 }} }}
 layer {{ name: "loss" type: "EuclideanLoss" bottom: "scaled" bottom: "y" top: "loss" }}"""
-SOLVER = (f'type: "LBFGS" base_lr: 0.5 lr_policy: "fixed" max_iter: 30 random_seed: 3 display: 0 weight_decay: {L2} '
-          f'snapshot_after_train: false lbfgs_param {{ portion: {PORTION} bundle: 2 history: 5 }}')
+SOLVER = (f'type: "LBFGS" base_lr: 0.5 lr_policy: "fixed" max_iter: {N_STEPS} random_seed: 3 display: 0 '
+          f'weight_decay: {L2} snapshot_after_train: false lbfgs_param {{ portion: {PORTION} bundle: 2 history: 5 }}')
 STEADY = {"deterministic": True}
 RUNS = {
     "plain": ({}, ""), "steady": (STEADY, ""), "l1": ({}, f'regularization_type: "L1" weight_decay: {L1}'),

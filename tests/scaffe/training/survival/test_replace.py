@@ -12,7 +12,8 @@ pytestmark = pytest.mark.mpi_job
 
 @pytest.mark.parametrize(("flags", "victims"), [
     (("-strategy", "sc-rs"), "0:4,2:4"),  # two at once, the root among them: two come, one after another
-    (("-strategy", "sc-obr"), "1:4,0:8"),  # the root, after it has started one and that one has come
+    # the root, after it has started one and that one has come
+    pytest.param(("-strategy", "sc-obr"), "1:4,0:8", marks=pytest.mark.thorough),
     pytest.param(("-strategy", "ssp", "-slack", "0"), "2:5", marks=pytest.mark.thorough),
 ])
 def test_new_ranks_come_and_the_weights_are_those_of_one_undisturbed_rank(tmp_path, databases, undisturbed, flags,

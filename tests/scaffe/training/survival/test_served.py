@@ -41,6 +41,23 @@ def test_workers_go_on(tmp_path, databases, undisturbed, n_ranks, flags, victims
     assert apart < (1e-5 if victims == "0:6" else 0.3)  # an update more or less, and its order
 
 
+@pytest.mark.thorough
+def test_tables_in_a_file_outlive_a_rank(tmp_path, databases):
+    """The file is another one after that, of fewer ranks."""
+    found = []
+    for name, victims, n_ranks, flags in (("alone", "", 1, ()), ("limited", "0:6", 4, (
+            "-strategy", "ssp", "-slack", "0", "-on_rank_loss", "shrink", "-memory", "85%"))):
+        folder = make(tmp_path / name, databases, victims)
+        net = folder / "net.prototxt"
+        net.write_text(net.read_text().replace("num_output: 24", "num_output: 12000"))
+        result = train(folder, *flags, n_ranks=n_ranks)
+        assert result.returncode == 0, result.stderr
+        found.append(weights(folder))
+    assert re.findall(r"; (\d) go on", result.stderr) == ["3"]
+    assert len(re.findall("Memory: .* do not move; ", result.stderr)) == 2, result.stderr
+    assert np.linalg.norm(found[1] - found[0]) < 1e-5 * np.linalg.norm(found[0])
+
+
 def cooling(folder, databases, victims):
     """A run whose rate is 0 from iteration 5 on, so that each update multiplies the momentum by 0.9."""
     solver = make(folder, databases, victims) / "solver.prototxt"

@@ -38,6 +38,10 @@ class Inference:
         self._filtering.take(np.ascontiguousarray(w, np.float32), self._w)
         self._b[...] = b
 
+    def adopt(self, other: Inference) -> None:
+        """See InferencePlan."""
+        self._w, self._b = other._w, other._b
+
     def forward(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> None:
         """See InferencePlan."""
         self._filtering.run(x, self._w, self._b, y, added, self._slope)

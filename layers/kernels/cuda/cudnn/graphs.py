@@ -93,14 +93,15 @@ class Built:
 
     def __post_init__(self) -> None:
         self._n_elems = {number: prod(shape) for number, (shape, _) in self.key.tensors.items()}
+        self._constants = self.key.constants  # kept: cuDNN reads them at their addresses
+        self._hosts = {number: value.ctypes.data for number, value in self._constants.items()}
 
     def run(self, arrays: Mapping[int, Any], workspace: Any) -> None:
         """Queue the graph on the current stream. Raises LayerError if an array and its tensor differ in length."""
         for number, array in arrays.items():
             expect_elems(self._n_elems[number], array)
         addresses = {number: array.data.ptr for number, array in arrays.items()}
-        hosts = {number: value.ctypes.data for number, value in self.key.constants.items()}
-        everything, place = {**addresses, **hosts}, workspace.data.ptr
+        everything, place = {**addresses, **self._hosts}, workspace.data.ptr
         if self.index is None:
             self.graph.execute(everything, place, handle=on_current_stream())
         else:

@@ -131,14 +131,15 @@ def test_what_is_computed_again_has_the_same_bits(tmp_path):
 def test_histories_pass_through_memory(tmp_path, text):
     expected = trained(solver_of(tmp_path, text))
     solver = solver_of(tmp_path, text, memory=limits(tmp_path, text)[0], placement="move")
-    found = limited(solver)  # with estimated times; by measured ones another may stay
+    found = limited(solver)
     left = [part.name for part, choice in zip(found.iteration.parts, found.plan.choices, strict=True)
             if part.lasts and choice is Choice.MOVE]
     assert trained(solver) == expected
-    assert {name for name in left if name.endswith("history")} <= moved(solver)
     kinds = ("history", "parameters") if "Adam" in text else ("history",)  # all gradients are needed for the others
     assert set(left) == {f"{layer} {kind}" for layer in ("ip", "mid", "out") for kind in kinds}
     assert len(left) == (9 if "Adam" in text else 3)
+    if not REAL:  # each step takes a millisecond, so that moves need less memory beforehand: the shortest may stay
+        assert set(left) - moved(solver) == ({"out parameters"} if "Adam" in text else set())
 
 
 def moved(solver):

@@ -43,17 +43,18 @@ def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, ways: Ways,
 
 def _cheapest(iteration: Iteration, choices: Sequence[Choice], need: Needs, step: int, bandwidth: Bandwidth,
               ways: Ways, share: float, stays: int) -> tuple[int, Choice] | None:
-    """The array whose leaving frees memory in a step at the least cost per byte, and how it leaves."""
+    """The array whose leaving frees memory in a step at the least cost per byte, and how it leaves; of equal ones the
+    longest."""
     best, found = (float("inf"), 0), None
     for number, part in enumerate(iteration.parts):
         if number == stays or choices[number] is not Choice.KEEP or not _lies_idle(iteration, need, number, step):
             continue
-        costs = {Choice.MOVE: share * part.n_bytes * (1 / bandwidth.out + _n_reads(part) / bandwidth.back),
-                 Choice.AGAIN: iteration.again_seconds(number)}
+        costs = {Choice.MOVE: share * (1 / bandwidth.out + _n_reads(part) / bandwidth.back),
+                 Choice.AGAIN: iteration.again_seconds(number) / max(part.n_bytes, 1)}
         for way in ways:
             if way is Choice.AGAIN and part.again is None:
                 continue
-            cost = costs[way] / max(part.n_bytes, 1), -part.n_bytes
+            cost = costs[way], -part.n_bytes
             if cost < best:
                 best, found = cost, (number, way)
     return found

@@ -204,6 +204,18 @@ def test_every_placement_keeps_to_what_it_says(name, seed):
         assert left_out not in plan.choices
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_of_arrays_that_cost_the_same_the_longest_leaves(seed):
+    rng = random.Random(seed)
+    lengths = rng.sample(range(1000, 100_000), 5)
+    idle = [Part(f"w{n}", n, (0,), (5,), lasts=True) for n in lengths]
+    iteration = Iteration((*idle, Part("y", 1, (2,), (3,))), (1.0,) * 6)
+    bandwidth = Bandwidth(rng.uniform(1e9, 1e10), rng.uniform(1e9, 1e10))
+    plan = PLACEMENTS["move"](iteration, sum(lengths), bandwidth)
+    assert [part.n_bytes for part, choice in zip(iteration.parts, plan.choices, strict=True)
+            if choice is Choice.MOVE] == [max(lengths)]
+
+
 def test_without_need_nothing_leaves():
     iteration = chain(5)
     plan = PLACEMENTS["auto"](iteration, 1000, BANDWIDTH)

@@ -42,6 +42,11 @@ class FewRows:
             x, w, b, slope, y, AT_ONCE * start, min(AT_ONCE * stop, n)), w.size // LEAST_WEIGHTS)
 
 
+def if_faster(others: WeightedPlan, m: int, n: int, k: int) -> WeightedPlan:
+    """These products forward where they are faster than ``others``, else ``others``."""
+    return FewRows(others, m, n, k) if 0 < m <= MOST_ROWS else others
+
+
 @compiled(error_model="numpy", fastmath=REORDERED)
 def _products(x: np.ndarray, w: np.ndarray, bias: np.ndarray, slope: float, y: np.ndarray, first: int,
               stop: int) -> None:

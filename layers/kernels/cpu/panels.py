@@ -51,7 +51,8 @@ def in_panels(w: np.ndarray) -> np.ndarray:
 
 
 @compiled(inline="always")
-def _multiply(n: int, x: Any, w: Any, bias: Any, added: Any, adds: bool, slope: float, y: Any, places: Any) -> None:
+def multiply_few(n: int, x: Any, w: Any, bias: Any, added: Any, adds: bool, slope: float, y: Any,
+                 places: Any) -> None:
     """n rows, at most eight, by one panel; see ``tile``."""
     if n == SEVEN:
         _seven(x, w, bias, added, adds, slope, y, places)
@@ -90,7 +91,7 @@ def multiply_pixels(x: np.ndarray, geometry: np.ndarray, w: np.ndarray, bias: np
                 panel = p * k * COLUMNS
                 is_early = t - tiles < LINES and p + group < last_panel
                 ahead = panel + group * k * COLUMNS + (t - tiles) * LINE if is_early else panel
-                _multiply(n, x, w, bias, added, adds, slope, y, (
+                multiply_few(n, x, w, bias, added, adds, slope, y, (
                     at, step * k, k, panel, ahead, p * COLUMNS, row * n_outputs + p * COLUMNS, n_outputs))
 
 
@@ -115,5 +116,5 @@ def multiply_matrices(x: np.ndarray, x_shape: tuple[int, int, int], k: int, w: n
                 is_early = t // at_once < LINES and (q + 1 < stop or p + 1 < n_panels)
                 ahead = panel + k * COLUMNS + t // at_once * LINE if is_early else panel
                 row = q * rows + t
-                _multiply(min(at_once, n_rows - t), x, w, zeros, y, False, np.float32(1), y, (
+                multiply_few(min(at_once, n_rows - t), x, w, zeros, y, False, np.float32(1), y, (
                     row * n_inputs, n_inputs, k, panel, ahead, p * COLUMNS, row * n_outputs + p * COLUMNS, n_outputs))

@@ -21,6 +21,7 @@ from scaffe.data.convert.mnist import convert_mnist
 from scaffe.data.records.idx import write_idx
 from scaffe.errors import UserError
 from scaffe.flags import Flags
+from scaffe.layers.kernels import cpu
 from scaffe.training.strategies.base import strategies
 from scaffe.training.strategies.choice import CHOICES
 from scaffe.training.strategies.served import Served
@@ -74,6 +75,7 @@ def main(argv: list[str]) -> int:
         log.silence(True)
         try:
             code = _train_both(folder)
+            _multiply_many_weights()
         finally:
             log.silence(False)
         if code:
@@ -93,6 +95,12 @@ def _train_both(folder: str) -> int:
         if code:
             return code
     return cli.main(["train", "-solver", f"{folder}/solver.prototxt", *HALF]) if find_spec("ml_dtypes") else 0
+
+
+def _multiply_many_weights() -> None:
+    """The gradient of an inner product with more weights than the nets have."""
+    x, gy, gw = (np.zeros(shape, np.float32) for shape in ((1, 1024), (1, 1024), (1024, 1024)))
+    cpu.inner_product(1, 1024, 1024).backward_weights(x, gy, gw, None)
 
 
 def _train_on_ranks(folder: str) -> str:

@@ -32,12 +32,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from scaffe.jit import compiled
+from scaffe.jit.native import array_at
 
 MASK_BYTES = 128  # of a sigset_t; glibc's is the longest
 OWN_DOING = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS", "SIGABRT")  # the thread's own
@@ -90,3 +92,29 @@ def _call_blocked(typing: Any, mask: Any, function: Any, first: Any, second: Any
 @compiled
 def _call(mask: int, function: int, first: int, second: int, third: int, fourth: int) -> int:
     return _call_blocked(mask, function, first, second, third, fourth)  # type: ignore[call-arg]
+
+
+def call_in_a_row(table: np.ndarray) -> tuple[int, int]:
+    """Call C functions one after another, each as ``caller`` does, until one fails.
+
+    Args:
+        table: int64; of each call the function's address, four arguments, the address of an int64 that is set to 0
+            before (0: none), and whether what it returns must be 0.
+
+    Returns:
+        how many calls did not fail, and what the next returned; 0 if there is none.
+    """
+    n_done, status = _call_in_a_row(ctypes.addressof(_MASK), table)
+    return n_done, status
+
+
+@compiled
+def _call_in_a_row(mask: int, table: np.ndarray) -> tuple[int, int]:
+    for i in range(len(table)):
+        row = table[i]
+        if row[5]:
+            array_at(row[5], 1, np.int64)[0] = 0
+        status: int = _call_blocked(mask, row[0], row[1], row[2], row[3], row[4])  # type: ignore[call-arg]
+        if row[6] and status:
+            return i, status
+    return len(table), 0

@@ -98,6 +98,11 @@ class Blob:
         return self._data[: self.n_elems]
 
     @property
+    def memory(self) -> np.ndarray | None:
+        """The flat array in which the data begin, at least as long; None: none is allocated yet."""
+        return self._data
+
+    @property
     def diff_flat(self) -> np.ndarray:
         """The diff as a flat view (n_elems,) in storage order."""
         if self._diff is None:

@@ -55,6 +55,28 @@ class InferencePlan(Protocol):
     def forward(self, x: Array, y: Array, added: Array | None = None) -> None:
         """y = x * w + b, plus ``added`` if the plan adds, then the ReLU if it has one. ``added`` may be y."""
 
+    def bind(self, x: Array, y: Array, added: Array | None = None) -> ReadyCalls | None:
+        """``forward`` on these arrays, which stay where they are, made ready to run many times; None: it cannot be."""
+
+
+class ReadyCalls(Protocol):
+    """Calls of native code that run one after another, without anything of the interpreter's between them."""
+
+    def __add__(self, other: Any) -> Any:
+        """These calls and the others behind them."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def suit(self) -> bool:
+        """Whether they may run now: on the thread that made them ready, and on as many threads as then."""
+
+    def run(self) -> int:
+        """Run them until one fails. Returns how many did not."""
+
+    def fail(self) -> None:
+        """Raise what the call that failed in the last run stands for: LayerError or MemoryError."""
+
 
 class PoolingPlan(Protocol):
     """MAX or AVE pooling of images."""

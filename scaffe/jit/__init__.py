@@ -14,6 +14,11 @@ from scaffe.jit.cache import DiskCache, missing
 BOUNDSCHECK = "SCAFFE_BOUNDSCHECK"
 
 
+def checks_bounds() -> bool:
+    """Whether compiled functions raise IndexError for an index outside its array."""
+    return os.environ.get(BOUNDSCHECK, "0") not in ("", "0")
+
+
 @overload
 def compiled(function: Callable[..., Any], **options: Any) -> Any:
     """As ``@compiled``."""
@@ -37,7 +42,7 @@ def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:
         return partial(compiled, **options)
     if "<locals>" in function.__qualname__:
         raise TypeError(f"expected a module's function to compile, got {function.__qualname__}")
-    if os.environ.get(BOUNDSCHECK, "0") not in ("", "0"):
+    if checks_bounds():
         options["boundscheck"] = True
     dispatcher = numba.njit(nogil=True, **options)(function)
     if not missing():

@@ -7,13 +7,16 @@ from functools import partial
 
 import numpy as np
 
+from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import TEST, Layer
 from scaffe.layers.base.writes import Writes
-from scaffe.layers.kernels.plans import InferencePlan
+from scaffe.layers.kernels.plans import InferencePlan, ReadyCalls
 from scaffe.layers.reshaping.split import Split
+from scaffe.nets.activation_memory import memory_owners
 from scaffe.nets.inference.arena import Activations
 from scaffe.nets.inference.groups import Group, find_groups
 from scaffe.nets.inference.known import Known
+from scaffe.nets.inference.ready import ReadyLayers
 from scaffe.nets.inference.shares import Shares, shares_of
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
@@ -56,9 +59,12 @@ class Inference:
                     run.adopt(lead._runs[head])
             if in_shares and self._runs:
                 self._shares = shares_of(net, shown, [run.group.members for run in self._runs.values()], _whole)
+        outside = _brought_in(net)
+        for run in self._runs.values():
+            run.can_bind = outside.isdisjoint(map(id, run.blobs))
         heads = {i: head for head, run in self._runs.items() for i in run.group.members}
         self._covered = heads.keys()
-        self._known = Known(net)
+        self._known, self._ready = Known(net), ReadyLayers(net.nodes, self._runs, self._covered)
         self.skipped: set[str] = set()
         self.hidden = {name for run in self._runs.values() for name in run.group.hidden}
         if self._runs:
@@ -81,10 +87,15 @@ class Inference:
         if self._activations is not None:
             self._activations.bind()
         is_known, done = self._known.begin(), frozenset[int]()
+        self._ready.begin(is_known)
         while index < len(net.nodes):
             if self._shares is not None and index == self._shares.first:
                 done, is_known = self._run_shares(self._shares, is_known)
-            if index in done:
+            ready = self._ready.at(index, done)
+            if ready is not None:
+                ready.run()
+                index = ready.stop
+            elif index in done:
                 index += 1
             elif index in self._covered:
                 if index in self._runs:
@@ -112,7 +123,9 @@ class Inference:
         """Run the layers that may run in shares, if that pays. Returns which ran, and whether the others know all."""
         workers = self._net.context.kernels.workers()
         in_shares = shares.suits(workers)
-        is_known &= in_shares == self._ran_shares
+        if in_shares != self._ran_shares:
+            is_known = False
+            self._ready.forget()
         self._ran_shares = in_shares
         if workers is None or not in_shares:
             return frozenset(), is_known
@@ -132,13 +145,26 @@ class Inference:
         return next((i - 1 for i in range(index + 1, last + 1) if i in self._covered), last)
 
 
+def _brought_in(net: Net) -> set[int]:
+    """The ids of the blobs whose memory is that of a source's top."""
+    owner = memory_owners(net, "shares_data")
+    sources = {id(top) for node in net.nodes if node.is_source for top in node.tops}
+    return {key for key, blob in owner.items() if id(blob) in sources}
+
+
 def _whole(net: Net, shown: Collection[str], lead: Inference | None) -> Inference:
     """What runs a net that is itself for a share of the images."""
     return Inference(net, shown, in_shares=False, lead=lead)
 
 
 class _Run:
-    """One group, run by its plan; ``lays_out``: weights that may have changed are laid out before a pass."""
+    """One group, run by its plan; ``lays_out``: weights that may have changed are laid out before a pass.
+
+    Attributes:
+        can_bind: whether none of the blobs is brought in from outside, to other memory in each pass.
+    """
+
+    can_bind = True
 
     def __init__(self, nodes: list[Node], group: Group, lays_out: bool) -> None:
         self.group, self._lays_out = group, lays_out
@@ -160,6 +186,24 @@ class _Run:
             self._run_alone()
             return
         self.plan.forward(group.x.data_flat, group.y.data_flat, None if group.added is None else group.added.data_flat)
+
+    @property
+    def blobs(self) -> list[Blob]:
+        """What the plan reads and writes."""
+        return [blob for blob in (self.group.x, self.group.y, self.group.added) if blob is not None]
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the plan is for the bottom's shape, and what is added has the top's."""
+        x, y, added = self.group.x, self.group.y, self.group.added
+        return x.shape == self._shape and (added is None or added.shape == y.shape)
+
+    def bind(self) -> ReadyCalls | None:
+        """The calls that compute the group; None where there are none, or memory changes with each pass."""
+        if self.plan is None or not self.can_bind:
+            return None
+        x, y, *added = (blob.data_flat for blob in self.blobs)
+        return self.plan.bind(x, y, *added)
 
     def adopt(self, lead: _Run) -> None:
         """Use the weights that another run of the same layers lays out."""

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from scaffe.layers.kernels.cpu.calls import Calls
 from scaffe.layers.kernels.cpu.onednn.library import Library, dims
 from scaffe.layers.kernels.cpu.onednn.primitive import (
     BIAS,
@@ -86,3 +87,9 @@ class Convolution:
             self._in_place.run(x, self._w, self._b, y)
         else:
             self._primitive.run(x, self._w, self._b, y, *(() if added is None else (added,)))
+
+    def bind(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> Calls:
+        """See InferencePlan."""
+        if added is not None and place_of(added) == place_of(y):
+            return self._in_place.bind(x, self._w, self._b, y)
+        return self._primitive.bind(x, self._w, self._b, y, *(() if added is None else (added,)))

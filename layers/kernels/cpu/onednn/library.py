@@ -105,6 +105,7 @@ class Library:
         self.engine = self.make("engine_create", CPU, 0)
         self.stream = self.make("stream_create", self.engine, 1)
         self.execute = signal_mask.caller(self._dll.dnnl_primitive_execute)  # bare: the hot path checks its status
+        self.execute_place = ctypes.cast(self._dll.dnnl_primitive_execute, c_void_p).value or 0
         self.set_data_handle = self._dll.dnnl_memory_set_data_handle
 
     def instruction_set(self) -> str:

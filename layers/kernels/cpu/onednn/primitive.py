@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.base.errors import LayerError
+from scaffe.layers.kernels.cpu.calls import Calls
 from scaffe.layers.kernels.cpu.memory import zeros
 from scaffe.layers.kernels.cpu.onednn.library import ANY_TAG, BFLOAT16, FLOAT32, Library, dims, refusal
 from scaffe.layers.kernels.cpu.onednn.workspace import workspace
@@ -92,12 +93,19 @@ class Primitive:
         self._n_working = lib.memory_desc_get_size(working) if working else 0
         if self._n_working:
             memories = [*memories, (SCRATCHPAD, working)]
+        self._descs = memories
         self._memories = [lib.make("memory_create", md, lib.engine, None) for _, md in memories]
         self._n_bytes = [lib.memory_desc_get_size(md) for _, md in memories]
         self._places = [0] * len(memories)
-        self._arguments = (_Argument * len(memories))(
-            *[_Argument(number, memory.value) for (number, _), memory in zip(memories, self._memories, strict=True)])
-        self._execute = (self._primitive.value, lib.stream.value, len(memories), ctypes.addressof(self._arguments))
+        self._arguments = self._make_arguments(self._memories)
+        self._execute = self._call(self._arguments)
+
+    def _make_arguments(self, memories: Sequence[c_void_p]) -> ctypes.Array[_Argument]:
+        return (_Argument * len(memories))(
+            *[_Argument(number, memory.value) for (number, _), memory in zip(self._descs, memories, strict=True)])
+
+    def _call(self, arguments: ctypes.Array[_Argument]) -> tuple[int, int, int, int]:
+        return self._primitive.value or 0, self._lib.stream.value or 0, len(arguments), ctypes.addressof(arguments)
 
     def run(self, *arrays: np.ndarray) -> None:
         """Run on these arrays.
@@ -107,9 +115,7 @@ class Primitive:
             LayerError: it fails otherwise, as where it has no room for code that it compiles now; or an array is
                 shorter than its memory descriptor says.
         """
-        lib, places = self._lib, self._places
-        if self._n_working:
-            arrays = (*arrays, workspace("onednn", self._n_working))
+        lib, places, arrays = self._lib, self._places, self._with_workspace(arrays)
         for i, (array, n_bytes) in enumerate(zip(arrays, self._n_bytes, strict=True)):
             if array.nbytes < n_bytes:
                 raise mismatch(n_bytes // 4, array.nbytes // 4)
@@ -121,6 +127,20 @@ class Primitive:
         if status:
             error = refusal("primitive_execute", status)
             raise error if isinstance(error, MemoryError) else LayerError(str(error))
+
+    def bind(self, *arrays: np.ndarray) -> Calls:
+        """A call on these arrays, which must stay where they are. Raises LayerError: an array is too short."""
+        lib, arrays = self._lib, self._with_workspace(arrays)
+        for array, n_bytes in zip(arrays, self._n_bytes, strict=True):
+            if array.nbytes < n_bytes:
+                raise mismatch(n_bytes // 4, array.nbytes // 4)
+        memories = [lib.make("memory_create", md, lib.engine, place_of(array))
+                    for (_, md), array in zip(self._descs, arrays, strict=True)]
+        arguments = self._make_arguments(memories)
+        return Calls([(lib.execute_place, *self._call(arguments), 0, 1)], [self, arrays, memories, arguments])
+
+    def _with_workspace(self, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+        return (*arrays, workspace("onednn", self._n_working)) if self._n_working else arrays
 
 
 class Reorder:

@@ -46,6 +46,9 @@ class Inference:
         """See InferencePlan."""
         self._filtering.run(x, self._w, self._b, y, added, self._slope)
 
+    def bind(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> None:
+        """See InferencePlan: it is many calls, of which the interpreter makes the strips."""
+
 
 class Training:
     """One geometry, for which ``is_faster_in_training`` holds; see ``WeightedPlan``.

@@ -17,8 +17,8 @@ from scaffe.layers.kernels.specs import ConvSpec
 pytestmark = [pytest.mark.skipif(library() is None, reason="no oneDNN"),
               pytest.mark.skipif(checks_bounds(), reason="native code has nobody to raise to")]
 SPECS = {  # images, inputs, outputs, kernel, stride, group
-    "pixels in parts": (2, 24, 64, 1, 1, 1), "weights in parts": (1, 512, 512, 1, 1, 1), "a stride": (2, 32, 32, 1, 2, 1),
-    "a channel each": (2, 32, 32, 3, 1, 32), "by oneDNN": (1, 6, 10, 3, 2, 2),
+    "pixels in parts": (2, 24, 64, 1, 1, 1), "weights in parts": (1, 512, 512, 1, 1, 1),
+    "a stride": (2, 32, 32, 1, 2, 1), "a channel each": (2, 32, 32, 3, 1, 32), "by oneDNN": (1, 6, 10, 3, 2, 2),
 }
 
 

@@ -83,6 +83,11 @@ class ShardUpdater:
         """One history of the interval, (n,), in host memory: a view on the CPU, a copy from a device."""
         return self._kernels.to_host(self._histories[index][self.interval.start - self._origin:])
 
+    def part(self, index: int, start: int, stop: int) -> Any:
+        """A history between two elements of the flat buffers, where it lies."""
+        self.is_blank = False
+        return self._histories[index][start - self._origin:stop - self._origin]
+
     def load(self, index: int, start: int, values: np.ndarray) -> None:
         """Copy the values that lie in the interval into a history.
 

@@ -13,6 +13,7 @@ from scaffe.nets.memory.parts import Held
 from scaffe.nets.memory.state import (
     Run,
     bytes_of,
+    fetched,
     gradients_apart,
     history_held,
     history_part,
@@ -67,6 +68,8 @@ class InFile:
         parameters, gradients = parameters_held(self._net, run)
         if self._strategy.renews:
             parameters = renewed(parameters, self._strategy.renewer(run))
+        elif self._strategy.fetches:
+            parameters = fetched(parameters)
         return [parameters, gradients]
 
     def histories(self, shard: ShardUpdater, run: Run, step: int) -> list[Held]:

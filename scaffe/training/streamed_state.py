@@ -47,7 +47,10 @@ class StreamedState:
         strategy.take_early(self._early)
         cuts = sorted({edge for run in self._runs for edge in (run.place.start, run.place.stop)})
         updater.own(cut(strategy.owned(), cuts), cut(strategy.copied(), cuts))
-        self._shards = {shard: run for shard in updater.everything for run in self._runs
+        for own in strategy.own_updaters:
+            own.own(cut([shard.interval for shard in own.shards], cuts))
+        self._updaters = [*strategy.own_updaters, updater]
+        self._shards = {shard: run for each in self._updaters for shard in each.everything for run in self._runs
                         if run.place.start <= shard.interval.start < run.place.stop and shard.n_bytes}
         self.n_updates = 0 if self._early else len(self._shards)
         self.held, self._taken_bytes = below.parameters(self._early)
@@ -77,11 +80,12 @@ class StreamedState:
         first = len(executor.parts) - len(self.held)
         numbers = range(first, len(executor.parts))
         self._solver.net.params.bring = partial(executor.bring, numbers[:self._n_parameters])
-        self._solver.updater.bring = partial(executor.bring, numbers[self._n_parameters:])
+        for updater in self._updaters:
+            updater.bring = partial(executor.bring, numbers[self._n_parameters:])
+            if not self._early:
+                updater.around = partial(self._in_step, executor, list(self._shards))
         executor.updates = {update_step(self._solver.net, bucket): partial(self._update, bucket)
                             for bucket in self._early}
-        if not self._early:
-            self._solver.updater.around = partial(self._in_step, executor, list(self._shards))
 
     def _update_step(self, number: int, run: Run) -> int:
         return update_step(self._solver.net, run) if self._early else 2 * self._n_layers + number

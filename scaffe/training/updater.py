@@ -32,9 +32,10 @@ class Updater:
         param: the SolverParameter message. A change made in it takes effect at the next update.
         params: the net's flat buffers.
         kernels: the backend in whose memory the buffers lie.
+        rule: None for the one that ``param.type`` names.
 
     Attributes:
-        rule: the update rule that ``param.type`` names.
+        rule: see there.
         gradient_scale: factor on every gradient; 1 / s if the loss was scaled by s.
         keeps_step: whether an update writes the step, the amount subtracted from each parameter, into the diffs, as
             Caffe does. Needed by whoever reads the diffs after an update (``snapshot_diff``, pycaffe); costs one more
@@ -42,6 +43,7 @@ class Updater:
         bring: has all histories in memory, where a memory plan may have moved them; called before somebody reads them.
         whole: gives memory for whole histories, which ranks or shards hold in parts.
         around: gives a with-block in which a shard and its histories are in memory.
+        updated: called there when the shard has been updated.
         writes_copies: whether an update writes the parameters' copies for kernels too. For whoever owns all parameters,
             and whose forward reads what the update wrote.
 
@@ -49,7 +51,8 @@ class Updater:
         UserError: unknown solver type or regularization, or numbers that the rule does not allow.
     """
 
-    def __init__(self, param: Any, params: FlatParams, kernels: Backend = cpu) -> None:
+    def __init__(self, param: Any, params: FlatParams, kernels: Backend = cpu,
+                 rule: UpdateRule | None = None) -> None:
         self.param, self.params = param, params
         self.gradient_scale = 1.0
         self.keeps_step = bool(param.snapshot_diff)
@@ -57,6 +60,7 @@ class Updater:
         self.bring: Callable[[], None] = _nothing
         self.whole: Allocate = np.zeros
         self.around: Callable[[ShardUpdater], AbstractContextManager[Any]] = lambda shard: nullcontext()
+        self.updated: Callable[[ShardUpdater], None] = lambda shard: None
         self._ahead: set[ShardUpdater] = set()
         self._kernels = kernels
         self._arithmetic: Any = kernels if is_device(kernels) else host
@@ -64,7 +68,7 @@ class Updater:
         self._shards: list[ShardUpdater] | None = None
         self._copies: list[ShardUpdater] = []
         try:
-            self.rule: UpdateRule = update_rules.get(param.type or "SGD")(param)
+            self.rule: UpdateRule = rule or update_rules.get(param.type or "SGD")(param)
         except KeyError as error:
             raise UserError(error.args[0]) from error
         if param.regularization_type not in DECAY_KINDS:
@@ -137,6 +141,7 @@ class Updater:
     def _update(self, shard: ShardUpdater, hyper: Hyper, factor: Any) -> None:
         try:
             shard.update(hyper, factor, self.writes_copies)
+            self.updated(shard)
         except ZeroDivisionError as error:
             raise UserError(f"iteration {hyper.iteration}: {self.rule.name}'s update divides by zero: the solver's "
                             f"delta is {self.param.delta:g}, momentum {self.param.momentum:g}") from error
@@ -153,10 +158,6 @@ class Updater:
             a number; from a device's backend float32 (2,) there, whose first element is the factor.
         """
         return self._clip(self.gradient_scale / n_summed, sum_of_squares, gradient)
-
-    def plan(self, rule: UpdateRule, segments: Sequence[Segment]) -> Any:
-        """A plan that applies another rule to parts of the flat buffers, in the memory where they lie."""
-        return self._arithmetic.update_plan(rule, segments)
 
     def load_history(self, index: int, start: int, values: np.ndarray) -> None:
         """Copy those of the values that this rank owns into one of the rule's histories.

@@ -96,6 +96,11 @@ def renewed(parameters: Held, renew: Callable[[], None] | None) -> Held:
     return replace(parameters, part=part, renew=renew or parameters.renew)
 
 
+def fetched(parameters: Held) -> Held:
+    """The same, of parameters that somebody may write anew before a forward, right before it reads them."""
+    return replace(parameters, part=replace(parameters.part, changes_ahead=True))
+
+
 def parameters_apart(net: Net, run: Run, place: np.ndarray, backward: bool = True) -> Held:
     """A run's parameters, which a device has in memory that is bound to them.
 

@@ -16,6 +16,7 @@ from scaffe.training.strategies.replica import Replica
 from scaffe.training.strategies.role import Role
 from scaffe.training.survival.holders import Part, keeps_copies, neighbours, parts
 from scaffe.training.survival.survivor import Survivor
+from scaffe.training.updater import Updater
 
 strategies: Registry[type[Strategy]] = Registry("strategy", "scaffe.training.strategies")
 
@@ -43,6 +44,8 @@ class Strategy:
     """Whether all ranks make each update together."""
     renews: ClassVar[bool] = False
     """Whether it writes the parameters of ``early`` anew before each forward: what a rank has of them need not last."""
+    fetches: ClassVar[bool] = False
+    """Whether it may write them anew before a forward, and else goes on with what this rank has."""
 
     @classmethod
     def flags(cls, flags: Flags) -> None:
@@ -131,6 +134,11 @@ class Strategy:
     def update_early(self, bucket: Bucket, rate: float, iteration: int) -> None:
         """Right after a bucket's backward: sum its gradients, update it, and give all ranks its new parameters. Called
         by all ranks in the same order; rate and iteration are those of ``apply``."""
+
+    @property
+    def own_updaters(self) -> Sequence[Updater]:
+        """Updaters, beside the replica's and before it in each iteration, whose histories a memory plan may move."""
+        return ()
 
     def renewer(self, bucket: Bucket) -> Callable[[], None] | None:
         """Where it ``renews``: what writes one of ``early`` once more between its forward and its update, with the same

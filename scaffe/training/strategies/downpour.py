@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from scaffe.errors import UserError
 from scaffe.flags import Flags, at_least
+from scaffe.layers.kernels.backend import is_device
 from scaffe.training.served.accrue import Accrue
 from scaffe.training.served.options import Consistency
 from scaffe.training.served.schedule import Schedule
+from scaffe.training.shard_updater import ShardUpdater
 from scaffe.training.strategies.base import strategies
+from scaffe.training.strategies.buckets import Bucket
 from scaffe.training.strategies.replica import Replica
 from scaffe.training.strategies.served import Served
-from scaffe.training.update_rules import Hyper
+from scaffe.training.updater import Updater
 
 
 @strategies.register("downpour")
@@ -26,7 +31,11 @@ class Downpour(Served):
     many images as it is of: with ``-scal strong`` a replica's batch is 1/P of the solver's and its rate 1/P of it,
     with ``-scal weak`` a replica has the whole batch and the whole rate, as in the paper. The weight decay is part of
     the gradient, and ``clip_gradients`` clips each replica's own.
+
+    Tables of large layers may be updated, pushed and taken over each in its layers' steps alone (``early``).
     """
+
+    fetches = True
 
     @classmethod
     def flags(cls, flags: Flags) -> None:
@@ -47,12 +56,15 @@ class Downpour(Served):
 
     def __init__(self, replica: Replica) -> None:
         super().__init__(replica)
-        options, params = replica.options, replica.net.params
+        options, updater = replica.options, replica.updater
         self._schedule = Schedule(options.n_sync or options.n_fetch, options.n_sync or options.n_push)
         self._warm_start, self._is_weak = options.warm_start, options.scal == "weak"
-        self._accrued = params.zeros(params.n_elems, params.dtype)
-        self._local = replica.updater.plan(Accrue(replica.updater.param), [
-            segment for place in self.buckets.runs for segment in replica.updater.segments(place, 0)])
+        self._local = Updater(updater.param, updater.params, replica.net.context.kernels, Accrue(updater.param))
+        self._local.keeps_step = False
+        self._local.own(self.buckets.runs)
+        self._due: set[int] = set()  # early tables whose forward this iteration has not come to
+        self._is_alone = self._takes = self._asks = False  # what is fetched in this iteration
+        self._pushes: bool | None = None  # whether it pushes; None: that is not decided
         self._rate, self._n_updates = 0.0, 0.0
 
     @property
@@ -63,17 +75,32 @@ class Downpour(Served):
     @property
     def kept_bytes(self) -> int:
         """See Strategy: what accrues, too."""
-        return super().kept_bytes + self._accrued.nbytes
+        return super().kept_bytes + sum(shard.n_bytes for shard in self._local.shards)
 
     @property
     def acts_between_layers(self) -> bool:
-        """See Strategy: where a replica's ranks sum gradients."""
-        return self.replica.within.acts
+        """See Strategy: where a replica's ranks sum gradients, or tables may be early."""
+        return self.replica.within.acts or bool(vars(self.replica.options).get("memory"))
+
+    @property
+    def own_updaters(self) -> Sequence[Updater]:
+        """See Strategy: on the host, the one by which gradients accrue."""
+        return () if is_device(self.replica.net.context.kernels) else (self._local,)
+
+    def early(self) -> Sequence[Bucket]:
+        """See Strategy."""
+        return () if is_device(self.replica.net.context.kernels) else self.separable()
+
+    def update_early(self, bucket: Bucket, rate: float, iteration: int) -> None:
+        """See Strategy: what ``apply`` does, for one table."""
+        self._advance([self.numbers[bucket.first_layer]], iteration, partial(
+            self._local.update_ahead, bucket.place, self._rate, int(self._n_updates)))
 
     def iterate(self, rate: float, iteration: int) -> float:
         """See Strategy. While one replica trains alone, the others wait for it in each iteration."""
         if self._waits(iteration):
             self.before_iteration(rate, iteration)
+            self.replica.net.params.bring()
             self.pull(0, newest=True)
             return 0.0
         return super().iterate(rate, iteration)
@@ -85,29 +112,36 @@ class Downpour(Served):
         is_warm = iteration >= self._warm_start
         self._rate = rate / communicator.n_ranks if is_warm and not self._is_weak else rate
         self._n_updates = iteration * communicator.n_ranks + communicator.rank if is_warm else iteration
+        self._local.gradient_scale = self.replica.updater.gradient_scale
         if self._waits(iteration):
             return
-        if not is_warm:
-            self._fetch_now()
-        elif iteration == self._warm_start and iteration:
+        if is_warm and iteration and iteration == self._warm_start:
             self.settle()
         else:
-            self._fetch(iteration)
+            self._fetch(iteration, is_warm)
+
+    def before_forward(self, layer_index: int) -> None:
+        """See Strategy: the same of the early table that begins with this layer."""
+        number = self.numbers.get(layer_index)
+        if number in self._due:
+            self._due.discard(number)
+            self._exchange(number)
 
     def apply(self, rate: float, iteration: int) -> None:
         """Let the gradients accrue, make the local step, and push, if it is time to and the last push is over."""
         if not self._waits(iteration):
-            self._step()
-            schedule = self._schedule
-            schedule.accrued(iteration if iteration >= self._warm_start else 0)
-            if schedule.pushes(iteration < self._warm_start or all(b.is_free() for b in self.tables.batches)):
-                self._push_all()
+            late = [number for number in reversed(range(len(self.tables.batches))) if number not in self.taken_early]
+            self._advance(late, iteration, self._step)
+            self._pushes = None
         super().apply(rate, iteration)
 
     def settle(self) -> None:
         """See Served: what has accrued is pushed first, as an iteration of its own."""
         if self._schedule.settles():
-            self._push_all()
+            self._local.bring()
+            with self._pushing(list(reversed(range(len(self.tables.batches))))):
+                for shard in self._local.shards:
+                    self._local.updated(shard)
         self.tables.server.clock()
         super().settle()
 
@@ -115,30 +149,62 @@ class Downpour(Served):
         """Whether this replica waits for the one that trains alone first."""
         return iteration < self._warm_start and self.replica.communicator.rank > 0
 
-    def _fetch_now(self) -> None:
-        """The replica that trains alone has its own updates in what it fetches."""
-        for number, batch in enumerate(self.tables.batches):
+    def _fetch(self, iteration: int, is_warm: bool) -> None:
+        batches, self._is_alone = self.tables.batches, not is_warm
+        self._takes = is_warm and self._schedule.takes(all(batch.is_ready() for batch in batches))
+        self._asks = is_warm and self._schedule.fetches(iteration)
+        self._due = set(self.taken_early)
+        for number in range(len(batches)):
+            if number not in self._due:
+                self._exchange(number)
+
+    def _exchange(self, number: int) -> None:
+        """Take over a table, and ask for it, as far as this iteration does so. The replica that trains alone has its
+        own updates in what it fetches."""
+        batch = self.tables.batches[number]
+        if self._is_alone:
             batch.prefetch()
             self.pull(number)
-
-    def _fetch(self, iteration: int) -> None:
-        batches = self.tables.batches
-        if self._schedule.takes(all(batch.is_ready() for batch in batches)):
-            for number in range(len(batches)):
-                self.pull(number, prefetched=True)
-        if self._schedule.fetches(iteration):
-            for batch in batches:
-                batch.prefetch()
+        if self._takes:
+            self.pull(number, prefetched=True)
+        if self._asks:
+            batch.prefetch()
 
     def _step(self) -> None:
-        replica = self.replica
-        updater, params, param = replica.updater, replica.net.params, replica.updater.param
-        hyper = Hyper(self._rate, param.weight_decay, param.regularization_type == "L1",
-                      updater.gradient_scale / replica.iter_size, int(self._n_updates))
-        with replica.timers("update"):
-            self._local.run(params.data, params.diff, [self._accrued], hyper, self.clip_factor())
+        within, param = self.replica.within, self.replica.updater.param
+        squares = within.sum_of_squares(self.replica.net.params.diff) if param.clip_gradients >= 0 else None
+        self._local.update(self._rate, int(self._n_updates), sum_of_squares=squares)
 
-    def _push_all(self) -> None:
-        for number in reversed(range(len(self.tables.batches))):
-            self.push(number, self._accrued, 1.0, self._rate, self._n_updates)
-        self._accrued[:] = 0
+    def _advance(self, numbers: Sequence[int], iteration: int, step: Callable[[], None]) -> None:
+        """Make a step, and push these tables if this iteration does."""
+        if self._pushes is None:
+            self._schedule.accrued(iteration if iteration >= self._warm_start else 0)
+            self._pushes = self._schedule.pushes(
+                iteration < self._warm_start or all(batch.is_free() for batch in self.tables.batches))
+        with self._pushing(numbers if self._pushes else ()), self.replica.timers("update"):
+            step()
+
+    @contextmanager
+    def _pushing(self, numbers: Sequence[int]) -> Iterator[None]:
+        """Push tables at the end of the block, in which what has accrued of them goes to where it is pushed from, a
+        shard at a time as it is updated."""
+        batches, names, lent = self.tables.batches, self.tables.layout.places, dict[int, Any]()
+        for number in numbers:
+            with self.replica.timers("communication", f"push {names[number].name}"):
+                lent[number] = batches[number].pre_update()[0]
+        self._local.updated = partial(self._give, lent)
+        yield
+        for number in numbers:
+            batches[number].update(self._rate, self._n_updates)
+            self.figures.pushed()
+
+    def _give(self, lent: Mapping[int, Any], shard: ShardUpdater) -> None:
+        """Put what has accrued of a shard's interval into what is pushed, and begin anew."""
+        for number, pushed in lent.items():
+            place = self.buckets.all[number].place
+            first, last = max(place.start, shard.interval.start), min(place.stop, shard.interval.stop)
+            if first < last:
+                accrued, mine = shard.part(0, first, last), pushed[first - place.start:last - place.start]
+                for piece in self.tables.batches[number].pieces(mine):
+                    mine[piece] = accrued[piece]
+                accrued[:] = 0

@@ -28,7 +28,7 @@ from scaffe.training.served.remaining import Remaining
 from scaffe.training.served.replicas_meeting import ReplicasMeeting
 from scaffe.training.served.tables import ROOT, Tables, layout_of
 from scaffe.training.strategies.base import Strategy
-from scaffe.training.strategies.buckets import add_bucket_flag
+from scaffe.training.strategies.buckets import Bucket, add_bucket_flag
 from scaffe.training.strategies.parts import Buckets
 from scaffe.training.strategies.replica import Replica
 from scaffe.training.strategies.role import SERVER, Role
@@ -47,6 +47,8 @@ class Served(Strategy):
 
     Attributes:
         buckets: the layers whose parameters are one table each.
+        numbers: of the tables, by the first layer.
+        taken_early: those that are updated early.
         tables: the parameters on the server, from ``begin`` on.
         figures: what this worker has done.
     """
@@ -114,6 +116,8 @@ class Served(Strategy):
         self._refuse()
         self.how = self._how(replica.options)
         self.buckets = Buckets(replica, ())
+        self.numbers = {bucket.first_layer: number for number, bucket in enumerate(self.buckets.all)}
+        self.taken_early: set[int] = set()
         self.figures = Figures()
         self._alone = Communicator.single()
         self._restored: dict[int, np.ndarray] = {}
@@ -158,6 +162,18 @@ class Served(Strategy):
         whole = n_buffers * n_bytes + (1 + n_histories) * share + copies * -(-n_bytes // n_workers)
         pieces = min(RESIDENT_BYTES, n_bytes) + (1 + n_histories + n_workers) * min(RESIDENT_BYTES, share)
         return min(whole, pieces) if self._folder else whole
+
+    def separable(self) -> Sequence[Bucket]:
+        """What may be pushed by itself in its step of backward: all, in iterations of one pass that clip nothing, where
+        ranks hold whole nets and none goes on without another."""
+        replica = self.replica
+        clips = replica.updater.param.clip_gradients >= 0
+        needs_all = clips or replica.iter_size > 1 or replica.within.acts or survival.goes_on(replica.options)
+        return () if needs_all else self.buckets.all
+
+    def take_early(self, buckets: Sequence[Bucket]) -> None:
+        """See Strategy."""
+        self.taken_early = {self.numbers[bucket.first_layer] for bucket in buckets}
 
     def keep_on_disk(self, folder: str) -> None:
         """See Strategy: the tables, with histories and what is pushed."""

@@ -12,7 +12,6 @@ from scaffe.training.strategies.base import strategies
 from scaffe.training.strategies.buckets import Bucket
 from scaffe.training.strategies.replica import Replica
 from scaffe.training.strategies.served import Served
-from scaffe.training.survival.holders import goes_on
 
 
 @strategies.register("ssp")
@@ -41,12 +40,10 @@ class Ssp(Served):
 
     def __init__(self, replica: Replica) -> None:
         super().__init__(replica)
-        self._numbers = {bucket.first_layer: number for number, bucket in enumerate(self.buckets.all)}
         self._is_new: set[int] = set()  # tables that this iteration has pulled
         self._clips = replica.updater.param.clip_gradients >= 0
         self._whole: Any = None  # the sum of all workers' gradients, where it must be known to clip them
         self._rate = self._n_updates = 0.0
-        self._early: set[int] = set()  # tables that are pushed within backward, and are nowhere between iterations
 
     @property
     def kept_bytes(self) -> int:
@@ -56,23 +53,16 @@ class Ssp(Served):
         return super().kept_bytes + needs_whole * params.n_elems * params.dtype.itemsize
 
     def early(self) -> Sequence[Bucket]:
-        """See Strategy: in iterations of one pass, where ranks hold whole nets and none goes on without another."""
-        replica = self.replica
-        if self._clips or replica.iter_size > 1 or replica.within.acts or goes_on(replica.options):
-            return ()
-        return self.buckets.all
-
-    def take_early(self, buckets: Sequence[Bucket]) -> None:
         """See Strategy."""
-        self._early = {self._numbers[bucket.first_layer] for bucket in buckets}
+        return self.separable()
 
     def update_early(self, bucket: Bucket, rate: float, iteration: int) -> None:
         """See Strategy: push it."""
-        self._push(self._numbers[bucket.first_layer], 1.0)
+        self._push(self.numbers[bucket.first_layer], 1.0)
 
     def renewer(self, bucket: Bucket) -> Callable[[], None] | None:
         """See Strategy: pull it once more. With slack 0 no table changes before all workers have pushed theirs."""
-        return None if self.how.slack else partial(self._pull_again, self._numbers[bucket.first_layer])
+        return None if self.how.slack else partial(self._pull_again, self.numbers[bucket.first_layer])
 
     def before_iteration(self, rate: float, iteration: int) -> None:
         """See Strategy."""
@@ -84,15 +74,15 @@ class Ssp(Served):
 
     def before_forward(self, layer_index: int) -> None:
         """Pull the table that begins with this layer, once an iteration."""
-        number = self._numbers.get(layer_index)
+        number = self.numbers.get(layer_index)
         if number is not None and number not in self._is_new:
             self.pull(number)
             self._is_new.add(number)
 
     def completed(self, layer_index: int) -> None:
         """Push the table that begins with this layer: its gradients are complete. Clipping must see all first."""
-        number = self._numbers.get(layer_index)
-        if number is not None and not self._clips and number not in self._early:
+        number = self.numbers.get(layer_index)
+        if number is not None and not self._clips and number not in self.taken_early:
             self._push(number, 1.0)
 
     def gradients_ready(self) -> None:
@@ -106,7 +96,7 @@ class Ssp(Served):
     def settle(self) -> None:
         """See Served."""
         super().settle()
-        self._is_new = set(self._numbers.values()) - self._early
+        self._is_new = set(self.numbers.values()) - self.taken_early
 
     def _clip_factor(self) -> Any:
         """Of what one update of the parameters takes: with slack 0 all workers' gradients, else this one's alone."""

@@ -1,6 +1,6 @@
 """One rank of the test of limited memory on several: the same net under each strategy, without a limit and within one.
 
-    mpirun -np N python -m tests.scaffe.training.limited_memory_worker FOLDER
+    mpirun -np N python -m tests.scaffe.training.limited_memory_worker FOLDER [downpour]
 """
 
 import hashlib
@@ -26,9 +26,10 @@ from tests.scaffe.training.limited_memory_net import NET
 
 RUNS = (("sc-b", "C", 0), ("sc-ob", "C", 500_000), ("sc-ob-naive", "auto", 500), ("sc-obr", "auto", 500),
         ("sc-obr", "C", 500_000), ("sc-rs", "R", 600), ("sc-rs", "auto", 500_000))
-SSP = "ssp", "auto", 500
+SSP, DOWNPOUR = ("ssp", "auto", 500), ("downpour", "auto", 500)
+PUSHED = "max_iter: 5 "  # the last iteration pushes: when all settle, nobody has anything left, in whatever order
 DEVICE = {"gpu": "", "tf32": "off"}
-SERVED = {"slack": 0.0, "servers": 0}
+SERVED = {"slack": 0.0, "servers": 0, "n_sync": 0, "n_fetch": 3, "n_push": 2, "warm_start": 0}
 HISTORIES_ALONE = (("sc-obr", "C", 500), ("sc-rs", "R", 600))
 SOLVER = 'base_lr: 0.01 momentum: 0.9 lr_policy: "fixed" max_iter: 4 random_seed: 5'
 
@@ -54,6 +55,27 @@ def least(communicator, folder, run, text=""):
     return str(found.least)
 
 
+class Turns(Observer):
+    """Has Downpour's ranks make their iterations one after another, each when the last one's updates have been applied
+    and what it has asked for has come, so that a run has the same bits each time."""
+
+    def __init__(self, communicator):
+        self.ranks = communicator.split(0) or communicator
+
+    def before_iteration(self, solver):
+        for _ in range(self.ranks.rank):
+            self.ranks.barrier()
+        batches = solver.strategy.tables.batches
+        while solver.strategy._schedule.is_fetching and not all([batch.is_ready() for batch in batches]):
+            pass
+
+    def after_iteration(self, solver):
+        while not all([batch.is_free() for batch in solver.strategy.tables.batches]):
+            pass
+        for _ in range(self.ranks.rank, self.ranks.n_ranks):
+            self.ranks.barrier()
+
+
 class Digest(Observer):
     """Of weights and histories, when training has ended and before the strategy does."""
 
@@ -73,6 +95,8 @@ class Saved(Observer):
 
 def digest(solver):
     """Train to the end, and close the solver."""
+    if solver.method.strategy == "downpour":
+        solver.observers.append(Turns(solver.communicator))
     solver.observers.append(Digest())
     solver.solve()
     solver.close()
@@ -86,14 +110,16 @@ def trained(communicator, folder, run, text="", **options):
 
 
 def resumed(communicator, folder, run, **options):
-    """The digest of a run that is saved half-way, and goes on in a new solver."""
-    solver, _ = build(communicator, folder, run, "max_iter: 2", **options)
+    """The digest of a run that is saved two iterations before its end, and goes on in a new solver."""
+    solver, _ = build(communicator, folder, run, "max_iter: 3" if run is DOWNPOUR else "max_iter: 2", **options)
+    if run is DOWNPOUR:
+        solver.observers.append(Turns(solver.communicator))
     solver.observers.append(Saved())
     solver.solve()
     solver.close()
     communicator.barrier()
-    solver, _ = build(communicator, folder, run, **options)
-    restore_checkpoint(solver, folder / "x_iter_2.solverstate")
+    solver, _ = build(communicator, folder, run, PUSHED if run is DOWNPOUR else "", **options)
+    restore_checkpoint(solver, folder / f"x_iter_{solver.param.max_iter - 2}.solverstate")
     return digest(solver)
 
 
@@ -116,15 +142,24 @@ def main():
     communicator, folder = Communicator.world(), Path(sys.argv[1])
     install_excepthook(communicator)
     log.silence(True)
-    results = [compared(communicator, folder, run, "", {"history", "parameters"}) for run in RUNS]
-    results += [compared(communicator, folder, run, "iter_size: 2", {"history"}) for run in HISTORIES_ALONE]
-    results.append(compared(communicator, folder, SSP, "", {"parameters"}))
-    for run in (*RUNS[-3:-1], SSP):
+    if sys.argv[2:]:
+        results = [compared(communicator, folder, DOWNPOUR, PUSHED, {"history", "parameters"}),
+                   compared(communicator, folder, DOWNPOUR, PUSHED + "iter_size: 2", {"history"})]
+    else:
+        results = in_step(communicator, folder)
+    for run in (DOWNPOUR,) if sys.argv[2:] else (*RUNS[-3:-1], SSP):
         expected = resumed(communicator, folder, run)
         limited = resumed(communicator, folder, run, memory=least(communicator, folder, run))
         results.append(communicator.allgather_objects(expected == limited))
     if communicator.rank == 0:
         (folder / "results.json").write_text(json.dumps(results))
+
+
+def in_step(communicator, folder):
+    """What came out under the strategies whose ranks are in step, and ``ssp`` with slack 0."""
+    results = [compared(communicator, folder, run, "", {"history", "parameters"}) for run in RUNS]
+    results += [compared(communicator, folder, run, "iter_size: 2", {"history"}) for run in HISTORIES_ALONE]
+    return [*results, compared(communicator, folder, SSP, "", {"parameters"})]
 
 
 if __name__ == "__main__":

@@ -43,10 +43,12 @@ from scaffe.training.strategies.base import strategies
 from scaffe.training.timers import MAIN, MOVES
 from tests.mpirun import mpirun
 from tests.scaffe.training.limited_memory_net import NET
+from tests.scaffe.training.limited_memory_worker import Turns
 
 mincore = ctypes.CDLL(None, use_errno=True).mincore
 mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 SSP = {"strategy": "ssp", "servers": 0, "bucket": "0"}
+DOWNPOUR = {"strategy": "downpour", "n_sync": 0, "n_fetch": 1, "n_push": 1, "warm_start": 0}
 
 
 def solver_of(tmp_path, text="", **options):
@@ -139,19 +141,22 @@ def test_parameters_and_histories_pass_through_memory(tmp_path, garbage, text):
     assert left == {f"{layer} {kind}" for layer in ("ip", "mid", "out") for kind in kinds}
 
 
-class Served(Observer):
-    """Has all updates applied before each iteration, so that a run with slack has the same bits each time; reads what
-    the tables have at the end."""
-
-    def before_iteration(self, solver):
-        solver.strategy.settle()
+class Tables(Observer):
+    """Reads what the tables have at the end."""
 
     def finish(self, solver):
         self.found = [each.tobytes() for each in (solver.strategy.parameters(), *solver.strategy.histories())]
 
 
-def served(solver):
-    solver.observers.append(Served())
+class InStep(Tables):
+    """Has all updates applied before each iteration, so that a run with slack has the same bits each time."""
+
+    def before_iteration(self, solver):
+        solver.strategy.settle()
+
+
+def served(solver, observers=()):
+    solver.observers += observers or [InStep()]
     solver.solve()
     solver.close()
     return solver.observers[-1].found
@@ -180,11 +185,33 @@ def test_a_workers_copy_of_served_parameters_leaves_between_forward_and_backward
     assert not any(part.lasts for part in found.iteration.parts)
 
 
-def test_downpours_tables_in_a_file_have_the_same_bits(tmp_path):
-    options = {**SSP, "strategy": "downpour", "n_sync": 0, "n_fetch": 1, "n_push": 1, "warm_start": 0}
-    least = limits(tmp_path, **options)[0]
-    results = [served(solver_of(tmp_path, **options, memory=memory)) for memory in ("", least)]
+@pytest.mark.parametrize(("text", "given"), [
+    ("", {"n_fetch": 2, "n_push": 3}), ("", {"warm_start": 2}), ("clip_gradients: 0.5 ", {"n_push": 2})])
+def test_what_a_downpour_replica_goes_on_from_and_what_accrues_leave(tmp_path, garbage, text, given):
+    """At the least memory; where gradients are clipped together, what accrues alone."""
+    options = {**SSP, **DOWNPOUR, "placement": "move", **given}
+    solver = solver_of(tmp_path, text, **options, memory="99%")
+    least = str(limited(solver).least)
+    solver.close()
+    results = []
+    for memory in ("", least):
+        solver = solver_of(tmp_path, text, **options, memory=memory)
+        results.append(served(solver, [Turns(solver.communicator), Tables()]))
     assert results[0] == results[1]
+    found = limited(solver)
+    left = {part.name for part, choice in zip(found.iteration.parts, found.plan.choices, strict=True)
+            if part.lasts and choice is Choice.MOVE}
+    kinds = ("history",) if text else ("history", "parameters")
+    assert left == {f"{layer} {kind}" for layer in ("ip", "mid", "out") for kind in kinds}
+
+
+@pytest.mark.mpi_job
+@pytest.mark.parametrize("n_ranks", [2, pytest.param(3, marks=pytest.mark.thorough)])
+def test_several_downpour_replicas_have_the_same_bits(tmp_path, n_ranks):
+    done = subprocess.run([*mpirun(n_ranks), sys.executable, "-m", "tests.scaffe.training.limited_memory_worker",
+                           str(tmp_path), "downpour"], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads((tmp_path / "results.json").read_text()) == [[True] * n_ranks] * 3
 
 
 @pytest.mark.parametrize("options", [{}, {**SSP, "slack": 0.0}])
@@ -334,9 +361,10 @@ def test_the_servers_memory_on_a_worker_is_counted(tmp_path, slack):
 
 @pytest.mark.mpi_job
 @pytest.mark.parametrize(("n_ranks", "limit", "strategy", "slack"), [
-    (1, "45%", "auto", 0), (1, "45%", "ssp", 0), (3, "50%", "ssp", 2),
+    (1, "45%", "auto", 0), (1, "45%", "ssp", 0), (3, "50%", "ssp", 2), (1, "45%", "downpour", 0),
     *(pytest.param(*case, marks=pytest.mark.thorough) for case in [
-        (1, "45%", "ssp", 2), (2, "50%", "ssp", 0), (2, "50%", "ssp", 2), (3, "50%", "ssp", 0)])])
+        (1, "45%", "ssp", 2), (2, "50%", "ssp", 0), (2, "50%", "ssp", 2), (3, "50%", "ssp", 0),
+        (2, "50%", "downpour", 0), (3, "50%", "downpour", 0)])])
 def test_the_peak_of_resident_memory_is_the_limit_and_what_was_there_before(tmp_path, n_ranks, limit, strategy, slack):
     """With what of a server is in memory, whose tables lie in a file."""
     done = subprocess.run([*(mpirun(n_ranks) if n_ranks > 1 else ()), sys.executable, "-m",

@@ -70,7 +70,7 @@ def _act(iteration: Iteration, state: list[str], action: Action, step: int) -> N
             raise WrongPlanError(f"step {step}: {action.do.value} of {part.name!r}, which is {state[action.part]}")
         state[action.part] = TO[action.do]
         if part.lasts and action.do is Do.DROP:
-            if part.changes and step >= part.backward[-1]:
+            if part.is_changed_by(step):
                 raise WrongPlanError(f"step {step}: {part.name!r} is dropped, and has changed")
             state[action.part] = SAVED
         return

@@ -49,7 +49,7 @@ def _cheapest(iteration: Iteration, choices: Sequence[Choice], need: Needs, step
     for number, part in enumerate(iteration.parts):
         if number == stays or choices[number] is not Choice.KEEP or not _lies_idle(iteration, need, number, step):
             continue
-        costs = {Choice.MOVE: share * (1 / bandwidth.out + _n_reads(part) / bandwidth.back),
+        costs = {Choice.MOVE: share * (part.n_saves / bandwidth.out + _n_reads(part) / bandwidth.back),
                  Choice.AGAIN: iteration.again_seconds(number) / max(part.n_bytes, 1)}
         for way in ways:
             if way is Choice.AGAIN and part.again is None:

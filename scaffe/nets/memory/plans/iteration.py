@@ -34,6 +34,7 @@ class Part:
         lasts: whether its contents last from one iteration to the next, as parameters and histories do. Then its last
             step in backward, or its step of the update, changes it; until then what the slow memory has stays true.
             Without steps in backward nothing changes it.
+        changes_ahead: whether its first step in forward may change what lasts, too.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Part:
     backward: tuple[int, ...] = ()
     again: Again | None = None
     lasts: bool = False
+    changes_ahead: bool = False
 
     @property
     def may_leave(self) -> bool:
@@ -53,10 +55,19 @@ class Part:
         """Whether the slow memory has to get it again in every iteration, if it is there between them."""
         return self.lasts and bool(self.backward)
 
+    def is_changed_by(self, step: int) -> bool:
+        """Whether the slow memory does not have its contents after a step, the last to use it for now."""
+        return self.changes_ahead or (self.changes and step >= self.backward[-1])
+
     @property
     def n_visits(self) -> int:
         """How often it comes into memory in an iteration if it leaves whenever it lies idle."""
         return 1 + self.may_leave
+
+    @property
+    def n_saves(self) -> int:
+        """How often it is written then."""
+        return self.n_visits if self.changes_ahead else 1
 
     def is_away_before(self, step: int) -> bool:
         """Whether it lies idle right before its first step in backward, if that is this one."""

@@ -72,7 +72,7 @@ def _visits(iteration: Iteration, choices: Sequence[Choice], need: Needs, number
     found = [_Visit(number, first, final, until=n_steps) for first, final in need.spans[number]]
     for i, visit in enumerate(found):
         visit.fetches = moves and (lasts or i > 0)
-        visit.saves = moves and (visit is found[-1]) == lasts and (part.changes or not lasts)
+        visit.saves = moves and (part.is_changed_by(visit.final) if lasts else visit is not found[-1])
         visit.until = found[i + 1].first if i + 1 < len(found) else n_steps
         passes_end = n_steps - iteration.n_updates
         visit.not_before = passes_end if visit.first >= passes_end else 0

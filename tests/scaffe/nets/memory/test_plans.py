@@ -52,9 +52,10 @@ def random_iteration(seed, most=6):
     return Iteration(tuple(parts), tuple(rng.uniform(0.1, 3.0) for _ in range(2 * n)))
 
 
-def with_state(iteration, seed, n_updates=0):
+def with_state(iteration, seed, n_updates=0, ahead=False):
     """Half the layers get parameters, which computing again reads too, gradients, and a history; these are updated at
-    the end of the layer's backward, or there are histories alone, each in an update of its own after backward."""
+    the end of the layer's backward, or there are histories alone, each in an update of its own after backward. Ahead:
+    forward may change parameters, too."""
     rng, n = random.Random(seed), len(iteration.seconds) // 2
     parts = list(iteration.parts)
     for i in sorted(rng.sample(range(n), n_updates or -(-n // 2))):
@@ -63,7 +64,7 @@ def with_state(iteration, seed, n_updates=0):
         if not n_updates:
             y = parts[i]
             parts[i] = replace(y, again=replace(y.again, inputs=(*y.again.inputs, len(parts))) if y.again else None)
-            parts.append(Part(f"w{i}", rng.randint(1, 20), (i,), (step,), lasts=True))
+            parts.append(Part(f"w{i}", rng.randint(1, 20), (i,), (step,), lasts=True, changes_ahead=ahead))
             parts.append(Part(f"d{i}", rng.randint(1, 20), (), (step,)))
     return Iteration(tuple(parts), (*iteration.seconds, *[1.0] * n_updates), n_updates)
 
@@ -101,9 +102,9 @@ def test_auto_is_right_within_the_limit_and_near_the_best_of_all_choices(seed):
 
 
 @pytest.mark.parametrize("seed", range(300, 330))
-@pytest.mark.parametrize("n_updates", [0, 2])
-def test_parameters_and_histories_leave_within_the_limit_and_near_the_best_of_all_choices(seed, n_updates):
-    iteration = with_state(random_iteration(seed, most=3), seed, n_updates)
+@pytest.mark.parametrize(("n_updates", "ahead"), [(0, False), (2, False), (0, True)])
+def test_parameters_and_histories_leave_within_the_limit_and_near_the_best_of_all_choices(seed, n_updates, ahead):
+    iteration = with_state(random_iteration(seed, most=3), seed, n_updates, ahead)
     for n_bytes in limits(iteration):
         best = best_by_force(iteration, n_bytes)
         plan = PLACEMENTS["auto"](iteration, n_bytes, BANDWIDTH)

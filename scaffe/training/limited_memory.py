@@ -82,7 +82,7 @@ def limit_memory(solver: Solver, options: Namespace, backed: BackedMemory) -> No
     """
     ranks = solver.communicator
     whole, limit = together(ranks, lambda: _wanted(solver, options))
-    if not any(ranks.allgather_objects(whole > limit)):
+    if not any(ranks.allgather_objects(max(whole, solver.strategy.server_bytes) > limit)):
         info(f"Memory: training takes {shown(whole)}, within {shown(limit)}: nothing moves")
         pass_diffs(solver.net)
         backed.keep(solver.net.params.data)
@@ -114,6 +114,9 @@ def _blobs(net: Net) -> int:
 
 def _limited(solver: Solver, backed: BackedMemory, limit: int, options: Namespace) -> LimitedMemory:
     solver.strategy.keep_on_disk(options.spill)
+    if (taken := solver.strategy.server_bytes) > limit:
+        raise UserError(f"-memory {options.memory}: {limit:,} bytes are too few for a rank that is a server alone, "
+                        f"which takes {taken:,} (-servers)")
     state, planned = StreamedState(solver, InFile(solver, backed)), planned_arrays(solver.net)
     fixed = _taken(solver, planned) - state.taken_bytes
     needed = fixed + state.parameter_bytes

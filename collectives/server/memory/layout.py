@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 
 import numpy as np
 
@@ -19,7 +19,7 @@ Key = tuple[str | int, ...]
 """What lies somewhere: a word, and numbers of shards, workers, batches or tables."""
 
 
-def mail_slots(roles: Roles, batches: Sequence[Sequence[Index]]) -> int:
+def mail_slots(roles: Roles, batches: Sequence[Sized]) -> int:
     """Slots for a mailbox that is not full before everybody has sent all that they may send without an answer."""
     most = max((len(own) for own in batches), default=0)
     n_nodes = roles.topology.n_nodes

@@ -249,6 +249,11 @@ class Strategy:
         """Of arrays that it keeps in this rank's memory beside the net's and the histories that the rank updates."""
         return 0
 
+    @property
+    def server_bytes(self) -> int:
+        """In the memory of each rank that is no worker; 0 without such ranks."""
+        return 0
+
     def copied(self) -> Sequence[slice]:
         """The intervals that another rank owns, and that this one updates too, so that they outlive the other."""
         return []

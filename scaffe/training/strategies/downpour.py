@@ -89,11 +89,11 @@ class Downpour(Served):
 
     def early(self) -> Sequence[Bucket]:
         """See Strategy."""
-        return () if is_device(self.replica.net.context.kernels) else self.separable()
+        return () if is_device(self.replica.net.context.kernels) else self.apart.able()
 
     def update_early(self, bucket: Bucket, rate: float, iteration: int) -> None:
         """See Strategy: what ``apply`` does, for one table."""
-        self._advance([self.numbers[bucket.first_layer]], iteration, partial(
+        self._advance([self.apart.numbers[bucket.first_layer]], iteration, partial(
             self._local.update_ahead, bucket.place, self._rate, int(self._n_updates)))
 
     def iterate(self, rate: float, iteration: int) -> float:
@@ -122,7 +122,7 @@ class Downpour(Served):
 
     def before_forward(self, layer_index: int) -> None:
         """See Strategy: the same of the early table that begins with this layer."""
-        number = self.numbers.get(layer_index)
+        number = self.apart.numbers.get(layer_index)
         if number in self._due:
             self._due.discard(number)
             self._exchange(number)
@@ -130,7 +130,7 @@ class Downpour(Served):
     def apply(self, rate: float, iteration: int) -> None:
         """Let the gradients accrue, make the local step, and push, if it is time to and the last push is over."""
         if not self._waits(iteration):
-            late = [number for number in reversed(range(len(self.tables.batches))) if number not in self.taken_early]
+            late = [number for number in reversed(range(len(self.tables.batches))) if number not in self.apart.taken]
             self._advance(late, iteration, self._step)
             self._pushes = None
         super().apply(rate, iteration)
@@ -153,7 +153,7 @@ class Downpour(Served):
         batches, self._is_alone = self.tables.batches, not is_warm
         self._takes = is_warm and self._schedule.takes(all(batch.is_ready() for batch in batches))
         self._asks = is_warm and self._schedule.fetches(iteration)
-        self._due = set(self.taken_early)
+        self._due = set(self.apart.taken)
         for number in range(len(batches)):
             if number not in self._due:
                 self._exchange(number)

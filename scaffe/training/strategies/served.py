@@ -12,7 +12,6 @@ import numpy as np
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.server import ParameterServer
-from scaffe.collectives.server.memory.tier import RESIDENT_BYTES
 from scaffe.data.feeds.layer_feed import Share
 from scaffe.errors import UserError
 from scaffe.flags import Flags
@@ -21,11 +20,13 @@ from scaffe.log import info
 from scaffe.training.histories import Part, gather_parts, updater_parts
 from scaffe.training.loss_scale import needs_scale
 from scaffe.training.served import server_rank
+from scaffe.training.served.early import EarlyTables
 from scaffe.training.served.figures import Figures, summary
 from scaffe.training.served.meeting import Meeting
 from scaffe.training.served.options import Consistency, add_servers_flag
 from scaffe.training.served.remaining import Remaining
 from scaffe.training.served.replicas_meeting import ReplicasMeeting
+from scaffe.training.served.resident import Resident
 from scaffe.training.served.tables import ROOT, Tables, layout_of
 from scaffe.training.strategies.base import Strategy
 from scaffe.training.strategies.buckets import Bucket, add_bucket_flag
@@ -47,8 +48,7 @@ class Served(Strategy):
 
     Attributes:
         buckets: the layers whose parameters are one table each.
-        numbers: of the tables, by the first layer.
-        taken_early: those that are updated early.
+        apart: which of these are updated early.
         tables: the parameters on the server, from ``begin`` on.
         figures: what this worker has done.
     """
@@ -116,8 +116,7 @@ class Served(Strategy):
         self._refuse()
         self.how = self._how(replica.options)
         self.buckets = Buckets(replica, ())
-        self.numbers = {bucket.first_layer: number for number, bucket in enumerate(self.buckets.all)}
-        self.taken_early: set[int] = set()
+        self.apart = EarlyTables(replica, self.buckets.all)
         self.figures = Figures()
         self._alone = Communicator.single()
         self._restored: dict[int, np.ndarray] = {}
@@ -151,29 +150,21 @@ class Served(Strategy):
 
     @property
     def kept_bytes(self) -> int:
-        """See Strategy: what is pushed; what is pulled, but on the host with slack 0, where reads lend the tables;
-        where workers hold the shards, this one's with its histories; second copies of others. Of tables in a file,
-        the pieces that are worked on at a time."""
-        n_bytes: int = sum(run.stop - run.start for run in self.buckets.runs) * self.replica.net.params.dtype.itemsize
-        n_histories, n_workers = self.replica.updater.rule.n_histories, self.replica.communicator.n_ranks
-        share = 0 if self.how.n_servers else -(-n_bytes // n_workers)
-        copies = n_histories * (self.how.keeps_copies and self.replica.world.topology.n_nodes > 1)
-        n_buffers = 1 + bool(self.how.slack or is_device(self.replica.net.context.kernels))
-        whole = n_buffers * n_bytes + (1 + n_histories) * share + copies * -(-n_bytes // n_workers)
-        pieces = min(RESIDENT_BYTES, n_bytes) + (1 + n_histories + n_workers) * min(RESIDENT_BYTES, share)
-        return min(whole, pieces) if self._folder else whole
+        """See Strategy."""
+        return self._resident.of_worker(bool(self.how.slack or is_device(self.replica.net.context.kernels)))
 
-    def separable(self) -> Sequence[Bucket]:
-        """What may be pushed by itself in its step of backward: all, in iterations of one pass that clip nothing, where
-        ranks hold whole nets and none goes on without another."""
-        replica = self.replica
-        clips = replica.updater.param.clip_gradients >= 0
-        needs_all = clips or replica.iter_size > 1 or replica.within.acts or survival.goes_on(replica.options)
-        return () if needs_all else self.buckets.all
+    @property
+    def server_bytes(self) -> int:
+        """See Strategy."""
+        return self._resident.of_server()
+
+    @property
+    def _resident(self) -> Resident:
+        return Resident.of(self.replica, self.how, self.buckets.all, bool(self._folder))
 
     def take_early(self, buckets: Sequence[Bucket]) -> None:
         """See Strategy."""
-        self.taken_early = {self.numbers[bucket.first_layer] for bucket in buckets}
+        self.apart.take(buckets)
 
     def keep_on_disk(self, folder: str) -> None:
         """See Strategy: the tables, with histories and what is pushed."""
@@ -224,13 +215,6 @@ class Served(Strategy):
 
     def completed(self, layer_index: int) -> None:
         """A layer's gradients are complete."""
-
-    def clip_factor(self, gradient: Any = None, n_summed: int = 1) -> Any:
-        """See Updater, for the whole net's gradient. Called by all ranks that share the net."""
-        replica = self.replica
-        mine = replica.net.params.diff if gradient is None else gradient
-        clips = replica.updater.param.clip_gradients >= 0
-        return replica.updater.clip_factor(gradient, n_summed, replica.within.sum_of_squares(mine) if clips else None)
 
     def apply(self, rate: float, iteration: int) -> None:
         """End this worker's iteration; the shards update."""

@@ -54,15 +54,15 @@ class Ssp(Served):
 
     def early(self) -> Sequence[Bucket]:
         """See Strategy."""
-        return self.separable()
+        return self.apart.able()
 
     def update_early(self, bucket: Bucket, rate: float, iteration: int) -> None:
         """See Strategy: push it."""
-        self._push(self.numbers[bucket.first_layer], 1.0)
+        self._push(self.apart.numbers[bucket.first_layer], 1.0)
 
     def renewer(self, bucket: Bucket) -> Callable[[], None] | None:
         """See Strategy: pull it once more. With slack 0 no table changes before all workers have pushed theirs."""
-        return None if self.how.slack else partial(self._pull_again, self.numbers[bucket.first_layer])
+        return None if self.how.slack else partial(self._pull_again, self.apart.numbers[bucket.first_layer])
 
     def before_iteration(self, rate: float, iteration: int) -> None:
         """See Strategy."""
@@ -74,15 +74,15 @@ class Ssp(Served):
 
     def before_forward(self, layer_index: int) -> None:
         """Pull the table that begins with this layer, once an iteration."""
-        number = self.numbers.get(layer_index)
+        number = self.apart.numbers.get(layer_index)
         if number is not None and number not in self._is_new:
             self.pull(number)
             self._is_new.add(number)
 
     def completed(self, layer_index: int) -> None:
         """Push the table that begins with this layer: its gradients are complete. Clipping must see all first."""
-        number = self.numbers.get(layer_index)
-        if number is not None and not self._clips and number not in self.taken_early:
+        number = self.apart.numbers.get(layer_index)
+        if number is not None and not self._clips and number not in self.apart.taken:
             self._push(number, 1.0)
 
     def gradients_ready(self) -> None:
@@ -96,19 +96,22 @@ class Ssp(Served):
     def settle(self) -> None:
         """See Served."""
         super().settle()
-        self._is_new = set(self.numbers.values()) - self.taken_early
+        self._is_new = set(self.apart.numbers.values()) - self.apart.taken
+
+    def _factor(self, gradient: Any, n_summed: int = 1) -> Any:
+        """See Updater, for the whole net's gradient. Called by all ranks that share the net."""
+        return self.replica.updater.clip_factor(gradient, n_summed, self.replica.within.sum_of_squares(gradient))
 
     def _clip_factor(self) -> Any:
         """Of what one update of the parameters takes: with slack 0 all workers' gradients, else this one's alone."""
-        replica = self.replica
+        replica, params = self.replica, self.replica.net.params
         if self.how.slack or replica.communicator.n_ranks == 1:
-            return self.clip_factor()
-        params = replica.net.params
+            return self._factor(params.diff)
         if self._whole is None:
             self._whole = params.zeros(params.n_elems, params.dtype)
         self._whole[:] = params.diff
         replica.communicator.allreduce(self._whole, "sum", replica.algorithm_for("allreduce"))
-        return self.clip_factor(self._whole, replica.communicator.n_ranks)
+        return self._factor(self._whole, replica.communicator.n_ranks)
 
     def _pull_again(self, number: int) -> None:
         self.tables.pull(number, self.replica.net.params.data)

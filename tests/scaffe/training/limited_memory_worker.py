@@ -66,11 +66,11 @@ class Turns(Observer):
         for _ in range(self.ranks.rank):
             self.ranks.barrier()
         batches = solver.strategy.tables.batches
-        while solver.strategy._schedule.is_fetching and not all([batch.is_ready() for batch in batches]):
+        while solver.strategy._schedule.is_fetching and not all(batch.is_ready() for batch in batches):
             pass
 
     def after_iteration(self, solver):
-        while not all([batch.is_free() for batch in solver.strategy.tables.batches]):
+        while not all(batch.is_free() for batch in solver.strategy.tables.batches):
             pass
         for _ in range(self.ranks.rank, self.ranks.n_ranks):
             self.ranks.barrier()

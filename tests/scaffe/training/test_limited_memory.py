@@ -38,6 +38,7 @@ from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
 from scaffe.training.limited_memory import LimitedMemory, check_memory_flags
 from scaffe.training.observers import test as tests_observer
+from scaffe.training.served.resident import Resident
 from scaffe.training.solver import Observer
 from scaffe.training.strategies.base import strategies
 from scaffe.training.timers import MAIN, MOVES
@@ -357,6 +358,23 @@ def test_the_servers_memory_on_a_worker_is_counted(tmp_path, slack):
     assert any(each.is_copied for each in rows) == bool(slack)
     solver.strategy.finish()
     solver.close()
+
+
+def test_a_rank_that_is_a_server_alone_has_the_limit_too(tmp_path, monkeypatch):
+    """The tables lie in a file where it does not fit with them in memory, though the net does; where it does not fit so
+    either, it is refused."""
+    for in_file in (0, 1 << 40):
+        monkeypatch.setattr(Resident, "of_server", lambda self, n_bytes=in_file: n_bytes if self.in_file else 1 << 40)
+        if in_file:
+            with pytest.raises(UserError, match=r"-memory 100%: [\d,]+ bytes are too few for a rank that is a server "
+                                                r"alone, which takes 1,099,511,627,776 \(-servers\)"):
+                solver_of(tmp_path, **SSP, slack=0.0, memory="100%")
+            continue
+        solver = solver_of(tmp_path, **SSP, slack=0.0, memory="100%")
+        solver.strategy.begin()
+        assert not solver.strategy.tables.server._store.tier.keeps_all
+        solver.strategy.finish()
+        solver.close()
 
 
 @pytest.mark.mpi_job

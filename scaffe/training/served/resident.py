@@ -1,0 +1,71 @@
+"""Bytes of a rank's memory that the parameter server takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scaffe.collectives.server.mail.mailbox import mailbox_bytes
+from scaffe.collectives.server.memory.layout import mail_slots
+from scaffe.collectives.server.memory.tier import RESIDENT_BYTES
+from scaffe.collectives.server.tables.roles import Roles
+from scaffe.training.served.options import Consistency
+from scaffe.training.strategies.buckets import Bucket
+from scaffe.training.strategies.replica import Replica
+
+
+@dataclass(frozen=True)
+class Resident:
+    """What counts for all ranks of a run.
+
+    Attributes:
+        how: the server's consistency.
+        roles: of all ranks.
+        n_tables, n_bytes: how many tables there are, and the bytes of their values.
+        n_histories: of the solver's rule.
+        in_file: whether they lie in a file, so that of each array that is gone through a piece is in memory.
+    """
+
+    how: Consistency
+    roles: Roles
+    n_tables: int
+    n_bytes: int
+    n_histories: int
+    in_file: bool
+
+    @classmethod
+    def of(cls, replica: Replica, how: Consistency, buckets: Sequence[Bucket], in_file: bool) -> Resident:
+        """For a table for each bucket."""
+        n_bytes = sum(each.place.stop - each.place.start for each in buckets) * replica.net.params.dtype.itemsize
+        roles = Roles.of(replica.world.topology, how.n_servers)
+        return cls(how, roles, len(buckets), n_bytes, replica.updater.rule.n_histories, in_file)
+
+    def of_worker(self, pulls_copies: bool) -> int:
+        """What is pushed, and what is pulled, where that is a copy (with slack, or on a device); where workers hold the
+        shards, this one's with its histories; second copies of others."""
+        n_workers = len(self.roles.workers)
+        share = 0 if self.how.n_servers else self._share
+        copies = self._copies * -(-self.n_bytes // n_workers)
+        whole = (1 + pulls_copies) * self.n_bytes + (1 + self.n_histories) * share + copies
+        pieces = min(RESIDENT_BYTES, self.n_bytes) + (1 + self.n_histories + n_workers) * min(RESIDENT_BYTES, share)
+        return min(whole, pieces) if self.in_file else whole
+
+    def of_server(self) -> int:
+        """On a rank that is a server alone its shard, histories, each worker's updates of them, second copies of
+        another's; and the mailboxes of its node. 0 without such ranks."""
+        if not self.how.n_servers:
+            return 0
+        n_arrays = 1 + self.n_histories + len(self.roles.workers) + self._copies
+        shard = n_arrays * (min(RESIDENT_BYTES, self._share) if self.in_file else self._share)
+        n_boxes = max(map(len, self.roles.topology.nodes)) * (1 + (self.roles.topology.n_nodes > 1))
+        slots = mail_slots(self.roles, [range(self.n_tables)] * len(self.roles.workers))
+        return shard + n_boxes * mailbox_bytes(slots)
+
+    @property
+    def _share(self) -> int:
+        """Of the values, on one shard."""
+        return -(-self.n_bytes // len(self.roles.shards))
+
+    @property
+    def _copies(self) -> int:
+        return self.n_histories * (self.how.keeps_copies and self.roles.topology.n_nodes > 1)

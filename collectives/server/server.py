@@ -189,13 +189,20 @@ class ParameterServer:
             self._mine.start(store, self._roles.workers.index(ranks.rank), build.mailboxes())
 
     def clock(self) -> None:
-        """End this worker's iteration. Raises CommError if the caller still holds a read or update buffer, and
-        RankLost where a rank is known to be lost."""
+        """End this worker's iteration. Raises CommError if the caller still holds a read or update buffer, or a disk
+        has failed to write tables, and RankLost where a rank is known to be lost."""
         self.communicator.check_lost()
         n_ended = self._mine.clock()
         if self._store is not None:  # else the iteration is a virtual one
             self._store.clocks[self._roles.workers.index(self.communicator.rank)] = n_ended
+            self._store.tier.look()
             self.rest()
+
+    def check_disks(self) -> None:
+        """Raise CommError, on every rank, where a disk has failed to write tables in a file: else all that was read
+        before is right. Collective; a barrier."""
+        if found := next(filter(None, self.communicator.allgather_objects(self._started().tier.fault())), ""):
+            raise CommError(found, everywhere=True)
 
     def rest(self) -> None:
         """Of tables in a file, have nothing in this rank's memory that nobody works on just now; ``clock`` does so."""
@@ -301,22 +308,16 @@ class ParameterServer:
             if not alive(self._pids[other]):
                 raise RankLost(rank, [other], f": its process {self._pids[other]} is dead, and {what} wants it")
         if waited > self.communicator.patience:
-            raise CommError(f"rank {rank} waited {waited:.0f} s for {what}; the slowest is {self._slowest()}")
-
-    def _slowest(self) -> str:
-        """The slowest worker as far as it is known here: of another node's workers only their shards' nodes hear."""
-        roles, clocks = self._roles, self._started().clocks
-        own = roles.workers_on(self._node)
-        slowest = min(range(self.n_workers) if roles.shards_on(self._node) else own, key=clocks.__getitem__)
-        meant = (slowest,) if slowest in own else roles.workers_on(roles.node_of_worker(slowest))
-        return f"rank {' or '.join(str(roles.workers[w]) for w in meant)}, in iteration {clocks[slowest]}"
+            slowest = self._roles.slowest(self._node, self._started().clocks.tolist())
+            raise CommError(f"rank {rank} waited {waited:.0f} s for {what}; the slowest is {slowest}")
 
     def _fail(self, error: BaseException) -> None:
         """Runs in the thread that has failed. A single rank learns of it at its next wait; with more ranks the job is
         aborted, because others wait for this shard too."""
         self._fault = error
         if self.communicator.n_ranks > 1 and not isinstance(error, RankLost):
-            traceback.print_exception(error)
+            if not isinstance(error, CommError):
+                traceback.print_exception(error)
             sys.stderr.write(f"rank {self.communicator.rank}: its shard of the parameter server has failed: {error}\n")
             self.communicator.abort(1)
 

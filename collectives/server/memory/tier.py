@@ -12,7 +12,9 @@ import numpy as np
 
 from scaffe import temporary
 from scaffe.collectives.communicator import Communicator
+from scaffe.collectives.errors import CommError
 from scaffe.collectives.server.memory.common import mapped
+from scaffe.collectives.server.memory.write_back import WriteBack
 
 NAME = "scaffe-tables"  # where the file needs one for a moment
 PIECE_BYTES = 256 << 10
@@ -43,6 +45,16 @@ class InMemory:
         """Slices in which to go through a flat array of the tables; each leaves memory after its turn."""
         yield slice(0, array.size)
 
+    def fault(self) -> str:
+        """What of the tables a disk has failed to write, in one line, as far as this rank is the one to say it; empty:
+        nothing is known. What was read before is right then."""
+        return ""
+
+    def look(self) -> None:
+        """Raise CommError if there is a fault."""
+        if found := self.fault():
+            raise CommError(found)
+
 
 class InFile(InMemory):
     """A file that all ranks of a node map. It has no name, so that it goes with the last process that maps it.
@@ -65,8 +77,12 @@ class InFile(InMemory):
     keeps_all = False
 
     def __init__(self, communicator: Communicator, n_bytes: int, folder: str) -> None:
+        self._written: WriteBack | None = None  # on one rank of a node
+
         def create(n_bytes: int) -> tuple[int, mmap.mmap]:
-            return _file(folder, n_bytes)
+            fd, pages = _file(folder, n_bytes)
+            self._written = WriteBack(os.dup(fd), folder)
+            return fd, pages
 
         pages = mapped(communicator, max(n_bytes, 1), create)
         if pages is None:
@@ -81,6 +97,10 @@ class InFile(InMemory):
                 first = at // FOLIO_BYTES * FOLIO_BYTES
                 last = min(-(-(at + n_bytes) // FOLIO_BYTES) * FOLIO_BYTES, len(self._pages))
                 self._pages.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+    def fault(self) -> str:
+        """See InMemory."""
+        return "" if self._written is None else self._written.fault()
 
     def leave_all(self) -> None:
         """See InMemory."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from scaffe.collectives.errors import CommError
@@ -88,6 +88,18 @@ class Roles:
     def copies_on(self, node: int) -> tuple[int, ...]:
         """Numbers of the shards of which a node keeps second copies."""
         return tuple(s for s in range(len(self.shards)) if self.copy_node(s) == node)
+
+    def slowest(self, node: int, clocks: Sequence[int]) -> str:
+        """The slowest worker as far as it is known on a node: of another one's workers only their shards' nodes hear.
+
+        Args:
+            node: which.
+            clocks: by worker, finished iterations as known there.
+        """
+        own = self.workers_on(node)
+        slowest = min(range(len(self.workers)) if self.shards_on(node) else own, key=clocks.__getitem__)
+        meant = (slowest,) if slowest in own else self.workers_on(self.node_of_worker(slowest))
+        return f"rank {' or '.join(str(self.workers[w]) for w in meant)}, in iteration {clocks[slowest]}"
 
     def label(self, node: int) -> int:
         """The number under which other nodes know a node's workers together: its first worker's."""

@@ -66,6 +66,7 @@ class Server:
                 return
             wanted = range(rule.n_histories) if command[0] == HISTORIES else [rule.n_histories]
             gather_parts([tables.histories(i) for i in wanted], 0, np.dtype(np.float32), world, ROOT)
+            tables.server.check_disks()
             tables.server.rest()
 
     def update(self) -> None:

@@ -107,6 +107,7 @@ class Tables:
         Returns:
             for each shard how many reads and updates it has taken.
         """
+        self.server.check_disks()
         self.server.close()
         return [taken for taken in self._world.allgather_objects(self.server.taken) if taken is not None]
 

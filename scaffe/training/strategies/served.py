@@ -271,7 +271,7 @@ class Served(Strategy):
         replica, params = self.replica, self.replica.net.params
         self._command(command)
         found = gather_parts(own, params.n_elems, params.dtype, replica.world, ROOT, replica.updater.whole)
-        replica.communicator.barrier()
+        self.tables.server.check_disks()  # a barrier, too
         self.tables.server.rest()
         return found
 

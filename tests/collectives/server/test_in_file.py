@@ -1,5 +1,6 @@
 """Tables in a file: of what is gone through little is in memory, and a disk without room for them is one line."""
 
+import errno
 import os
 import re
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from scaffe.collectives import CommError, Communicator
 from scaffe.collectives.server import ParameterServer
+from scaffe.collectives.server.memory import write_back
 from scaffe.collectives.server.memory.tier import RESIDENT_BYTES
 
 N_ELEMS = 6 << 20  # 24 MiB of float32
@@ -76,3 +78,52 @@ def test_a_batch_on_a_device_is_refused(tmp_path):
     server = ParameterServer(Communicator.single(), folder=str(tmp_path))
     with pytest.raises(CommError, match="with tables in a file has no batch in device memory"):
         server.batch(server.table("t", 1, 9), range(1), "device")
+
+
+def failing(monkeypatch, after):
+    """Asked so often after its disk has failed, the system says so: once."""
+    asked = iter([*[None] * after, OSError(errno.EIO, "Input/output error")])
+
+    def ask(_):
+        if (error := next(asked, None)) is not None:
+            raise error
+
+    monkeypatch.setattr(write_back, "ask", ask)
+
+
+def started(tmp_path):
+    server = ParameterServer(Communicator.single(), folder=str(tmp_path))
+    batch = server.batch(server.table("t", 1, 9), range(1))
+    server.start()
+    return server, batch
+
+
+def test_a_disk_that_fails_later_ends_the_iteration_with_a_line_and_is_not_forgotten(tmp_path, monkeypatch):
+    failing(monkeypatch, 1)
+    server, _ = started(tmp_path)
+    line = f"folder {tmp_path}: a parameter server's tables were not written: Input/output error"
+    server.clock()
+    for call, everywhere in ((server.clock, False), (server.check_disks, True), (server.check_disks, True)):
+        with pytest.raises(CommError) as raised:
+            call()
+        assert (str(raised.value), raised.value.everywhere) == (line, everywhere)
+    server.close()
+
+
+def test_a_disk_that_writes_everything_is_asked_and_says_nothing(tmp_path):
+    server, batch = started(tmp_path)
+    batch.pre_update()[:] = 1
+    batch.update()
+    server.clock()
+    server.check_disks()
+    server.close()
+
+
+def test_where_writing_alone_cannot_be_asked_about_everything_is_written(tmp_path, monkeypatch):
+    written = []
+    monkeypatch.setattr(write_back, "_sync_file_range", None)
+    monkeypatch.setattr(os, "fdatasync", written.append)
+    server, _ = started(tmp_path)
+    server.check_disks()
+    assert written == [server._store.tier._written._descriptor]
+    server.close()

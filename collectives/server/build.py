@@ -68,10 +68,12 @@ class Build:
         number, store = self._roles.shards.index(self._rank), self._store
         joint = self._joint or frozenset()
         steps = all_steps(number, parts, self._batches, store, joint)
-        look = (lambda: None) if self._rank in self._roles.workers else store.tier.look  # a worker looks by itself
         keeper = Keeper(self._roles.members(self._node), self._slack, joint)
-        return Service(number, keeper, steps, store.shard_mail[number], store.worker_mail,
-                       store.gateway_mail.get(self._rank), self._copier(number), look, self._fail)
+        service = Service(number, keeper, steps, store.shard_mail[number], store.worker_mail,
+                          store.gateway_mail.get(self._rank), self._copier(number), self._fail)
+        if self._rank not in self._roles.workers:  # a worker looks by itself
+            service.look = store.tier.look
+        return service
 
     def _copier(self, shard: int) -> Copier:
         tables = list(self._store.values)

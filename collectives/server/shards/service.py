@@ -30,20 +30,21 @@ class Service:
         workers: the mailboxes of the node's workers, by number.
         gateway: the mailbox for answers to workers of other nodes; None on a single node.
         copier: sends the histories to their second copy.
-        look: called now and then; raises CommError where the tables are damaged.
         fail: called in the shard's thread with the error that ended it.
 
     Attributes:
         n_reads, n_updates: how many the shard has been asked for and has been told of: of another node once for all
             its workers where they are one there.
+        look: called now and then in the thread; may raise CommError, where tables are damaged.
     """
 
     def __init__(self, number: int, keeper: Keeper, steps: Mapping[tuple[int, int], BatchSteps], mail: Mailbox,
-                 workers: Mapping[int, Mailbox], gateway: Mailbox | None, copier: Copier, look: Callable[[], None],
+                 workers: Mapping[int, Mailbox], gateway: Mailbox | None, copier: Copier,
                  fail: Callable[[BaseException], None]) -> None:
         self._keeper = keeper
         self._number, self._steps, self._mail, self._workers, self._fail = number, steps, mail, workers, fail
-        self._gateway, self._copier, self._look = gateway, copier, look
+        self._gateway, self._copier = gateway, copier
+        self.look: Callable[[], None] = lambda: None
         self._actions = deque[Action]()
         self.n_reads = self.n_updates = 0
         self._is_stopped = False
@@ -67,7 +68,7 @@ class Service:
                 if self._mail.take(numbers, TICK_SECONDS):
                     self._handle(decode(numbers).message)  # type: ignore[arg-type]
                     self._go_on()
-                self._look()
+                self.look()
             if self._gateway is not None:
                 self._gateway.put(encode(None, self._number), self._check)
         except _Stopped:

@@ -53,7 +53,7 @@ layer {{ name: "o" type: "Dropout" bottom: "i" top: "i" }}
 layer {{ name: "l" type: "SoftmaxWithLoss" bottom: "i" bottom: "label" top: "l" }}
 """
 SOLVER = """net: "{folder}/net.prototxt" base_lr: 0.01 momentum: 0.9 weight_decay: 0.0005 lr_policy: "fixed" max_iter: 2
-test_iter: 1 test_interval: 1 random_seed: 1 snapshot_prefix: "{folder}/s" snapshot_after_train: false
+test_iter: 2 test_interval: 1 random_seed: 1 snapshot_prefix: "{folder}/s" snapshot_after_train: false
 regularization_type: "{decay}" """
 RUNS = (("true", "mean_value: 3", "L1"), ("false", "", "L2"))
 HALF = ("-precision", "bf16")

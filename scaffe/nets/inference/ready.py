@@ -86,7 +86,7 @@ class ReadyLayers:
 
         Calls are made ready for the second pass of a thread in a row: that takes as long as some passes gain.
         """
-        self._makes, self._thread = self._thread == get_ident(), get_ident()
+        self._makes, self._thread = bool(self._runs) and self._thread == get_ident(), get_ident()
         if not is_known:
             self.forget()
 

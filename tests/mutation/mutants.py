@@ -20,6 +20,9 @@ BATCHES = ("one", "tests/layers/cuda/test_batches.py")
 MASKS = ("one", "tests/scaffe/device/test_resume.py", "-k", "recorded")
 MOVES = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "bits_are and move")
 CUTS = ("one", "tests/scaffe/nets/memory/test_together.py")
+TABLES = ("one", "tests/collectives/server/test_in_file.py", "-m", "not thorough")
+SPILLED = ("one", "tests/scaffe/training/test_limited_memory.py", "-m", "not mpi_job", "-k",
+           "(bits_are and move) or goes_on_from or copy_of_served or test_nets_read or no_more_is")
 SEVERAL = ("mpi", "tests/collectives/device/test_order.py", "-k", "many or values_for_out or follow")
 
 
@@ -39,7 +42,7 @@ class Mutant(NamedTuple):
     tests: tuple[str, ...]
 
 
-CUDA = "collectives/cuda"
+CUDA, SERVER = "collectives/cuda", "collectives/server"
 KERNELS = "layers/kernels/cuda"
 MUTANTS = (
     Mutant(f"{CUDA}/streams.py", "after.hold_and_end(self.comm)", "pass", ORDER),
@@ -82,6 +85,25 @@ MUTANTS = (
            MOVES),
     Mutant("scaffe/nets/memory/plans/cuts.py", "step in updates or ", "", CUTS),
     Mutant("scaffe/nets/cuda_graphs.py", "self._claim(min(layers), max(layers))  # before", "pass  # before", MOVES),
+    Mutant(f"{SERVER}/memory/tier.py", "self.leave(start + at * array.itemsize, (piece.stop - at) * array.itemsize)",
+           "pass", TABLES),
+    Mutant(f"{SERVER}/memory/tier.py", "self._pages.madvise(mmap.MADV_DONTNEED, first, last - first)", "pass", TABLES),
+    Mutant(f"{SERVER}/memory/tier.py", "self._pages.madvise(mmap.MADV_DONTNEED)", "pass", TABLES),
+    Mutant(f"{SERVER}/memory/tier.py", "raise CommError(found)", "pass", TABLES),
+    Mutant(f"{SERVER}/memory/write_back.py", "if not self._fault:", "if self._fault:", TABLES),
+    Mutant(f"{SERVER}/shards/shard.py",
+           "self.tier.leave(self._addresses + mine.start * update.itemsize, update.nbytes)", "pass", TABLES),
+    Mutant(f"{SERVER}/shards/shard.py",
+           "self._part.tier.leave(places, n_elems * self._total.itemsize)", "pass", TABLES),
+    Mutant(f"{SERVER}/server.py", "self._store.tier.look()", "pass", TABLES),
+    Mutant("scaffe/nets/memory/tier/mover.py", "self._moves.pop(number).result()", "self._moves.pop(number)", SPILLED),
+    Mutant("scaffe/nets/memory/executor.py", "self.mover.wait(number)", "pass", SPILLED),
+    Mutant("scaffe/nets/memory/executor.py", "if action.do is Do.GONE:", "if False:", SPILLED),
+    Mutant("scaffe/nets/memory/tier/lasting.py", "self._backed.hide(self._pages.arrays[number])", "pass", SPILLED),
+    Mutant("scaffe/nets/memory/tier/lasting.py", "self._backed.show(self._pages.arrays[number])", "pass", SPILLED),
+    Mutant("scaffe/training/state_below.py", "parameters = fetched(parameters)", "pass", SPILLED),
+    Mutant("scaffe/training/strategies/downpour.py", "self._local.bring()", "pass", SPILLED),
+    Mutant("scaffe/training/strategies/downpour.py", "self._due = set(self.apart.taken)", "self._due = set()", SPILLED),
     Mutant("layers/base/kernel_copy.py", "self._write()", "pass", HALVES),
     Mutant("scaffe/training/shard_updater.py", "if writes_copies and", "if False and", HALVES),
     Mutant("layers/kernels/device.py", "@PerDevice\ndef compute_stream", "def compute_stream", PYCAFFE),

@@ -63,6 +63,17 @@ def test_little_of_a_table_is_in_memory(tmp_path, slack):
     np.testing.assert_array_equal(server.histories(table)[1][0], 3)
 
 
+def test_what_is_read_whole_leaves_when_the_iteration_ends(tmp_path):
+    server = ParameterServer(Communicator.single(), folder=str(tmp_path))
+    batch = server.batch(server.table("t", 1, N_ELEMS), range(1))
+    server.start()
+    assert batch.read().sum() == 0 and resident(tmp_path) >= 4 * N_ELEMS
+    batch.post_read()
+    server.clock()
+    assert resident(tmp_path) <= RESIDENT_BYTES
+    server.close()
+
+
 def test_no_room_and_no_folder_are_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fstatvfs", lambda _: SimpleNamespace(f_bavail=1000, f_frsize=1000))
     for folder, words in ((tmp_path, r"[\d,]+ bytes are needed: the disk has 1,000,000 free"),

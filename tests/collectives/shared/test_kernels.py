@@ -34,11 +34,12 @@ def test_combine_ranks(dtype, op):
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_the_last_numbers_of_a_length_that_no_vector_divides(op):
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_last_numbers_of_a_length_that_no_vector_divides(dtype, op):
     for n_elems in range(1, 40):
-        a, b = np.arange(n_elems, dtype=np.float32) - 7, np.float32(3) - np.arange(n_elems, dtype=np.float32) / 2
+        a, b = (np.arange(n_elems) - 7).astype(dtype), (3 - np.arange(n_elems) / 2).astype(dtype)
         right = UFUNCS[op](a, b)
-        kernels.combine2(a, b, b, OPS.index(op))
+        kernels.combine2(*map(kernels.bits, (a, b, b)), OPS.index(op))
         assert np.array_equal(b, right)
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("every", [293, pytest.param(97, marks=pytest.mark.thorough)])  # all of them take minutes
+@pytest.mark.parametrize("every", [3 * 293, *(pytest.param(n, marks=pytest.mark.thorough) for n in (293, 97))])
 def test_options_at_the_ends_of_their_types(every: int) -> None:
     done = subprocess.run([sys.executable, "-X", "faulthandler", "-m", "tests.layers.extremes", "--every", str(every)],
                           capture_output=True, text=True, timeout=300)

@@ -46,7 +46,7 @@ class Shares:
         self._nodes = [net.nodes[i] for i in trunk.members]
         self._images = self._nodes[0].bottoms[0]
         self._held, self._lock = threading.local(), threading.Lock()
-        self._lead: _Share | None = None
+        self._owner: _Share | None = None
         self._case, self._best = (Shape(), 0), 0  # the best length for images of that shape, on so many threads
         self._shape = Shape()  # of the images in the last pass
         self._turn = 0  # the last pass before which a parameter may have been put in other memory
@@ -102,21 +102,21 @@ class Shares:
         """This thread's net, for so many images, on weights that are laid out."""
         shape, held = (length, *self._images.shape[1:]), getattr(self._held, "share", None)
         with self._lock:
-            if self._lead is None or self._lead.x.shape != shape:
-                self._lead = held = self._held.share = self._new(length, None)
-            lead = self._lead
-            if lead.turn != self._turn:
-                self._give(lead)
-                lead.passes.lay_out()
-        if held is None or lead not in (held, held.lead):
-            held = self._held.share = self._new(length, lead)
+            if self._owner is None or self._owner.x.shape != shape:
+                self._owner = held = self._held.share = self._new(length, None)
+            owner = self._owner
+            if owner.turn != self._turn:
+                self._give(owner)
+                owner.passes.lay_out()
+        if held is None or owner not in (held, held.owner):
+            held = self._held.share = self._new(length, owner)
         if held.turn != self._turn:
             self._give(held)
         return held
 
-    def _new(self, length: int, lead: _Share | None) -> _Share:
+    def _new(self, length: int, owner: _Share | None) -> _Share:
         net = build_trunk(self._net, self._trunk, length)
-        return _Share(net, self._make(net, self.ends, lead and lead.passes), net.blobs[self._trunk.x], lead)
+        return _Share(net, self._make(net, self.ends, owner and owner.passes), net.blobs[self._trunk.x], owner)
 
     def _give(self, share: _Share) -> None:
         """Let a thread's net use the parameters' present memory."""
@@ -140,7 +140,7 @@ def shares_of(net: Net, shown: Collection[str], groups: Collection[Collection[in
 
 @dataclass
 class _Share:
-    """A thread's net and its passes, which use the laid-out weights of ``lead``'s, or their own.
+    """A thread's net and its passes, which use the laid-out weights of ``owner``'s, or their own.
 
     ``turn``: the turn for which it was given its parameters.
     """
@@ -148,5 +148,5 @@ class _Share:
     net: Net
     passes: Any
     x: Blob
-    lead: _Share | None
+    owner: _Share | None
     turn: int = 0

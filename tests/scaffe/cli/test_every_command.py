@@ -138,7 +138,8 @@ def test_no_command_is_forgotten():
     assert all(line.split()[0].replace("-", "_") == name for table in (RUNS, BAD) for name, line in table.items())
 
 
-@pytest.mark.parametrize("name", sorted(RUNS))
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.thorough) if name == "warm" else name
+                                  for name in sorted(RUNS)])  # `make venv` runs it, too
 def test_runs(said, name):
     code, err = said(RUNS[name])
     assert code == 0, err

@@ -66,7 +66,7 @@ def test_none_is_none_and_a_second_interrupt_ends_the_run(tmp_path):
     assert train(tmp_path, 1, 10**6, "numpy=SIGINT numba=SIGINT").returncode == -2
 
 
-@pytest.mark.parametrize("number", ["SIGUSR1", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("number", [pytest.param("SIGUSR1", marks=pytest.mark.thorough), "SIGTERM", "SIGHUP"])
 def test_one_that_comes_when_all_is_done_leaves_a_success(tmp_path, monkeypatch, number):
     """As where a launcher hands a signal to one rank later than to the one that stopped all for it."""
     monkeypatch.setenv("SIGNAL_LATE", number)

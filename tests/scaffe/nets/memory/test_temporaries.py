@@ -22,8 +22,8 @@ from tests import pretend
 from tests.layers.large_cases import CASES, NOT_MEASURED
 from tests.pretend import memory
 
-SLOW = ("Convolution3D", "ConvolutionDepthwise", "Deconvolution", "DepthwiseConvolution", "NdConvolution", "Lstm",
-        "RNN")
+LIKE_LSTM = ("Lstm", "RNN")
+SLOW = ("Convolution3D", "ConvolutionDepthwise", "Deconvolution", "DepthwiseConvolution", "NdConvolution", *LIKE_LSTM)
 """Types whose kernels take seconds on the pretend device, and are those of Convolution and LSTM."""
 SLACK = 1_650_000  # bytes: 65,536 elements as random numbers and slopes of them, an array of a row or a column
 
@@ -63,7 +63,8 @@ def check(rig, most, left, label):
     assert left <= rig.layer.lasting * longest + SLACK, label
 
 
-@pytest.mark.parametrize("layer_type", layer_types.names())
+@pytest.mark.parametrize("layer_type", [pytest.param(name, marks=pytest.mark.thorough) if name in LIKE_LSTM else name
+                                        for name in layer_types.names()])
 def test_what_a_layer_makes_is_declared(layer_type):
     if layer_type in NOT_MEASURED:
         return

@@ -23,7 +23,13 @@ layer_types: Registry[type[Layer]] = Registry("layer type", "scaffe.layers", ("b
 
 
 class ParamMemory(Protocol):
-    """Memory in which parameters are made one after another, and which they may never fill all at once."""
+    """Memory in which parameters are made one after another, and which they may never fill all at once.
+
+    Attributes:
+        stays: whether they stay there; else they are moved to the backend's memory before passes run.
+    """
+
+    stays: ClassVar[bool]
 
     def zeros(self, n_elems: int, dtype: np.dtype) -> np.ndarray:
         """Zeros, (n_elems,), behind what was asked for before."""
@@ -81,10 +87,9 @@ class Context:
 
     def parameter(self, shape: Sequence[int]) -> Blob:
         """A new blob of ``param_dtype`` for a learnable parameter, zero."""
-        if self.param_memory is None:
-            return self.blob(shape, channels_last=False, dtype=self.param_dtype)
-        blob = Blob(shape, self.param_dtype, False, self.param_memory.zeros)
-        _ = blob.data_flat  # taken now, so that parameters lie there in their order
+        blob = self.blob(shape, channels_last=False, dtype=self.param_dtype)
+        if self.param_memory is not None:  # taken now, so that parameters lie there in their order
+            blob.bind_data(self.param_memory.zeros(blob.n_elems, blob.dtype))
         return blob
 
 
@@ -253,7 +258,12 @@ class Layer:
         values = data.astype(np.promote_types(blob.dtype, np.float32), copy=False)
         fill(values, filler, self.context.rng)
         if values is not blob.data:
-            blob.data[...] = self.context.kernels.to_device(values, blob.dtype)
+            self.put(blob, values)
+
+    def put(self, blob: Blob, values: np.ndarray) -> None:
+        """Write values of the parameter's shape, in host memory, to where it was made: there, or on a device."""
+        is_there = isinstance(blob.data, np.ndarray)
+        blob.data[...] = values if is_there else self.context.kernels.to_device(values, blob.dtype)
 
     def check_values(self) -> None:
         """Raise LayerError for a bad value since the last call that forward, which must not wait, could not report."""

@@ -48,8 +48,8 @@ class OnHost(Layer):
         self._pull(bottom)
         self.inner.setup(*hosts)
         for mine in self.inner.blobs:
-            blob = self.context.blob(mine.shape, channels_last=False, dtype=mine.dtype)
-            blob.data_flat[...] = self.context.kernels.to_device(mine.data_flat)
+            blob = self.context.parameter(mine.shape)
+            self.put(blob, mine.data)
             self.blobs.append(blob)
         self.param_propagate_down = list(self.inner.param_propagate_down)
         self._show_shapes(top)

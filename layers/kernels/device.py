@@ -161,6 +161,12 @@ def copy_from_pinned(array: Any, place: np.ndarray, stream: Any) -> None:
     array.data.copy_from_host_async(place.ctypes.data, array.nbytes, stream)
 
 
+def copy_from_host(array: Any, values: np.ndarray) -> None:
+    """Copy any host memory to an array on the device, and wait for it: both flat, of one length and type."""
+    array.set(values)
+    current_stream().synchronize()
+
+
 def free_bytes() -> int:
     """Bytes of the current device's memory that nobody uses, with what this process's pool keeps ready."""
     cupy = load()

@@ -42,7 +42,7 @@ class LocalConvolution(Layer):
         if self.context.fills:
             values = np.zeros(weights.shape, np.promote_types(weights.dtype, np.float32))
             fill_places(values, p.weight_filler, self.context.rng)
-            weights.data[...] = self.context.kernels.to_device(values, weights.dtype)
+            self.put(weights, values)
         if p.bias_term:
             self.add_blob((*spec.out_spatial, p.num_output), p.bias_filler)
 

@@ -95,7 +95,14 @@ def training_bytes(net: Net, n_histories: int) -> int:
 
 
 def testing_bytes(net: Net) -> int:
-    """Bytes of device memory that a test net, after ``fuse_layers``, takes beside its parameters: its blobs."""
+    """Bytes of device memory that a test net, after ``fuse_layers``, takes beside the training net's: its blobs,
+    parameters that only it has, what its layers keep and make in passes, and two batches that are being prefetched."""
+    own = sum(blob.n_elems * blob.dtype.itemsize for blob in net.own_blobs)
+    return tested_blobs(net) + own + kept_bytes(net) + made_in_passes(net) + 2 * _batch_bytes(net)
+
+
+def tested_blobs(net: Net) -> int:
+    """Bytes of its blobs alone."""
     return _kept_length(net) + arena_bytes(net, False)
 
 
@@ -114,8 +121,11 @@ def bytes_beside_blobs(net: Net, n_histories: int) -> int:
     params = net.params.n_elems * net.params.dtype.itemsize * (2 + n_histories)
     if net.context.dtype != net.params.dtype:  # kernels read a copy
         params += net.params.n_elems * net.context.dtype.itemsize
-    batches = sum(top.n_elems * top.dtype.itemsize for node in net.nodes if node.is_source for top in node.tops)
-    return params + 2 * batches + kept_bytes(net) + made_in_passes(net) + WORKSPACE_BYTES
+    return params + 2 * _batch_bytes(net) + kept_bytes(net) + made_in_passes(net) + WORKSPACE_BYTES
+
+
+def _batch_bytes(net: Net) -> int:
+    return sum(top.n_elems * top.dtype.itemsize for node in net.nodes if node.is_source for top in node.tops)
 
 
 def data_parts(net: Net, backward: bool) -> list[Part]:

@@ -47,8 +47,9 @@ def build_net(message: Any, context: Context, trained: Net | None = None, parts:
     net = Net(message.name, context, nodes, blobs, flat)
     net.parts = parts
     if trained:
+        net.sharers = [(blob, param.blob) for param in params for blob in param.sharers]
         net.share_trained_layers(trained)
-        _share_within(params)
+        net.own_blobs = _own_blobs(net, trained)
     return net
 
 
@@ -185,10 +186,12 @@ def _share(owner: _Found, nodes: list[Node], node: Node, i: int, spec: Any) -> N
     node.shared.add(i)
 
 
-def _share_within(params: list[Param]) -> None:
-    for param in params:
-        for blob in param.sharers:
-            blob.share_data(param.blob)
+def _own_blobs(net: Net, trained: Net) -> list[Blob]:
+    """The parameters of a test net that the training net lacks, each once."""
+    shared = {id(blob) for blob, _ in net.sharers}
+    n_theirs = {node.name: len(node.layer.blobs) for node in trained.nodes}
+    return [blob for node in net.nodes for blob in node.layer.blobs[n_theirs.get(node.name, 0):]
+            if id(blob) not in shared]
 
 
 # -- passes ------------------------------------------------------------------------------------------------

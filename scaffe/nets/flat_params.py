@@ -13,7 +13,7 @@ from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.kernel_copy import KernelCopy
 from scaffe.layers.base.layer import ParamMemory
 from scaffe.layers.kernels.backend import DeviceBackend
-from scaffe.nets.flat_pieces import Pieces
+from scaffe.nets.flat_pieces import Pieces, copy_into
 from scaffe.nets.memory.tier.mapping import address, forget, in_pages
 
 ALIGN_ELEMS = 16  # every parameter starts on a cache line of float32; the gaps stay zero
@@ -58,7 +58,7 @@ class FlatParams:
         params: the learnable blobs in layer order.
         dtype: their element type.
         zeros: allocates memory of the backend: (n_elems, dtype) → flat array of zeros.
-        memory: where the parameters have been made, and stay; None: ``zeros`` gives it.
+        memory: where the parameters have been made; None: ``zeros`` gives it.
 
     Attributes:
         data, diff: the flat buffers, (n_elems,): parameters, and their gradients. After ``divide`` intervals that lie
@@ -67,6 +67,7 @@ class FlatParams:
         n_elems: length of each buffer, padding included.
         bring: has all parameters in memory, where a memory plan may have moved them; called before somebody reads them
             outside of the passes.
+        waits_on_host: whether they were made in host memory, and wait there for ``move`` or ``divide``.
         copies: the parameters once more for kernels of a half type, (n_elems,); None: nobody keeps them.
     """
 
@@ -74,7 +75,8 @@ class FlatParams:
 
     def __init__(self, params: list[Param], dtype: np.dtype, zeros: Allocate = np.zeros,
                  memory: ParamMemory | None = None) -> None:
-        self.params, self.zeros = params, zeros if memory is None else in_pages
+        self.params, self.zeros = params, in_pages if memory is not None and memory.stays else zeros
+        self.waits_on_host = memory is not None and not memory.stays
         self.bring: Callable[[], None] = _nothing
         starts, self.n_elems = offsets([p.blob.n_elems for p in params])
         self.slices = [slice(s, s + p.blob.n_elems) for s, p in zip(starts, params, strict=False)]
@@ -97,19 +99,27 @@ class FlatParams:
                 ranks of one node can sum each other's gradients.
         """
         self._bind_diff(None)
-        self._bind_data(allocate(self.n_elems, self.dtype))
-        self._bind_diff(allocate(self.n_elems, self.dtype))
+        for name in ("data", "diff"):
+            self.move_one(name, allocate)
+
+    def move_one(self, name: str, allocate: Allocate) -> None:
+        """As ``move``, of one of the buffers, "data" or "diff"."""
+        memory = allocate(self.n_elems, self.dtype)
+        if name == "data":
+            self._bind_data(memory)
+        else:
+            self._bind_diff(memory)
 
     def _bind_data(self, data: np.ndarray) -> None:
         self.trust_copies(False)
         for param, place in zip(self.params, self.slices, strict=True):
             old = param.blob.data_flat
             if not _is_same(old, data[place]):
-                data[place] = old
+                copy_into(data[place], old)
                 forget(old)
             for blob in (param.blob, *param.sharers):
                 blob.bind_data(data[place])
-        self.data = data
+        self.data, self.waits_on_host = data, self.waits_on_host and type(data) is np.ndarray
 
     def _bind_diff(self, diff: np.ndarray | None) -> None:
         """None: the gradients have no memory until the next call."""
@@ -136,6 +146,7 @@ class FlatParams:
         """
         pieces = Pieces(getattr(self, name), moved, allocate)
         setattr(self, name, pieces)
+        self.waits_on_host = self.waits_on_host and name != "data"
         for param, place in zip(self.params, self.slices, strict=True):
             apart = any(other.start <= place.start < other.stop for other in moved)
             for blob in (param.blob, *param.sharers):
@@ -220,7 +231,7 @@ def _bind(blob: Blob, name: str, memory: Any) -> None:
 
 def _is_same(one: np.ndarray, other: np.ndarray) -> bool:
     """Whether two arrays are one; a device's never are."""
-    return isinstance(one, np.ndarray) and address(one) == address(other)
+    return isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and address(one) == address(other)
 
 
 def _copy_weights(kernels: DeviceBackend, blob: Blob, copy: np.ndarray) -> None:

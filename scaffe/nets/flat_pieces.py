@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.layers.kernels import device
+
 
 class Pieces:
     """Takes the place of a flat array: an interval within one piece is an array.
@@ -31,7 +33,7 @@ class Pieces:
         self._starts = [place.start for place in self.places]
         self._arrays: list[Any] = [None] * len(self.places)
         for place in kept:
-            rest[at:at + _length(place)] = whole[place]
+            copy_into(rest[at:at + _length(place)], whole[place])
             self.put(place, rest[at:at + _length(place)])
             at += _length(place)
 
@@ -51,6 +53,14 @@ class Pieces:
         if array is None or stop > piece.stop:
             raise IndexError(f"elements {start} to {stop} do not lie in one piece of the buffer: {piece}")
         return array[start - piece.start:stop - piece.start]
+
+
+def copy_into(target: Any, values: Any) -> None:
+    """Copy a flat array, whose memory may be given back then; from a host's memory to a device's too."""
+    if isinstance(values, np.ndarray) and not isinstance(target, np.ndarray):
+        device.copy_from_host(target, values)
+    else:
+        target[...] = values
 
 
 def divided(n_elems: int, apart: Sequence[slice]) -> list[slice]:

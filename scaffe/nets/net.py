@@ -50,6 +50,8 @@ class Net:
         unfused: set it to run every layer by itself, if somebody reads the blobs between fused layers.
         passed_diffs: by id, blobs whose diff is others' memory too, since a sum passes it on, and the index below which
             an in-place layer must not write it.
+        sharers: of a test net: blobs of parameters, each with that of another of its layers whose memory it uses.
+        own_blobs: of a test net: the parameters that the training net lacks, each once.
         parts: where ranks share the net's layers: what of them is here; None: everything.
         data_seconds: seconds spent so far in data layers, compiling left out.
     """
@@ -64,6 +66,8 @@ class Net:
         self.tiers: list[Tier] = []
         self.unfused, self.data_seconds = False, 0.0
         self.passed_diffs: dict[int, int] = {}
+        self.sharers: list[tuple[Blob, Blob]] = []
+        self.own_blobs: list[Blob] = []
         self.parts: Parts | None = None
         self.input_names = [t for n in nodes if n.param.type == "Input" for t in n.top_names]
         self.output_names = sorted(_unused(nodes))
@@ -265,6 +269,8 @@ class Net:
                     raise UserError(f"layer {node.name!r}: its parameters have shape {mine.shape} in the test net, "
                                     f"{blob.shape} in the training net")
                 mine.share_data(blob)
+        for mine, blob in self.sharers:
+            mine.share_data(blob)
 
     def learnable(self) -> Sequence[Param]:
         """The learnable parameters in layer order, each once however many layers share it."""

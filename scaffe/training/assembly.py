@@ -10,13 +10,16 @@ from typing import Any
 from scaffe.collectives.communicator import Communicator
 from scaffe.data.feeds.layer_feed import TRAIN, Share
 from scaffe.errors import UserError
+from scaffe.layers.base.layer import ParamMemory
 from scaffe.layers.base.random import Stream
 from scaffe.nets import graph
 from scaffe.nets.activation_memory import pass_diffs, reuse_activations
 from scaffe.nets.devices import Compute, load_kernels
 from scaffe.nets.fusion import fuse_layers, join_backward
 from scaffe.nets.inference.passes import Inference
+from scaffe.nets.memory.on_device import place_own_parameters
 from scaffe.nets.memory.tier.backed import BackedMemory
+from scaffe.nets.memory.tier.made_on_host import MadeOnHost
 from scaffe.nets.net import Net
 from scaffe.nets.setup import PHASES, Selection, make_context, make_net, seed_of
 from scaffe.proto.byte_text import path_of
@@ -52,13 +55,15 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     compute, kernels = _backend(communicator, param, options, role)
     check_debug_info(param, options)
     rng = Stream(param.random_seed + (communicator.rank if role.division is None else 0))  # shared nets draw alike
-    backed = together(communicator, lambda: backed_memory(options, kernels))
+    in_arena = kernels.REUSES_ACTIVATIONS and not param.debug_info
+    backed: ParamMemory | None = together(communicator, lambda: backed_memory(options, kernels))
+    if in_arena and role.division is None:
+        backed = MadeOnHost()  # until it is known what the device has room for
     maker = NetMaker(param, options, kernels, rng, role.share, role.division, backed=backed)
     net = together(communicator, maker.train_net)
     if role.division is not None:
         role.division.weigh_losses(net)
     tests = together(communicator, lambda: maker.test_nets(net))
-    in_arena = kernels.REUSES_ACTIVATIONS and not param.debug_info
     if in_arena:
         fuse_layers(net, backward=True)
         for test in tests:
@@ -70,9 +75,9 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     solver = Solver(param, net, tests, communicator, method, maker.shares, role)
     if in_arena:
         place_on_device(solver, options)
-    elif backed is not None:
+    elif isinstance(backed, BackedMemory):
         limit_memory(solver, options, backed)
-        maker.backed = None  # a plan has the rest of it
+        maker.backed = None  # a plan has the rest of the file
     if not kernels.RECORDS and not param.debug_info and role.division is None:
         solver.test_passes.update((id(test), Inference(test)) for test in tests)
     solver.remake_tests = partial(_remake_tests, solver, maker)
@@ -109,6 +114,7 @@ def _remake_tests(solver: Solver, maker: NetMaker) -> None:
         test.share_trained_layers(solver.net)
         if maker.kernels.REUSES_ACTIVATIONS and not solver.param.debug_info:
             reuse_activations(test, backward=False)
+            place_own_parameters(test, solver.net)
         if solver.test_passes.pop(id(old), None) is not None:
             solver.test_passes[id(test)] = Inference(test)
         old.close()
@@ -140,7 +146,7 @@ class NetMaker:
         share: which part of the data this rank reads, of how many.
         division: how ranks share nets; None: this rank makes whole ones.
         fills: whether parameters get values; see Context.
-        backed: where parameters are made, in limited memory; None: in the backend's.
+        backed: where parameters are made; None: in the backend's memory.
 
     Attributes:
         shares: which part of the data each net reads, in the order the nets were made.
@@ -148,7 +154,7 @@ class NetMaker:
     """
 
     def __init__(self, param: Any, options: Namespace, kernels: Any, rng: Stream, share: Share,
-                 division: Division | None = None, fills: bool = True, backed: BackedMemory | None = None) -> None:
+                 division: Division | None = None, fills: bool = True, backed: ParamMemory | None = None) -> None:
         self._division, self._fills, self.backed = division, fills, backed
         self.param, self.options, self.kernels, self.rng, self.share = param, options, kernels, rng, share
         self.shares: list[Share] = []

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
+from functools import partial
 
 from scaffe.layers.kernels import device
 from scaffe.log import info
-from scaffe.nets.activation_memory import place_activations, testing_bytes
+from scaffe.nets.activation_memory import place_activations, tested_blobs, testing_bytes
 from scaffe.nets.memory.amount import n_bytes, shown
-from scaffe.nets.memory.device_bytes import fixed_on_device, scratch_bytes, whole_on_device
+from scaffe.nets.memory.device_bytes import fixed_on_device, scratch_bytes, update_bytes, whole_on_device
 from scaffe.nets.memory.limited_net import Limit, LimitedNet
-from scaffe.nets.memory.on_device import cut_recordings, pinned_below
+from scaffe.nets.memory.on_device import cut_recordings, pinned_below, place_own_parameters
 from scaffe.nets.memory.parts import joined_steps, parts_of, planned_arrays
 from scaffe.nets.memory.plans.costs import Speed, estimated_seconds
 from scaffe.nets.memory.plans.iteration import Iteration
@@ -26,10 +27,10 @@ SPARE = 0.05  # of what is free, for what nobody foresees: cuDNN's own, fragment
 
 
 def place_on_device(solver: Solver, options: Namespace) -> None:
-    """Give the activations of a solver's net their memory. Called by all ranks.
+    """Give a solver's net its memory, parameters that wait on the host too. Called by all ranks.
 
-    They lie in one arena. Where ``-memory`` asks for less than training takes, or, without it, less is free on the
-    device, they follow a plan that moves some to the host and back.
+    Activations lie in one arena. Where ``-memory`` asks for less than training takes, or, without it, less is free on
+    the device, they follow a plan that moves some to the host and back.
 
     Args:
         solver: built, not yet restored; its net after ``fuse_layers``.
@@ -48,6 +49,8 @@ def place_on_device(solver: Solver, options: Namespace) -> None:
     ranks.barrier()  # all have looked what is free
     is_limited = any(ranks.allgather_objects(whole > limit)) and solver.strategy.limits_memory
     if not is_limited:
+        if solver.net.params.waits_on_host:
+            solver.net.params.move(partial(solver.strategy.replica.communicator.alloc, memory="device"))
         place_activations(solver.net, True)
         if text:
             info(f"Memory: training takes {shown(whole)}, within {shown(limit)}: nothing moves")
@@ -58,20 +61,22 @@ def place_on_device(solver: Solver, options: Namespace) -> None:
     limited = together(ranks, lambda: _limited(solver, options, text, limit) if is_limited else None)
     if limited is not None:
         solver.observers.append(limited)
+    for test in solver.test_nets:
+        place_own_parameters(test, solver.net)
 
 
 def _taken(solver: Solver) -> int:
-    """Bytes beside the training net's own: histories, what the strategy keeps, the test nets."""
-    histories = sum(shard.n_bytes for shard in solver.updater.everything)
-    return histories + solver.strategy.kept_bytes + sum(map(testing_bytes, solver.test_nets))
+    """Bytes beside the training net's own: what updates have, what the strategy keeps, the test nets."""
+    updates = sum(shard.n_bytes for shard in solver.updater.everything) + update_bytes(solver.net)
+    return updates + solver.strategy.kept_bytes + sum(map(testing_bytes, solver.test_nets))
 
 
 def _free_bytes(solver: Solver, n_sharing: int) -> int:
     """What training may take: this rank's part of what is free, and what it has already."""
     params = solver.net.params
     copies = 0 if params.copies is None else params.copies.nbytes
-    has = params.data.nbytes + params.diff.nbytes + copies + scratch_bytes() + sum(
-        map(testing_bytes, solver.test_nets))
+    buffers = 0 if params.waits_on_host else params.data.nbytes + params.diff.nbytes
+    has = buffers + copies + scratch_bytes() + sum(map(tested_blobs, solver.test_nets))
     return int(device.free_bytes() * (1 - SPARE)) // n_sharing + has
 
 

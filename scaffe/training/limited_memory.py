@@ -9,6 +9,7 @@ from typing import Any
 
 from scaffe.errors import UserError
 from scaffe.flags import Flags
+from scaffe.layers.base.layer import ParamMemory
 from scaffe.layers.kernels.backend import Backend, is_device
 from scaffe.log import info
 from scaffe.nets.activation_memory import pass_diffs
@@ -22,6 +23,7 @@ from scaffe.nets.memory.plans.costs import estimated_seconds
 from scaffe.nets.memory.plans.iteration import Iteration
 from scaffe.nets.memory.plans.placements import PLACEMENTS
 from scaffe.nets.memory.tier.backed import BackedMemory, on_disk
+from scaffe.nets.memory.tier.made_on_host import MadeOnHost
 from scaffe.nets.memory.tier.mapping import return_freed_memory
 from scaffe.nets.memory.tier.spill import Spill
 from scaffe.nets.memory.tier.spill_file import SpillFile
@@ -58,6 +60,11 @@ def check_debug_info(param: Any, options: Namespace) -> None:
     if param.debug_info and vars(options).get("memory", ""):
         raise UserError("-memory does not go with debug_info, which reads blobs that are not in memory",
                         everywhere=True)
+
+
+def param_memory(options: Namespace, kernels: Backend) -> ParamMemory | None:
+    """Where the parameters of a net that nobody trains are made, if ``-memory`` is given. Raises UserError: no file."""
+    return MadeOnHost() if options.memory and is_device(kernels) else backed_memory(options, kernels)
 
 
 def backed_memory(options: Namespace, kernels: Backend) -> BackedMemory | None:

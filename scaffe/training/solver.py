@@ -139,10 +139,10 @@ class Solver:
         self.rates = rates_of(param)
         division = None if role is None else role.division
         sharing = communicator if division is None else division.peers
-        if net.context.param_memory is not None:
-            sharing.choose_as_if_shared()  # memory that a plan moves is private
-        else:
+        if net.context.param_memory is None:
             net.params.move(partial(sharing.alloc, memory=net.context.kernels.PLACE))
+        elif not net.params.waits_on_host:
+            sharing.choose_as_if_shared()  # memory that a plan moves is private
         if is_device(net.context.kernels) and net.context.dtype != net.params.dtype:
             net.params.copy_for_kernels(net.context.kernels, net.context.dtype)
         for test_net in test_nets:

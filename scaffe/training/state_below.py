@@ -101,14 +101,16 @@ class OnDevice:
     def parameters(self, runs: Sequence[Bucket]) -> tuple[list[Held], int]:
         """See StateBelow: they get memory of their own. Parameters that test nets read stay."""
         net, params, held, taken = self._net, self._net.params, list[Held](), 0
-        allocate = partial(self._solver.strategy.replica.communicator.alloc, dtype=params.dtype, memory="device")
-        places = [run.place for run in runs]
+        allocate = partial(self._solver.strategy.replica.communicator.alloc, memory="device")
+        places, waited = [run.place for run in runs], params.waits_on_host
         both = [] if self._solver.test_nets else [parameters_apart(net, run, on_host(net, run)) for run in runs]
         for name, arrays in (("diff", [gradients_apart(net, run) for run in runs]), ("data", both)):
             if arrays:
-                params.divide(name, places, allocate)
+                params.divide(name, places, partial(allocate, dtype=params.dtype))
                 held += arrays
                 taken += sum(bytes_of(net, run) for run in runs)
+            elif waited:
+                params.move_one(name, allocate)
         if held:
             allocate(0)  # which frees what the ranks have mapped of the memory that was
         return held, taken

@@ -12,7 +12,7 @@ from scaffe.data.convert.writers import WRITERS
 from scaffe.flags import Flags, at_least
 from scaffe.log import info
 from scaffe.nets.precisions import PRECISIONS
-from scaffe.training.limited_memory import add_memory_flags, backed_memory
+from scaffe.training.limited_memory import add_memory_flags, param_memory
 
 GROUP = "Train and test"
 
@@ -44,12 +44,12 @@ def _extract(options: Namespace) -> int:
 
     compute = Compute(gpus=options.device, wants_gpu=options.mode == "GPU", precision=options.precision)
     kernels = load_kernels(len(os.sched_getaffinity(0)), compute)
-    backed = backed_memory(options, kernels)
-    net = net_from_file(options.net, Selection(PHASES["TEST"]), kernels, Share(), dtype=compute.dtype, memory=backed)
+    made_in = param_memory(options, kernels)
+    net = net_from_file(options.net, Selection(PHASES["TEST"]), kernels, Share(), dtype=compute.dtype, memory=made_in)
     try:
         load_weights(net, options.weights)
         names = options.blobs.split(",")
-        limit_forward(net, options.memory, options.placement, backed, names)
+        limit_forward(net, options.memory, options.placement, made_in, names)
         counts = extract_features(net, names, options.databases.split(","), options.n_batches, options.kind)
     finally:
         net.close()

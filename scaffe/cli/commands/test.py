@@ -20,7 +20,7 @@ from scaffe.nets.net import Net
 from scaffe.nets.setup import PHASES, Selection, net_from_file
 from scaffe.nets.weights import load_weights
 from scaffe.training.bad_records import BadRecords
-from scaffe.training.limited_memory import add_memory_flags, backed_memory
+from scaffe.training.limited_memory import add_memory_flags, param_memory
 from scaffe.training.observers.detection import is_evaluated, mean_of, precisions, results_of
 from scaffe.training.observers.outputs import output_lines, values_of
 from scaffe.training.ranks import threads_per_rank, together
@@ -92,12 +92,12 @@ def _test_detection(communicator: Communicator, net: Net, passes: Inference, n_i
 
 def _load(communicator: Communicator, options: Namespace, selection: Selection, kernels: Any, bad: BadRecords) -> Net:
     share = Share(communicator.rank, communicator.n_ranks, n_test_iterations=options.iterations)
-    backed = backed_memory(options, kernels)
+    made_in = param_memory(options, kernels)
     net = net_from_file(options.model, selection, kernels, share, bad.reader_options(1), Compute.of(options).dtype,
-                        backed)
+                        made_in)
     for path in options.weights.split(","):
         load_weights(net, path)
-    limited = limit_forward(net, options.memory, options.placement, backed)
+    limited = limit_forward(net, options.memory, options.placement, made_in)
     if limited is not None:
         info(f"Memory: {limited.text()}")
     return net

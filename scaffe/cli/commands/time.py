@@ -14,10 +14,12 @@ from scaffe.cli.job import run_job
 from scaffe.collectives.communicator import Communicator
 from scaffe.data.feeds.layer_feed import Share
 from scaffe.flags import REQUIRED, Flags, at_least
+from scaffe.layers.kernels.backend import is_device
 from scaffe.log import info
 from scaffe.nets.devices import Compute, add_flags, load_kernels
 from scaffe.nets.memory.limited_net import LimitedNet
 from scaffe.nets.memory.limited_passes import limit_passes
+from scaffe.nets.memory.tier.made_on_host import MadeOnHost
 from scaffe.nets.net import Net
 from scaffe.nets.setup import PHASES, Selection, net_from_file
 from scaffe.nets.speed import measured_peak, speed_lines
@@ -47,7 +49,9 @@ def _time(communicator: Communicator, options: Namespace) -> int:
     compute = Compute.of(options, communicator.node_rank)
     kernels = together(communicator, lambda: load_kernels(threads_per_rank(communicator, options.threads), compute))
     selection = Selection(PHASES[options.phase], options.level, tuple(filter(None, options.stage.split(","))))
-    net = together(communicator, lambda: net_from_file(options.model, selection, kernels, Share(), dtype=compute.dtype))
+    made_in = MadeOnHost() if options.memory and is_device(kernels) else None
+    net = together(communicator, lambda: net_from_file(options.model, selection, kernels, Share(), dtype=compute.dtype,
+                                                       memory=made_in))
     limited = together(communicator, lambda: _limited(net, options))
     info("Performing Forward")
     info(f"Initial loss: {float(net.forward()):g}")
@@ -60,6 +64,9 @@ def _time(communicator: Communicator, options: Namespace) -> int:
     info(f"Testing for {options.iterations} iterations.")
     forward, backward, passes = _measure(net, options.iterations)
     _report(net, forward, backward, passes, options.iterations)
+    if limited is None or not is_device(kernels):
+        _report_speed(net, forward, backward, options.iterations)
+    info("*** Benchmark ends ***")
     if limited is not None:
         info(f"Memory: {limited.spent()}")
     net.close()
@@ -106,9 +113,12 @@ def _report(net: Net, forward: dict[int, float], backward: dict[int, float], pas
     info(f"Average Backward pass: {total_backward / n_iterations:g} ms.")
     info(f"Average Forward-Backward: {(total_forward + total_backward) / n_iterations:g} ms.")
     info(f"Total Time: {total_forward + total_backward:g} ms.")
+
+
+def _report_speed(net: Net, forward: dict[int, float], backward: dict[int, float], n_iterations: int) -> None:
+    """GFLOP/s beside the peak, which takes memory of its own to measure."""
     peak = measured_peak(net.context.kernels, net.context.dtype)
     info(f"Products of layers beside this machine's peak, {peak:.0f} GFLOP/s, which a direct convolution reached now:")
     once = [{index: seconds / n_iterations for index, seconds in part.items()} for part in (forward, backward)]
     for line in speed_lines(net, once[0], once[1], peak):
         info(line)
-    info("*** Benchmark ends ***")

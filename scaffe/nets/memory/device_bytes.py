@@ -35,6 +35,13 @@ def fixed_forward_on_device(net: Net, planned: Sequence[Planned]) -> int:
     return bytes_beside_blobs(net, 0) - gradients + blobs_outside(net, planned, False) + scratch_bytes()
 
 
+def update_bytes(net: Net) -> int:
+    """Of what updates know of a net's parameters, chunk by chunk; at the most, where a memory plan divides them."""
+    from scaffe.layers.kernels.cuda.updates import CHUNK, CHUNK_ELEMS
+
+    return CHUNK.itemsize * sum(-(-param.blob.n_elems // CHUNK_ELEMS) + 1 for param in net.params.params)
+
+
 def scratch_bytes() -> int:
     """Of what convolutions and others work in on the current device, and of what recordings have beside."""
     from scaffe.layers.kernels.cuda.arena import arena

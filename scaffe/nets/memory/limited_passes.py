@@ -6,6 +6,7 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 
 from scaffe.errors import UserError
+from scaffe.layers.base.layer import ParamMemory
 from scaffe.layers.kernels import device
 from scaffe.layers.kernels.backend import is_device
 from scaffe.nets.fusion import keep_bottoms
@@ -71,6 +72,8 @@ def _passes_on_device(net: Net, memory: str, placement: str) -> LimitedNet | Non
     fixed = fixed_on_device(net, planned)
     whole = fixed + sum(each.part.n_bytes for each in planned)
     limit = n_bytes(memory, whole)
+    if net.params.waits_on_host:
+        net.params.move(net.params.zeros)
     if whole <= limit:
         return None
     iteration = Iteration(parts_of(net, planned, []), estimated_seconds(net, Speed(*device.speeds())),
@@ -79,14 +82,14 @@ def _passes_on_device(net: Net, memory: str, placement: str) -> LimitedNet | Non
                       pinned_below(net, iteration, limit - fixed), _untimed)
 
 
-def limit_forward(net: Net, memory: str, placement: str, backed: BackedMemory | None,
+def limit_forward(net: Net, memory: str, placement: str, made_in: ParamMemory | None,
                   shown: Collection[str] = ()) -> LimitedNet | None:
     """Have a net run forward alone within limited memory, its large layers' parameters read as they are needed.
 
     Args:
         net: a built net, with its weights.
         memory, placement: as for ``limit_passes``; without a limit nothing happens.
-        backed: where its parameters were made; None: on a device.
+        made_in: where its parameters were made; None: on a device.
         shown: names of blobs that somebody reads after a pass, besides the outputs; others do not matter.
 
     Returns:
@@ -98,9 +101,9 @@ def limit_forward(net: Net, memory: str, placement: str, backed: BackedMemory | 
     if not memory:
         return None
     planned = planned_arrays(net, False, [name for name in shown if name in net.blobs])
-    if backed is None:
-        return _forward_on_device(net, memory, placement, planned)
-    return _forward_on_host(net, memory, placement, planned, backed)
+    if isinstance(made_in, BackedMemory):
+        return _forward_on_host(net, memory, placement, planned, made_in)
+    return _forward_on_device(net, memory, placement, planned)
 
 
 def _forward_on_host(net: Net, memory: str, placement: str, planned: list[Planned],
@@ -124,11 +127,13 @@ def _forward_on_device(net: Net, memory: str, placement: str, planned: list[Plan
     fixed = fixed_forward_on_device(net, planned)
     whole = fixed + sum(each.part.n_bytes for each in planned)
     limit, params = n_bytes(memory, whole), net.params
+    params.forget_diffs()
     if whole <= limit:
+        if params.waits_on_host:
+            params.move_one("data", params.zeros)
         return None
     runs = long(net, layers_alone(net))
     held = [parameters_apart(net, run, on_host(net, run), backward=False) for run in runs]
-    params.forget_diffs()
     params.divide("data", [run.place for run in runs], lambda n_elems: params.zeros(n_elems, params.dtype))
     fixed -= sum(bytes_of(net, run) for run in runs)
     seconds = estimated_seconds(net, Speed(*device.speeds()), backward=False)

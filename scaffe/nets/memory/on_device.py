@@ -10,11 +10,13 @@ import numpy as np
 from scaffe.layers.kernels import device
 from scaffe.nets.activation_memory import backward_block
 from scaffe.nets.cuda_graphs import Recorded
+from scaffe.nets.flat_pieces import copy_into
 from scaffe.nets.memory.parts import forward_group
 from scaffe.nets.memory.plans.cuts import cuts
 from scaffe.nets.memory.plans.iteration import Iteration
 from scaffe.nets.memory.plans.plan import Plan
 from scaffe.nets.memory.state import Run, bytes_apart
+from scaffe.nets.memory.tier.mapping import forget
 from scaffe.nets.memory.tier.pinned import Pinned
 from scaffe.nets.net import Net
 
@@ -36,7 +38,18 @@ def on_host(net: Net, run: Run) -> np.ndarray:
     values = net.context.kernels.to_host(net.params.data[run.place])
     place = device.pinned(bytes_apart(net, run), np.uint8)
     place[:values.nbytes].view(values.dtype)[...] = values
+    forget(values)  # they may have been made on the host
     return place
+
+
+def place_own_parameters(test: Net, trained: Net) -> None:
+    """Have a test net's parameters on the device: the training net's, which lie there, and those that only it has."""
+    for blob in test.own_blobs:
+        if isinstance(blob.data_flat, np.ndarray):  # made on the host
+            memory = test.context.kernels.zeros(blob.n_elems, blob.dtype)
+            copy_into(memory, blob.data_flat)
+            blob.bind_data(memory)
+    test.share_trained_layers(trained)
 
 
 def cut_recordings(net: Net, plan: Plan, updates: Collection[int], passes: Any) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
-
+from scaffe.layers.kernels.backend import is_device
 from scaffe.training.strategies.parts import ROOT
 from scaffe.training.strategies.replica import Replica
 from scaffe.training.survival.holders import keeps_copies, neighbours
@@ -59,7 +58,7 @@ class Copies:
 
 def _shares_memory(replica: Replica) -> bool:
     """Whether sums can go to two ranks at once: where the algorithm is open, or is that of shared memory."""
-    is_free = replica.sum_algorithm in ("auto", "M") and type(replica.net.params.diff) is np.ndarray
+    is_free = replica.sum_algorithm in ("auto", "M") and not is_device(replica.net.context.kernels)
     return is_free and replica.communicator.can("reduce", DOUBLED)
 
 

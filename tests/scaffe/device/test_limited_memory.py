@@ -9,6 +9,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import lmdb
+import numpy as np
 import pytest
 from google.protobuf import text_format
 
@@ -24,8 +25,11 @@ from scaffe.layers.kernels.cuda import cublas as cublas_module
 from scaffe.layers.kernels.cuda import recording, to_host
 from scaffe.layers.kernels.cuda.arena import arena as scratch
 from scaffe.layers.kernels.cuda.cublas import cublas
+from scaffe.layers.kernels.cuda.precision import precision
+from scaffe.nets import activation_memory
 from scaffe.nets.arena import aligned
 from scaffe.nets.devices import Compute, load_kernels
+from scaffe.nets.layer_memory import made_in_passes
 from scaffe.nets.memory import parts, state
 from scaffe.nets.memory.limited_passes import limit_forward
 from scaffe.nets.memory.plans.plan import Choice, Do
@@ -56,6 +60,7 @@ def on_device(monkeypatch, tmp_path):
     monkeypatch.setattr(parts, "rounded", aligned)
     monkeypatch.setattr(state, "LEAST_BYTES", 5000)
     monkeypatch.setenv("SCAFFE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(precision, "tf32", precision.tf32)  # which commands set
     if not REAL:
         pretend.install(monkeypatch)
         as_in_a_new_process()
@@ -69,11 +74,11 @@ def as_in_a_new_process():
     gc.collect()
 
 
-def solver_of(tmp_path, text="", **options):
+def solver_of(tmp_path, text="", net=NET, **options):
     param = caffe_pb2.SolverParameter()
     text_format.Parse('base_lr: 0.01 momentum: 0.9 lr_policy: "fixed" max_iter: 4 random_seed: 5', param)
     text_format.Merge(f'snapshot_prefix: "{tmp_path}/x" {text}', param)
-    text_format.Parse(NET, param.net_param)
+    text_format.Parse(net, param.net_param)
     given = {"strategy": "auto", "reduce": "auto", "allow_nan": False, "threads": 1, "readers": 1, "stage": "",
              "level": 0, "scal": "strong", "spill": ".", "placement": "auto", "gpu": "0", "tf32": "off", **options}
     return build_solver(Communicator.single(), param, Namespace(**given))
@@ -92,9 +97,9 @@ def trained(solver):
     return found
 
 
-def limits(tmp_path, text="", **options):
+def limits(tmp_path, text="", net=NET, **options):
     """From the least to nearly all that the net takes."""
-    tier = limited(solver_of(tmp_path, text, memory="99%", **options))
+    tier = limited(solver_of(tmp_path, text, net, memory="99%", **options))
     return [str(tier.least + (tier.limit.n_bytes - tier.least) * share // 100) for share in (0, 15, 50, 100)]
 
 
@@ -278,12 +283,137 @@ def test_the_pool_keeps_within_the_limit(tmp_path, share):
     solver.close()
 
 
+def wide(phase=""):
+    """A net whose parameters, of 1 MiB a layer, take far more than all else."""
+    fill = 'weight_filler { type: "constant" value: 0.01 }'
+    text = f"""layer {{ name: "in" type: "DummyData" top: "x" top: "label" dummy_data_param {{
+      shape {{ dim: 2 dim: 512 }} shape {{ dim: 2 }}
+      data_filler {{ type: "constant" value: 0.1 }} data_filler {{ type: "constant" value: 2 }} }} }}
+    layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "y5" bottom: "label" top: "loss" {phase} }}"""
+    layers = [f"""layer {{ name: "y{i}" type: "InnerProduct" bottom: "{f'y{i - 1}' if i else 'x'}" top: "y{i}"
+      inner_product_param {{ num_output: 512 {fill} }} }}""" for i in range(6)]
+    first, last = text.split("layer { name: \"loss\"")
+    return "\n".join([first, *layers, f"layer {{ name: \"loss\"{last}"])
+
+
+@contextlib.contextmanager
+def peak(found):
+    """Puts the most bytes that the block has in use on the device into ``found``."""
+    as_in_a_new_process()
+    before = memory.counters.peak = memory.counters.used
+    yield
+    found.append(memory.counters.peak - before)
+
+
+@pytest.mark.skipif(REAL, reason="the pretend CuPy counts")
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.thorough)])
+def test_a_net_is_built_and_trained_within_the_limit(tmp_path, precision):
+    """Its parameters and gradients, which take more than the limit, are made on the host."""
+    options = {"net": wide(), "precision": precision}
+    expected, found = trained(solver_of(tmp_path, **options)), []
+    limit = limits(tmp_path, **options)[0]
+    with peak(found):
+        solver = solver_of(tmp_path, **options, memory=limit)
+        assert trained(solver) == expected
+    assert found[0] <= int(limit) < 2 * solver.net.params.n_elems * 4
+
+
+@pytest.mark.skipif(REAL, reason="the pretend CuPy counts")
+def test_histories_alone_move_and_a_net_is_built_within_the_limit(tmp_path):
+    found, limit = [], limits(tmp_path, "iter_size: 2", wide())[0]
+    with peak(found):
+        solver_of(tmp_path, "iter_size: 2", wide(), memory=limit).step(2)
+    assert found[0] <= int(limit)
+
+
+def said_least(run, capfd):
+    """What a command says that a net needs at least."""
+    said = ""
+    try:
+        run()
+    except UserError as error:  # as from a command that runs on one rank
+        said = str(error)
+    return re.search(r"trains in ([\d,]+)", said or capfd.readouterr().err)[1].replace(",", "")
+
+
+@pytest.mark.skipif(REAL, reason="the pretend CuPy counts")
+@pytest.mark.parametrize("command", ["test", "extract_features", "time"])
+def test_commands_build_their_nets_within_the_limit(tmp_path, command, capfd):
+    path, weights = tmp_path / "net.prototxt", tmp_path / "x_iter_0.caffemodel"
+    path.write_text(wide())
+    solver = solver_of(tmp_path, net=wide())
+    save_checkpoint(solver)
+    solver.close()
+    flags = ["-model", str(path), "-iterations", "2", "-threads", "1", "-gpu", "0"]
+    run = {"test": lambda *limit: test_command.main([*flags, "-weights", str(weights), *limit]),
+           "time": lambda *limit: time_command.main([*flags, *limit]),
+           "extract_features": lambda *limit: extract_command.main([
+               str(weights), str(path), "y4", str(tmp_path / "one"), "1", "lmdb", "GPU", "0", *limit])}[command]
+    limit, found = said_least(lambda: run("-memory", "1"), capfd), []
+    with peak(found):
+        assert run("-memory", limit) == 0
+    assert found[0] <= int(limit)
+
+
+def test_layers_that_fill_their_parameters_themselves_have_the_hosts(tmp_path):
+    """Those that draw place by place, and those that run on the host: made there, and trained on the device."""
+    net = """layer { name: "in" type: "DummyData" top: "x" top: "label" dummy_data_param {
+      shape { dim: 2 dim: 3 dim: 4 dim: 4 } shape { dim: 2 }
+      data_filler { type: "constant" value: 0.1 } data_filler { type: "constant" value: 1 } } }
+    layer { name: "local" type: "LocalConvolution" bottom: "x" top: "local" local_convolution_param {
+      num_output: 2 kernel_size: 3 weight_filler { type: "gaussian" std: 0.1 } } }
+    layer { name: "centre" type: "CenterLoss" bottom: "local" bottom: "label" top: "centre"
+      center_loss_param { num_output: 3 center_filler { type: "xavier" } } }"""
+    found = []
+    for gpu in ("0", ""):
+        solver = solver_of(tmp_path, "", net, gpu=gpu)
+        arrays = [to_host(blob.data).copy() for node in solver.net.nodes for blob in node.layer.blobs]
+        assert all(array.any() for array in (arrays[0], arrays[-1]))
+        solver.step(2)
+        found.append([*arrays, *(to_host(blob.data) for node in solver.net.nodes for blob in node.layer.blobs)])
+        solver.close()
+    for on_device, on_host in zip(*found, strict=True):
+        np.testing.assert_allclose(on_device, on_host, rtol=1e-4, atol=1e-6)
+
+
+PROBE = """layer { name: "probe" type: "InnerProduct" bottom: "ip" top: "probe" include { phase: TEST }
+  inner_product_param { num_output: 3000 weight_filler { type: "xavier" } } }
+layer { name: "elu" type: "ELU" bottom: "probe" top: "elu" include { phase: TEST } }
+layer { name: "again" type: "InnerProduct" bottom: "ip" top: "again" include { phase: TEST } param { name: "w" }
+  inner_product_param { num_output: 4000 bias_term: false } }"""
+
+
+@pytest.mark.skipif(REAL, reason="the pretend CuPy counts")
+def test_what_test_nets_take_is_counted(tmp_path):
+    """Among it parameters that only they have, and what their layers keep and make in passes."""
+    peaks, used = [], []
+    net = NET.replace('bottom: "ip" top: "mid"', 'bottom: "ip" top: "mid" param { name: "w" }') + PROBE
+    for text in ("", "test_iter: 1 test_interval: 100"):
+        with peak(peaks):
+            before = memory.counters.used
+            solver = solver_of(tmp_path, text, net)
+            solver.step(4)
+            for _ in range(4 * len(solver.test_nets)):
+                float(solver.test_forward(solver.test_nets[0]))
+            used.append(memory.counters.used - before)
+        test = next(iter(solver.test_nets), None)
+        solver.close()
+    batches = 2 * sum(top.n_elems * 4 for top in test.nodes[0].tops)  # DummyData has none ahead
+    lasting = activation_memory.testing_bytes(test) - made_in_passes(test) - batches
+    assert lasting == pytest.approx(used[1] - used[0], rel=0.01)
+    assert peaks[1] - peaks[0] <= activation_memory.testing_bytes(test)
+    assert [blob.shape for blob in test.own_blobs] == [(3000, 20), (3000,)]
+    assert all(not isinstance(blob.data_flat, np.ndarray) for node in test.nodes for blob in node.layer.blobs)
+    shared = [to_host(found.node(name).layer.blobs[0].data) for found, name in ((solver.net, "mid"), (test, "again"))]
+    assert shared[0].tobytes() == shared[1].tobytes()  # trained since
+
+
 def test_a_net_that_does_not_fit_trains_without_being_asked(tmp_path, monkeypatch, capfd):
     expected = trained(solver_of(tmp_path))
     assert "Memory:" not in capfd.readouterr().err
     found = solver_of(tmp_path, memory="99%")
     monkeypatch.setattr(device, "free_bytes", lambda: 0)
-    least = limited(found).least - device_memory._free_bytes(found, 1)
+    least = limited(found).least - device_memory.scratch_bytes()
     monkeypatch.setattr(device, "free_bytes", lambda: int(least * 1.1))
     capfd.readouterr()
     solver = solver_of(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -32,6 +33,8 @@ class BackedMemory:
     Attributes:
         file, n_bytes: see there.
     """
+
+    stays: ClassVar[bool] = True
 
     def __init__(self, file: SpillFile) -> None:
         self.file, self.n_bytes, self._shown_bytes = file, 0, 0

@@ -19,6 +19,7 @@ from scaffe.collectives.planning import partition
 from scaffe.collectives.planning.algorithm import parse
 from scaffe.collectives.request import Request
 from scaffe.collectives.runtime import arguments, memories
+from scaffe.collectives.runtime.freed import Freeable
 from scaffe.collectives.runtime.one_rank import OneRank
 from scaffe.collectives.runtime.resolver import Resolver
 from scaffe.collectives.topology import Topology
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 DEADLINE_VARIABLE = "SCAFFE_DEADLINE"
 
 
-class Communicator:
+class Communicator(Freeable):
     """A group of ranks. Every method but `rank`-like properties, `alloc`ed views and `abort` is called by all ranks.
 
     Collectives take these arguments:
@@ -76,8 +77,7 @@ class Communicator:
         Raises:
             CommError: `node_of_rank` has not one label per rank.
         """
-        self.rank: int = 0 if comm is None else comm.rank
-        self.n_ranks: int = 1 if comm is None else comm.size
+        self.rank, self.n_ranks = (0, 1) if comm is None else (int(comm.rank), int(comm.size))
         self.deadline = float(os.environ.get(DEADLINE_VARIABLE, 900)) if deadline is None else deadline
         self._comm = comm.Dup() if comm is not None and not is_ours else comm
         self._ranks: Ranks | OneRank = OneRank()
@@ -128,8 +128,8 @@ class Communicator:
         Args:
             ranks: the same sequence on all of them; the first becomes rank 0.
         """
-        chosen = arguments.distinct_ranks("ranks", ranks, self.n_ranks)
-        return self._made(*self._ranks.subset(chosen), self._ranks.losses) if self.rank in chosen else None
+        subset, chosen = self._ranks.subset, arguments.distinct_ranks("ranks", ranks, self.n_ranks)
+        return self._made(*subset(chosen), self._ranks.losses) if self.rank in chosen else None
 
     def shrink(self) -> Communicator:
         """After RankLost: makes a communicator of the ranks that are left, in their order; all of these call it. Arrays

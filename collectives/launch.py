@@ -102,3 +102,15 @@ def grants_threads() -> bool:
     from mpi4py import MPI
 
     return bool(MPI.Query_thread() >= MPI.THREAD_MULTIPLE)
+
+
+def may_use_threads() -> bool:
+    """As `grants_threads`; rank 0 says what follows where it is not so."""
+    from mpi4py import MPI
+
+    if grants_threads():
+        return True
+    if MPI.COMM_WORLD.rank == 0:
+        sys.stderr.write("collectives: MPI does not grant MPI_THREAD_MULTIPLE, which the helper thread needs: "
+                         "non-blocking collectives run when they are called\n")
+    return False

@@ -188,6 +188,11 @@ class Device:
         return f"within a node {within}; messages {across} (CUDA-aware MPI: {aware.reason()}" \
                f"{', but ' if self._no_messages else ''}{self._no_messages}); {self.links}"
 
+    def free(self) -> None:
+        """Returns when no collective of these ranks has work left on the device."""
+        self._settle()
+        atexit.unregister(self._finish)
+
     def _refusal(self) -> str:
         """Why CUDA IPC need not be tried; empty where it is to be."""
         if os.environ.get(IPC_VARIABLE) == "0":

@@ -46,6 +46,10 @@ class Ending:
         """
         self._last = self._last or comm
 
+    def needs(self, comm: Any) -> bool:
+        """Whether ranks are to meet on mpi4py's `comm` at the end."""
+        return self._last is comm
+
     def _leave(self) -> None:
         from mpi4py import MPI
 

@@ -39,6 +39,7 @@ class Losses:
             whole: of the ranks that these are some of: a loss among those ends all waiting here too.
         """
         self._base, self._comms, self._whole, self._parts = base, [base], whole, list[Losses]()
+        self._rank, self._n_ranks = base.rank, base.size  # known when it has been freed, too
         self.fault = ulfm.fault()
         self.is_over = False
         self._lock, self._closing = threading.Lock(), threading.Event()
@@ -91,10 +92,10 @@ class Losses:
 
     def rank_in_part(self) -> int | None:
         """This rank's number where the communicator has some of the job's ranks alone; None where it has all."""
-        whole, size = self._whole, self._base.size
-        while whole is not None and whole._base.size == size:
+        whole = self._whole
+        while whole is not None and whole._n_ranks == self._n_ranks:
             whole = whole._whole
-        return None if whole is None else int(self._base.rank)
+        return None if whole is None else int(self._rank)
 
     def apart(self, call: Callable[[], T], otherwise: T) -> T:
         """What a call returns in a thread that watches; `otherwise` at a loss, which is raised where somebody waits."""
@@ -142,9 +143,9 @@ class Losses:
         """Ends all waiting on these communicators, here and on the other ranks."""
         with self._lock:
             self.is_over = True
-            comms, parts = list(self._comms), list(self._parts)
-        for comm in () if self.fault else comms:
-            _revoke(comm)
+            parts = list(self._parts)
+            for comm in () if self.fault else self._comms:
+                _revoke(comm)
         for part in parts:
             part.tell()
 
@@ -168,6 +169,15 @@ class Losses:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
         atexit.unregister(self.close)
+
+    def free(self) -> None:
+        """Gives these communicators back to MPI. All ranks call it, and none of them uses one any more."""
+        self.close()
+        with self._lock:  # a loss of the whole, told meanwhile, finds none to revoke
+            comms, self._comms = self._comms, []
+        for comm in comms:
+            if not ENDING.needs(comm):
+                comm.Free()
 
     def _look(self) -> None:
         from mpi4py import MPI

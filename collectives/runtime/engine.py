@@ -98,6 +98,13 @@ class Engine:
                 point.hold_and_end()
         return there_and_back
 
+    def free(self) -> None:
+        """Gives back to MPI the messages of all plans; nothing runs, or will."""
+        for execution in self._executions.values():
+            execution.free()
+        self._executions.clear()
+        self._runs.clear()
+
     def agree(self, signature: CallSignature) -> None:
         """Checks, once per signature, that all ranks make the same call and that it can be done.
 

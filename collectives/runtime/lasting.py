@@ -56,6 +56,10 @@ class LastingMessages:
                 raise
             return False
 
+    def free(self) -> None:
+        """Gives the communicator back to MPI; all ranks call it."""
+        self._comm.Free()
+
     def translated(self, error: Exception) -> Exception:
         """What to raise for an exception out of MPI: RankLost for a loss, itself otherwise."""
         return RankLost(self._comm.rank, self.lost()) if ulfm.is_loss(error) else error

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +54,7 @@ class MismatchDetector:
         self._n_calls = self._n_told = 0
         self._told: dict[int, dict[int, str]] = {}
         self._sending: list[Any] = []
+        self._n_sent, self._n_read = 0, Counter[int]()
         self._lock = threading.Lock()
 
     def record(self, call: object) -> None:
@@ -100,10 +101,21 @@ class MismatchDetector:
             self.check()
             time.sleep(POLL_SECONDS)
 
+    def drain(self) -> None:
+        """Before the communicator is freed: rank 0 takes in all that it has been told. All ranks call it."""
+        if self._comm is None:
+            return
+        for source, n_sent in enumerate(self._comm.gather(self._n_sent) or ()):
+            for _ in range(n_sent - self._n_read[source]):
+                self._comm.recv(source=source, tag=TAG)
+        for request in self._sending:
+            request.wait()
+
     def _tell(self) -> None:
         self._sending = [request for request in self._sending if not request.test()[0]]
         if self._n_told < self._n_calls:
             self._n_told = self._n_calls
+            self._n_sent += 1
             self._sending.append(self._comm.isend(self._texts(), 0, TAG))
 
     def _compare(self) -> None:
@@ -111,6 +123,7 @@ class MismatchDetector:
 
         status = MPI.Status()
         while self._comm.iprobe(MPI.ANY_SOURCE, TAG, status):
+            self._n_read[status.source] += 1
             self._told[status.source] = self._comm.recv(source=status.source, tag=TAG)
         if self._told and (line := difference(self._texts(), self._told)):
             self._told = {}

@@ -100,6 +100,9 @@ class OneRank:
         """See Ranks."""
         return None, []
 
+    def free(self) -> None:
+        """See Ranks."""
+
     def end(self) -> NoReturn:
         """See Ranks."""
         raise CommError("one rank by itself has none to lose")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -18,6 +19,8 @@ ANY = -1
 """As source or tag of a receive: whichever comes first."""
 MAX_TAG = 32_767
 """The largest that MPI promises."""
+LAST_TAG = MAX_TAG + 1
+"""Of what follows a rank's last message; no MPI that we know has none that large."""
 MAX_BYTES = (1 << 31) - 1
 """MPI counts in 32 bits."""
 
@@ -42,16 +45,20 @@ class PendingMessage:
 
     Attributes:
         request: mpi4py's.
+        is_receive: whether it receives.
     """
 
-    def __init__(self, owner: PointToPoint, request: Any, array: np.ndarray, text: Callable[[], str]) -> None:
+    def __init__(self, owner: PointToPoint, request: Any, array: np.ndarray, text: Callable[[], str],
+                 is_receive: bool = False) -> None:
         """Args:
             owner: keeps it, and so the array, until it is done.
             request: mpi4py's.
             array: that it reads or writes.
             text: says in errors what it is.
+            is_receive: whether it is one.
         """
         self._owner, self.request, self._array, self._text = owner, request, array, text
+        self.is_receive = is_receive
         self._status = owner.mpi.Status()
         self._envelope: Envelope | None = None
         owner.pending.add(self)
@@ -74,6 +81,12 @@ class PendingMessage:
                 raise self._owner.failure(error, self._text()) from None
             self.finish(self._status)
         return self._envelope
+
+    def is_under_way(self) -> bool:
+        """Asks whether it is; one that has failed is not."""
+        with suppress(CommError):
+            return self.test() is None
+        return False
 
     def finish(self, status: Any) -> None:
         """Note that MPI has said it is done; ``status`` is mpi4py's."""
@@ -138,7 +151,7 @@ class PointToPoint:
         self.n_ranks: int = comm.size
         self.deadline = deadline
         self.pending: set[PendingMessage] = set()
-        self._comm = comm
+        self._comm, self._has_sent = comm, False
         from mpi4py import MPI
 
         self.mpi: Any = MPI
@@ -163,7 +176,7 @@ class PointToPoint:
             CommError: there is no such rank or tag, or the array cannot be sent.
         """
         dest, tag = existing_rank("dest", dest, self.n_ranks), self._tag(tag)
-        array = _viewed(array)
+        array, self._has_sent = _viewed(array), True
         return PendingMessage(self, self._begun(self._comm.Isend, self._spec(array), dest, tag), array,
                               lambda: f"rank {self.rank}: send to rank {dest}, tag {tag}")
 
@@ -184,7 +197,7 @@ class PointToPoint:
             raise CommError("a receive writes into its array, which is read-only")
         return PendingMessage(
             self, self._begun(self._comm.Irecv, self._spec(array), *self._matching(source, tag)), array,
-            lambda: f"rank {self.rank}: receive from {_any('rank', source)}, {_any('tag', tag)}")
+            lambda: f"rank {self.rank}: receive from {_any('rank', source)}, {_any('tag', tag)}", is_receive=True)
 
     def iprobe(self, source: int = ANY, tag: int = ANY) -> Envelope | None:
         """Gives the envelope of the next message that a receive would take; None where there is none yet."""
@@ -212,6 +225,28 @@ class PointToPoint:
         for index, status in zip(found, statuses[: len(found)], strict=True):
             messages[index].finish(status)
         return sorted(found)
+
+    def fault(self) -> str:
+        """Why the communicator cannot be freed yet: receives that nothing has come for; empty where it can."""
+        n_waiting = sum(message.is_receive and message.is_under_way() for message in list(self.pending))
+        return f"{n_waiting} receives are under way" if n_waiting else ""
+
+    def drain(self) -> None:
+        """Before the communicator is freed: takes in what was sent and not received, which MPI could give to the next
+        communicator of the same number. All ranks call it, with no `fault`, and send nothing more."""
+        largest = self.mpi.COMM_WORLD.Get_attr(self.mpi.TAG_UB)
+        if not self._comm.allreduce(self._has_sent, self.mpi.LOR) or largest < LAST_TAG:
+            return
+        last = [self._comm.Isend([bytearray(), 0, self.mpi.BYTE], rank, LAST_TAG) for rank in range(self.n_ranks)]
+        status = self.mpi.Status()
+        for rank in range(self.n_ranks):
+            status.tag = ANY
+            while status.tag != LAST_TAG:
+                self._comm.Probe(rank, self.mpi.ANY_TAG, status)
+                self._comm.Recv([bytearray(n_bytes := status.Get_count(self.mpi.BYTE)), n_bytes, self.mpi.BYTE], rank,
+                                status.tag)
+        self.mpi.Request.Waitall([*last, *(message.request for message in self.pending)])
+        self.pending.clear()
 
     def failure(self, error: Exception, what: str) -> Exception:
         """What to raise where MPI fails on a message, which `what` says: RankLost for a loss, CommError otherwise."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from scaffe.collectives.cuda.device import current, make_current
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.launch import grants_threads
+from scaffe.collectives.launch import may_use_threads
 from scaffe.collectives.loss.fence import FENCE
 from scaffe.collectives.loss.losses import Losses
 from scaffe.collectives.loss.telling import telling
@@ -19,6 +18,7 @@ from scaffe.collectives.runtime import memories
 from scaffe.collectives.runtime.arguments import Allocation, integer
 from scaffe.collectives.runtime.backend import Backend
 from scaffe.collectives.runtime.engine import Engine
+from scaffe.collectives.runtime.giving_back import give_back
 from scaffe.collectives.runtime.lasting import LastingMessages
 from scaffe.collectives.runtime.mismatch import MismatchDetector
 from scaffe.collectives.runtime.mpi_calls import MpiCalls
@@ -53,7 +53,7 @@ class Ranks:
         windows: memory that the node's ranks share.
         engine: the caller's.
         calls: what this rank has called, to find out where others call something else.
-        messages, lasting_messages: between two ranks; what makes some that go on when a rank is lost.
+        messages: between two ranks.
         losses, check_lost, has_ended: what is known of losses; raises RankLost after one; whether all ranks know.
         patience: seconds after which waiting ends the job.
     """
@@ -79,16 +79,15 @@ class Ranks:
         self._node_comm = node_comm(comm, node_of_rank, self.losses.kept)
         self.topology = Topology(comm.allgather(self._node_comm.bcast(comm.rank)))
         self.windows = Windows(self._node_comm, comm)
-        may_use_threads = _may_use_threads()
-        self.calls = MismatchDetector(self._dup(comm) if may_use_threads else None, self._give_up)
+        self.calls = MismatchDetector(self._dup(comm) if (has_threads := may_use_threads()) else None, self._give_up)
         self._engines: list[tuple[Engine, NodeGroup, bool]] = []
         self._device: Device | None = None
         self._gpu: int | None = None
         self.engine = self._make_engine(backs_off=False)
-        self._helper = self._make_engine(backs_off=True) if may_use_threads else None
+        self._helper = self._make_engine(backs_off=True) if has_threads else None
         self._progress = ProgressThread()
         self.messages = PointToPoint(self._dup(comm), self.patience, self.losses)
-        self.lasting_messages: Callable[[], LastingMessages] = lambda: LastingMessages(comm.Dup(), self.patience)
+        self._lasting: list[LastingMessages] = []
 
     def run(self, signature: CallSignature, array: Any, source: Any) -> None:
         """Runs a collective, which is recorded and agreed on, on the caller's thread.
@@ -289,6 +288,21 @@ class Ranks:
             engine.watch.close()
         return self.comm
 
+    def lasting_messages(self) -> LastingMessages:
+        """See Communicator.lasting_messages."""
+        self._lasting.append(LastingMessages(self.comm.Dup(), self.patience))
+        return self._lasting[-1]
+
+    @telling
+    def free(self) -> None:
+        """See Communicator.free."""
+        self._progress.stop()
+        messages = [self.messages, *(lasting.messages for lasting in self._lasting)]
+        if not self.losses.is_over:
+            fault = next(filter(None, (each.fault() for each in messages)), "")
+            self.compare("free", fault and f"free: {fault}")
+        give_back(self._engines, messages, self._lasting, self.calls, self._device, self.losses)
+
     @telling
     def barrier(self) -> None:
         """Returns when every rank has called it."""
@@ -314,14 +328,3 @@ class Ranks:
 
     def _dup(self, comm: Any) -> Any:
         return self.losses.kept(comm.Dup())
-
-
-def _may_use_threads() -> bool:
-    from mpi4py import MPI
-
-    if grants_threads():
-        return True
-    if MPI.COMM_WORLD.rank == 0:
-        sys.stderr.write("collectives: MPI does not grant MPI_THREAD_MULTIPLE, which the helper thread needs: "
-                         "non-blocking collectives run when they are called\n")
-    return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -39,7 +39,7 @@ class Watch:
         self._waiting, self._late = waiting, late
         self._waits_for: Sequence[int] = ()
         self._n_runs = 0
-        self._is_closed = False
+        self._closed = threading.Event()
         self._thread: Thread | None = None
 
     def begin(self, waits_for: Sequence[int]) -> None:
@@ -60,7 +60,13 @@ class Watch:
 
     def close(self) -> None:
         """Nobody waits here any longer, whatever has begun and not ended."""
-        self._is_closed, self._waits_for = True, ()
+        self._waits_for = ()
+        self._closed.set()
+
+    def join(self) -> None:
+        """After `close`: returns when the watchdog's thread has ended."""
+        if self._thread is not None:
+            self._thread.join()
 
     @contextmanager
     def for_any(self, label: str) -> Iterator[None]:
@@ -81,8 +87,7 @@ class Watch:
 
     def _run(self) -> None:
         seen, waited = (-1, -1), Awake()
-        while not self._is_closed:
-            time.sleep(min(TICK_SECONDS, self._deadline / 4))
+        while not self._closed.wait(min(TICK_SECONDS, self._deadline / 4)):
             now = (self._n_runs, self.position)
             peer = self._peer()
             if now != seen or peer == NONE:

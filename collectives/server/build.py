@@ -92,7 +92,7 @@ class Build:
                 for shard in range(len(self._roles.shards))}
 
 
-def reach_others(ranks: Communicator, store: Store, given: Collection[str]) -> PointToPoint | None:
+def reach_others(ranks: Communicator, store: Store, given: Collection[str]) -> Communicator | None:
     """Bring initial values to the other nodes. Collective.
 
     Args:
@@ -101,7 +101,7 @@ def reach_others(ranks: Communicator, store: Store, given: Collection[str]) -> P
         given: names of the tables that have such values.
 
     Returns:
-        What sends messages to the other nodes; None on a single node.
+        All ranks once more, whose messages go to the other nodes; None on a single node.
     """
     if ranks.topology.n_nodes == 1:
         return None
@@ -110,5 +110,6 @@ def reach_others(ranks: Communicator, store: Store, given: Collection[str]) -> P
         if leaders is not None and table.name in given:
             for piece in store.tier.pieces(values):
                 leaders.bcast(values[piece])
-    ours = ranks.split(0)
-    return None if ours is None else ours.messages
+    if leaders is not None:
+        leaders.free()
+    return ranks.split(0)

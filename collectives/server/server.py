@@ -78,6 +78,7 @@ class ParameterServer:
         self._store: Store | None = None
         self._service: Service | None = None
         self._gateway: Gateway | None = None
+        self._ours: Communicator | None = None
         self._parts: dict[Table, Part] = {}
         self._fault: BaseException | None = None
         self.meanwhile: Callable[[], None] | None = None
@@ -177,11 +178,11 @@ class ParameterServer:
         fault, given = ranks.bcast_object((store.fill(values or {}), list(values or {})) if ranks.rank == 0 else None)
         if fault:
             raise CommError(fault, everywhere=True)
-        messages = reach_others(ranks, store, given)
+        self._ours = reach_others(ranks, store, given)
         self._pids = ranks.allgather_objects(os.getpid())  # everybody's memory is ready from here on
         build = Build(ranks.rank, self._roles, self.slack, everyone, joint, store, self._fail)
-        if messages is not None:
-            self._gateway = build.gateway(messages)
+        if self._ours is not None:
+            self._gateway = build.gateway(self._ours.messages)
         if ranks.rank in self._roles.shards:
             self._parts = build.parts(self._rules)
             self._service = build.service(self._parts)
@@ -224,6 +225,8 @@ class ParameterServer:
         self.communicator.barrier()
         if self._mine.worker is not None:
             self._mine.worker.stop()
+        if self._ours is not None:
+            self._ours.free()
 
     def abandon(self) -> None:
         """After RankLost: end this rank's threads. Values and histories stay as they are, for ``remains``."""

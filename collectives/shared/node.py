@@ -95,6 +95,10 @@ class NodeGroup:
         else:
             self._staged(call, array)
 
+    def free(self) -> None:
+        """Lets go of the memory that the group shares; it has made its last call."""
+        del self._memory, self._stage, self._stage_slice
+
     def meet(self, call: NodeCall) -> None:
         """Returns when all ranks of the node have come with the same call. Raises CommError as `run` does."""
         nothing = _tables("allreduce", self.n_ranks, 0, 0, 1, 0, 0)

@@ -27,7 +27,7 @@ def call(ranks, array, what):
 
 def lose(ranks, what, victim):
     """Kills `victim` just before it would take part in a call; returns what the others are told, in their numbers."""
-    array = ranks.alloc(10_007)
+    array, part = ranks.alloc(10_007), ranks.split(0)
     call(ranks, array, what)
     if ranks.rank == victim:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -35,6 +35,7 @@ def lose(ranks, what, victim):
         while True:  # a broadcast's root, say, needs nobody: it learns of the loss in a later call
             call(ranks, array, what)
     except RankLost as loss:
+        part.free()  # waits for nobody
         return loss.ranks
 
 

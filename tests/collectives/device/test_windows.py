@@ -3,6 +3,9 @@
 import gc
 
 import numpy as np
+import pytest
+
+from scaffe.collectives import CommError
 
 
 def windows(communicator):
@@ -67,3 +70,19 @@ def test_a_window_that_one_rank_still_uses_stays(communicator):
         assert (kept.get() == 1).all()
     assert communicator.n_ranks == 1 or windows(communicator)._retired or communicator.rank == 0
     communicator.barrier()
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "C"])
+def test_a_communicator_that_has_used_a_device_is_given_back(communicator, algorithm):
+    if communicator.n_ranks == 1:
+        pytest.skip("one rank alone has nothing to give back")
+    made = communicator.split(0)
+    array = made.alloc(1000, memory="device")
+    array[...] = made.rank + 1
+    made.allreduce(array, algorithm=algorithm)
+    made.iallreduce(array, algorithm=algorithm).wait(120)
+    made.free()
+    n_ranks = communicator.n_ranks
+    assert (array.get() == n_ranks**2 * (n_ranks + 1) / 2).all()
+    with pytest.raises(CommError, match="has been freed"):
+        made.allreduce(array)

@@ -72,7 +72,7 @@ def initial():
 
 
 FOLDERS = IN_MEMORY, IN_FILES = "", tempfile.gettempdir()
-"""Where tables lie. Each case has one of the two: servers use up communicators, of which MPICH has 2,048."""
+"""Where tables lie. Each case has one of the two."""
 
 
 def build(ranks, slack, rule=None, servers=0, folder=""):

@@ -59,6 +59,7 @@ def test_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
     float32 = {"dtype": np.float32}
     for shape, options, expected in (
             ((64, 1000, 1024), float32, True), ((8, 1000, 1024), float32, True), ((65, 1000, 1024), float32, False),
-            ((64, 1000, 992), float32, False), ((8, 1024, 1000), float32, False), ((0, 1000, 1024), float32, False),
+            ((64, 480, 4096), float32, False), ((64, 1000, 992), float32, False), ((8, 1024, 1000), float32, False),
+            ((0, 1000, 1024), float32, False),
             ((8, 1000, 1024), {"transpose": True}, False), ((8, 1000, 1024), {"dtype": np.float64}, False)):
         assert isinstance(cpu.inner_product(*shape, **options), WeightGradients) == expected, (shape, options)

@@ -16,6 +16,7 @@ from scaffe.layers.kernels.plans import WeightedPlan
 MOST_ROWS, LEAST_WEIGHTS = 64, 1_000_000
 """Where it is faster than oneDNN, as measured: 1.6 times for 8 rows, 1.1 to 1.2 for 64, and slower for 128 and for
 weights that the second cache holds."""
+ROWS_SHARE = 8  # of outputs for each row: the copy of x takes an eighth of what weights take, or less
 LEAST_PRODUCTS = 1 << 22  # multiply-adds of a thread: handing over a part costs less than these
 
 
@@ -51,7 +52,8 @@ class WeightGradients:
 
 def if_faster(others: WeightedPlan, m: int, n: int, k: int) -> WeightedPlan:
     """These gradients where they are faster than those of ``others``, else ``others``."""
-    fits = is_fast() and 0 < m <= MOST_ROWS and n * k >= LEAST_WEIGHTS and k % COLUMNS == 0
+    is_small = 0 < m <= min(MOST_ROWS, n // ROWS_SHARE)
+    fits = is_fast() and is_small and n * k >= LEAST_WEIGHTS and k % COLUMNS == 0
     return WeightGradients(others, m, n, k) if fits else others
 
 

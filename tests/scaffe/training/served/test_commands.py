@@ -39,7 +39,11 @@ def accuracies(log):
 
 
 def test_the_examples_net_learns_and_goes_on_with_others(tmp_path, lenet):
-    """Servers of their own and a slack; then a state of two workers on three, and of three on one."""
+    """Servers of their own and a slack; then a state of two workers on three, and of three on one.
+
+    What workers that do not wait have learned at one moment goes with how far they are apart; what one rank makes of it
+    does not.
+    """
     last = None
     for flags, n_ranks, more in ((("-strategy", "ssp", "-slack", "2", "-servers", "1"), 3, ()),
                                  (("-strategy", "downpour", "-n-sync", "2", "-scal", "weak"), 3, ("-resume", "auto")),
@@ -51,10 +55,10 @@ def test_the_examples_net_learns_and_goes_on_with_others(tmp_path, lenet):
         assert done.returncode == 0, done.stderr
         assert read_state(tmp_path / f"run_iter_{done_before + 20}.solverstate").iteration == done_before + 20
         assert "Staleness: " in done.stderr
-        assert accuracies(done.stderr)[-1] > 0.4
         if more:  # it tests first what it goes on from
             assert accuracies(done.stderr)[0] == pytest.approx(last, abs=1e-6)
         last = accuracies(done.stderr)[-1]
+    assert last > 0.65
     trace = (tmp_path / "trace.json").read_text()
     assert '"pull conv1, 0 clocks old"' in trace
     assert '"ph":"C","name":"pushes"' in trace

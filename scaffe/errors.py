@@ -11,16 +11,32 @@ ROOT_SPEAKS_FIRST_SECONDS = 10.0
 """That other ranks leave rank 0 to say what all know. The job ends with that: they wait so long only if it does not."""
 
 
+MOST_CHARACTERS = 1500
+"""Of a message: what a file has, and messages quote, may be of any length."""
+AT_THE_END = 500  # of these: the end says what was expected
+
+
 class ExpectedError(ValueError):
     """Base of all errors for which one line tells the user enough. Any other is a defect and shows its traceback.
+
+    Args:
+        message: becomes one line, without its middle where it is very long.
+        everywhere: see below.
 
     Attributes:
         everywhere: whether every rank raises the same error, so that only one of them prints it.
     """
 
     def __init__(self, message: str, everywhere: bool = False) -> None:
-        super().__init__(message)
+        super().__init__(_brief(message))
         self.everywhere = everywhere
+
+
+def _brief(message: str) -> str:
+    line = " ".join(message.splitlines())
+    if len(line) <= MOST_CHARACTERS:
+        return line
+    return f"{line[:MOST_CHARACTERS - AT_THE_END]} ... {line[-AT_THE_END:]}"
 
 
 class UsageError(ExpectedError):

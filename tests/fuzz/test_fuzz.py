@@ -52,10 +52,14 @@ def refuse(line):
     return read
 
 
+def refuse_in_two_lines(folder):
+    raise OSError(5, "Input\noutput", str(folder / "a"))
+
+
 @pytest.mark.parametrize(("read", "verdict"), [
     (lambda folder: None, ""), (refuse("{}/a: no"), ""), (crash, "dies of SIGSEGV"),
     (lambda folder: bytes(3 << 30), "takes more than"), (lambda folder: os._exit(3), "exits with 3"),
-    (lambda folder: 1 / 0, "ZeroDivisionError"), (refuse("{}/a:\nno"), "is refused in 2 lines"),
+    (lambda folder: 1 / 0, "ZeroDivisionError"), (refuse_in_two_lines, "is refused in 2 lines"),
     (refuse("no"), "is refused without a file's name"),
 ])
 def test_what_becomes_of_an_input_is_seen(read, verdict):

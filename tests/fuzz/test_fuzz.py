@@ -53,7 +53,9 @@ def refuse(line):
 
 
 def refuse_in_two_lines(folder):
-    raise OSError(5, "Input\noutput", str(folder / "a"))
+    error = UserError("")
+    error.args = f"{folder}/a:\nno",  # what UserError itself does not let pass
+    raise error
 
 
 @pytest.mark.parametrize(("read", "verdict"), [

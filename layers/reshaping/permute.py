@@ -121,7 +121,7 @@ class ShuffleChannel(Layer):
         top[0].reshape(shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Copy each group's channels to every so manieth of the top."""
+        """Copy channel i of group g to channel i · groups + g of the top."""
         for channels, spread in self._places:
             np.copyto(top[0].data[:, spread], bottom[0].data[:, channels])
 

@@ -113,6 +113,7 @@ class Theirs:
     def __init__(self, peer: str, name: str, n_threads: int, path: Path) -> None:
         self._process = subprocess.Popen([peer, str(PEER), name, str(n_threads), str(path)], stdin=subprocess.PIPE,
                                          stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        self._tell("check")
         answer = self._answer()
         self.loss, self.norm, self.half_loss = answer["loss"], answer["norm"], answer["half_loss"]
 

@@ -1,22 +1,28 @@
 """Training in limited memory: images a second, peak resident memory and page faults of a run against the limit.
 
     python benchmarks/memory.py NET [-batch N] [-limits 100%,60%,38%] [-placement auto] [-spill FOLDER] [-iterations 8]
+                                [-peer PYTHON_WITH_TORCH]
 
 Each limit is one run of ``scaffe train`` in a process of its own, on generated images; the runs are repeated in turns,
-and the median of all iterations after the plan has been made anew counts.
+and the median of all iterations after the plan has been made anew counts. With a peer, PyTorch's steps at that batch
+come last, in a process that the system, out of memory, is asked to end before others.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -27,6 +33,7 @@ INPUT = re.compile(r'layer \{ name: "input".*\n')
 SHAPE = re.compile(r"shape \{ ((?:dim: \d+ ?)+)\}")
 PACE = re.compile(r"Iteration (\d+) \((\S+) iter/s")
 MOVED = re.compile(r"Memory: (\S+ \S+) written, .* waited (\S+) s, computed again for (\S+) s")
+PEER = Path(__file__).resolve().parent / "peers" / "torch_nets.py"
 WARM_UP = 4  # iterations before the plan has been made with measured times, and compiling
 
 
@@ -74,6 +81,41 @@ def run(folder: Path, runs: Runs, options: argparse.Namespace) -> None:
     runs.moved = " ".join(f"{a} moved, waited {b} s, again {c} s" for a, b, c in MOVED.findall(text))
 
 
+def save(folder: Path, net: str, batch: int) -> Path:
+    """The net's weights, and images drawn at random, for the peer."""
+    from compute import Ours, load_kernels  # loads the net's kernels, which no other process here needs
+
+    path, rng = folder / "net.npz", np.random.default_rng(1)
+    ours = Ours(net, 1, load_kernels(1))
+    shape = ours.batch["data"].shape[1:]
+    ours.batch = {"data": rng.standard_normal((batch, *shape), np.float32), "label": rng.integers(0, 10, batch)}
+    ours.save(path)
+    return path
+
+
+def first_to_end() -> None:
+    """Ask the system to end this process before others where memory is out."""
+    Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def peer(folder: Path, options: argparse.Namespace, batch: int) -> str:
+    """PyTorch's images a second and peak, or how its process ended."""
+    path = save(folder, options.net, batch)
+    steps = "".join(f"plain {n}\n" for n in (1, options.iterations - WARM_UP - 1))
+    process = subprocess.Popen([options.peer, str(PEER), options.net, str(options.threads), str(path)], text=True,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=first_to_end)
+    try:
+        process.stdin.write(steps)  # type: ignore[union-attr]
+        process.stdin.close()  # type: ignore[union-attr]
+        seconds = [json.loads(line).get("seconds", 0.0) for line in process.stdout]  # type: ignore[union-attr]
+    finally:
+        _, status, used = os.wait4(process.pid, 0)
+    took = f"peak {used.ru_maxrss * 1024 / 1e6:.0f} MB"
+    if os.WIFSIGNALED(status):
+        return f"ended by {signal.Signals(os.WTERMSIG(status)).name}, {took}"
+    return f"{batch * (options.iterations - WARM_UP - 1) / seconds[-1]:.2f} images/s, {took}"
+
+
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -85,6 +127,7 @@ def main() -> None:
     parser.add_argument("-iterations", type=int, default=8)
     parser.add_argument("-rounds", type=int, default=2)
     parser.add_argument("-threads", type=int, default=1)
+    parser.add_argument("-peer", help="a Python that has torch")
     options = parser.parse_args()
     if options.iterations < WARM_UP + 2:
         parser.error(f"-iterations must be {WARM_UP + 2} at least, since the first {WARM_UP + 1} are not measured")
@@ -103,6 +146,9 @@ def main() -> None:
         print(f"{runs.limit:10}{pace * batch:10.2f}{pace / median(every[0].paces):10.3f}{runs.peak_bytes / 1e6:10.0f}"
               f"{runs.n_faults:10}  "
               f"{runs.moved}")
+    if options.peer:
+        with tempfile.TemporaryDirectory() as folder:
+            print(f"PyTorch: {peer(Path(folder), options, batch)}")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python torch_nets.py NET THREADS FILE.npz
 
-FILE holds the images, the labels and every layer's weights. Prints, without dropout, the loss and the norm of all
-gradients as JSON; then, for every line "VARIANT N_STEPS" on its input, trains that many steps and prints the seconds.
+FILE holds the images, the labels and every layer's weights. For a line "check" on its input it prints, without dropout,
+the loss and the norm of all gradients as JSON; for "VARIANT N_STEPS" it trains that many steps and prints the seconds.
 A variant is ``plain`` (NCHW, default SGD) or a mixture of ``bf16`` (autocast), ``channels_last``, ``fused`` and
 ``foreach`` joined by +.
 """
@@ -114,9 +114,11 @@ def main(name, threads, path):
     """Serve timings until the input ends."""
     torch.set_num_threads(int(threads))
     files = dict(np.load(path))
-    print(json.dumps(check(name, files)), flush=True)
     variants = {}
     for line in sys.stdin:
+        if line == "check\n":
+            print(json.dumps(check(name, files)), flush=True)
+            continue
         how, n_steps = line.split()
         if how == "drop":
             variants.pop(n_steps, None)

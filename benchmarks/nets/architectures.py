@@ -1,10 +1,11 @@
-"""LeNet, CIFAR-10 quick, CaffeNet, GoogLeNet, ResNet-50, VGG-16 and MobileNet as lists of operations. Standard library
-only: peers read them too.
+"""LeNet, CIFAR-10 quick, CaffeNet, AdamLike, GoogLeNet, ResNet-50, VGG-16 and MobileNet as lists of operations.
+
+Standard library only: peers read them too.
 
 Sources: LeCun et al. 1998 in Caffe's variant; Krizhevsky's cuda-convnet in Caffe's variant; Krizhevsky et al. 2012
-with pooling before normalisation; Szegedy et al. 2014 (arXiv 1409.4842), table 1, with both auxiliary heads; He et al.
-2015 (arXiv 1512.03385), table 1, strides in the first convolution of a block; Simonyan and Zisserman 2014 (arXiv
-1409.1556), table 1, D; Howard et al. 2017 (arXiv 1704.04861), table 1.
+with pooling before normalisation; Cui et al. (GeePS, EuroSys 2016), 5.1; Szegedy et al. 2014 (arXiv 1409.4842),
+table 1, with both auxiliary heads; He et al. 2015 (arXiv 1512.03385), table 1, strides in the first convolution of a
+block; Simonyan and Zisserman 2014 (arXiv 1409.1556), table 1, D; Howard et al. 2017 (arXiv 1704.04861), table 1.
 """
 
 from __future__ import annotations
@@ -122,6 +123,22 @@ def caffenet() -> Architecture:
     return net
 
 
+def adamlike() -> Architecture:
+    """After Project Adam, for 22,000 classes: five convolutions, two inner products, 2.4 billion connections an image.
+
+    Widths were not published: these give that number, with CaffeNet's kernels and no groups.
+    """
+    net = Architecture((3, 227, 227), 22_000)
+    x = net.lrn(net.pool(net.conv("data", "conv1", 128, 11, 4), "pool1", 3, 2), "norm1")
+    x = net.lrn(net.pool(net.conv(x, "conv2", 448, 5, pad=2), "pool2", 3, 2), "norm2")
+    x = net.conv(net.conv(x, "conv3", 512, 3, pad=1), "conv4", 512, 3, pad=1)
+    x = net.pool(net.conv(x, "conv5", 384, 3, pad=1), "pool5", 3, 2)
+    for name in ("fc6", "fc7"):
+        x = net.dropout(net.relu(net.fc(x, name, 4096)), 0.5)
+    net.loss(net.fc(x, "fc8", 22_000), "loss")
+    return net
+
+
 INCEPTIONS = {  # 1x1, 3x3 reduce, 3x3, 5x5 reduce, 5x5, pool projection
     "3a": (64, 96, 128, 16, 32, 32), "3b": (128, 128, 192, 32, 96, 64),
     "4a": (192, 96, 208, 16, 48, 64), "4b": (160, 112, 224, 24, 64, 64), "4c": (128, 128, 256, 24, 64, 64),
@@ -217,8 +234,8 @@ def mobilenet() -> Architecture:
 
 
 ARCHITECTURES: dict[str, Callable[[], Architecture]] = {
-    "lenet": lenet, "cifar10_quick": cifar10_quick, "caffenet": caffenet, "googlenet": googlenet,
+    "lenet": lenet, "cifar10_quick": cifar10_quick, "caffenet": caffenet, "adamlike": adamlike, "googlenet": googlenet,
     "resnet50": resnet50, "vgg16": vgg16, "mobilenet": mobilenet,
 }
-BATCHES = {"lenet": 64, "cifar10_quick": 100, "caffenet": 16, "googlenet": 8, "resnet50": 8, "vgg16": 4,
+BATCHES = {"lenet": 64, "cifar10_quick": 100, "caffenet": 16, "adamlike": 16, "googlenet": 8, "resnet50": 8, "vgg16": 4,
            "mobilenet": 8}  # on a CPU

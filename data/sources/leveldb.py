@@ -6,7 +6,6 @@ an LMDB, which opens fast.
 
 from __future__ import annotations
 
-import mmap
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from scaffe.data.sources import leveldb_format as form
 from scaffe.data.sources.database import database_kind
 from scaffe.data.sources.source import Run
 from scaffe.input_files import open_input
+from scaffe.lost_pages import mapped_input
 
 KEY_BYTES_TOLD = 511  # most bytes of a key in a message
 FILES_KEPT = 256  # most files mapped at a time
@@ -201,7 +201,7 @@ class _Files:
                 with self._opened(path) as file:
                     if file.seek(0, 2) < form.FOOTER:
                         raise form.FormatError("cut short")
-                    return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+                    return mapped_input(file, path)
         raise DataError(f"{self._folder}: table {number:06d} is missing")
 
     def _read(self, path: Path) -> bytes:

@@ -6,7 +6,6 @@ values, are not touched. Any number of threads and processes may read at once.
 
 from __future__ import annotations
 
-import mmap
 import struct
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from scaffe.data.errors import DataError
 from scaffe.input_files import open_input
+from scaffe.lost_pages import mapped_input
 
 KEY_BYTES_TOLD = 511  # most bytes of a key in a message: LMDB's longest key
 MAGIC, FORMAT = 0xBEEFC0DE, 1
@@ -142,7 +142,7 @@ def _map(file: Path, path: Path) -> np.ndarray:
         with open_input(file) as handle:
             if not path.stat() or not file.stat().st_size:
                 raise DataError(f"{path}: {file.name} has no bytes")
-            return np.frombuffer(mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+            return mapped_input(handle, file)
     except FileNotFoundError:
         what = f"has no {file.name}; is it an LMDB folder?" if path.exists() else "no such file or folder"
         raise DataError(f"{path}: {what}") from None

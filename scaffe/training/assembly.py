@@ -56,7 +56,8 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     check_debug_info(param, options)
     rng = Stream(param.random_seed + (communicator.rank if role.division is None else 0))  # shared nets draw alike
     in_arena = kernels.REUSES_ACTIVATIONS and not param.debug_info
-    backed: ParamMemory | None = together(communicator, lambda: backed_memory(options, kernels))
+    rank = communicator.rank if communicator.n_ranks > 1 else -1
+    backed: ParamMemory | None = together(communicator, lambda: backed_memory(options, kernels, rank))
     if in_arena and role.division is None:
         backed = MadeOnHost()  # until it is known what the device has room for
     maker = NetMaker(param, options, kernels, rng, role.share, role.division, backed=backed)

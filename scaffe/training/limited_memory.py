@@ -64,15 +64,16 @@ def check_debug_info(param: Any, options: Namespace) -> None:
 
 def param_memory(options: Namespace, kernels: Backend) -> ParamMemory | None:
     """Where the parameters of a net that nobody trains are made, if ``-memory`` is given. Raises UserError: no file."""
-    return MadeOnHost() if options.memory and is_device(kernels) else backed_memory(options, kernels)
+    return MadeOnHost() if options.memory and is_device(kernels) else backed_memory(options, kernels, -1)
 
 
-def backed_memory(options: Namespace, kernels: Backend) -> BackedMemory | None:
-    """Where a net's parameters are made in host memory, if ``-memory`` is given. Raises UserError: no file."""
+def backed_memory(options: Namespace, kernels: Backend, rank: int) -> BackedMemory | None:
+    """Where a net's parameters are made in host memory, if ``-memory`` is given, by a rank, or by the only one (below
+    0). Raises UserError: no file."""
     if not vars(options).get("memory", "") or is_device(kernels):
         return None
     return_freed_memory()
-    return BackedMemory(SpillFile(options.spill))
+    return BackedMemory(SpillFile(options.spill), rank)
 
 
 def limit_memory(solver: Solver, options: Namespace, backed: BackedMemory) -> None:

@@ -90,7 +90,7 @@ MUTANTS = (
     Mutant(f"{SERVER}/memory/tier.py", "self._pages.madvise(mmap.MADV_DONTNEED, first, last - first)", "pass", TABLES),
     Mutant(f"{SERVER}/memory/tier.py", "self._pages.madvise(mmap.MADV_DONTNEED)", "pass", TABLES),
     Mutant(f"{SERVER}/memory/tier.py", "raise CommError(found)", "pass", TABLES),
-    Mutant(f"{SERVER}/memory/write_back.py", "if not self._fault:", "if self._fault:", TABLES),
+    Mutant("scaffe/write_back.py", "if not self._fault:", "if self._fault:", TABLES),
     Mutant(f"{SERVER}/shards/shard.py",
            "self.tier.leave(self._addresses + mine.start * update.itemsize, update.nbytes)", "pass", TABLES),
     Mutant(f"{SERVER}/shards/shard.py",

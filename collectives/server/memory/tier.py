@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from scaffe import temporary
+from scaffe import lost_pages, temporary
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.server.memory.common import mapped
-from scaffe.collectives.server.memory.write_back import WriteBack
+from scaffe.write_back import WriteBack
 
 NAME = "scaffe-tables"  # where the file needs one for a moment
 PIECE_BYTES = 256 << 10
@@ -81,7 +81,7 @@ class InFile(InMemory):
 
         def create(n_bytes: int) -> tuple[int, mmap.mmap]:
             fd, pages = _file(folder, n_bytes)
-            self._written = WriteBack(os.dup(fd), folder)
+            self._written = WriteBack(os.dup(fd), folder, "a parameter server's tables")
             return fd, pages
 
         pages = mapped(communicator, max(n_bytes, 1), create)
@@ -89,6 +89,7 @@ class InFile(InMemory):
             raise RuntimeError("a file was made and not mapped")
         self._pages, self.memory = pages, np.frombuffer(pages, np.uint8)
         self._start = self.memory.ctypes.data
+        lost_pages.watch(self.memory, f"folder {folder}", communicator.rank if communicator.n_ranks > 1 else -1)
 
     def leave(self, addresses: np.ndarray, n_bytes: int) -> None:
         """See InMemory."""

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from scaffe import write_back
 from scaffe.collectives import CommError, Communicator
 from scaffe.collectives.server import ParameterServer
-from scaffe.collectives.server.memory import write_back
 from scaffe.collectives.server.memory.tier import RESIDENT_BYTES
 
 N_ELEMS = 6 << 20  # 24 MiB of float32

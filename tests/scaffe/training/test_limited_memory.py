@@ -12,6 +12,7 @@ from argparse import Namespace
 import pytest
 from google.protobuf import text_format
 
+from scaffe import write_back
 from scaffe.cli.commands import time as time_command
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError
@@ -507,3 +508,18 @@ def test_a_failing_disk_ends_training_with_a_line_and_no_hang(tmp_path, monkeypa
     restore_checkpoint(solver, tmp_path / "x_iter_2.solverstate")
     assert solver.strategy.parameters().tobytes() == expected
     solver.close()
+
+
+@pytest.mark.parametrize("when", ["building", "snapshot"])
+def test_what_a_disk_has_not_written_ends_training_with_a_line(tmp_path, monkeypatch, when):
+    def ask(_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    solver = solver_of(tmp_path, f'snapshot_prefix: "{tmp_path}/x"', memory=limits(tmp_path)[0], placement="move")
+    if when == "snapshot":
+        solver.step(2)
+    monkeypatch.setattr(write_back, "ask", ask)
+    with pytest.raises(UserError, match=f"^-spill: folder {tmp_path}: parameters or histories were not written: Input"):
+        solver.step(1) if when == "building" else save_checkpoint(solver)
+    solver.close()
+    assert not list(tmp_path.glob("x*"))

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from scaffe import lost_pages
 from scaffe.nets.memory.tier.mapping import (
     HUGE_BYTES,
     PAGE_BYTES,
@@ -28,7 +29,8 @@ class BackedMemory:
     plan hides it, moves it into private pages and back by itself, and shows it to whoever wants to read it whole.
 
     Args:
-        file: its beginning is used, as far as ``n_bytes``.
+        file: its beginning is used, as far as ``n_bytes``. A disk that does not give it back ends the process.
+        rank: that then says a line; below 0: the only one.
 
     Attributes:
         file, n_bytes: see there.
@@ -36,9 +38,10 @@ class BackedMemory:
 
     stays: ClassVar[bool] = True
 
-    def __init__(self, file: SpillFile) -> None:
+    def __init__(self, file: SpillFile, rank: int = -1) -> None:
         self.file, self.n_bytes, self._shown_bytes = file, 0, 0
         self._memory = reserved(max(file.free_bytes // HUGE_BYTES, 1) * HUGE_BYTES)
+        lost_pages.watch(self._memory, f"folder {file.folder}", rank)
         self._is_whole = True  # all of it shows the file
 
     def zeros(self, n_elems: int, dtype: np.dtype) -> np.ndarray:

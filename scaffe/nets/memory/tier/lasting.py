@@ -30,7 +30,10 @@ class Lasting:
         self._moved = self._names.keys() & set(numbers)
 
     def begin(self, mover: ArrayMover) -> None:
-        """Bring about what ``move`` said. Nothing may be on its way. Raises UserError: a move failed."""
+        """Bring about what ``move`` said. Nothing may be on its way. Raises UserError: a move failed, or what was shown
+        has not been written."""
+        if self._shown:
+            self._backed.file.check()
         for number in self._shown:
             self._backed.hide(self._pages.arrays[number])
         self._shown.clear()
@@ -47,7 +50,9 @@ class Lasting:
             self._away.discard(number)
 
     def show(self, numbers: Collection[int]) -> None:
-        """Have these where they can be read, and written, until the next iteration begins. No pages may wait."""
+        """Have these where they can be read, and written, until the next iteration begins. No pages may wait. Raises
+        UserError: the disk has not written what it was shown before."""
+        self._backed.file.check()
         for number in ((self._away | self._renewed) - self._shown) & set(numbers):
             self._backed.show(self._pages.arrays[number])
             self._shown.add(number)

@@ -17,6 +17,7 @@ import numpy as np
 from scaffe import temporary
 from scaffe.errors import UserError
 from scaffe.nets.memory.plans.iteration import Bandwidth
+from scaffe.write_back import WriteBack
 
 NAME = "scaffe-spill"  # where a file needs one for a moment
 CHUNK_BYTES = 8 << 20  # of one read or write
@@ -46,6 +47,12 @@ class SpillFile:
             self.descriptor = temporary.make_nameless(Path(folder), NAME, is_direct=True)
         except OSError as error:
             raise UserError(f"-spill {folder}: {error.strerror}") from error
+        self._written = WriteBack(os.dup(self.descriptor), folder, "parameters or histories")
+
+    def check(self) -> None:
+        """Raise UserError if the disk has not written what was to be written later of a file that is mapped."""
+        if fault := self._written.fault():
+            raise UserError(f"-spill: {fault}")
 
     def reserve(self, n_bytes: int) -> None:
         """Make the file so long, with disk blocks for all of it. Raises UserError if the disk has too few."""

@@ -23,10 +23,11 @@ class WriteBack:
     Args:
         descriptor: of the file, opened before anything was written; it is this object's, which closes it.
         folder: of the file.
+        what: lies in it.
     """
 
-    def __init__(self, descriptor: int, folder: str) -> None:
-        self._descriptor, self._folder, self._fault = descriptor, folder, ""
+    def __init__(self, descriptor: int, folder: str, what: str) -> None:
+        self._descriptor, self._place, self._fault = descriptor, f"folder {folder}: {what}", ""
         self._lock = threading.Lock()
         weakref.finalize(self, os.close, descriptor)
 
@@ -41,7 +42,7 @@ class WriteBack:
                 if not self._fault:
                     ask(self._descriptor)
             except OSError as error:
-                self._fault = f"folder {self._folder}: a parameter server's tables were not written: {error.strerror}"
+                self._fault = f"{self._place} were not written: {error.strerror}"
             return self._fault
 
 

@@ -1,0 +1,141 @@
+"""Mapped files whose pages a disk no longer gives back: the process then ends with a line that says so.
+
+The system raises SIGBUS at whoever touches such a page, and by default a process dies of it without a word. Where the
+address lies in memory that is watched, a handler writes the line prepared for it and ends the process with status 1;
+any other SIGBUS goes to the handler that was there before. Nothing of Python, and nothing that takes a lock, runs in
+it: it is native code of its own, which knows the addresses of a table and of three functions of the C library.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+import threading
+import weakref
+from functools import cache
+from pathlib import Path
+from signal import SIGBUS
+from typing import Any, BinaryIO
+
+import llvmlite.binding as llvm
+import numpy as np
+from llvmlite import ir
+
+MOST = 256  # pieces of memory watched at once
+START, END, LINE, LENGTH = range(4)  # a row: addresses, and the line's length in bytes; END 0: it watches nothing
+ADDRESS_AT = 16  # bytes from the start of siginfo_t to si_addr, on 64-bit Linux
+ACTION_BYTES = 256  # at least those of a struct sigaction, whose first eight are the handler's address
+FLAGS_AT = 136  # sa_flags in it: behind a mask of 128 bytes
+SA_SIGINFO, SA_ONSTACK = 4, 0x08000000
+STANDARD_ERROR, STATUS = 2, 1
+
+_table = np.zeros((MOST, 4), np.int64)
+_before = ctypes.create_string_buffer(ACTION_BYTES)  # the action that was there
+_lock = threading.Lock()
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def mapped_input(file: BinaryIO, where: str | Path) -> np.ndarray:
+    """A file that is read as it is looked at, uint8, and watched; ``where`` is its name in the line."""
+    memory = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    watch(memory, str(where))
+    return memory
+
+
+def watch(memory: np.ndarray, where: str, rank: int = -1) -> None:
+    """Have the process end with a line where a page of a mapped file is lost, for as long as its memory is used.
+
+    Only on 64-bit Linux, and for so many pieces of memory; else the process ends without a line, as ever.
+
+    Args:
+        memory: the array that all views of the memory are made of, contiguous.
+        where: the file, or its folder.
+        rank: whose line it is; below 0: the only one's.
+    """
+    who = f"rank {rank}: " if rank >= 0 else "scaffe: "
+    line = f"{who}{where}: a mapped page could not be read (SIGBUS): the disk failed, or the file was shortened\n"
+    text = np.frombuffer(line.encode(errors="replace"), np.uint8)
+    with _lock:
+        free = np.flatnonzero(_table[:, END] == 0)
+        if not free.size or not _installed():
+            return
+        row, start = _table[free[0]], memory.ctypes.data
+        row[[START, LINE, LENGTH]] = start, text.ctypes.data, text.size
+        row[END] = start + memory.nbytes
+    weakref.finalize(memory, _leave, row, text).atexit = False
+
+
+def _leave(row: np.ndarray, text: np.ndarray) -> None:
+    """Watch a row's memory no longer; its line was there until now."""
+    row[END] = 0
+
+
+@cache
+def _installed() -> bool:
+    """Install the handler. Returns: whether that is possible."""
+    if sys.platform != "linux" or ctypes.sizeof(ctypes.c_void_p) != 8:
+        return False
+    action = ctypes.create_string_buffer(ACTION_BYTES)
+    ctypes.c_void_p.from_buffer(action).value = _handler()
+    ctypes.c_int.from_buffer(action, FLAGS_AT).value = SA_SIGINFO | SA_ONSTACK
+    return not _libc.sigaction(int(SIGBUS), action, _before)
+
+
+@cache
+def _handler() -> int:
+    """The handler's address; its code stays for as long as the process."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(_module())),
+                                        llvm.Target.from_default_triple().create_target_machine())
+    engine.finalize_object()
+    _kept.append(engine)
+    return int(engine.get_function_address("on_lost_page"))
+
+
+_kept: list[Any] = []
+
+
+def _module() -> ir.Module:
+    """void on_lost_page(int, siginfo_t *, void *): go through the table; the first row that has the address ends us."""
+    place, number = ir.IntType(64), ir.IntType(32)
+    module = ir.Module("lost_pages")
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [number, place, place]), "on_lost_page")
+    first, looks, found, passes, none = (function.append_basic_block(name) for name in (
+        "first", "looks", "found", "passes", "none"))
+    build = ir.IRBuilder(first)
+
+    def load(at: Any) -> Any:
+        return build.load(build.inttoptr(at, place.as_pointer()))
+
+    def call(name: str, result: ir.Type, *arguments: Any) -> None:
+        kind = ir.FunctionType(result, [each.type for each in arguments]).as_pointer()
+        build.call(build.inttoptr(place(_address(name)), kind), arguments)
+
+    address = load(build.add(function.args[1], place(ADDRESS_AT)))
+    build.branch(looks)
+    build.position_at_end(looks)
+    row = build.phi(place)
+    within = build.and_(build.icmp_unsigned(">=", address, load(build.add(row, place(8 * START)))),
+                        build.icmp_unsigned("<", address, load(build.add(row, place(8 * END)))))
+    build.cbranch(within, found, passes)
+    build.position_at_end(found)
+    call("write", place, number(STANDARD_ERROR), load(build.add(row, place(8 * LINE))),
+         load(build.add(row, place(8 * LENGTH))))
+    call("_exit", ir.VoidType(), number(STATUS))
+    build.unreachable()
+    build.position_at_end(passes)
+    after = build.add(row, place(_table.strides[0]))
+    row.add_incoming(place(_table.ctypes.data), first)
+    row.add_incoming(after, passes)
+    build.cbranch(build.icmp_unsigned("<", after, place(_table.ctypes.data + _table.nbytes)), looks, none)
+    build.position_at_end(none)
+    call("sigaction", number, number(int(SIGBUS)), place(ctypes.addressof(_before)), place(0))
+    build.ret_void()
+    return module
+
+
+def _address(name: str) -> int:
+    """Of a function of the C library."""
+    return int(ctypes.cast(getattr(_libc, name), ctypes.c_void_p).value or 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from scaffe.errors import UserError
@@ -261,16 +261,27 @@ class Net:
         Raises:
             UserError: parameters of one layer have different shapes in the two nets.
         """
-        theirs = {n.name: n for n in other.nodes}
-        for node in self.nodes:
-            source = theirs.get(node.name)
-            for mine, blob in zip(node.layer.blobs, source.layer.blobs if source else (), strict=False):
-                if mine.shape != blob.shape:
-                    raise UserError(f"layer {node.name!r}: its parameters have shape {mine.shape} in the test net, "
-                                    f"{blob.shape} in the training net")
-                mine.share_data(blob)
+        for node, mine, blob in self._named_alike(other):
+            if mine.shape != blob.shape:
+                raise UserError(f"layer {node.name!r}: its parameters have shape {mine.shape} in the test net, "
+                                f"{blob.shape} in the training net")
+            mine.share_data(blob)
         for mine, blob in self.sharers:
             mine.share_data(blob)
+
+    def trained_blobs(self, other: Net) -> dict[int, Blob]:
+        """By id of a blob of parameters, the other net's blob whose memory it uses; the others have their own."""
+        found = {id(mine): blob for _, mine, blob in self._named_alike(other)}
+        owners = {id(mine): id(blob) for mine, blob in self.sharers}
+        keys = {id(blob): owners.get(id(blob), id(blob)) for node in self.nodes for blob in node.layer.blobs}
+        return {key: found[owner] for key, owner in keys.items() if owner in found}
+
+    def _named_alike(self, other: Net) -> Iterator[tuple[Node, Blob, Blob]]:
+        """Each layer that the other net has too, with each of its parameters in either net."""
+        theirs = {node.name: node.layer.blobs for node in other.nodes}
+        for node in self.nodes:
+            for mine, blob in zip(node.layer.blobs, theirs.get(node.name, ()), strict=False):
+                yield node, mine, blob
 
     def learnable(self) -> Sequence[Param]:
         """The learnable parameters in layer order, each once however many layers share it."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
+from collections.abc import Sequence
 from functools import partial
 
+from scaffe.errors import UserError
 from scaffe.layers.kernels import device
 from scaffe.log import info
 from scaffe.nets.activation_memory import place_activations, tested_blobs, testing_bytes
@@ -16,6 +18,9 @@ from scaffe.nets.memory.on_device import cut_recordings, pinned_below, place_own
 from scaffe.nets.memory.parts import joined_steps, parts_of, planned_arrays
 from scaffe.nets.memory.plans.costs import Speed, estimated_seconds
 from scaffe.nets.memory.plans.iteration import Iteration
+from scaffe.nets.memory.tested import Apart, TestedNet
+from scaffe.nets.memory.tier.pinned import Pinned
+from scaffe.nets.memory.turns import take_turns
 from scaffe.training.limited_memory import LimitedMemory
 from scaffe.training.ranks import together
 from scaffe.training.solver import Solver
@@ -81,15 +86,31 @@ def _free_bytes(solver: Solver, n_sharing: int) -> int:
 
 
 def _limited(solver: Solver, options: Namespace, text: str, limit: int) -> LimitedMemory:
-    net = solver.net
-    state, planned = StreamedState(solver, OnDevice(solver)), planned_arrays(net)
+    net, on_device = solver.net, OnDevice(solver)
+    state, planned = StreamedState(solver, on_device), planned_arrays(net)
     fixed = fixed_on_device(net, planned) + _taken(solver) - state.taken_bytes
     speed = Speed(*device.speeds())
     seconds = state.seconds(estimated_seconds(net, speed), speed.n_bytes)
     iteration = Iteration(parts_of(net, planned, state.held), seconds, state.n_updates, joined_steps(net))
     placement = vars(options).get("placement", "auto")
-    tier = LimitedNet(net, planned, state.held, iteration, Limit(text, limit, fixed, placement),
-                      pinned_below(net, iteration, limit - fixed), solver.timers)
+    below = pinned_below(net, iteration, limit - fixed)
+    tier = LimitedNet(net, planned, state.held, iteration, Limit(text, limit, fixed, placement), below, solver.timers)
     state.attach(tier.executor)
+    _limit_tests(solver, on_device.apart, text, fixed, below, tier)
     return LimitedMemory(tier, MEASURED_AFTER, lambda: cut_recordings(
         net, tier.plan, tier.executor.updates.keys(), solver.strategy.passes))
+
+
+def _limit_tests(solver: Solver, apart: Sequence[Apart], text: str, fixed: int, below: Pinned,
+                 tier: LimitedNet) -> None:
+    """Have test nets read parameters that may leave into the memory of a training net's arrays."""
+    found = []
+    for test in solver.test_nets if apart else ():
+        tested = TestedNet(test, solver.net, apart)
+        least = fixed + tested.least_bytes(below)
+        if tier.limit.n_bytes < least:
+            raise UserError(f"-memory {text}: {tier.limit.n_bytes:,} bytes are too few for the solver's test net "
+                            f"{test.name!r}: the parameters of a layer, and what does not move, are {least:,}")
+        found.append(tested.limit(text, below))
+        cut_recordings(test, found[-1].plan, (), solver.test_passes[id(test)])
+    take_turns([each.executor for each in (tier, *found)])

@@ -21,6 +21,7 @@ from scaffe.nets.memory.state import (
     parameters_held,
     renewed,
 )
+from scaffe.nets.memory.tested import Apart
 from scaffe.nets.memory.tier.backed import BackedMemory
 from scaffe.nets.memory.tier.mapping import rounded
 from scaffe.training.loss_scale import needs_scale
@@ -89,21 +90,26 @@ class OnDevice:
 
     Args:
         solver: as above.
+
+    Attributes:
+        apart: parameters that may leave, for test nets, which read them too.
     """
 
     def __init__(self, solver: Solver) -> None:
         self._solver, self._net = solver, solver.net
+        self.apart: list[Apart] = []
 
     def may_update_early(self) -> bool:
         """See StateBelow: not where an update is left out if any gradient overflows, nor where they are pulled."""
         return not needs_scale(self._net.context.dtype) and not self._solver.strategy.renews
 
     def parameters(self, runs: Sequence[Bucket]) -> tuple[list[Held], int]:
-        """See StateBelow: they get memory of their own. Parameters that test nets read stay."""
+        """See StateBelow: they get memory of their own."""
         net, params, held, taken = self._net, self._net.params, list[Held](), 0
         allocate = partial(self._solver.strategy.replica.communicator.alloc, memory="device")
         places, waited = [run.place for run in runs], params.waits_on_host
-        both = [] if self._solver.test_nets else [parameters_apart(net, run, on_host(net, run)) for run in runs]
+        self.apart = [Apart(run, on_host(net, run)) for run in runs]
+        both = [parameters_apart(net, each.run, each.place) for each in self.apart]
         for name, arrays in (("diff", [gradients_apart(net, run) for run in runs]), ("data", both)):
             if arrays:
                 params.divide(name, places, partial(allocate, dtype=params.dtype))

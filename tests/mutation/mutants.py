@@ -19,6 +19,7 @@ GRAPHS = ("one", "tests/scaffe/nets/test_cuda_graphs.py")
 BATCHES = ("one", "tests/layers/cuda/test_batches.py")
 MASKS = ("one", "tests/scaffe/device/test_resume.py", "-k", "recorded")
 MOVES = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "bits_are and move")
+TESTED = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "test_nets_read and not bf16")
 CUTS = ("one", "tests/scaffe/nets/memory/test_together.py")
 TABLES = ("one", "tests/collectives/server/test_in_file.py", "-m", "not thorough")
 SPILLED = ("one", "tests/scaffe/training/test_limited_memory.py", "-m", "not mpi_job", "-k",
@@ -85,6 +86,12 @@ MUTANTS = (
            MOVES),
     Mutant("scaffe/nets/memory/plans/cuts.py", "step in updates or ", "", CUTS),
     Mutant("scaffe/nets/cuda_graphs.py", "self._claim(min(layers), max(layers))  # before", "pass  # before", MOVES),
+    Mutant("scaffe/nets/memory/executor.py", "self.enter()", "pass", TESTED),
+    Mutant("scaffe/nets/memory/turns.py", "self._last.leave()", "pass", TESTED),
+    Mutant("scaffe/nets/memory/tier/pinned_lasting.py", "number in self._changing and ", "", TESTED),
+    Mutant("scaffe/nets/memory/tier/pinned_lasting.py", "mover.wait(number)", "pass", TESTED),
+    Mutant("scaffe/training/device_memory.py", "cut_recordings(test, found[-1].plan, (), solver.test_passes[id(test)])",
+           "pass", TESTED),
     Mutant(f"{SERVER}/memory/tier.py", "self.leave(start + at * array.itemsize, (piece.stop - at) * array.itemsize)",
            "pass", TABLES),
     Mutant(f"{SERVER}/memory/tier.py", "self._pages.madvise(mmap.MADV_DONTNEED, first, last - first)", "pass", TABLES),

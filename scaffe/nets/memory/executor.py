@@ -27,6 +27,7 @@ class Executor:
 
     Attributes:
         updates: by step of backward, what updates a layer's parameters at its end.
+        enter: called before each pass and ``bring``: has others leave the memory, where others use it too.
         memory, mover: the arrays' memory, and who moves it; the mover is None before there is a plan.
         clock: measures each step, without what the plan adds.
         waited, repeated: seconds so far in which steps waited for moves, and of computing again.
@@ -40,6 +41,7 @@ class Executor:
         names = {number: part.name for number, part in enumerate(self.parts) if part.lasts}
         self._lasting = below.lasting(names, self.memory, held)
         self.updates: dict[int, Callable[[], None]] = {}
+        self.enter: Callable[[], None] = _nothing
         self.mover: ArrayMover | None = None
         self.plan: Plan | None = None
         self.waited = self.repeated = 0.0
@@ -113,6 +115,7 @@ class Executor:
 
     def _begin(self) -> None:
         """A new pass, whatever became of the last one. A blob that was reshaped has other memory by now."""
+        self.enter()
         self._let_go()
         if self.mover is not None:
             self._lasting.begin(self.mover)
@@ -132,7 +135,16 @@ class Executor:
                 self.memory.drop(number)
 
     def bring(self, numbers: Collection[int]) -> None:
-        """Have arrays that last where they can be read whole until the next pass begins. Between passes only."""
+        """Have arrays that last where they can be read, and written, whole until the next pass begins. Between passes
+        only."""
+        self.enter()
+        self._show(numbers)
+
+    def leave(self) -> None:
+        """Let others have the memory until the next pass begins: what lasts is below. Between passes only."""
+        self._show(range(len(self.parts)))
+
+    def _show(self, numbers: Collection[int]) -> None:
         self._let_go()
         self.memory.give_back()  # nobody needs what passes have left
         self._lasting.show(numbers)
@@ -166,3 +178,7 @@ class Executor:
             if number >= len(self._planned):
                 self._held[number - len(self._planned)].renew()
         self.repeated += time.perf_counter() - started
+
+
+def _nothing() -> None:
+    pass

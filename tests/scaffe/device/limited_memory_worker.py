@@ -23,6 +23,8 @@ from tests.scaffe.training import limited_memory_worker as worker
 REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
 BUCKETS = {"sc-b": 0, "sc-ob": 500, "sc-obr": 500, "sc-rs": 600, "ssp": 500}
 
+TESTS = "test_iter: 3 test_interval: 2 test_initialization: false"
+
 
 def main() -> None:
     """Train in every way, and write whether the bits are the same."""
@@ -40,6 +42,10 @@ def main() -> None:
         expected = worker.resumed(communicator, folder, runs[0])
         limited = worker.resumed(communicator, folder, runs[0], memory=worker.least(communicator, folder, runs[0]))
         results.append(communicator.allgather_objects(expected == limited))
+        expected, seen = worker.tested(communicator, folder, runs[0], TESTS)
+        least = worker.least(communicator, folder, runs[0], TESTS)
+        limited = worker.tested(communicator, folder, runs[0], TESTS, memory=least)
+        results.append(communicator.allgather_objects((expected, seen) == limited and len(seen) == 2))
     if communicator.rank == 0:
         (folder / "results.json").write_text(json.dumps(results))
 

@@ -31,6 +31,7 @@ from scaffe.nets.arena import aligned
 from scaffe.nets.devices import Compute, load_kernels
 from scaffe.nets.layer_memory import made_in_passes
 from scaffe.nets.memory import parts, state
+from scaffe.nets.memory import tested as tested_module
 from scaffe.nets.memory.limited_passes import limit_forward
 from scaffe.nets.memory.plans.plan import Choice, Do
 from scaffe.nets.memory.tier import link_speed
@@ -164,20 +165,99 @@ def test_parameters_of_convolutions_pass_through_memory_too(tmp_path, monkeypatc
     assert {"ip parameters", "mid parameters"} <= moved(solver)  # with measured times
 
 
-def test_parameters_that_test_nets_read_stay(tmp_path, capfd):
-    text, results = "test_iter: 2 test_interval: 2 test_initialization: true", []
-    usual = limits(tmp_path)[0]
-    for given in ({}, {"memory": limits(tmp_path, text)[0], "placement": "move"}):
-        solver = solver_of(tmp_path, text, **given)
-        solver.observers.insert(0, test_observer.Test())
-        capfd.readouterr()
-        results.append((trained(solver), re.findall("output #.*", capfd.readouterr().err)))
-    assert results[0] == results[1]
-    assert len(results[0][1]) == 3
-    names = {part.name: part.n_bytes for part in limited(solver).iteration.parts}
-    assert not [name for name in names if name.endswith("parameters")]
-    assert {"ip gradients", "mid gradients", "out gradients"} <= names.keys()
-    assert limited(solver).least > int(usual) + 300_000  # the largest layer's
+PROBE = """layer { name: "probe" type: "InnerProduct" bottom: "ip" top: "probe" include { phase: TEST }
+  inner_product_param { num_output: 3000 weight_filler { type: "xavier" } } }
+layer { name: "elu" type: "ELU" bottom: "probe" top: "elu" include { phase: TEST } }
+layer { name: "again" type: "InnerProduct" bottom: "ip" top: "again" include { phase: TEST } param { name: "w" }
+  inner_product_param { num_output: 4000 bias_term: false } }"""
+PROBED = NET.replace('bottom: "ip" top: "mid"', 'bottom: "ip" top: "mid" param { name: "w" }') + PROBE
+TESTS = "test_iter: 2 test_iter: 1 test_interval: 2 test_initialization: true"  # two nets of the same layers
+
+
+@contextlib.contextmanager
+def peak(found):
+    """Puts the most bytes that the block has in use on the device into ``found``."""
+    as_in_a_new_process()
+    before = memory.counters.peak = memory.counters.used
+    yield
+    found.append(memory.counters.peak - before)
+
+
+def uneven():
+    """A net whose parameters take far more than all else, each layer's of another length. A layer of the test net's has
+    the weights of one of them."""
+    text = """layer { name: "in" type: "DummyData" top: "x" top: "label" dummy_data_param {
+      shape { dim: 3 dim: 201 } shape { dim: 3 }
+      data_filler { type: "gaussian" std: 1 } data_filler { type: "constant" value: 2 } } }"""
+    bottom, fill = "x", 'weight_filler { type: "xavier" }'
+    for n_outputs in (600, 701, 503, 641, 650, 599, 7):
+        top = f"y{n_outputs}"
+        text += f"""layer {{ name: "{top}" type: "InnerProduct" bottom: "{bottom}" top: "{top}"
+          param {{ name: "w{n_outputs}" }} inner_product_param {{ num_output: {n_outputs} {fill} }} }}"""
+        bottom = top
+    text += """layer { name: "again" type: "InnerProduct" bottom: "y600" top: "again" param { name: "w701" }
+      include { phase: TEST } inner_product_param { num_output: 701 bias_term: false } }"""
+    return text + f"""layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "{bottom}" bottom: "label" top: "loss" }}"""
+
+
+def with_tests(solver):
+    """What training leaves, and what its tests find."""
+    seen = []
+    solver.observers.insert(0, test_observer.Test())
+    solver.report = lambda phase, values: seen.append((phase, values))
+    return trained(solver), seen
+
+
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.thorough)])
+def test_test_nets_read_parameters_that_move_layer_by_layer(tmp_path, precision):
+    """Before passes are recorded and after, in turns with another test net; some parameters stay for a whole test."""
+    options, peaks = {"net": uneven(), "precision": precision}, []
+    expected, limit = with_tests(solver_of(tmp_path, TESTS, **options)), limits(tmp_path, TESTS, **options)[0]
+    with peak(peaks):
+        solver = solver_of(tmp_path, TESTS, **options, memory=limit)
+        assert with_tests(solver) == expected
+    assert [(phase, len(values)) for phase, values in expected[1]] == [("test", 2104), ("test_1", 2104)] * 3
+    assert REAL or peaks[0] <= int(limit) < 2 * solver.net.params.n_elems * 4
+    for net, n_passes in zip(solver.test_nets, (2, 1), strict=True):
+        plan, lengths = net.tiers[0].plan, [part.n_bytes for part in net.tiers[0].parts]
+        assert {*plan.choices} == {Choice.KEEP, Choice.MOVE}
+        stay = sum(n for n, choice in zip(lengths, plan.choices, strict=True) if choice is Choice.KEEP)
+        moved = sum(lengths[number] for number in plan.parts_of(Do.FETCH))
+        assert net.tiers[0].mover.fetched == 3 * (stay + n_passes * moved)
+        assert not net.tiers[0].mover.saved
+        shared = next(part for part in net.tiers[0].parts if part.name == "y701 parameters")
+        assert [net.nodes[step].name for step in shared.forward] == ["y701", "again"]
+
+
+def test_what_test_nets_read_is_fetched_anew_once_it_was_written_and_never_copied_back(tmp_path, monkeypatch):
+    """Parameters that stay for a whole test, written between tests without training."""
+    found = []
+    for given in ({}, {"memory": "99%"}):
+        solver = solver_of(tmp_path, "test_iter: 1 test_interval: 2", uneven(), **given)
+        test, first = solver.test_nets[0], solver.net.node("y600").layer.blobs[0]
+        with late():
+            found.append([float(solver.test_forward(test))])
+            solver.net.params.bring()
+            first.data_flat[...] *= 2
+            test.note_written()
+            found[-1].append(float(solver.test_forward(test)))
+            solver.step(1)
+            found[-1].append(float(solver.test_forward(test)))
+        for tier in test.tiers:
+            assert {*tier.plan.choices} == {Choice.KEEP}
+            with monkeypatch.context() as patch:
+                patch.setattr(device, "copy_to_pinned", lambda *given: pytest.fail("copied"))
+                tier.leave()
+        solver.close()
+    assert found[0] == found[1]
+
+
+@pytest.mark.skipif(REAL, reason="the pretend CuPy counts")
+def test_a_limit_in_which_a_layer_of_a_test_net_does_not_fit_is_refused(tmp_path, monkeypatch):
+    limit = limits(tmp_path, TESTS, uneven())[0]
+    monkeypatch.setattr(tested_module.TestedNet, "least_bytes", lambda self, below: int(limit))
+    with pytest.raises(UserError, match=f"-memory {limit}: .* are too few for the solver's test net ''.*, are [0-9,]+"):
+        solver_of(tmp_path, TESTS, uneven(), memory=limit)
 
 
 @pytest.mark.parametrize("precision", [pytest.param("bf16", marks=pytest.mark.thorough), "fp16"])
@@ -207,7 +287,7 @@ def test_two_ranks_train_to_the_same_bits_under_every_strategy(tmp_path, strateg
     worker = Path(__file__).with_name("limited_memory_worker.py")
     result = job(2, [str(worker), str(tmp_path), *strategies], SCAFFE_CUDA_IPC="0")
     assert result.returncode == 0, (result.stdout + result.stderr)[-4000:]
-    assert json.loads((tmp_path / "results.json").read_text()) == [[True, True]] * (len(strategies) + 1)
+    assert json.loads((tmp_path / "results.json").read_text()) == [[True, True]] * (len(strategies) + 2)
 
 
 def test_passes_are_recorded_between_the_points_where_arrays_move(tmp_path):
@@ -296,15 +376,6 @@ def wide(phase=""):
     return "\n".join([first, *layers, f"layer {{ name: \"loss\"{last}"])
 
 
-@contextlib.contextmanager
-def peak(found):
-    """Puts the most bytes that the block has in use on the device into ``found``."""
-    as_in_a_new_process()
-    before = memory.counters.peak = memory.counters.used
-    yield
-    found.append(memory.counters.peak - before)
-
-
 @pytest.mark.skipif(REAL, reason="the pretend CuPy counts")
 @pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.thorough)])
 def test_a_net_is_built_and_trained_within_the_limit(tmp_path, precision):
@@ -376,22 +447,14 @@ def test_layers_that_fill_their_parameters_themselves_have_the_hosts(tmp_path):
         np.testing.assert_allclose(on_device, on_host, rtol=1e-4, atol=1e-6)
 
 
-PROBE = """layer { name: "probe" type: "InnerProduct" bottom: "ip" top: "probe" include { phase: TEST }
-  inner_product_param { num_output: 3000 weight_filler { type: "xavier" } } }
-layer { name: "elu" type: "ELU" bottom: "probe" top: "elu" include { phase: TEST } }
-layer { name: "again" type: "InnerProduct" bottom: "ip" top: "again" include { phase: TEST } param { name: "w" }
-  inner_product_param { num_output: 4000 bias_term: false } }"""
-
-
 @pytest.mark.skipif(REAL, reason="the pretend CuPy counts")
 def test_what_test_nets_take_is_counted(tmp_path):
     """Among it parameters that only they have, and what their layers keep and make in passes."""
     peaks, used = [], []
-    net = NET.replace('bottom: "ip" top: "mid"', 'bottom: "ip" top: "mid" param { name: "w" }') + PROBE
     for text in ("", "test_iter: 1 test_interval: 100"):
         with peak(peaks):
             before = memory.counters.used
-            solver = solver_of(tmp_path, text, net)
+            solver = solver_of(tmp_path, text, PROBED)
             solver.step(4)
             for _ in range(4 * len(solver.test_nets)):
                 float(solver.test_forward(solver.test_nets[0]))

@@ -21,6 +21,7 @@ from scaffe.training import histories
 from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
 from scaffe.training.limited_memory import LimitedMemory
+from scaffe.training.observers.test import Test
 from scaffe.training.solver import Observer
 from tests.scaffe.training.limited_memory_net import NET
 
@@ -107,6 +108,15 @@ def trained(communicator, folder, run, text="", **options):
     """Train. Returns the digest, and the tier."""
     solver, found = build(communicator, folder, run, text, **options)
     return digest(solver), found
+
+
+def tested(communicator, folder, run, text, **options):
+    """The digest, and what each rank's tests find."""
+    solver, _ = build(communicator, folder, run, text, **options)
+    seen = []
+    solver.observers.insert(0, Test())
+    solver.report = lambda phase, values: seen.append((phase, values))
+    return digest(solver), seen
 
 
 def resumed(communicator, folder, run, **options):

@@ -35,14 +35,14 @@ class Pinned:
 
     def bandwidth(self) -> Bandwidth:
         """See Below: of the link between device and host."""
-        return link_speed(self._whole())
+        return link_speed(self.whole())
 
     def memory(self, lengths: Sequence[int], held: Sequence[Held]) -> DeviceArena:
         """See Below."""
         everything = [*lengths, *(each.part.n_bytes for each in held)]
         lasting = {number: each.memory for number, each in enumerate(held, len(lengths)) if each.part.lasts}
         self._places = PinnedPlaces(everything, lasting)
-        return DeviceArena(self._whole(), everything)
+        return DeviceArena(self.whole(), everything)
 
     def mover(self, memory: ArrayMemory) -> DeviceMover:
         """See Below. Behind ``memory``."""
@@ -52,7 +52,8 @@ class Pinned:
         """See Below. Behind ``memory``."""
         first = len(self._host().lengths) - len(held)
         binds = {first + i: each.bind for i, each in enumerate(held)}
-        return PinnedLasting(names, binds, memory, self._host())
+        changing = {first + i for i, each in enumerate(held) if each.part.changes}
+        return PinnedLasting(names, binds, changing, memory, self._host())
 
     def clock(self) -> DeviceClock:
         """See Below."""
@@ -67,7 +68,8 @@ class Pinned:
         """See Below."""
         return least_together(iteration)
 
-    def _whole(self) -> Any:
+    def whole(self) -> Any:
+        """All of it, uint8."""
         if self._memory is None:
             self._memory = self._allocate(self._n_bytes)
         return self._memory

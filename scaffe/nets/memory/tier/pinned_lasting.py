@@ -18,13 +18,15 @@ class PinnedLasting:
     Args:
         names: of the arrays, by number.
         binds: for each, what is told where it is: an array uint8 on the device, or on the host.
+        changing: those that passes change; what the host has of the others is always true.
         memory: theirs on the device.
         places: theirs on the host, which are true at first.
     """
 
-    def __init__(self, names: dict[int, str], binds: dict[int, Bind], memory: ArrayMemory,
-                 places: PinnedPlaces) -> None:
-        self._names, self._binds, self._memory, self._places = names, binds, memory, places
+    def __init__(self, names: dict[int, str], binds: dict[int, Bind], changing: Collection[int],
+                 memory: ArrayMemory, places: PinnedPlaces) -> None:
+        self._names, self._binds, self._changing = names, binds, changing
+        self._memory, self._places = memory, places
         self._staying = set(names)
         self._shown: set[int] = set()
         self.leave()
@@ -46,7 +48,7 @@ class PinnedLasting:
         """See LastingArrays. The host waits for the device."""
         hidden = sorted((self._names.keys() - self._shown) & set(numbers))
         for number in hidden:
-            if number in self._staying and self._memory.arrays:
+            if number in self._changing and number in self._staying and self._memory.arrays:
                 device.copy_to_pinned(self._memory.arrays[number], self._places[number], device.current_stream())
             self._binds[number](self._places[number])
         if hidden:

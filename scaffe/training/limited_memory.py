@@ -16,6 +16,7 @@ from scaffe.nets.activation_memory import pass_diffs
 from scaffe.nets.fusion import keep_bottoms
 from scaffe.nets.memory.amount import amount, n_bytes, shown
 from scaffe.nets.memory.fixed import fixed_bytes
+from scaffe.nets.memory.in_turn import InTurn
 from scaffe.nets.memory.limited_net import Limit, LimitedNet
 from scaffe.nets.memory.limited_passes import refuse_half_types
 from scaffe.nets.memory.parts import Planned, joined_steps, parts_of, planned_arrays
@@ -127,17 +128,26 @@ def _limited(solver: Solver, backed: BackedMemory, limit: int, options: Namespac
                         f"which takes {taken:,} (-servers)")
     state, planned = StreamedState(solver, InFile(solver, backed)), planned_arrays(solver.net)
     fixed = _taken(solver, planned) - state.taken_bytes
-    needed = fixed + state.parameter_bytes
-    if solver.test_nets and needed > limit:
-        raise UserError(f"-memory {options.memory}: {limit:,} bytes are too few for the solver's test nets, "
-                        f"which read all parameters: these and what does not move are {needed:,}")
     iteration = Iteration(parts_of(solver.net, planned, state.held), state.seconds(estimated_seconds(solver.net)),
                           state.n_updates, joined_steps(solver.net))
     tier = LimitedNet(solver.net, planned, state.held, iteration,
                       Limit(options.memory, limit, fixed, options.placement), Spill(backed), solver.timers)
     state.attach(tier.executor)
+    if fixed + state.parameter_bytes > limit:
+        _limit_tests(solver, state, tier)
     solver.updater.whole = partial(on_disk, options.spill)
     return LimitedMemory(tier, MEASURED_AFTER)
+
+
+def _limit_tests(solver: Solver, state: StreamedState, tier: LimitedNet) -> None:
+    """Have test nets read parameters in turn, which do not fit in memory together."""
+    held, limit = state.parameters(tier.executor), tier.limit
+    for test in solver.test_nets:
+        test.tiers.append(in_turn := InTurn(test, solver.net, held, solver.net.params.bring, tier.executor.forget))
+        needed = limit.fixed + in_turn.most_bytes
+        if needed > limit.n_bytes:
+            raise UserError(f"-memory {limit.text}: {limit.n_bytes:,} bytes are too few for the solver's test net "
+                            f"{test.name!r}: the parameters of a layer, and what does not move, are {needed:,}")
 
 
 class LimitedMemory(Observer):

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from scaffe.nets.memory.executor import Executor
+from scaffe.nets.memory.parts import Held
 from scaffe.nets.memory.plans.costs import BYTES_A_SECOND
 from scaffe.nets.memory.state import (
     Run,
@@ -86,6 +87,11 @@ class StreamedState:
                 updater.around = partial(self._in_step, executor, list(self._shards))
         executor.updates = {update_step(self._solver.net, bucket): partial(self._update, bucket)
                             for bucket in self._early}
+
+    def parameters(self, executor: Executor) -> dict[int, Held]:
+        """The parameters that may leave, by number in an executor's plan."""
+        first = len(executor.parts) - len(self.held)
+        return {number: each for number, each in enumerate(self.held[:self._n_parameters], first) if each.part.forward}
 
     def _update_step(self, number: int, run: Run) -> int:
         return update_step(self._solver.net, run) if self._early else 2 * self._n_layers + number

@@ -140,6 +140,10 @@ class Executor:
         self.enter()
         self._show(numbers)
 
+    def forget(self, numbers: Collection[int]) -> None:
+        """Have those of these arrays leave memory that ``bring`` shows below it; reading them brings them back."""
+        self._lasting.forget(numbers)
+
     def leave(self) -> None:
         """Let others have the memory until the next pass begins: what lasts is below. Between passes only."""
         self._show(range(len(self.parts)))

@@ -47,7 +47,7 @@ from scaffe.training.timers import MOVES, WAITS
 from tests import pretend
 from tests.collectives.test_mpi import job
 from tests.pretend import memory, pool
-from tests.scaffe.training.limited_memory_net import NET
+from tests.scaffe.training.limited_memory_net import NET, uneven
 
 REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
 pytestmark = pytest.mark.skipif(bool(device.missing()), reason=device.missing()) if REAL else pretend.needs_compiler
@@ -181,23 +181,6 @@ def peak(found):
     before = memory.counters.peak = memory.counters.used
     yield
     found.append(memory.counters.peak - before)
-
-
-def uneven():
-    """A net whose parameters take far more than all else, each layer's of another length. A layer of the test net's has
-    the weights of one of them."""
-    text = """layer { name: "in" type: "DummyData" top: "x" top: "label" dummy_data_param {
-      shape { dim: 3 dim: 201 } shape { dim: 3 }
-      data_filler { type: "gaussian" std: 1 } data_filler { type: "constant" value: 2 } } }"""
-    bottom, fill = "x", 'weight_filler { type: "xavier" }'
-    for n_outputs in (600, 701, 503, 641, 650, 599, 7):
-        top = f"y{n_outputs}"
-        text += f"""layer {{ name: "{top}" type: "InnerProduct" bottom: "{bottom}" top: "{top}"
-          param {{ name: "w{n_outputs}" }} inner_product_param {{ num_output: {n_outputs} {fill} }} }}"""
-        bottom = top
-    text += """layer { name: "again" type: "InnerProduct" bottom: "y600" top: "again" param { name: "w701" }
-      include { phase: TEST } inner_product_param { num_output: 701 bias_term: false } }"""
-    return text + f"""layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "{bottom}" bottom: "label" top: "loss" }}"""
 
 
 def with_tests(solver):

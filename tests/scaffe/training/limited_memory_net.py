@@ -34,3 +34,20 @@ layer {{ name: "out" type: "InnerProduct" bottom: "mid" top: "out"
   inner_product_param {{ num_output: 5 weight_filler {{ type: "xavier" }} }} }}
 layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "out" bottom: "label" top: "loss" }}
 """
+
+
+def uneven():
+    """A net whose parameters take far more than all else, each layer's of another length. A layer of the test net's has
+    the weights of one of them."""
+    text = """layer { name: "in" type: "DummyData" top: "x" top: "label" dummy_data_param {
+      shape { dim: 3 dim: 201 } shape { dim: 3 }
+      data_filler { type: "gaussian" std: 1 } data_filler { type: "constant" value: 2 } } }"""
+    bottom, fill = "x", 'weight_filler { type: "xavier" }'
+    for n_outputs in (600, 701, 503, 641, 650, 599, 7):
+        top = f"y{n_outputs}"
+        text += f"""layer {{ name: "{top}" type: "InnerProduct" bottom: "{bottom}" top: "{top}"
+          param {{ name: "w{n_outputs}" }} inner_product_param {{ num_output: {n_outputs} {fill} }} }}"""
+        bottom = top
+    text += """layer { name: "again" type: "InnerProduct" bottom: "y600" top: "again" param { name: "w701" }
+      include { phase: TEST } inner_product_param { num_output: 701 bias_term: false } }"""
+    return text + f"""layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "{bottom}" bottom: "label" top: "loss" }}"""

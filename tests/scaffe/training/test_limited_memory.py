@@ -8,7 +8,9 @@ import re
 import subprocess
 import sys
 from argparse import Namespace
+from pathlib import Path
 
+import numpy as np
 import pytest
 from google.protobuf import text_format
 
@@ -21,7 +23,7 @@ from scaffe.errors import UserError
 from scaffe.layers.base.layer import TEST, TRAIN
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
-from scaffe.nets.memory import parts, state
+from scaffe.nets.memory import in_turn, parts, state
 from scaffe.nets.memory.fixed import kept_by_layers
 from scaffe.nets.memory.limited_passes import limit_forward, limit_passes
 from scaffe.nets.memory.plans import fitting
@@ -44,7 +46,7 @@ from scaffe.training.solver import Observer
 from scaffe.training.strategies.base import strategies
 from scaffe.training.timers import MAIN, MOVES
 from tests.mpirun import mpirun
-from tests.scaffe.training.limited_memory_net import NET
+from tests.scaffe.training.limited_memory_net import NET, uneven
 from tests.scaffe.training.limited_memory_worker import Turns
 
 mincore = ctypes.CDLL(None, use_errno=True).mincore
@@ -53,11 +55,11 @@ SSP = {"strategy": "ssp", "servers": 0, "bucket": "0"}
 DOWNPOUR = {"strategy": "downpour", "n_sync": 0, "n_fetch": 1, "n_push": 1, "warm_start": 0}
 
 
-def solver_of(tmp_path, text="", **options):
+def solver_of(tmp_path, text="", net=NET, **options):
     param = caffe_pb2.SolverParameter()
     text_format.Parse('base_lr: 0.01 momentum: 0.9 lr_policy: "fixed" max_iter: 6 random_seed: 5', param)
     text_format.Merge(text, param)
-    text_format.Parse(NET, param.net_param)
+    text_format.Parse(net, param.net_param)
     given = {"strategy": "auto", "reduce": "auto", "allow_nan": False, "threads": 1, "readers": 1, "stage": "",
              "level": 0, "scal": "strong", "spill": str(tmp_path), "placement": "auto", **options}
     return build_solver(Communicator.single(), param, Namespace(**given))
@@ -226,6 +228,62 @@ def test_test_nets_read_the_parameters_that_are_away(tmp_path, options):
         solver.report = lambda phase, values, seen=seen: seen.append(values)
         results.append((served(solver), seen))
     assert results[0] == results[1] and len(results[0][1]) == 4
+
+
+def pages_there(array):
+    """Bytes of an array whose pages this process has, of a file's too."""
+    start, n_pages = array.ctypes.data // PAGE_BYTES, array.nbytes // PAGE_BYTES
+    with Path("/proc/self/pagemap").open("rb") as file:
+        file.seek(8 * start)
+        return sum(int(entry) >> 63 for entry in np.frombuffer(file.read(8 * n_pages), np.uint64)) * PAGE_BYTES
+
+
+@pytest.mark.parametrize(("options", "share"), [({}, 0), ({}, 1), ({**SSP, "slack": 0.0}, 0)])
+def test_test_nets_read_parameters_that_do_not_fit_together(tmp_path, options, share):
+    """Each leaves memory behind the last layer that reads it, two layers that share one by name among them; with more
+    room some stay."""
+    text, results = "test_iter: 2 test_interval: 2 ", []
+    limit = limits(tmp_path, text, net=uneven(), **options)[share]
+    for given in ({}, {"memory": limit}):
+        solver, seen = solver_of(tmp_path, text, net=uneven(), **options, **given), []
+        if given:
+            found, test = limited(solver), solver.test_nets[0]
+            arrays = [array for array, part in zip(found.executor.memory.arrays, found.iteration.parts, strict=True)
+                      if part.name.endswith("parameters")]
+            there = []
+            test.after_forward.append(lambda layer, there=there, arrays=arrays: there.append(
+                sum(map(pages_there, arrays))))
+        solver.observers.append(tests_observer.Test())
+        solver.report = lambda phase, values, seen=seen: seen.append(values)
+        results.append((served(solver), seen))
+    assert results[0][0] == results[1][0]
+    for one, other in zip(results[0][1], results[1][1], strict=True):
+        assert one == pytest.approx(other, rel=1e-5, abs=1e-6)
+    assert results[0][1][0]["loss"] > 0
+    whole = sum(array.nbytes for array in arrays)
+    assert 0 < max(there) <= int(limit) - found.limit.fixed < whole
+    kept = [part for part, choice in zip(found.iteration.parts, found.plan.choices, strict=True)
+            if part.name.endswith("parameters") and part.lasts and choice is Choice.KEEP]
+    assert bool(kept) == bool(share)
+
+
+def test_test_nets_read_what_has_left_whoever_runs_them(tmp_path, garbage):
+    """Nobody has brought the parameters before."""
+    text, losses = "test_iter: 2 test_interval: 2 ", []
+    for memory in ("", limits(tmp_path, text, net=uneven())[0]):
+        solver = solver_of(tmp_path, text, net=uneven(), memory=memory)
+        solver.step(1)
+        losses.append(float(solver.test_forward(solver.test_nets[0])))
+        solver.close()
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_a_limit_in_which_a_layer_of_a_test_net_does_not_fit_is_refused(tmp_path, monkeypatch):
+    text = "test_iter: 2 test_interval: 2 "
+    least = limits(tmp_path, text, net=uneven())[0]
+    monkeypatch.setattr(in_turn, "_reads", lambda test, trained, held: [{*held}])  # all in one pass
+    with pytest.raises(UserError, match=f"-memory {least}: .* are too few for the solver's test net '': the param"):
+        solver_of(tmp_path, text, net=uneven(), memory=least)
 
 
 def test_a_strategy_with_vectors_of_its_own_is_refused():

@@ -89,6 +89,9 @@ class LastingArrays(Protocol):
     def show(self, numbers: Collection[int]) -> None:
         """Have these where they can be read, and written, until the next iteration begins."""
 
+    def forget(self, numbers: Collection[int]) -> None:
+        """Have those of these that are shown leave memory, where reading brings them back."""
+
     def leave(self) -> None:
         """Before arrays get other addresses: have none there that would lose its contents."""
 

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from scaffe.nets.memory.tier.backed import BackedMemory
 from scaffe.nets.memory.tier.below import ArrayMemory, ArrayMover
+from scaffe.nets.memory.tier.mapping import address, dismiss
 
 
 class Lasting:
@@ -56,6 +57,12 @@ class Lasting:
         for number in ((self._away | self._renewed) - self._shown) & set(numbers):
             self._backed.show(self._pages.arrays[number])
             self._shown.add(number)
+
+    def forget(self, numbers: Collection[int]) -> None:
+        """See LastingArrays: the file has them. Raises OSError."""
+        for number in self._shown & set(numbers):
+            array = self._pages.arrays[number]
+            dismiss(address(array), array.nbytes)
 
     def leave(self) -> None:
         """See LastingArrays: their addresses stay."""

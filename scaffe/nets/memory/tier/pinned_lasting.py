@@ -55,6 +55,9 @@ class PinnedLasting:
             device.current_stream().synchronize()
         self._shown.update(hidden)
 
+    def forget(self, numbers: Collection[int]) -> None:
+        """See LastingArrays: page-locked memory stays."""
+
     def leave(self) -> None:
         """See LastingArrays."""
         self.show(list(self._names))

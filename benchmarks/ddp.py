@@ -3,9 +3,9 @@
     python benchmarks/ddp.py [--peer PYTHON_WITH_TORCH] [--ranks N] [--rounds N] [--ours STRATEGY:REDUCE,...] [NET ...]
 
 One thread a rank; every rank trains on its share of one global batch that lies in memory. First both sides train a few
-steps from the same weights and must reach the same loss. Then they take turns, each way of ours and of PyTorch's; while
-one side runs the other sleeps. Ratios are of median step times, to PyTorch as it comes and to its fastest way; without
-a peer, to the first way of ours.
+steps from the same weights, without dropout, and must reach the same loss. Then they take turns, each way of ours and
+of PyTorch's; while one side runs the other sleeps. Ratios are of median step times, to PyTorch as it comes and to its
+fastest way; without a peer, to the first way of ours.
 """
 
 from __future__ import annotations
@@ -54,12 +54,13 @@ class Side:
         for pipe in pipes:
             os.mkfifo(pipe)
         self._process = subprocess.Popen([*command, str(folder)], stdout=subprocess.PIPE, text=True)
-        self._pipes = [pipe.open("w") for pipe in pipes]
+        self._pipes = [os.fdopen(os.open(pipe, os.O_RDWR), "w") for pipe in pipes]  # waits for no rank that never comes
 
-    def ask(self, how: str, n_steps: int) -> dict[str, float]:
-        """Train so many steps that way on all ranks. Returns the seconds of the slowest rank and the last loss."""
+    def ask(self, how: str, n_steps: int, check: str = "") -> dict[str, float]:
+        """Train so many steps that way on all ranks; to check, anew and without dropout. Returns the seconds of the
+        slowest rank and the last loss."""
         for pipe in self._pipes:
-            print(how, n_steps, file=pipe, flush=True)
+            print(how, n_steps, check, file=pipe, flush=True)
         line = self._process.stdout.readline()  # type: ignore[union-attr]
         if not line:
             raise SystemExit(f"{how}: the ranks ended without an answer")
@@ -73,8 +74,8 @@ class Side:
 
 
 def verify(ours: Side, theirs: Side, how: str) -> None:
-    """Stop unless both sides reach the same loss from the same weights."""
-    mine, other = ours.ask(how, CHECK_STEPS)["loss"], theirs.ask("plain", CHECK_STEPS)["loss"]
+    """Stop unless both sides reach the same loss from the same weights, without dropout."""
+    mine, other = ours.ask(how, CHECK_STEPS, "check")["loss"], theirs.ask("plain", CHECK_STEPS, "check")["loss"]
     if not np.isclose(mine, other, rtol=TOLERANCE):
         raise SystemExit(f"after {CHECK_STEPS} steps the loss differs: {mine} here, {other} in PyTorch")
 

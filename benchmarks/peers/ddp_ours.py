@@ -37,11 +37,14 @@ class Loss(Observer):
         self.last = loss
 
 
-def make_solver(name: str, how: str, files: dict[str, np.ndarray], communicator: Communicator) -> Solver:
-    """A solver on this rank's share of the batch, from the weights of the file."""
+def make_solver(name: str, how: str, files: dict[str, np.ndarray], communicator: Communicator, drops: bool) -> Solver:
+    """A solver on this rank's share of the batch, from the weights of the file, with or without dropout."""
     strategy, reduce, *bucket = how.split(":")
     batch = BATCHES[name] // communicator.n_ranks
     message = parse_text(prototxt(name, batch), caffe_pb2.NetParameter)
+    layers = [layer for layer in message.layer if drops or layer.type != "Dropout"]
+    del message.layer[:]
+    message.layer.extend(layers)
     net = build_net(graph.prepare(message, TRAIN), Context(TRAIN, load_kernels(1), rng=Stream(1)))
     for node in net.nodes:
         for blob, part in zip(node.layer.blobs, ("weight", "bias"), strict=False):
@@ -66,10 +69,10 @@ def main(name: str, path: str, folder: str) -> None:
     solvers: dict[str, Solver] = {}
     with Path(folder, f"commands.{communicator.rank}").open() as commands:
         for line in commands:
-            how, n_steps = line.split()
-            if how not in solvers:
-                solvers[how] = make_solver(name, how, files, communicator)
-            solver = solvers[how]
+            how, n_steps, *check = line.split()
+            if check or how not in solvers:
+                solvers[how] = make_solver(name, how, files, communicator, drops=not check)
+            solver = solvers.pop(how) if check else solvers[how]
             communicator.barrier()
             start = time.perf_counter()
             solver.step(int(n_steps))

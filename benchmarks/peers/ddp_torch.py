@@ -12,15 +12,19 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch_nets import Variant
 
 
-def make_variant(name, how, files, rank, n_ranks):
-    """The variant on this rank's share of the batch, its net wrapped."""
+def make_variant(name, how, files, rank, n_ranks, drops):
+    """The variant on this rank's share of the batch, with or without dropout, its net wrapped."""
     batch = len(files["data"]) // n_ranks
     share = {**files, **{k: files[k][rank * batch:(rank + 1) * batch] for k in ("data", "label")}}
     one = Variant(name, how, share)
+    for module in one.net.modules():
+        if isinstance(module, nn.Dropout) and not drops:
+            module.p = 0.0
     one.net = DistributedDataParallel(one.net, gradient_as_bucket_view=how != "plain")
     return one
 
@@ -43,12 +47,12 @@ def serve(rank, name, path, n_ranks, folder):
     files, variants = dict(np.load(path)), {}
     with Path(folder, f"commands.{rank}").open() as commands:
         for line in commands:
-            how, n_steps = line.split()
-            if how not in variants:
-                variants[how] = make_variant(name, how, files, rank, n_ranks)
+            how, n_steps, *check = line.split()
+            if check or how not in variants:
+                variants[how] = make_variant(name, how, files, rank, n_ranks, drops=not check)
             dist.barrier()
             told = [None] * n_ranks
-            dist.all_gather_object(told, train(variants[how], int(n_steps)))
+            dist.all_gather_object(told, train(variants.pop(how) if check else variants[how], int(n_steps)))
             if rank == 0:
                 print(json.dumps({"seconds": max(s for s, _ in told), "loss": sum(v for _, v in told) / n_ranks}),
                       flush=True)

@@ -32,7 +32,7 @@ from scaffe.nets.devices import load_kernels  # noqa: E402
 PEERS = Path(__file__).parent / "peers"
 OURS = "sc-b:auto,sc-ob:auto,sc-obr:auto,sc-rs:auto,sc-b:mpi"
 THEIRS = ("plain", "fused", "channels_last+fused")
-CHECK_STEPS = 5
+CHECK_STEPS = 2  # an update; batch norm lets rounding grow: after 5 PyTorch's own ways are 2 % apart
 TOLERANCE = 2e-3
 ROUND_SECONDS = 0.5
 

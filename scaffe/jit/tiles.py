@@ -15,20 +15,27 @@ from numba.core import cgutils
 from scaffe.jit.brain import Definition, intrinsic
 from scaffe.jit.lanes import LANES
 
-VECTORS = 2  # of columns in a tile: with eight rows as many sums as the latency of two units' additions asks for
+VECTORS = 2  # of columns in most tiles: with eight rows as many sums as the latency of two units' additions asks for
 COLUMNS = VECTORS * LANES
 """Columns of a panel."""
 _on_stack: Callable[..., ir.Value] = cgutils.alloca_once
 _tuple: Callable[..., Any] = types.UniTuple
 _declared: Callable[..., ir.Value] = cgutils.get_or_insert_function
-N_PLACES = 8
+N_PLACES, N_RUNS = 8, 3
 INDEX, NUMBER, BYTE = ir.IntType(64), ir.FloatType(), ir.IntType(8).as_pointer()
 VECTOR = ir.VectorType(NUMBER, LANES)
 NEAR, NEXT = 3, 2  # what is fetched ahead goes into the first cache, or the second
 
 
-def tile(n_rows: int) -> Callable[..., None]:
+def tile(n_rows: int, n_vectors: int = VECTORS, has_pitch: bool = False, has_runs: bool = False) -> Callable[..., None]:
     """A function for compiled code that multiplies ``n_rows`` rows by a panel of ``COLUMNS`` columns.
+
+    Args:
+        n_rows: rows.
+        n_vectors: another number of columns, in vectors of ``LANES``.
+        has_pitch: ``places`` goes on with ``pitch``, which stands for ``COLUMNS`` between the panel's rows.
+        has_runs: ``places`` goes on with ``n_runs, x_run, w_run``: the sum is over so many runs of k products, each of
+            which starts ``x_run`` elements of x and ``w_run`` of w behind the one before.
 
     Returns:
         (x, w, bias, added, adds, slope, y, places) → None, on flat contiguous arrays of float32, with
@@ -38,16 +45,21 @@ def tile(n_rows: int) -> Callable[..., None]:
         ``added`` may be y. A line of w is fetched from ``ahead + j COLUMNS`` on for each j. Indices are not checked.
     """
 
+    n = N_PLACES + has_pitch + N_RUNS * has_runs
+
     def apply(typing_context: Any, x: Any, w: Any, bias: Any, added: Any, adds: Any, slope: Any, y: Any,
               places: Any) -> Definition:
         def build(context: Any, builder: ir.IRBuilder, signature: Any, args: Sequence[ir.Value]) -> ir.Value:
             *values, numbers = [context.make_array(kind)(context, builder, arg).data if isinstance(kind, types.Array)
                                 else arg for kind, arg in zip(signature.args, args, strict=True)]
-            _Tile(builder, n_rows, values, [builder.extract_value(numbers, i) for i in range(N_PLACES)]).build()
+            places = [builder.extract_value(numbers, i) for i in range(n)]
+            pitch = places[N_PLACES] if has_pitch else INDEX(n_vectors * LANES)
+            runs = places[-N_RUNS:] if has_runs else []
+            _Tile(builder, (n_rows, n_vectors), values, places[:N_PLACES], pitch, runs).build()
             return context.get_dummy_value()
 
         return types.void(x, w, bias, added, types.boolean, types.float32, y,
-                          _tuple(types.int64, N_PLACES)), build
+                          _tuple(types.int64, n)), build
 
     result: Callable[..., None] = intrinsic(apply)
     return result
@@ -56,39 +68,49 @@ def tile(n_rows: int) -> Callable[..., None]:
 class _Tile:
     """The code of one tile; ``values`` and ``places`` are the function's arguments, arrays as pointers."""
 
-    def __init__(self, builder: ir.IRBuilder, n_rows: int, values: Sequence[ir.Value],
-                 places: Sequence[ir.Value]) -> None:
-        self._builder = builder
+    def __init__(self, builder: ir.IRBuilder, shape: tuple[int, int], values: Sequence[ir.Value],
+                 places: Sequence[ir.Value], pitch: ir.Value, runs: Sequence[ir.Value]) -> None:
+        self._builder, (n_rows, self._n_vectors) = builder, shape
         self._x, self._w, self._bias, self._added, self._adds, self._slope, self._y = values
         (self._at, self._step, self._k, self._panel, self._ahead, self._column, self._to, self._stride) = places
-        self._sums = [[_on_stack(builder, VECTOR) for _ in range(VECTORS)] for _ in range(n_rows)]
+        self._pitch, self._runs = pitch, runs
+        self._sums = [[_on_stack(builder, VECTOR) for _ in range(self._n_vectors)] for _ in range(n_rows)]
 
     def build(self) -> None:
         """Append the instructions."""
         builder = self._builder
-        for vector in range(VECTORS):
+        for vector in range(self._n_vectors):
             first = self._load(self._bias, builder.add(self._column, INDEX(vector * LANES)))
             for sums in self._sums:
                 builder.store(first, sums[vector])
         for _, offset in self._places():
             self._fetch(self._added, offset, NEAR)
-        with cgutils.for_range(builder, self._k) as loop:
-            self._add_products(loop.index)
+        if self._runs:
+            n_runs, x_run, w_run = self._runs
+            with cgutils.for_range(builder, n_runs) as loop:
+                self._add_run(builder.add(self._at, builder.mul(x_run, loop.index)),
+                              builder.add(self._panel, builder.mul(w_run, loop.index)))
+        else:
+            self._add_run(self._at, self._panel)
         with builder.if_then(self._adds):
             for total, offset in self._places():
                 builder.store(builder.fadd(builder.load(total), self._load(self._added, offset)), total)
         self._write()
 
-    def _add_products(self, j: ir.Value) -> None:
+    def _add_run(self, at: ir.Value, panel: ir.Value) -> None:
+        with cgutils.for_range(self._builder, self._k) as loop:
+            self._add_products(loop.index, at, panel)
+
+    def _add_products(self, j: ir.Value, at: ir.Value, panel: ir.Value) -> None:
         builder = self._builder
-        offset = builder.mul(j, INDEX(COLUMNS))
-        start = builder.add(self._panel, offset)
-        weights = [self._load(self._w, builder.add(start, INDEX(v * LANES))) for v in range(VECTORS)]
+        offset = builder.mul(j, self._pitch)
+        start = builder.add(panel, offset)
+        weights = [self._load(self._w, builder.add(start, INDEX(v * LANES))) for v in range(self._n_vectors)]
         self._fetch(self._w, builder.add(self._ahead, offset), NEXT)
         multiply_add = _declared(
             builder.module, ir.FunctionType(VECTOR, [VECTOR] * 3), f"llvm.fma.v{LANES}f32")
         for i, sums in enumerate(self._sums):
-            place = builder.add(builder.add(self._at, builder.mul(self._step, INDEX(i))), j)
+            place = builder.add(builder.add(at, builder.mul(self._step, INDEX(i))), j)
             number = self._repeated(builder.load(builder.gep(self._x, [place])))
             for total, w in zip(sums, weights, strict=True):
                 builder.store(builder.call(multiply_add, [number, w, builder.load(total)]), total)

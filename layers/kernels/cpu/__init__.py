@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from scaffe.layers.base.random import Stream
+from scaffe.layers.kernels.cpu.convolutions import convolution, inference_convolution
 from scaffe.layers.kernels.cpu.memory import zeros
-from scaffe.layers.kernels.cpu.onednn.library import OnednnError, library, reason
+from scaffe.layers.kernels.cpu.onednn.attempt import attempt, suits
+from scaffe.layers.kernels.cpu.onednn.library import library, reason
 from scaffe.layers.kernels.cpu.words import words
 from scaffe.layers.kernels.norms import NormSpec
 from scaffe.layers.kernels.plans import (
     BatchNormPlan,
     DropoutPlan,
-    InferencePlan,
     LrnPlan,
     PoolingPlan,
     SoftmaxLossPlan,
@@ -137,48 +138,6 @@ def pixels(change: Any) -> Pixels:
     return MadePixels(change)
 
 
-def convolution(spec: ConvSpec) -> WeightedPlan:
-    """A plan of a convolution. Raises LayerError for an impossible geometry."""
-    spec.check()
-    if _suits_onednn(spec) and 1 <= len(spec.kernel) <= 3:
-        from scaffe.layers.kernels.cpu.onednn.convolution import Convolution as OnednnConvolution
-        from scaffe.layers.kernels.cpu.onednn.pointwise import Pointwise, is_pointwise
-        from scaffe.layers.kernels.cpu.onednn.winograd.plans import Training
-        from scaffe.layers.kernels.cpu.onednn.winograd.tiling import is_faster_in_training
-
-        winograd = _try(Training, spec) if spec.dtype == np.float32 and is_faster_in_training(spec) else None
-        if winograd is not None:
-            return winograd
-        product = _try(Pointwise, spec) if spec.dtype == np.float32 and is_pointwise(spec) else None
-        if product is not None:
-            return product
-        made = _try(OnednnConvolution, spec)
-        if made is not None and (spec.dtype == np.float32 or _can(made.build_backward)):
-            return made
-    if spec.dtype.kind == "V":
-        from scaffe.layers.kernels.cpu.widened import WidenedProduct
-
-        return WidenedProduct(convolution(replace(spec, dtype=SINGLE)))
-    from scaffe.layers.kernels.cpu.portable_convolution import Convolution
-
-    return Convolution(spec)
-
-
-def inference_convolution(spec: ConvSpec, relu_slope: float | None, adds: bool) -> InferencePlan | None:
-    """A plan of a convolution's forward alone, with weights turned into the kernel's layout once; else None."""
-    if not _suits_onednn(spec) or not 1 <= len(spec.kernel) <= 3:
-        return None
-    from scaffe.layers.kernels.cpu.onednn.inference import Convolution as InferenceConvolution
-    from scaffe.layers.kernels.cpu.onednn.winograd.plans import Inference
-    from scaffe.layers.kernels.cpu.onednn.winograd.tiling import is_faster
-    from scaffe.layers.kernels.cpu.pointwise_plan import Pointwise, suits
-
-    if library() is not None and suits(spec):
-        return Pointwise(spec, relu_slope)
-    made = _try(Inference, spec, relu_slope) if spec.dtype == np.float32 and is_faster(spec) else None
-    return made or _try(InferenceConvolution, spec, relu_slope, adds)
-
-
 def deconvolution(spec: ConvSpec) -> WeightedPlan:
     """A plan of a deconvolution. ``spec`` is the convolution from its top to its bottom, without bias."""
     from scaffe.layers.kernels.cpu.bias import add_bias, add_gradients
@@ -208,7 +167,7 @@ def _full_product(m: int, n: int, k: int, transpose: bool, dtype: np.dtype) -> W
     from scaffe.layers.kernels.cpu.onednn.inner_product import InnerProduct as OnednnInnerProduct
 
     can = dtype == np.float32 and min(m, n, k) > 0
-    return (_try(OnednnInnerProduct, m, n, k, transpose) if can else None) or InnerProduct(m, n, k, transpose)
+    return (attempt(OnednnInnerProduct, m, n, k, transpose) if can else None) or InnerProduct(m, n, k, transpose)
 
 
 def _half_product(m: int, n: int, k: int, transpose: bool, dtype: np.dtype) -> WeightedPlan:
@@ -216,7 +175,7 @@ def _half_product(m: int, n: int, k: int, transpose: bool, dtype: np.dtype) -> W
     if min(m, n, k) > 0:
         from scaffe.layers.kernels.cpu.onednn.half_product import HalfInnerProduct
 
-        made = _try(HalfInnerProduct, m, n, k, transpose, dtype)
+        made = attempt(HalfInnerProduct, m, n, k, transpose, dtype)
         if made is not None:
             return made
     from scaffe.layers.kernels.cpu.widened import WidenedProduct
@@ -227,11 +186,11 @@ def _half_product(m: int, n: int, k: int, transpose: bool, dtype: np.dtype) -> W
 def pooling(spec: PoolSpec, wants_mask: bool = False) -> PoolingPlan:
     """A plan of MAX or AVE pooling. ``wants_mask``: whether ``forward`` will be given a mask to fill."""
     spec.check()
-    if _suits_onednn(spec) and not wants_mask:
+    if suits(spec) and not wants_mask:
         from scaffe.layers.kernels.cpu.onednn.pooling import Pooling as OnednnPooling
         from scaffe.layers.kernels.cpu.onednn.pooling import can_pool
 
-        made = _try(OnednnPooling, spec) if can_pool(spec) else None
+        made = attempt(OnednnPooling, spec) if can_pool(spec) else None
         if made is not None:
             return made
     if spec.dtype.kind == "V":
@@ -291,32 +250,6 @@ def lrn(spec: LrnSpec) -> LrnPlan:
     from scaffe.layers.kernels.cpu.lrn_plan import Lrn
 
     return Lrn(spec)
-
-
-def _suits_onednn(spec: ConvSpec | PoolSpec) -> bool:
-    return (spec.dtype == np.float32 or spec.dtype.kind == "V") and 0 not in spec.in_shape
-
-
-def _can(build: Callable[[], None]) -> bool:
-    """Whether oneDNN has the kernels that ``build`` builds."""
-    try:
-        build()
-    except OnednnError as error:
-        if error.unimplemented:
-            return False
-        raise
-    return True
-
-
-def _try(plan: Callable[..., Plan], *arguments: Any) -> Plan | None:
-    """That plan on oneDNN; None where oneDNN is missing or has no kernel for it."""
-    lib = library()
-    try:
-        return None if lib is None else plan(lib, *arguments)
-    except OnednnError as error:
-        if error.unimplemented:
-            return None
-        raise
 
 
 def __getattr__(name: str) -> Any:

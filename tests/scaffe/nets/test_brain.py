@@ -106,9 +106,9 @@ def test_inference_folds_as_in_float32(text):
 
 
 def test_without_kernels_of_onednn_plans_compute_in_float32(monkeypatch):
-    from scaffe.layers.kernels import cpu
+    from scaffe.layers.kernels.cpu.onednn import attempt
 
-    monkeypatch.setattr(cpu, "library", lambda: None)
+    monkeypatch.setattr(attempt, "library", lambda: None)
     exact, brain = (net_of(PLAIN, TRAIN, precision) for precision in ("fp32", "bf16"))
     assert brain.forward() == pytest.approx(exact.forward(), rel=0.02)
     for net in (exact, brain):

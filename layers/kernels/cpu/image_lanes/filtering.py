@@ -1,0 +1,104 @@
+"""A convolution's forward pass, or its backward pass to the bottom, on images side by side."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scaffe.jit import compiled
+from scaffe.jit.lanes import LANES
+from scaffe.jit.squares import turn
+from scaffe.jit.tiles import COLUMNS, tile
+from scaffe.layers.kernels.cpu.onednn.workspace import workspace
+from scaffe.layers.kernels.cpu.parts import in_ranges, n_threads
+from scaffe.layers.kernels.specs import ConvSpec
+
+ROWS = 10
+"""Output channels at once: of two vectors of images each, as many sums as registers hold beside what they read."""
+GEOMETRY = ("n_images", "height", "width", "inputs", "out_height", "out_width", "outputs", "taps", "pad_y", "pad_x")
+_whole, _half = tile(ROWS, has_runs=True), tile(ROWS, n_vectors=1, has_runs=True)
+_NO_BIAS = np.zeros(COLUMNS, np.float32)  # of images, which are the tile's columns
+
+
+class Filtering:
+    """One geometry. As many images as a tile has columns are turned, filtered and turned back before the next.
+
+    Args:
+        spec: the geometry; the outputs are a multiple of ROWS.
+        is_turned: whether ``take`` gets the weights of the convolution whose gradients this one carries to the bottom.
+    """
+
+    def __init__(self, spec: ConvSpec, is_turned: bool = False) -> None:
+        self.spec, self._is_turned = spec, is_turned
+        n, inputs, *image = spec.in_shape
+        self._geometry = np.array([n, *image, inputs, *spec.out_spatial, spec.n_output, spec.kernel[0], *spec.pad])
+        self._n_groups = -(-n // COLUMNS)
+        self._bottom, self._top = (COLUMNS * int(np.prod(shape[1:])) for shape in (spec.in_shape, spec.out_shape))
+
+    @property
+    def taken_shape(self) -> tuple[int, ...]:
+        """The shape of the array that ``take`` fills."""
+        return self.spec.n_output, *self.spec.kernel, self.spec.in_shape[1]
+
+    def working_bytes(self) -> dict[str, int]:
+        """Bytes of working memory that ``run`` uses, by name."""
+        n_parts = self._n_parts()
+        return {"bottom": 4 * n_parts * self._bottom, "top": 4 * n_parts * self._top}
+
+    def take(self, w: np.ndarray, taken: np.ndarray) -> None:
+        """Lay weights (outputs, inputs, taps, taps), or turned (inputs, outputs, taps, taps), as ``run`` reads them."""
+        taken[...] = w[..., ::-1, ::-1].transpose(1, 2, 3, 0) if self._is_turned else w.transpose(0, 2, 3, 1)
+
+    def run(self, x: np.ndarray, taken: np.ndarray, b: np.ndarray, y: np.ndarray, slope: float = 1) -> None:
+        """y = x * w + b, then a ReLU of that slope below 0 (1: none). Images lie channels-last."""
+        bytes_of, n_parts = self.working_bytes(), self._n_parts()
+        bottoms, tops = (workspace(name, bytes_of[name]).view(np.float32).reshape(n_parts, -1)
+                         for name in ("bottom", "top"))
+        x, y, w = x.reshape(-1), y.reshape(-1), taken.reshape(-1)
+
+        def run_parts(start: int, stop: int) -> None:
+            for part in range(start, stop):
+                first, last = (self._n_groups * i // n_parts for i in (part, part + 1))
+                _filter(x, self._geometry, w, b, np.float32(slope), y, bottoms[part], tops[part], first, last)
+
+        in_ranges(n_parts, run_parts)
+
+    def _n_parts(self) -> int:
+        return max(min(n_threads(), self._n_groups), 1)
+
+
+@compiled
+def _filter(x: np.ndarray, geometry: np.ndarray, w: np.ndarray, b: np.ndarray, slope: float, y: np.ndarray,
+            bottom: np.ndarray, top: np.ndarray, first: int, stop: int) -> None:
+    """Groups ``first`` to ``stop`` of COLUMNS images; half as many lanes where that is enough for the last."""
+    n, height, width, inputs, out_height, out_width, outputs = geometry[:7]
+    n_bottom, n_top = height * width * inputs, out_height * out_width * outputs
+    for group in range(first, stop):
+        start = group * COLUMNS
+        n_images = min(COLUMNS, n - start)
+        lanes = COLUMNS if n_images > LANES else LANES
+        turn(x, start * n_bottom, n_bottom, (n_images, n_bottom), bottom, 0, lanes)
+        for row in range(0, outputs, ROWS):
+            for pixel in range(out_height * out_width):
+                _filter_pixel(bottom, geometry, w, b, slope, lanes, row, pixel, top)
+        turn(top, 0, lanes, (n_top, n_images), y, start * n_top, n_top)
+
+
+@compiled(inline="always")
+def _filter_pixel(bottom: np.ndarray, geometry: np.ndarray, w: np.ndarray, b: np.ndarray, slope: float, lanes: int,
+                  row: int, pixel: int, top: np.ndarray) -> None:
+    """ROWS outputs of one pixel, from ``row`` on: what each line of the filter finds within the image is one run."""
+    height, width, inputs, _, out_width, outputs, taps, pad_y, pad_x = geometry[1:10]
+    y, x = pixel // out_width - pad_y, pixel % out_width - pad_x
+    left, right, first, stop = max(x, 0), min(x + taps, width), max(-y, 0), min(taps, height - y)
+    to = (pixel * outputs + row) * lanes
+    for i in range(ROWS):
+        for m in range(lanes):
+            top[to + i * lanes + m] = b[row + i]
+    panel = ((y + first) * width + left) * inputs * lanes
+    at = (row * taps * taps + first * taps + left - x) * inputs
+    places = (at, taps * taps * inputs, (right - left) * inputs, panel, panel, 0, to, lanes,
+              stop - first, taps * inputs, width * inputs * lanes)
+    if lanes == COLUMNS:
+        _whole(w, bottom, _NO_BIAS, top, True, slope, top, places)
+    else:
+        _half(w, bottom, _NO_BIAS, top, True, slope, top, places)

@@ -1,0 +1,126 @@
+"""The gradient of a convolution's weights: the tops' gradients times patches of the bottoms, a few images at a time."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from scaffe.jit import compiled
+from scaffe.jit.lanes import LANES
+from scaffe.jit.squares import turn
+from scaffe.jit.tiles import tile
+from scaffe.layers.kernels.cpu.onednn.workspace import workspace
+from scaffe.layers.kernels.cpu.parts import LINE, in_ranges, n_threads
+from scaffe.layers.kernels.specs import ConvSpec
+
+ROWS, VECTORS = 5, 4
+"""Output channels and vectors of weights at once: as many sums as registers hold beside what they read."""
+COLUMNS = VECTORS * LANES
+PORTION_BYTES = 1 << 19  # of patches: they stay in a core's second cache
+GEOMETRY = ("n_images", "height", "width", "inputs", "out_height", "out_width", "outputs", "taps", "pad_y", "pad_x",
+            "portion", "columns", "pitch", "turned_pitch")
+"""Images of a portion; columns of the sums; elements from a patch, and from an output's gradients, to the next. Both
+are a line or two longer than they need be, or what lies below one another would share too few sets of the cache."""
+_sums = tile(ROWS, VECTORS, has_pitch=True)
+_NO_BIAS = np.zeros(COLUMNS, np.float32)
+
+
+class WeightGradient:
+    """One geometry. Each thread takes some outputs, and lays the patches for itself: sums never depend on threads.
+
+    Args:
+        spec: the geometry; the outputs are a multiple of ROWS.
+    """
+
+    def __init__(self, spec: ConvSpec) -> None:
+        self._spec = spec
+        n_pixels, weights = prod(spec.out_spatial), prod(spec.weight_shape[1:])
+        n_columns = -(-weights // COLUMNS) * COLUMNS
+        pitch = n_columns + 2 * LINE
+        portion = max(min(PORTION_BYTES // (4 * n_pixels * pitch), spec.in_shape[0]), 1)
+        turned_pitch = portion * n_pixels + LINE
+        n, inputs, *image = spec.in_shape
+        self._geometry = np.array([n, *image, inputs, *spec.out_spatial, spec.n_output, spec.kernel[0], *spec.pad,
+                                   portion, n_columns, pitch, turned_pitch])
+        self._patches, self._turned = portion * n_pixels * pitch, ROWS * turned_pitch
+        self._n_rows, self._n_columns, self._n_weights = spec.n_output // ROWS, n_columns, weights
+
+    def working_bytes(self) -> dict[str, int]:
+        """Bytes of working memory that ``run`` uses, by name."""
+        n_parts = self._n_parts()
+        return {"bottom": 4 * n_parts * self._patches, "top": 4 * self._n_rows * self._turned,
+                "weights": 4 * self._n_rows * ROWS * self._n_columns}
+
+    def run(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, overwrite: bool) -> None:
+        """Add the gradient to gw, in Caffe's order, or write it. Images lie channels-last."""
+        bytes_of, n_parts = self.working_bytes(), self._n_parts()
+        patches, turned, sums = (workspace(name, bytes_of[name]).view(np.float32)
+                                 for name in ("bottom", "top", "weights"))
+        x, gy, patches = x.reshape(-1), gy.reshape(-1), patches.reshape(n_parts, -1)
+
+        def run_parts(start: int, stop: int) -> None:
+            for part in range(start, stop):
+                first, last = (self._n_rows * i // n_parts * ROWS for i in (part, part + 1))
+                _add_up(x, gy, self._geometry, patches[part], turned, sums, first, last)
+
+        in_ranges(n_parts, run_parts)
+        out, inputs, *kernel = self._spec.weight_shape
+        found = sums.reshape(out, -1)[:, :self._n_weights].reshape(out, *kernel, inputs).transpose(0, 3, 1, 2)
+        target = gw.reshape(found.shape)
+        target[...] = found if overwrite else target + found
+
+    def _n_parts(self) -> int:
+        return min(n_threads(), self._n_rows)
+
+
+@compiled
+def _add_up(x: np.ndarray, gy: np.ndarray, geometry: np.ndarray, patches: np.ndarray, turned: np.ndarray,
+            sums: np.ndarray, first: int, stop: int) -> None:
+    """Outputs ``first`` to ``stop`` of the sums, over all images."""
+    n, n_pixels, outputs = geometry[0], geometry[4] * geometry[5], geometry[6]
+    portion, n_columns, pitch, turned_pitch = geometry[10:14]
+    for start in range(0, n, portion):
+        n_images = min(portion, n - start)
+        k = n_images * n_pixels
+        for image in range(n_images):
+            for pixel in range(n_pixels):
+                _lay_patch(x, geometry, start + image, pixel, patches, (image * n_pixels + pixel) * pitch)
+        turn(gy, start * n_pixels * outputs + first, outputs, (k, stop - first), turned, first * turned_pitch,
+             turned_pitch)
+        for column in range(0, n_columns, COLUMNS):
+            ahead = column + COLUMNS if column + COLUMNS < n_columns else column
+            for row in range(first, stop, ROWS):
+                _sums(turned, patches, _NO_BIAS, sums, start > 0, np.float32(1), sums, (
+                    row * turned_pitch, turned_pitch, k, column, ahead, 0, row * n_columns + column, n_columns, pitch))
+
+
+@compiled(inline="always")
+def _lay_patch(x: np.ndarray, geometry: np.ndarray, image: int, pixel: int, patches: np.ndarray, to: int) -> None:
+    """What the filter sees at a pixel, line by line; zeros where it looks beyond the image."""
+    height, width, inputs, _, out_width, _, taps, pad_y, pad_x = geometry[1:10]
+    top, left = pixel // out_width - pad_y, pixel % out_width - pad_x
+    start, stop = max(left, 0), min(left + taps, width)
+    for tap in range(taps):
+        row, line = to + tap * taps * inputs, top + tap
+        if line < 0 or line >= height:
+            _clear(patches, row, taps * inputs)
+            continue
+        _clear(patches, row, (start - left) * inputs)
+        _copy(x, ((image * height + line) * width + start) * inputs, patches, row + (start - left) * inputs,
+              (stop - start) * inputs)
+        _clear(patches, row + (stop - left) * inputs, (left + taps - stop) * inputs)
+
+
+@compiled(inline="always")
+def _copy(x: np.ndarray, at: int, y: np.ndarray, to: int, n_elems: int) -> None:
+    start, end = np.uint64(at), np.uint64(to)  # without a sign, or LLVM makes no vectors of it
+    for i in range(np.uint64(n_elems)):
+        y[end + i] = x[start + i]
+
+
+@compiled(inline="always")
+def _clear(y: np.ndarray, to: int, n_elems: int) -> None:
+    start = np.uint64(to)
+    for i in range(np.uint64(n_elems)):
+        y[start + i] = 0

@@ -78,9 +78,8 @@ class Recorded:
         loss: Any = 0.0
         way = "forward writing weights" if self._net.params.lays_out else "forward"
         for first, last, can in self._forward_runs:
-            self._call(self._net.before_forward, range(first, last + 1))
-            part = self._run(way, range(first, last + 1), can, partial(self._bare_forward, first, last))
-            self._call(self._net.after_forward, range(first, last + 1))
+            whole, bare = (partial(run, first, last) for run in (self._net.forward, self._bare_forward))
+            part = self._run(way, range(first, last + 1), can, bare, whole)
             loss = loss + part  # a new number: a recording's own is written again
         if not self._has_backward:
             self._n_passes += 1
@@ -92,47 +91,53 @@ class Recorded:
             down = range(last, first - 1, -1)
             self._call(self._net.before_backward, down)
             way = "backward" if self._writes(first, last) else "backward adding"
-            self._run(way, down, can, partial(self._bare_backward, last, first))
+            bare = partial(self._bare_backward, last, first)
+            self._run(way, down, can, bare, bare)
             self._claim(first, last)
             self._call(self._net.after_backward, down)
         self._n_passes += 1
 
     # -- parts ---------------------------------------------------------------------------------------------
-    def _run(self, way: str, layers: range, can: bool, run: Callable[[], Any]) -> Any:
+    def _run(self, way: str, layers: range, can: bool, bare: Callable[[], Any], whole: Callable[[], Any]) -> Any:
+        """Run a stretch: layer by layer with ``whole``, or as ``bare`` was recorded, forward between its hooks."""
         if not can or self._n_passes < WARM_UP:
-            return run()
+            return whole()
         self._net.context.draws.catch_up()
         key = way, min(layers)
         if key not in self._recordings:
-            self._recordings[key] = self._record(way, layers, run)
+            self._recordings[key] = self._record(way, layers, bare, whole)
         return self._recordings[key]()
 
-    def _record(self, way: str, layers: range, run: Callable[[], Any]) -> Callable[[], Any]:
+    def _record(self, way: str, layers: range, bare: Callable[[], Any], whole: Callable[[], Any]) -> Callable[[], Any]:
         kernels, tiers = self._net.context.kernels, self._net.tiers
         if not is_device(kernels):
-            return run
+            return whole
         self._net.tiers = [InRecording(tier) for tier in tiers]
         try:
-            recorded = kernels.record(run)
-            return partial(self._between_moves, recorded, layers) if tiers else recorded
+            return partial(self._between_moves, kernels.record(bare), layers)
         except Exception as error:  # CUDA's, and what a layer raises when its look at the device is refused
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             warning(f"{way} from layer {self._net.nodes[min(layers)].name!r} cannot be recorded ({reason}): it runs "
                     "layer by layer")
-            return run
+            return whole
         finally:
             self._net.tiers = tiers
 
     def _between_moves(self, recorded: Callable[[], Any], layers: range) -> Any:
-        """Run a stretch with what its tiers do before it and after; see ``plans/cuts.py`` for what that may be."""
+        """Run a stretch with what its tiers do before it and after (see ``plans/cuts.py`` for what that may be), and
+        forward with its hooks."""
         is_forward, n_layers = layers.step > 0, len(self._net.nodes)
         steps = [index if is_forward else 2 * n_layers - 1 - index for index in layers]
         ahead = steps if is_forward else steps[:1]
         for tier in self._net.tiers:
             for step in ahead:
                 tier.before(step)
+        if is_forward:
+            self._call(self._net.before_forward, layers)  # who writes parameters finds them where they are to be
         result = recorded()
-        if not is_forward:
+        if is_forward:
+            self._call(self._net.after_forward, layers)
+        else:
             self._claim(min(layers), max(layers))  # before a tier updates them
         for tier in self._net.tiers:
             for step in steps:

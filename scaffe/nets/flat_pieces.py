@@ -56,9 +56,11 @@ class Pieces:
 
 
 def copy_into(target: Any, values: Any) -> None:
-    """Copy a flat array, whose memory may be given back then; from a host's memory to a device's too."""
+    """Copy a flat array, whose memory may be given back then; between a host's memory and a device's too."""
     if isinstance(values, np.ndarray) and not isinstance(target, np.ndarray):
         device.copy_from_host(target, values)
+    elif isinstance(target, np.ndarray) and not isinstance(values, np.ndarray):
+        target[...] = values.get()
     else:
         target[...] = values
 

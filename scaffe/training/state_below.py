@@ -100,8 +100,8 @@ class OnDevice:
         self.apart: list[Apart] = []
 
     def may_update_early(self) -> bool:
-        """See StateBelow: not where an update is left out if any gradient overflows, nor where they are pulled."""
-        return not needs_scale(self._net.context.dtype) and not self._solver.strategy.renews
+        """See StateBelow: not where an update is left out if any gradient overflows."""
+        return not needs_scale(self._net.context.dtype)
 
     def parameters(self, runs: Sequence[Bucket]) -> tuple[list[Held], int]:
         """See StateBelow: they get memory of their own."""
@@ -110,6 +110,8 @@ class OnDevice:
         places, waited = [run.place for run in runs], params.waits_on_host
         self.apart = [Apart(run, on_host(net, run)) for run in runs]
         both = [parameters_apart(net, each.run, each.place) for each in self.apart]
+        if self._solver.strategy.renews:
+            both = [renewed(each, None) for each in both]
         for name, arrays in (("diff", [gradients_apart(net, run) for run in runs]), ("data", both)):
             if arrays:
                 params.divide(name, places, partial(allocate, dtype=params.dtype))

@@ -20,6 +20,7 @@ BATCHES = ("one", "tests/layers/cuda/test_batches.py")
 MASKS = ("one", "tests/scaffe/device/test_resume.py", "-k", "recorded")
 MOVES = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "bits_are and move")
 TESTED = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "test_nets_read and not bf16")
+PULLED = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "pulled")
 CUTS = ("one", "tests/scaffe/nets/memory/test_together.py")
 TABLES = ("one", "tests/collectives/server/test_in_file.py", "-m", "not thorough")
 SPILLED = ("one", "tests/scaffe/training/test_limited_memory.py", "-m", "not mpi_job", "-k",
@@ -86,6 +87,11 @@ MUTANTS = (
            MOVES),
     Mutant("scaffe/nets/memory/plans/cuts.py", "step in updates or ", "", CUTS),
     Mutant("scaffe/nets/cuda_graphs.py", "self._claim(min(layers), max(layers))  # before", "pass  # before", MOVES),
+    Mutant("scaffe/nets/cuda_graphs.py", "        for tier in self._net.tiers:\n            for step in ahead:\n",
+           "        self._call(self._net.before_forward if is_forward else (), layers)\n"
+           "        for tier in self._net.tiers:\n            for step in ahead:\n", GRAPHS),
+    Mutant("scaffe/nets/memory/tier/pinned_lasting.py", "self._all - self._shown", "self._names.keys() - self._shown",
+           PULLED),
     Mutant("scaffe/nets/memory/executor.py", "self.enter()", "pass", TESTED),
     Mutant("scaffe/nets/memory/turns.py", "self._last.leave()", "pass", TESTED),
     Mutant("scaffe/nets/memory/tier/pinned_lasting.py", "number in self._changing and ", "", TESTED),

@@ -61,7 +61,7 @@ class Executor:
             else:
                 each.blob.bind_data(flat)
         for held, memory in zip(self._held, self.memory.arrays[len(self._planned):], strict=True):
-            if not held.part.lasts:
+            if not held.part.lasts and not held.is_renewed:  # those are told when an iteration begins
                 held.bind(memory)
         for node in self._net.nodes:
             node.seen_shapes = None  # layers that share memory do so anew

@@ -40,13 +40,15 @@ class Resident:
         roles = Roles.of(replica.world.topology, how.n_servers)
         return cls(how, roles, len(buckets), n_bytes, replica.updater.rule.n_histories, in_file)
 
-    def of_worker(self, pulls_copies: bool) -> int:
-        """What is pushed, and what is pulled, where that is a copy (with slack, or on a device); where workers hold the
-        shards, this one's with its histories; second copies of others."""
+    def of_worker(self, on_device: bool) -> int:
+        """What is pushed, and what is pulled, where that is a copy (with slack, or on a device). On the host, where
+        workers hold the shards, also this one's with its histories; second copies of others."""
+        if on_device:
+            return 2 * self.n_bytes
         n_workers = len(self.roles.workers)
         share = 0 if self.how.n_servers else self._share
         copies = self._copies * -(-self.n_bytes // n_workers)
-        whole = (1 + pulls_copies) * self.n_bytes + (1 + self.n_histories) * share + copies
+        whole = (1 + bool(self.how.slack)) * self.n_bytes + (1 + self.n_histories) * share + copies
         pieces = min(RESIDENT_BYTES, self.n_bytes) + (1 + self.n_histories + n_workers) * min(RESIDENT_BYTES, share)
         return min(whole, pieces) if self.in_file else whole
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.server import Batch, ParameterServer
+from scaffe.nets.flat_pieces import copy_into
 from scaffe.training import histories
 from scaffe.training.served.layout import Layout, Place
 from scaffe.training.served.shard_rule import ShardRule
@@ -126,7 +127,7 @@ class Tables:
         batch = self.batches[number]
         mine, rows = out[self.layout.places[number].slice], batch.read(newest, prefetched)[0]
         for piece in batch.pieces(rows):
-            mine[piece] = rows[piece]
+            copy_into(mine[piece], rows[piece])
         batch.post_read()
         return self.server.staleness.pop()  # a list of all of them would grow without end
 

@@ -151,7 +151,7 @@ class Served(Strategy):
     @property
     def kept_bytes(self) -> int:
         """See Strategy."""
-        return self._resident.of_worker(bool(self.how.slack or is_device(self.replica.net.context.kernels)))
+        return self._resident.of_worker(is_device(self.replica.net.context.kernels))
 
     @property
     def server_bytes(self) -> int:
@@ -172,17 +172,17 @@ class Served(Strategy):
 
     def begin(self) -> None:
         """See Strategy."""
-        replica = self.replica
+        replica, kernels = self.replica, self.replica.net.context.kernels
         names = [replica.net.nodes[bucket.first_layer].name for bucket in self.buckets.all]
         layout = layout_of(replica.updater, list(zip(names, (b.place for b in self.buckets.all), strict=True)),
                            self._folder)
         replica.world.bcast_object(layout, ROOT)  # to those without a net
         replica.net.params.bring()
         self.tables = server_rank.make_tables(replica.world, replica.updater.rule, replica.updater.param, self.how,
-                                              replica.communicator.n_ranks, layout, replica.net.context.kernels.PLACE)
+                                              replica.communicator.n_ranks, layout, kernels.PLACE)
         self._control = replica.world.split(0) if self.how.n_servers else None
         self.meeting = self._make_meeting()
-        self.tables.start(replica.net.context.kernels.to_host(replica.net.params.data), self._restored)
+        self.tables.start(kernels.to_host(replica.net.params.whole(kernels.to_host)), self._restored)
         self._has_begun = True
         self.tables.server.meanwhile = self.meeting.poll
         self._started = time.perf_counter()

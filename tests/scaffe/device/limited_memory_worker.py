@@ -37,7 +37,7 @@ def main() -> None:
     log.silence(True)
     with contextlib.nullcontext() if REAL else pretend.deferring():
         runs = [(name, "auto", BUCKETS[name]) for name in sys.argv[2:]]
-        results = [worker.compared(communicator, folder, run, "", set() if run[0] == "ssp" else
+        results = [worker.compared(communicator, folder, run, "", {"parameters"} if run[0] == "ssp" else
                                    {"history", "parameters"}) for run in runs]
         expected = worker.resumed(communicator, folder, runs[0])
         limited = worker.resumed(communicator, folder, runs[0], memory=worker.least(communicator, folder, runs[0]))

@@ -165,6 +165,38 @@ def test_parameters_of_convolutions_pass_through_memory_too(tmp_path, monkeypatc
     assert {"ip parameters", "mid parameters"} <= moved(solver)  # with measured times
 
 
+SERVED = {"strategy": "ssp", "slack": 0.0, "servers": 0, "bucket": "0"}
+
+
+def pulled(solver):
+    """The parameters on the server after some iterations."""
+    solver.strategy.begin()
+    with late():
+        solver.step(4)
+        solver.strategy.settle()
+    found = solver.strategy.parameters().tobytes()
+    solver.strategy.finish()
+    solver.close()
+    return found
+
+
+@pytest.mark.parametrize(("slack", "is_wide"), [(0.0, False), (0.0, True), (3.0, True)])
+def test_parameters_that_are_pulled_leave_too(tmp_path, slack, is_wide):
+    """From forward to backward on the host; between iterations nowhere but on the server. A pull writes them once what
+    lay there before, other layers' parameters that leave, has gone."""
+    served = {**SERVED, "slack": slack}
+    net = wide().replace('"constant" value: 0.01', '"xavier"') if is_wide else NET
+    expected, left = pulled(solver_of(tmp_path, net=net, **served)), set()
+    for limit in limits(tmp_path, net=net, **served):
+        solver = solver_of(tmp_path, net=net, memory=limit, placement="move", **served)
+        found = limited(solver)
+        left |= {part.name for part, choice in zip(found.iteration.parts, found.plan.choices, strict=True)
+                 if choice is Choice.MOVE and part.forward and part.name.endswith(" parameters")}
+        assert not any(part.lasts for part in found.iteration.parts)
+        assert pulled(solver) == expected
+    assert {f"{layer} parameters" for layer in (("y0", "y1", "y2") if is_wide else ("ip", "mid"))} <= left
+
+
 PROBE = """layer { name: "probe" type: "InnerProduct" bottom: "ip" top: "probe" include { phase: TEST }
   inner_product_param { num_output: 3000 weight_filler { type: "xavier" } } }
 layer { name: "elu" type: "ELU" bottom: "probe" top: "elu" include { phase: TEST } }
@@ -265,7 +297,7 @@ def test_a_resumed_run_goes_on_with_the_same_bits(tmp_path):
 
 @pytest.mark.mpi_job
 @pytest.mark.parametrize("strategies", [
-    ("sc-obr", "sc-rs", "ssp"), pytest.param(("sc-b", "sc-ob"), marks=pytest.mark.thorough)])
+    ("ssp", "sc-obr", "sc-rs"), pytest.param(("sc-obr", "sc-b", "sc-ob"), marks=pytest.mark.thorough)])
 def test_two_ranks_train_to_the_same_bits_under_every_strategy(tmp_path, strategies):
     worker = Path(__file__).with_name("limited_memory_worker.py")
     result = job(2, [str(worker), str(tmp_path), *strategies], SCAFFE_CUDA_IPC="0")
@@ -334,14 +366,18 @@ def test_nothing_waits_and_nothing_is_allocated_once_passes_are_recorded(tmp_pat
 
 
 @pytest.mark.skipif(REAL, reason="the pretend CuPy counts")
-@pytest.mark.parametrize("share", [0, pytest.param(2, marks=pytest.mark.thorough)])
-def test_the_pool_keeps_within_the_limit(tmp_path, share):
-    limit = limits(tmp_path)[share]
+@pytest.mark.parametrize(("share", "served"), [
+    (0, {}), (0, SERVED), pytest.param(2, {}, marks=pytest.mark.thorough)], ids=["0", "0-ssp", "2"])
+def test_the_pool_keeps_within_the_limit(tmp_path, share, served):
+    limit = limits(tmp_path, **served)[share]
     as_in_a_new_process()
     before = memory.counters.peak = memory.counters.used
-    solver = solver_of(tmp_path, memory=limit)
+    solver = solver_of(tmp_path, memory=limit, **served)
+    solver.strategy.begin()
     solver.step(4)
     peak = memory.counters.peak - before
+    if served:
+        solver.strategy.finish()
     assert 0.8 * int(limit) < peak <= int(limit)  # a plan made again with measured times may need less
     solver.close()
 

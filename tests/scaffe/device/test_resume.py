@@ -32,7 +32,7 @@ def test_masks_go_on_behind_a_snapshot(tmp_path, on_device, monkeypatch, records
     if records:
         made = through.strategy.passes._recordings
         assert ("forward", 1) in made
-        assert all(hasattr(recording, "result") for recording in made.values())
+        assert all(hasattr(recording.args[0], "result") for recording in made.values())
     expected = state(through)
     resumed = build(tmp_path, form=form)
     again = went_on(resumed, path)

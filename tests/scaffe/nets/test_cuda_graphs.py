@@ -66,7 +66,7 @@ def test_recorded_passes_train_alike(monkeypatch, iter_size):
     assert not none
     ways = ["forward", "backward"] + ["backward adding"] * (iter_size > 1)
     assert sorted(recordings) == sorted((way, first) for way in ways for first in (1, 9))
-    assert all(hasattr(found, "result") for found in recordings.values())  # none fell back
+    assert all(hasattr(found.args[0], "result") for found in recordings.values())  # none fell back
     assert losses == plain_losses
     assert len(set(losses)) == 6
     np.testing.assert_array_equal(weights, plain_weights)
@@ -117,3 +117,47 @@ def test_recorded_tests_give_the_same_scores(monkeypatch):
     assert (sorted(recordings), none) == ([("forward", 1), ("forward", 9)], {})
     assert said == plain
     assert len(set(said)) == len(said) == 4  # the update changed the scores
+
+
+class Listed:
+    """A tier, and hooks, that write down when they are called."""
+
+    def __init__(self, net):
+        self.seen = []
+        for way in ("before_forward", "after_forward"):
+            getattr(net, way).append(lambda index, way=way: self.seen.append((way, index)))
+        net.tiers.append(self)
+
+    def before(self, step):
+        self.seen.append(("tier", step))
+
+    def after(self, step):
+        self.seen.append(("tier after", step))
+
+    def again(self, step):
+        pass
+
+    def close(self):
+        pass
+
+
+@pretend.needs_compiler
+def test_hooks_find_what_the_tiers_bring(monkeypatch):
+    """A parameter server's pull writes parameters where a memory plan has them, once what lay there has gone."""
+    pretend.install(monkeypatch)
+    param = text_format.Parse('base_lr: 0.1 lr_policy: "fixed" snapshot_prefix: "none" max_iter: 9',
+                              caffe_pb2.SolverParameter())
+    text_format.Parse(NET, param.net_param)
+    solver = build_solver(Communicator.world(), param, Namespace(
+        strategy="auto", reduce="auto", scal="strong", threads=1, readers=1, level=0, stage="", gpu="0",
+        allow_nan=False))
+    listed, n_layers = Listed(solver.net), len(solver.net.nodes)
+    solver.step(recorded.WARM_UP)
+    layer_by_layer = listed.seen[:len(listed.seen) // recorded.WARM_UP]
+    listed.seen.clear()
+    solver.step(1)
+    assert {way for way, _ in solver.strategy.passes._recordings} == {"forward", "backward"}
+    for seen in (layer_by_layer, listed.seen):
+        for index in range(n_layers):
+            order = [("tier", index), ("before_forward", index), ("after_forward", index), ("tier after", index)]
+            assert [each for each in seen if each in order] == order

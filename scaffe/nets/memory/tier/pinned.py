@@ -40,7 +40,8 @@ class Pinned:
     def memory(self, lengths: Sequence[int], held: Sequence[Held]) -> DeviceArena:
         """See Below."""
         everything = [*lengths, *(each.part.n_bytes for each in held)]
-        lasting = {number: each.memory for number, each in enumerate(held, len(lengths)) if each.part.lasts}
+        lasting = {number: each.memory for number, each in enumerate(held, len(lengths))
+                   if each.part.lasts or each.is_renewed}
         self._places = PinnedPlaces(everything, lasting)
         return DeviceArena(self.whole(), everything)
 
@@ -53,7 +54,8 @@ class Pinned:
         first = len(self._host().lengths) - len(held)
         binds = {first + i: each.bind for i, each in enumerate(held)}
         changing = {first + i for i, each in enumerate(held) if each.part.changes}
-        return PinnedLasting(names, binds, changing, memory, self._host())
+        renewed = [first + i for i, each in enumerate(held) if each.is_renewed]
+        return PinnedLasting(names, binds, changing, memory, self._host(), renewed)
 
     def clock(self) -> DeviceClock:
         """See Below."""

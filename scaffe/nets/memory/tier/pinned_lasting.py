@@ -21,12 +21,13 @@ class PinnedLasting:
         changing: those that passes change; what the host has of the others is always true.
         memory: theirs on the device.
         places: theirs on the host, which are true at first.
+        renewed: further arrays, by number, whose contents nobody needs once an iteration begins.
     """
 
     def __init__(self, names: dict[int, str], binds: dict[int, Bind], changing: Collection[int],
-                 memory: ArrayMemory, places: PinnedPlaces) -> None:
+                 memory: ArrayMemory, places: PinnedPlaces, renewed: Collection[int] = ()) -> None:
         self._names, self._binds, self._changing = names, binds, changing
-        self._memory, self._places = memory, places
+        self._memory, self._places, self._all = memory, places, {*names, *renewed}
         self._staying = set(names)
         self._shown: set[int] = set()
         self.leave()
@@ -46,7 +47,7 @@ class PinnedLasting:
 
     def show(self, numbers: Collection[int]) -> None:
         """See LastingArrays. The host waits for the device."""
-        hidden = sorted((self._names.keys() - self._shown) & set(numbers))
+        hidden = sorted((self._all - self._shown) & set(numbers))
         for number in hidden:
             if number in self._changing and number in self._staying and self._memory.arrays:
                 device.copy_to_pinned(self._memory.arrays[number], self._places[number], device.current_stream())
@@ -60,4 +61,4 @@ class PinnedLasting:
 
     def leave(self) -> None:
         """See LastingArrays."""
-        self.show(list(self._names))
+        self.show(self._all)

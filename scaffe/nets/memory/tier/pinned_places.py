@@ -10,12 +10,13 @@ from scaffe.layers.kernels import device
 
 
 class PinnedPlaces:
-    """One place for each array that moves: those that last keep theirs, the others have one for as long as a plan does.
+    """One place for each array that moves: those that last keep theirs, and so do parameters that are written anew for
+    each iteration; the others have one for as long as a plan does.
 
     Args:
         lengths: of all arrays, in bytes.
-        lasting: by number those that last, with their places; an empty array where there is none yet: these are zero at
-            first.
+        lasting: by number those that keep theirs, with their places; an empty array where there is none yet: these are
+            zero at first.
 
     Attributes:
         lengths: see there.
@@ -34,8 +35,8 @@ class PinnedPlaces:
         return self._lasting[number] if number in self._lasting else self._moved[number]
 
     def move(self, numbers: Collection[int]) -> None:
-        """Have places for these, which do not last, and no others."""
-        wanted = sorted(numbers)
+        """Have places for these, and no others but those that keep theirs."""
+        wanted = sorted(number for number in numbers if number not in self._lasting)
         if wanted != list(self._moved):
             self._moved.clear()
             self._moved = _divided(self.lengths, wanted)

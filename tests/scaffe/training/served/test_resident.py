@@ -33,8 +33,14 @@ def test_without_such_ranks_there_is_nothing_to_count():
     assert resident(0, 1000, False).of_server() == 0
 
 
-@pytest.mark.parametrize(("n_servers", "n_bytes", "in_file", "pulls_copies", "expected"), [
-    (0, 1000, False, False, 1000 + 2 * 250), (0, 1000, False, True, 2000 + 2 * 250), (1, 1000, False, True, 2000),
-    (0, 96 << 20, True, True, PIECE + (2 + 4) * PIECE), (1, 96 << 20, True, True, PIECE)])
-def test_a_worker_has_what_it_pushes_and_pulls_and_its_shard(n_servers, n_bytes, in_file, pulls_copies, expected):
-    assert resident(n_servers, n_bytes, in_file).of_worker(pulls_copies) == expected
+@pytest.mark.parametrize(("n_servers", "n_bytes", "in_file", "slack", "expected"), [
+    (0, 1000, False, 0.0, 1000 + 2 * 250), (0, 1000, False, 2.0, 2000 + 2 * 250), (1, 1000, False, 2.0, 2000),
+    (0, 96 << 20, True, 2.0, PIECE + (2 + 4) * PIECE), (1, 96 << 20, True, 2.0, PIECE)])
+def test_a_worker_has_what_it_pushes_and_pulls_and_its_shard(n_servers, n_bytes, in_file, slack, expected):
+    assert resident(n_servers, n_bytes, in_file, slack).of_worker(on_device=False) == expected
+
+
+@pytest.mark.parametrize("slack", [0.0, 2.0])
+@pytest.mark.parametrize("in_file", [False, True])
+def test_on_a_device_it_has_what_it_pushes_and_pulls(slack, in_file):
+    assert resident(0, 96 << 20, in_file, slack).of_worker(on_device=True) == 2 * 96 << 20

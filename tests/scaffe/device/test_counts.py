@@ -16,6 +16,7 @@ from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cuda
 from scaffe.layers.kernels.cuda.cudnn import graphs as cudnn_graphs
 from scaffe.layers.kernels.cuda.cudnn import plans as cudnn_plans
+from scaffe.layers.kernels.cuda.precision import precision
 from scaffe.nets import graph
 from scaffe.nets.activation_memory import reuse_activations
 from scaffe.nets.build import build_net
@@ -62,6 +63,7 @@ def counted(name, dtype, batch):
 def with_cudnn(monkeypatch, tmp_path):
     """The pretend device with cuDNN, which knows no plans yet."""
     monkeypatch.setenv("SCAFFE_CACHE", str(tmp_path))
+    monkeypatch.setattr(precision, "tf32", False)  # whatever commands have set before
     pretend.install(monkeypatch, with_cudnn=True)
     caches = (cudnn_graphs.frontend, cudnn_plans.build)
     for cached in caches:

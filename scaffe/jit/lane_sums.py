@@ -10,7 +10,7 @@ from numba import types
 from numba.core import cgutils
 
 from scaffe.jit.brain import Definition, intrinsic
-from scaffe.jit.lanes import LANES
+from scaffe.jit.registers import LANES
 
 _on_stack: Callable[..., ir.Value] = cgutils.alloca_once
 _declared: Callable[..., ir.Value] = cgutils.get_or_insert_function

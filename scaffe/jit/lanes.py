@@ -13,8 +13,7 @@ from llvmlite import ir
 from numba import types
 
 from scaffe.jit.brain import Definition, intrinsic
-
-LANES = 16  # float32 in the widest registers; narrower ones take as many as they need
+from scaffe.jit.registers import LANES
 
 
 class Lanes:

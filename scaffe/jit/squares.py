@@ -11,7 +11,7 @@ from numba import types
 
 from scaffe.jit import compiled
 from scaffe.jit.brain import Definition, intrinsic
-from scaffe.jit.lanes import LANES
+from scaffe.jit.registers import LANES
 
 VECTOR = ir.VectorType(ir.FloatType(), LANES)
 
@@ -52,7 +52,7 @@ def _turn_square(typing_context: Any, x: Any, at: Any, step: Any, y: Any, to: An
             return builder.bitcast(builder.gep(array, [offset]), VECTOR.as_pointer())
 
         rows = [builder.load(place(source, args[1], args[2], row), align=4) for row in range(LANES)]
-        for apart in (1, 2, 4, 8):
+        for apart in (1 << n for n in range(LANES.bit_length() - 1)):
             for i in range(LANES):
                 if not i & apart:
                     rows[i], rows[i + apart] = _exchanged(builder, rows[i], rows[i + apart], apart)

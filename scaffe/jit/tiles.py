@@ -13,7 +13,7 @@ from numba import types
 from numba.core import cgutils
 
 from scaffe.jit.brain import Definition, intrinsic
-from scaffe.jit.lanes import LANES
+from scaffe.jit.registers import LANES
 
 VECTORS = 2  # of columns in most tiles: with eight rows as many sums as the latency of two units' additions asks for
 COLUMNS = VECTORS * LANES

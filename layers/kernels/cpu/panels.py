@@ -9,33 +9,33 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from llvmlite.binding import get_host_cpu_features
 
 from scaffe.jit import compiled
+from scaffe.jit.registers import HAS_AMX, HAS_AVX512, HAS_FMA
 from scaffe.jit.tiles import COLUMNS, tile
 from scaffe.layers.kernels.cpu.parts import LINE
 
-SEVEN, EIGHT = 7, 8  # rows at once: images are often 7, 14, 28, ... wide
+TALL, SHORT = (8, 7) if HAS_AVX512 else (6, 4)
+"""Rows at once: as many as registers hold sums of, and the next fewer (images are often 7, 14, 28, ... wide)."""
 LINES = COLUMNS // LINE  # of the cache, that a row of a panel takes
 GEOMETRY = ("k", "group", "n_lines", "in_lines", "line_step", "width", "in_width", "step")
 """Of pixels: inputs; panels that are read for all pixels before the others are; lines of y in an image, of x in an
 image, and of x from one that is read to the next; pixels of a line of y, of x, and of x from one that is read to the
 next."""
-_one, _seven, _eight = tile(1), tile(SEVEN), tile(EIGHT)
+_one, _short, _tall = tile(1), tile(SHORT), tile(TALL)
 
 
 @cache
 def is_fast() -> bool:
     """Whether tiles fit the processor's registers, and it is of a kind on which they were measured to be faster than
-    oneDNN: one with AVX-512 and without AMX."""
-    features = get_host_cpu_features()
-    return bool(features.get("avx512f")) and not features.get("amx-tile")
+    oneDNN: one with AVX2 or AVX-512, and without AMX."""
+    return HAS_FMA and not HAS_AMX
 
 
 @compiled(inline="always")
 def rows_at_once(n_rows: int) -> int:
-    """How many rows of so many to multiply at once."""
-    return SEVEN if n_rows % SEVEN == 0 else EIGHT
+    """How many rows of so many to multiply at once: SHORT where none is left so, and it is hardly slower than TALL."""
+    return SHORT if n_rows % SHORT == 0 and HAS_AVX512 else TALL
 
 
 def in_panels(w: np.ndarray) -> np.ndarray:
@@ -53,16 +53,16 @@ def in_panels(w: np.ndarray) -> np.ndarray:
 @compiled(inline="always")
 def multiply_few(n: int, x: Any, w: Any, bias: Any, added: Any, adds: bool, slope: float, y: Any,
                  places: Any) -> None:
-    """n rows, at most eight, by one panel; see ``tile``."""
-    if n == SEVEN:
-        _seven(x, w, bias, added, adds, slope, y, places)
-    elif n == EIGHT:
-        _eight(x, w, bias, added, adds, slope, y, places)
-    else:
-        at, step, k, panel, ahead, column, to, stride = places
-        for i in range(n):
-            _one(x, w, bias, added, adds, slope, y,
-                 (at + i * step, step, k, panel, ahead, column, to + i * stride, stride))
+    """n rows, at most TALL, by one panel; see ``tile``."""
+    if n == TALL:
+        _tall(x, w, bias, added, adds, slope, y, places)
+        return
+    if n >= SHORT:
+        _short(x, w, bias, added, adds, slope, y, places)
+    at, step, k, panel, ahead, column, to, stride = places
+    for i in range(SHORT if n >= SHORT else 0, n):
+        _one(x, w, bias, added, adds, slope, y,
+             (at + i * step, step, k, panel, ahead, column, to + i * stride, stride))
 
 
 @compiled

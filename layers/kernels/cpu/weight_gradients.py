@@ -8,12 +8,12 @@ from scaffe.jit import compiled
 from scaffe.jit.tiles import COLUMNS
 from scaffe.layers.kernels.cpu.bias import add_gradients
 from scaffe.layers.kernels.cpu.onednn.workspace import workspace
-from scaffe.layers.kernels.cpu.panels import EIGHT, is_fast, multiply_few
+from scaffe.layers.kernels.cpu.panels import TALL, is_fast, multiply_few
 from scaffe.layers.kernels.cpu.parts import in_ranges
 from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.plans import WeightedPlan
 
-MOST_ROWS, LEAST_WEIGHTS = 64, 1_000_000
+MOST_ROWS, LEAST_WTALLS = 64, 1_000_000
 """Where it is faster than oneDNN, as measured: 1.6 times for 8 rows, 1.1 to 1.2 for 64, and slower for 128 and for
 weights that the second cache holds."""
 ROWS_SHARE = 8  # of outputs for each row: the copy of x takes an eighth of what weights take, or less
@@ -43,8 +43,8 @@ class WeightGradients:
         panels: np.ndarray = workspace("panels", x.nbytes).view(np.float32)
         _lay_in_panels(x, panels)
         n, zeros = gy.shape[1], self._zeros
-        in_ranges(-(-n // EIGHT), lambda start, stop: _products(
-            gy, panels, zeros, not overwrite, flat, EIGHT * start, min(EIGHT * stop, n)),
+        in_ranges(-(-n // TALL), lambda start, stop: _products(
+            gy, panels, zeros, not overwrite, flat, TALL * start, min(TALL * stop, n)),
             n * x.size // LEAST_PRODUCTS)
         if gb is not None:
             add_gradients(gy, gb, overwrite)
@@ -53,7 +53,7 @@ class WeightGradients:
 def if_faster(others: WeightedPlan, m: int, n: int, k: int) -> WeightedPlan:
     """These gradients where they are faster than those of ``others``, else ``others``."""
     is_small = 0 < m <= min(MOST_ROWS, n // ROWS_SHARE)
-    fits = is_fast() and is_small and n * k >= LEAST_WEIGHTS and k % COLUMNS == 0
+    fits = is_fast() and is_small and n * k >= LEAST_WTALLS and k % COLUMNS == 0
     return WeightGradients(others, m, n, k) if fits else others
 
 
@@ -72,9 +72,9 @@ def _products(gy: np.ndarray, panels: np.ndarray, zeros: np.ndarray, adds: bool,
               stop: int) -> None:
     """Rows ``first`` to ``stop`` of gw = gyᵀ x, or gw += gyᵀ x if ``adds``: all columns of eight before the next."""
     m, k = len(gy), zeros.size
-    turned = np.empty(EIGHT * m, np.float32)
-    for i in range(first, stop, EIGHT):
-        n_rows = min(EIGHT, stop - i)
+    turned = np.empty(TALL * m, np.float32)
+    for i in range(first, stop, TALL):
+        n_rows = min(TALL, stop - i)
         for j in range(m):
             for r in range(n_rows):
                 turned[r * m + j] = gy[j, i + r]

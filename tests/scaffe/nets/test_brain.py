@@ -83,7 +83,7 @@ def test_losses_and_gradients_are_those_of_float32_but_for_rounding(text):
     for mine, theirs in zip(exact.learnable(), brain.learnable(), strict=True):
         assert theirs.blob.dtype == theirs.blob.diff.dtype == np.float32
         if np.abs(mine.blob.diff).max() > 1e-5:
-            assert far(mine.blob.diff, theirs.blob.diff) < 0.06, exact.nodes[mine.layer_index].name
+            assert far(mine.blob.diff, theirs.blob.diff) < 0.08, exact.nodes[mine.layer_index].name
 
 
 def test_layers_without_kernels_for_it_run_in_float32_between_conversions():

@@ -12,6 +12,8 @@ import pytest
 from scaffe.layers.base.layer import TRAIN, Context
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
+from scaffe.layers.kernels.cpu.widened import WidenedProduct
+from scaffe.layers.kernels.specs import ConvSpec
 from scaffe.nets import graph
 from scaffe.nets.build import build_net
 from scaffe.proto import caffe_pb2
@@ -114,6 +116,13 @@ class Naive:
         return self.grads
 
 
+def is_widened():
+    """Whether this processor computes convolutions of bfloat16 in float32 between two roundings."""
+    ones, image = (1, 1), (3, 3)
+    spec = ConvSpec((N, WIDTH, SIDE, SIDE), WIDTH, image, ones, ones, ones, dtype=KINDS["bf16"])
+    return isinstance(cpu.convolution(spec), WidenedProduct)
+
+
 def away(found, true):
     """How far gradients are from the true ones, by layer, in lengths of those."""
     return {name: np.linalg.norm(found[name] - true[name]) / np.linalg.norm(true[name]) for name in true}
@@ -132,5 +141,6 @@ def test_each_layers_gradient_is_as_far_from_float32s_as_rounding_alone():
     ours, wide, yardstick = away(half, true), away(single, true), away(rounded, true)
     assert max(wide.values()) < 1e-4
     assert max(yardstick.values()) < 0.5  # it measures something
+    least = 0 if is_widened() else 0.7  # convolutions that run in float32 round less
     for name in true:
-        assert 0.7 < ours[name] / yardstick[name] < 1.3, name
+        assert least < ours[name] / yardstick[name] < 1.3, name

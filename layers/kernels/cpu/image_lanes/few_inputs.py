@@ -11,7 +11,7 @@ import numpy as np
 
 from scaffe.jit import compiled
 from scaffe.jit.lane_sums import lane_sums
-from scaffe.jit.lanes import LANES
+from scaffe.jit.registers import HAS_AVX512, LANES
 from scaffe.jit.squares import turn
 from scaffe.layers.kernels.cpu.bias import add_gradients
 from scaffe.layers.kernels.cpu.onednn.workspace import workspace
@@ -21,7 +21,7 @@ from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.plans import WeightedPlan
 from scaffe.layers.kernels.specs import ConvSpec
 
-ROWS, TAPS = 4, 5
+ROWS, TAPS = 4 if HAS_AVX512 else 2, 5
 """Output channels, and a line of the filter, whose sums registers hold beside what they read."""
 MOST_INPUTS = 3
 CHUNK_BYTES = 3 << 13

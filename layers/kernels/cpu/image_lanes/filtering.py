@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.jit.lanes import LANES
+from scaffe.jit.registers import HAS_AVX512, LANES
 from scaffe.jit.squares import turn
 from scaffe.jit.tiles import COLUMNS, tile
 from scaffe.layers.kernels.cpu.onednn.workspace import workspace
 from scaffe.layers.kernels.cpu.parts import in_ranges, n_threads
 from scaffe.layers.kernels.specs import ConvSpec
 
-ROWS = 10
+ROWS = 10 if HAS_AVX512 else 5
 """Output channels at once: of two vectors of images each, as many sums as registers hold beside what they read."""
 GEOMETRY = ("n_images", "height", "width", "inputs", "out_height", "out_width", "outputs", "taps", "pad_y", "pad_x")
 _whole, _half = tile(ROWS, has_runs=True), tile(ROWS, n_vectors=1, has_runs=True)

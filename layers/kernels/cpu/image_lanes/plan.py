@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from scaffe.jit.lanes import LANES
+from scaffe.jit.registers import LANES
 from scaffe.layers.kernels.cpu.bias import add_gradients
 from scaffe.layers.kernels.cpu.image_lanes.filtering import ROWS, Filtering
 from scaffe.layers.kernels.cpu.image_lanes.weight_gradient import WeightGradient
@@ -17,7 +17,7 @@ from scaffe.layers.kernels.cpu.panels import is_fast
 from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.specs import ConvSpec
 
-FEWEST_IMAGES = LANES  # fewer leave lanes empty
+FEWEST_IMAGES = 16  # fewer leave lanes empty
 FEWEST_INPUTS = 50  # of a line of the filter: shorter sums are over before they pay for loading and storing
 
 

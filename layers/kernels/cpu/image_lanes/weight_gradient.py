@@ -7,14 +7,14 @@ from math import prod
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.jit.lanes import LANES
+from scaffe.jit.registers import HAS_AVX512, LANES
 from scaffe.jit.squares import turn
 from scaffe.jit.tiles import tile
 from scaffe.layers.kernels.cpu.onednn.workspace import workspace
 from scaffe.layers.kernels.cpu.parts import LINE, in_ranges, n_threads
 from scaffe.layers.kernels.specs import ConvSpec
 
-ROWS, VECTORS = 5, 4
+ROWS, VECTORS = 5, 4 if HAS_AVX512 else 2
 """Output channels and vectors of weights at once: as many sums as registers hold beside what they read."""
 COLUMNS = VECTORS * LANES
 PORTION_BYTES = 1 << 19  # of patches: they stay in a core's second cache

@@ -56,6 +56,7 @@ def test_arrays_of_another_length_are_refused() -> None:
 
 def test_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weight_gradients, "is_fast", lambda: True)
+    monkeypatch.setattr(weight_gradients, "MOST_ROWS", 64)
     float32 = {"dtype": np.float32}
     for shape, options, expected in (
             ((64, 1000, 1024), float32, True), ((8, 1000, 1024), float32, True), ((65, 1000, 1024), float32, False),

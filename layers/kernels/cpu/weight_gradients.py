@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from scaffe.jit import compiled
+from scaffe.jit.registers import HAS_AVX512
 from scaffe.jit.tiles import COLUMNS
 from scaffe.layers.kernels.cpu.bias import add_gradients
 from scaffe.layers.kernels.cpu.onednn.workspace import workspace
@@ -13,9 +14,9 @@ from scaffe.layers.kernels.cpu.parts import in_ranges
 from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.plans import WeightedPlan
 
-MOST_ROWS, LEAST_WTALLS = 64, 1_000_000
-"""Where it is faster than oneDNN, as measured: 1.6 times for 8 rows, 1.1 to 1.2 for 64, and slower for 128 and for
-weights that the second cache holds."""
+MOST_ROWS, LEAST_WEIGHTS = 64 if HAS_AVX512 else 16, 1_000_000
+"""Where it is faster than oneDNN, as measured: with AVX-512 1.6 times for 8 rows, 1.1 to 1.2 for 64, and slower for 128;
+with AVX2 1.6 times for 4 rows, 1.1 for 16, and slower for 64; slower for weights that the second cache holds."""
 ROWS_SHARE = 8  # of outputs for each row: the copy of x takes an eighth of what weights take, or less
 LEAST_PRODUCTS = 1 << 22  # multiply-adds of a thread: handing over a part costs less than these
 
@@ -53,7 +54,7 @@ class WeightGradients:
 def if_faster(others: WeightedPlan, m: int, n: int, k: int) -> WeightedPlan:
     """These gradients where they are faster than those of ``others``, else ``others``."""
     is_small = 0 < m <= min(MOST_ROWS, n // ROWS_SHARE)
-    fits = is_fast() and is_small and n * k >= LEAST_WTALLS and k % COLUMNS == 0
+    fits = is_fast() and is_small and n * k >= LEAST_WEIGHTS and k % COLUMNS == 0
     return WeightGradients(others, m, n, k) if fits else others
 
 

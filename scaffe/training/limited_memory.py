@@ -34,7 +34,6 @@ from scaffe.training.solver import Observer, Solver
 from scaffe.training.state_below import InFile
 from scaffe.training.strategies import Strategy, strategies
 from scaffe.training.streamed_state import StreamedState
-from scaffe.training.timers import MOVES, WAITS
 
 MEASURED_AFTER = 3  # iterations: the plan is then made again with the times they took
 
@@ -175,9 +174,7 @@ class LimitedMemory(Observer):
 
     def before_iteration(self, solver: Solver) -> None:
         """See Observer: record moves if somebody wants that."""
-        record = solver.timers.record
-        self.tier.mover.record = None if record is None else partial(record, MOVES)
-        self.tier.mover.record_wait = None if record is None else partial(record, WAITS)
+        self.tier.mover.record = solver.timers.record
 
     def after_iteration(self, solver: Solver) -> None:
         """See Observer: make the plan again once its steps have been measured."""

@@ -15,7 +15,7 @@ from scaffe.collectives.request import Request
 from scaffe.jit.clock import compiling_seconds
 
 COMPILING = "compiling"
-MAIN, HELPER, MOVES, WAITS = "main", "helper", "moves", "waits for moves"
+MAIN, HELPER = "main", "helper"
 Record = Callable[[str, str, float, float], None]
 
 

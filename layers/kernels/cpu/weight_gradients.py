@@ -15,8 +15,8 @@ from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.plans import WeightedPlan
 
 MOST_ROWS, LEAST_WEIGHTS = 64 if HAS_AVX512 else 16, 1_000_000
-"""Where it is faster than oneDNN, as measured: with AVX-512 1.6 times for 8 rows, 1.1 to 1.2 for 64, and slower for 128;
-with AVX2 1.6 times for 4 rows, 1.1 for 16, and slower for 64; slower for weights that the second cache holds."""
+"""Where it is faster than oneDNN, as measured: with AVX-512 1.6 times for 8 rows, 1.1 to 1.2 for 64, slower for 128;
+with AVX2 1.6 times for 4 rows, 1.1 for 16, slower for 64. It is slower for weights that the second cache holds, too."""
 ROWS_SHARE = 8  # of outputs for each row: the copy of x takes an eighth of what weights take, or less
 LEAST_PRODUCTS = 1 << 22  # multiply-adds of a thread: handing over a part costs less than these
 

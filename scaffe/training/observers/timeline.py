@@ -12,16 +12,17 @@ from google.protobuf import text_format
 
 from scaffe.atomic_files import check_writable, write_whole
 from scaffe.errors import UserError
+from scaffe.nets.memory.tier.below import BACK, MOVES, OUT, WAITS
 from scaffe.nets.message import message_of
 from scaffe.nets.net import Net
 from scaffe.nets.summary import products
 from scaffe.training.ranks import together
 from scaffe.training.solver import Observer, Solver
-from scaffe.training.timers import HELPER, MAIN, MOVES, WAITS
+from scaffe.training.timers import HELPER, MAIN
 
 LAYERS = "layers"
-THREADS = (MAIN, LAYERS, HELPER, MOVES, WAITS)
-OPTIONAL = (MOVES, WAITS)  # of limited memory
+OPTIONAL = (OUT, BACK, MOVES, WAITS)  # of limited memory
+THREADS = (MAIN, LAYERS, HELPER, *OPTIONAL)
 MOST_SPANS = 200_000  # a rank: what a viewer can show; a longer run is traced up to there
 
 Span = tuple[str, str, float, float]
@@ -34,7 +35,7 @@ class Timeline(Observer):
     format).
 
     Each rank is a process of the trace, with three threads: the main thread's activities (forward, waits, update), its
-    layers, and the helper thread's collectives; a fourth where arrays move out of memory and back. What its strategy
+    layers, and the helper thread's collectives; two more where arrays move out of memory and back. What its strategy
     counts is a curve ("C" events). On every rank time 0 is the end of one barrier. A layer that is fused to the one
     before it (ReLU) shows no forward of its own. The file also holds the net and its layers' multiply-adds.
 

@@ -35,6 +35,7 @@ from scaffe.nets.memory import tested as tested_module
 from scaffe.nets.memory.limited_passes import limit_forward
 from scaffe.nets.memory.plans.plan import Choice, Do
 from scaffe.nets.memory.tier import link_speed
+from scaffe.nets.memory.tier.below import MOVES, WAITS
 from scaffe.nets.setup import Selection, make_context, make_net
 from scaffe.proto import caffe_pb2
 from scaffe.training import device_memory
@@ -43,7 +44,6 @@ from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
 from scaffe.training.limited_memory import LimitedMemory
 from scaffe.training.observers import test as test_observer
 from scaffe.training.strategies import Strategy
-from scaffe.training.timers import MOVES, WAITS
 from tests import pretend
 from tests.collectives.test_mpi import job
 from tests.pretend import memory, pool

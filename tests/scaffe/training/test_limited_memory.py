@@ -32,6 +32,7 @@ from scaffe.nets.memory.plans.needs import least_bytes
 from scaffe.nets.memory.plans.plan import Choice, Do
 from scaffe.nets.memory.tier import pages
 from scaffe.nets.memory.tier.backed import BackedMemory
+from scaffe.nets.memory.tier.below import BACK, OUT
 from scaffe.nets.memory.tier.mapping import PAGE_BYTES
 from scaffe.nets.memory.tier.pages import Pages
 from scaffe.nets.memory.tier.spill_file import SpillFile
@@ -44,7 +45,7 @@ from scaffe.training.observers import test as tests_observer
 from scaffe.training.served.resident import Resident
 from scaffe.training.solver import Observer
 from scaffe.training.strategies.base import strategies
-from scaffe.training.timers import MAIN, MOVES
+from scaffe.training.timers import MAIN
 from tests.mpirun import mpirun
 from tests.scaffe.training.limited_memory_net import NET, uneven
 from tests.scaffe.training.limited_memory_worker import Turns
@@ -516,7 +517,7 @@ def test_a_timeline_gets_moves_and_waits(tmp_path):
     solver, spans = solver_of(tmp_path, memory=limits(tmp_path)[0], placement="move"), []
     solver.timers.record = lambda thread, label, start, end: spans.append((thread, label.split()[0], end - start))
     trained(solver)
-    assert {label for thread, label, _ in spans if thread == MOVES} == {"save", "fetch"}
+    assert {(thread, label) for thread, label, _ in spans if thread in (OUT, BACK)} == {(OUT, "save"), (BACK, "fetch")}
     assert any(thread == MAIN and label == "wait" for thread, label, _ in spans)
     assert all(seconds >= 0 for *_, seconds in spans)
 

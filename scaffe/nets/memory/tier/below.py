@@ -11,7 +11,9 @@ from scaffe.nets.memory.plans.layout import Layout
 from scaffe.nets.memory.plans.placements import Placement
 from scaffe.nets.memory.plans.plan import Plan
 
-Record = Callable[[str, float, float], None]
+Record = Callable[[str, str, float, float], None]
+MOVES, WAITS, OUT, BACK = "moves", "waits for moves", "moves out", "moves back"
+"""Lanes of a timeline: a device's copies, and what its computing waits for them; what a disk writes, and reads."""
 
 
 class ArrayMemory(Protocol):
@@ -39,20 +41,24 @@ class ArrayMemory(Protocol):
 
 
 class ArrayMover(Protocol):
-    """Moves arrays out and back, in the order in which it is asked.
+    """Moves arrays out and back.
 
     Attributes:
-        record: called after each move with its label, start and end (``time.perf_counter()``); None: nobody records.
-        record_wait: likewise, of each wait on a device; the host's are timed by whoever waits.
-        saved, fetched: bytes moved so far.
+        record: called after each move with its lane, label, start and end (``time.perf_counter()``), and so after each
+            wait on a device (the host's are timed by whoever waits); None: nobody records.
         holds_host: whether ``wait`` and ``settle`` make the host wait, or a device that goes on by itself.
     """
 
     holds_host: ClassVar[bool]
     record: Record | None
-    record_wait: Record | None
-    saved: int
-    fetched: int
+
+    @property
+    def saved(self) -> int:
+        """Bytes moved out so far."""
+
+    @property
+    def fetched(self) -> int:
+        """Bytes moved back so far."""
 
     def place(self, numbers: Collection[int]) -> None:
         """Give these arrays of one iteration a place each below; their last places are taken back. Nothing may be on

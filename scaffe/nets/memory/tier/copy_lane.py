@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from scaffe.layers.kernels import device
-from scaffe.nets.memory.tier.below import Record
 
 
 class CopyLane:
@@ -30,7 +30,7 @@ class CopyLane:
         label, start, _ = self._copies.pop()
         self._copies.append((label, start, _mark(self._stream)))
 
-    def report(self, record: Record) -> None:
+    def report(self, record: Callable[[str, float, float], None]) -> None:
         """Pass on those that have ended since the last call. The host does not wait."""
         while self._copies and self._copies[0][2] is not None and self._copies[0][2].done:
             label, start, end = self._copies.popleft()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from typing import Any, ClassVar
 
 from scaffe.layers.kernels import device
 from scaffe.nets.memory.plans.iteration import Bandwidth
-from scaffe.nets.memory.tier.below import ArrayMemory, Record
+from scaffe.nets.memory.tier.below import MOVES, WAITS, ArrayMemory, Record
 from scaffe.nets.memory.tier.copy_lane import CopyLane
 from scaffe.nets.memory.tier.pinned_places import PinnedPlaces
 
@@ -25,7 +26,7 @@ class DeviceMover:
         places: theirs on the host.
 
     Attributes:
-        record, record_wait: see ArrayMover.
+        record: see ArrayMover.
         saved, fetched: bytes of the copies that were queued so far.
     """
 
@@ -40,7 +41,6 @@ class DeviceMover:
         self._lane = CopyLane(self._stream)
         self._waits: CopyLane | None = None  # on the stream that computes, once somebody records
         self.record: Record | None = None
-        self.record_wait: Record | None = None
         self.saved = self.fetched = 0
 
     def place(self, numbers: Collection[int]) -> None:
@@ -62,20 +62,20 @@ class DeviceMover:
     def wait(self, number: int) -> None:
         """See ArrayMover: the host does not wait. Raises KeyError: no copy was queued for the array."""
         name = self._open.pop(number)
-        if self.record_wait is not None:
+        if self.record is not None:
             self._waits = self._waits or CopyLane(device.current_stream())
             self._waits.begin(f"wait {name}")
         device.current_stream().wait_event(self._done[number])
-        if self.record_wait is not None and self._waits is not None:
+        if self.record is not None and self._waits is not None:
             self._waits.end()
 
     def settle(self) -> None:
         """See ArrayMover: the host does not wait."""
         for number in list(self._open):
             self.wait(number)
-        for record, lane in ((self.record, self._lane), (self.record_wait, self._waits)):
-            if record is not None and lane is not None:
-                lane.report(record)
+        for name, lane in ((MOVES, self._lane), (WAITS, self._waits)):
+            if self.record is not None and lane is not None:
+                lane.report(partial(self.record, name))
 
     def bandwidth(self) -> Bandwidth | None:
         """See ArrayMover: not measured, since copies compete with those of batches."""

@@ -1,43 +1,53 @@
-"""Carries arrays between memory and a spill file, on a thread of its own, in the order in which it was asked."""
+"""Carries arrays between memory and a spill file, on threads of its own."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import ClassVar
 
 from scaffe.nets.memory.plans.iteration import Bandwidth
 from scaffe.nets.memory.tier.backed import BackedMemory
 from scaffe.nets.memory.tier.below import ArrayMemory, Record
+from scaffe.nets.memory.tier.disk_lane import DiskLane, Move
+from scaffe.nets.memory.tier.disk_lanes import DiskLanes
 from scaffe.nets.memory.tier.mapping import rounded
 
 
 class Mover:
-    """Moves arrays out and back.
+    """Moves arrays out and back. What goes one way begins in the order in which it was asked for; who needs memory that
+    an array leaves, or the array again, waits first until it is out.
 
     Args:
         pages: the arrays' memory.
         backed: the file where they go; those that last lie there each at its own place.
-
-    Attributes:
-        record: called after each move with its label, start and end (``time.perf_counter()``); None: nobody records.
-        record_wait: not called.
-        saved, fetched: bytes moved so far.
-        seconds: that moves took so far, out and back.
     """
 
     holds_host: ClassVar[bool] = True
 
     def __init__(self, pages: ArrayMemory, backed: BackedMemory) -> None:
-        self._pages, self._backed, self._file = pages, backed, backed.file
-        self._thread = ThreadPoolExecutor(1, "scaffe-mover")
-        self._moves: dict[int, Future[None]] = {}
+        self._pages, self._backed, self._lanes = pages, backed, DiskLanes(backed.file)
+        self._moves: dict[int, Move] = {}
         self._offsets: dict[int, int] = {}
-        self.record: Record | None = None
-        self.record_wait: Record | None = None
-        self.saved = self.fetched = 0
-        self.seconds = [0.0, 0.0]
+
+    @property
+    def record(self) -> Record | None:
+        """See ArrayMover."""
+        return self._lanes.record
+
+    @record.setter
+    def record(self, record: Record | None) -> None:
+        self._lanes.record = record
+
+    @property
+    def saved(self) -> int:
+        """See ArrayMover."""
+        return self._lanes.out.n_bytes
+
+    @property
+    def fetched(self) -> int:
+        """See ArrayMover."""
+        return self._lanes.back.n_bytes
 
     def place(self, numbers: Collection[int]) -> None:
         """Give these arrays of one iteration a place each in the file; their last places are taken back. Nothing may be
@@ -46,54 +56,34 @@ class Mover:
         for number in numbers:
             self._offsets[number] = end
             end += self._pages.arrays[number].nbytes
-        self._file.reserve(end)
+        self._backed.file.reserve(end)
 
     def save(self, number: int, name: str) -> None:
         """Begin to write an array out."""
-        self._moves[number] = self._thread.submit(self._save, number, name)
+        self._begin(self._lanes.out, number, f"save {name}")
 
     def fetch(self, number: int, name: str) -> None:
         """Begin to read an array back."""
-        self._moves[number] = self._thread.submit(self._fetch, number, name)
+        self._begin(self._lanes.back, number, f"fetch {name}")
 
     def wait(self, number: int) -> None:
         """Wait for the last move that was begun for an array. Raises what it raised; KeyError: none was begun."""
-        self._moves.pop(number).result()
+        self._moves.pop(number).wait()
 
     def settle(self) -> None:
         """Wait for all moves, whatever becomes of them."""
-        for move in self._moves.values():
-            move.exception()
-        self._moves.clear()
+        for number in list(self._moves):
+            with suppress(Exception):
+                self.wait(number)
 
     def bandwidth(self) -> Bandwidth | None:
-        """Bytes a second each way, of all moves so far; None: there were none."""
-        if not (self.saved and self.fetched):
-            return None
-        return Bandwidth(self.saved / self.seconds[0], self.fetched / self.seconds[1])
+        """See ArrayMover."""
+        return self._lanes.bandwidth()
 
     def close(self) -> None:
-        """End the thread, after the move that it is at."""
-        self._thread.shutdown(cancel_futures=True)
+        """End the threads, after the pieces that they are at."""
+        self._lanes.close()
 
-    def _save(self, number: int, name: str) -> None:
-        started = time.perf_counter()
-        self._file.write(self._pages.arrays[number], self._offset(number))
-        self.saved += self._pages.arrays[number].nbytes
-        self._note(0, f"save {name}", started)
-
-    def _fetch(self, number: int, name: str) -> None:
-        started = time.perf_counter()
-        self._file.read(self._pages.arrays[number], self._offset(number))
-        self.fetched += self._pages.arrays[number].nbytes
-        self._note(1, f"fetch {name}", started)
-
-    def _offset(self, number: int) -> int:
-        found = self._offsets.get(number)
-        return self._backed.offset(self._pages.arrays[number]) if found is None else found
-
-    def _note(self, way: int, label: str, started: float) -> None:
-        ended = time.perf_counter()
-        self.seconds[way] += ended - started
-        if self.record is not None:
-            self.record(label, started, ended)
+    def _begin(self, lane: DiskLane, number: int, label: str) -> None:
+        array, offset = self._pages.arrays[number], self._offsets.get(number)
+        self._moves[number] = lane.begin(array, self._backed.offset(array) if offset is None else offset, label)

@@ -5,23 +5,18 @@ It has no name from its first moment on, so that the system removes it with the 
 
 from __future__ import annotations
 
-import mmap
 import os
-import time
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from scaffe import temporary
 from scaffe.errors import UserError
-from scaffe.nets.memory.plans.iteration import Bandwidth
 from scaffe.write_back import WriteBack
 
 NAME = "scaffe-spill"  # where a file needs one for a moment
 CHUNK_BYTES = 8 << 20  # of one read or write
-TRIAL_BYTES = 64 << 20
 
 
 class SpillFile:
@@ -92,19 +87,6 @@ class SpillFile:
             if n_moved == 0:
                 raise UserError(f"-spill {self.folder}: the file ends before {len(view):,} bytes were {done}")
             at += n_moved
-
-    def measured(self) -> Bandwidth:
-        """Bytes a second each way, by one trial. Raises UserError."""
-        self.reserve(TRIAL_BYTES)
-        with mmap.mmap(-1, TRIAL_BYTES) as memory:
-            trial = np.frombuffer(memory, np.uint8)
-            trial[...] = 1
-            times = [time.perf_counter()]
-            for move in (self.write, self.read):
-                move(trial, 0)
-                times.append(time.perf_counter())
-            del trial
-        return Bandwidth(*(TRIAL_BYTES / (end - start) for start, end in pairwise(times)))
 
     def close(self) -> None:
         """Let go of the file and its disk blocks."""

@@ -11,8 +11,7 @@ import pytest
 
 from scaffe.errors import UserError
 from scaffe.nets.memory.plans.iteration import Bandwidth
-from scaffe.nets.memory.tier import spill_file
-from scaffe.nets.memory.tier.disk_speed import disk_speed
+from scaffe.nets.memory.tier import disk_speed
 from scaffe.nets.memory.tier.mapping import HUGE_BYTES, MANY_HUGE, PAGE_BYTES, rounded
 from scaffe.nets.memory.tier.pages import Pages
 from scaffe.nets.memory.tier.spill_file import SpillFile
@@ -109,9 +108,9 @@ def test_a_file_that_ends_early_is_an_error(tmp_path):
 
 
 def test_bandwidth_is_measured_both_ways(tmp_path, monkeypatch):
-    monkeypatch.setattr(spill_file, "TRIAL_BYTES", 1 << 20)
+    monkeypatch.setattr(disk_speed, "TRIAL_BYTES", 1 << 20)
     file = SpillFile(str(tmp_path))
-    found = file.measured()
+    found = disk_speed.measured(file)
     assert found.out > 0 and found.back > 0
     file.close()
 
@@ -120,14 +119,14 @@ def test_a_disk_is_measured_once(tmp_path, monkeypatch):
     monkeypatch.setenv("SCAFFE_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cache").mkdir(mode=0o700)
     trials = iter([Bandwidth(3e9, 2e9), Bandwidth(5e9, 4e9)])
-    monkeypatch.setattr(SpillFile, "measured", lambda self: next(trials))
+    monkeypatch.setattr(disk_speed, "measured", lambda file: next(trials))
     file = SpillFile(str(tmp_path))
-    assert [disk_speed(file) for _ in range(2)] == [Bandwidth(3e9, 2e9)] * 2
+    assert [disk_speed.disk_speed(file) for _ in range(2)] == [Bandwidth(3e9, 2e9)] * 2
     for damaged in ("", "[1]", '{"x": 1}', "{"):
         (tmp_path / "cache/disks.json").write_text(damaged)
         if damaged == "":
-            assert disk_speed(file) == Bandwidth(5e9, 4e9)
+            assert disk_speed.disk_speed(file) == Bandwidth(5e9, 4e9)
         else:
             with pytest.raises(StopIteration):  # a trial that there is none of
-                disk_speed(file)
+                disk_speed.disk_speed(file)
     file.close()

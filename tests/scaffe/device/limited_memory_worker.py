@@ -26,8 +26,9 @@ BUCKETS = {"sc-b": 0, "sc-ob": 500, "sc-obr": 500, "sc-rs": 600, "ssp": 500, "do
 KINDS = {"ssp": {"parameters"}}  # the others have histories, or what accrues, too
 PUSHED = {"downpour": worker.PUSHED}
 TESTS = "test_iter: 3 test_interval: 2 test_initialization: false"
-REPLICAS = (({}, {"history", "parameters"}, ""), ({"warm_start": 2}, {"history", "parameters"}, ""),
-            ({"n_fetch": 1, "n_push": 1, "servers": 1}, {"history", "parameters"}, ""), ({}, {"history"}, "iter_size: 2"))
+BOTH = {"history", "parameters"}
+REPLICAS = (({}, BOTH, ""), ({"warm_start": 2}, BOTH, ""), ({"n_fetch": 1, "n_push": 1, "servers": 1}, BOTH, ""),
+            ({}, {"history"}, "iter_size: 2"))
 """Of downpour: flags, the kinds of arrays that leave, what is merged into the solver."""
 
 
@@ -50,7 +51,7 @@ def every(communicator: Communicator, folder: Path) -> list[list[bool]]:
     """What came out under every strategy of the command line, by rank."""
     runs = [(name, "auto", BUCKETS[name]) for name in sys.argv[2:]]
     results = [worker.compared(communicator, folder, run, PUSHED.get(run[0], ""),
-                               KINDS.get(run[0], {"history", "parameters"})) for run in runs]
+                               KINDS.get(run[0], BOTH)) for run in runs]
     return [*results, resumed(communicator, folder, runs[0]), tested(communicator, folder, runs[0])]
 
 

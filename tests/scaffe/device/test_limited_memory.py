@@ -215,8 +215,9 @@ def replicated(solver):
 
 
 @pytest.mark.parametrize(("text", "given", "is_wide"), [
-    ("", {"n_fetch": 2, "n_push": 5}, False), ("", {"n_sync": 2}, True), ("", {"warm_start": 2}, False),
-    ("clip_gradients: 0.5", {"n_push": 2}, False)])
+    ("", {"n_fetch": 2, "n_push": 5}, False), ("", {"n_sync": 2}, True),
+    pytest.param("", {"warm_start": 2}, False, marks=pytest.mark.thorough),
+    pytest.param("clip_gradients: 0.5", {"n_push": 2}, False, marks=pytest.mark.thorough)])
 def test_what_a_downpour_replica_goes_on_from_and_what_accrues_leave(tmp_path, text, given, is_wide):
     """What is fetched is taken over once its layer's parameters have come, which are copied out behind forward, too.
     Where gradients are clipped together, what accrues alone."""
@@ -259,7 +260,7 @@ def with_tests(solver):
 
 
 @pytest.mark.parametrize(("precision", "served"), [
-    ("fp32", {}), ("fp32", DOWNPOUR), pytest.param("bf16", {}, marks=pytest.mark.thorough)],
+    ("fp32", {}), *(pytest.param(*each, marks=pytest.mark.thorough) for each in (("fp32", DOWNPOUR), ("bf16", {})))],
     ids=["fp32", "fp32-downpour", "bf16"])
 def test_test_nets_read_parameters_that_move_layer_by_layer(tmp_path, precision, served):
     """Before passes are recorded and after, in turns with another test net; some parameters stay for a whole test."""

@@ -15,6 +15,7 @@ from google.protobuf import text_format
 from scaffe import log
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.failure import install_excepthook
+from scaffe.collectives.server.workers.puller import Puller
 from scaffe.nets.memory import parts, state
 from scaffe.nets.memory.plans.plan import Choice
 from scaffe.proto import caffe_pb2
@@ -103,10 +104,12 @@ class Turns(Observer):
             self._take_in(solver)
 
     def _take_in(self, solver):
-        """Wait until what is asked for is there as it is now: before anybody pushes, and behind this rank's push, since
-        a clock asks again."""
-        if solver.strategy._schedule.is_fetching:
-            for batch in solver.strategy.tables.batches:
+        """Wait until what is asked for may be read: before anybody pushes, and behind this rank's push, since a clock
+        asks again. Where a thread gathers it ahead, wait for that, too; else it is as it is when it is read."""
+        for batch in solver.strategy.tables.batches if solver.strategy._schedule.is_fetching else ():
+            while not batch.is_ready():
+                pass
+            if isinstance(batch._worker._inbox, Puller):
                 batch._worker._inbox.wait_for_rows(batch.number, lambda: None)
 
     def _wait(self):

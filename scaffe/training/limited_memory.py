@@ -154,7 +154,8 @@ class LimitedMemory(Observer):
 
     Args:
         tier: the net and its plan.
-        measured_after: the iterations after which the plan is made again.
+        measured_after: the iterations after which the plan is made again; those in which this rank waits for another
+            one that trains alone do not count.
         planned: called once there is a plan, and when there is another one.
 
     Attributes:
@@ -163,22 +164,26 @@ class LimitedMemory(Observer):
 
     def __init__(self, tier: LimitedNet, measured_after: int, planned: Callable[[], None] = lambda: None) -> None:
         self.tier, self._measured_after, self._planned = tier, measured_after, planned
-        self._begun = -1
+        self._n_measured = self._n_passes = 0
         planned()
 
     def begin(self, solver: Solver) -> None:
         """See Observer: say what the plan is."""
-        self._begun = solver.iteration
+        self._n_measured = 0
         limit = self.tier.limit
         info(f"Memory: {shown(limit.n_bytes)}, of which {shown(limit.fixed)} do not move; {self.tier.text()}")
 
     def before_iteration(self, solver: Solver) -> None:
         """See Observer: record moves if somebody wants that."""
+        self._n_passes = self.tier.executor.n_passes
         self.tier.mover.record = solver.timers.record
 
     def after_iteration(self, solver: Solver) -> None:
         """See Observer: make the plan again once its steps have been measured."""
-        if solver.iteration == self._begun + self._measured_after:
+        if self.tier.executor.n_passes == self._n_passes:
+            return
+        self._n_measured += 1
+        if self._n_measured == self._measured_after:
             self.tier.plan_again()
             self._planned()
             info(f"Memory: planned again with measured times: {self.tier.text()}")

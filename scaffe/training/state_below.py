@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -27,6 +27,7 @@ from scaffe.nets.memory.tier.mapping import rounded
 from scaffe.training.loss_scale import needs_scale
 from scaffe.training.shard_updater import ShardUpdater
 from scaffe.training.solver import Solver
+from scaffe.training.strategies.base import Strategy
 from scaffe.training.strategies.buckets import Bucket
 
 
@@ -67,11 +68,7 @@ class InFile:
 
     def _held(self, run: Bucket) -> list[Held]:
         parameters, gradients = parameters_held(self._net, run)
-        if self._strategy.renews:
-            parameters = renewed(parameters, self._strategy.renewer(run))
-        elif self._strategy.fetches:
-            parameters = fetched(parameters)
-        return [parameters, gradients]
+        return [_served(parameters, self._strategy, self._strategy.renewer(run)), gradients]
 
     def histories(self, shard: ShardUpdater, run: Run, step: int) -> list[Held]:
         """See StateBelow: moved into whole pages."""
@@ -106,12 +103,11 @@ class OnDevice:
     def parameters(self, runs: Sequence[Bucket]) -> tuple[list[Held], int]:
         """See StateBelow: they get memory of their own."""
         net, params, held, taken = self._net, self._net.params, list[Held](), 0
-        allocate = partial(self._solver.strategy.replica.communicator.alloc, memory="device")
+        strategy = self._solver.strategy
+        allocate = partial(strategy.replica.communicator.alloc, memory="device")
         places, waited = [run.place for run in runs], params.waits_on_host
         self.apart = [Apart(run, on_host(net, run)) for run in runs]
-        both = [parameters_apart(net, each.run, each.place) for each in self.apart]
-        if self._solver.strategy.renews:
-            both = [renewed(each, None) for each in both]
+        both = [_served(parameters_apart(net, each.run, each.place), strategy, None) for each in self.apart]
         for name, arrays in (("diff", [gradients_apart(net, run) for run in runs]), ("data", both)):
             if arrays:
                 params.divide(name, places, partial(allocate, dtype=params.dtype))
@@ -127,3 +123,10 @@ class OnDevice:
         """See StateBelow: bound to where they are."""
         part = history_part(self._net, run, rounded(shard.n_bytes // shard.n_histories), step)
         return [Held(np.empty(0, np.uint8), part, [], partial(shard.bind, i)) for i in range(shard.n_histories)]
+
+
+def _served(parameters: Held, strategy: Strategy, renew: Callable[[], None] | None) -> Held:
+    """Parameters as a strategy has them written, where a server has them too; ``renew``: see ``renewed``."""
+    if strategy.renews:
+        return renewed(parameters, renew)
+    return fetched(parameters) if strategy.fetches else parameters

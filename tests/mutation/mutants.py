@@ -21,8 +21,10 @@ MASKS = ("one", "tests/scaffe/device/test_resume.py", "-k", "recorded")
 MOVES = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "bits_are and move")
 TESTED = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "test_nets_read and not bf16")
 PULLED = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "pulled")
+REPLICAS = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "goes_on_from or (being_asked and downpour)")
 CUTS = ("one", "tests/scaffe/nets/memory/test_together.py")
 TABLES = ("one", "tests/collectives/server/test_in_file.py", "-m", "not thorough")
+ROWS = ("one", "tests/collectives/server/test_device.py", "-k", "first_rows")
 SPILLED = ("one", "tests/scaffe/training/test_limited_memory.py", "-m", "not mpi_job", "-k",
            "(bits_are and move) or goes_on_from or copy_of_served or test_nets_read or no_more_is")
 SEVERAL = ("mpi", "tests/collectives/device/test_order.py", "-k", "many or values_for_out or follow")
@@ -98,6 +100,7 @@ MUTANTS = (
     Mutant("scaffe/nets/memory/tier/pinned_lasting.py", "mover.wait(number)", "pass", TESTED),
     Mutant("scaffe/training/device_memory.py", "cut_recordings(test, found[-1].plan, (), solver.test_passes[id(test)])",
            "pass", TESTED),
+    Mutant(f"{SERVER}/rows/device_rows.py", "self._lent.mark(self._cuda.get_current_stream())", "pass", ROWS),
     Mutant(f"{SERVER}/memory/tier.py", "self.leave(start + at * array.itemsize, (piece.stop - at) * array.itemsize)",
            "pass", TABLES),
     Mutant(f"{SERVER}/memory/tier.py", "self._pages.madvise(mmap.MADV_DONTNEED, first, last - first)", "pass", TABLES),
@@ -118,9 +121,17 @@ MUTANTS = (
     Mutant("scaffe/nets/memory/in_turn.py", "self._leave(self._held)", "pass", SPILLED),
     Mutant("scaffe/nets/memory/in_turn.py", "self._leave(self._last[step])", "pass", SPILLED),
     Mutant("scaffe/nets/memory/tier/lasting.py", "in self._shown & set(numbers)", "in set(numbers)", SPILLED),
-    Mutant("scaffe/training/state_below.py", "parameters = fetched(parameters)", "pass", SPILLED),
     Mutant("scaffe/training/strategies/downpour.py", "self._local.bring()", "pass", SPILLED),
-    Mutant("scaffe/training/strategies/downpour.py", "self._due = set(self.apart.taken)", "self._due = set()", SPILLED),
+    *(Mutant("scaffe/training/state_below.py", "fetched(parameters) if", "parameters if", tests)
+      for tests in (SPILLED, REPLICAS)),
+    *(Mutant("scaffe/training/strategies/downpour.py", "self._due = set(self.apart.taken)", "self._due = set()", tests)
+      for tests in (SPILLED, REPLICAS)),
+    Mutant("scaffe/training/strategies/downpour.py", "self._local.bring()", "pass", REPLICAS),
+    Mutant("scaffe/training/strategies/downpour.py", "or is_device(replica.net.context.kernels)", "", REPLICAS),
+    Mutant("layers/kernels/device.py", "    current_stream().synchronize()", "    pass", REPLICAS),
+    Mutant("scaffe/nets/memory/tier/pinned_lasting.py",
+           "device.copy_to_pinned(self._memory.arrays[number], self._places[number], device.current_stream())", "pass",
+           REPLICAS),
     Mutant("layers/base/kernel_copy.py", "self._write()", "pass", HALVES),
     Mutant("scaffe/training/shard_updater.py", "if writes_copies and", "if False and", HALVES),
     Mutant("layers/kernels/device.py", "@PerDevice\ndef compute_stream", "def compute_stream", PYCAFFE),

@@ -80,6 +80,8 @@ class _Buffer:
         self._pinned = device.pinned(self.buffer.nbytes).view(index.table.dtype)
         self._streams, self._cuda = streams, cuda.cuda
         self._lent, self._copied = streams.event(), streams.event()
+        self._lent.mark(self._cuda.get_current_stream())
+        self._lent.hold(streams.comm)  # who had this memory before may be at work on it still
 
     def lend(self) -> Any:
         """The buffer, for the current stream, which follows the last copy."""

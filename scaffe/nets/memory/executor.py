@@ -30,6 +30,7 @@ class Executor:
         enter: called before each pass and ``bring``: has others leave the memory, where others use it too.
         memory, mover: the arrays' memory, and who moves it; the mover is None before there is a plan.
         clock: measures each step, without what the plan adds.
+        n_passes: that have begun so far.
         waited, repeated: seconds so far in which steps waited for moves, and of computing again.
     """
 
@@ -44,7 +45,7 @@ class Executor:
         self.enter: Callable[[], None] = _nothing
         self.mover: ArrayMover | None = None
         self.plan: Plan | None = None
-        self.waited = self.repeated = 0.0
+        self.n_passes, self.waited, self.repeated = 0, 0.0, 0.0
         self._new: dict[int, list[int]] = {}  # by step, the arrays that it is the first to use
         for number, part in enumerate(self.parts):
             if not part.lasts and (part.forward or part.backward):
@@ -115,6 +116,7 @@ class Executor:
 
     def _begin(self) -> None:
         """A new pass, whatever became of the last one. A blob that was reshaped has other memory by now."""
+        self.n_passes += 1
         self.enter()
         self._let_go()
         if self.mover is not None:

@@ -11,6 +11,7 @@ from typing import Any
 from scaffe.errors import UserError
 from scaffe.flags import Flags, at_least
 from scaffe.layers.kernels.backend import is_device
+from scaffe.nets.flat_pieces import copy_into
 from scaffe.training.served.accrue import Accrue
 from scaffe.training.served.options import Consistency
 from scaffe.training.served.schedule import Schedule
@@ -79,17 +80,19 @@ class Downpour(Served):
 
     @property
     def acts_between_layers(self) -> bool:
-        """See Strategy: where a replica's ranks sum gradients, or tables may be early."""
-        return self.replica.within.acts or bool(vars(self.replica.options).get("memory"))
+        """See Strategy: where a replica's ranks sum gradients, or tables may be early, on a device unasked too."""
+        replica = self.replica
+        return (replica.within.acts or is_device(replica.net.context.kernels)
+                or bool(vars(replica.options).get("memory")))
 
     @property
     def own_updaters(self) -> Sequence[Updater]:
-        """See Strategy: on the host, the one by which gradients accrue."""
-        return () if is_device(self.replica.net.context.kernels) else (self._local,)
+        """See Strategy: the one by which gradients accrue."""
+        return (self._local,)
 
     def early(self) -> Sequence[Bucket]:
         """See Strategy."""
-        return () if is_device(self.replica.net.context.kernels) else self.apart.able()
+        return self.apart.able()
 
     def update_early(self, bucket: Bucket, rate: float, iteration: int) -> None:
         """See Strategy: what ``apply`` does, for one table."""
@@ -206,5 +209,5 @@ class Downpour(Served):
             if first < last:
                 accrued, mine = shard.part(0, first, last), pushed[first - place.start:last - place.start]
                 for piece in self.tables.batches[number].pieces(mine):
-                    mine[piece] = accrued[piece]
+                    copy_into(mine[piece], accrued[piece])
                 accrued[:] = 0

@@ -98,6 +98,20 @@ def read_late(cp, keys):
 
 
 @pytest.mark.parametrize("keys", KEYS.values(), ids=KEYS)
+def test_the_first_rows_follow_who_had_their_memory_before(cp, keys):
+    with pretend.deferring(), cp.cuda.Stream(non_blocking=True):
+        server = ParameterServer(Communicator.single())
+        batch = server.batch(server.table("t", N_ROWS, ROW_ELEMS), keys, memory="device")
+        before = [cp.zeros((len(expected(keys)[0][0]), ROW_ELEMS), "float32") for _ in range(3)]
+        del before  # while the stream has not come to them
+        server.start({"t": initial("float32")})
+        found = batch.read().get()
+        batch.post_read()
+        server.close()
+    assert found.tobytes() == expected(keys)[0][0].tobytes()
+
+
+@pytest.mark.parametrize("keys", KEYS.values(), ids=KEYS)
 def test_rows_stay_until_the_worker_has_used_them(cp, keys, monkeypatch):
     assert read_late(cp, keys)
     monkeypatch.setattr(DeviceRows, "give_back", lambda self: None)

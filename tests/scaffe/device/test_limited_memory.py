@@ -43,11 +43,13 @@ from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
 from scaffe.training.limited_memory import LimitedMemory
 from scaffe.training.observers import test as test_observer
+from scaffe.training.solver import Observer
 from scaffe.training.strategies import Strategy
 from tests import pretend
 from tests.collectives.test_mpi import job
 from tests.pretend import memory, pool
 from tests.scaffe.training.limited_memory_net import NET, uneven
+from tests.scaffe.training.limited_memory_worker import digest
 
 REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
 pytestmark = pytest.mark.skipif(bool(device.missing()), reason=device.missing()) if REAL else pretend.needs_compiler
@@ -90,12 +92,9 @@ def limited(solver):
 
 
 def trained(solver):
+    """Tells weights and histories apart, when training has ended."""
     with late():
-        solver.solve()
-    to_host = solver.net.context.kernels.to_host
-    found = [to_host(solver.strategy.parameters()).tobytes(), *(each.tobytes() for each in solver.strategy.histories())]
-    solver.close()
-    return found
+        return digest(solver)
 
 
 def limits(tmp_path, text="", net=NET, **options):
@@ -197,6 +196,43 @@ def test_parameters_that_are_pulled_leave_too(tmp_path, slack, is_wide):
     assert {f"{layer} parameters" for layer in (("y0", "y1", "y2") if is_wide else ("ip", "mid"))} <= left
 
 
+DOWNPOUR = {**SERVED, "strategy": "downpour", "n_sync": 0, "n_fetch": 1, "n_push": 1, "warm_start": 0}
+SERVERS = pytest.mark.parametrize("served", [{}, DOWNPOUR], ids=["auto", "downpour"])
+
+
+class Halfway(Observer):
+    """All meet, when gradients may have accrued."""
+
+    def before_iteration(self, solver):
+        if solver.iteration == 3:
+            solver.strategy.settle()
+
+
+def replicated(solver):
+    """As ``trained``, of Downpour's."""
+    solver.observers.append(Halfway())
+    return trained(solver)
+
+
+@pytest.mark.parametrize(("text", "given", "is_wide"), [
+    ("", {"n_fetch": 2, "n_push": 5}, False), ("", {"n_sync": 2}, True),
+    pytest.param("", {"warm_start": 2}, False, marks=pytest.mark.thorough),
+    pytest.param("clip_gradients: 0.5", {"n_push": 2}, False, marks=pytest.mark.thorough)])
+def test_what_a_downpour_replica_goes_on_from_and_what_accrues_leave(tmp_path, text, given, is_wide):
+    """What is fetched is taken over once its layer's parameters have come, which are copied out behind forward, too.
+    Where gradients are clipped together, what accrues alone."""
+    options = {**DOWNPOUR, **given, "net": wide().replace('"constant" value: 0.01', '"xavier"') if is_wide else NET}
+    text += " max_iter: 6"
+    expected, left = replicated(solver_of(tmp_path, text, **options)), set()
+    for limit in limits(tmp_path, text, **options)[:3:2]:
+        solver = solver_of(tmp_path, text, memory=limit, placement="move", **options)
+        left |= moved(solver)
+        assert replicated(solver) == expected
+    layers = ("y0", "y1", "y2", "y3", "y4", "y5") if is_wide else ("ip", "mid", "out")
+    kinds = ("history",) if "clip" in text else ("history", "parameters")
+    assert left == {f"{layer} {kind}" for layer in layers for kind in kinds}
+
+
 PROBE = """layer { name: "probe" type: "InnerProduct" bottom: "ip" top: "probe" include { phase: TEST }
   inner_product_param { num_output: 3000 weight_filler { type: "xavier" } } }
 layer { name: "elu" type: "ELU" bottom: "probe" top: "elu" include { phase: TEST } }
@@ -223,16 +259,19 @@ def with_tests(solver):
     return trained(solver), seen
 
 
-@pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.thorough)])
-def test_test_nets_read_parameters_that_move_layer_by_layer(tmp_path, precision):
+@pytest.mark.parametrize(("precision", "served"), [
+    ("fp32", {}), *(pytest.param(*each, marks=pytest.mark.thorough) for each in (("fp32", DOWNPOUR), ("bf16", {})))],
+    ids=["fp32", "fp32-downpour", "bf16"])
+def test_test_nets_read_parameters_that_move_layer_by_layer(tmp_path, precision, served):
     """Before passes are recorded and after, in turns with another test net; some parameters stay for a whole test."""
-    options, peaks = {"net": uneven(), "precision": precision}, []
+    options, peaks = {"net": uneven(), "precision": precision, **served}, []
     expected, limit = with_tests(solver_of(tmp_path, TESTS, **options)), limits(tmp_path, TESTS, **options)[0]
     with peak(peaks):
         solver = solver_of(tmp_path, TESTS, **options, memory=limit)
         assert with_tests(solver) == expected
     assert [(phase, len(values)) for phase, values in expected[1]] == [("test", 2104), ("test_1", 2104)] * 3
-    assert REAL or peaks[0] <= int(limit) < 2 * solver.net.params.n_elems * 4
+    n_arrays = 4 if served else 2  # as long as the parameters: theirs, gradients, what is pulled and pushed
+    assert REAL or peaks[0] <= int(limit) < n_arrays * solver.net.params.n_elems * 4
     for net, n_passes in zip(solver.test_nets, (2, 1), strict=True):
         plan, lengths = net.tiers[0].plan, [part.n_bytes for part in net.tiers[0].parts]
         assert {*plan.choices} == {Choice.KEEP, Choice.MOVE}
@@ -275,11 +314,14 @@ def test_a_limit_in_which_a_layer_of_a_test_net_does_not_fit_is_refused(tmp_path
         solver_of(tmp_path, TESTS, uneven(), memory=limit)
 
 
-@pytest.mark.parametrize("precision", [pytest.param("bf16", marks=pytest.mark.thorough), "fp16"])
-def test_half_types_keep_their_bits_too(tmp_path, precision):
-    expected = trained(solver_of(tmp_path, precision=precision))
-    limit = limits(tmp_path, precision=precision)[1]
-    assert trained(solver_of(tmp_path, precision=precision, memory=limit)) == expected
+@pytest.mark.parametrize(("precision", "served"), [
+    pytest.param("bf16", {}, marks=pytest.mark.thorough), ("fp16", {}),
+    pytest.param("bf16", DOWNPOUR, marks=pytest.mark.thorough)], ids=["bf16", "fp16", "bf16-downpour"])
+def test_half_types_keep_their_bits_too(tmp_path, precision, served):
+    options = {"precision": precision, **served}
+    expected = trained(solver_of(tmp_path, **options))
+    limit = limits(tmp_path, **options)[1]
+    assert trained(solver_of(tmp_path, **options, memory=limit)) == expected
 
 
 def test_a_resumed_run_goes_on_with_the_same_bits(tmp_path):
@@ -297,7 +339,7 @@ def test_a_resumed_run_goes_on_with_the_same_bits(tmp_path):
 
 @pytest.mark.mpi_job
 @pytest.mark.parametrize("strategies", [
-    ("ssp", "sc-obr", "sc-rs"), pytest.param(("sc-obr", "sc-b", "sc-ob"), marks=pytest.mark.thorough)])
+    ("ssp", "sc-obr", "sc-rs", "downpour"), pytest.param(("sc-obr", "sc-b", "sc-ob"), marks=pytest.mark.thorough)])
 def test_two_ranks_train_to_the_same_bits_under_every_strategy(tmp_path, strategies):
     worker = Path(__file__).with_name("limited_memory_worker.py")
     result = job(2, [str(worker), str(tmp_path), *strategies], SCAFFE_CUDA_IPC="0")
@@ -305,9 +347,22 @@ def test_two_ranks_train_to_the_same_bits_under_every_strategy(tmp_path, strateg
     assert json.loads((tmp_path / "results.json").read_text()) == [[True, True]] * (len(strategies) + 2)
 
 
-def test_passes_are_recorded_between_the_points_where_arrays_move(tmp_path):
-    solver = solver_of(tmp_path, memory=limits(tmp_path)[0], placement="move")
+@pytest.mark.mpi_job
+@pytest.mark.thorough
+@pytest.mark.parametrize("n_ranks", [2, 3])
+def test_replicas_train_to_the_same_bits(tmp_path, n_ranks):
+    """With a warm start, with a server alone, with what accrues alone on the host, resumed, and with test nets."""
+    worker = Path(__file__).with_name("limited_memory_worker.py")
+    result = job(n_ranks, [str(worker), str(tmp_path), "replicas"], SCAFFE_CUDA_IPC="0")
+    assert result.returncode == 0, (result.stdout + result.stderr)[-4000:]
+    assert json.loads((tmp_path / "results.json").read_text()) == [[True] * n_ranks] * 6
+
+
+@SERVERS
+def test_passes_are_recorded_between_the_points_where_arrays_move(tmp_path, served):
+    solver = solver_of(tmp_path, memory=limits(tmp_path, **served)[0], placement="move", **served)
     tier, passes, n_layers = limited(solver), solver.strategy.passes, len(solver.net.nodes)
+    solver.strategy.begin()
     with late():
         solver.step(3)
     ways = {way for way, _ in passes._recordings}
@@ -326,12 +381,15 @@ def test_passes_are_recorded_between_the_points_where_arrays_move(tmp_path):
     for first, last in stretches["backward"]:
         steps = [2 * n_layers - 1 - i for i in range(last, first - 1, -1)]
         assert len(steps) == 1 or not any(action.do is Do.HERE for s in steps[1:] for action in tier.plan.before[s])
+    solver.strategy.finish()
     solver.close()
 
 
-def test_what_is_copied_is_what_the_plan_says(tmp_path):
-    solver = solver_of(tmp_path, memory=limits(tmp_path)[0], placement="move")
+@SERVERS
+def test_what_is_copied_is_what_the_plan_says(tmp_path, served):
+    solver = solver_of(tmp_path, memory=limits(tmp_path, **served)[0], placement="move", **served)
     tier = limited(solver)
+    solver.strategy.begin()
     with late():
         solver.step(3)
         before = tier.mover.saved, tier.mover.fetched
@@ -339,15 +397,18 @@ def test_what_is_copied_is_what_the_plan_says(tmp_path):
     lengths = [part.n_bytes for part in tier.iteration.parts]
     for moved, was, do in zip((tier.mover.saved, tier.mover.fetched), before, (Do.SAVE, Do.FETCH), strict=True):
         assert moved - was == 2 * sum(lengths[number] for number in tier.plan.parts_of(do)) > 0
+    solver.strategy.finish()
     solver.close()
 
 
 @pytest.mark.skipif(REAL, reason="the pretend CuPy counts")
-def test_nothing_waits_and_nothing_is_allocated_once_passes_are_recorded(tmp_path, monkeypatch):
-    made, usual = [], solver_of(tmp_path)
-    solver = solver_of(tmp_path, memory=limits(tmp_path)[0])
-    usual.step(4)
-    solver.step(4)
+@SERVERS
+def test_nothing_waits_and_nothing_is_allocated_once_passes_are_recorded(tmp_path, monkeypatch, served):
+    made, usual = [], solver_of(tmp_path, **served)
+    solver = solver_of(tmp_path, memory=limits(tmp_path, **served)[0], **served)
+    for each in (usual, solver):
+        each.strategy.begin()
+        each.step(4)
     block, pinned = pool.Block.__init__, memory.alloc_pinned_memory
     monkeypatch.setattr(pool.Block, "__init__", lambda self, n_bytes: made.append(n_bytes) or block(self, n_bytes))
     monkeypatch.setattr(device.load().cuda, "alloc_pinned_memory", lambda n: made.append(n) or pinned(n))
@@ -362,12 +423,15 @@ def test_nothing_waits_and_nothing_is_allocated_once_passes_are_recorded(tmp_pat
     assert waits[0] == waits[1] == ["get"] * 3  # the data layer draws on the host
     assert limited(solver).mover.saved > saved
     assert not made
-    solver.close()
+    for each in (usual, solver):
+        each.strategy.finish()
+        each.close()
 
 
 @pytest.mark.skipif(REAL, reason="the pretend CuPy counts")
 @pytest.mark.parametrize(("share", "served"), [
-    (0, {}), (0, SERVED), pytest.param(2, {}, marks=pytest.mark.thorough)], ids=["0", "0-ssp", "2"])
+    (0, {}), (0, SERVED), (0, DOWNPOUR), pytest.param(2, {}, marks=pytest.mark.thorough)],
+    ids=["0", "0-ssp", "0-downpour", "2"])
 def test_the_pool_keeps_within_the_limit(tmp_path, share, served):
     limit = limits(tmp_path, **served)[share]
     as_in_a_new_process()
@@ -376,8 +440,7 @@ def test_the_pool_keeps_within_the_limit(tmp_path, share, served):
     solver.strategy.begin()
     solver.step(4)
     peak = memory.counters.peak - before
-    if served:
-        solver.strategy.finish()
+    solver.strategy.finish()
     assert 0.8 * int(limit) < peak <= int(limit)  # a plan made again with measured times may need less
     solver.close()
 
@@ -490,19 +553,21 @@ def test_what_test_nets_take_is_counted(tmp_path):
     assert shared[0].tobytes() == shared[1].tobytes()  # trained since
 
 
-def test_a_net_that_does_not_fit_trains_without_being_asked(tmp_path, monkeypatch, capfd):
-    expected = trained(solver_of(tmp_path))
+@SERVERS
+def test_a_net_that_does_not_fit_trains_without_being_asked(tmp_path, monkeypatch, capfd, served):
+    expected = trained(solver_of(tmp_path, **served))
     assert "Memory:" not in capfd.readouterr().err
-    found = solver_of(tmp_path, memory="99%")
+    found = solver_of(tmp_path, memory="99%", **served)
     monkeypatch.setattr(device, "free_bytes", lambda: 0)
     least = limited(found).least - device_memory.scratch_bytes()
     monkeypatch.setattr(device, "free_bytes", lambda: int(least * 1.1))
     capfd.readouterr()
-    solver = solver_of(tmp_path)
+    solver = solver_of(tmp_path, **served)
     assert re.search(r"Memory: training takes [\d.]+ MB on the device, [\d.]+ MB are free: what does not fit moves to "
                      "the host", capfd.readouterr().err)
     assert trained(solver) == expected
     assert limited(solver).mover.saved or limited(solver).executor.repeated
+    assert not served or moved(solver)
     monkeypatch.setattr(device, "free_bytes", lambda: 0)
     with pytest.raises(UserError, match="are too few; this net trains in"):
         solver_of(tmp_path)

@@ -7,6 +7,7 @@ import hashlib
 import json
 import sys
 from argparse import Namespace
+from functools import partial
 from pathlib import Path
 
 from google.protobuf import text_format
@@ -14,6 +15,7 @@ from google.protobuf import text_format
 from scaffe import log
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.failure import install_excepthook
+from scaffe.collectives.server.workers.puller import Puller
 from scaffe.nets.memory import parts, state
 from scaffe.nets.memory.plans.plan import Choice
 from scaffe.proto import caffe_pb2
@@ -23,6 +25,8 @@ from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
 from scaffe.training.limited_memory import LimitedMemory
 from scaffe.training.observers.test import Test
 from scaffe.training.solver import Observer
+from scaffe.training.strategies import look_up
+from scaffe.training.strategies.role import SERVER
 from tests.scaffe.training.limited_memory_net import NET
 
 RUNS = (("sc-b", "C", 0), ("sc-ob", "C", 500_000), ("sc-ob-naive", "auto", 500), ("sc-obr", "auto", 500),
@@ -36,44 +40,80 @@ SOLVER = 'base_lr: 0.01 momentum: 0.9 lr_policy: "fixed" max_iter: 4 random_seed
 
 
 def build(communicator, folder, run, text="", **options):
-    """A solver, and the tier that its net has, if it has one."""
+    """A solver, and the tier that its net has, if it has one; None and None on a rank that is a server alone, which
+    serves until the solver ends if it is told to."""
     strategy, algorithm, bucket = run
     histories.MOST_BYTES = 1 << 14 if "memory" in options else 1 << 24  # many pieces, and one
     param = text_format.Parse(f'{SOLVER} snapshot_prefix: "{folder}/x"', caffe_pb2.SolverParameter())
     text_format.Merge(text, param)
     text_format.Parse(NET, param.net_param)
-    solver = build_solver(communicator, param, Namespace(
+    given = Namespace(
         strategy=strategy, reduce=algorithm, wire="", bucket=str(bucket), scal="strong", threads=1, readers=1, level=0,
         stage="", allow_nan=False, skip_bad_records=0, spill=str(folder), placement="auto",
-        **{**SERVED, **DEVICE, **options}))
+        **{**SERVED, **DEVICE, "serves": False, **options})
+    kind = look_up(strategy, algorithm, communicator)
+    role = kind.place(communicator, given)
+    if role.kind == SERVER:
+        if given.serves:
+            kind.serve(role, param, given)
+        return None, None
+    solver = build_solver(role.ranks, param, given, role)
     return solver, next((each.tier for each in solver.observers if isinstance(each, LimitedMemory)), None)
 
 
-def least(communicator, folder, run, text=""):
+def least(communicator, folder, run, text="", **options):
     """The least bytes that this rank trains in: ranks hold different parts of the histories."""
-    solver, found = build(communicator, folder, run, text, memory="99%")
+    solver, found = build(communicator, folder, run, text, memory="99%", **options)
+    if solver is None:
+        return "99%"
     solver.close()
     return str(found.least)
 
 
 class Turns(Observer):
     """Has Downpour's ranks make their iterations one after another, each when the last one's updates have been applied
-    and what it has asked for has come, so that a run has the same bits each time."""
+    and what it has asked for has come, before it pushes anything, so that a run has the same bits each time."""
 
     def __init__(self, communicator):
         self.ranks = communicator.split(0) or communicator
+        self._waits_in_forward = False
+
+    def begin(self, solver):
+        solver.net.before_forward.insert(0, self._before_forward)
+        solver.net.before_backward.append(partial(self._before_backward, solver))
 
     def before_iteration(self, solver):
-        for _ in range(self.ranks.rank):
-            self.ranks.barrier()
-        batches = solver.strategy.tables.batches
-        while solver.strategy._schedule.is_fetching and not all(batch.is_ready() for batch in batches):
-            pass
+        self._waits_in_forward = 0 < solver.strategy._warm_start == solver.iteration  # all meet when it begins
+        if not self._waits_in_forward:
+            self._wait()
 
     def after_iteration(self, solver):
         while not all(batch.is_free() for batch in solver.strategy.tables.batches):
             pass
+        self._take_in(solver)
         for _ in range(self.ranks.rank, self.ranks.n_ranks):
+            self.ranks.barrier()
+
+    def _before_forward(self, index):
+        if self._waits_in_forward:
+            self._waits_in_forward = False
+            self._wait()
+
+    def _before_backward(self, solver, index):
+        if index == len(solver.net.nodes) - 1:
+            self._take_in(solver)
+
+    def _take_in(self, solver):
+        """Wait until what is asked for may be read: before anybody pushes, and behind this rank's push, since a clock
+        asks again. Where a thread gathers it ahead, wait for that, too; else it is as it is when it is read."""
+        for batch in solver.strategy.tables.batches if solver.strategy._schedule.is_fetching else ():
+            while not batch.is_ready():
+                pass
+            if isinstance(batch._worker._inbox, Puller):
+                batch._worker._inbox.wait_for_rows(batch.number, lambda: None)
+
+    def _wait(self):
+        for _ in range(self.ranks.rank):
             self.ranks.barrier()
 
 
@@ -106,8 +146,8 @@ def digest(solver):
 
 def trained(communicator, folder, run, text="", **options):
     """Train. Returns the digest, and the tier."""
-    solver, found = build(communicator, folder, run, text, **options)
-    return digest(solver), found
+    solver, found = build(communicator, folder, run, text, serves=True, **options)
+    return digest(solver) if solver else "", found
 
 
 def tested(communicator, folder, run, text, **options):
@@ -121,14 +161,15 @@ def tested(communicator, folder, run, text, **options):
 
 def resumed(communicator, folder, run, **options):
     """The digest of a run that is saved two iterations before its end, and goes on in a new solver."""
-    solver, _ = build(communicator, folder, run, "max_iter: 3" if run is DOWNPOUR else "max_iter: 2", **options)
-    if run is DOWNPOUR:
+    replicates = run[0] == "downpour"
+    solver, _ = build(communicator, folder, run, "max_iter: 3" if replicates else "max_iter: 2", **options)
+    if replicates:
         solver.observers.append(Turns(solver.communicator))
     solver.observers.append(Saved())
     solver.solve()
     solver.close()
     communicator.barrier()
-    solver, _ = build(communicator, folder, run, PUSHED if run is DOWNPOUR else "", **options)
+    solver, _ = build(communicator, folder, run, PUSHED if replicates else "", **options)
     restore_checkpoint(solver, folder / f"x_iter_{solver.param.max_iter - 2}.solverstate")
     return digest(solver)
 
@@ -136,15 +177,18 @@ def resumed(communicator, folder, run, **options):
 def moved(found):
     """The kinds of arrays that last, or come from a server, and leave by a tier's plan."""
     return {part.name.split()[-1] for part, choice in zip(found.iteration.parts, found.plan.choices, strict=True)
-            if (part.lasts or part.name.endswith(" parameters")) and choice is not Choice.KEEP}
+            if (part.lasts or part.name.endswith(" parameters")) and choice is not Choice.KEEP} if found else set()
 
 
-def compared(communicator, folder, run, text, kinds):
-    """Whether a run at the least memory has the bits of one without a limit, by rank, and moves such arrays."""
-    expected, _ = trained(communicator, folder, run, text)
-    limited, found = trained(communicator, folder, run, text, memory=least(communicator, folder, run, text))
+def compared(communicator, folder, run, text, kinds, **options):
+    """Whether a run at the least memory has the bits of one without a limit, by rank, moves such arrays, and has
+    planned with times that its own steps took."""
+    expected, _ = trained(communicator, folder, run, text, **options)
+    limit = least(communicator, folder, run, text, **options)
+    limited, found = trained(communicator, folder, run, text, memory=limit, **options)
     some = {kind for other in communicator.allgather_objects(moved(found)) for kind in other}
-    return communicator.allgather_objects(limited == expected and some == kinds and bool(found.mover.saved))
+    has_moved = found is None or bool(found.mover.saved and any(found.iteration.seconds))
+    return communicator.allgather_objects(limited == expected and some == kinds and has_moved)
 
 
 def main():

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+from scaffe.jit import checks_bounds
 from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.cpu import set_threads
 from scaffe.layers.kernels.cpu.onednn import workspace
 from scaffe.layers.kernels.cpu.onednn.library import library
-from scaffe.layers.kernels.cpu.onednn.winograd import tiling
+from scaffe.layers.kernels.cpu.onednn.winograd import products, tiling
 from scaffe.layers.kernels.cpu.onednn.winograd import workspace as arrays
 from scaffe.layers.kernels.cpu.onednn.winograd.plans import Inference, Training
 from scaffe.layers.kernels.cpu.onednn.winograd.tiling import Tiling, is_faster, is_faster_in_training
@@ -140,6 +141,33 @@ def test_several_strips_the_last_one_shorter(n_threads, taps):
     wanted_gx, wanted_gw = expected_gradients(spec, x, w, gy)
     for got, wanted in ((y, expected(spec, x, w, b, None, None)), (gx, wanted_gx), (gw, wanted_gw)):
         np.testing.assert_allclose(got, wanted, rtol=0, atol=3e-5 * np.abs(wanted).max())
+
+
+@needs_onednn
+@pytest.mark.skipif(checks_bounds(), reason="native code has nobody to raise to")
+@TAPS
+@pytest.mark.parametrize("n_threads", [1, 2, 3])
+@pytest.mark.parametrize(("n_output", "group", "is_ours"), [(33, 1, False), (64, 1, True), (128, 2, True)])
+def test_calls_made_ready_compute_every_strip(n_threads, taps, n_output, group, is_ours, monkeypatch):
+    """Strips of one row of tiles; working memory that is full of what is no number, and is written over afterwards."""
+    monkeypatch.setattr(tiling, "STRIP_BYTES", (1, 1))
+    monkeypatch.setattr(products, "is_fast", lambda: is_ours)
+    spec = spec_of(2, 40, 9, 14, n_output, taps // 2, taps, group=group)
+    x, w, b, added = drawn(spec, np.random.default_rng(taps))
+    try:
+        set_threads(n_threads)
+        plan, y = Inference(library(), spec, 0.25), np.full_like(added, np.nan)
+        assert isinstance(plan._filtering._products, products.PanelProducts) == is_ours
+        plan.take(w, b)
+        for name in ("bottom", "top", "scratch"):
+            workspace.workspace(name, 1 << 20).view(np.float32)[:] = np.nan
+        calls = plan.bind(x.reshape(-1), y.reshape(-1), added.reshape(-1))
+        assert len(calls) == 2 * -(-9 // 4) * (2 + group)
+        assert calls.run() == len(calls)
+    finally:
+        set_threads(1)
+    wanted = expected(spec, x, w, b, 0.25, added)
+    np.testing.assert_allclose(y, wanted, rtol=0, atol=3e-5 * np.abs(wanted).max())
 
 
 @needs_onednn

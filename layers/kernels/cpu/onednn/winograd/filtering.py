@@ -6,11 +6,13 @@ from functools import partial
 
 import numpy as np
 
+from scaffe.layers.kernels.cpu.calls import Calls
 from scaffe.layers.kernels.cpu.onednn.library import Library
 from scaffe.layers.kernels.cpu.onednn.winograd.products import Shape, products
 from scaffe.layers.kernels.cpu.onednn.winograd.tiling import Tiling, strip_bytes
 from scaffe.layers.kernels.cpu.onednn.winograd.workspace import array
 from scaffe.layers.kernels.cpu.parts import in_ranges
+from scaffe.layers.kernels.cpu.winograd import native
 from scaffe.layers.kernels.cpu.winograd.images import transform_bottom, transform_top
 from scaffe.layers.kernels.cpu.winograd.weights import transform_weights, turned
 from scaffe.layers.kernels.specs import ConvSpec
@@ -64,22 +66,44 @@ class Filtering:
     def run(self, x: np.ndarray, taken: np.ndarray, b: np.ndarray, y: np.ndarray, added: np.ndarray | None = None,
             slope: float = 1) -> None:
         """y = x * w + b, plus ``added``, then a ReLU of that slope below 0 (1: none). Images lie channels-last."""
-        spec = self.spec
-        images = x.reshape(spec.in_shape[0], *spec.in_shape[2:], spec.in_shape[1])
-        tops = y.reshape(spec.in_shape[0], *spec.out_spatial, spec.n_output)
+        images, tops = self._images(x), self._tops(y)
         plus, tiles = tops if added is None else added.reshape(tops.shape), (self._tiling.rows, self._tiling.columns)
         v, m, taps = array("bottom", self._shape.bottom), array("top", self._shape.top), self._tiling.taps
 
-        def into(start: int, stop: int) -> None:
-            transform_bottom(taps, images, first + start, first + stop, tiles, spec.pad, v, start * tiles[1])
+        def into(first: int, start: int, stop: int) -> None:
+            transform_bottom(taps, images, first + start, first + stop, tiles, self.spec.pad, v, start * tiles[1])
 
-        def out_of(start: int, stop: int) -> None:
+        def out_of(first: int, start: int, stop: int) -> None:
             transform_top(taps, m, start * tiles[1], b, plus, added is not None, np.float32(slope), first + start,
                           first + stop, tiles, tops)
 
-        for first in range(0, self._tiling.n_rows, self._strip):
-            n_rows = min(self._strip, self._tiling.n_rows - first)
-            in_ranges(n_rows, into)
+        for first, n_rows in self._strips():
+            in_ranges(n_rows, partial(into, first))
             for group, weights in enumerate(taken):
                 self._products.run(group, weights)
-            in_ranges(n_rows, out_of)
+            in_ranges(n_rows, partial(out_of, first))
+
+    def bind(self, x: np.ndarray, taken: np.ndarray, b: np.ndarray, y: np.ndarray, added: np.ndarray | None,
+             slope: float) -> Calls:
+        """What ``run`` does as calls made ready: of each strip the transform, each group's products, and the transform
+        back."""
+        images, tops = self._images(x), self._tops(y)
+        plus, tiles = None if added is None else self._tops(added), (self._tiling.rows, self._tiling.columns)
+        v, m, taps = array("bottom", self._shape.bottom), array("top", self._shape.top), self._tiling.taps
+        calls = []
+        for rows in self._strips():
+            calls += [native.into(taps, images, rows, tiles, (self.spec.pad[0], self.spec.pad[1]), v),
+                      *(self._products.bind(group, weights) for group, weights in enumerate(taken)),
+                      native.out_of(taps, m, b, plus, slope, rows, tiles, tops)]
+        return sum(calls[1:], start=calls[0])
+
+    def _strips(self) -> list[tuple[int, int]]:
+        """The first row of tiles of each, and how many it has."""
+        n_rows = self._tiling.n_rows
+        return [(first, min(self._strip, n_rows - first)) for first in range(0, n_rows, self._strip)]
+
+    def _images(self, x: np.ndarray) -> np.ndarray:
+        return x.reshape(self.spec.in_shape[0], *self.spec.in_shape[2:], self.spec.in_shape[1])
+
+    def _tops(self, y: np.ndarray) -> np.ndarray:
+        return y.reshape(self.spec.in_shape[0], *self.spec.out_spatial, self.spec.n_output)

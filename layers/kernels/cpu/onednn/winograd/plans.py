@@ -7,7 +7,9 @@ from math import prod
 
 import numpy as np
 
+from scaffe.jit import checks_bounds
 from scaffe.layers.kernels.cpu.bias import add_gradients
+from scaffe.layers.kernels.cpu.calls import Calls
 from scaffe.layers.kernels.cpu.memory import zeros
 from scaffe.layers.kernels.cpu.onednn.library import Library
 from scaffe.layers.kernels.cpu.onednn.winograd.direct_gradient import DirectGradient
@@ -46,8 +48,11 @@ class Inference:
         """See InferencePlan."""
         self._filtering.run(x, self._w, self._b, y, added, self._slope)
 
-    def bind(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> None:
-        """See InferencePlan: it is many calls, of which the interpreter makes the strips."""
+    def bind(self, x: np.ndarray, y: np.ndarray, added: np.ndarray | None = None) -> Calls | None:
+        """See InferencePlan."""
+        if checks_bounds():  # native code has nobody to raise to
+            return None
+        return self._filtering.bind(x, self._w, self._b, y, added, self._slope)
 
 
 class Training:

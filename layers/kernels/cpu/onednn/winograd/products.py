@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scaffe.jit import compiled
+from scaffe.jit.native import address_of, array_at, taken
 from scaffe.jit.tiles import COLUMNS
+from scaffe.layers.kernels.cpu.calls import HEAD, Calls, in_native_parts
 from scaffe.layers.kernels.cpu.memory import zeros
 from scaffe.layers.kernels.cpu.onednn.library import Library
 from scaffe.layers.kernels.cpu.onednn.primitive import (
@@ -17,6 +20,7 @@ from scaffe.layers.kernels.cpu.onednn.primitive import (
     Primitive,
     Reorder,
     any_layout,
+    place_of,
     strided,
 )
 from scaffe.layers.kernels.cpu.onednn.winograd.workspace import from_channel
@@ -24,6 +28,7 @@ from scaffe.layers.kernels.cpu.panels import in_panels, is_fast, multiply_matric
 from scaffe.layers.kernels.cpu.parts import in_ranges
 from scaffe.layers.kernels.specs import plain_strides
 
+N_NUMBERS = 12  # of a call's table
 MOST_TILES = 128
 """Up to so many our products are faster than oneDNN's, whose weights' way from memory takes longer than the sums."""
 
@@ -91,8 +96,15 @@ class OnednnProducts:
 
     def run(self, group: int, taken: np.ndarray) -> None:
         """Multiply a group's part of the working array "bottom" into that of "top"."""
-        self._product.run(from_channel("bottom", self._shape.bottom, group * self._shape.inputs), taken,
-                          from_channel("top", self._shape.top, group * self._shape.outputs))
+        self._product.run(*self._arrays(group, taken))
+
+    def bind(self, group: int, taken: np.ndarray) -> Calls:
+        """What ``run`` does as a call made ready."""
+        return self._product.bind(*self._arrays(group, taken))
+
+    def _arrays(self, group: int, taken: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return (from_channel("bottom", self._shape.bottom, group * self._shape.inputs), taken,
+                from_channel("top", self._shape.top, group * self._shape.outputs))
 
 
 class PanelProducts:
@@ -115,6 +127,36 @@ class PanelProducts:
         rows = shape.n_tiles, shape.n_tiles, shape.all_inputs
         in_ranges(shape.n_products, lambda first, stop: multiply_matrices(
             v, rows, shape.inputs, taken, self._zeros, m, shape.all_outputs, first, stop))
+
+    def bind(self, group: int, taken: np.ndarray) -> Calls:
+        """See OnednnProducts."""
+        shape = self._shape
+        arrays = (from_channel("bottom", shape.bottom, group * shape.inputs), taken, self._zeros,
+                  from_channel("top", shape.top, group * shape.outputs))
+        numbers = [number for each in arrays for number in (place_of(each), each.size)]
+        numbers += [shape.n_tiles, shape.all_inputs, shape.inputs, shape.all_outputs]
+        return in_native_parts(_entry(), shape.n_products, shape.n_products, numbers, arrays)
+
+
+@compiled
+def _multiply_parts(place: int) -> None:
+    """Do parts of the products until none is left; see ``in_native_parts``."""
+    head, t = array_at(place, HEAD, np.int64), array_at(place + 8 * HEAD, N_NUMBERS, np.int64)
+    v, w = array_at(t[0], t[1], np.float32), array_at(t[2], t[3], np.float32)
+    zero, m = array_at(t[4], t[5], np.float32), array_at(t[6], t[7], np.float32)
+    n_parts, length = head[1], head[2]
+    part = taken(place)
+    while part < n_parts:
+        start, stop = length * part // n_parts, length * (part + 1) // n_parts
+        multiply_matrices(v, (t[8], t[8], t[9]), t[10], w, zero, m, t[11], start, stop)
+        part = taken(place)
+
+
+@compiled
+def _entry() -> int:
+    """Where native code calls it."""
+    place: int = address_of(_multiply_parts)
+    return place
 
 
 def products(lib: Library, shape: Shape, stays: bool) -> OnednnProducts | PanelProducts:

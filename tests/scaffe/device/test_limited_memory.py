@@ -215,7 +215,8 @@ def replicated(solver):
 
 
 @pytest.mark.parametrize(("text", "given", "is_wide"), [
-    ("", {"n_fetch": 2, "n_push": 5}, False), ("", {"n_sync": 2}, True),
+    ("", {"n_fetch": 2, "n_push": 5}, False),
+    pytest.param("", {"n_sync": 2}, True, marks=pytest.mark.thorough),
     pytest.param("", {"warm_start": 2}, False, marks=pytest.mark.thorough),
     pytest.param("clip_gradients: 0.5", {"n_push": 2}, False, marks=pytest.mark.thorough)])
 def test_what_a_downpour_replica_goes_on_from_and_what_accrues_leave(tmp_path, text, given, is_wide):

@@ -25,6 +25,7 @@ REPLICAS = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "goes_on_
 CUTS = ("one", "tests/scaffe/nets/memory/test_together.py")
 TABLES = ("one", "tests/collectives/server/test_in_file.py", "-m", "not thorough")
 ROWS = ("one", "tests/collectives/server/test_device.py", "-k", "first_rows")
+LANES = ("one", "tests/scaffe/nets/memory/test_disk_lanes.py")
 SPILLED = ("one", "tests/scaffe/training/test_limited_memory.py", "-m", "not mpi_job", "-k",
            "(bits_are and move) or goes_on_from or copy_of_served or test_nets_read or no_more_is")
 SEVERAL = ("mpi", "tests/collectives/device/test_order.py", "-k", "many or values_for_out or follow")
@@ -112,7 +113,13 @@ MUTANTS = (
     Mutant(f"{SERVER}/shards/shard.py",
            "self._part.tier.leave(places, n_elems * self._total.itemsize)", "pass", TABLES),
     Mutant(f"{SERVER}/server.py", "self._store.tier.look()", "pass", TABLES),
-    Mutant("scaffe/nets/memory/tier/mover.py", "self._moves.pop(number).result()", "self._moves.pop(number)", SPILLED),
+    Mutant("scaffe/nets/memory/tier/mover.py", "self._moves.pop(number).wait()", "self._moves.pop(number)", SPILLED),
+    Mutant("scaffe/nets/memory/tier/disk_lane.py", "for error in [piece.exception() for piece in self._pieces]:",
+           "for error in []:", LANES),
+    Mutant("scaffe/nets/memory/tier/disk_lane.py", "self._move(part, offset + start)",
+           "self._move(part, offset)", LANES),
+    Mutant("scaffe/nets/memory/tier/disk_lane.py", "ThreadPoolExecutor(N_AT_ONCE, name)", "ThreadPoolExecutor(1, name)",
+           LANES),
     Mutant("scaffe/nets/memory/executor.py", "self.mover.wait(number)", "pass", SPILLED),
     Mutant("scaffe/nets/memory/executor.py", "if action.do is Do.GONE:", "if False:", SPILLED),
     Mutant("scaffe/nets/memory/tier/lasting.py", "self._backed.hide(self._pages.arrays[number])", "pass", SPILLED),

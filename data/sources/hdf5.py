@@ -39,7 +39,10 @@ class Hdf5Files:
     def __init__(self, list_path: str, names: Sequence[str]) -> None:
         self._names = list(names)
         self._paths = _paths(list_path)
-        looks = [self._look(path) for path in self._paths]
+        try:
+            looks = [self._look(path) for path in self._paths]
+        except DataError as error:  # a path alone may say little, as "." does
+            raise DataError(f"{list_path}: {error}") from error
         for path, (_, shapes) in zip(self._paths, looks, strict=True):
             if shapes != looks[0][1]:
                 raise DataError(f"{path}: rows of shapes {shapes}, but {self._paths[0]} has {looks[0][1]}")

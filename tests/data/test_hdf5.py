@@ -69,11 +69,13 @@ def test_what_is_wrong_is_told(listed, tmp_path):
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "gone").write_text(f"{tmp_path}/absent.h5")
     (tmp_path / "text").write_text(str(tmp_path / "empty"))
+    (tmp_path / "here").write_text(".")
     with h5py.File(tmp_path / "odd.h5", "w") as file:
         file["data"], file["label"], file["word"] = np.zeros((3, 2)), np.zeros(2), b"text"
     (tmp_path / "odd").write_text(str(tmp_path / "odd.h5"))
     for name, tops, message in (("absent", ["data"], "absent: No such file"), ("empty", ["data"], "is empty"),
                                 ("gone", ["data"], "absent.h5: no such file"), ("text", ["data"], "not an HDF5 file"),
+                                ("here", ["data"], r"here: \.: is a directory"),
                                 ("odd", ["data", "label"], "data has 3, label has 2"),
                                 ("odd", ["none"], "no dataset 'none'; it has: data, label, word"),
                                 ("odd", ["word"], "must have rows of numbers")):

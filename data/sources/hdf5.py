@@ -42,7 +42,7 @@ class Hdf5Files:
         try:
             looks = [self._look(path) for path in self._paths]
         except DataError as error:  # a path alone may say little, as "." does
-            raise DataError(f"{list_path}: {error}") from error
+            raise DataError(f"{error} (listed in {list_path})") from error
         for path, (_, shapes) in zip(self._paths, looks, strict=True):
             if shapes != looks[0][1]:
                 raise DataError(f"{path}: rows of shapes {shapes}, but {self._paths[0]} has {looks[0][1]}")

@@ -75,7 +75,7 @@ def test_what_is_wrong_is_told(listed, tmp_path):
     (tmp_path / "odd").write_text(str(tmp_path / "odd.h5"))
     for name, tops, message in (("absent", ["data"], "absent: No such file"), ("empty", ["data"], "is empty"),
                                 ("gone", ["data"], "absent.h5: no such file"), ("text", ["data"], "not an HDF5 file"),
-                                ("here", ["data"], r"here: \.: is a directory"),
+                                ("here", ["data"], r"^\.: is a directory \(listed in .*here\)"),
                                 ("odd", ["data", "label"], "data has 3, label has 2"),
                                 ("odd", ["none"], "no dataset 'none'; it has: data, label, word"),
                                 ("odd", ["word"], "must have rows of numbers")):

@@ -70,7 +70,9 @@ def main() -> None:
     file = SpillFile(options.spill)
     try:
         file.reserve(n_parts * PART_BYTES)
-        gone_through(DiskLanes(file).out, n_parts, threading.Event())
+        first = DiskLanes(file)
+        gone_through(first.out, n_parts, threading.Event())
+        first.close()
         print(f"{'pieces':10}{'':10}{'written':>10}{'read':>10}  GB/s")
         for n_at_once in options.at_once.split(","):
             disk_lane.N_AT_ONCE = int(n_at_once)

@@ -5,7 +5,6 @@ The next panels' weights and what is added are fetched while products are summed
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,6 @@ next."""
 _one, _short, _tall = tile(1), tile(SHORT), tile(TALL)
 
 
-@cache
 def is_fast() -> bool:
     """Whether tiles fit the processor's registers, and it is of a kind on which they were measured to be faster than
     oneDNN: one with AVX2 or AVX-512, and without AMX."""

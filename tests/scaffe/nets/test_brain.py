@@ -12,6 +12,7 @@ from scaffe.nets.devices import Compute, load_kernels
 from scaffe.nets.inference.passes import Inference
 from scaffe.proto import caffe_pb2
 from scaffe.proto.text import parse_text
+from tests.scaffe.nets.widened import is_widened
 
 HEAD = """
 layer { name: "in" type: "Input" top: "data" top: "label" input_param {
@@ -74,6 +75,7 @@ def far(a, b):
 @pytest.mark.parametrize("text", [PLAIN, RESIDUAL], ids=["plain", "residual"])
 def test_losses_and_gradients_are_those_of_float32_but_for_rounding(text):
     exact, brain = (net_of(text, TRAIN, precision) for precision in ("fp32", "bf16"))
+    most = 0.08 if is_widened() else 0.06  # without instructions for bfloat16 other numbers are rounded
     for _ in range(2):  # the second adds to the gradients of the first
         losses = [net.forward() for net in (exact, brain)]
         assert losses[1] == pytest.approx(losses[0], rel=0.02)
@@ -83,7 +85,7 @@ def test_losses_and_gradients_are_those_of_float32_but_for_rounding(text):
     for mine, theirs in zip(exact.learnable(), brain.learnable(), strict=True):
         assert theirs.blob.dtype == theirs.blob.diff.dtype == np.float32
         if np.abs(mine.blob.diff).max() > 1e-5:
-            assert far(mine.blob.diff, theirs.blob.diff) < 0.08, exact.nodes[mine.layer_index].name
+            assert far(mine.blob.diff, theirs.blob.diff) < most, exact.nodes[mine.layer_index].name
 
 
 def test_layers_without_kernels_for_it_run_in_float32_between_conversions():

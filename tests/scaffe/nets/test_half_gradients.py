@@ -12,12 +12,11 @@ import pytest
 from scaffe.layers.base.layer import TRAIN, Context
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
-from scaffe.layers.kernels.cpu.widened import WidenedProduct
-from scaffe.layers.kernels.specs import ConvSpec
 from scaffe.nets import graph
 from scaffe.nets.build import build_net
 from scaffe.proto import caffe_pb2
 from scaffe.proto.text import parse_text
+from tests.scaffe.nets.widened import is_widened
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 N, SIDE, WIDTH, N_BLOCKS, N_CLASSES, EPS = 16, 10, 24, 3, 7, 1e-5
@@ -114,13 +113,6 @@ class Naive:
             gy = r(g + back_a(back_b(g)))
         first(gy)
         return self.grads
-
-
-def is_widened():
-    """Whether this processor computes convolutions of bfloat16 in float32 between two roundings."""
-    ones, image = (1, 1), (3, 3)
-    spec = ConvSpec((N, WIDTH, SIDE, SIDE), WIDTH, image, ones, ones, ones, dtype=KINDS["bf16"])
-    return isinstance(cpu.convolution(spec), WidenedProduct)
 
 
 def away(found, true):

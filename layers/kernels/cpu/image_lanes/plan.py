@@ -17,7 +17,7 @@ from scaffe.layers.kernels.cpu.panels import is_fast
 from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.specs import ConvSpec
 
-FEWEST_IMAGES = 16  # fewer leave lanes empty
+FEWEST_IMAGES = 16  # fewer leave lanes of the widest registers empty
 FEWEST_INPUTS = 50  # of a line of the filter: shorter sums are over before they pay for loading and storing
 
 

@@ -10,9 +10,11 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 
+from scaffe.nets.memory.tier.spill_file import CHUNK_BYTES
+
 N_AT_ONCE = 4
 """Pieces: on the disks measured, more gained nothing (docs/memory.md)."""
-PIECE_BYTES = 8 << 20
+PIECE_BYTES = CHUNK_BYTES
 Timed = Callable[[], AbstractContextManager[object]]
 
 

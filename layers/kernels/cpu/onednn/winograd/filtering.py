@@ -67,7 +67,7 @@ class Filtering:
             slope: float = 1) -> None:
         """y = x * w + b, plus ``added``, then a ReLU of that slope below 0 (1: none). Images lie channels-last."""
         images, tops = self._images(x), self._tops(y)
-        plus, tiles = tops if added is None else added.reshape(tops.shape), (self._tiling.rows, self._tiling.columns)
+        plus, tiles = tops if added is None else self._tops(added), (self._tiling.rows, self._tiling.columns)
         v, m, taps = array("bottom", self._shape.bottom), array("top", self._shape.top), self._tiling.taps
 
         def into(first: int, start: int, stop: int) -> None:

@@ -7,10 +7,11 @@ from math import prod
 import numpy as np
 
 from scaffe.jit import checks_bounds, compiled
-from scaffe.jit.native import address_of, array_at, taken
+from scaffe.jit.native import address_of, array_at
 from scaffe.jit.tiles import COLUMNS
 from scaffe.layers.kernels.cpu.calls import HEAD, Calls, in_native_parts
 from scaffe.layers.kernels.cpu.memory import zeros
+from scaffe.layers.kernels.cpu.native_parts import next_part
 from scaffe.layers.kernels.cpu.onednn.primitive import place_of
 from scaffe.layers.kernels.cpu.panels import in_panels, is_fast, multiply_pixels, rows_at_once
 from scaffe.layers.kernels.cpu.parts import in_ranges
@@ -83,21 +84,18 @@ class Pointwise:
 @compiled
 def _multiply_parts(place: int) -> None:
     """Do parts of the products that the table at an address describes, as ``bind`` writes it, until none is left."""
-    head = array_at(place, HEAD, np.int64)
-    n_parts, length = head[1], head[2]
     table = array_at(place + 8 * HEAD, N_NUMBERS, np.int64)
     x, geometry = array_at(table[0], table[1], np.float32), array_at(table[2], table[3], np.int64)
     w, b = array_at(table[4], table[5], np.float32), array_at(table[6], table[7], np.float32)
     added, y = array_at(table[8], table[9], np.float32), array_at(table[12], table[13], np.float32)
     slope, adds = array_at(table[10], table[11], np.float32)[0], table[14] != 0
-    part = taken(place)
-    while part < n_parts:
-        start, stop = length * part // n_parts, length * (part + 1) // n_parts
+    part, start, stop = next_part(place)
+    while part >= 0:
         if table[15]:
             multiply_pixels(x, geometry, w, b, added, adds, slope, y, 0, table[16], start, stop)
         else:
             multiply_pixels(x, geometry, w, b, added, adds, slope, y, start, stop, 0, table[17])
-        part = taken(place)
+        part, start, stop = next_part(place)
 
 
 @compiled

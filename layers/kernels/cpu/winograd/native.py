@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.jit.native import address_of, array_at, taken
+from scaffe.jit.native import address_of, array_at
 from scaffe.layers.kernels.cpu.calls import HEAD, Calls, in_native_parts
+from scaffe.layers.kernels.cpu.native_parts import next_part
 from scaffe.layers.kernels.cpu.onednn.primitive import place_of
 from scaffe.layers.kernels.cpu.onednn.workspace import workspace
 from scaffe.layers.kernels.cpu.parts import n_threads
@@ -57,36 +58,32 @@ def _scratch(n_rows: int, n_each: int) -> np.ndarray:
 @compiled
 def _into_parts(place: int) -> None:
     """Do parts until none is left."""
-    head, t = array_at(place, HEAD, np.int64), array_at(place + 8 * HEAD, N_INTO, np.int64)
+    t = array_at(place + 8 * HEAD, N_INTO, np.int64)
     x = array_at(t[0], t[1] * t[2] * t[3] * t[4], np.float32).reshape((t[1], t[2], t[3], t[4]))
     v = array_at(t[5], t[6] * t[7] * t[4], np.float32).reshape((t[6], t[7], t[4]))
-    n_parts, length, n_each, columns = head[1], head[2], t[9], t[13]
-    scratch = array_at(t[8], n_parts * n_each, np.float32)
-    part = taken(place)
-    while part < n_parts:
-        start, stop = length * part // n_parts, length * (part + 1) // n_parts
+    n_each, columns = t[9], t[13]
+    part, start, stop = next_part(place)
+    while part >= 0:
         transform_bottom_within(t[10], x, t[11] + start, t[11] + stop, (t[12], columns), (t[14], t[15]), v,
-                                start * columns, scratch[part * n_each:(part + 1) * n_each])
-        part = taken(place)
+                                start * columns, array_at(t[8] + 4 * part * n_each, n_each, np.float32))
+        part, start, stop = next_part(place)
 
 
 @compiled
 def _out_of_parts(place: int) -> None:
     """Do parts until none is left."""
-    head, t = array_at(place, HEAD, np.int64), array_at(place + 8 * HEAD, N_OUT_OF, np.int64)
+    t = array_at(place + 8 * HEAD, N_OUT_OF, np.int64)
     n_elems = t[1] * t[2] * t[3] * t[4]
     y = array_at(t[0], n_elems, np.float32).reshape((t[1], t[2], t[3], t[4]))
     added = array_at(t[15], n_elems, np.float32).reshape((t[1], t[2], t[3], t[4]))
     m = array_at(t[5], t[6] * t[7] * t[4], np.float32).reshape((t[6], t[7], t[4]))
     bias, slope = array_at(t[14], t[4], np.float32), array_at(t[17], 1, np.float32)[0]
-    n_parts, length, n_each, columns = head[1], head[2], t[9], t[13]
-    scratch = array_at(t[8], n_parts * n_each, np.float32)
-    part = taken(place)
-    while part < n_parts:
-        start, stop = length * part // n_parts, length * (part + 1) // n_parts
+    n_each, columns = t[9], t[13]
+    part, start, stop = next_part(place)
+    while part >= 0:
         transform_top_within(t[10], m, start * columns, bias, added, t[16] != 0, slope, t[11] + start, t[11] + stop,
-                             (t[12], columns), y, scratch[part * n_each:(part + 1) * n_each])
-        part = taken(place)
+                             (t[12], columns), y, array_at(t[8] + 4 * part * n_each, n_each, np.float32))
+        part, start, stop = next_part(place)
 
 
 @compiled

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.jit.native import address_of, array_at, taken
+from scaffe.jit.native import address_of, array_at
 from scaffe.jit.tiles import COLUMNS
 from scaffe.layers.kernels.cpu.calls import HEAD, Calls, in_native_parts
 from scaffe.layers.kernels.cpu.memory import zeros
+from scaffe.layers.kernels.cpu.native_parts import next_part
 from scaffe.layers.kernels.cpu.onednn.library import Library
 from scaffe.layers.kernels.cpu.onednn.primitive import (
     DST,
@@ -141,15 +142,13 @@ class PanelProducts:
 @compiled
 def _multiply_parts(place: int) -> None:
     """Do parts of the products until none is left; see ``in_native_parts``."""
-    head, t = array_at(place, HEAD, np.int64), array_at(place + 8 * HEAD, N_NUMBERS, np.int64)
+    t = array_at(place + 8 * HEAD, N_NUMBERS, np.int64)
     v, w = array_at(t[0], t[1], np.float32), array_at(t[2], t[3], np.float32)
     zero, m = array_at(t[4], t[5], np.float32), array_at(t[6], t[7], np.float32)
-    n_parts, length = head[1], head[2]
-    part = taken(place)
-    while part < n_parts:
-        start, stop = length * part // n_parts, length * (part + 1) // n_parts
+    part, start, stop = next_part(place)
+    while part >= 0:
         multiply_matrices(v, (t[8], t[8], t[9]), t[10], w, zero, m, t[11], start, stop)
-        part = taken(place)
+        part, start, stop = next_part(place)
 
 
 @compiled

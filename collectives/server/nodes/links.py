@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from itertools import count
 
@@ -55,6 +56,8 @@ class Links:
         self._lanes: dict[int, _Lane] = {}
         self._under_way: dict[PendingMessage, Callable[[], None]] = {}
         self._n_transfers = 0
+        self._controls = deque[tuple[PendingMessage, np.ndarray]]()  # in the order posted
+        self._done = set[PendingMessage]()  # of these, those found done
         for _ in range(N_CONTROLS):
             self._expect(np.empty(N_NUMBERS + 1, np.int64))
 
@@ -109,13 +112,20 @@ class Links:
 
     def _expect(self, numbers: np.ndarray) -> None:
         message = self._messages.irecv(numbers, ANY, CONTROL_TAG)
-        self._under_way[message] = lambda: self._control(message, numbers)
+        self._controls.append((message, numbers))
+        self._under_way[message] = lambda: self._control(message)
 
-    def _control(self, message: PendingMessage, numbers: np.ndarray) -> None:
-        envelope, copy = message.test(), numbers.copy()
-        self._expect(numbers)
-        if envelope is not None:
-            self._came(copy[:N_NUMBERS], int(copy[N_NUMBERS]), envelope.source)
+    def _control(self, message: PendingMessage) -> None:
+        """A receive is done: where another thread moves MPI on, it may be found before one posted, and done, earlier.
+        Messages of a peer come into receives in the order posted, so they are taken in that order."""
+        self._done.add(message)
+        while (first := self._controls[0])[0] in self._done:
+            self._controls.popleft()
+            self._done.remove(first[0])
+            envelope, copy = first[0].test(), first[1].copy()
+            self._expect(first[1])
+            if envelope is not None:
+                self._came(copy[:N_NUMBERS], int(copy[N_NUMBERS]), envelope.source)
 
     def _fill(self, peer: int, lane: _Lane) -> None:
         while lane.n_bytes < WINDOW_BYTES and (transfer := lane.pick()) is not None:

@@ -2,7 +2,6 @@
 
 import random
 
-import numpy as np
 import pytest
 
 from scaffe.collectives.runtime.point_to_point import Envelope

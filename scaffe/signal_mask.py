@@ -36,9 +36,9 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from scaffe.jit import compiled
+from scaffe.jit.brain import intrinsic
 from scaffe.jit.native import array_at
 
 MASK_BYTES = 128  # of a sigset_t; glibc's is the longest
@@ -54,7 +54,7 @@ def caller(function: Any) -> Callable[..., int]:
     Returns:
         What calls it, on the calling thread, without the interpreter's lock.
     """
-    return partial(_call, ctypes.addressof(_MASK), ctypes.cast(function, ctypes.c_void_p).value)
+    return partial(_call, ASYNCHRONOUS, ctypes.cast(function, ctypes.c_void_p).value)
 
 
 def _asynchronous() -> ctypes.Array[ctypes.c_char]:
@@ -68,11 +68,13 @@ def _asynchronous() -> ctypes.Array[ctypes.c_char]:
 
 
 _MASK = _asynchronous()
+ASYNCHRONOUS: int = ctypes.addressof(_MASK)
+"""Where that set lies, for ``call_blocked``."""
 
 
 @intrinsic
-def _call_blocked(typing: Any, mask: Any, function: Any, first: Any, second: Any, third: Any, fourth: Any) -> Any:
-    """Block, call, unblock."""
+def call_blocked(typing: Any, mask: Any, function: Any, first: Any, second: Any, third: Any, fourth: Any) -> Any:
+    """In compiled code: block the signals of the set at an address, call a C function of four integers, unblock."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         integer, status = ir.IntType(64), ir.IntType(32)
@@ -91,7 +93,8 @@ def _call_blocked(typing: Any, mask: Any, function: Any, first: Any, second: Any
 
 @compiled
 def _call(mask: int, function: int, first: int, second: int, third: int, fourth: int) -> int:
-    return _call_blocked(mask, function, first, second, third, fourth)  # type: ignore[call-arg]
+    status: int = call_blocked(mask, function, first, second, third, fourth)
+    return status
 
 
 def call_in_a_row(table: np.ndarray) -> tuple[int, int]:
@@ -104,7 +107,7 @@ def call_in_a_row(table: np.ndarray) -> tuple[int, int]:
     Returns:
         how many calls did not fail, and what the next returned; 0 if there is none.
     """
-    n_done, status = _call_in_a_row(ctypes.addressof(_MASK), table)
+    n_done, status = _call_in_a_row(ASYNCHRONOUS, table)
     return n_done, status
 
 
@@ -114,7 +117,7 @@ def _call_in_a_row(mask: int, table: np.ndarray) -> tuple[int, int]:
         row = table[i]
         if row[5]:
             array_at(row[5], 1, np.int64)[0] = 0
-        status: int = _call_blocked(mask, row[0], row[1], row[2], row[3], row[4])  # type: ignore[call-arg]
+        status: int = call_blocked(mask, row[0], row[1], row[2], row[3], row[4])
         if row[6] and status:
             return i, status
     return len(table), 0

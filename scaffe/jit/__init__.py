@@ -29,8 +29,14 @@ def compiled(function: None = None, **options: Any) -> Callable[[Callable[..., A
     """As ``@compiled(inline="always")``."""
 
 
-def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+def compiled(function: Callable[..., Any] | None = None, borrows: bool = False, **options: Any) -> Any:
     """numba.njit(nogil=True, **options) of ``function``, compiled once a machine for each signature: a decorator.
+
+    Args:
+        function: one of a module.
+        borrows: it makes no arrays, and does not count who has those that it is given: each view of one takes two
+            atomic additions otherwise, for which threads wait on one another.
+        options: numba's.
 
     With ``SCAFFE_BOUNDSCHECK=1`` an index outside its array raises IndexError; such code is kept apart.
 
@@ -39,9 +45,11 @@ def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:
             its cache, so that a caller might be given theirs.
     """
     if function is None:
-        return partial(compiled, **options)
+        return partial(compiled, borrows=borrows, **options)
     if "<locals>" in function.__qualname__:
         raise TypeError(f"expected a module's function to compile, got {function.__qualname__}")
+    if borrows:
+        options["_nrt"] = False
     if checks_bounds():
         options["boundscheck"] = True
     dispatcher = numba.njit(nogil=True, **options)(function)

@@ -35,7 +35,8 @@ def dependencies(function: Callable[..., Any]) -> str:
     values of the constants that it, and whatever it calls, names: they may come from the environment.
     """
     line = str(function.__code__.co_firstlineno)
-    return digest(line, _sources(function.__module__), *sorted(_constants(function)))
+    modules = {function.__module__, function.__globals__["__name__"]}  # of what was made elsewhere for a module: both
+    return digest(line, *map(_sources, sorted(modules)), *sorted(_constants(function)))
 
 
 @cache

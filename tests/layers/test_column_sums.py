@@ -72,13 +72,34 @@ def test_gradients_of_scale_and_bias(n_rows: int) -> None:
 
 
 @pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("slope", [None, 0.25])
+def test_scaled_rows(in_place: bool, slope: float | None) -> None:
+    x, scale, bias = rows(33, 37), rows(1, 37)[0], rows(2, 37)[1]
+
+    def scaled() -> tuple[np.ndarray, ...]:
+        source, kept = x.copy(), np.zeros_like(x)
+        y = source if in_place else np.zeros_like(x)
+        cpu.scale_rows(source, scale, bias, y, kept, slope)
+        return y, kept
+
+    y, kept = alike(scaled)
+    expected = x.astype(float) * scale + bias
+    np.testing.assert_allclose(y, expected if slope is None else np.where(expected > 0, expected, slope * expected),
+                               rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(kept, x)
+
+
+@pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize("n_rows", ROWS)
-def test_gradients_of_a_bias(n_rows: int, overwrite: bool) -> None:
-    g = rows(n_rows, 37, 0.1)
+@pytest.mark.parametrize("n_channels", (1, 20, 32, 37, 50))
+@pytest.mark.parametrize("n_rows", (*ROWS, 320))
+def test_gradients_of_a_bias(n_rows: int, n_channels: int, overwrite: bool) -> None:
+    """Rows that lie beside one another, where together they fill lines of the cache, and others."""
+    g = rows(n_rows, n_channels, 0.1)
 
     def added() -> tuple[np.ndarray, ...]:
-        gb = np.ones(37, np.float32)
+        gb = np.ones(n_channels, np.float32)
         add_gradients(g, gb, overwrite)
         return (gb,)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from math import gcd
+
 import numpy as np
 
 from scaffe.jit import compiled
 from scaffe.jit.brain import real
 from scaffe.layers.kernels.cpu.column_moments import BLOCK, WIDE
-from scaffe.layers.kernels.cpu.parts import in_columns
+from scaffe.layers.kernels.cpu.memory import zeros
+from scaffe.layers.kernels.cpu.parts import LINE, in_columns
 from scaffe.layers.kernels.cpu.words import wide, words
 from scaffe.layers.kernels.extents import expect_elems
 
@@ -29,9 +32,13 @@ def add_gradients(g: np.ndarray, gb: np.ndarray, overwrite: bool) -> None:
         LayerError: they differ in C.
     """
     expect_elems(g.shape[1], gb)
-    sums = np.zeros(gb.size, WIDE)
-    in_columns(_add_up, words(g), np.zeros(gb.size, wide(g.dtype)), sums)
-    gb[...] = sums if overwrite else gb + sums.astype(gb.dtype)
+    beside = LINE // gcd(gb.size, LINE)  # rows that fill whole lines together
+    rows = g.reshape(-1, beside * gb.size) if len(g) % beside == 0 and g.flags.c_contiguous else g
+    n = rows.shape[1]
+    sums = zeros(n, WIDE)
+    in_columns(_add_up, words(rows), zeros(n, wide(g.dtype)), sums)
+    total = sums.reshape(-1, gb.size).sum(0)
+    gb[...] = total if overwrite else gb + total.astype(gb.dtype)
 
 
 @compiled

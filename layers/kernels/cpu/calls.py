@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
-from functools import cache
 from threading import get_ident
 from typing import Any
 
@@ -13,7 +11,7 @@ import numpy as np
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels.cpu.onednn.library import refusal
 from scaffe.layers.kernels.cpu.parts import n_threads
-from scaffe.layers.kernels.cpu.teams import OPENMP
+from scaffe.layers.kernels.cpu.teams import begin_region
 
 HEAD = 3  # numbers of a table before a kernel's own: the next part, the parts, the length that they share
 
@@ -72,12 +70,5 @@ def in_native_parts(kernel: int, length: int, most: int, numbers: Sequence[int],
     n_parts = max(min(n_threads(), length, most), 1)
     table = np.array([0, n_parts, length, *numbers], np.int64)
     place = table.ctypes.data
-    call = (kernel, place, 0, 0, 0) if n_parts == 1 else (_parallel(), kernel, place, n_threads(), 0)
+    call = (kernel, place, 0, 0, 0) if n_parts == 1 else (begin_region(), kernel, place, n_threads(), 0)
     return Calls([(*call, place, 0)], [table, *keeps])
-
-
-@cache
-def _parallel() -> int:
-    """OpenMP's function that calls another on each thread of a team."""
-    found = ctypes.cast(ctypes.CDLL(OPENMP).GOMP_parallel, ctypes.c_void_p).value
-    return found or 0

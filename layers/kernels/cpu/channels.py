@@ -8,7 +8,8 @@ from scaffe.jit import compiled
 from scaffe.jit.brain import real, stored
 from scaffe.layers.kernels.cpu.column_moments import BLOCK, WIDE
 from scaffe.layers.kernels.cpu.elementwise import relu_forward
-from scaffe.layers.kernels.cpu.parts import in_columns
+from scaffe.layers.kernels.cpu.memory import zeros
+from scaffe.layers.kernels.cpu.parts import in_columns, in_parts
 from scaffe.layers.kernels.cpu.words import wide, words
 from scaffe.layers.kernels.extents import expect_elems, expect_shape
 
@@ -20,23 +21,26 @@ def scale_rows(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, y: np.ndarray
     expect_elems(x.shape[1], scale, bias)
     if kept is not None:
         np.copyto(kept, x)
-    _scale_rows(words(x), scale, bias, words(y))
+    if x.ctypes.data == y.ctypes.data:
+        in_parts(_scale_rows, (y,), None, scale, bias)
+    else:
+        in_parts(_scale_rows, (y, x), scale, bias)
     if relu_slope is not None:
         relu_forward(y.reshape(-1), y.reshape(-1), relu_slope)
 
 
 @compiled
-def _scale_rows(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, y: np.ndarray) -> None:
-    for r in range(x.shape[0]):
-        for c in range(x.shape[1]):
-            y[r, c] = stored(real(x[r, c]) * scale[c] + bias[c], y[r, c])
+def _scale_rows(y: np.ndarray, x: np.ndarray | None, scale: np.ndarray, bias: np.ndarray) -> None:
+    for r in range(y.shape[0]):
+        for c in range(y.shape[1]):
+            y[r, c] = stored(real(y[r, c] if x is None else x[r, c]) * scale[c] + bias[c], y[r, c])
 
 
 def scale_sums(x: np.ndarray, gy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sums over the rows of gy · x and of gy, float64 (channels,): the gradients of scale and bias."""
     expect_shape(x.shape, gy)
-    products, sums = np.zeros(x.shape[1], WIDE), np.zeros(x.shape[1], WIDE)
-    block = (np.zeros(x.shape[1], wide(x.dtype)) for _ in range(2))
+    products, sums = zeros(x.shape[1], WIDE), zeros(x.shape[1], WIDE)
+    block = (zeros(x.shape[1], wide(x.dtype)) for _ in range(2))
     in_columns(_scale_sums, words(x), words(gy), *block, products, sums)
     return products, sums
 

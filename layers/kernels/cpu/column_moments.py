@@ -6,6 +6,7 @@ import numpy as np
 
 from scaffe.jit import compiled
 from scaffe.jit.brain import real
+from scaffe.layers.kernels.cpu.memory import zeros
 from scaffe.layers.kernels.cpu.parts import in_columns
 from scaffe.layers.kernels.cpu.words import wide, words
 
@@ -15,9 +16,9 @@ BLOCK = 32  # rows whose sums are taken in the type of their numbers, before the
 
 def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of each column, float64 (channels,). The variance divides by the number of rows."""
-    mean, variance = np.zeros(x.shape[1], WIDE), np.zeros(x.shape[1], WIDE)
+    mean, variance = zeros(x.shape[1], WIDE), zeros(x.shape[1], WIDE)
     within = np.dtype(WIDE) if len(x) <= BLOCK else wide(x.dtype)
-    in_columns(_moments, words(x), mean, variance, *(np.zeros(x.shape[1], within) for _ in range(3)))
+    in_columns(_moments, words(x), mean, variance, *(zeros(x.shape[1], within) for _ in range(3)))
     return mean, variance
 
 

@@ -20,7 +20,7 @@ from scaffe.layers.kernels.cpu.words import wide
 def relu_forward(x: np.ndarray, y: np.ndarray, slope: float) -> None:
     """y = x where x > 0, slope · x elsewhere. y may be x."""
     if slope == 0 and x.dtype == y.dtype and y.dtype.kind == "f":
-        in_parts(_rectify, (x, y))
+        _into(y, _rectify, (x,))
     else:
         _into(y, _leaky, (x,), slope)
 
@@ -46,10 +46,7 @@ def add_up(xs: Sequence[np.ndarray], y: np.ndarray, signs: np.ndarray | None = N
         return
     while others:
         taken, others = others[:3], others[3:]
-        if len(taken) == 1 and y.dtype.kind == "f":
-            in_parts(np.add, (first, *taken, y))
-        else:
-            _into(y, _SUMS[len(taken)], (first, *taken))
+        _into(y, _SUMS[len(taken)], (first, *taken))
         first = y
     if signs is not None:
         relu_backward(signs, y, y, 0)
@@ -75,8 +72,11 @@ def _into(y: np.ndarray, kernel: Callable[..., Any], xs: tuple[np.ndarray, ...],
         in_parts(kernel, (y, *others, first), *typed)
 
 
-def _rectify(x: np.ndarray, y: np.ndarray) -> None:
-    np.maximum(x, 0, out=y)
+@compiled
+def _rectify(y: np.ndarray, x: np.ndarray | None) -> None:
+    for i in range(y.size):
+        value = y[i] if x is None else x[i]
+        y[i] = 0 if value <= 0 else value  # a NaN stays one
 
 
 @compiled

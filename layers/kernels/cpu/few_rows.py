@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.layers.kernels.cpu.parts import in_ranges
+from scaffe.layers.kernels.cpu.parts import in_units
 from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.plans import WeightedPlan
 
@@ -37,9 +37,7 @@ class FewRows:
         expect_elems(self._w[0], b)
         x, w, y = x.reshape(self._x), w.reshape(self._w), y.reshape(self._y)
         b, slope = self._none if b is None else b, np.float32(1 if relu_slope is None else relu_slope)
-        n = self._w[0]
-        in_ranges(-(-n // AT_ONCE), lambda start, stop: _products(
-            x, w, b, slope, y, AT_ONCE * start, min(AT_ONCE * stop, n)), w.size // LEAST_WEIGHTS)
+        in_units(_products, AT_ONCE, len(w), w.size // LEAST_WEIGHTS, x, w, b, slope, y)
 
 
 def if_faster(others: WeightedPlan, m: int, n: int, k: int) -> WeightedPlan:
@@ -48,8 +46,8 @@ def if_faster(others: WeightedPlan, m: int, n: int, k: int) -> WeightedPlan:
 
 
 @compiled(error_model="numpy", fastmath=REORDERED)
-def _products(x: np.ndarray, w: np.ndarray, bias: np.ndarray, slope: float, y: np.ndarray, first: int,
-              stop: int) -> None:
+def _products(first: int, stop: int, x: np.ndarray, w: np.ndarray, bias: np.ndarray, slope: float,
+              y: np.ndarray) -> None:
     """Outputs ``first`` to ``stop``. The last four may be the last one again, so that all are summed alike."""
     for i in range(first, stop, AT_ONCE):
         i1, i2, i3 = min(i + 1, stop - 1), min(i + 2, stop - 1), min(i + 3, stop - 1)

@@ -10,7 +10,8 @@ LINE = 64  # bytes of a cache line, and of the widest vector
 
 
 def zeros(n_elems: int, dtype: Any = np.float32) -> np.ndarray:
-    """A flat array of zeros that begins with a cache line."""
+    """A flat array of zeros that begins with a cache line, so that threads that write intervals of whole lines share
+    none."""
     kind = np.dtype(dtype)
     n_bytes = n_elems * kind.itemsize
     memory = np.zeros(n_bytes + LINE, np.uint8)

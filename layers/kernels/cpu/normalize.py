@@ -11,6 +11,7 @@ from scaffe.jit import compiled
 from scaffe.jit.brain import real, stored
 from scaffe.layers.kernels.cpu.column_moments import BLOCK, WIDE
 from scaffe.layers.kernels.cpu.elementwise import add_relu, add_up
+from scaffe.layers.kernels.cpu.memory import zeros
 from scaffe.layers.kernels.cpu.parts import in_columns, in_parts
 from scaffe.layers.kernels.cpu.words import words
 from scaffe.layers.kernels.extents import expect_elems
@@ -53,8 +54,8 @@ class Transform:
 
     def sums(self, x: np.ndarray, gy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sums over the rows of g (x - mean) and of g, float64 (C,), with g the gradient before the ReLU."""
-        products, sums = np.zeros(x.shape[1], WIDE), np.zeros(x.shape[1], WIDE)
-        block = np.zeros_like(self.mean), np.zeros_like(self.mean)
+        products, sums = zeros(x.shape[1], WIDE), zeros(x.shape[1], WIDE)
+        block = zeros(x.shape[1], self.mean.dtype), zeros(x.shape[1], self.mean.dtype)
         in_columns(_sums, words(x), words(gy), *self._numbers, *block, products, sums)
         return products, sums
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from itertools import pairwise
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -48,9 +49,12 @@ def in_parts(kernel: Callable[..., Any], arrays: tuple[np.ndarray, ...], *rest: 
         LayerError: arrays of different shapes.
     """
     expect_shape(arrays[0].shape, *arrays[1:])
-    parts = [words(a) for a in arrays]
-    in_ranges(len(arrays[0]), lambda start, stop: kernel(*(a[start:stop] for a in parts), *rest),
-              arrays[0].size // LEAST_ELEMS)
+    parts, length = [words(a) for a in arrays], len(arrays[0])
+    n_parts = _n_parts(length, arrays[0].size // LEAST_ELEMS)
+    if n_parts > 1 and (region := _region(kernel)):
+        region.run_sliced(_teams[0].native, kernel, n_parts, parts, *rest)
+    else:
+        _in_turns(length, lambda start, stop: kernel(*(a[start:stop] for a in parts), *rest), n_parts)
 
 
 def in_columns(kernel: Callable[..., Any], rows: np.ndarray, *rest: Any) -> None:
@@ -64,21 +68,56 @@ def in_columns(kernel: Callable[..., Any], rows: np.ndarray, *rest: Any) -> None
         rows: (rows, columns).
         rest: further arguments, the same in every call.
     """
-    n = rows.shape[1]
-    in_ranges(-(-n // LINE), lambda first, stop: kernel(
-        np.uint64(LINE * first), np.uint64(min(LINE * stop, n)), rows, *rest), rows.size // LEAST_ELEMS)
+    in_units(kernel, LINE, rows.shape[1], rows.size // LEAST_ELEMS, rows, *rest, kind=np.uint64)
+
+
+def in_units(kernel: Callable[..., Any], unit: int, n: int, most: int | None, *args: Any, kind: Any = np.int64) -> None:
+    """Call ``kernel(start, stop, *args)`` for ranges of whole units that make up [0, n), several at once on threads.
+
+    Args:
+        kernel: releases the interpreter's lock.
+        unit: where ranges start and end, but for the last; in elements.
+        n: where the last range ends.
+        most: how many ranges there may be; no fewer than one is made. None: as many as threads.
+        args: further arguments, the same in every call.
+        kind: the type of start and stop.
+    """
+    length = -(-n // unit)
+    n_parts = _n_parts(length, most)
+    if n_parts > 1 and (region := _region(kernel)):
+        region.run(_teams[0].native, kernel, kind, n_parts, length, unit, n, *args)
+    else:
+        _in_turns(length, lambda start, stop: kernel(kind(unit * start), kind(min(unit * stop, n)), *args), n_parts)
 
 
 def in_ranges(length: int, run: Callable[[int, int], Any], most: int | None = None) -> None:
     """Call ``run(start, stop)`` for ranges that make up [0, length), several at once on threads.
+
+    Threads come by Python, which costs as much as many kernels: ``in_units`` is for compiled ones.
 
     Args:
         length: where the last range ends.
         run: releases the interpreter's lock.
         most: how many ranges there may be; no fewer than one is made. None: as many as threads.
     """
-    n_parts = n_threads()
-    n_parts = min(n_parts, length, n_parts if most is None else most)
+    _in_turns(length, run, _n_parts(length, most))
+
+
+def _n_parts(length: int, most: int | None) -> int:
+    n = n_threads()
+    return max(min(n, length, n if most is None else most), 1)
+
+
+def _region(kernel: Callable[..., Any]) -> ModuleType | None:
+    """What runs a kernel on the team's threads without the interpreter; None where it cannot be."""
+    if _teams[0].native is None:
+        return None
+    from scaffe.layers.kernels.cpu import parallel  # numba: only where there are threads
+
+    return parallel if parallel.can_be_parallel(kernel) else None
+
+
+def _in_turns(length: int, run: Callable[[int, int], Any], n_parts: int) -> None:
     if n_parts <= 1:
         run(0, length)
         return

@@ -9,7 +9,7 @@ import numpy as np
 from scaffe.jit import compiled
 from scaffe.jit.brain import stored
 from scaffe.jit.mirror import mirror_row
-from scaffe.layers.kernels.cpu.parts import LEAST_ELEMS, in_ranges
+from scaffe.layers.kernels.cpu.parts import LEAST_ELEMS, in_units
 from scaffe.layers.kernels.cpu.words import wide, words
 from scaffe.layers.kernels.extents import expect_elems
 
@@ -35,8 +35,8 @@ class Pixels:
             height, width = 1, height * width
         mean, scale = self._means(width), wide(y.dtype).type(self._scale)
         rows, out = pixels.reshape(n, height, width * n_channels), words(y).reshape(n, height, width * n_channels)
-        in_ranges(n, lambda start, stop: _change(rows, places, mean, self._row_stride, n_channels, scale, out, start,
-                                                 stop), pixels.size // LEAST_ELEMS)
+        in_units(_change, 1, n, pixels.size // LEAST_ELEMS, rows, places, mean, self._row_stride, n_channels, scale,
+                 out)
 
     def _means(self, width: int) -> np.ndarray:
         """The mean in (row, column, channel) order; of numbers for each channel, a row as long as an image's."""
@@ -49,8 +49,8 @@ class Pixels:
 
 
 @compiled
-def _change(pixels: np.ndarray, places: np.ndarray, mean: np.ndarray, row_stride: int, n_channels: int, scale: float,
-            y: np.ndarray, start: int, stop: int) -> None:
+def _change(start: int, stop: int, pixels: np.ndarray, places: np.ndarray, mean: np.ndarray, row_stride: int,
+            n_channels: int, scale: float, y: np.ndarray) -> None:
     """Images [start, stop) of rows (n, height, columns · channels)."""
     n_row = pixels.shape[2]
     for i in range(start, stop):

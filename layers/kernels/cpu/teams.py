@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache
 from itertools import count
 from typing import Protocol
 
@@ -15,9 +16,16 @@ OPENMP = "libgomp.so.1"  # what oneDNN's package is linked to
 
 
 class Team(Protocol):
-    """Some threads, the caller's among them."""
+    """Some threads, the caller's among them.
+
+    Attributes:
+        n_threads: how many.
+        native: the address of OpenMP's function that calls another on each thread, and how many these are; None where
+            only Python can call them.
+    """
 
     n_threads: int
+    native: tuple[int, int] | None
 
     def run(self, work: Work) -> None:
         """Call ``work()`` on each thread; back when all are done. What it raises on any thread is raised here."""
@@ -35,6 +43,7 @@ class OpenmpTeam:
         from scaffe import signal_mask  # numba: only where there are threads
 
         self.n_threads = n_threads
+        self.native: tuple[int, int] | None = (begin_region(), n_threads)
         self._parallel = signal_mask.caller(ctypes.CDLL(OPENMP).GOMP_parallel)
 
     def run(self, work: Work) -> None:
@@ -61,6 +70,7 @@ class PoolTeam:
 
     def __init__(self, n_threads: int) -> None:
         self.n_threads = n_threads
+        self.native: tuple[int, int] | None = None
         self._pool = ThreadPoolExecutor(n_threads - 1, "kernel")
 
     def run(self, work: Work) -> None:
@@ -72,6 +82,12 @@ class PoolTeam:
             wait(running)
         for future in running:
             future.result()
+
+
+@cache
+def begin_region() -> int:
+    """The address of OpenMP's function that calls another on each thread of a team."""
+    return ctypes.cast(ctypes.CDLL(OPENMP).GOMP_parallel, ctypes.c_void_p).value or 0
 
 
 def _enter(key: int) -> None:

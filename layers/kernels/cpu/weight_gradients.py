@@ -10,7 +10,7 @@ from scaffe.jit.tiles import COLUMNS
 from scaffe.layers.kernels.cpu.bias import add_gradients
 from scaffe.layers.kernels.cpu.onednn.workspace import workspace
 from scaffe.layers.kernels.cpu.panels import TALL, is_fast, multiply_few
-from scaffe.layers.kernels.cpu.parts import in_ranges
+from scaffe.layers.kernels.cpu.parts import in_units
 from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.plans import WeightedPlan
 
@@ -43,10 +43,8 @@ class WeightGradients:
         x, gy, flat = x.reshape(self._x), gy.reshape(self._y), gw.reshape(-1)
         panels: np.ndarray = workspace("panels", x.nbytes).view(np.float32)
         _lay_in_panels(x, panels)
-        n, zeros = gy.shape[1], self._zeros
-        in_ranges(-(-n // TALL), lambda start, stop: _products(
-            gy, panels, zeros, not overwrite, flat, TALL * start, min(TALL * stop, n)),
-            n * x.size // LEAST_PRODUCTS)
+        n = gy.shape[1]
+        in_units(_products, TALL, n, n * x.size // LEAST_PRODUCTS, gy, panels, self._zeros, not overwrite, flat)
         if gb is not None:
             add_gradients(gy, gb, overwrite)
 
@@ -69,8 +67,8 @@ def _lay_in_panels(x: np.ndarray, panels: np.ndarray) -> None:
 
 
 @compiled
-def _products(gy: np.ndarray, panels: np.ndarray, zeros: np.ndarray, adds: bool, gw: np.ndarray, first: int,
-              stop: int) -> None:
+def _products(first: int, stop: int, gy: np.ndarray, panels: np.ndarray, zeros: np.ndarray, adds: bool,
+              gw: np.ndarray) -> None:
     """Rows ``first`` to ``stop`` of gw = gyᵀ x, or gw += gyᵀ x if ``adds``: all columns of eight before the next."""
     m, k = len(gy), zeros.size
     turned = np.empty(TALL * m, np.float32)

@@ -8,7 +8,7 @@ from google.protobuf import text_format
 
 from scaffe.errors import UserError
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.kernels.cpu import parts
+from scaffe.layers.kernels.cpu import parallel, parts
 from scaffe.nets.flat_params import FlatParams, Param, offsets
 from scaffe.proto import caffe_pb2
 from scaffe.training.lr_policies import current_step, learning_rate
@@ -79,10 +79,10 @@ def test_multipliers_mean_and_iter_size():
 def test_rules_run_on_all_threads(kind, monkeypatch):
     """Which change no bit."""
     monkeypatch.setattr(parts, "LEAST_ELEMS", 1)
-    ranges = []
-    whole = parts.in_ranges
-    monkeypatch.setattr(parts, "in_ranges", lambda n, run, most: whole(
-        n, lambda start, stop: (ranges.append((start, stop)), run(start, stop)), most))
+    parted = []
+    run_sliced = parallel.run_sliced
+    monkeypatch.setattr(parallel, "run_sliced", lambda team, kernel, n_parts, *rest: (
+        parted.append((team[1], n_parts)), run_sliced(team, kernel, n_parts, *rest)))
     p = solver(f'type: "{kind}" momentum: {0 if kind in ("AdaGrad", "RMSProp") else 0.9} delta: 1e-3 rms_decay: 0.95')
     rng = np.random.RandomState(5)
     w, gradients = rng.randn(53).astype(np.float32), rng.randn(N_STEPS, 53).astype(np.float32)
@@ -92,11 +92,11 @@ def test_rules_run_on_all_threads(kind, monkeypatch):
         params, (blob,) = flat([w])
         updater = Updater(p, params)
         for iteration, g in enumerate(gradients):
-            ranges.clear()
+            parted.clear()
             blob.diff = g
             updater.update(RATE, iteration)
         found.append(blob.data.copy())
-        assert len(ranges) == n_threads
+        assert parted == [(n_threads, n_threads)] * (n_threads > 1)
     parts.set_parts(1)
     np.testing.assert_array_equal(*found)
 

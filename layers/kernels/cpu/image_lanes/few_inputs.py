@@ -16,7 +16,7 @@ from scaffe.jit.squares import turn
 from scaffe.layers.kernels.cpu.bias import add_gradients
 from scaffe.layers.kernels.cpu.onednn.workspace import workspace
 from scaffe.layers.kernels.cpu.panels import is_fast
-from scaffe.layers.kernels.cpu.parts import in_ranges, n_threads
+from scaffe.layers.kernels.cpu.parts import in_units, n_threads
 from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.plans import WeightedPlan
 from scaffe.layers.kernels.specs import ConvSpec
@@ -59,13 +59,7 @@ class FewInputs:
                                for name, n_bytes in self._working_bytes().items())
         bottoms, tops = bottoms.reshape(n_parts, -1), tops.reshape(n_parts, -1)
         x, flat = x.reshape(-1), gy.reshape(-1)
-
-        def run_parts(start: int, stop: int) -> None:
-            for part in range(start, stop):
-                first, last = (self._n_groups * i // n_parts for i in (part, part + 1))
-                _add_up(x, flat, self._geometry, bottoms[part], tops[part], sums, first, last)
-
-        in_ranges(n_parts, run_parts)
+        in_units(_add_up_parts, 1, n_parts, None, self._n_groups, x, flat, self._geometry, bottoms, tops, sums)
         outputs, inputs = self.spec.weight_shape[:2]
         found = sums.reshape(self._n_groups, outputs // ROWS, TAPS, inputs, ROWS, TAPS, LANES).sum((0, -1))
         target = gw.reshape(outputs // ROWS, ROWS, inputs, TAPS, TAPS)
@@ -96,6 +90,16 @@ def if_faster(others: WeightedPlan, spec: ConvSpec) -> WeightedPlan:
     is_plain = (spec.kernel, spec.stride, spec.dilation, spec.group) == ((TAPS, TAPS), (1, 1), (1, 1), 1)
     is_odd = spec.in_shape[1] <= MOST_INPUTS and spec.n_output % LANES > 0 and spec.n_output % ROWS == 0
     return FewInputs(others, spec) if is_plain and is_odd and spec.in_shape[0] >= LANES else others
+
+
+@compiled
+def _add_up_parts(start: int, stop: int, n_groups: int, x: np.ndarray, gy: np.ndarray, geometry: np.ndarray,
+                  bottoms: np.ndarray, tops: np.ndarray, sums: np.ndarray) -> None:
+    """Parts of the groups of LANES images, each of which has working memory of its own."""
+    n_parts = len(bottoms)
+    for part in range(start, stop):
+        _add_up(x, gy, geometry, bottoms[part], tops[part], sums, n_groups * part // n_parts,
+                n_groups * (part + 1) // n_parts)
 
 
 @compiled

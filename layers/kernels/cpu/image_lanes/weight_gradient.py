@@ -11,7 +11,7 @@ from scaffe.jit.registers import HAS_AVX512, LANES
 from scaffe.jit.squares import turn
 from scaffe.jit.tiles import tile
 from scaffe.layers.kernels.cpu.onednn.workspace import workspace
-from scaffe.layers.kernels.cpu.parts import LINE, in_ranges, n_threads
+from scaffe.layers.kernels.cpu.parts import LINE, in_units, n_threads
 from scaffe.layers.kernels.specs import ConvSpec
 
 ROWS, VECTORS = 5, 4 if HAS_AVX512 else 2
@@ -27,7 +27,8 @@ _NO_BIAS = np.zeros(COLUMNS, np.float32)
 
 
 class WeightGradient:
-    """One geometry. Each thread takes some outputs, and lays the patches for itself: sums never depend on threads.
+    """One geometry. Each thread takes some of the columns, and lays of the patches what they read: sums never depend
+    on threads.
 
     Args:
         spec: the geometry; the outputs are a multiple of ROWS.
@@ -43,73 +44,80 @@ class WeightGradient:
         n, inputs, *image = spec.in_shape
         self._geometry = np.array([n, *image, inputs, *spec.out_spatial, spec.n_output, spec.kernel[0], *spec.pad,
                                    portion, n_columns, pitch, turned_pitch])
-        self._patches, self._turned = portion * n_pixels * pitch, ROWS * turned_pitch
-        self._n_rows, self._n_columns, self._n_weights = spec.n_output // ROWS, n_columns, weights
+        self._patches, self._turned = portion * n_pixels * pitch, spec.n_output * turned_pitch
+        self._n_columns, self._n_weights = n_columns, weights
 
     def working_bytes(self) -> dict[str, int]:
         """Bytes of working memory that ``run`` uses, by name."""
         n_parts = self._n_parts()
-        return {"bottom": 4 * n_parts * self._patches, "top": 4 * self._n_rows * self._turned,
-                "weights": 4 * self._n_rows * ROWS * self._n_columns}
+        return {"bottom": 4 * n_parts * self._patches, "top": 4 * n_parts * self._turned,
+                "weights": 4 * self._spec.n_output * self._n_columns}
 
     def run(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, overwrite: bool) -> None:
         """Add the gradient to gw, in Caffe's order, or write it. Images lie channels-last."""
         bytes_of, n_parts = self.working_bytes(), self._n_parts()
         patches, turned, sums = (workspace(name, bytes_of[name]).view(np.float32)
                                  for name in ("bottom", "top", "weights"))
-        x, gy, patches = x.reshape(-1), gy.reshape(-1), patches.reshape(n_parts, -1)
-
-        def run_parts(start: int, stop: int) -> None:
-            for part in range(start, stop):
-                first, last = (self._n_rows * i // n_parts * ROWS for i in (part, part + 1))
-                _add_up(x, gy, self._geometry, patches[part], turned, sums, first, last)
-
-        in_ranges(n_parts, run_parts)
+        in_units(_add_up_parts, 1, n_parts, None, x.reshape(-1), gy.reshape(-1), self._geometry,
+                 patches.reshape(n_parts, -1), turned.reshape(n_parts, -1), sums)
         out, inputs, *kernel = self._spec.weight_shape
         found = sums.reshape(out, -1)[:, :self._n_weights].reshape(out, *kernel, inputs).transpose(0, 3, 1, 2)
         target = gw.reshape(found.shape)
         target[...] = found if overwrite else target + found
 
     def _n_parts(self) -> int:
-        return min(n_threads(), self._n_rows)
+        return min(n_threads(), self._n_columns // COLUMNS)
 
 
 @compiled
+def _add_up_parts(start: int, stop: int, x: np.ndarray, gy: np.ndarray, geometry: np.ndarray, patches: np.ndarray,
+                  turned: np.ndarray, sums: np.ndarray) -> None:
+    """Parts of the columns, each of which has working memory of its own."""
+    n_parts, n_tiles = len(patches), geometry[11] // COLUMNS
+    for part in range(start, stop):
+        _add_up(x, gy, geometry, patches[part], turned[part], sums, n_tiles * part // n_parts * COLUMNS,
+                n_tiles * (part + 1) // n_parts * COLUMNS)
+
+
+@compiled(borrows=True)
 def _add_up(x: np.ndarray, gy: np.ndarray, geometry: np.ndarray, patches: np.ndarray, turned: np.ndarray,
             sums: np.ndarray, first: int, stop: int) -> None:
-    """Outputs ``first`` to ``stop`` of the sums, over all images."""
+    """Columns ``first`` to ``stop`` of the sums, over all images."""
     n, n_pixels, outputs = geometry[0], geometry[4] * geometry[5], geometry[6]
     portion, n_columns, pitch, turned_pitch = geometry[10:14]
+    line = geometry[7] * geometry[3]  # columns of a line of the filter
+    first_tap, stop_tap = first // line, min(-(-stop // line), geometry[7])
     for start in range(0, n, portion):
         n_images = min(portion, n - start)
         k = n_images * n_pixels
         for image in range(n_images):
             for pixel in range(n_pixels):
-                _lay_patch(x, geometry, start + image, pixel, patches, (image * n_pixels + pixel) * pitch)
-        turn(gy, start * n_pixels * outputs + first, outputs, (k, stop - first), turned, first * turned_pitch,
-             turned_pitch)
-        for column in range(0, n_columns, COLUMNS):
-            ahead = column + COLUMNS if column + COLUMNS < n_columns else column
-            for row in range(first, stop, ROWS):
+                _lay_patch(x, geometry, start + image, pixel, first_tap, stop_tap, patches,
+                           (image * n_pixels + pixel) * pitch)
+        turn(gy, start * n_pixels * outputs, outputs, (k, outputs), turned, 0, turned_pitch)
+        for column in range(first, stop, COLUMNS):
+            ahead = column + COLUMNS if column + COLUMNS < stop else column
+            for row in range(0, outputs, ROWS):
                 _sums(turned, patches, _NO_BIAS, sums, start > 0, np.float32(1), sums, (
                     row * turned_pitch, turned_pitch, k, column, ahead, 0, row * n_columns + column, n_columns, pitch))
 
 
 @compiled(inline="always")
-def _lay_patch(x: np.ndarray, geometry: np.ndarray, image: int, pixel: int, patches: np.ndarray, to: int) -> None:
-    """What the filter sees at a pixel, line by line; zeros where it looks beyond the image."""
+def _lay_patch(x: np.ndarray, geometry: np.ndarray, image: int, pixel: int, first: int, stop: int,
+               patches: np.ndarray, to: int) -> None:
+    """What lines ``first`` to ``stop`` of the filter see at a pixel; zeros where it looks beyond the image."""
     height, width, inputs, _, out_width, _, taps, pad_y, pad_x = geometry[1:10]
     top, left = pixel // out_width - pad_y, pixel % out_width - pad_x
-    start, stop = max(left, 0), min(left + taps, width)
-    for tap in range(taps):
+    start, end = max(left, 0), min(left + taps, width)
+    for tap in range(first, stop):
         row, line = to + tap * taps * inputs, top + tap
         if line < 0 or line >= height:
             _clear(patches, row, taps * inputs)
             continue
         _clear(patches, row, (start - left) * inputs)
         _copy(x, ((image * height + line) * width + start) * inputs, patches, row + (start - left) * inputs,
-              (stop - start) * inputs)
-        _clear(patches, row + (stop - left) * inputs, (left + taps - stop) * inputs)
+              (end - start) * inputs)
+        _clear(patches, row + (end - left) * inputs, (left + taps - end) * inputs)
 
 
 @compiled(inline="always")

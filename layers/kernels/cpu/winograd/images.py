@@ -10,20 +10,20 @@ from scaffe.layers.kernels.cpu.winograd.formulas import TILE
 
 
 @compiled
-def transform_bottom(taps: int, x: np.ndarray, first: int, stop: int, tiles: tuple[int, int], pad: tuple[int, int],
-                     v: np.ndarray, place: int) -> None:
+def transform_bottom(start: int, stop: int, taps: int, x: np.ndarray, first: int, tiles: tuple[int, int],
+                     pad: tuple[int, int], v: np.ndarray) -> None:
     """Bᵀ d B of rows of tiles: of a row of tiles' rows of the image at once, then of each tile's columns.
 
     Args:
+        start, stop: the rows of tiles, counted from the strip's first.
         taps: weights along an axis, 3 or 5.
         x: the bottom (N, H, W, C).
-        first, stop: the rows of tiles, by number.
+        first: number of the strip's first row of tiles.
         tiles: rows of tiles in an image, and tiles in a row.
         pad: rows and columns of zeros around an image.
-        v: (products, tiles, C); receives the result.
-        place: the tile of v that the first one goes to.
+        v: (products, tiles, C); receives the result, of the strip's first row from its first tile on.
     """
-    transform_bottom_within(taps, x, first, stop, tiles, pad, v, place, np.empty(
+    transform_bottom_within(taps, x, first + start, first + stop, tiles, pad, v, start * tiles[1], np.empty(
         bottom_scratch(taps, x.shape[2], x.shape[3], tiles[1]), x.dtype))
 
 
@@ -37,7 +37,8 @@ def bottom_scratch(taps: int, width: int, n_channels: int, columns: int) -> int:
 @compiled
 def transform_bottom_within(taps: int, x: np.ndarray, first: int, stop: int, tiles: tuple[int, int],
                             pad: tuple[int, int], v: np.ndarray, place: int, scratch: np.ndarray) -> None:
-    """``transform_bottom`` with memory to work in, of any contents."""
+    """``transform_bottom`` of rows [first, stop) of all, the first of them to the tile ``place`` of v, with memory to
+    work in, of any contents."""
     height, n, read = x.shape[1], x.shape[3], TILE + taps - 1
     row, length = x.shape[2] * n, (TILE * tiles[1] + taps - 1) * n
     inside = min(row, length - pad[1] * n)
@@ -77,23 +78,22 @@ def _copy_rows(pixels: np.ndarray, image: int, height: int, top: int, rows: np.n
 
 
 @compiled
-def transform_top(taps: int, m: np.ndarray, place: int, bias: np.ndarray, added: np.ndarray, adds: bool, slope: float,
-                  first: int, stop: int, tiles: tuple[int, int], y: np.ndarray) -> None:
+def transform_top(start: int, stop: int, taps: int, m: np.ndarray, bias: np.ndarray, added: np.ndarray, adds: bool,
+                  slope: float, first: int, tiles: tuple[int, int], y: np.ndarray) -> None:
     """Aᵀ m A of rows of tiles, plus the bias and what is added, then a ReLU.
 
     Args:
-        taps: as for ``transform_bottom``.
-        m: (products, tiles, n_output).
-        place: the tile of m that is the first.
+        start, stop, taps: as for ``transform_bottom``.
+        m: (products, tiles, n_output), from the strip's first tile on.
         bias: (n_output,).
         added: of y's shape; read only if ``adds``.
         adds: whether to add it.
         slope: the ReLU's below 0; 1 for no ReLU.
-        first, stop, tiles: as for ``transform_bottom``.
+        first, tiles: as for ``transform_bottom``.
         y: the top (N, H, W, n_output).
     """
-    transform_top_within(taps, m, place, bias, added, adds, slope, first, stop, tiles, y, np.empty(
-        top_scratch(taps, y.shape[3]), y.dtype))
+    transform_top_within(taps, m, start * tiles[1], bias, added, adds, slope, first + start, first + stop, tiles, y,
+                         np.empty(top_scratch(taps, y.shape[3]), y.dtype))
 
 
 @compiled
@@ -130,22 +130,20 @@ def transform_top_within(taps: int, m: np.ndarray, place: int, bias: np.ndarray,
 
 
 @compiled
-def transform_gradient(taps: int, gy: np.ndarray, first: int, stop: int, tiles: tuple[int, int], m: np.ndarray,
-                       place: int) -> None:
+def transform_gradient(start: int, stop: int, taps: int, gy: np.ndarray, first: int, tiles: tuple[int, int],
+                       m: np.ndarray) -> None:
     """A gy Aᵀ of rows of tiles; zeros beyond the image.
 
     Args:
-        taps: as for ``transform_bottom``.
+        start, stop, taps, first, tiles: as for ``transform_bottom``.
         gy: gradient of the top (N, H, W, n_output).
-        first, stop, tiles: as for ``transform_bottom``.
-        m: (products, tiles, n_output); receives the result.
-        place: the tile of m that the first one goes to.
+        m: (products, tiles, n_output); receives the result, as v of ``transform_bottom``.
     """
     (height, width, n_output), read = gy.shape[1:], TILE + taps - 1
     row, each, results = TILE * tiles[1] * n_output, m.shape[1] * n_output, m.reshape(m.size)
     flat, half = np.empty(TILE * row, gy.dtype), np.empty(read * TILE * n_output, gy.dtype)
-    strip = flat.reshape(TILE, TILE * tiles[1], n_output)
-    for q in range(first, stop):
+    strip, place = flat.reshape(TILE, TILE * tiles[1], n_output), start * tiles[1]
+    for q in range(first + start, first + stop):
         image, top = q // tiles[0], TILE * (q % tiles[0])
         for i in range(TILE):
             if top + i < height:

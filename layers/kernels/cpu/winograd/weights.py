@@ -10,14 +10,14 @@ from scaffe.layers.kernels.cpu.winograd.formulas import TILE
 
 
 @compiled
-def transform_weights(taps: int, w: np.ndarray, u: np.ndarray, first: int, stop: int) -> None:
+def transform_weights(first: int, stop: int, taps: int, w: np.ndarray, u: np.ndarray) -> None:
     """G w Gᵀ of the filters of some inputs.
 
     Args:
+        first, stop: the inputs.
         taps: weights along an axis, 3 or 5.
         w: (outputs, inputs, taps²), with any strides.
         u: (products, inputs, outputs).
-        first, stop: the inputs.
     """
     n, read = w.shape[0], TILE + taps - 1
     filters, half = np.empty((taps * taps, n), w.dtype), np.empty(read * taps * n, w.dtype)
@@ -38,15 +38,15 @@ def turned(w: np.ndarray) -> np.ndarray:
 
 
 @compiled
-def collect_gradient(taps: int, u: np.ndarray, overwrite: bool, gw: np.ndarray, first: int, stop: int) -> None:
+def collect_gradient(first: int, stop: int, taps: int, u: np.ndarray, overwrite: bool, gw: np.ndarray) -> None:
     """Gᵀ u G, added to the gradient of the filters of some inputs.
 
     Args:
+        first, stop: the inputs.
         taps: weights along an axis, 3 or 5.
         u: sums of products (products, inputs, outputs).
         overwrite: write instead of adding.
         gw: (outputs, inputs, taps²).
-        first, stop: the inputs.
     """
     n, read = u.shape[2], TILE + taps - 1
     half, found = np.empty(taps * read * n, u.dtype), np.empty((taps * taps, n), u.dtype)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from scaffe.layers.kernels.cpu.calls import Calls
@@ -11,7 +9,7 @@ from scaffe.layers.kernels.cpu.onednn.library import Library
 from scaffe.layers.kernels.cpu.onednn.winograd.products import Shape, products
 from scaffe.layers.kernels.cpu.onednn.winograd.tiling import Tiling, strip_bytes
 from scaffe.layers.kernels.cpu.onednn.winograd.workspace import array
-from scaffe.layers.kernels.cpu.parts import in_ranges
+from scaffe.layers.kernels.cpu.parts import in_units
 from scaffe.layers.kernels.cpu.winograd import native
 from scaffe.layers.kernels.cpu.winograd.images import transform_bottom, transform_top
 from scaffe.layers.kernels.cpu.winograd.weights import transform_weights, turned
@@ -60,7 +58,7 @@ class Filtering:
         filters = turned(filters) if self._is_turned else filters
         u = array("weights", self._shape.weights)
         for group, target in zip(filters, taken, strict=True):
-            in_ranges(self._inputs, partial(transform_weights, self._tiling.taps, group, u))
+            in_units(transform_weights, 1, self._inputs, None, self._tiling.taps, group, u)
             self._products.take(u, target)
 
     def run(self, x: np.ndarray, taken: np.ndarray, b: np.ndarray, y: np.ndarray, added: np.ndarray | None = None,
@@ -70,18 +68,12 @@ class Filtering:
         plus, tiles = tops if added is None else self._tops(added), (self._tiling.rows, self._tiling.columns)
         v, m, taps = array("bottom", self._shape.bottom), array("top", self._shape.top), self._tiling.taps
 
-        def into(first: int, start: int, stop: int) -> None:
-            transform_bottom(taps, images, first + start, first + stop, tiles, self.spec.pad, v, start * tiles[1])
-
-        def out_of(first: int, start: int, stop: int) -> None:
-            transform_top(taps, m, start * tiles[1], b, plus, added is not None, np.float32(slope), first + start,
-                          first + stop, tiles, tops)
-
         for first, n_rows in self._strips():
-            in_ranges(n_rows, partial(into, first))
+            in_units(transform_bottom, 1, n_rows, None, taps, images, first, tiles, self.spec.pad, v)
             for group, weights in enumerate(taken):
                 self._products.run(group, weights)
-            in_ranges(n_rows, partial(out_of, first))
+            in_units(transform_top, 1, n_rows, None, taps, m, b, plus, added is not None, np.float32(slope), first,
+                     tiles, tops)
 
     def bind(self, x: np.ndarray, taken: np.ndarray, b: np.ndarray, y: np.ndarray, added: np.ndarray | None,
              slope: float) -> Calls:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +10,7 @@ from scaffe.layers.kernels.cpu.onednn.library import Library
 from scaffe.layers.kernels.cpu.onednn.primitive import DST, SRC, WEIGHTS, Primitive, strided, sum_attribute
 from scaffe.layers.kernels.cpu.onednn.winograd.tiling import Tiling
 from scaffe.layers.kernels.cpu.onednn.winograd.workspace import array, from_channel
-from scaffe.layers.kernels.cpu.parts import in_ranges
+from scaffe.layers.kernels.cpu.parts import in_units
 from scaffe.layers.kernels.cpu.winograd.images import transform_bottom, transform_gradient
 from scaffe.layers.kernels.cpu.winograd.weights import collect_gradient
 from scaffe.layers.kernels.specs import ConvSpec, plain_strides
@@ -65,7 +64,7 @@ class WeightGradient:
             self._add_strip(first, stop, images, tops, u)
         filters = gw.reshape(spec.group, self._outputs, self._inputs, -1)
         for sums, target in zip(u, filters, strict=True):
-            in_ranges(self._inputs, partial(collect_gradient, self._tiling.taps, sums, overwrite, target))
+            in_units(collect_gradient, 1, self._inputs, None, self._tiling.taps, sums, overwrite, target)
 
     def _add_strip(self, first: int, stop: int, images: np.ndarray, tops: np.ndarray, u: np.ndarray) -> None:
         """Rows of tiles [first, stop); where a strip ends early, the rest of it counts as zeros."""
@@ -73,9 +72,8 @@ class WeightGradient:
         n_tiles = (stop - first) * self._tiling.columns
         v, m = array("bottom", self._v_shape), array("top", self._m_shape)
         v[:, n_tiles:], m[:, n_tiles:] = 0, 0
-        in_ranges(stop - first, lambda start, end: (
-            transform_bottom(taps, images, first + start, first + end, tiles, self._spec.pad, v, start * tiles[1]),
-            transform_gradient(taps, tops, first + start, first + end, tiles, m, start * tiles[1])))
+        in_units(transform_bottom, 1, stop - first, None, taps, images, first, tiles, self._spec.pad, v)
+        in_units(transform_gradient, 1, stop - first, None, taps, tops, first, tiles, m)
         product = self._add if first else self._write
         for group, sums in enumerate(u):
             product.run(from_channel("bottom", self._v_shape, group * self._inputs),

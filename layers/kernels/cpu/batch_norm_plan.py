@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scaffe.layers.kernels.cpu.column_moments import BLOCK, WIDE, moments
+from scaffe.layers.kernels.cpu.column_moments import moments
+from scaffe.layers.kernels.cpu.column_sums import BLOCK, WIDE
 from scaffe.layers.kernels.cpu.normalize import Transform
 from scaffe.layers.kernels.cpu.words import wide
 from scaffe.layers.kernels.extents import expect_shape

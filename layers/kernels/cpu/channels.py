@@ -6,11 +6,10 @@ import numpy as np
 
 from scaffe.jit import compiled
 from scaffe.jit.brain import real, stored
-from scaffe.layers.kernels.cpu.column_moments import BLOCK, WIDE
+from scaffe.layers.kernels.cpu.column_sums import STEPS, STREAMS, column_sums
 from scaffe.layers.kernels.cpu.elementwise import relu_forward
-from scaffe.layers.kernels.cpu.memory import zeros
-from scaffe.layers.kernels.cpu.parts import in_columns, in_parts
-from scaffe.layers.kernels.cpu.words import wide, words
+from scaffe.layers.kernels.cpu.parts import in_parts
+from scaffe.layers.kernels.cpu.words import wide
 from scaffe.layers.kernels.extents import expect_elems, expect_shape
 
 
@@ -39,22 +38,31 @@ def _scale_rows(y: np.ndarray, x: np.ndarray | None, scale: np.ndarray, bias: np
 def scale_sums(x: np.ndarray, gy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sums over the rows of gy · x and of gy, float64 (channels,): the gradients of scale and bias."""
     expect_shape(x.shape, gy)
-    products, sums = zeros(x.shape[1], WIDE), zeros(x.shape[1], WIDE)
-    block = (zeros(x.shape[1], wide(x.dtype)) for _ in range(2))
-    in_columns(_scale_sums, words(x), words(gy), *block, products, sums)
+    products, sums = column_sums(_scale_sums, 2, x, gy, np.zeros(0, wide(x.dtype)))
     return products, sums
 
 
 @compiled
-def _scale_sums(first: int, stop: int, x: np.ndarray, gy: np.ndarray, product: np.ndarray, total: np.ndarray,
-                products: np.ndarray, sums: np.ndarray) -> None:
-    for start in range(0, x.shape[0], BLOCK):
-        for r in range(start, min(start + BLOCK, x.shape[0])):
-            for c in range(first, stop):
-                grad = real(gy[r, c])
-                product[c] += grad * real(x[r, c])
-                total[c] += grad
-        for c in range(first, stop):
-            products[c] += product[c]
-            sums[c] += total[c]
-            product[c], total[c] = 0, 0
+def _scale_sums(first: int, stop: int, n_each: int, x: np.ndarray, gy: np.ndarray, like: np.ndarray,
+                found: np.ndarray) -> None:
+    n = x.shape[1]
+    product, total = np.zeros(n, like.dtype), np.zeros(n, like.dtype)
+    for chunk in range(first, stop):
+        top, n_rows = chunk * n_each, min(n_each, x.shape[0] - chunk * n_each)
+        products, sums, apart = found[chunk, 0], found[chunk, 1], n_rows // STREAMS
+        for step in range(0, apart, STEPS):
+            for r in range(top + step, top + min(step + STEPS, apart)):
+                for c in range(n):
+                    g0, g1 = real(gy[r, c]), real(gy[r + apart, c])
+                    g2, g3 = real(gy[r + 2 * apart, c]), real(gy[r + 3 * apart, c])
+                    total[c] += (g0 + g1) + (g2 + g3)
+                    product[c] += ((g0 * real(x[r, c]) + g1 * real(x[r + apart, c]))
+                                   + (g2 * real(x[r + 2 * apart, c]) + g3 * real(x[r + 3 * apart, c])))
+            for c in range(n):
+                products[c] += product[c]
+                sums[c] += total[c]
+                product[c], total[c] = 0, 0
+        for r in range(top + STREAMS * apart, top + n_rows):
+            for c in range(n):
+                products[c] += real(gy[r, c]) * real(x[r, c])
+                sums[c] += real(gy[r, c])

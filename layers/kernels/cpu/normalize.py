@@ -9,13 +9,14 @@ import numpy as np
 
 from scaffe.jit import compiled
 from scaffe.jit.brain import real, stored
-from scaffe.layers.kernels.cpu.column_moments import BLOCK, WIDE
+from scaffe.jit.prefetch import fetch
+from scaffe.layers.kernels.cpu.column_sums import BLOCK, column_sums
 from scaffe.layers.kernels.cpu.elementwise import add_relu, add_up
-from scaffe.layers.kernels.cpu.memory import zeros
-from scaffe.layers.kernels.cpu.parts import in_columns, in_parts
-from scaffe.layers.kernels.cpu.words import words
+from scaffe.layers.kernels.cpu.parts import LINE, in_parts
 from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.norms import Fused
+
+AHEAD = 1024  # elements
 
 
 class Transform:
@@ -54,9 +55,7 @@ class Transform:
 
     def sums(self, x: np.ndarray, gy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sums over the rows of g (x - mean) and of g, float64 (C,), with g the gradient before the ReLU."""
-        products, sums = zeros(x.shape[1], WIDE), zeros(x.shape[1], WIDE)
-        block = zeros(x.shape[1], self.mean.dtype), zeros(x.shape[1], self.mean.dtype)
-        in_columns(_sums, words(x), words(gy), *self._numbers, *block, products, sums)
+        products, sums = column_sums(_sums, 2, x, gy, *self._numbers)
         return products, sums
 
     def backward(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray, products: np.ndarray, sums: np.ndarray) -> None:
@@ -111,20 +110,28 @@ def _forward_keeping(x: np.ndarray, y: np.ndarray, kept: np.ndarray, mean: np.nd
 
 
 @compiled
-def _sums(first: int, stop: int, x: np.ndarray, gy: np.ndarray, mean: np.ndarray, factor: np.ndarray, bias: np.ndarray,
-          slope: float | None, product: np.ndarray, total: np.ndarray, products: np.ndarray, sums: np.ndarray) -> None:
-    for start in range(0, x.shape[0], BLOCK):
-        for r in range(start, min(start + BLOCK, x.shape[0])):
-            for c in range(first, stop):
-                g, away = real(gy[r, c]), real(x[r, c]) - mean[c]
-                if slope is not None:
-                    g = g if away * factor[c] + bias[c] > 0 else slope * g
-                total[c] += g
-                product[c] += g * away
-        for c in range(first, stop):
-            products[c] += product[c]
-            sums[c] += total[c]
-            product[c], total[c] = 0, 0
+def _sums(first: int, stop: int, n_each: int, x: np.ndarray, gy: np.ndarray, mean: np.ndarray, factor: np.ndarray,
+          bias: np.ndarray, slope: float | None, found: np.ndarray) -> None:
+    n = x.shape[1]
+    product, total = np.zeros_like(mean), np.zeros_like(mean)
+    for chunk in range(first, stop):
+        end, products, sums = min((chunk + 1) * n_each, x.shape[0]), found[chunk, 0], found[chunk, 1]
+        for start in range(chunk * n_each, end, BLOCK):
+            for r in range(start, min(start + BLOCK, end)):
+                ahead = min(r * n + AHEAD, x.size - n)
+                for c in range(0, n, LINE):
+                    fetch(x, ahead + c)
+                    fetch(gy, ahead + c)
+                for c in range(n):
+                    g, away = real(gy[r, c]), real(x[r, c]) - mean[c]
+                    if slope is not None:
+                        g = g if away * factor[c] + bias[c] > 0 else slope * g
+                    total[c] += g
+                    product[c] += g * away
+            for c in range(n):
+                products[c] += product[c]
+                sums[c] += total[c]
+                product[c], total[c] = 0, 0
 
 
 @compiled

@@ -53,6 +53,13 @@ def test_moments(n_rows: int, n_channels: int) -> None:
     np.testing.assert_allclose(variance, x.var(0, dtype=float), rtol=2e-6, atol=1e-12)
 
 
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
+def test_sums_of_nothing_are_nothing(shape: tuple[int, int]) -> None:
+    x = np.zeros(shape, np.float32)
+    for found in (*cpu.moments(x), *cpu.scale_sums(x, x)):
+        np.testing.assert_array_equal(found, np.zeros(shape[1]))
+
+
 @pytest.mark.parametrize("away", [1e3, 1e5])
 def test_moments_far_from_zero_keep_their_digits(away: float) -> None:
     x = rows(500, 20) + np.float32(away)

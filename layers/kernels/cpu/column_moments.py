@@ -16,7 +16,7 @@ def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     found, n_each = in_chunks(_moments, 2, x, np.zeros(0, within))
     mean, squares = found[0]
     _join(found, n_each, len(x))
-    return mean, np.maximum(squares / len(x), 0)
+    return mean, np.maximum(squares / max(len(x), 1), 0)
 
 
 @compiled

@@ -8,6 +8,7 @@ one stream of a matrix that no cache holds comes at half the speed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -37,9 +38,10 @@ def in_chunks(kernel: Callable[..., Any], n_sums: int, x: np.ndarray, *rest: Any
         the sums of each chunk, and how many rows a chunk has. Both depend on x's shape alone.
     """
     n_rows, n_columns = x.shape
-    n_each = -(-max(CHUNK_ELEMS // n_columns, n_rows // MOST_CHUNKS, 1) // BLOCK) * BLOCK
+    n_each = -(-max(CHUNK_ELEMS // max(n_columns, 1), n_rows // MOST_CHUNKS, 1) // BLOCK) * BLOCK
     n_chunks = -(-n_rows // n_each)
-    sums = zeros(n_chunks * n_sums * n_columns, WIDE).reshape(n_chunks, n_sums, n_columns)
+    shape = max(n_chunks, 1), n_sums, n_columns  # of no rows the sums are 0
+    sums = zeros(prod(shape), WIDE).reshape(shape)
     in_units(kernel, 1, n_chunks, None, n_each, words(x), *map(_word, rest), sums)
     return sums, n_each
 

@@ -106,6 +106,15 @@ def test_a_constant_from_the_environment_is_seen(tmp_path):
         "12 0", "14 0", "14 1"]
 
 
+def test_what_is_imported_later_changes_nothing(tmp_path):
+    """Whether it has been or not, compiled code is found."""
+    (tmp_path / "later.py").write_text("")
+    (tmp_path / "callee.py").write_text("ADDED = 1\ndef slowly():\n    import later\n    from later import x\n")
+    (tmp_path / "caller.py").write_text(WAYS["a constant by its name"][0]["caller"])
+    show = SHOW.format("caller")
+    assert [printed(tmp_path, code) for code in (show, f"import later; {show}", show)] == ["12 0", "12 1", "12 1"]
+
+
 def test_what_a_function_reaches_is_ours_alone():
     """futex.wake names a constant of atomics, whose functions are made by llvmlite."""
     from scaffe.collectives.shared import futex

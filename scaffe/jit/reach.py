@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
-IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|.*)|import[ \t]+(.*))", re.MULTILINE)
+IMPORT = re.compile(r"^(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|.*)|import[ \t]+(.*))", re.MULTILINE)
+"""At the left margin: what is imported within a function is loaded in some processes and not in others, whose digests
+would differ."""
 PLAIN = (int, float, complex, str, bytes, type(None), enum.Enum, np.generic, np.dtype)
 INSTALLED = {"site-packages", "dist-packages"}
 PYTHONS_OWN = sys.stdlib_module_names - {"__main__"}
@@ -31,7 +33,7 @@ def digest(*texts: str) -> str:
 def dependencies(function: Callable[..., Any]) -> str:
     """A digest of all that a function's machine code depends on, but for its signature and how it is compiled.
 
-    These are, whole, the source files of its module and of all modules of ours that this imports, and so on; and the
+    These are, whole, the source files of its module and of all modules of ours that this imports as it loads; and the
     values of the constants that it, and whatever it calls, names: they may come from the environment.
     """
     line = str(function.__code__.co_firstlineno)

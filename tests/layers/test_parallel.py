@@ -27,11 +27,10 @@ def _note(start, stop, seen, owners):
         owners[i] = start
 
 
-@pytest.mark.parametrize("kind", [np.int64, np.uint64])
 @pytest.mark.parametrize(("unit", "n"), [(1, 1), (1, 53), (4, 53), (16, 32), (16, 33), (64, 53)])
-def test_ranges_are_whole_units_that_make_up_all(unit, n, kind, n_threads):
+def test_ranges_are_whole_units_that_make_up_all(unit, n, n_threads):
     seen, owners = np.zeros(n), np.full(n, -1)
-    parts.in_units(_note, unit, n, None, seen, owners, kind=kind)
+    parts.in_units(_note, unit, n, None, seen, owners)
     np.testing.assert_array_equal(seen, 1)
     n_units = -(-n // unit)
     n_parts = min(n_threads, n_units)
@@ -92,7 +91,7 @@ def test_kernels_of_two_teams_run_beside_one_another(n_threads):
     def of_one(_caller):
         seen = np.zeros(1000)
         for _ in range(50):
-            parallel.run(OpenmpTeam(n_threads).native, _note, np.int64, 5, 1000, 1, 1000, seen, np.zeros(1000))
+            parallel.run(OpenmpTeam(n_threads).native, _note, 5, 1000, 1, 1000, seen, np.zeros(1000))
         return seen
 
     with ThreadPoolExecutor(4) as callers:
@@ -111,5 +110,5 @@ def test_what_is_kept_of_it_depends_on_both_modules_sources(monkeypatch):
     """On the kernel's, and on that which makes the code around it."""
     asked = []
     monkeypatch.setattr(reach, "_sources", lambda module: asked.append(module) or module)
-    reach.dependencies.__wrapped__(parallel._sister(_note, np.int64).py_func)
+    reach.dependencies.__wrapped__(parallel._sister(_note, 0).py_func)
     assert sorted(asked) == sorted([_note.py_func.__module__, parallel.__name__])

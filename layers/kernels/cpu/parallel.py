@@ -10,9 +10,8 @@ from functools import cache
 from types import FunctionType
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
-from numba import from_dtype, types
+from numba import types
 from numba.core import cgutils
 
 from scaffe.jit import checks_bounds, compiled
@@ -32,14 +31,12 @@ def can_be_parallel(kernel: Any) -> bool:
     return hasattr(kernel, "py_func") and not checks_bounds()
 
 
-def run(team: tuple[int, int], kernel: Any, kind: Any, n_parts: int, length: int, unit: int, n: int,
-        *args: Any) -> None:
+def run(team: tuple[int, int], kernel: Any, n_parts: int, length: int, unit: int, n: int, *args: Any) -> None:
     """Call ``kernel(start, stop, *args)`` for the parts of [0, n), several at once.
 
     Args:
         team: the address of OpenMP's function that begins a region, and how many threads take part.
         kernel: a compiled function.
-        kind: np.int64 or np.uint64, the type of start and stop.
         n_parts: how many parts there are.
         length: how many units [0, n) has, of which each part gets as many as the others or one more.
         unit: elements of a unit; the last may have fewer.
@@ -49,22 +46,22 @@ def run(team: tuple[int, int], kernel: Any, kind: Any, n_parts: int, length: int
     Raises:
         MemoryError: a part could not get memory.
     """
-    _sister(kernel, kind)(ASYNCHRONOUS, *team, n_parts, length, unit, n, *args)
+    _sister(kernel, 0)(ASYNCHRONOUS, *team, n_parts, length, unit, n, *args)
 
 
 def run_sliced(team: tuple[int, int], kernel: Any, n_parts: int, arrays: Sequence[Any], *args: Any) -> None:
     """Call ``kernel(*(a[start:stop] for a in arrays), *args)`` for parts of the arrays' first axis; see ``run``."""
     n = len(arrays[0])
-    _sister(kernel, None, len(arrays))(ASYNCHRONOUS, *team, n_parts, n, 1, n, *arrays, *args)
+    _sister(kernel, len(arrays))(ASYNCHRONOUS, *team, n_parts, n, 1, n, *arrays, *args)
 
 
 @cache
-def _sister(kernel: Any, kind: Any, n_sliced: int = 0) -> Any:
+def _sister(kernel: Any, n_sliced: int) -> Any:
     """The compiled function that runs a kernel in a region: kept on disk beside it, under a name of its own."""
     of = kernel.py_func
-    name = f"{of.__qualname__}.parallel_{kind.__name__ if kind else n_sliced}"
+    name = f"{of.__qualname__}.parallel_{n_sliced}"
     code = _region.__code__.replace(co_filename=of.__code__.co_filename, co_name=name, co_qualname=name)
-    made = FunctionType(code, {**globals(), "kernel": kernel, "lay": _lay_for(kind, n_sliced)}, name)
+    made = FunctionType(code, {**globals(), "kernel": kernel, "lay": _lay_for(n_sliced)}, name)
     made.__module__, made.__qualname__ = of.__module__, name
     return compiled(made)
 
@@ -78,14 +75,13 @@ def _region(mask: int, begin: int, n_threads: int, n_parts: int, length: int, un
 
 
 @cache
-def _lay_for(kind: Any, n_sliced: int) -> Any:
+def _lay_for(n_sliced: int) -> Any:
     """Writes a region's head and arguments on the stack. Gives the addresses of what a thread calls, and of the head.
 
     Args:
-        kind: the type of start and stop, which a part gets before all arguments; None: it does not.
-        n_sliced: so many arguments are arrays of which a part gets its rows.
+        n_sliced: so many arguments are arrays of which a part gets its rows; 0: it gets start and stop before all.
     """
-    ends = () if kind is None else (from_dtype(np.dtype(kind)),) * 2
+    ends = () if n_sliced else (types.int64,) * 2
 
     @intrinsic
     def lay(typing_context: Any, kernel: Any, n_parts: Any, length: Any, unit: Any, n: Any, args: Any) -> Definition:

@@ -57,21 +57,7 @@ def in_parts(kernel: Callable[..., Any], arrays: tuple[np.ndarray, ...], *rest: 
         _in_turns(length, lambda start, stop: kernel(*(a[start:stop] for a in parts), *rest), n_parts)
 
 
-def in_columns(kernel: Callable[..., Any], rows: np.ndarray, *rest: Any) -> None:
-    """Call ``kernel(first, stop, rows, *rest)`` for ranges of columns, on several threads if there is enough to do.
-
-    Sums over rows then come out alike on any number of threads.
-
-    Args:
-        kernel: releases the interpreter's lock; treats the columns independently of one another. Its range has no
-            sign, or loops over it, which would have to look for negative indices, would not become vectors.
-        rows: (rows, columns).
-        rest: further arguments, the same in every call.
-    """
-    in_units(kernel, LINE, rows.shape[1], rows.size // LEAST_ELEMS, rows, *rest, kind=np.uint64)
-
-
-def in_units(kernel: Callable[..., Any], unit: int, n: int, most: int | None, *args: Any, kind: Any = np.int64) -> None:
+def in_units(kernel: Callable[..., Any], unit: int, n: int, most: int | None, *args: Any) -> None:
     """Call ``kernel(start, stop, *args)`` for ranges of whole units that make up [0, n), several at once on threads.
 
     Args:
@@ -80,14 +66,13 @@ def in_units(kernel: Callable[..., Any], unit: int, n: int, most: int | None, *a
         n: where the last range ends.
         most: how many ranges there may be; no fewer than one is made. None: as many as threads.
         args: further arguments, the same in every call.
-        kind: the type of start and stop.
     """
     length = -(-n // unit)
     n_parts = _n_parts(length, most)
     if n_parts > 1 and (region := _region(kernel)):
-        region.run(_teams[0].native, kernel, kind, n_parts, length, unit, n, *args)
+        region.run(_teams[0].native, kernel, n_parts, length, unit, n, *args)
     else:
-        _in_turns(length, lambda start, stop: kernel(kind(unit * start), kind(min(unit * stop, n)), *args), n_parts)
+        _in_turns(length, lambda start, stop: kernel(unit * start, min(unit * stop, n), *args), n_parts)
 
 
 def in_ranges(length: int, run: Callable[[int, int], Any], most: int | None = None) -> None:

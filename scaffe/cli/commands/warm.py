@@ -8,6 +8,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,6 +24,8 @@ from scaffe.data.records.idx import write_idx
 from scaffe.errors import UserError
 from scaffe.flags import Flags
 from scaffe.layers.kernels import cpu
+from scaffe.layers.kernels.cpu import column_sums, parts
+from scaffe.layers.kernels.specs import ConvSpec
 from scaffe.training.strategies.base import strategies
 from scaffe.training.strategies.choice import CHOICES
 from scaffe.training.strategies.served import Served
@@ -40,6 +44,7 @@ layer {{ name: "b" type: "BatchNorm" bottom: "c" top: "c" }}
 layer {{ name: "s" type: "Scale" bottom: "c" top: "c" scale_param {{ bias_term: true }} }}
 layer {{ name: "r" type: "ReLU" bottom: "c" top: "c" }}
 layer {{ name: "n" type: "LRN" bottom: "c" top: "n" lrn_param {{ local_size: 3 }} }}
+layer {{ name: "r4" type: "ReLU" bottom: "n" top: "n" }}
 layer {{ name: "p" type: "Pooling" bottom: "n" top: "p" pooling_param {{ pool: AVE kernel_size: 3 stride: 2 pad: 1 }} }}
 layer {{ name: "q" type: "Convolution" bottom: "p" top: "q" convolution_param {{ num_output: 4 kernel_size: 1 }} }}
 layer {{ name: "b2" type: "BatchNorm" bottom: "q" top: "q" }}
@@ -57,6 +62,7 @@ test_iter: 2 test_interval: 1 random_seed: 1 snapshot_prefix: "{folder}/s" snaps
 regularization_type: "{decay}" """
 RUNS = (("true", "mean_value: 3", "L1"), ("false", "", "L2"))
 HALF = ("-precision", "bf16")
+THREADS = ("-threads", "2")
 N_RANKS = 2
 ON_ONE_NODE, SCATTERED, ROOTED = CHOICES
 RANKS_RUNS = ((ON_ONE_NODE,), (SCATTERED,), (SCATTERED, "-reduce", "R", "-wire", "bf16"),
@@ -74,8 +80,10 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         log.silence(True)
         try:
-            code = _train_both(folder)
+            with _shared_work():
+                code = _train_both(folder)
             _multiply_many_weights()
+            _filter_images_side_by_side()
         finally:
             log.silence(False)
         if code:
@@ -91,16 +99,42 @@ def _train_both(folder: str) -> int:
         net = NET.format(folder=folder, mirror=mirror, mean=mean)
         write_whole(f"{folder}/net.prototxt", net.encode(), UserError)
         write_whole(f"{folder}/solver.prototxt", SOLVER.format(folder=folder, decay=decay).encode(), UserError)
-        code = cli.main(["train", "-solver", f"{folder}/solver.prototxt"])
+        code = cli.main(["train", "-solver", f"{folder}/solver.prototxt", *THREADS])
         if code:
             return code
-    return cli.main(["train", "-solver", f"{folder}/solver.prototxt", *HALF]) if find_spec("ml_dtypes") else 0
+    halves = ["train", "-solver", f"{folder}/solver.prototxt", *THREADS, *HALF]
+    return cli.main(halves) if find_spec("ml_dtypes") else 0
+
+
+@contextmanager
+def _shared_work() -> Iterator[None]:
+    """Threads share the smallest work, so that what they run is compiled, too; it needs what one thread runs."""
+    least = parts.LEAST_ELEMS, column_sums.CHUNK_ELEMS
+    parts.LEAST_ELEMS = column_sums.CHUNK_ELEMS = 1
+    try:
+        yield
+    finally:
+        parts.LEAST_ELEMS, column_sums.CHUNK_ELEMS = least
 
 
 def _multiply_many_weights() -> None:
     """The gradient of an inner product with more weights than the nets have."""
     x, gy, gw = (np.zeros(shape, np.float32) for shape in ((1, 1024), (1, 1024), (1024, 1024)))
     cpu.inner_product(1, 1024, 1024).backward_weights(x, gy, gw, None)
+
+
+def _filter_images_side_by_side() -> None:
+    """LeNet's convolutions, whose channels fill no whole vectors: on one thread and on two."""
+    for n_threads in (1, 2):
+        cpu.set_threads(n_threads)
+        for spec in (ConvSpec((64, 1, 8, 8), 20, (5, 5), (1, 1), (0, 0), (1, 1)),
+                     ConvSpec((64, 20, 8, 8), 50, (5, 5), (1, 1), (0, 0), (1, 1))):
+            plan = cpu.convolution(spec)
+            x, w, b, y = (np.zeros(shape, np.float32) for shape in (
+                spec.in_shape, spec.weight_shape, spec.n_output, spec.out_shape))
+            plan.forward(x, w, b, y)
+            plan.backward_data(y, w, x)
+            plan.backward_weights(x, y, w, b)
 
 
 def _train_on_ranks(folder: str) -> str:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
 import numpy as np
 
 from scaffe.jit import compiled
+from scaffe.layers.kernels.cpu.parts import LEAST_ELEMS, in_units
 from scaffe.layers.kernels.specs import PoolSpec
 
 NOWHERE = -1
@@ -29,9 +34,9 @@ class Pooling:
         """Pool x into y. ``mask``, like y, gets the index h W + w of each maximum (Caffe's second top)."""
         x, y = x.reshape(self._in), y.reshape(self._out)
         if self.spec.method == "AVE":
-            _average(x, y, self._window)
+            self._run(_average, x, y, self._window)
             return
-        _maximum(x, y, self._places, self._window)
+        self._run(_maximum, x, y, self._places, self._window)
         if mask is not None:
             mask.reshape(self._out)[...] = self._places
 
@@ -45,18 +50,21 @@ class Pooling:
         """
         x, y = x.reshape(self._in), y.reshape(self._out)
         if draws is None:
-            _weighted_mean(x, y, self._window)
+            self._run(_weighted_mean, x, y, self._window)
         else:
-            _stochastic(x, y, self._places, draws.reshape(self._out), self._window)
+            self._run(_stochastic, x, y, self._places, draws.reshape(self._out), self._window)
 
     def backward(self, gy: np.ndarray, gx: np.ndarray) -> None:
         """Write the bottom's gradient to gx."""
         gy, gx = gy.reshape(self._out), gx.reshape(self._in)
-        gx[...] = 0
         if self.spec.method == "AVE":
-            _average_back(gy, gx, self._window)
+            self._run(_average_back, gy, gx, self._window)
         else:
-            _scatter(gy, gx, self._places)
+            self._run(_scatter, gy, gx, self._places)
+
+    def _run(self, kernel: Callable[..., None], *args: Any) -> None:
+        """A kernel on all images, some on each thread."""
+        in_units(kernel, 1, self._in[0], prod(self._in) // LEAST_ELEMS, *args)
 
 
 @compiled
@@ -70,9 +78,9 @@ def _bounds(i: int, j: int, n_rows: int, n_columns: int, window: Window) -> tupl
 
 
 @compiled
-def _maximum(x: np.ndarray, y: np.ndarray, places: np.ndarray, window: Window) -> None:
-    n_images, n_rows, n_columns, n_channels = x.shape
-    for n in range(n_images):
+def _maximum(start: int, stop: int, x: np.ndarray, y: np.ndarray, places: np.ndarray, window: Window) -> None:
+    _, n_rows, n_columns, n_channels = x.shape
+    for n in range(start, stop):
         for i in range(y.shape[1]):
             for j in range(y.shape[2]):
                 h0, h1, w0, w1, _ = _bounds(i, j, n_rows, n_columns, window)
@@ -89,9 +97,10 @@ def _maximum(x: np.ndarray, y: np.ndarray, places: np.ndarray, window: Window) -
 
 
 @compiled
-def _scatter(gy: np.ndarray, gx: np.ndarray, places: np.ndarray) -> None:
+def _scatter(start: int, stop: int, gy: np.ndarray, gx: np.ndarray, places: np.ndarray) -> None:
     n_columns = gx.shape[2]
-    for n in range(gy.shape[0]):
+    for n in range(start, stop):
+        gx[n] = 0
         for i in range(gy.shape[1]):
             for j in range(gy.shape[2]):
                 for c in range(gy.shape[3]):
@@ -100,9 +109,9 @@ def _scatter(gy: np.ndarray, gx: np.ndarray, places: np.ndarray) -> None:
 
 
 @compiled
-def _average(x: np.ndarray, y: np.ndarray, window: Window) -> None:
-    n_images, n_rows, n_columns, n_channels = x.shape
-    for n in range(n_images):
+def _average(start: int, stop: int, x: np.ndarray, y: np.ndarray, window: Window) -> None:
+    _, n_rows, n_columns, n_channels = x.shape
+    for n in range(start, stop):
         for i in range(y.shape[1]):
             for j in range(y.shape[2]):
                 h0, h1, w0, w1, divisor = _bounds(i, j, n_rows, n_columns, window)
@@ -116,9 +125,10 @@ def _average(x: np.ndarray, y: np.ndarray, window: Window) -> None:
 
 
 @compiled
-def _average_back(gy: np.ndarray, gx: np.ndarray, window: Window) -> None:
-    n_images, n_rows, n_columns, n_channels = gx.shape
-    for n in range(n_images):
+def _average_back(start: int, stop: int, gy: np.ndarray, gx: np.ndarray, window: Window) -> None:
+    _, n_rows, n_columns, n_channels = gx.shape
+    for n in range(start, stop):
+        gx[n] = 0
         for i in range(gy.shape[1]):
             for j in range(gy.shape[2]):
                 h0, h1, w0, w1, divisor = _bounds(i, j, n_rows, n_columns, window)
@@ -129,9 +139,10 @@ def _average_back(gy: np.ndarray, gx: np.ndarray, window: Window) -> None:
 
 
 @compiled
-def _stochastic(x: np.ndarray, y: np.ndarray, places: np.ndarray, draws: np.ndarray, window: Window) -> None:
-    n_images, n_rows, n_columns, n_channels = x.shape
-    for n in range(n_images):
+def _stochastic(start: int, stop: int, x: np.ndarray, y: np.ndarray, places: np.ndarray, draws: np.ndarray,
+                window: Window) -> None:
+    _, n_rows, n_columns, n_channels = x.shape
+    for n in range(start, stop):
         for i in range(y.shape[1]):
             for j in range(y.shape[2]):
                 h0, h1, w0, w1, _ = _bounds(i, j, n_rows, n_columns, window)
@@ -150,9 +161,9 @@ def _stochastic(x: np.ndarray, y: np.ndarray, places: np.ndarray, draws: np.ndar
 
 
 @compiled
-def _weighted_mean(x: np.ndarray, y: np.ndarray, window: Window) -> None:
-    n_images, n_rows, n_columns, n_channels = x.shape
-    for n in range(n_images):
+def _weighted_mean(start: int, stop: int, x: np.ndarray, y: np.ndarray, window: Window) -> None:
+    _, n_rows, n_columns, n_channels = x.shape
+    for n in range(start, stop):
         for i in range(y.shape[1]):
             for j in range(y.shape[2]):
                 h0, h1, w0, w1, _ = _bounds(i, j, n_rows, n_columns, window)

@@ -72,6 +72,10 @@ class Losses:
         if self.is_over:
             raise self.error()
 
+    def check_peer(self, rank: int) -> None:
+        """As ``check``: once any rank is lost, no message need arrive."""
+        self.check()
+
     def trusted(self, value: T) -> T:
         """What has come from others; RankLost where one has been found lost meanwhile: it may be half there."""
         if not self.fault and self._base.Is_revoked():

@@ -60,6 +60,11 @@ class LastingMessages:
         """Gives the communicator back to MPI; all ranks call it."""
         self._comm.Free()
 
+    def check_peer(self, rank: int) -> None:
+        """Raises RankLost where that rank is known to be lost."""
+        if rank in self._lost:
+            raise RankLost(self._comm.rank, self._lost)
+
     def translated(self, error: Exception) -> Exception:
         """What to raise for an exception out of MPI: RankLost for a loss, itself otherwise."""
         return RankLost(self._comm.rank, self.lost()) if ulfm.is_loss(error) else error

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
-from scaffe.collectives import CommError
-from scaffe.collectives.runtime.point_to_point import ANY
+from scaffe.collectives import CommError, RankLost
+from scaffe.collectives.runtime.pending_message import ANY, PendingMessage
 
 
 @pytest.fixture
@@ -139,3 +140,54 @@ def test_no_such_color(communicator, last, color):
         with pytest.raises(CommError, match=r"split: color must be .*not ('red'|-3)") as caught:
             communicator.split(color if is_guilty else 0)
         assert caught.value.everywhere
+
+
+class SendRequest:
+    """A send as MPI has it; notes whether it has been tested, which gives it up where its rank is lost."""
+
+    def __init__(self, is_complete, error=0):
+        self.is_complete, self.error, self.is_tested = is_complete, error, False
+
+    def Get_status(self, status):  # noqa: N802 - MPI's name
+        status.Set_error(self.error)
+        return self.is_complete
+
+    def Test(self, status):  # noqa: N802 - MPI's name
+        self.is_tested = True
+        return self.is_complete
+
+
+def test_a_send_is_not_tested_before_it_has_left_where_ranks_may_be_lost(messages, monkeypatch):
+    """Of several to one rank the first that is under way stands for those behind it."""
+    monkeypatch.setattr(messages, "_may_lose", True)
+    requests = [SendRequest(True), SendRequest(False), SendRequest(True), SendRequest(True)]
+    sends = [PendingMessage(messages, request, np.zeros(3), lambda: "a send", dest)
+             for request, dest in zip(requests, (0, 0, 0, 1), strict=True)]
+    receives = [messages.irecv(np.zeros(3), messages.rank, 11) for _ in range(2)]
+    messages.isend(np.arange(3.0), messages.rank, 11).wait(120)
+    together = [receives[0], *sends, receives[1]]
+    found = messages.test_some(together)
+    while 0 not in found:
+        found = messages.test_some([receives[0]])
+    assert [request.is_tested for request in requests] == [True, False, False, True]
+    receives[1].cancel()
+    for message in sends:
+        messages.pending.discard(message)
+
+
+def test_a_send_that_cannot_arrive_is_an_error_and_stays_untested(messages, monkeypatch):
+    monkeypatch.setattr(messages, "_may_lose", True)
+    failed, under_way = SendRequest(True, MPI.ERR_OTHER), SendRequest(False)
+    with pytest.raises(CommError, match="a send"):
+        PendingMessage(messages, failed, np.zeros(3), lambda: "a send", 0).test()
+
+    def check_peer(rank):
+        raise RankLost(messages.rank, (rank,))
+
+    monkeypatch.setattr(messages._losses, "check_peer", check_peer)
+    message = PendingMessage(messages, under_way, np.zeros(3), lambda: "a send", 1)
+    for ask in (message.test, message.wait):
+        with pytest.raises(RankLost):
+            ask()
+    assert not failed.is_tested and not under_way.is_tested
+    messages.pending.discard(message)

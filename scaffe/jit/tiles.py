@@ -27,13 +27,15 @@ VECTOR = ir.VectorType(NUMBER, LANES)
 NEAR, NEXT = 3, 2  # what is fetched ahead goes into the first cache, or the second
 
 
-def tile(n_rows: int, n_vectors: int = VECTORS, has_pitch: bool = False, has_runs: bool = False) -> Callable[..., None]:
+def tile(n_rows: int, n_vectors: int = VECTORS, has_pitch: bool = False, has_runs: bool = False,
+         has_x_pitch: bool = False) -> Callable[..., None]:
     """A function for compiled code that multiplies ``n_rows`` rows by a panel of ``COLUMNS`` columns.
 
     Args:
         n_rows: rows.
         n_vectors: another number of columns, in vectors of ``LANES``.
         has_pitch: ``places`` goes on with ``pitch``, which stands for ``COLUMNS`` between the panel's rows.
+        has_x_pitch: ``places`` goes on with ``x_pitch``, which stands for 1 between a row's numbers in x.
         has_runs: ``places`` goes on with ``n_runs, x_run, w_run``: the sum is over so many runs of k products, each of
             which starts ``x_run`` elements of x and ``w_run`` of w behind the one before.
 
@@ -45,7 +47,7 @@ def tile(n_rows: int, n_vectors: int = VECTORS, has_pitch: bool = False, has_run
         ``added`` may be y. A line of w is fetched from ``ahead + j COLUMNS`` on for each j. Indices are not checked.
     """
 
-    n = N_PLACES + has_pitch + N_RUNS * has_runs
+    n = N_PLACES + has_pitch + has_x_pitch + N_RUNS * has_runs
 
     def apply(typing_context: Any, x: Any, w: Any, bias: Any, added: Any, adds: Any, slope: Any, y: Any,
               places: Any) -> Definition:
@@ -54,8 +56,9 @@ def tile(n_rows: int, n_vectors: int = VECTORS, has_pitch: bool = False, has_run
                                 else arg for kind, arg in zip(signature.args, args, strict=True)]
             places = [builder.extract_value(numbers, i) for i in range(n)]
             pitch = places[N_PLACES] if has_pitch else INDEX(n_vectors * LANES)
+            x_pitch = places[N_PLACES + has_pitch] if has_x_pitch else INDEX(1)
             runs = places[-N_RUNS:] if has_runs else []
-            _Tile(builder, (n_rows, n_vectors), values, places[:N_PLACES], pitch, runs).build()
+            _Tile(builder, (n_rows, n_vectors), values, places[:N_PLACES], (pitch, x_pitch), runs).build()
             return context.get_dummy_value()
 
         return types.void(x, w, bias, added, types.boolean, types.float32, y,
@@ -69,11 +72,11 @@ class _Tile:
     """The code of one tile; ``values`` and ``places`` are the function's arguments, arrays as pointers."""
 
     def __init__(self, builder: ir.IRBuilder, shape: tuple[int, int], values: Sequence[ir.Value],
-                 places: Sequence[ir.Value], pitch: ir.Value, runs: Sequence[ir.Value]) -> None:
+                 places: Sequence[ir.Value], pitches: tuple[ir.Value, ir.Value], runs: Sequence[ir.Value]) -> None:
         self._builder, (n_rows, self._n_vectors) = builder, shape
         self._x, self._w, self._bias, self._added, self._adds, self._slope, self._y = values
         (self._at, self._step, self._k, self._panel, self._ahead, self._column, self._to, self._stride) = places
-        self._pitch, self._runs = pitch, runs
+        (self._pitch, self._x_pitch), self._runs = pitches, runs
         self._sums = [[_on_stack(builder, VECTOR) for _ in range(self._n_vectors)] for _ in range(n_rows)]
 
     def build(self) -> None:
@@ -110,7 +113,7 @@ class _Tile:
         multiply_add = _declared(
             builder.module, ir.FunctionType(VECTOR, [VECTOR] * 3), f"llvm.fma.v{LANES}f32")
         for i, sums in enumerate(self._sums):
-            place = builder.add(builder.add(at, builder.mul(self._step, INDEX(i))), j)
+            place = builder.add(builder.add(at, builder.mul(self._step, INDEX(i))), builder.mul(j, self._x_pitch))
             number = self._repeated(builder.load(builder.gep(self._x, [place])))
             for total, w in zip(sums, weights, strict=True):
                 builder.store(builder.call(multiply_add, [number, w, builder.load(total)]), total)

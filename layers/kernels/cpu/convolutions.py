@@ -19,7 +19,8 @@ def convolution(spec: ConvSpec) -> WeightedPlan:
     """A plan of a convolution. Raises LayerError for an impossible geometry."""
     spec.check()
     if suits_onednn(spec) and 1 <= len(spec.kernel) <= 3:
-        from scaffe.layers.kernels.cpu.image_lanes.few_inputs import if_faster
+        from scaffe.layers.kernels.cpu import first_weights
+        from scaffe.layers.kernels.cpu.image_lanes import few_inputs
         from scaffe.layers.kernels.cpu.image_lanes.plan import Convolution as InLanes
         from scaffe.layers.kernels.cpu.image_lanes.plan import suits as suits_lanes
         from scaffe.layers.kernels.cpu.onednn.convolution import Convolution as OnednnConvolution
@@ -37,7 +38,7 @@ def convolution(spec: ConvSpec) -> WeightedPlan:
             return product
         made = attempt(OnednnConvolution, spec)
         if made is not None and (spec.dtype == np.float32 or can(made.build_backward)):
-            return if_faster(made, spec)
+            return first_weights.if_faster(few_inputs.if_faster(made, spec), spec)
     if spec.dtype.kind == "V":
         from scaffe.layers.kernels.cpu.widened import WidenedProduct
 

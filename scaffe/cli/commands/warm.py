@@ -83,7 +83,7 @@ def main(argv: list[str]) -> int:
             with _shared_work():
                 code = _train_both(folder)
             _multiply_many_weights()
-            _filter_images_side_by_side()
+            _run_first_layers()
         finally:
             log.silence(False)
         if code:
@@ -123,11 +123,12 @@ def _multiply_many_weights() -> None:
     cpu.inner_product(1, 1024, 1024).backward_weights(x, gy, gw, None)
 
 
-def _filter_images_side_by_side() -> None:
-    """LeNet's convolutions, whose channels fill no whole vectors: on one thread and on two."""
+def _run_first_layers() -> None:
+    """Convolutions of gray and coloured images, and LeNet's second one: on one thread and on two."""
     for n_threads in (1, 2):
         cpu.set_threads(n_threads)
-        for spec in (ConvSpec((64, 1, 8, 8), 20, (5, 5), (1, 1), (0, 0), (1, 1)),
+        for spec in (ConvSpec((2, 3, 8, 8), 32, (5, 5), (1, 1), (0, 0), (1, 1)),
+                     ConvSpec((64, 1, 8, 8), 20, (5, 5), (1, 1), (0, 0), (1, 1)),
                      ConvSpec((64, 20, 8, 8), 50, (5, 5), (1, 1), (0, 0), (1, 1))):
             plan = cpu.convolution(spec)
             x, w, b, y = (np.zeros(shape, np.float32) for shape in (

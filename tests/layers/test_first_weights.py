@@ -101,5 +101,6 @@ def test_where_it_is_taken():
     usual = SPECS["ResNet"]
     for other in ({"n_output": 20}, {"in_shape": (5, 5, 20, 17)}, {"dilation": (2, 1)},
                   {"kernel": (1, 1), "pad": (0, 0)}, {"in_shape": (5, 1, 20, 17), "kernel": (3, 3)},
-                  {"in_shape": (0, 3, 20, 17)}, {"in_shape": (5, 4, 20, 17), "group": 2}, {"dtype": np.dtype(np.float64)}):
+                  {"in_shape": (0, 3, 20, 17)}, {"in_shape": (5, 4, 20, 17), "group": 2},
+                  {"dtype": np.dtype(np.float64)}):
         assert first_weights.if_faster(None, replace(usual, **other)) is None, other

@@ -13,6 +13,7 @@ from numba import types
 from numba.core import cgutils
 
 from scaffe.jit.brain import Definition, intrinsic
+from scaffe.jit.prefetch import NEAR, NEXT, append_fetch
 from scaffe.jit.registers import LANES
 
 VECTORS = 2  # of columns in most tiles: with eight rows as many sums as the latency of two units' additions asks for
@@ -22,9 +23,8 @@ _on_stack: Callable[..., ir.Value] = cgutils.alloca_once
 _tuple: Callable[..., Any] = types.UniTuple
 _declared: Callable[..., ir.Value] = cgutils.get_or_insert_function
 N_PLACES, N_RUNS = 8, 3
-INDEX, NUMBER, BYTE = ir.IntType(64), ir.FloatType(), ir.IntType(8).as_pointer()
+INDEX, NUMBER = ir.IntType(64), ir.FloatType()
 VECTOR = ir.VectorType(NUMBER, LANES)
-NEAR, NEXT = 3, 2  # what is fetched ahead goes into the first cache, or the second
 
 
 def tile(n_rows: int, n_vectors: int = VECTORS, has_pitch: bool = False, has_runs: bool = False,
@@ -144,9 +144,4 @@ class _Tile:
         return self._builder.shuffle_vector(one, unset, ir.VectorType(lane, LANES)([0] * LANES))
 
     def _fetch(self, array: ir.Value, offset: ir.Value, cache: int) -> None:
-        """Start to bring a line into a cache; an address outside of memory does nothing."""
-        flag = ir.IntType(32)
-        fetch = _declared(
-            self._builder.module, ir.FunctionType(ir.VoidType(), [BYTE, flag, flag, flag]), "llvm.prefetch.p0")
-        place = self._builder.bitcast(self._builder.gep(array, [offset]), BYTE)
-        self._builder.call(fetch, [place, flag(0), flag(cache), flag(1)])
+        append_fetch(self._builder, self._builder.gep(array, [offset]), cache)

@@ -12,6 +12,7 @@ from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.cpu import first_weights, set_threads
 from scaffe.layers.kernels.cpu.first_weights import FirstWeights
 from scaffe.layers.kernels.cpu.onednn import workspace
+from scaffe.layers.kernels.cpu.own_gradient import OwnGradient
 from scaffe.layers.kernels.cpu.panels import is_fast
 from scaffe.layers.kernels.cpu.portable_convolution import Convolution as Portable
 from scaffe.layers.kernels.specs import ConvSpec
@@ -51,7 +52,8 @@ def test_they_are_the_formulas_with_the_same_bits_on_any_number_of_threads(spec)
     wanted, n_sums, found = expected(spec, x, gy), gy[..., 0].size, []
     for n_threads in (1, 2, 3, 40):
         set_threads(n_threads)
-        plan, gw, gb = FirstWeights(Portable(spec), spec), np.full_like(w, np.nan), np.full_like(b, np.nan)
+        plan = OwnGradient(Portable(spec), spec, FirstWeights(spec))
+        gw, gb = np.full_like(w, np.nan), np.full_like(b, np.nan)
         plan.backward_weights(x, gy, gw, gb, overwrite=True)
         np.testing.assert_allclose(gw, wanted, rtol=0, atol=1e-5 * n_sums ** 0.5)
         np.testing.assert_allclose(gb, gy.astype(np.float64).sum((0, 1, 2)), rtol=0, atol=1e-6 * n_sums)
@@ -69,7 +71,7 @@ def test_what_a_tile_reads_beyond_a_line_does_no_harm():
     x[:, :, -1] = np.inf
     gw = np.zeros_like(w)
     with np.errstate(invalid="ignore"):
-        FirstWeights(Portable(spec), spec).backward_weights(x, gy, gw, None, overwrite=True)
+        OwnGradient(Portable(spec), spec, FirstWeights(spec)).backward_weights(x, gy, gw, None, overwrite=True)
     assert np.isfinite(gw[:, :, :, 0]).all()  # the filter's first column never lies on the image's last
 
 
@@ -78,7 +80,7 @@ def test_working_memory_is_what_was_told(n_threads, monkeypatch):
     set_threads(n_threads)
     spec = SPECS["VGG"]
     x, w, b, gy = drawn(spec, np.random.default_rng(6))
-    plan = FirstWeights(Portable(spec), spec)
+    plan = OwnGradient(Portable(spec), spec, FirstWeights(spec))
     monkeypatch.setattr(workspace, "_held", type("Held", (), {})())
     told = plan.working_bytes()
     plan.backward_weights(x, gy, w, b)
@@ -88,7 +90,7 @@ def test_working_memory_is_what_was_told(n_threads, monkeypatch):
 def test_arrays_of_another_size_are_refused():
     spec = SPECS["ResNet"]
     x, w, b, gy = drawn(spec, np.random.default_rng(7))
-    plan = FirstWeights(Portable(spec), spec)
+    plan = OwnGradient(Portable(spec), spec, FirstWeights(spec))
     for arrays in ((x[1:], gy, w, b), (x, gy[1:], w, b), (x, gy, w[1:], b), (x, gy, w, b[1:])):
         with pytest.raises(LayerError, match="expected a blob of"):
             plan.backward_weights(*arrays)
@@ -97,10 +99,10 @@ def test_arrays_of_another_size_are_refused():
 @pytest.mark.skipif(not is_fast(), reason="needs AVX2 or AVX-512, without AMX")
 def test_where_it_is_taken():
     for name in ("cifar10", "CaffeNet", "ResNet", "VGG"):
-        assert isinstance(cpu.convolution(SPECS[name]), FirstWeights), name
+        assert isinstance(cpu.convolution(SPECS[name]).gradient, FirstWeights), name
     usual = SPECS["ResNet"]
     for other in ({"n_output": 20}, {"in_shape": (5, 5, 20, 17)}, {"dilation": (2, 1)},
                   {"kernel": (1, 1), "pad": (0, 0)}, {"in_shape": (5, 1, 20, 17), "kernel": (3, 3)},
                   {"in_shape": (0, 3, 20, 17)}, {"in_shape": (5, 4, 20, 17), "group": 2},
                   {"dtype": np.dtype(np.float64)}):
-        assert first_weights.if_faster(None, replace(usual, **other)) is None, other
+        assert not first_weights.suits(replace(usual, **other)), other

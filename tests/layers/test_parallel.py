@@ -5,6 +5,7 @@ import pytest
 
 from scaffe.jit import compiled, reach
 from scaffe.layers.kernels.cpu import parallel, parts
+from scaffe.layers.kernels.cpu.native_parts import part_from
 from scaffe.layers.kernels.cpu.onednn.library import library
 from scaffe.layers.kernels.cpu.teams import OpenmpTeam
 
@@ -36,6 +37,17 @@ def test_ranges_are_whole_units_that_make_up_all(unit, n, n_threads):
     n_parts = min(n_threads, n_units)
     starts = [n_units * part // n_parts * unit for part in range(n_parts)]
     np.testing.assert_array_equal(owners, np.repeat(starts, np.diff([*starts, n])))
+
+
+@compiled
+def _part(start, n_parts, length):
+    return part_from(start, n_parts, length)
+
+
+def test_a_part_knows_its_number_by_where_it_starts():
+    for length in range(1, 40):
+        for n_parts in range(1, length + 1):
+            assert [_part(length * i // n_parts, n_parts, length) for i in range(n_parts)] == [*range(n_parts)]
 
 
 def test_no_more_parts_than_are_asked_for(n_threads):

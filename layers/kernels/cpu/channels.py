@@ -7,7 +7,7 @@ import numpy as np
 from scaffe.jit import compiled
 from scaffe.jit.brain import real, stored
 from scaffe.layers.kernels.cpu.column_sums import STEPS, STREAMS, column_sums
-from scaffe.layers.kernels.cpu.elementwise import relu_forward
+from scaffe.layers.kernels.cpu.elementwise import are_one, relu_forward
 from scaffe.layers.kernels.cpu.parts import in_parts
 from scaffe.layers.kernels.cpu.words import wide
 from scaffe.layers.kernels.extents import expect_elems, expect_shape
@@ -20,7 +20,7 @@ def scale_rows(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, y: np.ndarray
     expect_elems(x.shape[1], scale, bias)
     if kept is not None:
         np.copyto(kept, x)
-    if x.ctypes.data == y.ctypes.data:
+    if are_one(x, y):
         in_parts(_scale_rows, (y,), None, scale, bias)
     else:
         in_parts(_scale_rows, (y, x), scale, bias)

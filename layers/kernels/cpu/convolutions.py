@@ -27,6 +27,7 @@ def convolution(spec: ConvSpec) -> WeightedPlan:
         from scaffe.layers.kernels.cpu.onednn.pointwise import Pointwise, is_pointwise
         from scaffe.layers.kernels.cpu.onednn.winograd.plans import Training
         from scaffe.layers.kernels.cpu.onednn.winograd.tiling import is_faster_in_training
+        from scaffe.layers.kernels.cpu.own_gradient import OwnGradient
 
         winograd = attempt(Training, spec) if spec.dtype == np.float32 and is_faster_in_training(spec) else None
         if winograd is not None:
@@ -38,7 +39,9 @@ def convolution(spec: ConvSpec) -> WeightedPlan:
             return product
         made = attempt(OnednnConvolution, spec)
         if made is not None and (spec.dtype == np.float32 or can(made.build_backward)):
-            return first_weights.if_faster(few_inputs.if_faster(made, spec), spec)
+            if few_inputs.suits(spec):
+                return OwnGradient(made, spec, few_inputs.FewInputs(spec))
+            return OwnGradient(made, spec, first_weights.FirstWeights(spec)) if first_weights.suits(spec) else made
     if spec.dtype.kind == "V":
         from scaffe.layers.kernels.cpu.widened import WidenedProduct
 

@@ -62,11 +62,16 @@ def copy(x: np.ndarray, y: np.ndarray) -> None:
     in_parts(_copy, (x, y))
 
 
+def are_one(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether both are the same memory: loops that know it become vectors, as they do for memory apart."""
+    return a.ctypes.data == b.ctypes.data
+
+
 def _into(y: np.ndarray, kernel: Callable[..., Any], xs: tuple[np.ndarray, ...], *numbers: float) -> None:
     """Call ``kernel(y, *others, first, *numbers)``, where ``first``, the first operand, is None if it is y."""
     first, *others = xs
     typed = [wide(y.dtype).type(number) for number in numbers]
-    if first.ctypes.data == y.ctypes.data:
+    if are_one(first, y):
         in_parts(kernel, (y, *others), None, *typed)
     else:
         in_parts(kernel, (y, *others, first), *typed)

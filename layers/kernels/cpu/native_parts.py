@@ -1,4 +1,4 @@
-"""What kernels that native code calls do alike: take parts of a length until none is left; see ``in_native_parts``."""
+"""What kernels that run in parts do alike: take one until none is left (``in_native_parts``), find their own memory."""
 
 from __future__ import annotations
 
@@ -18,3 +18,10 @@ def next_part(place: int) -> tuple[int, int, int]:
     if part >= n_parts:
         part = -1
     return part, length * part // n_parts, length * (part + 1) // n_parts
+
+
+@compiled(inline="always")
+def part_from(start: int, n_parts: int, length: int) -> int:
+    """The number of the part that starts there, of as many as ``in_units`` makes of a length: each has memory of its
+    own."""
+    return -(-start * n_parts // length)

@@ -11,7 +11,7 @@ from scaffe.jit import compiled
 from scaffe.jit.brain import real, stored
 from scaffe.jit.prefetch import fetch
 from scaffe.layers.kernels.cpu.column_sums import BLOCK, column_sums
-from scaffe.layers.kernels.cpu.elementwise import add_relu, add_up
+from scaffe.layers.kernels.cpu.elementwise import add_relu, add_up, are_one
 from scaffe.layers.kernels.cpu.parts import LINE, in_parts
 from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.norms import Fused
@@ -39,7 +39,7 @@ class Transform:
         """Write y, which may be x; ``kept`` gets a copy of x in the same pass."""
         if kept is not None:
             in_parts(_forward_keeping, (x, y, kept), *self._numbers)
-        elif _are_one(x, y):
+        elif are_one(x, y):
             in_parts(_forward, (y,), None, *self._numbers)
         else:
             in_parts(_forward, (y, x), *self._numbers)
@@ -73,15 +73,10 @@ class Transform:
             self._backward(x, gy, gx, level, level)
 
     def _backward(self, x: np.ndarray, gy: np.ndarray, gx: np.ndarray, level: np.ndarray, tilt: np.ndarray) -> None:
-        if _are_one(gy, gx):
+        if are_one(gy, gx):
             in_parts(_backward, (x, gx), None, *self._numbers, level, tilt)
         else:
             in_parts(_backward, (x, gx, gy), *self._numbers, level, tilt)
-
-
-def _are_one(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether both are the same memory: loops that know it become vectors, as they do for memory apart."""
-    return a.ctypes.data == b.ctypes.data
 
 
 @compiled

@@ -13,12 +13,10 @@ from scaffe.jit import compiled
 from scaffe.jit.lane_sums import lane_sums
 from scaffe.jit.registers import HAS_AVX512, LANES
 from scaffe.jit.squares import turn
-from scaffe.layers.kernels.cpu.bias import add_gradients
+from scaffe.layers.kernels.cpu.native_parts import part_from
 from scaffe.layers.kernels.cpu.onednn.workspace import workspace
 from scaffe.layers.kernels.cpu.panels import is_fast
 from scaffe.layers.kernels.cpu.parts import in_units, n_threads
-from scaffe.layers.kernels.extents import expect_elems
-from scaffe.layers.kernels.plans import WeightedPlan
 from scaffe.layers.kernels.specs import ConvSpec
 
 ROWS, TAPS = 4 if HAS_AVX512 else 2, 5
@@ -31,50 +29,36 @@ _sums = lane_sums(ROWS, TAPS)
 
 
 class FewInputs:
-    """One geometry, for which ``suits`` holds; see ``WeightedPlan``.
+    """The gradient of one geometry, for which ``suits`` holds; see ``Gradient``.
 
     Args:
-        others: computes everything else.
         spec: the geometry.
     """
 
-    def __init__(self, others: WeightedPlan, spec: ConvSpec) -> None:
-        self._others, self.forward, self.backward_data = others, others.forward, others.backward_data
-        self.spec = spec
+    def __init__(self, spec: ConvSpec) -> None:
         n, inputs, *image = spec.in_shape
-        self._sizes = prod(spec.in_shape), prod(spec.weight_shape), prod(spec.out_shape)
+        self._weights = spec.weight_shape
         self._geometry = np.array([n, *image, inputs, *spec.out_spatial, spec.n_output, *spec.pad])
         self._n_groups = -(-n // LANES)
-        self._padded = tuple(length + 2 * pad for length, pad in zip(image, spec.pad, strict=True))
+        padded = prod(length + 2 * pad for length, pad in zip(image, spec.pad, strict=True))
         self._bottom, self._top, self._sums = (
-            LANES * n_each for n_each in (inputs * prod(self._padded), prod(spec.out_shape[1:]), self._sizes[1]))
+            LANES * n_each for n_each in (inputs * padded, prod(spec.out_shape[1:]), prod(spec.weight_shape)))
 
-    def backward_weights(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None,
-                         overwrite: bool = False) -> None:
-        """See WeightedPlan."""
-        for n_elems, array in zip(self._sizes, (x, gw, gy), strict=True):
-            expect_elems(n_elems, array)
+    def run(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, overwrite: bool) -> None:
+        """See Gradient."""
         n_parts = self._n_parts()
         bottoms, tops, sums = (workspace(name, n_bytes).view(np.float32)
-                               for name, n_bytes in self._working_bytes().items())
-        bottoms, tops = bottoms.reshape(n_parts, -1), tops.reshape(n_parts, -1)
-        x, flat = x.reshape(-1), gy.reshape(-1)
-        in_units(_add_up_parts, 1, n_parts, None, self._n_groups, x, flat, self._geometry, bottoms, tops, sums)
-        outputs, inputs = self.spec.weight_shape[:2]
+                               for name, n_bytes in self.working_bytes().items())
+        in_units(_add_up, 1, self._n_groups, None, self._n_groups, x.reshape(-1), gy.reshape(-1), self._geometry,
+                 bottoms.reshape(n_parts, -1), tops.reshape(n_parts, -1), sums)
+        outputs, inputs = self._weights[:2]
         found = sums.reshape(self._n_groups, outputs // ROWS, TAPS, inputs, ROWS, TAPS, LANES).sum((0, -1))
         target = gw.reshape(outputs // ROWS, ROWS, inputs, TAPS, TAPS)
         found = found.transpose(0, 3, 2, 1, 4)
         target[...] = found if overwrite else target + found
-        if gb is not None:
-            add_gradients(gy.reshape(-1, outputs), gb, overwrite)
 
     def working_bytes(self) -> dict[str, int]:
-        """Bytes by name of its working memory, which the plans of a thread share."""
-        found: dict[str, int] = getattr(self._others, "working_bytes", dict)()
-        mine = self._working_bytes()
-        return {name: max(found.get(name, 0), mine.get(name, 0)) for name in {*found, *mine}}
-
-    def _working_bytes(self) -> dict[str, int]:
+        """See Gradient."""
         n_parts = self._n_parts()
         return {"bottom": 4 * n_parts * self._bottom, "top": 4 * n_parts * self._top,
                 "weights": 4 * self._n_groups * self._sums}
@@ -83,29 +67,22 @@ class FewInputs:
         return max(min(n_threads(), self._n_groups), 1)
 
 
-def if_faster(others: WeightedPlan, spec: ConvSpec) -> WeightedPlan:
-    """This gradient where it is faster than that of ``others``, else ``others``."""
+def suits(spec: ConvSpec) -> bool:
+    """Whether this gradient can be computed, and faster so than by oneDNN."""
     if len(spec.kernel) != 2 or spec.dtype != np.float32 or not is_fast():
-        return others
+        return False
     is_plain = (spec.kernel, spec.stride, spec.dilation, spec.group) == ((TAPS, TAPS), (1, 1), (1, 1), 1)
     is_odd = spec.in_shape[1] <= MOST_INPUTS and spec.n_output % LANES > 0 and spec.n_output % ROWS == 0
-    return FewInputs(others, spec) if is_plain and is_odd and spec.in_shape[0] >= LANES else others
+    return is_plain and is_odd and spec.in_shape[0] >= LANES
 
 
 @compiled
-def _add_up_parts(start: int, stop: int, n_groups: int, x: np.ndarray, gy: np.ndarray, geometry: np.ndarray,
-                  bottoms: np.ndarray, tops: np.ndarray, sums: np.ndarray) -> None:
-    """Parts of the groups of LANES images, each of which has working memory of its own."""
-    n_parts = len(bottoms)
-    for part in range(start, stop):
-        _add_up(x, gy, geometry, bottoms[part], tops[part], sums, n_groups * part // n_parts,
-                n_groups * (part + 1) // n_parts)
-
-
-@compiled
-def _add_up(x: np.ndarray, gy: np.ndarray, geometry: np.ndarray, bottom: np.ndarray, top: np.ndarray,
-            sums: np.ndarray, first: int, stop: int) -> None:
-    """Groups ``first`` to ``stop`` of LANES images, each into sums of its own: they never depend on threads."""
+def _add_up(first: int, stop: int, n_groups: int, x: np.ndarray, gy: np.ndarray, geometry: np.ndarray,
+            bottoms: np.ndarray, tops: np.ndarray, sums: np.ndarray) -> None:
+    """Groups ``first`` to ``stop`` of LANES images, each into sums of its own: they never depend on threads. Each part
+    has working memory of its own."""
+    part = part_from(first, len(bottoms), n_groups)
+    bottom, top = bottoms[part], tops[part]
     n, height, width, inputs, out_height, out_width, outputs, pad_y, pad_x = geometry
     line, n_top = (width + 2 * pad_x) * inputs * LANES, out_height * out_width * outputs
     top_line = out_width * outputs * LANES

@@ -8,6 +8,7 @@ from scaffe.jit import compiled
 from scaffe.jit.registers import HAS_AVX512, LANES
 from scaffe.jit.squares import turn
 from scaffe.jit.tiles import COLUMNS, tile
+from scaffe.layers.kernels.cpu.native_parts import part_from
 from scaffe.layers.kernels.cpu.onednn.workspace import workspace
 from scaffe.layers.kernels.cpu.parts import in_units, n_threads
 from scaffe.layers.kernels.specs import ConvSpec
@@ -54,27 +55,20 @@ class Filtering:
         bottoms, tops = (workspace(name, bytes_of[name]).view(np.float32).reshape(n_parts, -1)
                          for name in ("bottom", "top"))
         x, y, w = x.reshape(-1), y.reshape(-1), taken.reshape(-1)
-        in_units(_filter_parts, 1, n_parts, None, self._n_groups, x, self._geometry, w, b, np.float32(slope), y,
+        in_units(_filter, 1, self._n_groups, None, self._n_groups, x, self._geometry, w, b, np.float32(slope), y,
                  bottoms, tops)
 
     def _n_parts(self) -> int:
         return max(min(n_threads(), self._n_groups), 1)
 
 
-@compiled
-def _filter_parts(start: int, stop: int, n_groups: int, x: np.ndarray, geometry: np.ndarray, w: np.ndarray,
-                  b: np.ndarray, slope: float, y: np.ndarray, bottoms: np.ndarray, tops: np.ndarray) -> None:
-    """Parts of the groups of COLUMNS images, each of which has working memory of its own."""
-    n_parts = len(bottoms)
-    for part in range(start, stop):
-        _filter(x, geometry, w, b, slope, y, bottoms[part], tops[part], n_groups * part // n_parts,
-                n_groups * (part + 1) // n_parts)
-
-
 @compiled(borrows=True)
-def _filter(x: np.ndarray, geometry: np.ndarray, w: np.ndarray, b: np.ndarray, slope: float, y: np.ndarray,
-            bottom: np.ndarray, top: np.ndarray, first: int, stop: int) -> None:
-    """Groups ``first`` to ``stop`` of COLUMNS images; half as many lanes where that is enough for the last."""
+def _filter(first: int, stop: int, n_groups: int, x: np.ndarray, geometry: np.ndarray, w: np.ndarray, b: np.ndarray,
+            slope: float, y: np.ndarray, bottoms: np.ndarray, tops: np.ndarray) -> None:
+    """Groups ``first`` to ``stop`` of COLUMNS images; half as many lanes where that is enough for the last. Each part
+    has working memory of its own."""
+    part = part_from(first, len(bottoms), n_groups)
+    bottom, top = bottoms[part], tops[part]
     n, height, width, inputs, out_height, out_width, outputs = geometry[:7]
     n_bottom, n_top = height * width * inputs, out_height * out_width * outputs
     for group in range(first, stop):

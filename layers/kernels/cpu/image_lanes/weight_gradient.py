@@ -8,8 +8,10 @@ import numpy as np
 
 from scaffe.jit import compiled
 from scaffe.jit.registers import HAS_AVX512, LANES
+from scaffe.jit.runs import clear_run, copy_run
 from scaffe.jit.squares import turn
 from scaffe.jit.tiles import tile
+from scaffe.layers.kernels.cpu.native_parts import part_from
 from scaffe.layers.kernels.cpu.onednn.workspace import workspace
 from scaffe.layers.kernels.cpu.parts import LINE, in_units, n_threads
 from scaffe.layers.kernels.specs import ConvSpec
@@ -58,7 +60,7 @@ class WeightGradient:
         bytes_of, n_parts = self.working_bytes(), self._n_parts()
         patches, turned, sums = (workspace(name, bytes_of[name]).view(np.float32)
                                  for name in ("bottom", "top", "weights"))
-        in_units(_add_up_parts, 1, n_parts, None, x.reshape(-1), gy.reshape(-1), self._geometry,
+        in_units(_add_up, COLUMNS, self._n_columns, None, x.reshape(-1), gy.reshape(-1), self._geometry,
                  patches.reshape(n_parts, -1), turned.reshape(n_parts, -1), sums)
         out, inputs, *kernel = self._spec.weight_shape
         found = sums.reshape(out, -1)[:, :self._n_weights].reshape(out, *kernel, inputs).transpose(0, 3, 1, 2)
@@ -69,22 +71,14 @@ class WeightGradient:
         return min(n_threads(), self._n_columns // COLUMNS)
 
 
-@compiled
-def _add_up_parts(start: int, stop: int, x: np.ndarray, gy: np.ndarray, geometry: np.ndarray, patches: np.ndarray,
-                  turned: np.ndarray, sums: np.ndarray) -> None:
-    """Parts of the columns, each of which has working memory of its own."""
-    n_parts, n_tiles = len(patches), geometry[11] // COLUMNS
-    for part in range(start, stop):
-        _add_up(x, gy, geometry, patches[part], turned[part], sums, n_tiles * part // n_parts * COLUMNS,
-                n_tiles * (part + 1) // n_parts * COLUMNS)
-
-
 @compiled(borrows=True)
-def _add_up(x: np.ndarray, gy: np.ndarray, geometry: np.ndarray, patches: np.ndarray, turned: np.ndarray,
-            sums: np.ndarray, first: int, stop: int) -> None:
-    """Columns ``first`` to ``stop`` of the sums, over all images."""
+def _add_up(first: int, stop: int, x: np.ndarray, gy: np.ndarray, geometry: np.ndarray, all_patches: np.ndarray,
+            all_turned: np.ndarray, sums: np.ndarray) -> None:
+    """Columns ``first`` to ``stop`` of the sums, over all images; each part has working memory of its own."""
     n, n_pixels, outputs = geometry[0], geometry[4] * geometry[5], geometry[6]
     portion, n_columns, pitch, turned_pitch = geometry[10:14]
+    part = part_from(first // COLUMNS, len(all_patches), n_columns // COLUMNS)
+    patches, turned = all_patches[part], all_turned[part]
     line = geometry[7] * geometry[3]  # columns of a line of the filter
     first_tap, stop_tap = first // line, min(-(-stop // line), geometry[7])
     for start in range(0, n, portion):
@@ -112,23 +106,9 @@ def _lay_patch(x: np.ndarray, geometry: np.ndarray, image: int, pixel: int, firs
     for tap in range(first, stop):
         row, line = to + tap * taps * inputs, top + tap
         if line < 0 or line >= height:
-            _clear(patches, row, taps * inputs)
+            clear_run(patches, row, taps * inputs)
             continue
-        _clear(patches, row, (start - left) * inputs)
-        _copy(x, ((image * height + line) * width + start) * inputs, patches, row + (start - left) * inputs,
+        clear_run(patches, row, (start - left) * inputs)
+        copy_run(x, ((image * height + line) * width + start) * inputs, patches, row + (start - left) * inputs,
               (end - start) * inputs)
-        _clear(patches, row + (end - left) * inputs, (left + taps - end) * inputs)
-
-
-@compiled(inline="always")
-def _copy(x: np.ndarray, at: int, y: np.ndarray, to: int, n_elems: int) -> None:
-    start, end = np.uint64(at), np.uint64(to)  # without a sign, or LLVM makes no vectors of it
-    for i in range(np.uint64(n_elems)):
-        y[end + i] = x[start + i]
-
-
-@compiled(inline="always")
-def _clear(y: np.ndarray, to: int, n_elems: int) -> None:
-    start = np.uint64(to)
-    for i in range(np.uint64(n_elems)):
-        y[start + i] = 0
+        clear_run(patches, row + (end - left) * inputs, (left + taps - end) * inputs)

@@ -150,8 +150,8 @@ class PointToPoint:
         """Asks MPI; `status`, mpi4py's, is then the message's.
 
         Where ranks may be lost, a send is not tested before it has left. Open MPI gives up one to a lost rank as it is
-        tested, and ends the job where that fails, or comes back, a moment later ("Send error after request freed",
-        5.0.10 and 5.0.11: 2 of 60 jobs that lost a node while rows were on their way).
+        tested, and ends the job where that fails, or comes back, a moment later ("Send error after request freed";
+        5.0.11: 2 of 60 jobs that lost a node while rows were on their way, none of 60 since).
         """
         if message.dest is None or not self._may_lose:
             return bool(message.request.Test(status))

@@ -122,5 +122,5 @@ def test_what_is_kept_of_it_depends_on_both_modules_sources(monkeypatch):
     """On the kernel's, and on that which makes the code around it."""
     asked = []
     monkeypatch.setattr(reach, "_sources", lambda module: asked.append(module) or module)
-    reach.dependencies.__wrapped__(parallel._sister(_note, 0).py_func)
+    reach.dependencies.__wrapped__(parallel._wrapper(_note, 0).py_func)
     assert sorted(asked) == sorted([_note.py_func.__module__, parallel.__name__])

@@ -46,18 +46,18 @@ def run(team: tuple[int, int], kernel: Any, n_parts: int, length: int, unit: int
     Raises:
         MemoryError: a part could not get memory.
     """
-    _sister(kernel, 0)(ASYNCHRONOUS, *team, n_parts, length, unit, n, *args)
+    _wrapper(kernel, 0)(ASYNCHRONOUS, *team, n_parts, length, unit, n, *args)
 
 
 def run_sliced(team: tuple[int, int], kernel: Any, n_parts: int, arrays: Sequence[Any], *args: Any) -> None:
     """Call ``kernel(*(a[start:stop] for a in arrays), *args)`` for parts of the arrays' first axis; see ``run``."""
     n = len(arrays[0])
-    _sister(kernel, len(arrays))(ASYNCHRONOUS, *team, n_parts, n, 1, n, *arrays, *args)
+    _wrapper(kernel, len(arrays))(ASYNCHRONOUS, *team, n_parts, n, 1, n, *arrays, *args)
 
 
 @cache
-def _sister(kernel: Any, n_sliced: int) -> Any:
-    """The compiled function that runs a kernel in a region: kept on disk beside it, under a name of its own."""
+def _wrapper(kernel: Any, n_sliced: int) -> Any:
+    """The compiled wrapper that runs a kernel in a parallel region: kept on disk beside it, under a name of its own."""
     of = kernel.py_func
     name = f"{of.__qualname__}.parallel_{n_sliced}"
     code = _region.__code__.replace(co_filename=of.__code__.co_filename, co_name=name, co_qualname=name)
@@ -67,7 +67,7 @@ def _sister(kernel: Any, n_sliced: int) -> Any:
 
 
 def _region(mask: int, begin: int, n_threads: int, n_parts: int, length: int, unit: int, n: int, *args: Any) -> None:
-    """What a sister does; ``kernel`` and ``lay`` are its own globals."""
+    """What a wrapper does; ``kernel`` and ``lay`` are its own globals."""
     entry, place = lay(kernel, n_parts, length, unit, n, args)  # type: ignore[name-defined]  # noqa: F821
     call_blocked(mask, begin, entry, place, n_threads, 0)
     if array_at(place, N_FAILED + 1, types.int64)[N_FAILED]:

@@ -62,7 +62,8 @@ test_iter: 2 test_interval: 1 random_seed: 1 snapshot_prefix: "{folder}/s" snaps
 regularization_type: "{decay}" """
 RUNS = (("true", "mean_value: 3", "L1"), ("false", "", "L2"))
 HALF = ("-precision", "bf16")
-THREADS = ("-threads", "2")
+N_THREADS = (1, 2)
+"""One thread runs kernels themselves, several their wrappers, which are kept apart."""
 N_RANKS = 2
 ON_ONE_NODE, SCATTERED, ROOTED = CHOICES
 RANKS_RUNS = ((ON_ONE_NODE,), (SCATTERED,), (SCATTERED, "-reduce", "R", "-wire", "bf16"),
@@ -99,11 +100,17 @@ def _train_both(folder: str) -> int:
         net = NET.format(folder=folder, mirror=mirror, mean=mean)
         write_whole(f"{folder}/net.prototxt", net.encode(), UserError)
         write_whole(f"{folder}/solver.prototxt", SOLVER.format(folder=folder, decay=decay).encode(), UserError)
-        code = cli.main(["train", "-solver", f"{folder}/solver.prototxt", *THREADS])
+        code = _train(folder)
         if code:
             return code
-    halves = ["train", "-solver", f"{folder}/solver.prototxt", *THREADS, *HALF]
-    return cli.main(halves) if find_spec("ml_dtypes") else 0
+    return _train(folder, *HALF) if find_spec("ml_dtypes") else 0
+
+
+def _train(folder: str, *flags: str) -> int:
+    """On one thread and on two. Returns the first wrong exit code."""
+    command = ["train", "-solver", f"{folder}/solver.prototxt", *flags]
+    codes = (cli.main([*command, "-threads", str(n_threads)]) for n_threads in N_THREADS)
+    return next((code for code in codes if code), 0)
 
 
 @contextmanager
@@ -125,7 +132,7 @@ def _multiply_many_weights() -> None:
 
 def _run_first_layers() -> None:
     """Convolutions of gray and coloured images, and LeNet's second one: on one thread and on two."""
-    for n_threads in (1, 2):
+    for n_threads in N_THREADS:
         cpu.set_threads(n_threads)
         for spec in (ConvSpec((2, 3, 8, 8), 32, (5, 5), (1, 1), (0, 0), (1, 1)),
                      ConvSpec((64, 1, 8, 8), 20, (5, 5), (1, 1), (0, 0), (1, 1)),

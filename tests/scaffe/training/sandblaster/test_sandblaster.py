@@ -175,7 +175,7 @@ def test_replicas_that_are_killed_cost_their_unsent_portions_only(tmp_path, doom
     assert found["steps"] == [N_STEPS]  # of the one replica that is left
     n_needed = N_PORTIONS * found["progress"].n_evaluations
     assert n_needed <= sum(found["counts"].values()) <= n_needed + found["again"] + 2
-    assert sorted(found["counts"]) == [0, 1, 2]
+    assert {0} < set(found["counts"]) <= {0, 1, 2}  # one that dies in a test may have been too late with all it did
     assert list(found["tests"]) == list(range(0, N_STEPS + 1, 3))  # each over all rows, on however many ranks
     assert list(found["tests"].values())[:-1] == pytest.approx(found["losses"][::3], rel=1e-5)
 
@@ -196,8 +196,10 @@ def test_ranks_that_hold_shards_and_compute_cannot_be_lost():
 
 @pytest.mark.mpi_job
 def test_every_replica_takes_part():
-    assert len(results(3)["plain"]["counts"]) == 3
-    assert len(results(3)["servers"]["counts"]) == 2
+    for name, n_replicas in ("plain", 3), ("servers", 2):
+        found = results(3)[name]
+        assert len(found["n_passes"]) == n_replicas and min(found["n_passes"]) > 0
+        assert sum(found["counts"].values()) <= sum(found["n_passes"])
 
 
 DUMMY = """layer { name: "d" type: "DummyData" top: "x" top: "y"

@@ -97,24 +97,31 @@ def train(communicator, folder, name, dies_at=0):
         solver = build_solver(role.ranks, param, options, role)
         if name.startswith("then"):
             restore_checkpoint(solver, f"{folder}/run_iter_6.solverstate")
-        watch = Watch()
-        solver.net.before_forward.append(partial(die, count(), dies_at))
+        watch, passes = Watch(), count()
+        solver.net.before_forward += [partial(meet, count(), role.ranks), partial(die, passes, dies_at)]
         for net in solver.test_nets:
             net.before_forward.append(partial(die, count(TESTS), dies_at))
         solver.observers += [Snapshots(), watch, *[Test()][:len(solver.test_nets)]]
         solver.solve()
         ranks = solver.communicator
         same = len(set(ranks.allgather_objects(solver.net.params.data.tobytes()))) == 1
-        steps = ranks.allgather_objects(solver.iteration)
+        steps, n_passes = ranks.allgather_objects(solver.iteration), ranks.allgather_objects(next(passes))
         for net in (solver.net, *solver.test_nets):
             net.close()
         if ranks.rank:
             return None
         coordinator = solver.strategy._rank.coordinator
         return {"weights": solver.net.params.data.copy(), "losses": watch.losses, "tests": watch.tests, "same": same,
-                "steps": steps, "value": coordinator.optimiser.value, "progress": coordinator.optimiser.progress,
+                "steps": steps, "n_passes": n_passes,
+                "value": coordinator.optimiser.value, "progress": coordinator.optimiser.progress,
                 "counts": dict(coordinator.portions.pace.n_done), "pairs": len(coordinator.optimiser.pairs.kept),
                 "again": coordinator.portions.n_again}
+
+
+def meet(passes, ranks, layer):
+    """In its first portion each replica waits for the others', so that none comes only when the work is done."""
+    if layer == 1 and next(passes) == 0:
+        ranks.barrier()
 
 
 def die(passes, at, layer):

@@ -42,6 +42,7 @@ from scaffe.jit.brain import intrinsic
 from scaffe.jit.native import array_at
 
 MASK_BYTES = 128  # of a sigset_t; glibc's is the longest
+NOT_ZERO = -1  # a call's own number, see ``call_in_a_row``
 OWN_DOING = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS", "SIGABRT")  # the thread's own
 
 
@@ -102,10 +103,11 @@ def call_in_a_row(table: np.ndarray) -> tuple[int, int]:
 
     Args:
         table: int64; of each call the function's address, four arguments, the address of an int64 that is set to 0
-            before (0: none), and whether what it returns must be 0.
+            before (0: none), whether what it returns must be 0, and the address of an int64 that is 0 after a call
+            that did not fail (0: none).
 
     Returns:
-        how many calls did not fail, and what the next returned; 0 if there is none.
+        how many calls did not fail, and what the next returned, or NOT_ZERO; 0 if there is none.
     """
     n_done, status = _call_in_a_row(ASYNCHRONOUS, table)
     return n_done, status
@@ -120,4 +122,7 @@ def _call_in_a_row(mask: int, table: np.ndarray) -> tuple[int, int]:
         status: int = call_blocked(mask, row[0], row[1], row[2], row[3], row[4])
         if row[6] and status:
             return i, status
+        if row[7] and array_at(row[7], 1, np.int64)[0]:
+            array_at(row[7], 1, np.int64)[0] = 0
+            return i, NOT_ZERO
     return len(table), 0

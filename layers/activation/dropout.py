@@ -43,6 +43,7 @@ class Dropout(Neuron):
         self._ratio, self._scales = float(ratio), self.param.dropout_param.scale_train
         self._draws = self.context.phase == TRAIN or self.param.dropout_param.sample_weights_test
         self.by_image = not self._draws
+        self.idle_in_place = not self._draws and self._scales
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Give the top the bottom's shape and plan the kernels."""

@@ -15,7 +15,7 @@ from scaffe.layers.base.fillers import fill
 from scaffe.layers.base.random import Stream
 from scaffe.layers.base.registry import Registry
 from scaffe.layers.kernels.backend import Backend, Draws
-from scaffe.layers.kernels.plans import InferencePlan
+from scaffe.layers.kernels.plans import InferencePlan, ReadyCalls
 
 TRAIN, TEST = 0, 1  # Caffe's Phase
 
@@ -112,6 +112,7 @@ class Layer:
     auto_tops: ClassVar[bool] = False  # tops not named in the prototxt are made anonymously (losses)
     reshape_always: ClassVar[bool] = False  # top shapes depend on values of bottoms: reshape before every forward
     shares_data: bool = False  # tops' data may live in bottom 0's memory
+    idle_in_place: bool = False  # forward has nothing to do once tops' data lie in bottom 0's memory
     shares_diff: bool = False  # tops' diffs may live in bottom 0's memory
     passes_diff: bool = False  # bottoms' diffs are top 0's: they may live in its memory
     by_image: bool = False  # in testing, each image, (1, ...), of the tops is computed from that of the bottoms
@@ -229,6 +230,11 @@ class Layer:
         Returns:
             the plan; None where there is none, or none that is faster.
         """
+        return None
+
+    def bind(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> ReadyCalls | None:
+        """``forward``, or ``forward_fused`` if ``fused``, on blobs that stay where they are, made ready to run many
+        times; None: it needs the interpreter."""
         return None
 
     def unfuse(self) -> None:

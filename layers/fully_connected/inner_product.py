@@ -14,6 +14,7 @@ from scaffe.layers.base.labels import check_axis
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.base.layout import is_plain
 from scaffe.layers.base.weights import weights_for_backward, weights_for_forward
+from scaffe.layers.kernels.plans import ReadyCalls, bound
 
 
 @layer_types.register("InnerProduct")
@@ -67,6 +68,14 @@ class InnerProduct(FusesRelu):
         self._plan.forward(self._input(bottom[0]), weights_for_forward(self.blobs[0]), b, y, relu_slope)
         if self._plain_top is not None:
             self.context.kernels.copy_part(top[0].data, self._plain_top)
+
+    def bind(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> ReadyCalls | None:
+        """See Layer."""
+        if self._plain_top is not None or self.blobs[0].kernel_copy is not None:
+            return None
+        x = bottom[0].data_flat if self._plain is None else bottom[0].data
+        b = self.blobs[1].data if len(self.blobs) > 1 else None
+        return bound(self._plan, x, self.blobs[0].data, b, top[0].data_flat, self._fused_slope if fused else None)
 
     def _input(self, x: Blob) -> np.ndarray:
         """The bottom's elements in Caffe's order, the order of the weights."""

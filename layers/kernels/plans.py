@@ -7,7 +7,7 @@ say how the elements are ordered; an array may have any shape with as many eleme
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from scaffe.layers.kernels.norms import Fused, FusedDiffs
 
@@ -76,6 +76,19 @@ class ReadyCalls(Protocol):
 
     def fail(self) -> None:
         """Raise what the call that failed in the last run stands for: LayerError or MemoryError."""
+
+
+@runtime_checkable
+class Bindable(Protocol):
+    """A plan whose ``forward`` can be made ready for arrays that stay where they are."""
+
+    def bind(self, *arrays: Array) -> ReadyCalls | None:
+        """``forward`` on these arrays, which must live on, made ready to run many times; None: it cannot be."""
+
+
+def bound(plan: Any, *arrays: Array) -> ReadyCalls | None:
+    """A plan's ``bind``; None where it has none."""
+    return plan.bind(*arrays) if isinstance(plan, Bindable) else None
 
 
 class PoolingPlan(Protocol):

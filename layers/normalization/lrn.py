@@ -8,6 +8,7 @@ from typing import Any
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
+from scaffe.layers.kernels.plans import ReadyCalls, bound
 from scaffe.layers.kernels.specs import LrnSpec
 
 WITHIN_CHANNEL = 1
@@ -53,6 +54,10 @@ class Lrn(Layer):
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Write the top."""
         self._plan.forward(bottom[0].data_flat, top[0].data_flat)
+
+    def bind(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> ReadyCalls | None:
+        """See Layer."""
+        return bound(self._plan, bottom[0].data_flat, top[0].data_flat)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Write the bottom's gradient."""

@@ -23,7 +23,7 @@ class Reshape(Layer):
 
     recordable = repeatable = True
     reads_bottoms = reads_tops = False
-    shares_data = shares_diff = True
+    shares_data = shares_diff = idle_in_place = True
 
     @classmethod
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:

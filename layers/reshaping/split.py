@@ -25,7 +25,7 @@ class Split(Layer):
     by_image = recordable = repeatable = True
     reads_bottoms = reads_tops = False
     n_tops = (1, None)
-    shares_data = True
+    shares_data = idle_in_place = True
 
     @classmethod
     def takes_half(cls, param: Any, bottom: Sequence[Blob]) -> bool:

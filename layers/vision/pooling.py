@@ -9,7 +9,7 @@ from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import TRAIN, Layer, layer_types
 from scaffe.layers.base.windows import check_window, refuse_times
-from scaffe.layers.kernels.plans import PoolingPlan, StochasticPoolingPlan
+from scaffe.layers.kernels.plans import PoolingPlan, ReadyCalls, StochasticPoolingPlan, bound
 from scaffe.layers.kernels.specs import PoolSpec
 from scaffe.layers.video.even_pooling import EvenPooling
 
@@ -94,6 +94,12 @@ class Pooling(Layer):
             self._stochastic.forward_stochastic(x, y, self._draws.next() if self.context.phase == TRAIN else None)
         else:
             self._pool.forward(x, y, top[1].data_flat if len(top) > 1 else None)
+
+    def bind(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> ReadyCalls | None:
+        """See Layer."""
+        if self._method == "STOCHASTIC" or len(top) > 1:
+            return None
+        return bound(self._pool, bottom[0].data_flat, top[0].data_flat)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Write the bottom's gradient: each output's goes to the elements that it was computed from.

@@ -11,7 +11,7 @@ from scaffe.jit.clock import compiling_seconds
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import Context
 from scaffe.nets.flat_params import FlatParams, Param
-from scaffe.nets.net_layer import Node
+from scaffe.nets.net_layer import Node, all_bottoms
 from scaffe.nets.parts import Parts
 
 Hook = Callable[[int], None]
@@ -94,7 +94,7 @@ class Net:
         Returns:
             ``loss`` plus their weighted losses, and the index after the last layer that ran.
         """
-        fused = self._fused(index, last)
+        fused = self.fused(index, last)
         self._unfuse(index)
         read = [i for i in fused if i == index or self.nodes[i].layer.blobs]  # the pass reads their parameters
         self._before_steps(fused)
@@ -113,9 +113,9 @@ class Net:
     def forward_again(self, index: int) -> None:
         """Compute the tops of layer ``index``, and of those fused to it, as the last forward did, from the same
         bottoms. Their layers must be ``repeatable``. Nothing else changes, and no hook is called."""
-        nodes = [self.nodes[i] for i in self._fused(index, len(self.nodes) - 1)]
+        nodes = [self.nodes[i] for i in self.fused(index, len(self.nodes) - 1)]
         with nodes[0].named():
-            nodes[0].layer.forward_again(_all_bottoms(nodes), nodes[0].tops, len(nodes) > 1)
+            nodes[0].layer.forward_again(all_bottoms(nodes), nodes[0].tops, len(nodes) > 1)
 
     def _before_steps(self, steps: range) -> None:
         for tier in self.tiers:
@@ -136,7 +136,7 @@ class Net:
             with node.named():
                 node.layer.check_values()
 
-    def _fused(self, index: int, last: int) -> range:
+    def fused(self, index: int, last: int) -> range:
         """The layers that run with layer ``index``: those fused to it too, unless somebody reads the blobs between."""
         stop = index + 1 + self.nodes[index].n_fused
         return range(index, index + 1 if self.unfused or self.after_forward or stop > last + 1 else stop)
@@ -158,7 +158,7 @@ class Net:
         node.ran_fused = len(nodes) > 1 and layer.n_fused_back > 0
         started = time.perf_counter()
         with node.named():
-            (layer.forward_fused if len(nodes) > 1 else layer.forward)(_all_bottoms(nodes), node.tops)
+            (layer.forward_fused if len(nodes) > 1 else layer.forward)(all_bottoms(nodes), node.tops)
         if node.is_source:
             ended = time.perf_counter()
             self.data_seconds += ended - started - compiling_seconds(started, ended)
@@ -295,12 +295,6 @@ class Net:
             close = getattr(node.layer, "close", None)
             if close:
                 close()
-
-
-def _all_bottoms(nodes: list[Node]) -> list[Blob]:
-    """The bottoms of a layer, and behind them those that layers fused to it have from elsewhere."""
-    others = [blob for each in nodes[1:] for blob in each.bottoms if blob is not nodes[0].tops[0]]
-    return [*nodes[0].bottoms, *others]
 
 
 def _call(hooks: list[Hook], index: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,11 +63,16 @@ class Node:
 
         A top whose shape somebody changed counts too: it gets back the shape that the layer gives it, as in Caffe.
         """
-        if self._shapes() == self.seen_shapes and not self.layer.reshape_always and self.bottoms:
+        if self.is_settled and self.bottoms:
             return
         self.layer.reshape(self.bottoms, self.tops)
         self.seen_shapes = self._shapes()
         self.set_weights()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the layer has seen the shapes of all its blobs, and they depend on no values."""
+        return self._shapes() == self.seen_shapes and not self.layer.reshape_always
 
     def expect_shapes(self) -> None:
         """Raise LayerError if a blob was reshaped since forward, since backward needs forward's results."""
@@ -98,3 +103,9 @@ class Node:
             raise UserError(users_line(error) or f"layer {self.name!r} ({self.param.type}): {error}") from error
         except MemoryError as error:
             raise UserError(f"layer {self.name!r} ({self.param.type}): not enough memory: {error}") from error
+
+
+def all_bottoms(nodes: Sequence[Node]) -> list[Blob]:
+    """The bottoms of a layer, and behind them those that layers fused to it have from elsewhere."""
+    others = [blob for each in nodes[1:] for blob in each.bottoms if blob is not nodes[0].tops[0]]
+    return [*nodes[0].bottoms, *others]

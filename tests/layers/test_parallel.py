@@ -5,8 +5,8 @@ import pytest
 
 from scaffe.jit import checks_bounds, compiled, reach
 from scaffe.layers.kernels.cpu import parallel, parts
-from scaffe.layers.kernels.cpu.native_parts import part_from
 from scaffe.layers.kernels.cpu.onednn.library import library
+from scaffe.layers.kernels.cpu.part_number import part_from
 from scaffe.layers.kernels.cpu.teams import OpenmpTeam
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN, and so no OpenMP")

@@ -11,9 +11,6 @@ import numpy as np
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels.cpu.onednn.library import refusal
 from scaffe.layers.kernels.cpu.parts import n_threads
-from scaffe.layers.kernels.cpu.teams import begin_region
-
-HEAD = 3  # numbers of a table before a kernel's own: the next part, the parts, the length that they share
 
 
 class Calls:
@@ -48,6 +45,10 @@ class Calls:
 
     def fail(self) -> None:
         """See ReadyCalls."""
+        from scaffe.signal_mask import NOT_ZERO
+
+        if self._status == NOT_ZERO:
+            raise MemoryError("a kernel's working memory cannot be had")
         error = refusal("primitive_execute", self._status)
         raise error if isinstance(error, MemoryError) else LayerError(str(error))
 
@@ -55,20 +56,3 @@ class Calls:
 def _owner() -> tuple[int, int]:
     """The thread, whose working memory calls may use, and how many threads they run on."""
     return get_ident(), n_threads()
-
-
-def in_native_parts(kernel: int, length: int, most: int, numbers: Sequence[int], keeps: Sequence[Any]) -> Calls:
-    """A call that runs a kernel of ours on several threads, as ``in_ranges`` does.
-
-    Args:
-        kernel: the address of a function that gets the address of a table, and does parts until none is left.
-        length: how much there is to do.
-        most: how many parts there may be; no fewer than one is made.
-        numbers: the kernel's own, which follow the first HEAD of the table.
-        keeps: the arrays whose addresses these are.
-    """
-    n_parts = max(min(n_threads(), length, most), 1)
-    table = np.array([0, n_parts, length, *numbers], np.int64)
-    place = table.ctypes.data
-    call = (kernel, place, 0, 0, 0) if n_parts == 1 else (begin_region(), kernel, place, n_threads(), 0)
-    return Calls([(*call, place, 0)], [table, *keeps])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from scaffe.jit import compiled
+from scaffe.layers.kernels.cpu.bound_kernels import bind_units
+from scaffe.layers.kernels.cpu.calls import Calls
 from scaffe.layers.kernels.cpu.parts import in_units
 from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.plans import WeightedPlan
@@ -39,10 +41,26 @@ class FewRows:
         b, slope = self._none if b is None else b, np.float32(1 if relu_slope is None else relu_slope)
         in_units(_products, AT_ONCE, len(w), w.size // LEAST_WEIGHTS, x, w, b, slope, y)
 
+    def bind(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
+             relu_slope: float | None = None) -> Calls | None:
+        """See Bindable. ``x`` may be a view of images that are stored in another order than the weights."""
+        ordered = x if x.flags.c_contiguous else np.empty(x.shape, np.float32)
+        w, y, b = w.reshape(self._w), y.reshape(self._y), self._none if b is None else b
+        slope = np.float32(1 if relu_slope is None else relu_slope)
+        rows, most = ordered.reshape(self._x), w.size // LEAST_WEIGHTS
+        products = bind_units(_products, AT_ONCE, len(w), most, rows, w, b, slope, y)
+        copy = None if ordered is x else bind_units(_copy, 1, len(x), 1, x, ordered)
+        return products if ordered is x or products is None or copy is None else copy + products
+
 
 def if_faster(others: WeightedPlan, m: int, n: int, k: int) -> WeightedPlan:
     """These products forward where they are faster than ``others``, else ``others``."""
     return FewRows(others, m, n, k) if 0 < m <= MOST_ROWS else others
+
+
+@compiled
+def _copy(first: int, stop: int, x: np.ndarray, y: np.ndarray) -> None:
+    y[first:stop] = x[first:stop]
 
 
 @compiled(error_model="numpy", fastmath=REORDERED)

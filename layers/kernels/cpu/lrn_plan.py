@@ -8,6 +8,8 @@ import numpy as np
 
 from scaffe.jit import compiled
 from scaffe.jit.brain import real, stored
+from scaffe.layers.kernels.cpu.bound_kernels import bind_parts
+from scaffe.layers.kernels.cpu.calls import Calls
 from scaffe.layers.kernels.cpu.parts import in_parts
 from scaffe.layers.kernels.cpu.words import wide
 from scaffe.layers.kernels.specs import LrnSpec
@@ -42,6 +44,13 @@ class Lrn:
             np.multiply(x, self._scale ** -self._beta, out=y)
         else:
             in_parts(_across, (x, y, self._scale), self._half, (self._k, self._rate, self._beta))
+
+    def bind(self, x: np.ndarray, y: np.ndarray) -> Calls | None:
+        """See Bindable."""
+        if self.spec.within:
+            return None
+        x, y = x.reshape(self._shape), y.reshape(self._shape)
+        return bind_parts(_across, (x, y, self._scale), self._half, (self._k, self._rate, self._beta))
 
     def backward(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
         """Write gx = gy s^-beta - 2 alpha beta / n · x · sum over the window of gy y / s."""

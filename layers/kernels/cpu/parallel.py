@@ -23,6 +23,8 @@ INTEGER = ir.IntType(64)
 NEXT, N_PARTS, LENGTH, UNIT, N, N_FAILED = range(6)
 """Numbers of a region's head: the next part, how many there are, the units that they share, elements of a unit, the
 elements in all, the parts that ended with an error."""
+ROOM_BYTES = 2048  # enough for a head and any kernel's arguments
+ON_STACK = 0  # instead of the address of such room
 Arguments = Callable[[Any, ir.IRBuilder, Sequence[ir.Value], ir.Value, ir.Value], list[ir.Value]]
 
 
@@ -46,13 +48,27 @@ def run(team: tuple[int, int], kernel: Any, n_parts: int, length: int, unit: int
     Raises:
         MemoryError: a part could not get memory.
     """
-    _wrapper(kernel, 0)(ASYNCHRONOUS, *team, n_parts, length, unit, n, *args)
+    _wrapper(kernel, 0)(ASYNCHRONOUS, *team, ON_STACK, n_parts, length, unit, n, *args)
 
 
 def run_sliced(team: tuple[int, int], kernel: Any, n_parts: int, arrays: Sequence[Any], *args: Any) -> None:
     """Call ``kernel(*(a[start:stop] for a in arrays), *args)`` for parts of the arrays' first axis; see ``run``."""
     n = len(arrays[0])
-    _wrapper(kernel, len(arrays))(ASYNCHRONOUS, *team, n_parts, n, 1, n, *arrays, *args)
+    _wrapper(kernel, len(arrays))(ASYNCHRONOUS, *team, ON_STACK, n_parts, n, 1, n, *arrays, *args)
+
+
+def lay_out(kernel: Any, n_sliced: int, place: int, n_parts: int, length: int, unit: int, n: int, *args: Any) -> int:
+    """Write what ``run`` or ``run_sliced`` needs to memory, to be run many times on arrays that stay where they are.
+
+    Args:
+        n_sliced: so many of ``args`` are arrays of which a part gets its rows; 0: as ``run``.
+        place: the address of ROOM_BYTES, aligned to 8: the region's head, then the arguments.
+
+    Returns:
+        the address of the C function that each thread is to call with ``place``, once the head's NEXT is 0.
+    """
+    entry: int = _wrapper(kernel, n_sliced)(ASYNCHRONOUS, 0, 0, place, n_parts, length, unit, n, *args)
+    return entry
 
 
 @cache
@@ -66,17 +82,20 @@ def _wrapper(kernel: Any, n_sliced: int) -> Any:
     return compiled(made)
 
 
-def _region(mask: int, begin: int, n_threads: int, n_parts: int, length: int, unit: int, n: int, *args: Any) -> None:
+def _region(mask: int, begin: int, n_threads: int, room: int, n_parts: int, length: int, unit: int, n: int,
+            *args: Any) -> int:
     """What a wrapper does; ``kernel`` and ``lay`` are its own globals."""
-    entry, place = lay(kernel, n_parts, length, unit, n, args)  # type: ignore[name-defined]  # noqa: F821
-    call_blocked(mask, begin, entry, place, n_threads, 0)
-    if array_at(place, N_FAILED + 1, types.int64)[N_FAILED]:
-        raise MemoryError("a kernel's working memory cannot be had")
+    entry, place = lay(kernel, room, n_parts, length, unit, n, args)  # type: ignore[name-defined]  # noqa: F821
+    if room == ON_STACK:
+        call_blocked(mask, begin, entry, place, n_threads, 0)
+        if array_at(place, N_FAILED + 1, types.int64)[N_FAILED]:
+            raise MemoryError("a kernel's working memory cannot be had")
+    return entry  # type: ignore[no-any-return]
 
 
 @cache
 def _lay_for(n_sliced: int) -> Any:
-    """Writes a region's head and arguments on the stack. Gives the addresses of what a thread calls, and of the head.
+    """Writes a region's head and arguments to ``room``. Gives the addresses of what a thread calls, and of the head.
 
     Args:
         n_sliced: so many arguments are arrays of which a part gets its rows; 0: it gets start and stop before all.
@@ -84,7 +103,8 @@ def _lay_for(n_sliced: int) -> Any:
     ends = () if n_sliced else (types.int64,) * 2
 
     @intrinsic
-    def lay(typing_context: Any, kernel: Any, n_parts: Any, length: Any, unit: Any, n: Any, args: Any) -> Definition:
+    def lay(typing_context: Any, kernel: Any, room: Any, n_parts: Any, length: Any, unit: Any, n: Any,
+            args: Any) -> Definition:
         given = *ends, *args.types
 
         def arguments(context: Any, builder: ir.IRBuilder, values: Sequence[ir.Value], start: ir.Value,
@@ -97,18 +117,22 @@ def _lay_for(n_sliced: int) -> Any:
         def generate(context: Any, builder: ir.IRBuilder, signature: Any, numbers: Sequence[ir.Value]) -> ir.Value:
             head = ir.ArrayType(INTEGER, N_FAILED + 1)
             kind = ir.LiteralStructType([head, context.get_value_type(args)])
-            room = cgutils.alloca_once(builder, kind)  # type: ignore[no-untyped-call]
-            zero = INTEGER(0)
-            first = [zero, *numbers[1:5], zero]
+            if context.get_abi_sizeof(kind) > ROOM_BYTES:
+                raise TypeError(f"a kernel's arguments need more than {ROOM_BYTES} bytes: {args}")
+            stack = cgutils.alloca_once(builder, kind)  # type: ignore[no-untyped-call]
+            given_room, zero = numbers[1], INTEGER(0)
+            is_on_stack = builder.icmp_signed("==", given_room, INTEGER(ON_STACK))
+            room = builder.select(is_on_stack, stack, builder.inttoptr(given_room, kind.as_pointer()))
+            first = [zero, *numbers[2:6], zero]
             for at, number in enumerate(first):
                 builder.store(number, cgutils.gep_inbounds(builder, room, 0, 0, at))  # type: ignore[no-untyped-call]
-            builder.store(numbers[5], cgutils.gep_inbounds(builder, room, 0, 1))  # type: ignore[no-untyped-call]
+            builder.store(numbers[6], cgutils.gep_inbounds(builder, room, 0, 1))  # type: ignore[no-untyped-call]
             entry = _entry(context, builder, kernel, given, kind, len(args.types), arguments)
             return context.make_tuple(builder, signature.return_type, [
                 builder.ptrtoint(entry, INTEGER), builder.ptrtoint(room, INTEGER)])
 
         pair = types.UniTuple(types.int64, 2)  # type: ignore[no-untyped-call]
-        return pair(kernel, *[types.int64] * 4, args), generate
+        return pair(kernel, *[types.int64] * 5, args), generate
 
     return lay
 

@@ -31,6 +31,11 @@ def n_threads() -> int:
     return _teams[0].n_threads if _teams and not hasattr(_here, "is_alone") else 1
 
 
+def native_team() -> tuple[int, int] | None:
+    """OpenMP's function that begins a region, and how many threads take part; None where there is none of ours."""
+    return _teams[0].native if _teams else None
+
+
 def compute_alone() -> None:
     """From now on, kernels that this thread calls run on no other thread."""
     _here.is_alone = True
@@ -50,9 +55,9 @@ def in_parts(kernel: Callable[..., Any], arrays: tuple[np.ndarray, ...], *rest: 
     """
     expect_shape(arrays[0].shape, *arrays[1:])
     parts, length = [words(a) for a in arrays], len(arrays[0])
-    n_parts = _n_parts(length, arrays[0].size // LEAST_ELEMS)
+    n_parts = count_parts(length, arrays[0].size // LEAST_ELEMS)
     if n_parts > 1 and (region := _region(kernel)):
-        region.run_sliced(_teams[0].native, kernel, n_parts, parts, *rest)
+        region.run_sliced(native_team(), kernel, n_parts, parts, *rest)
     else:
         _in_turns(length, lambda start, stop: kernel(*(a[start:stop] for a in parts), *rest), n_parts)
 
@@ -68,9 +73,9 @@ def in_units(kernel: Callable[..., Any], unit: int, n: int, most: int | None, *a
         args: further arguments, the same in every call.
     """
     length = -(-n // unit)
-    n_parts = _n_parts(length, most)
+    n_parts = count_parts(length, most)
     if n_parts > 1 and (region := _region(kernel)):
-        region.run(_teams[0].native, kernel, n_parts, length, unit, n, *args)
+        region.run(native_team(), kernel, n_parts, length, unit, n, *args)
     else:
         _in_turns(length, lambda start, stop: kernel(unit * start, min(unit * stop, n), *args), n_parts)
 
@@ -85,17 +90,18 @@ def in_ranges(length: int, run: Callable[[int, int], Any], most: int | None = No
         run: releases the interpreter's lock.
         most: how many ranges there may be; no fewer than one is made. None: as many as threads.
     """
-    _in_turns(length, run, _n_parts(length, most))
+    _in_turns(length, run, count_parts(length, most))
 
 
-def _n_parts(length: int, most: int | None) -> int:
+def count_parts(length: int, most: int | None) -> int:
+    """How many parts a length is split into: as many as threads, but at most so many of them."""
     n = n_threads()
     return max(min(n, length, n if most is None else most), 1)
 
 
 def _region(kernel: Callable[..., Any]) -> ModuleType | None:
     """What runs a kernel on the team's threads without the interpreter; None where it cannot be."""
-    if _teams[0].native is None:
+    if native_team() is None:
         return None
     from scaffe.layers.kernels.cpu import parallel  # numba: only where there are threads
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from scaffe.jit import compiled
+from scaffe.layers.kernels.cpu.bound_kernels import bind_units
+from scaffe.layers.kernels.cpu.calls import Calls
 from scaffe.layers.kernels.cpu.parts import LEAST_ELEMS, in_units
 from scaffe.layers.kernels.specs import PoolSpec
 
@@ -27,6 +29,7 @@ class Pooling:
         self.spec = spec
         n, c, *spatial = spec.in_shape
         self._in, self._out = (n, *spatial, c), (n, *spec.out_spatial, c)
+        self._most_parts = prod(self._in) // LEAST_ELEMS
         self._window = (*spec.kernel, *spec.stride, *spec.pad)
         self._places = np.full(self._out, NOWHERE, np.int32)  # of the element taken, h W + w
 
@@ -39,6 +42,13 @@ class Pooling:
         self._run(_maximum, x, y, self._places, self._window)
         if mask is not None:
             mask.reshape(self._out)[...] = self._places
+
+    def bind(self, x: np.ndarray, y: np.ndarray) -> Calls | None:
+        """See Bindable."""
+        x, y = x.reshape(self._in), y.reshape(self._out)
+        is_mean = self.spec.method == "AVE"
+        kernel, args = (_average, (x, y)) if is_mean else (_maximum, (x, y, self._places))
+        return bind_units(kernel, 1, self._in[0], self._most_parts, *args, self._window)
 
     def forward_stochastic(self, x: np.ndarray, y: np.ndarray, draws: np.ndarray | None) -> None:
         """Choose one element of each window, with probability proportional to its value (Zeiler and Fergus, "Stochastic
@@ -64,7 +74,7 @@ class Pooling:
 
     def _run(self, kernel: Callable[..., None], *args: Any) -> None:
         """A kernel on all images, some on each thread."""
-        in_units(kernel, 1, self._in[0], prod(self._in) // LEAST_ELEMS, *args)
+        in_units(kernel, 1, self._in[0], self._most_parts, *args)
 
 
 @compiled

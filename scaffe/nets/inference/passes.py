@@ -12,7 +12,6 @@ from scaffe.layers.base.layer import TEST, Layer
 from scaffe.layers.base.writes import Writes
 from scaffe.layers.kernels.plans import InferencePlan, ReadyCalls
 from scaffe.layers.reshaping.split import Split
-from scaffe.nets.activation_memory import memory_owners
 from scaffe.nets.inference.arena import Activations
 from scaffe.nets.inference.groups import Group, find_groups
 from scaffe.nets.inference.known import Known
@@ -59,12 +58,11 @@ class Inference:
                     run.adopt(lead._runs[head])
             if in_shares and self._runs:
                 self._shares = shares_of(net, shown, [run.group.members for run in self._runs.values()], _whole)
-        outside = _brought_in(net)
-        for run in self._runs.values():
-            run.can_bind = outside.isdisjoint(map(id, run.blobs))
         heads = {i: head for head, run in self._runs.items() for i in run.group.members}
         self._covered = heads.keys()
-        self._known, self._ready = Known(net), ReadyLayers(net.nodes, self._runs, self._covered)
+        self._known = Known(net)
+        self._ready = ReadyLayers(net.nodes, self._runs, self._covered, self._fused,
+                                  () if self._shares is None else [self._shares.first])
         self.skipped: set[str] = set()
         self.hidden = {name for run in self._runs.values() for name in run.group.hidden}
         if self._runs:
@@ -139,17 +137,14 @@ class Inference:
             node.reshape()
             node.layer.forward(node.bottoms, node.tops)
 
+    def _fused(self, index: int) -> range:
+        """The layers that run in one pass with layer ``index``, which is in no group."""
+        return self._net.fused(index, self._end(index))
+
     def _end(self, index: int) -> int:
         """The last layer that may run with layer ``index``."""
         last = index + self._net.nodes[index].n_fused
         return next((i - 1 for i in range(index + 1, last + 1) if i in self._covered), last)
-
-
-def _brought_in(net: Net) -> set[int]:
-    """The ids of the blobs whose memory is that of a source's top."""
-    owner = memory_owners(net, "shares_data")
-    sources = {id(top) for node in net.nodes if node.is_source for top in node.tops}
-    return {key for key, blob in owner.items() if id(blob) in sources}
 
 
 def _whole(net: Net, shown: Collection[str], lead: Inference | None) -> Inference:
@@ -158,13 +153,7 @@ def _whole(net: Net, shown: Collection[str], lead: Inference | None) -> Inferenc
 
 
 class _Run:
-    """One group, run by its plan; ``lays_out``: weights that may have changed are laid out before a pass.
-
-    Attributes:
-        can_bind: whether none of the blobs is brought in from outside, to other memory in each pass.
-    """
-
-    can_bind = True
+    """One group, run by its plan; ``lays_out``: weights that may have changed are laid out before a pass."""
 
     def __init__(self, nodes: list[Node], group: Group, lays_out: bool) -> None:
         self.group, self._lays_out = group, lays_out
@@ -199,8 +188,8 @@ class _Run:
         return x.shape == self._shape and (added is None or added.shape == y.shape)
 
     def bind(self) -> ReadyCalls | None:
-        """The calls that compute the group; None where there are none, or memory changes with each pass."""
-        if self.plan is None or not self.can_bind:
+        """The calls that compute the group; None where there are none."""
+        if self.plan is None:
             return None
         x, y, *added = (blob.data_flat for blob in self.blobs)
         return self.plan.bind(x, y, *added)

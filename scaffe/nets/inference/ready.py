@@ -1,8 +1,8 @@
-"""Groups of layers in a row, run by calls of native code that were made ready for their blobs' memory."""
+"""Layers in a row, run by calls of native code that were made ready for their blobs' memory."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from threading import get_ident
 from typing import Protocol
 
@@ -11,8 +11,7 @@ import numpy as np
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layout import same_memory
 from scaffe.layers.kernels.plans import ReadyCalls
-from scaffe.layers.reshaping.split import Split
-from scaffe.nets.net_layer import Node
+from scaffe.nets.net_layer import Node, all_bottoms
 
 Step = tuple[Node, ReadyCalls]
 
@@ -33,12 +32,13 @@ class Run(Protocol):
 
 
 class Ready:
-    """The calls of some groups, and of the Splits between them, which have nothing to do while memory stays.
+    """The calls of some groups and layers in a row, and of those between them that have nothing to do while memory
+    stays.
 
     Args:
         stop: index of the layer after the last.
         blobs: of all the layers.
-        steps: the calls of each group in order, with its first layer; at least one.
+        steps: the calls of each group or layer in order, with its first layer; at least one.
 
     Attributes:
         stop: as given.
@@ -74,10 +74,13 @@ class ReadyLayers:
         nodes: the net's layers.
         runs: index of the first layer of each group → the group.
         covered: indices of all groups' layers.
+        fused: from the index of a layer that is in no group to those that run in its pass.
+        ends: indices of layers before which what to do next is decided anew in each pass.
     """
 
-    def __init__(self, nodes: Sequence[Node], runs: Mapping[int, Run], covered: Collection[int]) -> None:
-        self._nodes, self._runs, self._covered = nodes, runs, covered
+    def __init__(self, nodes: Sequence[Node], runs: Mapping[int, Run], covered: Collection[int],
+                 fused: Callable[[int], range], ends: Collection[int]) -> None:
+        self._nodes, self._runs, self._covered, self._fused, self._ends = nodes, runs, covered, fused, ends
         self._found: dict[int, Ready | None] = {}  # by the first layer
         self._thread, self._makes = 0, False
 
@@ -114,35 +117,45 @@ class ReadyLayers:
         steps: list[Step] = []
         blobs: list[Blob] = []
         index = first
-        while index < len(self._nodes) and index not in done:
-            node = self._nodes[index]
-            if not self._is_settled(index):
+        while index < len(self._nodes) and index not in done and (index == first or index not in self._ends):
+            members = range(index, index + 1) if index in self._covered else self._fused(index)
+            if not all(self._is_settled(i) for i in members):
                 self.forget()
                 return None
-            if index in self._runs:
-                calls = self._runs[index].bind()
-                if calls is None:
-                    break
-                steps.append((node, calls))
-                blobs += self._runs[index].blobs
-            elif _is_split(node):
-                node.layer.forward(node.bottoms, node.tops)
-                blobs += [*node.bottoms, *node.tops]
-            elif index not in self._covered:
+            made = self._bind(index, [self._nodes[i] for i in members])
+            if made is None:
                 break
-            index += 1
+            calls, own = made
+            steps += [(self._nodes[index], each) for each in calls]
+            blobs += own
+            index = members.stop
         return Ready(index, blobs, steps) if steps else None
+
+    def _bind(self, index: int, nodes: Sequence[Node]) -> tuple[Sequence[ReadyCalls], Sequence[Blob]] | None:
+        """The calls of a group or layer, which are none where there is nothing to do, and the blobs whose memory they
+        know; None: it needs the interpreter. ``nodes``: those that run in its pass."""
+        if index in self._runs:
+            run = self._runs[index]
+            calls = run.bind()
+            return None if calls is None else ([calls], run.blobs)
+        if index in self._covered:
+            return [], []
+        node, blobs = nodes[0], [blob for each in nodes for blob in (*each.bottoms, *each.tops, *each.layer.blobs)]
+        if node.is_source or any(any(each.loss_weights) for each in nodes):
+            return None
+        with node.named():
+            if node.layer.idle_in_place:
+                node.layer.forward(node.bottoms, node.tops)
+                is_idle = all(_is_same(top.memory, node.bottoms[0].memory) for top in node.tops)
+                return ([], blobs) if is_idle else None
+            calls = node.layer.bind(all_bottoms(nodes), node.tops, len(nodes) > 1)
+        return None if calls is None else ([calls], blobs)
 
     def _is_settled(self, index: int) -> bool:
         """Whether the layer has seen the shapes of its bottoms: what brings data in may change its own in any pass."""
-        node = self._nodes[index]
         if index in self._runs:
             return self._runs[index].is_settled
-        return not _is_split(node) or all(top.shape == node.bottoms[0].shape for top in node.tops)
-
-
-def _is_split(node: Node) -> bool:
-    return isinstance(node.layer, Split) and not any(node.loss_weights)
+        return index in self._covered or self._nodes[index].is_settled
 
 
 def _is_same(a: np.ndarray | None, b: np.ndarray | None) -> bool:

@@ -25,6 +25,16 @@ TEXT = (INPUT + conv("a", "x", 32) + relu("a") + conv("b", "a", 32, SEPARATE) + 
         + conv("d", "p", 64, "kernel_size: 1") + conv("e", "d", 3, "kernel_size: 1"))
 
 
+IP = 'num_output: 24 weight_filler { type: "gaussian" std: 0.1 } bias_filler { type: "uniform" min: -1 max: 1 }'
+DENSE = (INPUT.replace("dim: 3", "dim: 2") + conv("a", "x", 32) + layer("LRN", "n", "a", "lrn_param { alpha: 2 }")
+         + layer("Pooling", "p", "n", "pooling_param { kernel_size: 3 stride: 2 }")
+         + layer("Pooling", "m", "p", "pooling_param { pool: AVE kernel_size: 3 stride: 1 pad: 1 }")
+         + layer("InnerProduct", "f", "m", f"inner_product_param {{ {IP} }}") + relu("f", slope=0.25)
+         + layer("Dropout", "f", "f")
+         + layer("Reshape", "r", "f", "reshape_param { shape { dim: 0 dim: 4 dim: 6 } }")
+         + layer("Flatten", "g", "r") + layer("InnerProduct", "e", "g", f"inner_product_param {{ {IP} }}"))
+
+
 @pytest.fixture
 def passes():
     """Passes of a net, three of which have run, on one thread."""
@@ -48,10 +58,18 @@ def run(passes, seed):
     agree(passes._net.blobs["e"].data, expected(TEXT, seed)["e"])
 
 
-def test_layers_that_read_no_input_run_by_ready_calls(passes):
-    assert ready(passes) == {"relu_a": 2, "d": 2}  # up to the pooling, and behind it; the Split has nothing to do
+def test_layers_run_by_ready_calls(passes):
+    assert ready(passes) == {"a": 6}  # the Split has nothing to do
     for seed in (2, 3):
         run(passes, seed)
+
+
+def test_data_that_come_in_other_memory_each_time_are_read_by_a_layer_that_is_not_ready(passes):
+    net = passes._net
+    for seed in (2, 3, 4):
+        net.blobs["x"].change_memory(np.zeros(net.blobs["x"].n_elems, np.float32))
+        run(passes, seed)
+    assert ready(passes) == {"relu_a": 5}
 
 
 def test_the_bits_are_those_of_the_first_pass(passes):
@@ -77,6 +95,33 @@ def test_another_number_of_threads(passes, n_threads):
     finally:
         cpu.set_threads(1)
     run(passes, 5)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3])
+def test_layers_that_are_no_convolutions(n_threads):
+    cpu.set_threads(n_threads)
+    try:
+        net = build(DENSE)
+        passes = Inference(net, in_shares=False)
+        passes.lay_out()
+        for seed in (1, 1, 2, 3):
+            fill(net, seed)
+            passes.forward()
+            agree(net.blobs["e"].data, expected(DENSE, seed)["e"])
+        assert ready(passes) == {"a": 7}  # LRN, two poolings, fc with the copy of images in another order, fc
+        for moved in (net.node("f").layer.blobs[0], net.node("e").layer.blobs[1]):
+            moved.change_memory(moved.data_flat * 3)
+            passes.forward()
+            wanted = build(DENSE)
+            for name in "fe":
+                for blob, other in zip(wanted.node(name).layer.blobs, net.node(name).layer.blobs, strict=True):
+                    blob.data[...] = other.data
+            fill(wanted, 3)
+            wanted.unfused = True
+            wanted.forward()
+            agree(net.blobs["e"].data, wanted.blobs["e"].data)
+    finally:
+        cpu.set_threads(1)
 
 
 def test_another_thread(passes):
@@ -146,7 +191,7 @@ def test_a_call_that_fails_names_its_layer(passes):
     table = found._calls._table
     before = table[0, 1]
     table[0, 1] = 0  # no primitive
-    with pytest.raises(UserError, match="'b'.*primitive_execute"):
+    with pytest.raises(UserError, match="'a'.*primitive_execute"):
         passes.forward()
     table[0, 1] = before
     run(passes, 2)

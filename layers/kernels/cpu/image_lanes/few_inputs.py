@@ -13,9 +13,9 @@ from scaffe.jit import compiled
 from scaffe.jit.lane_sums import lane_sums
 from scaffe.jit.registers import HAS_AVX512, LANES
 from scaffe.jit.squares import turn
-from scaffe.layers.kernels.cpu.native_parts import part_from
 from scaffe.layers.kernels.cpu.onednn.workspace import workspace
 from scaffe.layers.kernels.cpu.panels import is_fast
+from scaffe.layers.kernels.cpu.part_number import part_from
 from scaffe.layers.kernels.cpu.parts import in_units, n_threads
 from scaffe.layers.kernels.specs import ConvSpec
 

@@ -11,8 +11,8 @@ from scaffe.jit.registers import HAS_AVX512, LANES
 from scaffe.jit.runs import clear_run, copy_run
 from scaffe.jit.squares import turn
 from scaffe.jit.tiles import tile
-from scaffe.layers.kernels.cpu.native_parts import part_from
 from scaffe.layers.kernels.cpu.onednn.workspace import workspace
+from scaffe.layers.kernels.cpu.part_number import part_from
 from scaffe.layers.kernels.cpu.parts import LINE, in_units, n_threads
 from scaffe.layers.kernels.specs import ConvSpec
 

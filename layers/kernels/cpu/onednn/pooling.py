@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from scaffe.layers.kernels.cpu.calls import Calls
 from scaffe.layers.kernels.cpu.onednn.library import Library, dims
 from scaffe.layers.kernels.cpu.onednn.primitive import (
     DIFF_DST,
@@ -66,6 +67,10 @@ class Pooling:
     def forward(self, x: np.ndarray, y: np.ndarray, mask: np.ndarray | None = None) -> None:
         """Pool x into y. Maxima are kept for backward in oneDNN's own form, so ``mask`` is not supported."""
         self._forward.run(x, y, *self._kept)
+
+    def bind(self, x: np.ndarray, y: np.ndarray) -> Calls:
+        """See Bindable."""
+        return self._forward.bind(x, y, *self._kept)
 
     def backward(self, gy: np.ndarray, gx: np.ndarray) -> None:
         """Write the bottom's gradient to gx."""

@@ -137,7 +137,7 @@ class Primitive:
         memories = [lib.make("memory_create", md, lib.engine, place_of(array))
                     for (_, md), array in zip(self._descs, arrays, strict=True)]
         arguments = self._make_arguments(memories)
-        return Calls([(lib.execute_place, *self._call(arguments), 0, 1)], [self, arrays, memories, arguments])
+        return Calls([(lib.execute_place, *self._call(arguments), 0, 1, 0)], [self, arrays, memories, arguments])
 
     def _with_workspace(self, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
         return (*arrays, workspace("onednn", self._n_working)) if self._n_working else arrays

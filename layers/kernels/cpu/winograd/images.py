@@ -23,29 +23,12 @@ def transform_bottom(start: int, stop: int, taps: int, x: np.ndarray, first: int
         pad: rows and columns of zeros around an image.
         v: (products, tiles, C); receives the result, of the strip's first row from its first tile on.
     """
-    transform_bottom_within(taps, x, first + start, first + stop, tiles, pad, v, start * tiles[1], np.empty(
-        bottom_scratch(taps, x.shape[2], x.shape[3], tiles[1]), x.dtype))
-
-
-@compiled
-def bottom_scratch(taps: int, width: int, n_channels: int, columns: int) -> int:
-    """Elements of the scratch memory of ``transform_bottom_within``, for images of that width and so many tiles in a
-    row."""
-    return (TILE + taps - 1) * (width + TILE * columns + taps - 1) * n_channels
-
-
-@compiled
-def transform_bottom_within(taps: int, x: np.ndarray, first: int, stop: int, tiles: tuple[int, int],
-                            pad: tuple[int, int], v: np.ndarray, place: int, scratch: np.ndarray) -> None:
-    """``transform_bottom`` of rows [first, stop) of all, the first of them to the tile ``place`` of v, with memory to
-    work in, of any contents."""
     height, n, read = x.shape[1], x.shape[3], TILE + taps - 1
-    row, length = x.shape[2] * n, (TILE * tiles[1] + taps - 1) * n
+    row, length, place = x.shape[2] * n, (TILE * tiles[1] + taps - 1) * n, start * tiles[1]
     inside = min(row, length - pad[1] * n)
     pixels, results, each = x.reshape(x.size), v.reshape(v.size), v.shape[1] * n
-    edge, half = scratch[:read * row], scratch[read * row:read * (row + length)]
-    half[:] = 0
-    for q in range(first, stop):
+    edge, half = np.empty(read * row, x.dtype), np.zeros(read * length, x.dtype)
+    for q in range(first + start, first + stop):
         image, top = q // tiles[0], TILE * (q % tiles[0]) - pad[0]
         source, at = pixels, (image * height + top) * row
         if top < 0 or top + read > height:
@@ -92,26 +75,11 @@ def transform_top(start: int, stop: int, taps: int, m: np.ndarray, bias: np.ndar
         first, tiles: as for ``transform_bottom``.
         y: the top (N, H, W, n_output).
     """
-    transform_top_within(taps, m, start * tiles[1], bias, added, adds, slope, first + start, first + stop, tiles, y,
-                         np.empty(top_scratch(taps, y.shape[3]), y.dtype))
-
-
-@compiled
-def top_scratch(taps: int, n_output: int) -> int:
-    """Elements of the scratch memory of ``transform_top_within``."""
-    return TILE * (TILE + taps) * n_output
-
-
-@compiled
-def transform_top_within(taps: int, m: np.ndarray, place: int, bias: np.ndarray, added: np.ndarray, adds: bool,
-                         slope: float, first: int, stop: int, tiles: tuple[int, int], y: np.ndarray,
-                         scratch: np.ndarray) -> None:
-    """``transform_top`` with memory to work in, of any contents."""
     (height, width, n_output), read = y.shape[1:], TILE + taps - 1
-    products, each = m.reshape(m.size), m.shape[1] * n_output
-    half, flat = scratch[:TILE * read * n_output], scratch[TILE * read * n_output:TILE * (read + 1) * n_output]
+    products, each, place = m.reshape(m.size), m.shape[1] * n_output, start * tiles[1]
+    half, flat = np.empty(TILE * read * n_output, y.dtype), np.empty(TILE * n_output, y.dtype)
     out = flat.reshape(TILE, n_output)
-    for q in range(first, stop):
+    for q in range(first + start, first + stop):
         image, top = q // tiles[0], TILE * (q % tiles[0])
         for t in range(tiles[1]):
             for j in range(read):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 
+from scaffe.layers.kernels.cpu.bound_kernels import bind_units
 from scaffe.layers.kernels.cpu.calls import Calls
 from scaffe.layers.kernels.cpu.onednn.library import Library
 from scaffe.layers.kernels.cpu.onednn.winograd.products import Shape, products
 from scaffe.layers.kernels.cpu.onednn.winograd.tiling import Tiling, strip_bytes
 from scaffe.layers.kernels.cpu.onednn.winograd.workspace import array
 from scaffe.layers.kernels.cpu.parts import in_units
-from scaffe.layers.kernels.cpu.winograd import native
 from scaffe.layers.kernels.cpu.winograd.images import transform_bottom, transform_top
 from scaffe.layers.kernels.cpu.winograd.weights import transform_weights, turned
 from scaffe.layers.kernels.specs import ConvSpec
@@ -64,30 +67,33 @@ class Filtering:
     def run(self, x: np.ndarray, taken: np.ndarray, b: np.ndarray, y: np.ndarray, added: np.ndarray | None = None,
             slope: float = 1) -> None:
         """y = x * w + b, plus ``added``, then a ReLU of that slope below 0 (1: none). Images lie channels-last."""
+        for (into, out_of), (_, n_rows) in zip(self._transforms(x, b, y, added, slope), self._strips(), strict=True):
+            in_units(transform_bottom, 1, n_rows, None, *into)
+            for group, weights in enumerate(taken):
+                self._products.run(group, weights)
+            in_units(transform_top, 1, n_rows, None, *out_of)
+
+    def bind(self, x: np.ndarray, taken: np.ndarray, b: np.ndarray, y: np.ndarray, added: np.ndarray | None,
+             slope: float) -> Calls | None:
+        """What ``run`` does as calls made ready: of each strip the transform, each group's products, and the transform
+        back."""
+        made = []
+        for (into, out_of), (_, n_rows) in zip(self._transforms(x, b, y, added, slope), self._strips(), strict=True):
+            made += [bind_units(transform_bottom, 1, n_rows, None, *into),
+                     *(self._products.bind(group, weights) for group, weights in enumerate(taken)),
+                     bind_units(transform_top, 1, n_rows, None, *out_of)]
+        calls = [each for each in made if each is not None]
+        return sum(calls[1:], start=calls[0]) if len(calls) == len(made) else None
+
+    def _transforms(self, x: np.ndarray, b: np.ndarray, y: np.ndarray, added: np.ndarray | None,
+                    slope: float) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        """Of each strip the arguments of the two transforms, behind start and stop."""
         images, tops = self._images(x), self._tops(y)
         plus, tiles = tops if added is None else self._tops(added), (self._tiling.rows, self._tiling.columns)
         v, m, taps = array("bottom", self._shape.bottom), array("top", self._shape.top), self._tiling.taps
-
-        for first, n_rows in self._strips():
-            in_units(transform_bottom, 1, n_rows, None, taps, images, first, tiles, self.spec.pad, v)
-            for group, weights in enumerate(taken):
-                self._products.run(group, weights)
-            in_units(transform_top, 1, n_rows, None, taps, m, b, plus, added is not None, np.float32(slope), first,
-                     tiles, tops)
-
-    def bind(self, x: np.ndarray, taken: np.ndarray, b: np.ndarray, y: np.ndarray, added: np.ndarray | None,
-             slope: float) -> Calls:
-        """What ``run`` does as calls made ready: of each strip the transform, each group's products, and the transform
-        back."""
-        images, tops = self._images(x), self._tops(y)
-        plus, tiles = None if added is None else self._tops(added), (self._tiling.rows, self._tiling.columns)
-        v, m, taps = array("bottom", self._shape.bottom), array("top", self._shape.top), self._tiling.taps
-        calls = []
-        for rows in self._strips():
-            calls += [native.into(taps, images, rows, tiles, (self.spec.pad[0], self.spec.pad[1]), v),
-                      *(self._products.bind(group, weights) for group, weights in enumerate(taken)),
-                      native.out_of(taps, m, b, plus, slope, rows, tiles, tops)]
-        return sum(calls[1:], start=calls[0])
+        for first, _ in self._strips():
+            yield ((taps, images, first, tiles, self.spec.pad, v),
+                   (taps, m, b, plus, added is not None, np.float32(slope), first, tiles, tops))
 
     def _strips(self) -> list[tuple[int, int]]:
         """The first row of tiles of each, and how many it has."""

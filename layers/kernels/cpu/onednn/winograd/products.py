@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from scaffe.jit import compiled
-from scaffe.jit.native import address_of, array_at
 from scaffe.jit.tiles import COLUMNS
-from scaffe.layers.kernels.cpu.calls import HEAD, Calls, in_native_parts
+from scaffe.layers.kernels.cpu.bound_kernels import bind_units
+from scaffe.layers.kernels.cpu.calls import Calls
 from scaffe.layers.kernels.cpu.memory import zeros
-from scaffe.layers.kernels.cpu.native_parts import next_part
 from scaffe.layers.kernels.cpu.onednn.library import Library
 from scaffe.layers.kernels.cpu.onednn.primitive import (
     DST,
@@ -21,15 +21,13 @@ from scaffe.layers.kernels.cpu.onednn.primitive import (
     Primitive,
     Reorder,
     any_layout,
-    place_of,
     strided,
 )
 from scaffe.layers.kernels.cpu.onednn.winograd.workspace import from_channel
 from scaffe.layers.kernels.cpu.panels import in_panels, is_fast, multiply_matrices
-from scaffe.layers.kernels.cpu.parts import in_ranges
+from scaffe.layers.kernels.cpu.parts import in_units
 from scaffe.layers.kernels.specs import plain_strides
 
-N_NUMBERS = 12  # of a call's table
 MOST_TILES = 128
 """Up to so many our products are faster than oneDNN's, whose weights' way from memory takes longer than the sums."""
 
@@ -122,40 +120,25 @@ class PanelProducts:
 
     def run(self, group: int, taken: np.ndarray) -> None:
         """See OnednnProducts."""
+        in_units(_multiply, 1, self._shape.n_products, None, *self._arguments(group, taken))
+
+    def bind(self, group: int, taken: np.ndarray) -> Calls | None:
+        """See OnednnProducts."""
+        return bind_units(_multiply, 1, self._shape.n_products, None, *self._arguments(group, taken))
+
+    def _arguments(self, group: int, taken: np.ndarray) -> tuple[Any, ...]:
         shape = self._shape
         v = from_channel("bottom", shape.bottom, group * shape.inputs)
         m = from_channel("top", shape.top, group * shape.outputs)
         rows = shape.n_tiles, shape.n_tiles, shape.all_inputs
-        in_ranges(shape.n_products, lambda first, stop: multiply_matrices(
-            v, rows, shape.inputs, taken, self._zeros, m, shape.all_outputs, first, stop))
-
-    def bind(self, group: int, taken: np.ndarray) -> Calls:
-        """See OnednnProducts."""
-        shape = self._shape
-        arrays = (from_channel("bottom", shape.bottom, group * shape.inputs), taken, self._zeros,
-                  from_channel("top", shape.top, group * shape.outputs))
-        numbers = [number for each in arrays for number in (place_of(each), each.size)]
-        numbers += [shape.n_tiles, shape.all_inputs, shape.inputs, shape.all_outputs]
-        return in_native_parts(_entry(), shape.n_products, shape.n_products, numbers, arrays)
+        return v, rows, shape.inputs, taken, self._zeros, m, shape.all_outputs
 
 
 @compiled
-def _multiply_parts(place: int) -> None:
-    """Do parts of the products until none is left; see ``in_native_parts``."""
-    t = array_at(place + 8 * HEAD, N_NUMBERS, np.int64)
-    v, w = array_at(t[0], t[1], np.float32), array_at(t[2], t[3], np.float32)
-    zero, m = array_at(t[4], t[5], np.float32), array_at(t[6], t[7], np.float32)
-    part, start, stop = next_part(place)
-    while part >= 0:
-        multiply_matrices(v, (t[8], t[8], t[9]), t[10], w, zero, m, t[11], start, stop)
-        part, start, stop = next_part(place)
-
-
-@compiled
-def _entry() -> int:
-    """Where native code calls it."""
-    place: int = address_of(_multiply_parts)
-    return place
+def _multiply(first: int, stop: int, v: np.ndarray, rows: tuple[int, int, int], inputs: int, w: np.ndarray,
+              bias: np.ndarray, m: np.ndarray, stride: int) -> None:
+    """``multiply_matrices`` of the products from ``first`` to ``stop``."""
+    multiply_matrices(v, rows, inputs, w, bias, m, stride, first, stop)
 
 
 def products(lib: Library, shape: Shape, stays: bool) -> OnednnProducts | PanelProducts:

@@ -66,6 +66,27 @@ def test_rows_of_arrays_that_nobody_else_has():
 
 
 @compiled
+def _nested(start, stop, y, inputs):
+    x, (shifts, factor) = inputs
+    views = (x[start:stop], shifts)  # counts who has them
+    for i in range(start, stop):
+        y[i] = factor * views[0][i - start] + views[1][i]
+
+
+def test_arrays_within_tuples(n_threads):
+    def made():
+        return bind_units(_nested, 1, 50, None, y, (np.arange(50.0), (np.full(50, 2.0), 3.0)))
+
+    y = np.zeros(50)
+    calls = made()
+    for _ in range(3):
+        gc.collect()
+        y[:] = 0
+        calls.run()
+        np.testing.assert_array_equal(y, 3 * np.arange(50) + 2)
+
+
+@compiled
 def _hungry(start, stop, n_elems, done):
     for i in range(start, stop):
         room = np.empty(n_elems[0] if i == 5 else 1, np.float64)

@@ -174,8 +174,16 @@ def _entry(context: Any, builder: ir.IRBuilder, kernel: Any, given: tuple[Any, .
 
 
 def _borrowed(context: Any, builder: ir.IRBuilder, kind: Any, value: ir.Value) -> ir.Value:
-    """An argument of which nobody counts who has it: threads that count in one place wait for each other."""
+    """An argument of whose arrays nobody counts who has them: threads that count in one place wait for each other, and
+    the count may be gone before a call that was made ready."""
+    if isinstance(kind, types.BaseTuple):
+        for number, each in enumerate(kind.types):  # type: ignore[attr-defined]
+            own = _borrowed(context, builder, each, builder.extract_value(value, number))
+            value = builder.insert_value(value, own, number)
+        return value
     if not isinstance(kind, types.Array):
+        if context.data_model_manager[kind].contains_nrt_meminfo():
+            raise TypeError(f"threads cannot share a {kind}")
         return value
     array = context.make_array(kind)(context, builder, value)
     array.meminfo = array.meminfo.type(None)

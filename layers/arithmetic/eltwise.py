@@ -117,7 +117,7 @@ class Eltwise(FusesRelu):
                 if self._coeffs[i] != 1:
                     np.multiply(gy, self._coeffs[i], out=gx)
                 elif not same_memory(gx, gy):
-                    np.copyto(gx, gy)
+                    self.context.kernels.copy_part(gx, gy)
             elif self._operation == PROD:
                 self._differentiate_product(i, bottom, top[0].data_flat, gx)
                 gx *= gy

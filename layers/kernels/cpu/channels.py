@@ -19,8 +19,8 @@ def scale_rows(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, y: np.ndarray
     expect_shape(x.shape, y, kept)
     expect_elems(x.shape[1], scale, bias)
     if kept is not None:
-        np.copyto(kept, x)
-    if are_one(x, y):
+        in_parts(_scale_rows_keeping, (y, x, kept), scale, bias)
+    elif are_one(x, y):
         in_parts(_scale_rows, (y,), None, scale, bias)
     else:
         in_parts(_scale_rows, (y, x), scale, bias)
@@ -33,6 +33,16 @@ def _scale_rows(y: np.ndarray, x: np.ndarray | None, scale: np.ndarray, bias: np
     for r in range(y.shape[0]):
         for c in range(y.shape[1]):
             y[r, c] = stored(real(y[r, c] if x is None else x[r, c]) * scale[c] + bias[c], y[r, c])
+
+
+@compiled
+def _scale_rows_keeping(y: np.ndarray, x: np.ndarray, kept: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> None:
+    """y may be x: a row is copied before it is written."""
+    for r in range(y.shape[0]):
+        for c in range(y.shape[1]):
+            kept[r, c] = x[r, c]
+        for c in range(y.shape[1]):
+            y[r, c] = stored(real(kept[r, c]) * scale[c] + bias[c], y[r, c])
 
 
 def scale_sums(x: np.ndarray, gy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

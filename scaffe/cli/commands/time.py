@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from argparse import Namespace
 from collections import defaultdict
+from collections.abc import Callable
 
 from scaffe.cli.job import run_job
 from scaffe.collectives.communicator import Communicator
@@ -57,6 +58,7 @@ def _time(communicator: Communicator, options: Namespace) -> int:
     info(f"Initial loss: {float(net.forward()):g}")
     info("Performing Backward")
     net.backward()
+    _time_once(net)  # layers that run alone take memory that those in one pass with others do without
     if limited is not None:
         limited.plan_again()
         info(f"Memory: planned again with measured times: {limited.text()}")
@@ -81,25 +83,31 @@ def _limited(net: Net, options: Namespace) -> LimitedNet | None:
 def _measure(net: Net, n_iterations: int) -> tuple[dict[int, float], dict[int, float], list[tuple[float, float]]]:
     forward: dict[int, float] = defaultdict(float)
     backward: dict[int, float] = defaultdict(float)
-    passes, synchronize = [], net.context.kernels.synchronize
+    passes = []
     for iteration in range(n_iterations):
         started = time.perf_counter()
-        net.clear_param_diffs()
-        for index in range(len(net.nodes)):
-            layer_started = time.perf_counter()
-            net.forward(index, index)
-            synchronize()
-            forward[index] += time.perf_counter() - layer_started
-        middle = time.perf_counter()
-        for index in reversed(range(len(net.nodes))):
-            layer_started = time.perf_counter()
-            net.backward(index, index)
-            synchronize()
-            backward[index] += time.perf_counter() - layer_started
-        ended = time.perf_counter()
-        passes.append((middle - started, ended - middle))
-        info(f"Iteration: {iteration + 1} forward-backward time: {(ended - started) * 1e3:g} ms.")
+        once = _time_once(net)
+        for total, part in zip((forward, backward), once, strict=True):
+            for index, seconds in part.items():
+                total[index] += seconds
+        passes.append((sum(once[0].values()), sum(once[1].values())))
+        info(f"Iteration: {iteration + 1} forward-backward time: {(time.perf_counter() - started) * 1e3:g} ms.")
     return forward, backward, passes
+
+
+def _time_once(net: Net) -> tuple[dict[int, float], dict[int, float]]:
+    """Seconds of each layer's forward and backward, of one pass layer by layer."""
+    net.clear_param_diffs()
+    indices = range(len(net.nodes))
+    return ({index: _seconds(net, net.forward, index) for index in indices},
+            {index: _seconds(net, net.backward, index) for index in reversed(indices)})
+
+
+def _seconds(net: Net, run: Callable[[int, int], object], index: int) -> float:
+    started = time.perf_counter()
+    run(index, index)
+    net.context.kernels.synchronize()
+    return time.perf_counter() - started
 
 
 def _report(net: Net, forward: dict[int, float], backward: dict[int, float], passes: list[tuple[float, float]],

@@ -62,7 +62,8 @@ def read_labels(labels: np.ndarray, n_classes: int, ignored: int | None = None) 
     Raises:
         LayerError: a label out of range that is not ``ignored``.
     """
-    whole = labels.reshape(-1).astype(np.int64)
+    with np.errstate(invalid="ignore"):  # no number is no class, either
+        whole = labels.reshape(-1).astype(np.int64)
     counts = np.ones_like(whole, bool) if ignored is None else whole != ignored
     wrong = counts & ((whole < 0) | (whole >= n_classes))
     if wrong.any():

@@ -85,7 +85,8 @@ def test_a_hopeless_answer_costs_what_it_does_in_caffe():
     assert loss[0] == pytest.approx(87.33655 + np.log(2), rel=1e-6)
 
 
-@pytest.mark.parametrize(("label", "ignored"), [(3, None), (-1, None), (-1, 3), (np.nan, 3), (np.nan, None), (1e30, 255)])
+@pytest.mark.parametrize(("label", "ignored"), [
+    (3, None), (-1, None), (-1, 3), (np.nan, 3), (np.nan, None), (1e30, 255)])
 def test_a_label_that_is_no_class_is_refused(label, ignored):
     plan = cpu.softmax_loss(LossSpec(70, 3, ignored, 1, np.dtype(np.float32)))
     labels = np.zeros(70, np.float32)

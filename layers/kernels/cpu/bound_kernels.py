@@ -28,13 +28,13 @@ def bind_units(kernel: Callable[..., Any], unit: int, n: int, most: int | None, 
 
 
 def _bind(kernel: Callable[..., Any], n_sliced: int, n_parts: int, *args: Any) -> Calls | None:
-    from scaffe.layers.kernels.cpu import parallel
+    from scaffe.layers.kernels.cpu import parallel, parallel_code
 
     team = native_team()
     if not parallel.can_be_parallel(kernel) or (n_parts > 1 and team is None):
         return None
-    room = np.zeros(parallel.ROOM_BYTES // 8, np.int64)
+    room = np.zeros(parallel_code.ROOM_BYTES // 8, np.int64)
     place = room.ctypes.data
     entry = parallel.lay_out(kernel, n_sliced, place, n_parts, *args)
     call = (entry, place, 0, 0, 0) if team is None or n_parts == 1 else (team[0], entry, place, team[1], 0)
-    return Calls([(*call, place + 8 * parallel.NEXT, 0, place + 8 * parallel.N_FAILED)], [room, args])
+    return Calls([(*call, place + 8 * parallel_code.NEXT, 0, place + 8 * parallel_code.N_FAILED)], [room, args])

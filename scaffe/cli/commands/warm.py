@@ -25,7 +25,7 @@ from scaffe.errors import UserError
 from scaffe.flags import Flags
 from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.cpu import column_sums, parts
-from scaffe.layers.kernels.specs import ConvSpec
+from scaffe.layers.kernels.specs import ConvSpec, LossSpec
 from scaffe.training.strategies.base import strategies
 from scaffe.training.strategies.choice import CHOICES
 from scaffe.training.strategies.served import Served
@@ -85,6 +85,7 @@ def main(argv: list[str]) -> int:
                 code = _train_both(folder)
             _multiply_many_weights()
             _run_first_layers()
+            _run_last_layers()
         finally:
             log.silence(False)
         if code:
@@ -143,6 +144,17 @@ def _run_first_layers() -> None:
             plan.forward(x, w, b, y)
             plan.backward_data(y, w, x)
             plan.backward_weights(x, y, w, b)
+
+
+def _run_last_layers() -> None:
+    """Softmax, and its loss, of as many classes as several threads share."""
+    x, prob, labels, loss = (np.zeros(shape, np.float32) for shape in ((64, 1024), (64, 1024), 64, 1))
+    plan = cpu.softmax_loss(LossSpec(64, 1024, None, None, x.dtype))
+    for n_threads in N_THREADS:
+        cpu.set_threads(n_threads)
+        cpu.softmax_rows(x, prob)
+        plan.forward(x, labels, prob, loss)
+        plan.backward(prob, labels, loss, x)
 
 
 def _train_on_ranks(folder: str) -> str:

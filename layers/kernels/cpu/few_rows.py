@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from scaffe.jit import compiled
@@ -30,27 +32,31 @@ class FewRows:
         self.backward_data, self.backward_weights = others.backward_data, others.backward_weights
         self._x, self._w, self._y = (m, k), (n, k), (m, n)
         self._none = np.zeros(n, np.float32)
+        self._ranges = AT_ONCE, n, n * k // LEAST_WEIGHTS
 
     def forward(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
                 relu_slope: float | None = None) -> None:
         """y = x wᵀ + b, then a ReLU if a slope is given."""
-        for array, shape in ((x, self._x), (w, self._w), (y, self._y)):
-            expect_elems(shape[0] * shape[1], array)
-        expect_elems(self._w[0], b)
-        x, w, y = x.reshape(self._x), w.reshape(self._w), y.reshape(self._y)
-        b, slope = self._none if b is None else b, np.float32(1 if relu_slope is None else relu_slope)
-        in_units(_products, AT_ONCE, len(w), w.size // LEAST_WEIGHTS, x, w, b, slope, y)
+        in_units(_products, *self._ranges, *self._arguments(x, w, b, y, relu_slope))
 
     def bind(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
              relu_slope: float | None = None) -> Calls | None:
         """See Bindable. ``x`` may be a view of images that are stored in another order than the weights."""
         ordered = x if x.flags.c_contiguous else np.empty(x.shape, np.float32)
-        w, y, b = w.reshape(self._w), y.reshape(self._y), self._none if b is None else b
-        slope = np.float32(1 if relu_slope is None else relu_slope)
-        rows, most = ordered.reshape(self._x), w.size // LEAST_WEIGHTS
-        products = bind_units(_products, AT_ONCE, len(w), most, rows, w, b, slope, y)
-        copy = None if ordered is x else bind_units(_copy, 1, len(x), 1, x, ordered)
-        return products if ordered is x or products is None or copy is None else copy + products
+        products = bind_units(_products, *self._ranges, *self._arguments(ordered, w, b, y, relu_slope))
+        if ordered is x or products is None:
+            return products
+        copy = bind_units(_copy, 1, len(x), 1, x, ordered)
+        return None if copy is None else copy + products
+
+    def _arguments(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
+                   relu_slope: float | None) -> tuple[Any, ...]:
+        """What ``_products`` takes behind its range."""
+        for array, shape in ((x, self._x), (w, self._w), (y, self._y)):
+            expect_elems(shape[0] * shape[1], array)
+        expect_elems(self._w[0], b)
+        return (x.reshape(self._x), w.reshape(self._w), self._none if b is None else b,
+                np.float32(1 if relu_slope is None else relu_slope), y.reshape(self._y))
 
 
 def if_faster(others: WeightedPlan, m: int, n: int, k: int) -> WeightedPlan:

@@ -67,7 +67,7 @@ class Filtering:
     def run(self, x: np.ndarray, taken: np.ndarray, b: np.ndarray, y: np.ndarray, added: np.ndarray | None = None,
             slope: float = 1) -> None:
         """y = x * w + b, plus ``added``, then a ReLU of that slope below 0 (1: none). Images lie channels-last."""
-        for (into, out_of), (_, n_rows) in zip(self._transforms(x, b, y, added, slope), self._strips(), strict=True):
+        for n_rows, into, out_of in self._transforms(x, b, y, added, slope):
             in_units(transform_bottom, 1, n_rows, None, *into)
             for group, weights in enumerate(taken):
                 self._products.run(group, weights)
@@ -78,7 +78,7 @@ class Filtering:
         """What ``run`` does as calls made ready: of each strip the transform, each group's products, and the transform
         back."""
         made = []
-        for (into, out_of), (_, n_rows) in zip(self._transforms(x, b, y, added, slope), self._strips(), strict=True):
+        for n_rows, into, out_of in self._transforms(x, b, y, added, slope):
             made += [bind_units(transform_bottom, 1, n_rows, None, *into),
                      *(self._products.bind(group, weights) for group, weights in enumerate(taken)),
                      bind_units(transform_top, 1, n_rows, None, *out_of)]
@@ -86,19 +86,15 @@ class Filtering:
         return sum(calls[1:], start=calls[0]) if len(calls) == len(made) else None
 
     def _transforms(self, x: np.ndarray, b: np.ndarray, y: np.ndarray, added: np.ndarray | None,
-                    slope: float) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-        """Of each strip the arguments of the two transforms, behind start and stop."""
+                    slope: float) -> Iterator[tuple[int, tuple[Any, ...], tuple[Any, ...]]]:
+        """Of each strip its rows of tiles, and the arguments of the two transforms behind start and stop."""
         images, tops = self._images(x), self._tops(y)
         plus, tiles = tops if added is None else self._tops(added), (self._tiling.rows, self._tiling.columns)
         v, m, taps = array("bottom", self._shape.bottom), array("top", self._shape.top), self._tiling.taps
-        for first, _ in self._strips():
-            yield ((taps, images, first, tiles, self.spec.pad, v),
-                   (taps, m, b, plus, added is not None, np.float32(slope), first, tiles, tops))
-
-    def _strips(self) -> list[tuple[int, int]]:
-        """The first row of tiles of each, and how many it has."""
         n_rows = self._tiling.n_rows
-        return [(first, min(self._strip, n_rows - first)) for first in range(0, n_rows, self._strip)]
+        for first in range(0, n_rows, self._strip):
+            yield (min(self._strip, n_rows - first), (taps, images, first, tiles, self.spec.pad, v),
+                   (taps, m, b, plus, added is not None, np.float32(slope), first, tiles, tops))
 
     def _images(self, x: np.ndarray) -> np.ndarray:
         return x.reshape(self.spec.in_shape[0], *self.spec.in_shape[2:], self.spec.in_shape[1])

@@ -210,6 +210,9 @@ class Layer:
         """
         raise NotImplementedError
 
+    def keep(self, top: Sequence[Blob]) -> None:
+        """Keep what backward needs of the tops' data, right after a pass in which this layer ran fused to another."""
+
     def backward_fused(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Backward of the first ``n_fused_back`` fused layers and of this one, in one pass."""
         raise NotImplementedError

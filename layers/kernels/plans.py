@@ -118,7 +118,13 @@ class StochasticPoolingPlan(Protocol):
 
 
 class LrnPlan(Protocol):
-    """Local response normalisation."""
+    """Local response normalisation.
+
+    Attributes:
+        reads_y: whether backward reads y.
+    """
+
+    reads_y: bool
 
     def forward(self, x: Array, y: Array) -> None:
         """Write y."""

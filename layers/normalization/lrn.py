@@ -49,6 +49,7 @@ class Lrn(Layer):
         within = p.norm_region == WITHIN_CHANNEL
         spec = LrnSpec(shape, p.local_size, p.alpha, p.beta, 1.0 if within else p.k, within, self.context.dtype)
         self._plan, self.temporaries = self.context.kernels.lrn(spec), 3 * within
+        self.reads_tops = self._plan.reads_y
         top[0].reshape(shape)
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

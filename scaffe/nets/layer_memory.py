@@ -7,6 +7,7 @@ from collections.abc import Callable
 from math import ceil
 from typing import Any
 
+from scaffe.layers.activation.relu import ReLU
 from scaffe.layers.base.blob import Blob
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
@@ -27,8 +28,14 @@ def _unless_float64(node: Node) -> int:
     return node.tops[0].n_elems * max(node.tops[0].dtype.itemsize, 4)
 
 
+def _signs(node: Node) -> int:
+    """Of a fused layer; those of others ``_held`` finds."""
+    return node.layer.signs_bytes if isinstance(node.layer, ReLU) and node.fused_offset else 0
+
+
 KEPT: dict[str, Callable[[Node], int]] = {
-    "Pooling": _pooling, "Dropout": lambda node: node.tops[0].n_elems, "LRN": _unless_float64}
+    "Pooling": _pooling, "Dropout": lambda node: node.tops[0].n_elems, "LRN": _unless_float64,
+    "ReLU": _signs}
 
 
 def kept_bytes(net: Net) -> int:

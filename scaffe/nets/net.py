@@ -159,6 +159,8 @@ class Net:
         started = time.perf_counter()
         with node.named():
             (layer.forward_fused if len(nodes) > 1 else layer.forward)(all_bottoms(nodes), node.tops)
+        for each in nodes[1:]:
+            each.layer.keep(each.tops)
         if node.is_source:
             ended = time.perf_counter()
             self.data_seconds += ended - started - compiling_seconds(started, ended)

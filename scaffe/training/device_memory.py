@@ -18,6 +18,7 @@ from scaffe.nets.memory.on_device import cut_recordings, pinned_below, place_own
 from scaffe.nets.memory.parts import joined_steps, parts_of, planned_arrays
 from scaffe.nets.memory.plans.costs import Speed, estimated_seconds
 from scaffe.nets.memory.plans.iteration import Iteration
+from scaffe.nets.memory.signs import keep_signs
 from scaffe.nets.memory.tested import Apart, TestedNet
 from scaffe.nets.memory.tier.pinned import Pinned
 from scaffe.nets.memory.turns import take_turns
@@ -87,6 +88,7 @@ def _free_bytes(solver: Solver, n_sharing: int) -> int:
 
 def _limited(solver: Solver, options: Namespace, text: str, limit: int) -> LimitedMemory:
     net, on_device = solver.net, OnDevice(solver)
+    keep_signs(net)
     state, planned = StreamedState(solver, on_device), planned_arrays(net)
     fixed = fixed_on_device(net, planned) + _taken(solver) - state.taken_bytes
     speed = Speed(*device.speeds())

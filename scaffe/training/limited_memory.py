@@ -13,7 +13,6 @@ from scaffe.layers.base.layer import ParamMemory
 from scaffe.layers.kernels.backend import Backend, is_device
 from scaffe.log import info
 from scaffe.nets.activation_memory import pass_diffs
-from scaffe.nets.fusion import keep_bottoms
 from scaffe.nets.memory.amount import amount, n_bytes, shown
 from scaffe.nets.memory.fixed import fixed_bytes
 from scaffe.nets.memory.in_turn import InTurn
@@ -23,6 +22,7 @@ from scaffe.nets.memory.parts import Planned, joined_steps, parts_of, planned_ar
 from scaffe.nets.memory.plans.costs import estimated_seconds
 from scaffe.nets.memory.plans.iteration import Iteration
 from scaffe.nets.memory.plans.placements import PLACEMENTS
+from scaffe.nets.memory.signs import keep_little
 from scaffe.nets.memory.tier.backed import BackedMemory, on_disk
 from scaffe.nets.memory.tier.made_on_host import MadeOnHost
 from scaffe.nets.memory.tier.mapping import return_freed_memory
@@ -95,7 +95,7 @@ def limit_memory(solver: Solver, options: Namespace, backed: BackedMemory) -> No
         pass_diffs(solver.net)
         backed.keep(solver.net.params.data)
         return
-    keep_bottoms(solver.net)
+    keep_little(solver.net)
     solver.observers.append(together(ranks, lambda: _limited(solver, backed, limit, options)))
 
 

@@ -74,3 +74,12 @@ def lrn(x: np.ndarray, gy: np.ndarray, n_window: int, alpha: float, beta: float,
 
 def _around(i: int, half: int) -> slice:
     return slice(max(i - half, 0), i + half + 1)
+
+
+def sign_words(y):
+    """Bit j of word w of each 128 words is set where element 128 j + w of their 4,096 is above 0."""
+    words = [0] * (-(-len(y) // 4096) * 128)
+    for i, value in enumerate(y):
+        block, within = divmod(i, 4096)
+        words[128 * block + within % 128] |= (1 << within // 128) * bool(value > 0)
+    return np.array(words, np.uint32)

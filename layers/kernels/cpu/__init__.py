@@ -35,14 +35,15 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
     from scaffe.layers.kernels.cpu.channels import scale_rows, scale_sums
     from scaffe.layers.kernels.cpu.column_moments import moments
     from scaffe.layers.kernels.cpu.elementwise import add_relu, add_up, mask_scale, relu_backward, relu_forward
+    from scaffe.layers.kernels.cpu.sign_words import note_signs, relu_backward_signs
     from scaffe.layers.kernels.cpu.softmax import softmax_rows, softmax_rows_back
 
 __all__ = ["CHECK_EVERY", "PIECE_ELEMS", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "add_up",
            "batch_allocator", "batch_norm", "convolution", "copy_part", "deconvolution", "describe", "draws",
-           "dropout", "inference_convolution", "inner_product", "lrn", "maker", "mask_scale", "moments", "pixels",
-           "place", "pooling", "relu_backward", "relu_forward", "scalar", "scale_rows", "scale_sums", "set_threads",
-           "softmax_loss", "softmax_rows", "softmax_rows_back", "staging", "stochastic_pooling", "synchronize",
-           "to_device", "to_host", "uniform", "workers", "xp", "zeros"]
+           "dropout", "inference_convolution", "inner_product", "lrn", "maker", "mask_scale", "moments", "note_signs",
+           "pixels", "place", "pooling", "relu_backward", "relu_backward_signs", "relu_forward", "scalar",
+           "scale_rows", "scale_sums", "set_threads", "softmax_loss", "softmax_rows", "softmax_rows_back", "staging",
+           "stochastic_pooling", "synchronize", "to_device", "to_host", "uniform", "workers", "xp", "zeros"]
 
 describe = reason
 xp = np
@@ -264,7 +265,7 @@ def __getattr__(name: str) -> Any:
     """Elementwise kernels, imported (with numba) when first asked for."""
     from importlib import import_module
 
-    for module in ("elementwise", "softmax", "channels", "column_moments"):
+    for module in ("elementwise", "sign_words", "softmax", "channels", "column_moments"):
         found = getattr(import_module(f"scaffe.layers.kernels.cpu.{module}"), name, None)
         if found is not None:
             return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -14,115 +15,148 @@ from scaffe.layers.kernels.cpu.parts import in_parts
 from scaffe.layers.kernels.cpu.words import wide
 from scaffe.layers.kernels.specs import LrnSpec
 
+BLOCK = 800  # numbers that are gone through at once: they stay in the first cache
+
 
 class Lrn:
     """y = x s^-beta, s = k + alpha / n · sum of squares in the window, centred and cut off at the borders.
+
+    Across channels s is computed once more in backward, which takes less time than keeping it.
 
     Args:
         spec: the geometry; n is local_size across channels, local_size squared within one.
     """
 
     def __init__(self, spec: LrnSpec) -> None:
-        self.spec = spec
+        self.spec, self.reads_y = spec, spec.within
         n, c, *spatial = spec.in_shape
         dtype = wide(spec.dtype)
         number = dtype.type
         self._shape = (n, *spatial, c) if spec.within else (n * prod(spatial), c)
-        self._scale = np.ones(self._shape, dtype)  # s, kept for backward
+        self._kept = np.ones(self._shape, dtype) if spec.within else None  # s, for backward
         self._half = spec.half
-        self._k, self._beta = number(spec.k), number(spec.beta)
-        self._rate = number(spec.alpha / spec.n_window)
+        self._numbers = number(spec.k), number(spec.alpha / spec.n_window), number(spec.beta)
         self._back_rate = number(2 * spec.alpha * spec.beta / spec.n_window)
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Write y, and keep s for backward."""
+        """Write y."""
         x, y = x.reshape(self._shape), y.reshape(self._shape)
-        if self.spec.within:
-            _box_sum(x * x, self._scale, self._half)
-            self._scale *= self._rate
-            self._scale += self._k
-            np.multiply(x, self._scale ** -self._beta, out=y)
-        else:
-            in_parts(_across, (x, y, self._scale), self._half, (self._k, self._rate, self._beta))
+        if self._kept is None:
+            in_parts(_across, (x, y), self._half, self._numbers)
+            return
+        k, rate, beta = self._numbers
+        _box_sum(x * x, self._kept, self._half)
+        self._kept *= rate
+        self._kept += k
+        np.multiply(x, self._kept ** -beta, out=y)
 
     def bind(self, x: np.ndarray, y: np.ndarray) -> Calls | None:
         """See Bindable."""
         if self.spec.within:
             return None
         x, y = x.reshape(self._shape), y.reshape(self._shape)
-        return bind_parts(_across, (x, y, self._scale), self._half, (self._k, self._rate, self._beta))
+        return bind_parts(_across, (x, y), self._half, self._numbers)
 
     def backward(self, x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray) -> None:
         """Write gx = gy s^-beta - 2 alpha beta / n · x · sum over the window of gy y / s."""
         x, y, gy, gx = (a.reshape(self._shape) for a in (x, y, gy, gx))
-        if self.spec.within:
-            sums = np.empty_like(self._scale)
-            _box_sum(gy * y / self._scale, sums, self._half)
-            np.subtract(gy * self._scale ** -self._beta, self._back_rate * x * sums, out=gx)
-        else:
-            in_parts(_across_back, (x, y, gy, gx, self._scale), self._half, (self._back_rate, self._beta))
+        if self._kept is None:
+            in_parts(_across_back, (x, gy, gx), self._half, self._numbers, self._back_rate)
+            return
+        sums = np.empty_like(self._kept)
+        _box_sum(gy * y / self._kept, sums, self._half)
+        np.subtract(gy * self._kept ** -self._numbers[2], self._back_rate * x * sums, out=gx)
 
 
 @compiled(error_model="numpy")
-def _across(x: np.ndarray, y: np.ndarray, scale: np.ndarray, half: int, numbers: tuple[float, float, float]) -> None:
-    """Channels are columns. A padded row of squares lets every window be summed alike, many channels at a time."""
+def _across(x: np.ndarray, y: np.ndarray, half: int, numbers: tuple[float, float, float]) -> None:
+    """Channels are columns. Several rows are gone through at once, as one: short loops are no vectors, and what has
+    just been stored is slow to read at other places."""
     k, rate, beta = numbers
-    n_channels = x.shape[1]
-    squares = np.zeros(n_channels + 2 * half, scale.dtype)
-    is_usual = beta == scale.dtype.type(0.75)
-    for r in range(x.shape[0]):
-        row, out, s = x[r], y[r], scale[r]
-        for c in range(n_channels):
-            number = real(row[c])
-            squares[half + c] = number * number
-        _window_sums(squares, s, half)
+    n_rows, n_channels = x.shape
+    n_together = max(1, BLOCK // n_channels)
+    squares = np.zeros(n_together * n_channels, type(beta))
+    sums = np.zeros_like(squares)
+    is_usual = beta == type(beta)(0.75)
+    for first in range(0, n_rows, n_together):
+        values, out = x[first:first + n_together].reshape(-1), y[first:first + n_together].reshape(-1)
+        _square(values, squares)
+        _window_sums(squares, sums, half, n_channels, values.size)
         if is_usual:  # s^-3/4 by square roots, which processors have
-            for c in range(n_channels):
-                s[c] = k + rate * s[c]
-                root = np.sqrt(s[c])
-                out[c] = stored(real(row[c]) / (root * np.sqrt(root)), out[c])
+            for i in range(values.size):
+                root = np.sqrt(k + rate * sums[i])
+                out[i] = stored(real(values[i]) / (root * np.sqrt(root)), out[i])
         else:
-            for c in range(n_channels):
-                s[c] = k + rate * s[c]
-                out[c] = stored(real(row[c]) * s[c] ** -beta, out[c])
+            for i in range(values.size):
+                out[i] = stored(real(values[i]) * (k + rate * sums[i]) ** -beta, out[i])
 
 
 @compiled(error_model="numpy")
-def _across_back(x: np.ndarray, y: np.ndarray, gy: np.ndarray, gx: np.ndarray, scale: np.ndarray, half: int,
-                 numbers: tuple[float, float]) -> None:
-    rate, beta = numbers
-    n_channels = x.shape[1]
-    ratios = np.zeros(n_channels + 2 * half, scale.dtype)
-    sums = np.zeros(n_channels, scale.dtype)
-    is_usual = beta == scale.dtype.type(0.75)
-    for r in range(x.shape[0]):
-        row, out, grad, grow, s = x[r], y[r], gy[r], gx[r], scale[r]
-        for c in range(n_channels):
-            ratios[half + c] = real(grad[c]) * real(out[c]) / s[c]
-        _window_sums(ratios, sums, half)
+def _across_back(x: np.ndarray, gy: np.ndarray, gx: np.ndarray, half: int, numbers: tuple[float, float, float],
+                 back_rate: float) -> None:
+    k, rate, beta = numbers
+    one = type(beta)(1)
+    n_rows, n_channels = x.shape
+    n_together = max(1, BLOCK // n_channels)
+    ratios = np.zeros(n_together * n_channels, type(beta))
+    sums, powers = np.zeros_like(ratios), np.zeros_like(ratios)
+    is_usual = beta == type(beta)(0.75)
+    for first in range(0, n_rows, n_together):
+        values, grad = x[first:first + n_together].reshape(-1), gy[first:first + n_together].reshape(-1)
+        grown = gx[first:first + n_together].reshape(-1)
+        _square(values, ratios)
+        _window_sums(ratios, sums, half, n_channels, values.size)
         if is_usual:
-            for c in range(n_channels):
-                root = np.sqrt(s[c])
-                value = real(grad[c]) / (root * np.sqrt(root)) - rate * real(row[c]) * sums[c]
-                grow[c] = stored(value, grow[c])
+            for i in range(values.size):
+                inverse = one / (k + rate * sums[i])
+                root = np.sqrt(inverse)
+                powers[i] = root * np.sqrt(root)
+                ratios[i] = real(grad[i]) * real(values[i]) * powers[i] * inverse
         else:
-            for c in range(n_channels):
-                value = real(grad[c]) * s[c] ** -beta - rate * real(row[c]) * sums[c]
-                grow[c] = stored(value, grow[c])
+            for i in range(values.size):
+                s = k + rate * sums[i]
+                powers[i] = s ** -beta
+                ratios[i] = real(grad[i]) * real(values[i]) * powers[i] / s
+        _window_sums(ratios, sums, half, n_channels, values.size)
+        for i in range(values.size):
+            grown[i] = stored(real(grad[i]) * powers[i] - back_rate * real(values[i]) * sums[i], grown[i])
 
 
 @compiled(inline="always")
-def _window_sums(padded: np.ndarray, sums: np.ndarray, half: int) -> None:
-    """sums[c] = padded[c] + ... + padded[c + 2 half]."""
+def _square(values: np.ndarray, squares: np.ndarray) -> None:
+    for i in range(values.size):
+        number = real(values[i])
+        squares[i] = number * number
+
+
+@compiled(inline="always")
+def _window_sums(values: np.ndarray, sums: np.ndarray, half: int, n_channels: int, n_elems: int) -> None:
+    """sums[i] = values[i - half] + ... + values[i + half], of the row's own alone; rows lie one behind another."""
+    inner = sums[half:]
     if half == 2:  # the usual one, in one pass
-        for c in range(sums.size):
-            sums[c] = padded[c] + padded[c + 1] + padded[c + 2] + padded[c + 3] + padded[c + 4]
-        return
-    for c in range(sums.size):
-        sums[c] = padded[c]
-    for i in range(1, 2 * half + 1):
-        for c in range(sums.size):
-            sums[c] += padded[c + i]
+        for i in range(n_elems - 4):
+            inner[i] = values[i] + values[i + 1] + values[i + 2] + values[i + 3] + values[i + 4]
+    else:
+        for i in range(n_elems - 2 * half):
+            inner[i] = values[i]
+        for j in range(1, 2 * half + 1):
+            for i in range(n_elems - 2 * half):
+                inner[i] += values[i + j]
+    n_left = min(half, n_channels)
+    for start in range(0, n_elems, n_channels):
+        row, total = values[start:start + n_channels], sums[start:start + n_channels]
+        for c in range(n_left):
+            total[c] = _sum(row, 0, c + half + 1)
+        for c in range(max(n_channels - half, n_left), n_channels):
+            total[c] = _sum(row, c - half, n_channels)
+
+
+@compiled(inline="always")
+def _sum(row: np.ndarray, first: int, end: int) -> Any:
+    total = row[first]
+    for i in range(first + 1, min(end, row.size)):
+        total += row[i]
+    return total
 
 
 @compiled

@@ -30,7 +30,15 @@ from scaffe.layers.kernels.specs import ConvSpec, LossSpec, LrnSpec, PoolSpec
 if TYPE_CHECKING:  # imported when first asked for, by __getattr__
     from scaffe.layers.kernels.cuda.channels import moments, scale_rows, scale_sums
     from scaffe.layers.kernels.cuda.copies import copy_part
-    from scaffe.layers.kernels.cuda.elementwise import add_relu, add_up, mask_scale, relu_backward, relu_forward
+    from scaffe.layers.kernels.cuda.elementwise import (
+        add_relu,
+        add_up,
+        mask_scale,
+        note_signs,
+        relu_backward,
+        relu_backward_signs,
+        relu_forward,
+    )
     from scaffe.layers.kernels.cuda.guard import Guard
     from scaffe.layers.kernels.cuda.softmax import softmax_rows, softmax_rows_back
     from scaffe.layers.kernels.cuda.updates import clip_factor
@@ -40,10 +48,10 @@ if TYPE_CHECKING:  # imported when first asked for, by __getattr__
 __all__ = ["CHECK_EVERY", "Guard", "PIECE_ELEMS", "PLACE", "RECORDS", "REUSES_ACTIVATIONS", "add_relu", "add_up",
            "batch_allocator", "batch_norm", "clip_factor", "configure", "convolution", "copy_part", "copy_weights",
            "deconvolution", "describe", "draws", "dropout", "inference_convolution", "inner_product", "lrn", "maker",
-           "mask_scale", "moments", "pixels", "place", "pooling", "record", "relu_backward", "relu_forward", "scalar",
-           "scale_rows", "scale_sums", "set_threads", "softmax_loss", "softmax_rows", "softmax_rows_back", "staging",
-           "stochastic_pooling", "synchronize", "to_device", "to_host", "uniform", "update_plan", "workers", "xp",
-           "zeros"]
+           "mask_scale", "moments", "note_signs", "pixels", "place", "pooling", "record", "relu_backward",
+           "relu_backward_signs", "relu_forward", "scalar", "scale_rows", "scale_sums", "set_threads", "softmax_loss",
+           "softmax_rows", "softmax_rows_back", "staging", "stochastic_pooling", "synchronize", "to_device",
+           "to_host", "uniform", "update_plan", "workers", "xp", "zeros"]
 
 PIECE_ELEMS = 1 << 22  # long beside a launch, and 16 MiB of float32
 PLACE = "device"  # the memory in which ranks share buffers

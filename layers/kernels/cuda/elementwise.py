@@ -9,6 +9,7 @@ import numpy as np
 
 from scaffe.layers.kernels.cuda.launch import element, run_flat, wide
 from scaffe.layers.kernels.extents import expect_elems
+from scaffe.layers.kernels.signs import BITS, expect_words
 
 MOST_TOGETHER = 4  # arrays that one pass adds up
 
@@ -23,6 +24,20 @@ def relu_backward(y: Any, gy: Any, gx: Any, slope: float) -> None:
     """gx = gy where y > 0, slope · gy elsewhere. gx may be gy; y is the layer's input or output (equal signs)."""
     expect_elems(gy.size, y, gx)
     run_flat("elementwise", "relu_backward", gy.dtype, gy.size, (y, gy, gx, wide(gy.dtype).type(slope)))
+
+
+def note_signs(y: Any, signs: Any) -> None:
+    """Set the bits of the elements above 0, and clear all others; see ``scaffe.layers.kernels.signs``."""
+    expect_words(y.size, signs)
+    run_flat("elementwise", "note_signs", y.dtype, y.size, (y, signs), per_thread=BITS)
+
+
+def relu_backward_signs(signs: Any, gy: Any, gx: Any, slope: float) -> None:
+    """gx = gy where the bit is set, slope · gy elsewhere. gx may be gy."""
+    expect_elems(gy.size, gx)
+    expect_words(gy.size, signs)
+    run_flat("elementwise", "relu_backward_signs", gy.dtype, gy.size, (signs, gy, gx, wide(gy.dtype).type(slope)),
+             per_thread=BITS)
 
 
 def add_relu(a: Any, b: Any, y: Any, slope: float) -> None:

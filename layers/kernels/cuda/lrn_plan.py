@@ -20,6 +20,8 @@ class Lrn:
         spec: the geometry; n is local_size across channels, local_size squared within one.
     """
 
+    reads_y = True
+
     def __init__(self, spec: LrnSpec) -> None:
         n, c, *spatial = spec.in_shape
         self._name, self._dtype = "within" if spec.within else "across", np.dtype(spec.dtype)

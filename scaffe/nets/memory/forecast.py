@@ -8,7 +8,7 @@ import numpy as np
 
 from scaffe.errors import UserError
 from scaffe.nets.activation_memory import bytes_beside_blobs, training_bytes
-from scaffe.nets.fusion import fuse_layers, keep_bottoms
+from scaffe.nets.fusion import fuse_layers
 from scaffe.nets.memory.amount import n_bytes
 from scaffe.nets.memory.fixed import blobs_outside, fixed_bytes
 from scaffe.nets.memory.parts import Held, joined_steps, parts_of, planned_arrays
@@ -18,6 +18,7 @@ from scaffe.nets.memory.plans.needs import least_bytes
 from scaffe.nets.memory.plans.placements import PLACEMENTS
 from scaffe.nets.memory.plans.plan import MemoryTooSmallError, Plan
 from scaffe.nets.memory.plans.together import fitted_together, least_together
+from scaffe.nets.memory.signs import keep_little, keep_signs
 from scaffe.nets.memory.state import (
     bytes_apart,
     bytes_of,
@@ -79,7 +80,7 @@ def predicted(net: Net, memory: str, placement: str) -> Predicted:
     whole = fixed_bytes(net, planned) + histories + sum(each.part.n_bytes for each in planned)
     limit = n_bytes(memory, whole)
     if limit < whole:
-        keep_bottoms(net)
+        keep_little(net)
         planned = planned_arrays(net)
     held = _held(net)
     fixed = fixed_bytes(net, planned) + histories - sum(each.part.n_bytes for each in held)
@@ -96,11 +97,13 @@ def predicted(net: Net, memory: str, placement: str) -> Predicted:
 def predicted_on_gpu(net: Net, memory: str, placement: str) -> Predicted:
     """As ``predicted``, on a GPU with host memory below its own. What convolutions work in is not counted."""
     fuse_layers(net, backward=True)
-    planned, held, streamed = planned_arrays(net), _held_apart(net), large(net, layers_alone(net))
     whole = training_bytes(net, N_HISTORIES)
+    limit = n_bytes(memory, whole)
+    if limit < whole:
+        keep_signs(net)
+    planned, held, streamed = planned_arrays(net), _held_apart(net), large(net, layers_alone(net))
     fixed = (bytes_beside_blobs(net, N_HISTORIES) + blobs_outside(net, planned, True)
              - (2 + N_HISTORIES) * sum(bytes_of(net, layer) for layer in streamed))
-    limit = n_bytes(memory, whole)
     seconds = list(estimated_seconds(net, CARD))
     for layer in streamed:
         seconds[update_step(net, layer)] += 3 * N_HISTORIES * bytes_of(net, layer) / CARD.n_bytes

@@ -9,7 +9,6 @@ from scaffe.errors import UserError
 from scaffe.layers.base.layer import ParamMemory
 from scaffe.layers.kernels import device
 from scaffe.layers.kernels.backend import is_device
-from scaffe.nets.fusion import keep_bottoms
 from scaffe.nets.memory.amount import n_bytes
 from scaffe.nets.memory.device_bytes import fixed_forward_on_device, fixed_on_device
 from scaffe.nets.memory.fixed import fixed_bytes
@@ -18,6 +17,7 @@ from scaffe.nets.memory.on_device import on_host, pinned_below
 from scaffe.nets.memory.parts import Planned, joined_steps, parts_of, planned_arrays
 from scaffe.nets.memory.plans.costs import Speed, estimated_seconds
 from scaffe.nets.memory.plans.iteration import Iteration
+from scaffe.nets.memory.signs import keep_little, keep_signs
 from scaffe.nets.memory.state import bytes_of, layers_alone, long, parameters_apart, weights_held
 from scaffe.nets.memory.tier.backed import BackedMemory
 from scaffe.nets.memory.tier.mapping import return_freed_memory
@@ -60,7 +60,7 @@ def _passes_on_host(net: Net, memory: str, placement: str, folder: str) -> Limit
     if whole <= limit:
         return None
     return_freed_memory()
-    keep_bottoms(net)
+    keep_little(net)
     planned = planned_arrays(net)
     iteration = Iteration(parts_of(net, planned, []), estimated_seconds(net), joined=joined_steps(net))
     return LimitedNet(net, planned, [], iteration, Limit(memory, limit, fixed_bytes(net, planned), placement),
@@ -76,6 +76,9 @@ def _passes_on_device(net: Net, memory: str, placement: str) -> LimitedNet | Non
         net.params.move(net.params.zeros)
     if whole <= limit:
         return None
+    keep_signs(net)
+    planned = planned_arrays(net)
+    fixed = fixed_on_device(net, planned)
     iteration = Iteration(parts_of(net, planned, []), estimated_seconds(net, Speed(*device.speeds())),
                           joined=joined_steps(net))
     return LimitedNet(net, planned, [], iteration, Limit(memory, limit, fixed, placement),

@@ -11,6 +11,7 @@ from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import cuda
 from scaffe.layers.kernels.cuda.elementwise import add_scaled, convert
 from scaffe.layers.kernels.cuda.reductions import check_finite, sum_of_squares
+from scaffe.layers.kernels.signs import n_words
 from scaffe.layers.kernels.specs import LossSpec, LrnSpec, PoolSpec
 from tests.layers.cuda.rig import DTYPES, close, double, every_dtype, numbers, shifted, stored, wide
 from tests.reference import kernels as reference
@@ -188,7 +189,7 @@ def test_channels(cp: Any, shape: tuple, dtype: np.dtype) -> None:
 
 
 @every_dtype
-@pytest.mark.parametrize("n_elems", [0, 1, 7, 1000, 1027])
+@pytest.mark.parametrize("n_elems", [0, 1, 7, 1000, 1027, 8200])
 def test_elements(cp: Any, n_elems: int, dtype: np.dtype) -> None:
     x, gy = numbers(n_elems, dtype, 0), numbers(n_elems, dtype, 1)
     mask = np.random.default_rng(2).integers(0, 2, n_elems).astype(np.uint8)
@@ -199,6 +200,13 @@ def test_elements(cp: Any, n_elems: int, dtype: np.dtype) -> None:
             close(y, np.where(double(x) > 0, double(x), slope * double(x)), dtype)
             cuda.relu_backward(shifted(cp, x, by), cp.asarray(gy), gx, slope)
             close(gx, np.where(double(x) > 0, double(gy), slope * double(gy)), dtype)
+            signs = cp.asarray(np.full(n_words(n_elems), 7, np.uint32))
+            cuda.note_signs(shifted(cp, x, by), signs)
+            np.testing.assert_array_equal(signs.get(), reference.sign_words(double(x)))
+            inplace, apart = cp.asarray(gy), cp.empty(n_elems, dtype)
+            for gx, source in ((inplace, inplace), (apart, cp.asarray(gy))):
+                cuda.relu_backward_signs(signs, source, gx, slope)
+                close(gx, np.where(double(x) > 0, double(gy), slope * double(gy)), dtype)
             total = double(x) + double(gy)
             y = shifted(cp, x, by)
             cuda.add_relu(y, cp.asarray(gy), y, slope)

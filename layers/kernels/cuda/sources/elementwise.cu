@@ -55,6 +55,40 @@ extern "C" __global__ void relu_backward(const T* y, const T* gy, T* gx, A slope
     });
 }
 
+// Signs as bits: bit j of word w is for element 128 j + w of the 4096 whose signs 128 words have (signs.py). A thread goes
+// through the elements of one word.
+const int LANES = 128;
+
+template <class F> __device__ inline void for_words(long long n_elems, F body) {
+    long long n_words = (n_elems + 32 * LANES - 1) / (32 * LANES) * LANES;
+    long long step = gridDim.x * (long long)blockDim.x;
+    for (long long w = blockIdx.x * (long long)blockDim.x + threadIdx.x; w < n_words; w += step)
+        body(w, w / LANES * 32 * LANES + w % LANES);
+}
+
+// The bits of the elements above 0 are set, all others are not.
+extern "C" __global__ void note_signs(const T* y, unsigned* signs, long long n_elems) {
+    for_words(n_elems, [&](long long w, long long first) {
+        unsigned word = 0;
+        for (int j = 0; j < 32; j++) {
+            long long i = first + j * LANES;
+            if (i < n_elems && widen(y[i]) > 0) word |= 1u << j;
+        }
+        signs[w] = word;
+    });
+}
+
+// gx = gy where the bit is set, slope gy elsewhere.
+extern "C" __global__ void relu_backward_signs(const unsigned* signs, const T* gy, T* gx, A slope, long long n_elems) {
+    for_words(n_elems, [&](long long w, long long first) {
+        unsigned word = signs[w];
+        for (int j = 0; j < 32; j++) {
+            long long i = first + j * LANES;
+            if (i < n_elems) gx[i] = word >> j & 1 ? gy[i] : narrow(slope * widen(gy[i]));
+        }
+    });
+}
+
 // y = x scale where mask, else 0.
 extern "C" __global__ void mask_scale(const T* x, const unsigned char* mask, T* y, A scale, long long n_elems) {
     for_elements(n_elems, lie_whole(x, mask, y), [&](auto width, long long i) {

@@ -1,0 +1,50 @@
+"""Which ReLUs keep their signs, so that nobody needs their data in backward."""
+
+from __future__ import annotations
+
+from scaffe.layers.activation.relu import ReLU
+from scaffe.layers.base.blob import Blob
+from scaffe.nets.activation_memory import memory_owners
+from scaffe.nets.fusion import keep_bottoms
+from scaffe.nets.memory.parts import LEAST_BYTES
+from scaffe.nets.net import Net
+from scaffe.nets.net_layer import Node
+
+
+def keep_little(net: Net) -> None:
+    """Have layers keep less for backward: those in place that would copy their bottom, and ReLUs."""
+    keep_bottoms(net)
+    keep_signs(net)
+
+
+def keep_signs(net: Net) -> None:
+    """Let ReLUs keep a bit of each element, where no other layer's backward reads the data.
+
+    Args:
+        net: a built net, after ``fuse_layers`` if that is called at all.
+    """
+    owner = memory_owners(net, "shares_data")
+    able = [node for node in net.nodes if _may_keep_signs(net, node)]
+    needed = {id(owner[id(blob)]) for node in net.nodes if node not in able for blob in _read(node)}
+    for node in able:
+        if isinstance(node.layer, ReLU) and id(owner[id(node.bottoms[0])]) not in needed:
+            node.layer.keeps_signs, node.layer.reads_bottoms = True, False
+            node.seen_shapes = None
+    net.reshape()
+
+
+def _may_keep_signs(net: Net, node: Node) -> bool:
+    """Whether a layer is a ReLU that runs its own backward, with data long enough to be worth it."""
+    if not isinstance(node.layer, ReLU) or node.layer.relu_slope is None or node.backward_in is not None:
+        return False
+    head = net.nodes[net.nodes.index(node) - node.fused_offset]
+    is_covered = 0 < node.fused_offset <= head.layer.n_fused_back
+    n_bytes = node.bottoms[0].n_elems * node.bottoms[0].dtype.itemsize
+    return node.needs_backward and not is_covered and n_bytes >= LEAST_BYTES
+
+
+def _read(node: Node) -> list[Blob]:
+    """The blobs whose data the layer's backward reads."""
+    if not node.needs_backward:
+        return []
+    return [*(node.bottoms if node.layer.reads_bottoms else ()), *(node.tops if node.layer.reads_tops else ())]

@@ -50,7 +50,7 @@ class ReLU(Neuron):
         """Give the top the bottom's shape."""
         super().reshape(bottom, top)
         if self.keeps_signs and self.signs_bytes != WORD.itemsize * n_words(bottom[0].n_elems):
-            self._signs = self.context.kernels.zeros(n_words(bottom[0].n_elems), WORD)
+            self._signs = self.context.xp.zeros(n_words(bottom[0].n_elems), WORD)
             self.reads_bottoms = False
 
     @property

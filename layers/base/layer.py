@@ -120,6 +120,7 @@ class Layer:
     repeatable: bool = False  # ``forward_again`` gives the same tops, and changes nothing else
     reads_bottoms: bool = True  # backward reads the bottoms' data
     reads_tops: bool = True  # backward reads the tops' data
+    divides: bool = False  # backward can run in two: ``backward_params``, then ``backward_bottoms``
     n_fused_back: int = 0  # how many of the layers fused to it ``backward_fused`` covers; the others run their own
     temporaries: float = 0  # arrays, each as long as its longest blob, that passes make beside
     lasting: float = 0  # how many of them are there between passes, too
@@ -164,6 +165,14 @@ class Layer:
             propagate_down: for each bottom, whether its diff is wanted.
             bottom: their diffs are written.
         """
+        raise NotImplementedError
+
+    def backward_params(self, top: Sequence[Blob], bottom: Sequence[Blob]) -> None:
+        """What of backward reads the bottoms' data: add to the parameters' diffs. For layers with ``divides``."""
+        raise NotImplementedError
+
+    def backward_bottoms(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """The rest of backward: overwrite the bottoms' diffs. For layers with ``divides``."""
         raise NotImplementedError
 
     def forward_again(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> None:

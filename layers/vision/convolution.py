@@ -24,7 +24,7 @@ from scaffe.layers.kernels.specs import ConvSpec
 class _Windowed(FusesRelu):
     """What both layers share: the parameters, one set of weights for all bottoms, a fused ReLU."""
 
-    recordable = repeatable = True
+    recordable = repeatable = divides = True
     reads_tops = False
     n_bottoms: ClassVar[tuple[int, int | None]] = (1, None)
     n_tops: ClassVar[tuple[int, int | None]] = (1, None)
@@ -72,14 +72,22 @@ class _Windowed(FusesRelu):
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Add the gradients of weights and bias, summed over all tops; write those of the bottoms asked for."""
+        self.backward_bottoms(top, propagate_down, bottom)
+        if any(propagate_down):
+            self.bottoms_written()
+        self.backward_params(top, bottom)
+
+    def backward_bottoms(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """See Layer."""
         w = weights_for_backward(self.blobs[0])
         for x, y, wanted in zip(bottom, top, propagate_down, strict=True):
             if wanted:
                 out = x.diff_flat if lies_channels_last(x, self._axis) else np.empty_like(x.diff_flat)
                 self._plan.backward_data(channels_last(y.diff, self._axis), w, out)
                 put_channels_last(out, x, x.diff, self._axis)
-        if any(propagate_down):
-            self.bottoms_written()
+
+    def backward_params(self, top: Sequence[Blob], bottom: Sequence[Blob]) -> None:
+        """See Layer."""
         for x, y in zip(bottom, top, strict=True) if any(self.param_propagate_down) else ():
             self._backward_weights(x, y)
 

@@ -167,10 +167,10 @@ def forward_steps(net: Net, index: int) -> list[int]:
 
 def backward_steps(net: Net, index: int) -> list[int]:
     """The layer's own backward, and that of the last layer it is fused with, where a fused backward of all runs."""
-    n, first = len(net.nodes), index - net.nodes[index].fused_offset
+    first = index - net.nodes[index].fused_offset
     head = net.nodes[first]
     last = first + head.layer.n_fused_back
-    return [2 * n - 1 - index, 2 * n - 1 - max(index, last)]
+    return [*net.steps.backward(index), *net.steps.backward(max(index, last))]
 
 
 def backward_block(net: Net, index: int) -> range:

@@ -13,12 +13,13 @@ from scaffe.layers.base.layer import Context
 from scaffe.nets.flat_params import FlatParams, Param
 from scaffe.nets.net_layer import Node, all_bottoms
 from scaffe.nets.parts import Parts
+from scaffe.nets.steps import Steps
 
 Hook = Callable[[int], None]
 
 
 class Tier(Protocol):
-    """Sees to it that what a step uses is in memory. Forward of layer i of n is step i, its backward step 2n - 1 - i.
+    """Sees to it that what a step uses is in memory. ``Net.steps`` has the steps' numbers.
 
     Layers that run in one pass have all their ``before`` and ``again`` before it, and all their ``after`` after it.
     """
@@ -52,6 +53,7 @@ class Net:
             an in-place layer must not write it.
         sharers: of a test net: blobs of parameters, each with that of another of its layers whose memory it uses.
         own_blobs: of a test net: the parameters that the training net lacks, each once.
+        steps: numbers of what runs one after another; set it to have backward of layers that can be divided run in two.
         parts: where ranks share the net's layers: what of them is here; None: everything.
         data_seconds: seconds spent so far in data layers, compiling left out.
     """
@@ -68,6 +70,7 @@ class Net:
         self.passed_diffs: dict[int, int] = {}
         self.sharers: list[tuple[Blob, Blob]] = []
         self.own_blobs: list[Blob] = []
+        self.steps = Steps(len(nodes))
         self.parts: Parts | None = None
         self.input_names = [t for n in nodes if n.param.type == "Input" for t in n.top_names]
         self.output_names = sorted(_unused(nodes))
@@ -117,14 +120,14 @@ class Net:
         with nodes[0].named():
             nodes[0].layer.forward_again(all_bottoms(nodes), nodes[0].tops, len(nodes) > 1)
 
-    def _before_steps(self, steps: range) -> None:
+    def _before_steps(self, steps: Sequence[int]) -> None:
         for tier in self.tiers:
             for step in steps:
                 tier.before(step)
             for step in steps:
                 tier.again(step)
 
-    def _after_steps(self, steps: range) -> None:
+    def _after_steps(self, steps: Sequence[int]) -> None:
         for tier in self.tiers:
             for step in steps:
                 tier.after(step)
@@ -174,12 +177,16 @@ class Net:
         first = len(self.nodes) - 1 if start is None else start
         done = range(0)
         for index in range(first, end - 1, -1):
-            step = 2 * len(self.nodes) - 1 - index
-            self._before_steps(range(step, step + 1))
+            *ahead, step = self.steps.backward(index)
+            self._before_steps((ahead or [step])[:1])
             _call(self.before_backward, index)
+            if ahead:
+                self._backward_params(index)
+                self._after_steps(ahead)
+                self._before_steps([step])
             if index not in done:
                 done = self._backward_fused(index, first, end)
-            self._after_steps(range(step, step + 1))
+            self._after_steps([step])
             self.params.settle(index)
             _call(self.after_backward, index)
 
@@ -200,8 +207,16 @@ class Net:
             self._own_diffs(index)
             with node.named():
                 node.expect_shapes()
-                node.layer.backward(node.tops, node.propagate_down, node.bottoms)
+                run = node.layer.backward_bottoms if index in self.steps.divided else node.layer.backward
+                run(node.tops, node.propagate_down, node.bottoms)
         return range(index, index + 1)
+
+    def _backward_params(self, index: int) -> None:
+        """The first step of a layer's divided backward."""
+        node = self.nodes[index]
+        with node.named():
+            node.expect_shapes()
+            node.layer.backward_params(node.tops, node.bottoms)
 
     def _ran_before(self, node: Node, start: int) -> bool:
         """Whether a layer between this one and ``start``, where this backward began, has run the backward of both."""

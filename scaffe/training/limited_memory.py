@@ -15,14 +15,15 @@ from scaffe.log import info
 from scaffe.nets.activation_memory import pass_diffs
 from scaffe.nets.memory.amount import amount, n_bytes, shown
 from scaffe.nets.memory.fixed import fixed_bytes
+from scaffe.nets.memory.forecast import least_to_train
 from scaffe.nets.memory.in_turn import InTurn
+from scaffe.nets.memory.lean import keep_little
 from scaffe.nets.memory.limited_net import Limit, LimitedNet
 from scaffe.nets.memory.limited_passes import refuse_half_types
 from scaffe.nets.memory.parts import Planned, joined_steps, parts_of, planned_arrays
 from scaffe.nets.memory.plans.costs import estimated_seconds
 from scaffe.nets.memory.plans.iteration import Iteration
 from scaffe.nets.memory.plans.placements import PLACEMENTS
-from scaffe.nets.memory.signs import keep_little
 from scaffe.nets.memory.tier.backed import BackedMemory, on_disk
 from scaffe.nets.memory.tier.made_on_host import MadeOnHost
 from scaffe.nets.memory.tier.mapping import return_freed_memory
@@ -95,7 +96,7 @@ def limit_memory(solver: Solver, options: Namespace, backed: BackedMemory) -> No
         pass_diffs(solver.net)
         backed.keep(solver.net.params.data)
         return
-    keep_little(solver.net)
+    keep_little(solver.net, limit, lambda: least_to_train(solver.net, _taken(solver, planned_arrays(solver.net))))
     solver.observers.append(together(ranks, lambda: _limited(solver, backed, limit, options)))
 
 

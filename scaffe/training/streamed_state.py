@@ -41,7 +41,7 @@ class StreamedState:
     """
 
     def __init__(self, solver: Solver, below: StateBelow) -> None:
-        self._solver, self._n_layers = solver, len(solver.net.nodes)
+        self._solver, self._n_steps = solver, solver.net.steps.n_steps
         self._early = early_buckets(solver) if below.may_update_early() else []
         self._runs: Sequence[Run] = self._early or large(solver.net, layers_alone(solver.net))
         strategy, updater = solver.strategy, solver.updater
@@ -94,7 +94,7 @@ class StreamedState:
         return {number: each for number, each in enumerate(self.held[:self._n_parameters], first) if each.part.forward}
 
     def _update_step(self, number: int, run: Run) -> int:
-        return update_step(self._solver.net, run) if self._early else 2 * self._n_layers + number
+        return update_step(self._solver.net, run) if self._early else self._n_steps + number
 
     def _update(self, bucket: Bucket) -> None:
         """Update a bucket, whose backward has run, before all others have."""
@@ -105,7 +105,7 @@ class StreamedState:
 
     @contextmanager
     def _in_step(self, executor: Executor, streamed: Sequence[ShardUpdater], shard: ShardUpdater) -> Iterator[None]:
-        step = 2 * self._n_layers + streamed.index(shard) if shard in streamed else -1
+        step = self._n_steps + streamed.index(shard) if shard in streamed else -1
         if step >= 0:
             executor.before(step)
             executor.again(step)

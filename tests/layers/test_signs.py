@@ -12,6 +12,7 @@ from scaffe.layers.kernels import cpu
 from scaffe.layers.kernels.signs import WORD, n_words
 from scaffe.nets import graph
 from scaffe.nets.build import build_net
+from scaffe.nets.memory.fixed import kept_by_layers
 from scaffe.nets.memory.parts import planned_arrays
 from scaffe.nets.memory.signs import keep_signs
 from scaffe.proto import caffe_pb2
@@ -92,7 +93,10 @@ NETS = {  # layers → by blob, whether somebody still reads its data in backwar
 def test_a_net_computes_the_same_bits(name: str, unfused: bool) -> None:
     layers, is_read = NETS[name]
     plain, kept = built(*layers), built(*layers)
+    before = kept_by_layers(kept)
     keep_signs(kept)
+    n_relus = sum(getattr(node.layer, "keeps_signs", False) for node in kept.nodes)
+    assert (kept_by_layers(kept) - before > n_relus * kept.blobs["x"].n_elems // 8) == bool(n_relus)
     x = np.random.default_rng(3).standard_normal((3, 4, 40, 41)).astype(np.float32)
     for net in (plain, kept):
         net.unfused = unfused

@@ -11,6 +11,7 @@ from scaffe.nets.activation_memory import bytes_beside_blobs, training_bytes
 from scaffe.nets.fusion import fuse_layers
 from scaffe.nets.memory.amount import n_bytes
 from scaffe.nets.memory.fixed import blobs_outside, fixed_bytes
+from scaffe.nets.memory.lean import keep_little
 from scaffe.nets.memory.parts import Held, joined_steps, parts_of, planned_arrays
 from scaffe.nets.memory.plans.costs import CORE, Speed, estimated_seconds
 from scaffe.nets.memory.plans.iteration import Bandwidth, Iteration
@@ -18,7 +19,7 @@ from scaffe.nets.memory.plans.needs import least_bytes
 from scaffe.nets.memory.plans.placements import PLACEMENTS
 from scaffe.nets.memory.plans.plan import MemoryTooSmallError, Plan
 from scaffe.nets.memory.plans.together import fitted_together, least_together
-from scaffe.nets.memory.signs import keep_little, keep_signs
+from scaffe.nets.memory.signs import keep_signs
 from scaffe.nets.memory.state import (
     bytes_apart,
     bytes_of,
@@ -32,6 +33,7 @@ from scaffe.nets.memory.state import (
     update_step,
 )
 from scaffe.nets.net import Net
+from scaffe.nets.steps import Steps
 
 DISK = Bandwidth(1e9, 1e9)  # what a local disk is taken to do; training measures its own
 LINK = Bandwidth(20e9, 20e9)  # likewise, what joins a GPU and its host: PCI Express 4 with 16 lanes, nearly
@@ -50,6 +52,7 @@ class Predicted:
         fixed: bytes of it that never move.
         least: bytes of the least limit.
         names: of the layers.
+        steps: their numbers.
         iteration, plan: see there.
         bandwidth: of the slow memory, as assumed.
     """
@@ -59,6 +62,7 @@ class Predicted:
     fixed: int
     least: int
     names: tuple[str, ...]
+    steps: Steps
     iteration: Iteration
     plan: Plan
     bandwidth: Bandwidth
@@ -80,7 +84,7 @@ def predicted(net: Net, memory: str, placement: str) -> Predicted:
     whole = fixed_bytes(net, planned) + histories + sum(each.part.n_bytes for each in planned)
     limit = n_bytes(memory, whole)
     if limit < whole:
-        keep_little(net)
+        keep_little(net, limit, lambda: least_to_train(net, fixed_bytes(net, planned_arrays(net)) + histories))
         planned = planned_arrays(net)
     held = _held(net)
     fixed = fixed_bytes(net, planned) + histories - sum(each.part.n_bytes for each in held)
@@ -91,7 +95,19 @@ def predicted(net: Net, memory: str, placement: str) -> Predicted:
         plan = PLACEMENTS[placement](iteration, limit - fixed, DISK)
     except MemoryTooSmallError as error:
         raise UserError(f"-memory {memory} with -placement {placement}: {error}") from error
-    return Predicted(whole, limit, fixed, least, _names(net), iteration, plan, DISK)
+    return Predicted(whole, limit, fixed, least, _names(net), net.steps, iteration, plan, DISK)
+
+
+def least_to_train(net: Net, taken: int) -> int:
+    """The bytes in which one rank trains a net at least, as it is.
+
+    Args:
+        net: a built training net.
+        taken: bytes beside its blobs, parameters and all that goes with them among these.
+    """
+    planned, held = planned_arrays(net), _held(net)
+    iteration = Iteration(parts_of(net, planned, held), estimated_seconds(net, CORE), joined=joined_steps(net))
+    return taken - sum(each.part.n_bytes for each in held) + least_bytes(iteration)
 
 
 def predicted_on_gpu(net: Net, memory: str, placement: str) -> Predicted:
@@ -114,7 +130,7 @@ def predicted_on_gpu(net: Net, memory: str, placement: str) -> Predicted:
         plan, _ = fitted_together(iteration, PLACEMENTS[placement], limit - fixed, LINK)
     except MemoryTooSmallError as error:
         raise UserError(f"-memory {memory} with -placement {placement}: {error}") from error
-    return Predicted(whole, limit, fixed, least, _names(net), iteration, plan, LINK)
+    return Predicted(whole, limit, fixed, least, _names(net), net.steps, iteration, plan, LINK)
 
 
 def _check(memory: str, limit: int, least: int) -> None:

@@ -12,12 +12,14 @@ from scaffe.layers.kernels.backend import is_device
 from scaffe.nets.memory.amount import n_bytes
 from scaffe.nets.memory.device_bytes import fixed_forward_on_device, fixed_on_device
 from scaffe.nets.memory.fixed import fixed_bytes
+from scaffe.nets.memory.lean import keep_little
 from scaffe.nets.memory.limited_net import Limit, LimitedNet
 from scaffe.nets.memory.on_device import on_host, pinned_below
 from scaffe.nets.memory.parts import Planned, joined_steps, parts_of, planned_arrays
 from scaffe.nets.memory.plans.costs import Speed, estimated_seconds
 from scaffe.nets.memory.plans.iteration import Iteration
-from scaffe.nets.memory.signs import keep_little, keep_signs
+from scaffe.nets.memory.plans.needs import least_bytes
+from scaffe.nets.memory.signs import keep_signs
 from scaffe.nets.memory.state import bytes_of, layers_alone, long, parameters_apart, weights_held
 from scaffe.nets.memory.tier.backed import BackedMemory
 from scaffe.nets.memory.tier.mapping import return_freed_memory
@@ -60,11 +62,14 @@ def _passes_on_host(net: Net, memory: str, placement: str, folder: str) -> Limit
     if whole <= limit:
         return None
     return_freed_memory()
-    keep_little(net)
-    planned = planned_arrays(net)
-    iteration = Iteration(parts_of(net, planned, []), estimated_seconds(net), joined=joined_steps(net))
+    keep_little(net, limit, lambda: fixed_bytes(net, planned_arrays(net)) + least_bytes(_iteration(net)))
+    planned, iteration = planned_arrays(net), _iteration(net)
     return LimitedNet(net, planned, [], iteration, Limit(memory, limit, fixed_bytes(net, planned), placement),
                       Spill(BackedMemory(SpillFile(folder))), _untimed)
+
+
+def _iteration(net: Net) -> Iteration:
+    return Iteration(parts_of(net, planned_arrays(net), []), estimated_seconds(net), joined=joined_steps(net))
 
 
 def _passes_on_device(net: Net, memory: str, placement: str) -> LimitedNet | None:

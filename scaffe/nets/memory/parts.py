@@ -141,11 +141,21 @@ def _data_uses(net: Net, backward: bool) -> dict[int, _Uses]:
             uses = found.setdefault(id(owner[id(blob)]), _Uses(owner[id(blob)], _name(net, owner[id(blob)])))
             uses.forward.update(forward_group(net, index))
             if backward and node.needs_backward and id(blob) in read:
-                uses.backward.update(backward_steps(net, index))
+                uses.backward.update(_reading_steps(net, index))
         for key in {id(owner[id(top)]) for top in node.tops}:
             if not node.layer.shares_data:
                 found[key].writers.append(index)
     return found
+
+
+def _reading_steps(net: Net, index: int) -> Sequence[int]:
+    """The steps of a layer's backward that read its bottoms' data."""
+    return net.steps.backward(index)[:1] if index in net.steps.divided else backward_steps(net, index)
+
+
+def _writing_steps(net: Net, index: int) -> Sequence[int]:
+    """The steps of a layer's backward that write its bottoms' diffs."""
+    return net.steps.backward(index)[1:] if index in net.steps.divided else backward_steps(net, index)
 
 
 def forward_group(net: Net, index: int) -> range:
@@ -161,7 +171,8 @@ def _diff_uses(net: Net) -> dict[int, _Uses]:
         if node.needs_backward:
             for blob in (*node.bottoms, *node.tops):
                 uses = found.setdefault(id(owner[id(blob)]), _Uses(owner[id(blob)], _name(net, owner[id(blob)])))
-                uses.backward.update(backward_steps(net, index))
+                is_read = any(blob is top for top in node.tops)
+                uses.backward.update(backward_steps(net, index) if is_read else _writing_steps(net, index))
     written = {id(owner[id(blob)]) for blob in written_diffs(net.nodes)}
     return {key: uses for key, uses in found.items() if key in written}
 

@@ -50,5 +50,5 @@ def _resident(found: Predicted) -> list[int]:
 
 def _needed_by(found: Predicted, step: int) -> str:
     """The layer whose backward a step is, or what comes behind all of them."""
-    layer = 2 * len(found.names) - 1 - step
+    layer = found.steps.layer_of(step)
     return found.names[layer] if layer >= 0 else "(update)"

@@ -5,27 +5,22 @@ from __future__ import annotations
 from scaffe.layers.activation.relu import ReLU
 from scaffe.layers.base.blob import Blob
 from scaffe.nets.activation_memory import memory_owners
-from scaffe.nets.fusion import keep_bottoms
 from scaffe.nets.memory.parts import LEAST_BYTES
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 
 
-def keep_little(net: Net) -> None:
-    """Have layers keep less for backward: those in place that would copy their bottom, and ReLUs."""
-    keep_bottoms(net)
-    keep_signs(net)
-
-
 def keep_signs(net: Net) -> None:
-    """Let ReLUs keep a bit of each element, where no other layer's backward reads the data.
+    """Let ReLUs keep a bit of each element, where no other layer's backward reads the data, or does so in a step of its
+    own, behind which nobody needs them any more.
 
     Args:
         net: a built net, after ``fuse_layers`` if that is called at all.
     """
     owner = memory_owners(net, "shares_data")
     able = [node for node in net.nodes if _may_keep_signs(net, node)]
-    needed = {id(owner[id(blob)]) for node in net.nodes if node not in able for blob in _read(node)}
+    needed = {id(owner[id(blob)]) for index, node in enumerate(net.nodes)
+              if node not in able and index not in net.steps.divided for blob in _read(node)}
     for node in able:
         if isinstance(node.layer, ReLU) and id(owner[id(node.bottoms[0])]) not in needed:
             node.layer.keeps_signs, node.layer.reads_bottoms = True, False

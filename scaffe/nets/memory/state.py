@@ -73,7 +73,7 @@ def long(net: Net, runs: Iterable[R]) -> list[R]:
 
 def update_step(net: Net, run: Run) -> int:
     """The step of the run's last backward, at whose end it may be updated."""
-    return 2 * len(net.nodes) - 1 - run.first_layer
+    return net.steps.backward(run.first_layer)[-1]
 
 
 def parameters_held(net: Net, run: Run) -> list[Held]:

@@ -47,7 +47,7 @@ from scaffe.training.solver import Observer
 from scaffe.training.strategies.base import strategies
 from scaffe.training.timers import MAIN
 from tests.mpirun import mpirun
-from tests.scaffe.training.limited_memory_net import NET, uneven
+from tests.scaffe.training.limited_memory_net import CONV, NET, uneven
 from tests.scaffe.training.limited_memory_worker import Turns
 
 mincore = ctypes.CDLL(None, use_errno=True).mincore
@@ -129,6 +129,31 @@ def test_the_bits_are_those_without_a_limit(tmp_path, garbage, placement):
         seen += [choice for choice in limited(solver).plan.choices if choice is not Choice.KEEP]
     assert seen if placement == "auto" else set(seen) == {
         Choice.AGAIN if placement == "recompute" else Choice.MOVE}
+
+
+@pytest.mark.parametrize("text", ["", "clip_gradients: 0.5 iter_size: 2 "])
+def test_backward_is_divided_where_the_net_would_not_fit_otherwise(tmp_path, garbage, text):
+    net = "".join((
+        'layer { name: "in" type: "DummyData" top: "x" top: "label" dummy_data_param { shape { dim: 4 dim: 3 dim: 40 '
+        'dim: 41 } shape { dim: 4 } data_filler { type: "gaussian" std: 1 } data_filler { value: 2 } } }',
+        *(f'layer {{ name: "c{i}" type: "Convolution" bottom: "{x}" top: "c{i}" {CONV} }}'
+          f'layer {{ name: "r{i}" type: "ReLU" bottom: "c{i}" top: "c{i}" }}'
+          for i, x in enumerate(("x", "c1", "c2"), 1)),
+        'layer { name: "p" type: "Pooling" bottom: "c3" top: "p" pooling_param { kernel_size: 20 stride: 20 } }',
+        'layer { name: "ip" type: "InnerProduct" bottom: "p" top: "ip" inner_product_param { num_output: 5 '
+        'weight_filler { type: "xavier" } } }',
+        'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }'))
+    expected = trained(solver_of(tmp_path, text, net))
+    with pytest.raises(UserError, match="at least") as error:
+        solver_of(tmp_path, text, net, memory="1KB")
+    least = int(re.search(r"trains in ([\d,]+) at least", str(error.value))[1].replace(",", ""))
+    whole = limited(solver_of(tmp_path, text, net, memory="99%"))
+    assert least < whole.limit.fixed + least_bytes(whole.iteration)
+    solver = solver_of(tmp_path, text, net, memory=str(least))
+    assert {solver.net.nodes[i].name for i in solver.net.steps.divided} == {"c2", "c3"}
+    assert trained(solver) == expected
+    with pytest.raises(UserError, match="at least"):
+        solver_of(tmp_path, text, net, memory=str(least - 1))
 
 
 @pytest.mark.parametrize("text", ["", "clip_gradients: 0.5 iter_size: 2 "])
@@ -375,7 +400,7 @@ def test_no_more_is_in_memory_than_planned_after_any_step(tmp_path, placement, o
 
     tier.after = watched
     solver.step(5)
-    n_steps = 2 * len(solver.net.nodes)
+    n_steps = 2 * len(solver.net.nodes) + len(solver.net.steps.divided)
     assert len(seen) == 5 * n_steps
     assert len(set(seen[-n_steps:])) == 1  # no page comes or goes any more
     assert seen[-1] > 0.9 * max(resident_bytes(found.iteration, tier.plan))

@@ -28,7 +28,7 @@ CORE = Speed(40e9, BYTES_A_SECOND)
 
 
 def estimated_seconds(net: Net, speed: Speed = CORE, backward: bool = True) -> tuple[float, ...]:
-    """Of each of the 2n steps: forward of layer i is step i, its backward step 2n - 1 - i; or of the n of forward.
+    """Of each step of ``net.steps``; or of those of forward.
 
     Args:
         net: a built net.
@@ -38,9 +38,15 @@ def estimated_seconds(net: Net, speed: Speed = CORE, backward: bool = True) -> t
     forward = [_forward(node, speed) for node in net.nodes]
     if not backward:
         return tuple(forward)
-    back = [seconds * (1 + any(node.propagate_down)) if node.needs_backward else 0.0
-            for node, seconds in zip(net.nodes, forward, strict=True)]
-    return (*forward, *reversed(back))
+    back = [_backward(node, seconds, len(net.steps.backward(layer)))
+            for layer, (node, seconds) in enumerate(zip(net.nodes, forward, strict=True))]
+    return (*forward, *(seconds for steps in reversed(back) for seconds in steps))
+
+
+def _backward(node: Node, forward: float, n_steps: int) -> list[float]:
+    """Of the steps of a layer's backward: gradients of parameters take as long as forward, so do those of bottoms."""
+    whole = forward * (1 + any(node.propagate_down)) if node.needs_backward else 0.0
+    return [whole / n_steps] * n_steps
 
 
 def _forward(node: Node, speed: Speed) -> float:

@@ -1,0 +1,116 @@
+"""The numbers of steps against a list of all in their order, and a net's divided backward against the whole one."""
+
+import random
+
+import numpy as np
+import pytest
+from google.protobuf import text_format
+
+from scaffe.layers.base.layer import Context
+from scaffe.layers.base.random import Stream
+from scaffe.layers.kernels import cpu
+from scaffe.nets import graph
+from scaffe.nets.build import build_net
+from scaffe.nets.memory import parts, signs
+from scaffe.nets.memory.lean import divide_backward, keep_little
+from scaffe.nets.memory.parts import planned_arrays
+from scaffe.nets.steps import Steps
+from scaffe.proto import caffe_pb2
+
+NET = """layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 5 dim: 3 dim: 20 dim: 21 } } }
+layer { name: "a" type: "Convolution" bottom: "x" top: "a" convolution_param { num_output: 8 kernel_size: 3 %s } }
+layer { name: "ra" type: "ReLU" bottom: "a" top: "a" }
+layer { name: "b" type: "Convolution" bottom: "a" top: "b"
+  convolution_param { num_output: 16 kernel_size: 3 pad: 1 %s } }
+layer { name: "rb" type: "ReLU" bottom: "b" top: "b" }
+layer { name: "up" type: "Deconvolution" bottom: "b" top: "up"
+  convolution_param { num_output: 4 kernel_size: 2 stride: 2 %s } }
+layer { name: "still" type: "Convolution" bottom: "up" top: "still" param { lr_mult: 0 } param { lr_mult: 0 }
+  convolution_param { num_output: 2 kernel_size: 1 %s } }
+layer { name: "loss" type: "Reduction" bottom: "still" top: "loss" loss_weight: 0.5
+  reduction_param { operation: SUMSQ } }""".replace(
+    "%s", 'weight_filler { type: "gaussian" std: 1 }')
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_steps_are_numbered_in_their_order(seed):
+    rng = random.Random(seed)
+    n = rng.randint(1, 9)
+    divided = frozenset(rng.sample(range(n), rng.randint(0, n)))
+    order = [*range(n), *(layer for layer in reversed(range(n)) for _ in range(1 + (layer in divided)))]
+    steps = Steps(n, divided)
+    assert steps.n_steps == len(order)
+    for layer in range(n):
+        assert list(steps.backward(layer)) == [i for i in range(n, len(order)) if order[i] == layer]
+    assert [steps.layer_of(step) for step in range(n, len(order))] == order[n:]
+    assert steps.layer_of(len(order)) < 0
+
+
+def test_without_divided_layers_backward_of_layer_i_is_step_2n_minus_1_minus_i():
+    assert [list(Steps(4).backward(i)) for i in range(4)] == [[7], [6], [5], [4]]
+
+
+def built():
+    param = text_format.Parse(NET, caffe_pb2.NetParameter())
+    return build_net(graph.prepare(param, 0), Context(0, cpu, rng=Stream(1)))
+
+
+class Seen:
+    """A tier that notes the calls."""
+
+    def __init__(self):
+        self.calls = []
+
+    def before(self, step):
+        self.calls.append(("before", step))
+
+    def again(self, step):
+        self.calls.append(("again", step))
+
+    def after(self, step):
+        self.calls.append(("after", step))
+
+
+def gradients(net):
+    net.blobs["x"].data[...] = np.random.default_rng(2).standard_normal(net.blobs["x"].shape)
+    net.forward()
+    net.clear_param_diffs()
+    net.backward()
+    return net.params.diff.copy()
+
+
+def test_divided_backward_has_the_bits_of_the_whole_and_its_tiers_see_every_step(monkeypatch):
+    monkeypatch.setattr(signs, "LEAST_BYTES", 1)
+    whole, net = built(), built()
+    expected = gradients(whole)
+    divide_backward(net)
+    signs.keep_signs(net)
+    assert {net.nodes[i].name for i in net.steps.divided} == {"b", "up"}  # "a" passes nothing on, "still" is fixed
+    net.tiers.append(seen := Seen())
+    np.testing.assert_array_equal(gradients(net), expected)
+    assert np.abs(expected).max() > 0
+    back = [call for call in seen.calls if call[1] >= len(net.nodes)]
+    assert back == [(what, step) for step in range(len(net.nodes), net.steps.n_steps)
+                    for what in ("before", "again", "after")]
+
+
+def test_data_are_read_in_the_first_step_and_diffs_written_in_the_second(monkeypatch):
+    monkeypatch.setattr(parts, "LEAST_BYTES", 1)
+    monkeypatch.setattr(signs, "LEAST_BYTES", 1)
+    net = built()
+    divide_backward(net)
+    signs.keep_signs(net)
+    found = {(each.part.name, each.is_diff): each.part for each in planned_arrays(net)}
+    layer = {node.name: i for i, node in enumerate(net.nodes)}
+    read, written = net.steps.backward(layer["b"])
+    assert found["a", False].backward == (read,)  # the ReLU has its signs
+    assert found["a", True].backward == (written, *net.steps.backward(layer["ra"]), *net.steps.backward(layer["a"]))
+    assert found["b", True].backward == (net.steps.backward(layer["up"])[1], *net.steps.backward(layer["rb"]), read,
+                                         written)
+
+
+@pytest.mark.parametrize(("least", "limit", "is_divided"), [(74, 100, False), (76, 100, True), (200, 100, True)])
+def test_backward_is_divided_where_the_limit_is_near(least, limit, is_divided):
+    net = built()
+    keep_little(net, limit, lambda: least)
+    assert bool(net.steps.divided) == is_divided

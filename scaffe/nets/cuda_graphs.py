@@ -126,8 +126,8 @@ class Recorded:
     def _between_moves(self, recorded: Callable[[], Any], layers: range) -> Any:
         """Run a stretch with what its tiers do before it and after (see ``plans/cuts.py`` for what that may be), and
         forward with its hooks."""
-        is_forward, n_layers = layers.step > 0, len(self._net.nodes)
-        steps = [index if is_forward else 2 * n_layers - 1 - index for index in layers]
+        is_forward = layers.step > 0
+        steps = [index if is_forward else self._net.steps.backward(index)[0] for index in layers]
         ahead = steps if is_forward else steps[:1]
         for tier in self._net.tiers:
             for step in ahead:

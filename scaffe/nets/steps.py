@@ -2,31 +2,51 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Of a net of n layers. Where none is divided, backward of layer i is step 2n - 1 - i.
+    """Of a net of n layers. Where none is divided or updated, backward of layer i is step 2n - 1 - i.
 
     Attributes:
         n_layers: n.
         divided: layers whose backward takes two steps: gradients of parameters, then those of the bottoms.
+        n_updates: of layers behind whose backward something is updated: in how many steps.
     """
 
     n_layers: int
     divided: frozenset[int] = frozenset()
+    n_updates: Mapping[int, int] = field(default_factory=dict)
 
     def backward(self, layer: int) -> range:
         """The steps of a layer's backward: one, or two."""
-        last = 2 * self.n_layers - 1 - layer + sum(other >= layer for other in self.divided)
-        return range(last - (layer in self.divided), last + 1)
+        first = self._firsts[layer]
+        return range(first, first + 1 + (layer in self.divided))
+
+    def updates(self, layer: int) -> range:
+        """The steps behind a layer's backward in which something is updated."""
+        first = self.backward(layer).stop
+        return range(first, first + self.n_updates.get(layer, 0))
 
     @property
     def n_steps(self) -> int:
         """Of forward and backward."""
-        return 2 * self.n_layers + len(self.divided)
+        return self.n_layers + sum(map(self._length, range(self.n_layers)))
 
     def layer_of(self, step: int) -> int:
-        """The layer whose backward a step is; below 0 beyond the last."""
-        return next((layer for layer in range(self.n_layers) if step in self.backward(layer)), -1)
+        """The layer that a step of backward, or an update behind it, belongs to; below 0 beyond the last."""
+        return next((layer for layer, first in enumerate(self._firsts)
+                     if first <= step < first + self._length(layer)), -1)
+
+    def _length(self, layer: int) -> int:
+        return 1 + (layer in self.divided) + self.n_updates.get(layer, 0)
+
+    @cached_property
+    def _firsts(self) -> list[int]:
+        """Of each layer, its first step of backward."""
+        lengths = [self._length(layer) for layer in reversed(range(self.n_layers))]
+        return [self.n_layers + ahead for ahead in accumulate(lengths[:-1], initial=0)][::-1] if lengths else []

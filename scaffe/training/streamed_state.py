@@ -16,10 +16,11 @@ from scaffe.nets.memory.parts import Held
 from scaffe.nets.memory.plans.costs import BYTES_A_SECOND
 from scaffe.nets.memory.state import (
     Run,
+    count_updates,
     large,
     layers_alone,
     layers_of,
-    update_step,
+    pieces,
 )
 from scaffe.training.rates import Scheduled
 from scaffe.training.shard_updater import ShardUpdater
@@ -41,12 +42,13 @@ class StreamedState:
     """
 
     def __init__(self, solver: Solver, below: StateBelow) -> None:
-        self._solver, self._n_steps = solver, solver.net.steps.n_steps
+        self._solver = solver
         self._early = early_buckets(solver) if below.may_update_early() else []
         self._runs: Sequence[Run] = self._early or large(solver.net, layers_alone(solver.net))
         strategy, updater = solver.strategy, solver.updater
         strategy.take_early(self._early)
-        cuts = sorted({edge for run in self._runs for edge in (run.place.start, run.place.stop)})
+        cuts = sorted({edge for run in self._runs for piece in pieces(solver.net, run)
+                       for edge in (piece.start, piece.stop)})
         updater.own(cut(strategy.owned(), cuts), cut(strategy.copied(), cuts))
         for own in strategy.own_updaters:
             own.own(cut([shard.interval for shard in own.shards], cuts))
@@ -54,10 +56,13 @@ class StreamedState:
         self._shards = {shard: run for each in self._updaters for shard in each.everything for run in self._runs
                         if run.place.start <= shard.interval.start < run.place.stop and shard.n_bytes}
         self.n_updates = 0 if self._early else len(self._shards)
+        runs = [run.first_layer for run in self._shards.values()]
+        count_updates(solver.net, {run.first_layer: runs.count(run.first_layer) for run in self._early})
+        self._steps = self._steps_of_shards()
         self.held, self._taken_bytes = below.parameters(self._early)
-        self._n_parameters = len(self.held)
-        for number, (shard, run) in enumerate(self._shards.items()):
-            self.held += below.histories(shard, run, self._update_step(number, run))
+        self._n_parameters, self._left = len(self.held), list[int]()
+        for shard, run in self._shards.items():
+            self.held += below.histories(shard, run, self._steps[shard])
 
     @property
     def parameter_bytes(self) -> int:
@@ -72,8 +77,8 @@ class StreamedState:
     def seconds(self, passes: Sequence[float], bytes_a_second: float = BYTES_A_SECOND) -> tuple[float, ...]:
         """Of all steps, where those of the passes are given: updates are estimated by what they read and write."""
         found = [*passes, *[0.0] * self.n_updates]
-        for number, (shard, run) in enumerate(self._shards.items()):
-            found[self._update_step(number, run)] += 3 * shard.n_bytes / bytes_a_second
+        for shard, step in self._steps.items():
+            found[step] += 3 * shard.n_bytes / bytes_a_second
         return tuple(found)
 
     def attach(self, executor: Executor) -> None:
@@ -83,35 +88,58 @@ class StreamedState:
         self._solver.net.params.bring = partial(executor.bring, numbers[:self._n_parameters])
         for updater in self._updaters:
             updater.bring = partial(executor.bring, numbers[self._n_parameters:])
-            if not self._early:
-                updater.around = partial(self._in_step, executor, list(self._shards))
-        executor.updates = {update_step(self._solver.net, bucket): partial(self._update, bucket)
-                            for bucket in self._early}
+            updater.around = partial(self._around, executor)
+        executor.updates = {self._solver.net.steps.backward(bucket.first_layer)[-1]: partial(
+            self._update, executor, bucket) for bucket in self._early}
 
     def parameters(self, executor: Executor) -> dict[int, Held]:
         """The parameters that may leave, by number in an executor's plan."""
         first = len(executor.parts) - len(self.held)
         return {number: each for number, each in enumerate(self.held[:self._n_parameters], first) if each.part.forward}
 
-    def _update_step(self, number: int, run: Run) -> int:
-        return update_step(self._solver.net, run) if self._early else self._n_steps + number
+    def _steps_of_shards(self) -> dict[ShardUpdater, int]:
+        """The step in which each shard is updated: behind backward of its run, or of all."""
+        steps = self._solver.net.steps
+        if not self._early:
+            return {shard: steps.n_steps + number for number, shard in enumerate(self._shards)}
+        left = {bucket.first_layer: iter(steps.updates(bucket.first_layer)) for bucket in self._early}
+        return {shard: next(left[run.first_layer]) for shard, run in self._shards.items()}
 
-    def _update(self, bucket: Bucket) -> None:
-        """Update a bucket, whose backward has run, before all others have."""
+    def _update(self, executor: Executor, bucket: Bucket) -> None:
+        """Update a bucket, whose backward has run, before all others have. It stays in memory until the last step."""
         solver = self._solver
         for layer in layers_of(solver.net, bucket):
             solver.net.params.settle(layer)
+        *ahead, last = solver.net.steps.updates(bucket.first_layer)
+        self._left = ahead
         solver.strategy.update_early(bucket, solver.rates.before(solver.iteration), solver.iteration)
+        for step in (*self._left, last):  # shards that nobody has updated now
+            with _in_step(executor, step):
+                pass
+        self._left = []
 
     @contextmanager
-    def _in_step(self, executor: Executor, streamed: Sequence[ShardUpdater], shard: ShardUpdater) -> Iterator[None]:
-        step = self._n_steps + streamed.index(shard) if shard in streamed else -1
-        if step >= 0:
-            executor.before(step)
-            executor.again(step)
-        yield
-        if step >= 0:
-            executor.after(step)
+    def _around(self, executor: Executor, shard: ShardUpdater) -> Iterator[None]:
+        """Update a shard in its step; those before it that are left out have passed by then."""
+        step = self._steps.get(shard, -1)
+        while self._left and self._left[0] < step:
+            with _in_step(executor, self._left.pop(0)):
+                pass
+        if self._early and step >= 0:
+            self._left.remove(step)
+        with _in_step(executor, step):
+            yield
+
+
+@contextmanager
+def _in_step(executor: Executor, step: int) -> Iterator[None]:
+    """Do what a plan has before a step and behind it; nothing where there is none (below 0)."""
+    if step >= 0:
+        executor.before(step)
+        executor.again(step)
+    yield
+    if step >= 0:
+        executor.after(step)
 
 
 def early_buckets(solver: Solver) -> list[Bucket]:

@@ -131,7 +131,8 @@ class Updater:
         The next ``update`` leaves it out. Arguments and errors as there."""
         for shard in self.everything:
             if place.start <= shard.interval.start < place.stop:
-                self._update(shard, self._hyper(rate, iteration, self.gradient_scale / n_ranks), 1.0)
+                with self.around(shard):
+                    self._update(shard, self._hyper(rate, iteration, self.gradient_scale / n_ranks), 1.0)
                 self._ahead.add(shard)
 
     def _hyper(self, rate: float, iteration: int, mean: float) -> Hyper:

@@ -26,7 +26,7 @@ class Executor:
         timed: gives a with-block whose time counts under a name.
 
     Attributes:
-        updates: by step of backward, what updates a layer's parameters at its end.
+        updates: by step of backward, what updates a layer's parameters behind it, in steps of its own.
         enter: called before each pass and ``bring``: has others leave the memory, where others use it too.
         memory, mover: the arrays' memory, and who moves it; the mover is None before there is a plan.
         clock: measures each step, without what the plan adds.
@@ -102,11 +102,11 @@ class Executor:
 
     def after(self, step: int) -> None:
         """See Tier: drop what is not needed any more, begin to write out what moves."""
-        if step in self.updates:
-            self.updates[step]()
         self.clock.end(step)
         for action in self.plan.after[step] if self.plan else ():
             self._do(action)
+        if step in self.updates:
+            self.updates[step]()
 
     def close(self) -> None:
         """See Tier."""

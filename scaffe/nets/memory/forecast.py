@@ -21,8 +21,9 @@ from scaffe.nets.memory.plans.plan import MemoryTooSmallError, Plan
 from scaffe.nets.memory.plans.together import fitted_together, least_together
 from scaffe.nets.memory.signs import keep_signs
 from scaffe.nets.memory.state import (
-    bytes_apart,
+    Layer,
     bytes_of,
+    count_updates,
     gradients_apart,
     history_held,
     history_part,
@@ -30,8 +31,9 @@ from scaffe.nets.memory.state import (
     layers_alone,
     parameters_apart,
     parameters_held,
-    update_step,
+    pieces,
 )
+from scaffe.nets.memory.tier.mapping import inner, rounded
 from scaffe.nets.net import Net
 from scaffe.nets.steps import Steps
 
@@ -85,8 +87,7 @@ def predicted(net: Net, memory: str, placement: str) -> Predicted:
     limit = n_bytes(memory, whole)
     if limit < whole:
         keep_little(net, limit, lambda: least_to_train(net, fixed_bytes(net, planned_arrays(net)) + histories))
-        planned = planned_arrays(net)
-    held = _held(net)
+    held, planned = _held(net), planned_arrays(net)
     fixed = fixed_bytes(net, planned) + histories - sum(each.part.n_bytes for each in held)
     iteration = Iteration(parts_of(net, planned, held), estimated_seconds(net, CORE), joined=joined_steps(net))
     least = fixed + least_bytes(iteration)
@@ -105,7 +106,7 @@ def least_to_train(net: Net, taken: int) -> int:
         net: a built training net.
         taken: bytes beside its blobs, parameters and all that goes with them among these.
     """
-    planned, held = planned_arrays(net), _held(net)
+    held, planned = _held(net), planned_arrays(net)
     iteration = Iteration(parts_of(net, planned, held), estimated_seconds(net, CORE), joined=joined_steps(net))
     return taken - sum(each.part.n_bytes for each in held) + least_bytes(iteration)
 
@@ -117,12 +118,13 @@ def predicted_on_gpu(net: Net, memory: str, placement: str) -> Predicted:
     limit = n_bytes(memory, whole)
     if limit < whole:
         keep_signs(net)
-    planned, held, streamed = planned_arrays(net), _held_apart(net), large(net, layers_alone(net))
+    held, planned = _held_apart(net), planned_arrays(net)
+    streamed = large(net, layers_alone(net))
     fixed = (bytes_beside_blobs(net, N_HISTORIES) + blobs_outside(net, planned, True)
              - (2 + N_HISTORIES) * sum(bytes_of(net, layer) for layer in streamed))
     seconds = list(estimated_seconds(net, CARD))
     for layer in streamed:
-        seconds[update_step(net, layer)] += 3 * N_HISTORIES * bytes_of(net, layer) / CARD.n_bytes
+        seconds[net.steps.updates(layer.first_layer)[0]] += 3 * N_HISTORIES * bytes_of(net, layer) / CARD.n_bytes
     iteration = Iteration(parts_of(net, planned, held), tuple(seconds), joined=joined_steps(net))
     least = fixed + least_together(iteration)
     _check(memory, limit, least)
@@ -145,18 +147,27 @@ def _names(net: Net) -> tuple[str, ...]:
 def _held(net: Net) -> list[Held]:
     """Parameters, gradients and histories of large layers, as one rank trains them."""
     found = []
-    for layer in large(net, layers_alone(net)):
-        parameters, gradients = parameters_held(net, layer)
-        histories = [history_held(net, layer, parameters.memory, update_step(net, layer))] * N_HISTORIES
-        found += [parameters, gradients, *histories]
+    for layer in _streamed(net):
+        found += parameters_held(net, layer)
+        for piece, step in zip(pieces(net, layer), net.steps.updates(layer.first_layer), strict=False):
+            memory = inner(net.params.data[piece].view(np.uint8))
+            found += [history_held(net, layer, memory, step)] * N_HISTORIES
     return found
 
 
 def _held_apart(net: Net) -> list[Held]:
     """The same on a GPU."""
     found = []
-    for layer in large(net, layers_alone(net)):
-        history = history_part(net, layer, bytes_apart(net, layer), update_step(net, layer))
-        found += [parameters_apart(net, layer, NOWHERE), gradients_apart(net, layer),
-                  *[Held(NOWHERE, history, [])] * N_HISTORIES]
+    for layer in _streamed(net):
+        found += [parameters_apart(net, layer, NOWHERE), gradients_apart(net, layer)]
+        for piece, step in zip(pieces(net, layer), net.steps.updates(layer.first_layer), strict=False):
+            n_bytes = rounded(net.params.data[piece].nbytes)
+            found += [Held(NOWHERE, history_part(net, layer, n_bytes, step), [])] * N_HISTORIES
+    return found
+
+
+def _streamed(net: Net) -> list[Layer]:
+    """The layers whose parameters may leave; the net's steps have their updates from now on."""
+    found = large(net, layers_alone(net))
+    count_updates(net, {layer.first_layer: len(pieces(net, layer)) for layer in found})
     return found

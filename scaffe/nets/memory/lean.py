@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from scaffe.nets.fusion import keep_bottoms
 from scaffe.nets.memory.signs import keep_signs
 from scaffe.nets.net import Net
-from scaffe.nets.steps import Steps
 
 NEAR = 0.75  # of a limit: where a net needs more of it at least, it is made to need less
 
@@ -33,4 +33,4 @@ def divide_backward(net: Net) -> None:
     and diffs are never needed at once."""
     able = (index for index, node in enumerate(net.nodes) if node.layer.divides and node.needs_backward
             and any(node.propagate_down) and any(node.layer.param_propagate_down) and not node.layer.n_fused_back)
-    net.steps = Steps(len(net.nodes), frozenset(able))
+    net.steps = replace(net.steps, divided=frozenset(able))

@@ -64,5 +64,6 @@ def cut_recordings(net: Net, plan: Plan, updates: Collection[int], passes: Any) 
     """
     if isinstance(passes, Recorded):
         layers = range(len(net.nodes))
-        found = cuts(plan, [forward_group(net, i) for i in layers], [backward_block(net, i) for i in layers], updates)
+        found = cuts(plan, [forward_group(net, i) for i in layers], [backward_block(net, i) for i in layers], updates,
+                     net.steps)
         passes.cut(found.forward, found.backward)

@@ -102,7 +102,7 @@ def planned_arrays(net: Net, backward: bool = True, shown: Collection[str] = ())
     """
     pinned = _pinned(net, shown)
     uses_of_data = _data_uses(net, backward)
-    data = {key: uses for key, uses in uses_of_data.items() if key not in pinned and _is_long(uses.blob)}
+    data = {key: uses for key, uses in uses_of_data.items() if key not in pinned and is_long(uses.blob)}
     numbers = {key: number for number, key in enumerate(data)}
     found = [Planned(uses.blob, False, Part(uses.name, rounded(_n_bytes(uses.blob)), tuple(sorted(uses.forward)),
                                             tuple(sorted(uses.backward)), _again(net, key, data, numbers)))
@@ -110,7 +110,7 @@ def planned_arrays(net: Net, backward: bool = True, shown: Collection[str] = ())
     return found + [Planned(uses.blob, True, Part(uses.name, rounded(_n_bytes(uses.blob)), (),
                                                   tuple(sorted(uses.backward))))
                     for key, uses in (_diff_uses(net) if backward else {}).items()
-                    if key not in pinned and _is_long(uses.blob)]
+                    if key not in pinned and is_long(uses.blob)]
 
 
 def _pinned(net: Net, shown: Collection[str]) -> set[int]:
@@ -122,7 +122,8 @@ def _pinned(net: Net, shown: Collection[str]) -> set[int]:
     return {id(owner[key]) for owner in (data, diffs) for key in ids}
 
 
-def _is_long(blob: Blob) -> bool:
+def is_long(blob: Blob) -> bool:
+    """Whether a blob's data, or diff, may leave memory."""
     return _n_bytes(blob) >= LEAST_BYTES
 
 

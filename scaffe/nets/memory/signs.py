@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaffe.layers.activation.relu import ReLU
 from scaffe.layers.base.blob import Blob
 from scaffe.nets.activation_memory import memory_owners
-from scaffe.nets.memory.parts import LEAST_BYTES
+from scaffe.nets.memory.parts import is_long
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 
@@ -34,8 +34,7 @@ def _may_keep_signs(net: Net, node: Node) -> bool:
         return False
     head = net.nodes[net.nodes.index(node) - node.fused_offset]
     is_covered = 0 < node.fused_offset <= head.layer.n_fused_back
-    n_bytes = node.bottoms[0].n_elems * node.bottoms[0].dtype.itemsize
-    return node.needs_backward and not is_covered and n_bytes >= LEAST_BYTES
+    return node.needs_backward and not is_covered and is_long(node.bottoms[0])
 
 
 def _read(node: Node) -> list[Blob]:

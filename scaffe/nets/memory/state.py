@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
@@ -10,12 +10,14 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from scaffe.nets.activation_memory import backward_steps
+from scaffe.nets.flat_params import ALIGN_ELEMS
 from scaffe.nets.memory.parts import Held, forward_group
 from scaffe.nets.memory.plans.costs import BYTES_A_SECOND
 from scaffe.nets.memory.plans.iteration import Again, Part
 from scaffe.nets.memory.tier.mapping import inner, rounded
 from scaffe.nets.net import Net
 
+PIECE_BYTES = 32 << 20  # of parameters that are updated at once
 LEAST_BYTES = 1 << 20  # of a run's parameters: those of shorter runs always stay
 
 
@@ -71,13 +73,27 @@ def long(net: Net, runs: Iterable[R]) -> list[R]:
             and shared.isdisjoint(layers_of(net, run))]
 
 
-def update_step(net: Net, run: Run) -> int:
-    """The step of the run's last backward, at whose end it may be updated."""
-    return net.steps.backward(run.first_layer)[-1]
+def pieces(net: Net, run: Run) -> list[slice]:
+    """The intervals of a run, in elements, that may be updated one after another, so that their histories need not be
+    there together."""
+    place, n_pieces = run.place, max(1, bytes_of(net, run) // PIECE_BYTES)
+    step = -(-(place.stop - place.start) // n_pieces // ALIGN_ELEMS) * ALIGN_ELEMS
+    return [slice(start, min(start + step, place.stop)) for start in range(place.start, place.stop, step)]
+
+
+def count_updates(net: Net, n_pieces: Mapping[int, int]) -> None:
+    """Give runs steps behind their backward: one for each of so many pieces that are updated there, and a last one, in
+    which the others get the parameters.
+
+    Args:
+        net: whose ``steps`` are set.
+        n_pieces: by first layer of a run.
+    """
+    net.steps = replace(net.steps, n_updates={layer: n + 1 for layer, n in n_pieces.items()})
 
 
 def parameters_held(net: Net, run: Run) -> list[Held]:
-    """The whole pages of a run's parameters and gradients, which are updated at the end of its backward."""
+    """The whole pages of a run's parameters and gradients, which are updated behind its backward."""
     layers, (forward, backward) = layers_of(net, run), _uses(net, run)
     data, diff = (inner(flat[run.place].view(np.uint8)) for flat in (net.params.data, net.params.diff))
     return [Held(data, Part(_named(net, run, "parameters"), data.nbytes, forward, backward, lasts=True), layers),
@@ -138,8 +154,9 @@ def _named(net: Net, run: Run, what: str) -> str:
 def _uses(net: Net, run: Run) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The steps of forward, and those of backward, that use a run's parameters."""
     layers = layers_of(net, run)
+    backward = {step for layer in layers for step in backward_steps(net, layer)}
     return (tuple(sorted({step for layer in layers for step in forward_group(net, layer)})),
-            tuple(sorted({step for layer in layers for step in backward_steps(net, layer)})))
+            tuple(sorted(backward | {*net.steps.updates(run.first_layer)})))
 
 
 def weights_held(net: Net, run: Run) -> Held:

@@ -34,7 +34,7 @@ REPLICAS = (({}, BOTH, ""), ({"warm_start": 2}, BOTH, ""), ({"n_fetch": 1, "n_pu
 
 def main() -> None:
     """Train in every way, and write whether the bits are the same."""
-    parts.LEAST_BYTES, state.LEAST_BYTES = 1, 5000
+    parts.LEAST_BYTES, state.LEAST_BYTES, state.PIECE_BYTES = 1, 5000, 60_000
     if not REAL:
         cublas.WORKSPACE_BYTES = 1 << 16  # of the other arrays' order
     worker.DEVICE["gpu"] = "all"

@@ -80,7 +80,7 @@ def gradients(net):
 
 
 def test_divided_backward_has_the_bits_of_the_whole_and_its_tiers_see_every_step(monkeypatch):
-    monkeypatch.setattr(signs, "LEAST_BYTES", 1)
+    monkeypatch.setattr(parts, "LEAST_BYTES", 1)
     whole, net = built(), built()
     expected = gradients(whole)
     divide_backward(net)
@@ -96,7 +96,6 @@ def test_divided_backward_has_the_bits_of_the_whole_and_its_tiers_see_every_step
 
 def test_data_are_read_in_the_first_step_and_diffs_written_in_the_second(monkeypatch):
     monkeypatch.setattr(parts, "LEAST_BYTES", 1)
-    monkeypatch.setattr(signs, "LEAST_BYTES", 1)
     net = built()
     divide_backward(net)
     signs.keep_signs(net)

@@ -192,7 +192,7 @@ def compared(communicator, folder, run, text, kinds, **options):
 
 
 def main():
-    parts.LEAST_BYTES, state.LEAST_BYTES = 1, 5000
+    parts.LEAST_BYTES, state.LEAST_BYTES, state.PIECE_BYTES = 1, 5000, 60_000
     communicator, folder = Communicator.world(), Path(sys.argv[1])
     install_excepthook(communicator)
     log.silence(True)

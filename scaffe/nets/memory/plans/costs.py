@@ -38,15 +38,16 @@ def estimated_seconds(net: Net, speed: Speed = CORE, backward: bool = True) -> t
     forward = [_forward(node, speed) for node in net.nodes]
     if not backward:
         return tuple(forward)
-    back = [_backward(node, seconds, len(net.steps.backward(layer)))
-            for layer, (node, seconds) in enumerate(zip(net.nodes, forward, strict=True))]
+    back = [_backward(net, layer, seconds) for layer, seconds in enumerate(forward)]
     return (*forward, *(seconds for steps in reversed(back) for seconds in steps))
 
 
-def _backward(node: Node, forward: float, n_steps: int) -> list[float]:
-    """Of the steps of a layer's backward: gradients of parameters take as long as forward, so do those of bottoms."""
+def _backward(net: Net, layer: int, forward: float) -> list[float]:
+    """Of the steps of a layer's backward, and of the updates behind it, which take no time here: gradients of
+    parameters take as long as forward, and so do those of bottoms."""
+    node, n_steps = net.nodes[layer], len(net.steps.backward(layer))
     whole = forward * (1 + any(node.propagate_down)) if node.needs_backward else 0.0
-    return [whole / n_steps] * n_steps
+    return [*[whole / n_steps] * n_steps, *[0.0] * len(net.steps.updates(layer))]
 
 
 def _forward(node: Node, speed: Speed) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from scaffe.nets.memory.plans.plan import Action, Do, Plan
+from scaffe.nets.steps import Steps
 
 BETWEEN = (Do.SAVE, Do.GONE, Do.FETCH, Do.HERE)  # the others are a device's own work, or none
 
@@ -21,7 +22,8 @@ class Cuts(NamedTuple):
     backward: frozenset[int]
 
 
-def cuts(plan: Plan, forward: Sequence[range], backward: Sequence[range], updates: Collection[int] = ()) -> Cuts:
+def cuts(plan: Plan, forward: Sequence[range], backward: Sequence[range], updates: Collection[int] = (),
+         steps: Steps | None = None) -> Cuts:
     """The cuts for a plan. A stretch begins with what stands before its first step that moves something, which is its
     first of all, or one of the first pass. It ends with what stands behind and between all others: these belong to its
     last pass, which has run by then.
@@ -30,10 +32,12 @@ def cuts(plan: Plan, forward: Sequence[range], backward: Sequence[range], update
         plan: the plan.
         forward, backward: for each layer, those that run in one pass with it.
         updates: steps of backward behind which parameters are updated.
+        steps: numbers of the steps, of which each layer has one in backward.
     """
+    steps = steps or Steps(len(forward))
     ahead, back = set[int](), set[int]()
     for index, (group, block) in enumerate(zip(forward, backward, strict=True)):
-        step = 2 * len(forward) - 1 - index
+        step = steps.backward(index)[0]
         if _moves(plan.before[index]):
             ahead.add(group.start)
         if _moves(plan.after[index]):

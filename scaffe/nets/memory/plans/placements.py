@@ -17,6 +17,8 @@ BOTH: Ways = (Choice.MOVE, Choice.AGAIN)
 SHARES = (0.0, 0.1, 0.3, 1.0)
 MOST_TRIALS = 200
 WORTH = 0.999  # of a time: what is not shorter than that is no gain
+ENOUGH = 1.005  # times the iteration where nothing moves: no more is looked for
+TOLL = 0.1  # of a move's seconds: what it takes from layers that compute meanwhile, which have less of the memory's speed
 
 
 def auto(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth) -> Plan:
@@ -58,7 +60,7 @@ def _improved(iteration: Iteration, choices: list[Choice], n_bytes: int, bandwid
     """Try the other choices of one array after another, longest first; keep what makes the iteration shorter. Where one
     that has left is kept, others leave in its place."""
     best = _seconds(iteration, choices, n_bytes, bandwidth)
-    floor = sum(iteration.seconds) / WORTH
+    floor = sum(iteration.seconds) * ENOUGH
     order = sorted((i for i, part in enumerate(iteration.parts) if part.forward or part.lasts),
                    key=lambda i: -iteration.parts[i].n_bytes)
     for number in order[:MOST_TRIALS]:
@@ -85,7 +87,9 @@ def _refilled(iteration: Iteration, choices: Sequence[Choice], n_bytes: int, ban
 
 
 def _seconds(iteration: Iteration, choices: Sequence[Choice], n_bytes: int, bandwidth: Bandwidth) -> float:
+    """Of an iteration with these choices, and the toll of its moves; infinite where they do not fit."""
     try:
-        return predict(iteration, schedule(iteration, choices, n_bytes, bandwidth), bandwidth).seconds
+        found = predict(iteration, schedule(iteration, choices, n_bytes, bandwidth), bandwidth)
     except MemoryTooSmallError:
         return float("inf")
+    return found.seconds + TOLL * (found.saved / bandwidth.out + found.fetched / bandwidth.back)

@@ -59,11 +59,14 @@ def compare(name: str, n_threads: int, n_rounds: int, least_share: float) -> lis
 def main() -> None:
     """Look at the nets that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("nets", nargs="*", default=NETS, metavar="NET")
+    parser.add_argument("nets", nargs="*", default=NETS, metavar="NET", help=", ".join(sorted(BATCHES)))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--share", type=float, default=2, help="percent of a step")
     options = parser.parse_args()
+    for net in options.nets:
+        if net not in BATCHES:
+            parser.error(f"unknown net {net!r}; known: {', '.join(sorted(BATCHES))}")
     for name in options.nets:
         print("\n".join(compare(name, options.threads, options.rounds, options.share / 100)), flush=True)
 

@@ -22,8 +22,7 @@ class Part:
 
     Attributes:
         blob: the blob of the group that owns the memory.
-        steps: the steps of an iteration that read or write it. With n layers, forward of layer i is step i, its
-            backward step 2n - 1 - i.
+        steps: the steps of an iteration that read or write it, as ``net.steps`` numbers them.
     """
 
     blob: Blob

@@ -28,6 +28,7 @@ ROWS = ("one", "tests/collectives/server/test_device.py", "-k", "first_rows")
 LANES = ("one", "tests/scaffe/nets/memory/test_disk_lanes.py")
 SPILLED = ("one", "tests/scaffe/training/test_limited_memory.py", "-m", "not mpi_job", "-k",
            "(bits_are and move) or goes_on_from or copy_of_served or test_nets_read or no_more_is")
+SIGNS = ("one", "tests/layers/test_signs.py")
 SEVERAL = ("mpi", "tests/collectives/device/test_order.py", "-k", "many or values_for_out or follow")
 
 
@@ -122,6 +123,12 @@ MUTANTS = (
            LANES),
     Mutant("scaffe/nets/memory/executor.py", "self.mover.wait(number)", "pass", SPILLED),
     Mutant("scaffe/nets/memory/executor.py", "if action.do is Do.GONE:", "if False:", SPILLED),
+    Mutant("scaffe/nets/memory/executor.py", "if step in self.updates:", "if False:", SPILLED),
+    Mutant("scaffe/training/streamed_state.py", "for step in (*self._left, last):", "for step in (last,):", SPILLED),
+    Mutant("scaffe/training/streamed_state.py", "self._left.remove(step)", "pass", SPILLED),
+    Mutant("scaffe/nets/net.py", "each.layer.keep(each.tops)", "pass", SIGNS),
+    Mutant("layers/activation/relu.py", "        self.keep(top)", "        pass", SIGNS),
+    Mutant("scaffe/nets/memory/signs.py", "not in needed", "is not None", SIGNS),
     Mutant("scaffe/nets/memory/tier/lasting.py", "self._backed.hide(self._pages.arrays[number])", "pass", SPILLED),
     Mutant("scaffe/nets/memory/tier/lasting.py", "self._backed.show(self._pages.arrays[number])", "pass", SPILLED),
     Mutant("scaffe/nets/memory/in_turn.py", "self._bring()", "pass", SPILLED),

@@ -9,7 +9,7 @@ from scaffe.nets.fusion import keep_bottoms
 from scaffe.nets.memory.signs import keep_signs
 from scaffe.nets.net import Net
 
-NEAR = 0.75  # of a limit: where a net needs more of it at least, it is made to need less
+NEAR = 0.95  # of a limit: where a net needs more of it at least, it is made to need less
 
 
 def keep_little(net: Net, limit: int, least: Callable[[], int]) -> None:

@@ -108,7 +108,7 @@ def test_data_are_read_in_the_first_step_and_diffs_written_in_the_second(monkeyp
                                          written)
 
 
-@pytest.mark.parametrize(("least", "limit", "is_divided"), [(74, 100, False), (76, 100, True), (200, 100, True)])
+@pytest.mark.parametrize(("least", "limit", "is_divided"), [(94, 100, False), (96, 100, True), (200, 100, True)])
 def test_backward_is_divided_where_the_limit_is_near(least, limit, is_divided):
     net = built()
     keep_little(net, limit, lambda: least)

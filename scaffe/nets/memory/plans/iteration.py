@@ -88,7 +88,7 @@ class Iteration:
 
     Attributes:
         parts: the arrays.
-        seconds: of each step: forward of layer i is step i, its backward step 2n - 1 - i; updates may follow.
+        seconds: of each step, as ``Steps`` numbers them; updates of all layers may follow.
         n_updates: the number of updates that follow. What lasts and is used in them alone comes no earlier, since
             passes may be repeated before them.
         joined: steps of forward that run in one pass with the step before: what is done before them is done before all.

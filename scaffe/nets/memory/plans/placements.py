@@ -18,7 +18,7 @@ SHARES = (0.0, 0.1, 0.3, 1.0)
 MOST_TRIALS = 200
 WORTH = 0.999  # of a time: what is not shorter than that is no gain
 ENOUGH = 1.005  # times the iteration where nothing moves: no more is looked for
-TOLL = 0.1  # of a move's seconds: what it takes from layers that compute meanwhile, which have less of the memory's speed
+TOLL = 0.1  # of a move's seconds: what it takes from layers that compute meanwhile, by the memory's speed
 
 
 def auto(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth) -> Plan:

@@ -69,10 +69,9 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
         fuse_layers(net, backward=True)
         for test in tests:
             reuse_activations(test, backward=False)
-    elif not param.debug_info:
+    elif not param.debug_info and backed is None:
+        pass_diffs(net)
         join_backward(net.nodes)
-        if backed is None:
-            pass_diffs(net)
     method = Method(options.strategy, options.reduce, options.allow_nan, options)
     solver = Solver(param, net, tests, communicator, method, maker.shares, role)
     if in_arena:

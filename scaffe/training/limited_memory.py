@@ -13,6 +13,7 @@ from scaffe.layers.base.layer import ParamMemory
 from scaffe.layers.kernels.backend import Backend, is_device
 from scaffe.log import info
 from scaffe.nets.activation_memory import pass_diffs
+from scaffe.nets.fusion import join_backward
 from scaffe.nets.memory.amount import amount, n_bytes, shown
 from scaffe.nets.memory.fixed import fixed_bytes
 from scaffe.nets.memory.forecast import least_to_train
@@ -90,6 +91,7 @@ def limit_memory(solver: Solver, options: Namespace, backed: BackedMemory) -> No
         UserError: the net needs more than the limit, or the spill file cannot be made.
     """
     ranks = solver.communicator
+    join_backward(solver.net.nodes)
     whole, limit = together(ranks, lambda: _wanted(solver, options))
     if not any(ranks.allgather_objects(max(whole, solver.strategy.server_bytes) > limit)):
         info(f"Memory: training takes {shown(whole)}, within {shown(limit)}: nothing moves")

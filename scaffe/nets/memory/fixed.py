@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.layers.base.blob import Blob
+from scaffe.layers.kernels.cpu.memory import LINE
 from scaffe.nets.activation_memory import memory_owners, written_diffs
 from scaffe.nets.layer_memory import made_in_passes
 from scaffe.nets.memory.parts import Planned
@@ -69,10 +70,16 @@ def _held(values: Iterable[Any], seen: set[int]) -> int:
         if isinstance(value, Blob):
             n_bytes += _n_bytes(value)
         elif isinstance(value, np.ndarray):
-            n_bytes += value.nbytes if value.base is None else 0
+            n_bytes += value.nbytes if _is_whole(value) else 0
         else:
             n_bytes += _held(_inside(value), seen)
     return n_bytes
+
+
+def _is_whole(array: np.ndarray) -> bool:
+    """Whether an array is no view of another's memory: it owns its own, or is what ``zeros`` has made."""
+    base = array.base
+    return base is None or (isinstance(base, np.ndarray) and base.nbytes - array.nbytes == LINE)
 
 
 def _inside(value: Any) -> Iterator[Any]:

@@ -17,7 +17,7 @@ from scaffe.nets.memory.plans.iteration import Again, Part
 from scaffe.nets.memory.tier.mapping import inner, rounded
 from scaffe.nets.net import Net
 
-PIECE_BYTES = 32 << 20  # of parameters that are updated at once
+PIECE_BYTES = 16 << 20  # of parameters that are updated at once
 LEAST_BYTES = 1 << 20  # of a run's parameters: those of shorter runs always stay
 
 

@@ -361,7 +361,7 @@ def test_pages_stay_where_the_limit_has_room_for_that(tmp_path, garbage):
     solver = solver_of(tmp_path, memory="97%")
     there, kept = limited(solver).executor.memory, kept_by_layers(solver.net)
     solver.step(6)
-    assert kept_by_layers(solver.net) - kept < 100  # counted before anything ran, but for a bias's gradient
+    assert kept_by_layers(solver.net) - kept < 1000  # counted before anything ran, but for gradients of biases
     assert there._n_arranged == len(there._apart)
     ends = [array.ctypes.data + array.nbytes for array in there.arrays[:there._n_arranged]]
     length = max(ends) - there._whole.ctypes.data

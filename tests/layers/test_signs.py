@@ -111,3 +111,5 @@ def test_a_net_computes_the_same_bits(name: str, unfused: bool) -> None:
     np.testing.assert_array_equal(kept.blobs["x"].diff, plain.blobs["x"].diff)
     assert np.abs(kept.params.diff).max() > 0
     assert {blob: bool(readers(kept, blob)) for blob in is_read} == is_read
+    keepers = {node.bottom_names[0] for node in kept.nodes if getattr(node.layer, "keeps_signs", False)}
+    assert not any(is_read.get(blob) for blob in keepers)  # else the bits are of no use

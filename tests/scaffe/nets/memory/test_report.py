@@ -14,6 +14,7 @@ from scaffe.nets import graph
 from scaffe.nets.build import build_net
 from scaffe.nets.memory import state
 from scaffe.nets.memory.amount import n_bytes, shown
+from scaffe.nets.memory.fixed import kept_by_layers
 from scaffe.nets.memory.forecast import predicted
 from scaffe.nets.memory.parts import planned_arrays
 from scaffe.nets.memory.plans.iteration import Again
@@ -72,6 +73,14 @@ def test_the_arrays_of_a_net():
     assert p.again == Again((3,), (numbers["c"],)) and d.again == Again((4,), (numbers["p"],))
     assert found["c", True].backward == (10, 11, 12)
     assert ("x", False) not in found and ("loss", False) not in found
+
+
+def test_positions_of_maxima_are_counted():
+    """They lie in what the kernels' ``zeros`` made, a view of slightly more."""
+    net = build_net(graph.prepare(text_format.Parse(NET, caffe_pb2.NetParameter()), 0), Context(0, cpu, rng=Stream(1)))
+    places = 16 * 8 * 16 * 16  # a byte each
+    turned = 4 * places  # the product's bottom, in Caffe's order
+    assert places + turned <= kept_by_layers(net) < 2 * (places + turned)
 
 
 def test_summary_shows_the_plan_and_draws_it(tmp_path, capfd):

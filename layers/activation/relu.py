@@ -22,7 +22,7 @@ class ReLU(Neuron):
 
     Attributes:
         keeps_signs: whether a bit of each element is kept for backward, which then reads no data ("Binarize" of Gist,
-            Jain et al., ISCA 2018). Set before ``reshape``, where the slope is not negative.
+            Jain et al., ISCA 2018). Set before ``reshape``, with ``reads_bottoms``, where the slope is not negative.
     """
 
     keeps_signs = False
@@ -51,7 +51,6 @@ class ReLU(Neuron):
         super().reshape(bottom, top)
         if self.keeps_signs and self.signs_bytes != WORD.itemsize * n_words(bottom[0].n_elems):
             self._signs = self.context.xp.zeros(n_words(bottom[0].n_elems), WORD)
-            self.reads_bottoms = False
 
     @property
     def signs_bytes(self) -> int:

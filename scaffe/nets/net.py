@@ -177,16 +177,16 @@ class Net:
         first = len(self.nodes) - 1 if start is None else start
         done = range(0)
         for index in range(first, end - 1, -1):
-            *ahead, step = self.steps.backward(index)
-            self._before_steps((ahead or [step])[:1])
+            steps = self.steps.backward(index)
+            self._before_steps(steps[:1])
             _call(self.before_backward, index)
-            if ahead:
+            if len(steps) > 1:
                 self._backward_params(index)
-                self._after_steps(ahead)
-                self._before_steps([step])
+                self._after_steps(steps[:1])
+                self._before_steps(steps[1:])
             if index not in done:
                 done = self._backward_fused(index, first, end)
-            self._after_steps([step])
+            self._after_steps(steps[-1:])
             self.params.settle(index)
             _call(self.after_backward, index)
 

@@ -8,7 +8,7 @@ first is updated, and only histories leave, which pass through memory one after 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 
 from scaffe.nets.memory.executor import Executor
@@ -60,7 +60,7 @@ class StreamedState:
         count_updates(solver.net, {run.first_layer: runs.count(run.first_layer) for run in self._early})
         self._steps = self._steps_of_shards()
         self.held, self._taken_bytes = below.parameters(self._early)
-        self._n_parameters, self._left = len(self.held), list[int]()
+        self._n_parameters = len(self.held)
         for shard, run in self._shards.items():
             self.held += below.histories(shard, run, self._steps[shard])
 
@@ -110,36 +110,22 @@ class StreamedState:
         solver = self._solver
         for layer in layers_of(solver.net, bucket):
             solver.net.params.settle(layer)
-        *ahead, last = solver.net.steps.updates(bucket.first_layer)
-        self._left = ahead
         solver.strategy.update_early(bucket, solver.rates.before(solver.iteration), solver.iteration)
-        for step in (*self._left, last):  # shards that nobody has updated now
-            with _in_step(executor, step):
-                pass
-        self._left = []
+        with _in_step(executor, solver.net.steps.updates(bucket.first_layer)[-1]):
+            pass  # the others have the parameters
 
-    @contextmanager
-    def _around(self, executor: Executor, shard: ShardUpdater) -> Iterator[None]:
-        """Update a shard in its step; those before it that are left out have passed by then."""
-        step = self._steps.get(shard, -1)
-        while self._left and self._left[0] < step:
-            with _in_step(executor, self._left.pop(0)):
-                pass
-        if self._early and step >= 0:
-            self._left.remove(step)
-        with _in_step(executor, step):
-            yield
+    def _around(self, executor: Executor, shard: ShardUpdater) -> AbstractContextManager[None]:
+        """What a plan has before and behind a shard's update, if that has a step."""
+        return _in_step(executor, self._steps[shard]) if shard in self._steps else nullcontext()
 
 
 @contextmanager
 def _in_step(executor: Executor, step: int) -> Iterator[None]:
-    """Do what a plan has before a step and behind it; nothing where there is none (below 0)."""
-    if step >= 0:
-        executor.before(step)
-        executor.again(step)
+    """Do what a plan has before a step and behind it."""
+    executor.before(step)
+    executor.again(step)
     yield
-    if step >= 0:
-        executor.after(step)
+    executor.after(step)
 
 
 def early_buckets(solver: Solver) -> list[Bucket]:

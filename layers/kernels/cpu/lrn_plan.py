@@ -21,7 +21,7 @@ BLOCK = 800  # numbers that are gone through at once: they stay in the first cac
 class Lrn:
     """y = x s^-beta, s = k + alpha / n · sum of squares in the window, centred and cut off at the borders.
 
-    Across channels s is computed once more in backward, which takes less time than keeping it.
+    Across channels s is computed once more in backward: it would take as much memory as y.
 
     Args:
         spec: the geometry; n is local_size across channels, local_size squared within one.

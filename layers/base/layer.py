@@ -121,6 +121,7 @@ class Layer:
     reads_bottoms: bool = True  # backward reads the bottoms' data
     reads_tops: bool = True  # backward reads the tops' data
     divides: bool = False  # backward can run in two: ``backward_params``, then ``backward_bottoms``
+    param_rows: Sequence[slice] = ()  # blocks of the first parameter's rows, if backward can be its bottoms and these
     n_fused_back: int = 0  # how many of the layers fused to it ``backward_fused`` covers; the others run their own
     temporaries: float = 0  # arrays, each as long as its longest blob, that passes make beside
     lasting: float = 0  # how many of them are there between passes, too
@@ -172,7 +173,17 @@ class Layer:
         raise NotImplementedError
 
     def backward_bottoms(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """The rest of backward: overwrite the bottoms' diffs. For layers with ``divides``."""
+        """The rest of backward: overwrite the bottoms' diffs. For layers with ``divides`` or ``param_rows``."""
+        raise NotImplementedError
+
+    def backward_rows(self, rows: slice, diffs: Sequence[Any], top: Sequence[Blob], bottom: Sequence[Blob]) -> None:
+        """Write gradients of parameters, block after block, behind ``backward_bottoms``.
+
+        Args:
+            rows: one of ``param_rows``; all of them come in their order.
+            diffs: flat, of these rows; with the last block also one for each of the other parameters.
+            top, bottom: as for ``backward``.
+        """
         raise NotImplementedError
 
     def forward_again(self, bottom: Sequence[Blob], top: Sequence[Blob], fused: bool) -> None:
@@ -248,6 +259,17 @@ class Layer:
         """``forward``, or ``forward_fused`` if ``fused``, on blobs that stay where they are, made ready to run many
         times; None: it needs the interpreter."""
         return None
+
+    def include_relu(self, own_diffs: bool) -> bool:
+        """Include the backward of the ReLU in front, in place and of slope 0, in this layer's from now on.
+
+        Args:
+            own_diffs: whether nobody reads the tops' diffs behind this layer's backward, which may write them, too.
+
+        Returns:
+            whether it does.
+        """
+        return False
 
     def unfuse(self) -> None:
         """After a fused forward, write what each fused layer needs to run its own backward; if ``n_fused_back``."""

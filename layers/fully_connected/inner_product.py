@@ -14,7 +14,7 @@ from scaffe.layers.base.labels import check_axis
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.base.layout import is_plain
 from scaffe.layers.base.weights import weights_for_backward, weights_for_forward
-from scaffe.layers.kernels.plans import ReadyCalls, bound
+from scaffe.layers.kernels.plans import ReadyCalls, RowwisePlan, bound
 
 
 @layer_types.register("InnerProduct")
@@ -91,13 +91,16 @@ class InnerProduct(FusesRelu):
             self.context.kernels.copy_part(self._plain_top, top[0].diff)
             gy = self._plain_top
         if propagate_down[0]:
-            gx = bottom[0].diff_flat if self._plain is None else self._plain
-            self._plan.backward_data(gy, weights_for_backward(self.blobs[0]), gx)
-            if self._plain is not None:
-                self.context.kernels.copy_part(bottom[0].diff, self._plain)
-            self.bottoms_written()
+            self._backward_bottom(gy, bottom[0])
         if any(self.param_propagate_down):
             self._backward_weights(self._input(bottom[0]), gy)
+
+    def _backward_bottom(self, gy: np.ndarray, bottom: Blob) -> None:
+        gx = bottom.diff_flat if self._plain is None else self._plain
+        self._plan.backward_data(gy, weights_for_backward(self.blobs[0]), gx)
+        if self._plain is not None:
+            self.context.kernels.copy_part(bottom.diff, self._plain)
+        self.bottoms_written()
 
     def _backward_weights(self, x: np.ndarray, gy: np.ndarray) -> None:
         learns = self.param_propagate_down
@@ -106,3 +109,28 @@ class InnerProduct(FusesRelu):
             return
         (gw, *gb), fresh = claim_together([blob for blob, wanted in zip(self.blobs, learns, strict=True) if wanted])
         self._plan.backward_weights(x, gy, gw.reshape(self.blobs[0].shape), gb[0] if gb else None, fresh)
+
+    @property
+    def param_rows(self) -> Sequence[slice]:  # type: ignore[override]
+        """See Layer."""
+        return self._rowwise.rows if self._rowwise is not None and self._plain_top is None else ()
+
+    @property
+    def _rowwise(self) -> RowwisePlan | None:
+        return self._plan if isinstance(self._plan, RowwisePlan) else None
+
+    def backward_bottoms(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """See Layer."""
+        if propagate_down[0]:
+            self._backward_bottom(top[0].diff_flat, bottom[0])
+
+    def backward_rows(self, rows: slice, diffs: Sequence[np.ndarray], top: Sequence[Blob],
+                      bottom: Sequence[Blob]) -> None:
+        """See Layer."""
+        plan, gy, (gw, *gb) = self._rowwise, top[0].diff_flat, diffs
+        if plan is None:
+            raise LayerError("computes gradients of all its rows at once")
+        is_copied = self._plain is not None and rows.start > 0  # with the first block
+        plan.backward_rows(self._plain if is_copied else self._input(bottom[0]), gy, rows, gw)
+        for bias in gb:
+            plan.backward_bias(gy, bias)

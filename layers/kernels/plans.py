@@ -43,6 +43,23 @@ class WeightedPlan(Protocol):
         """
 
 
+@runtime_checkable
+class RowwisePlan(Protocol):
+    """An inner product whose weights' gradient can be computed some rows at a time: the same bits as all together.
+
+    Attributes:
+        rows: blocks of rows of the weights, in their order; none where these are short.
+    """
+
+    rows: Sequence[slice]
+
+    def backward_rows(self, x: Array, gy: Array, rows: slice, gw: Array) -> None:
+        """Write the gradient of one of these blocks to gw (its rows, K); x and gy as for ``backward_weights``."""
+
+    def backward_bias(self, gy: Array, gb: Array) -> None:
+        """Write the gradient of the bias (n_output,)."""
+
+
 class InferencePlan(Protocol):
     """A convolution's forward with weights that stay the same over many calls, and what follows it in the same pass."""
 

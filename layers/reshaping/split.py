@@ -44,6 +44,11 @@ class Split(Layer):
         for blob in top:
             blob.share_data(bottom[0])
 
+    def include_relu(self, own_diffs: bool) -> bool:
+        """See Layer."""
+        self.includes_relu = self.reads_bottoms = len(self.param.top) > 1
+        return self.includes_relu
+
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Write the sum of the tops' gradients."""
         if not propagate_down[0]:

@@ -31,10 +31,18 @@ class Pooling(Layer):
 
     A bottom of five axes is pooled by ``EvenPooling``.
 
+    The backward of a ReLU in front of MAX, in place and of slope 0, can be part of it: an element that is no window's
+    largest gets no gradient anyway, and one that is has the window's output, which tells whether it is above 0.
+
+    Attributes:
+        includes_relu: whether it is. The tops' diffs are then written, too.
+
     Raises:
         LayerError: the window is missing, given twice or does not fit; the bottom does not have four axes; or an option
             does not go with the method.
     """
+
+    includes_relu = False
 
     by_image = recordable = True
     reads_bottoms = reads_tops = False
@@ -110,7 +118,15 @@ class Pooling(Layer):
         if propagate_down[0]:
             if self._method == "STOCHASTIC" and self.context.phase != TRAIN:
                 raise LayerError("STOCHASTIC pooling has a gradient in training only")
+            if self.includes_relu:
+                y, gy = top[0].data_flat, top[0].diff_flat
+                self.context.kernels.relu_backward(y, gy, gy, 0.0)
             self._plan.backward(top[0].diff_flat, bottom[0].diff_flat)
+
+    def include_relu(self, own_diffs: bool) -> bool:
+        """See Layer."""
+        self.includes_relu = self.reads_tops = own_diffs and self._method == "MAX"
+        return self.includes_relu
 
 
 def window_pair(p: Any, name: str, default: int | None) -> tuple[int, int]:

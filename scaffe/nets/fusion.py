@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from scaffe.layers.base.blob import Blob
-from scaffe.layers.reshaping.split import Split
 from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 
@@ -53,19 +52,34 @@ def keep_bottoms(net: Net) -> None:
 
 
 def join_backward(nodes: Sequence[Node]) -> None:
-    """Let the sums of gradients in Splits include the backward of the in-place ReLU in front of each.
+    """Let layers include the backward of the in-place ReLU in front of each, where they can.
 
     For nets whose diffs nobody sets or reads between layers.
     """
     for node in nodes:
-        if not isinstance(node.layer, Split) or len(node.tops) < 2 or not node.needs_backward:
-            continue
-        writers = [other for other in nodes if _holds(other.tops, node.bottoms[0])]
-        relu, head = writers[-1], nodes[nodes.index(writers[-1]) - writers[-1].fused_offset]
-        if (getattr(relu.layer, "relu_slope", None) == 0 and relu.tops[0] is relu.bottoms[0] and relu.needs_backward
-                and not 0 < relu.fused_offset <= head.layer.n_fused_back):
-            node.layer.includes_relu = node.layer.reads_bottoms = True
-            relu.backward_in = node
+        relu = _relu_ahead(nodes, node) if node.needs_backward else None
+        if relu is not None and node.layer.include_relu(not _is_summed(nodes, node)):
+            node.includes, relu.layer.reads_bottoms = relu, False
+
+
+def _relu_ahead(nodes: Sequence[Node], node: Node) -> Node | None:
+    """The layer that writes another's bottom, if it is a ReLU in place, of slope 0, that runs its own backward."""
+    writers = [other for other in nodes for bottom in node.bottoms[:1] if _holds(other.tops, bottom)]
+    if not writers or getattr(writers[-1].layer, "relu_slope", None) != 0 or not writers[-1].needs_backward:
+        return None
+    relu, head = writers[-1], nodes[nodes.index(writers[-1]) - writers[-1].fused_offset]
+    return relu if relu.tops[0] is relu.bottoms[0] and not 0 < relu.fused_offset <= head.layer.n_fused_back else None
+
+
+def _is_summed(nodes: Sequence[Node], node: Node) -> bool:
+    """Whether a layer's top may share its gradient's memory with other bottoms of a sum."""
+    found = [*node.tops]
+    for other in nodes:
+        if any(_holds(found, bottom) for bottom in other.bottoms):
+            if other.layer.passes_diff:
+                return True
+            found += other.tops if other.layer.shares_diff else ()
+    return False
 
 
 def _fuse(nodes: Sequence[Node], index: int, fits: Callable[[Node, Node], bool]) -> None:

@@ -185,12 +185,12 @@ class Net:
                 self._after_steps(steps[:1])
                 self._before_steps(steps[1:])
             if index not in done:
-                done = self._backward_fused(index, first, end)
+                done = self._backward_fused(index, end)
             self._after_steps(steps[-1:])
             self.params.settle(index)
             _call(self.after_backward, index)
 
-    def _backward_fused(self, index: int, start: int, end: int) -> range:
+    def _backward_fused(self, index: int, end: int) -> range:
         """Run a layer's backward, in one pass with those that it ran forward with. Returns the layers this covers."""
         node, first = self.nodes[index], self.nodes[index - self.nodes[index].fused_offset]
         fused = range(index - node.fused_offset, index + 1)
@@ -203,12 +203,15 @@ class Net:
                 first.layer.backward_fused(first.tops, wanted, first.bottoms)
             return fused
         self._unfuse(index)
-        if node.needs_backward and not self._ran_before(node, start):
+        ran, node.ran_before = node.ran_before, False
+        if node.needs_backward and not ran:
             self._own_diffs(index)
             with node.named():
                 node.expect_shapes()
-                run = node.layer.backward_bottoms if index in self.steps.divided else node.layer.backward
+                run = node.layer.backward_bottoms if self.steps.writes_bottoms_alone(index) else node.layer.backward
                 run(node.tops, node.propagate_down, node.bottoms)
+            if node.includes is not None:
+                node.includes.ran_before = True
         return range(index, index + 1)
 
     def _backward_params(self, index: int) -> None:
@@ -217,11 +220,6 @@ class Net:
         with node.named():
             node.expect_shapes()
             node.layer.backward_params(node.tops, node.bottoms)
-
-    def _ran_before(self, node: Node, start: int) -> bool:
-        """Whether a layer between this one and ``start``, where this backward began, has run the backward of both."""
-        return node.backward_in is not None and not self.unfused and any(
-            other is node.backward_in for other in self.nodes[:start + 1])
 
     def _own_diffs(self, index: int) -> None:
         """Before an in-place layer writes a diff that others read too, the blob gets memory of its own for good."""

@@ -29,7 +29,8 @@ class Node:
         fused_offset: if this layer is fused to an earlier one: its index minus that layer's; else 0.
         ran_fused: whether the last forward ran in one pass with the layers fused to this one; those of them that
             ``layer.n_fused_back`` counts may then run backward in one pass too.
-        backward_in: the node whose backward includes this one's, if it runs first; None: there is none.
+        includes: the node whose backward this one's includes, if it runs first; None: there is none.
+        ran_before: whether that has just happened to this one.
         loss_scale: factor on the loss weights in backward (half precision).
         shared: indices of those of the layer's blobs that another layer owns (Caffe's ``param { name }``).
         seen_shapes: shapes of bottoms and tops at the last reshape; None makes the layer reshape at its next pass.
@@ -48,7 +49,8 @@ class Node:
     n_fused: int = 0
     fused_offset: int = 0
     ran_fused: bool = False
-    backward_in: Node | None = None
+    includes: Node | None = None
+    ran_before: bool = False
     loss_scale: float = 1.0
     shared: set[int] = field(default_factory=set)
     seen_shapes: tuple[Shape, ...] | None = None
@@ -81,6 +83,11 @@ class Node:
 
     def _shapes(self) -> tuple[Shape, ...]:
         return tuple([blob.shape for blob in (*self.bottoms, *self.tops)])
+
+    def backward_rows(self, rows: slice, diffs: Sequence[Any]) -> None:
+        """See Layer."""
+        with self.named():
+            self.layer.backward_rows(rows, diffs, self.tops, self.bottoms)
 
     def set_weights(self) -> None:
         """Write the loss weights into the tops' diffs, where backward starts from them."""

@@ -15,11 +15,14 @@ class Steps:
     Attributes:
         n_layers: n.
         divided: layers whose backward takes two steps: gradients of parameters, then those of the bottoms.
+        by_rows: layers whose parameters' gradients are computed behind backward, each block of rows in the step of its
+            update.
         n_updates: of layers behind whose backward something is updated: in how many steps.
     """
 
     n_layers: int
     divided: frozenset[int] = frozenset()
+    by_rows: frozenset[int] = frozenset()
     n_updates: Mapping[int, int] = field(default_factory=dict)
 
     def backward(self, layer: int) -> range:
@@ -31,6 +34,14 @@ class Steps:
         """The steps behind a layer's backward in which something is updated."""
         first = self.backward(layer).stop
         return range(first, first + self.n_updates.get(layer, 0))
+
+    def rows(self, layer: int) -> range:
+        """The steps in which gradients of blocks of rows are computed: the updates but the last, or none."""
+        return self.updates(layer)[:-1] if layer in self.by_rows else range(0)
+
+    def writes_bottoms_alone(self, layer: int) -> bool:
+        """Whether a layer's backward, or the last step of it, leaves gradients of parameters to others."""
+        return layer in self.divided or layer in self.by_rows
 
     @property
     def n_steps(self) -> int:

@@ -98,7 +98,8 @@ def limit_memory(solver: Solver, options: Namespace, backed: BackedMemory) -> No
         pass_diffs(solver.net)
         backed.keep(solver.net.params.data)
         return
-    keep_little(solver.net, limit, lambda: least_to_train(solver.net, _taken(solver, planned_arrays(solver.net))))
+    keep_little(solver.net, limit, lambda: least_to_train(
+        solver.net, _taken(solver, planned_arrays(solver.net)), solver.strategy.updates_alone))
     solver.observers.append(together(ranks, lambda: _limited(solver, backed, limit, options)))
 
 
@@ -135,6 +136,7 @@ def _limited(solver: Solver, backed: BackedMemory, limit: int, options: Namespac
     tier = LimitedNet(solver.net, planned, state.held, iteration,
                       Limit(options.memory, limit, fixed, options.placement), Spill(backed), solver.timers)
     state.attach(tier.executor)
+    return_freed_memory(limit)
     if fixed + state.parameter_bytes > limit:
         _limit_tests(solver, state, tier)
     solver.updater.whole = partial(on_disk, options.spill)

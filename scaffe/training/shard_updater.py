@@ -29,6 +29,7 @@ class ShardUpdater:
     Attributes:
         n_elems, n_histories: of each history, and of them. They get memory when they are first used.
         is_blank: whether nobody has written the histories, which are zero.
+        gradient_at: the element of ``params.diff`` where the interval's gradient begins.
     """
 
     def __init__(self, rule: UpdateRule, params: FlatParams, interval: slice, kernels: Backend,
@@ -37,7 +38,7 @@ class ShardUpdater:
         self._origin = interval.start - interval.start % ALIGN_ELEMS
         self.n_elems, self.n_histories = interval.stop - self._origin, rule.n_histories
         self._arrays: list[Any] | None = None
-        self.is_blank = True
+        self.is_blank, self.gradient_at = True, interval.start
         self._plan: Any = None
 
     @property
@@ -77,7 +78,9 @@ class ShardUpdater:
             self._plan = self._make_plan(self.interval, self._origin)
         self.is_blank, place = False, slice(self._origin, self.interval.stop)
         copies = {"copy": self._params.copies[place]} if writes_copies and self._params.copies is not None else {}
-        self._plan.run(self._params.data[place], self._params.diff[place], self._histories, hyper, factor, **copies)
+        at = self.gradient_at - self.interval.start
+        diff = self._params.diff[place.start + at:place.stop + at]
+        self._plan.run(self._params.data[place], diff, self._histories, hyper, factor, **copies)
 
     def history(self, index: int) -> np.ndarray:
         """One history of the interval, (n,), in host memory: a view on the CPU, a copy from a device."""

@@ -10,9 +10,8 @@ import numpy as np
 
 from scaffe.nets.memory.on_device import on_host
 from scaffe.nets.memory.parts import Held
+from scaffe.nets.memory.runs import Run, bytes_of
 from scaffe.nets.memory.state import (
-    Run,
-    bytes_of,
     fetched,
     gradients_apart,
     history_held,
@@ -64,7 +63,7 @@ class InFile:
         """See StateBelow: whole pages."""
         held = [each for run in runs for each in self._held(run)]
         self._backed.keep(self._net.params.data, [each.memory for each in held if each.part.forward])
-        return held, sum(each.memory.nbytes for each in held)
+        return held, sum(each.memory.nbytes + each.spared for each in held)
 
     def _held(self, run: Bucket) -> list[Held]:
         parameters, gradients = parameters_held(self._net, run)

@@ -7,22 +7,17 @@ first is updated, and only histories leave, which pass through memory one after 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 
 from scaffe.nets.memory.executor import Executor
 from scaffe.nets.memory.parts import Held
+from scaffe.nets.memory.pieces import come_by_rows, count_updates, pieces
 from scaffe.nets.memory.plans.costs import BYTES_A_SECOND
-from scaffe.nets.memory.state import (
-    Run,
-    count_updates,
-    large,
-    layers_alone,
-    layers_of,
-    pieces,
-)
+from scaffe.nets.memory.runs import Run, large, layers_alone, layers_of
 from scaffe.training.rates import Scheduled
+from scaffe.training.row_gradients import row_gradients
 from scaffe.training.shard_updater import ShardUpdater
 from scaffe.training.solver import Solver
 from scaffe.training.state_below import StateBelow
@@ -47,6 +42,7 @@ class StreamedState:
         self._runs: Sequence[Run] = self._early or large(solver.net, layers_alone(solver.net))
         strategy, updater = solver.strategy, solver.updater
         strategy.take_early(self._early)
+        come_by_rows(solver.net, self._early if strategy.updates_alone else ())
         cuts = sorted({edge for run in self._runs for piece in pieces(solver.net, run)
                        for edge in (piece.start, piece.stop)})
         updater.own(cut(strategy.owned(), cuts), cut(strategy.copied(), cuts))
@@ -59,6 +55,7 @@ class StreamedState:
         runs = [run.first_layer for run in self._shards.values()]
         count_updates(solver.net, {run.first_layer: runs.count(run.first_layer) for run in self._early})
         self._steps = self._steps_of_shards()
+        self._rows = row_gradients(solver.net, self._shards)
         self.held, self._taken_bytes = below.parameters(self._early)
         self._n_parameters = len(self.held)
         for shard, run in self._shards.items():
@@ -111,21 +108,28 @@ class StreamedState:
         for layer in layers_of(solver.net, bucket):
             solver.net.params.settle(layer)
         solver.strategy.update_early(bucket, solver.rates.before(solver.iteration), solver.iteration)
-        with _in_step(executor, solver.net.steps.updates(bucket.first_layer)[-1]):
+        with _in_step(executor, solver.net.steps.updates(bucket.first_layer)[-1], _nothing):
             pass  # the others have the parameters
 
     def _around(self, executor: Executor, shard: ShardUpdater) -> AbstractContextManager[None]:
-        """What a plan has before and behind a shard's update, if that has a step."""
-        return _in_step(executor, self._steps[shard]) if shard in self._steps else nullcontext()
+        """What a plan has before and behind a shard's update, if that has a step. Gradients of rows come there, too."""
+        if shard not in self._steps:
+            return nullcontext()
+        return _in_step(executor, self._steps[shard], self._rows.get(shard, _nothing))
 
 
 @contextmanager
-def _in_step(executor: Executor, step: int) -> Iterator[None]:
+def _in_step(executor: Executor, step: int, first: Callable[[], None]) -> Iterator[None]:
     """Do what a plan has before a step and behind it."""
     executor.before(step)
     executor.again(step)
+    first()
     yield
     executor.after(step)
+
+
+def _nothing() -> None:
+    pass
 
 
 def early_buckets(solver: Solver) -> list[Bucket]:

@@ -27,7 +27,9 @@ TABLES = ("one", "tests/collectives/server/test_in_file.py", "-m", "not thorough
 ROWS = ("one", "tests/collectives/server/test_device.py", "-k", "first_rows")
 LANES = ("one", "tests/scaffe/nets/memory/test_disk_lanes.py")
 SPILLED = ("one", "tests/scaffe/training/test_limited_memory.py", "-m", "not mpi_job", "-k",
-           "(bits_are and move) or goes_on_from or copy_of_served or test_nets_read or no_more_is")
+           "(bits_are and move) or goes_on_from or copy_of_served or test_nets_read or no_more_is or never_whole")
+FUSED = ("one", "tests/scaffe/nets/test_fusion.py")
+BY_ROWS = ("one", "tests/layers/test_row_gradients.py")
 SIGNS = ("one", "tests/layers/test_signs.py")
 SEVERAL = ("mpi", "tests/collectives/device/test_order.py", "-k", "many or values_for_out or follow")
 
@@ -127,12 +129,22 @@ MUTANTS = (
     Mutant("scaffe/training/streamed_state.py", "pass  # the others have the parameters", "return", SPILLED),
     Mutant("scaffe/nets/net.py", "each.layer.keep(each.tops)", "pass", SIGNS),
     Mutant("layers/activation/relu.py", "        self.keep(top)", "        pass", SIGNS),
+    Mutant("scaffe/nets/fusion.py", "not _is_summed(nodes, node)", "True", FUSED),
+    Mutant("scaffe/nets/net.py", "node.includes.ran_before = True", "pass", FUSED),
+    Mutant("layers/vision/pooling.py", "kernels.relu_backward(y, gy, gy, 0.0)", "kernels.relu_forward(gy, gy, 1.0)",
+           FUSED),
+    Mutant("layers/fully_connected/inner_product.py", "self._plain is not None and rows.start > 0", "False", BY_ROWS),
+    Mutant("layers/kernels/cpu/weight_gradients.py", "gy[j, column + i + r]", "gy[j, i + r]", BY_ROWS),
+    Mutant("scaffe/training/streamed_state.py", "    first()", "    pass", SPILLED),
+    Mutant("scaffe/training/row_gradients.py", "blob.bind_diff(None)", "pass", SPILLED),
+    Mutant("scaffe/training/row_gradients.py", "shard.gradient_at = gradients_place(net, shards[shard]).start", "pass",
+           SPILLED),
     Mutant("scaffe/nets/memory/signs.py", "not in needed", "is not None", SIGNS),
     Mutant("scaffe/nets/memory/tier/lasting.py", "self._backed.hide(self._pages.arrays[number])", "pass", SPILLED),
     Mutant("scaffe/nets/memory/tier/lasting.py", "self._backed.show(self._pages.arrays[number])", "pass", SPILLED),
     Mutant("scaffe/nets/memory/in_turn.py", "self._bring()", "pass", SPILLED),
     Mutant("scaffe/nets/memory/in_turn.py", "self._leave(self._held)", "pass", SPILLED),
-    Mutant("scaffe/nets/memory/in_turn.py", "self._leave(self._last[step])", "pass", SPILLED),
+    Mutant("scaffe/nets/memory/in_turn.py", "self._leave(self._done[step])", "pass", SPILLED),
     Mutant("scaffe/nets/memory/tier/lasting.py", "in self._shown & set(numbers)", "in set(numbers)", SPILLED),
     Mutant("scaffe/training/strategies/downpour.py", "self._local.bring()", "pass", SPILLED),
     *(Mutant("scaffe/training/state_below.py", "fetched(parameters) if", "parameters if", tests)

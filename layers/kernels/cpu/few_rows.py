@@ -11,7 +11,7 @@ from scaffe.layers.kernels.cpu.bound_kernels import bind_units
 from scaffe.layers.kernels.cpu.calls import Calls
 from scaffe.layers.kernels.cpu.parts import in_units
 from scaffe.layers.kernels.extents import expect_elems
-from scaffe.layers.kernels.plans import WeightedPlan
+from scaffe.layers.kernels.plans import RowwisePlan, WeightedPlan
 
 MOST_ROWS = 4
 """Up to so many it is faster than oneDNN, as measured: 2.0 times for one row of CaffeNet's fc6, 1.2 times for four."""
@@ -30,6 +30,8 @@ class FewRows:
 
     def __init__(self, others: WeightedPlan, m: int, n: int, k: int) -> None:
         self.backward_data, self.backward_weights = others.backward_data, others.backward_weights
+        if isinstance(others, RowwisePlan):
+            self.rows, self.backward_rows, self.backward_bias = others.rows, others.backward_rows, others.backward_bias
         self._x, self._w, self._y = (m, k), (n, k), (m, n)
         self._none = np.zeros(n, np.float32)
         self._ranges = AT_ONCE, n, n * k // LEAST_WEIGHTS

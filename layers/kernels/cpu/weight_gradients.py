@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from scaffe.jit import compiled
@@ -13,6 +15,7 @@ from scaffe.layers.kernels.cpu.panels import TALL, is_fast, multiply_few
 from scaffe.layers.kernels.cpu.parts import in_units
 from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.plans import WeightedPlan
+from scaffe.layers.kernels.rows import row_blocks
 
 MOST_ROWS, LEAST_WEIGHTS = 64 if HAS_AVX512 else 16, 1_000_000
 """Where it is faster than oneDNN, as measured: with AVX-512 1.6 times for 8 rows, 1.1 to 1.2 for 64, slower for 128;
@@ -27,26 +30,39 @@ class WeightGradients:
     Args:
         others: computes everything else.
         m, n, k: rows, outputs, inputs. The weights are (N, K).
+
+    Attributes:
+        rows: see RowwisePlan.
     """
 
     def __init__(self, others: WeightedPlan, m: int, n: int, k: int) -> None:
         self.forward, self.backward_data = others.forward, others.backward_data
+        self.rows = row_blocks(n, k * np.dtype(np.float32).itemsize)
         self._x, self._y, self._w = (m, k), (m, n), (n, k)
         self._zeros = np.zeros(k, np.float32)
 
     def backward_weights(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None,
                          overwrite: bool = False) -> None:
         """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
-        for array, shape in ((x, self._x), (gy, self._y), (gw, self._w)):
-            expect_elems(shape[0] * shape[1], array)
         expect_elems(self._w[0], gb)
-        x, gy, flat = x.reshape(self._x), gy.reshape(self._y), gw.reshape(-1)
+        self.backward_rows(x, gy, slice(0, self._w[0]), gw, overwrite)
+        if gb is not None:
+            self.backward_bias(gy, gb, overwrite)
+
+    def backward_rows(self, x: np.ndarray, gy: np.ndarray, rows: slice, gw: np.ndarray, overwrite: bool = True) -> None:
+        """See RowwisePlan."""
+        n_rows, k = rows.stop - rows.start, self._w[1]
+        for array, n_elems in ((x, prod(self._x)), (gy, prod(self._y)), (gw, n_rows * k)):
+            expect_elems(n_elems, array)
+        x, gy = x.reshape(self._x), gy.reshape(self._y)
         panels: np.ndarray = workspace("panels", x.nbytes).view(np.float32)
         _lay_in_panels(x, panels)
-        n = gy.shape[1]
-        in_units(_products, TALL, n, n * x.size // LEAST_PRODUCTS, gy, panels, self._zeros, not overwrite, flat)
-        if gb is not None:
-            add_gradients(gy, gb, overwrite)
+        in_units(_products, TALL, n_rows, n_rows * x.size // LEAST_PRODUCTS, gy, rows.start, panels, self._zeros,
+                 not overwrite, gw.reshape(-1))
+
+    def backward_bias(self, gy: np.ndarray, gb: np.ndarray, overwrite: bool = True) -> None:
+        """See RowwisePlan."""
+        add_gradients(gy.reshape(self._y), gb, overwrite)
 
 
 def if_faster(others: WeightedPlan, m: int, n: int, k: int) -> WeightedPlan:
@@ -67,16 +83,17 @@ def _lay_in_panels(x: np.ndarray, panels: np.ndarray) -> None:
 
 
 @compiled
-def _products(first: int, stop: int, gy: np.ndarray, panels: np.ndarray, zeros: np.ndarray, adds: bool,
+def _products(first: int, stop: int, gy: np.ndarray, column: int, panels: np.ndarray, zeros: np.ndarray, adds: bool,
               gw: np.ndarray) -> None:
-    """Rows ``first`` to ``stop`` of gw = gyᵀ x, or gw += gyᵀ x if ``adds``: all columns of eight before the next."""
+    """Rows ``first`` to ``stop`` of gw = gyᵀ x, or gw += gyᵀ x if ``adds``, for gy from a column on: all columns of
+    eight before the next."""
     m, k = len(gy), zeros.size
     turned = np.empty(TALL * m, np.float32)
     for i in range(first, stop, TALL):
         n_rows = min(TALL, stop - i)
         for j in range(m):
             for r in range(n_rows):
-                turned[r * m + j] = gy[j, i + r]
+                turned[r * m + j] = gy[j, column + i + r]
         for p in range(k // COLUMNS):
             panel = p * m * COLUMNS
             multiply_few(n_rows, turned, panels, zeros, gw, adds, np.float32(1), gw, (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,26 +14,16 @@ from scaffe.nets.memory.amount import n_bytes
 from scaffe.nets.memory.fixed import blobs_outside, fixed_bytes
 from scaffe.nets.memory.lean import keep_little
 from scaffe.nets.memory.parts import Held, joined_steps, parts_of, planned_arrays
+from scaffe.nets.memory.pieces import come_by_rows, count_updates, pieces
 from scaffe.nets.memory.plans.costs import CORE, Speed, estimated_seconds
 from scaffe.nets.memory.plans.iteration import Bandwidth, Iteration
 from scaffe.nets.memory.plans.needs import least_bytes
 from scaffe.nets.memory.plans.placements import PLACEMENTS
 from scaffe.nets.memory.plans.plan import MemoryTooSmallError, Plan
 from scaffe.nets.memory.plans.together import fitted_together, least_together
+from scaffe.nets.memory.runs import Layer, bytes_of, large, layers_alone
 from scaffe.nets.memory.signs import keep_signs
-from scaffe.nets.memory.state import (
-    Layer,
-    bytes_of,
-    count_updates,
-    gradients_apart,
-    history_held,
-    history_part,
-    large,
-    layers_alone,
-    parameters_apart,
-    parameters_held,
-    pieces,
-)
+from scaffe.nets.memory.state import gradients_apart, history_held, history_part, parameters_apart, parameters_held
 from scaffe.nets.memory.tier.mapping import inner, rounded
 from scaffe.nets.net import Net
 from scaffe.nets.steps import Steps
@@ -88,7 +79,7 @@ def predicted(net: Net, memory: str, placement: str) -> Predicted:
     if limit < whole:
         keep_little(net, limit, lambda: least_to_train(net, fixed_bytes(net, planned_arrays(net)) + histories))
     held, planned = _held(net), planned_arrays(net)
-    fixed = fixed_bytes(net, planned) + histories - sum(each.part.n_bytes for each in held)
+    fixed = fixed_bytes(net, planned) + histories - _taken_bytes(held)
     iteration = Iteration(parts_of(net, planned, held), estimated_seconds(net, CORE), joined=joined_steps(net))
     least = fixed + least_bytes(iteration)
     _check(memory, limit, least)
@@ -99,16 +90,17 @@ def predicted(net: Net, memory: str, placement: str) -> Predicted:
     return Predicted(whole, limit, fixed, least, _names(net), net.steps, iteration, plan, DISK)
 
 
-def least_to_train(net: Net, taken: int) -> int:
+def least_to_train(net: Net, taken: int, alone: bool = True) -> int:
     """The bytes in which one rank trains a net at least, as it is.
 
     Args:
         net: a built training net.
         taken: bytes beside its blobs, parameters and all that goes with them among these.
+        alone: whether nobody else needs its gradients.
     """
-    held, planned = _held(net), planned_arrays(net)
+    held, planned = _held(net, alone), planned_arrays(net)
     iteration = Iteration(parts_of(net, planned, held), estimated_seconds(net, CORE), joined=joined_steps(net))
-    return taken - sum(each.part.n_bytes for each in held) + least_bytes(iteration)
+    return taken - _taken_bytes(held) + least_bytes(iteration)
 
 
 def predicted_on_gpu(net: Net, memory: str, placement: str) -> Predicted:
@@ -135,6 +127,11 @@ def predicted_on_gpu(net: Net, memory: str, placement: str) -> Predicted:
     return Predicted(whole, limit, fixed, least, _names(net), net.steps, iteration, plan, LINK)
 
 
+def _taken_bytes(held: Sequence[Held]) -> int:
+    """What a net takes of the arrays that may leave."""
+    return sum(each.part.n_bytes + each.spared for each in held)
+
+
 def _check(memory: str, limit: int, least: int) -> None:
     if limit < least:
         raise UserError(f"-memory {memory}: {limit:,} bytes are too few; this net trains in {least:,} at least")
@@ -144,10 +141,10 @@ def _names(net: Net) -> tuple[str, ...]:
     return tuple(node.name for node in net.nodes)
 
 
-def _held(net: Net) -> list[Held]:
-    """Parameters, gradients and histories of large layers, as one rank trains them."""
+def _held(net: Net, alone: bool = True) -> list[Held]:
+    """Parameters, gradients and histories of large layers, as one rank trains them, or one of several."""
     found = []
-    for layer in _streamed(net):
+    for layer in _streamed(net, alone):
         found += parameters_held(net, layer)
         for piece, step in zip(pieces(net, layer), net.steps.updates(layer.first_layer), strict=False):
             memory = inner(net.params.data[piece].view(np.uint8))
@@ -158,7 +155,7 @@ def _held(net: Net) -> list[Held]:
 def _held_apart(net: Net) -> list[Held]:
     """The same on a GPU."""
     found = []
-    for layer in _streamed(net):
+    for layer in _streamed(net, False):
         found += [parameters_apart(net, layer, NOWHERE), gradients_apart(net, layer)]
         for piece, step in zip(pieces(net, layer), net.steps.updates(layer.first_layer), strict=False):
             n_bytes = rounded(net.params.data[piece].nbytes)
@@ -166,8 +163,10 @@ def _held_apart(net: Net) -> list[Held]:
     return found
 
 
-def _streamed(net: Net) -> list[Layer]:
-    """The layers whose parameters may leave; the net's steps have their updates from now on."""
+def _streamed(net: Net, alone: bool) -> list[Layer]:
+    """The layers whose parameters may leave; the net's steps have their updates from now on. ``alone``: whether nobody
+    else reads their gradients."""
     found = large(net, layers_alone(net))
+    come_by_rows(net, found if alone else ())
     count_updates(net, {layer.first_layer: len(pieces(net, layer)) for layer in found})
     return found

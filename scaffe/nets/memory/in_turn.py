@@ -1,5 +1,5 @@
-"""A test net on the host whose parameters do not fit in memory together: each leaves it behind the last layer that
-reads it."""
+"""A test net on the host whose parameters do not fit in memory together: each leaves it behind each layer that reads
+it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ class InTurn:
         self._bring, self._leave, self._held = bring, leave, held.keys()
         reads = _reads(test, trained, held)
         self.most_bytes = max(sum(held[number].memory.nbytes for number in numbers) for numbers in reads)
-        last = {number: step for step, numbers in enumerate(reads) for number in numbers}
-        self._last = [[number for number in numbers if last[number] == step] for step, numbers in enumerate(reads)]
+        self._done = [numbers - following for numbers, following in zip(reads, [*reads[1:], set()], strict=True)]
 
     def before(self, step: int) -> None:
         """See Tier."""
@@ -42,7 +41,7 @@ class InTurn:
 
     def after(self, step: int) -> None:
         """See Tier."""
-        self._leave(self._last[step])
+        self._leave(self._done[step])
 
     def close(self) -> None:
         """See Tier: nothing to do."""

@@ -19,8 +19,9 @@ from scaffe.nets.memory.parts import Planned, joined_steps, parts_of, planned_ar
 from scaffe.nets.memory.plans.costs import Speed, estimated_seconds
 from scaffe.nets.memory.plans.iteration import Iteration
 from scaffe.nets.memory.plans.needs import least_bytes
+from scaffe.nets.memory.runs import bytes_of, layers_alone, long
 from scaffe.nets.memory.signs import keep_signs
-from scaffe.nets.memory.state import bytes_of, layers_alone, long, parameters_apart, weights_held
+from scaffe.nets.memory.state import parameters_apart, weights_held
 from scaffe.nets.memory.tier.backed import BackedMemory
 from scaffe.nets.memory.tier.mapping import return_freed_memory
 from scaffe.nets.memory.tier.spill import Spill

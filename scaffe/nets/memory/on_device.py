@@ -15,7 +15,7 @@ from scaffe.nets.memory.parts import forward_group
 from scaffe.nets.memory.plans.cuts import cuts
 from scaffe.nets.memory.plans.iteration import Iteration
 from scaffe.nets.memory.plans.plan import Plan
-from scaffe.nets.memory.state import Run, bytes_apart
+from scaffe.nets.memory.runs import Run, bytes_apart
 from scaffe.nets.memory.tier.mapping import forget
 from scaffe.nets.memory.tier.pinned import Pinned
 from scaffe.nets.net import Net

@@ -43,6 +43,7 @@ class Held:
         layers: those whose parameters, or gradients, it has.
         bind: told where the array is, uint8, whenever that changes.
         renew: gives it once more what the last forward had, where its part can be computed again.
+        spared: bytes of the net's gradients that are never in memory, since they come in it one after another.
     """
 
     memory: np.ndarray
@@ -50,6 +51,7 @@ class Held:
     layers: Sequence[int]
     bind: Callable[[Any], None] = lambda memory: None
     renew: Callable[[], None] = lambda: None
+    spared: int = 0
 
     @property
     def is_renewed(self) -> bool:
@@ -151,6 +153,8 @@ def _data_uses(net: Net, backward: bool) -> dict[int, _Uses]:
 
 def _reading_steps(net: Net, index: int) -> Sequence[int]:
     """The steps of a layer's backward that read its bottoms' data."""
+    if index in net.steps.by_rows:
+        return net.steps.rows(index)
     return net.steps.backward(index)[:1] if index in net.steps.divided else backward_steps(net, index)
 
 
@@ -173,7 +177,8 @@ def _diff_uses(net: Net) -> dict[int, _Uses]:
             for blob in (*node.bottoms, *node.tops):
                 uses = found.setdefault(id(owner[id(blob)]), _Uses(owner[id(blob)], _name(net, owner[id(blob)])))
                 is_read = any(blob is top for top in node.tops)
-                uses.backward.update(backward_steps(net, index) if is_read else _writing_steps(net, index))
+                uses.backward.update([*backward_steps(net, index), *net.steps.rows(index)] if is_read
+                                     else _writing_steps(net, index))
     written = {id(owner[id(blob)]) for blob in written_diffs(net.nodes)}
     return {key: uses for key, uses in found.items() if key in written}
 

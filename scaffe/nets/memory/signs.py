@@ -30,7 +30,8 @@ def keep_signs(net: Net) -> None:
 
 def _may_keep_signs(net: Net, node: Node) -> bool:
     """Whether a layer is a ReLU that runs its own backward, with data long enough to be worth it."""
-    if not isinstance(node.layer, ReLU) or node.layer.relu_slope is None or node.backward_in is not None:
+    if not isinstance(node.layer, ReLU) or node.layer.relu_slope is None or any(
+            other.includes is node for other in net.nodes):
         return False
     head = net.nodes[net.nodes.index(node) - node.fused_offset]
     is_covered = 0 < node.fused_offset <= head.layer.n_fused_back

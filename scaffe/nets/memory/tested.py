@@ -16,7 +16,7 @@ from scaffe.nets.memory.limited_net import Limit, LimitedNet
 from scaffe.nets.memory.parts import Held, forward_group, joined_steps, parts_of
 from scaffe.nets.memory.plans.costs import Speed, estimated_seconds
 from scaffe.nets.memory.plans.iteration import Iteration, Part
-from scaffe.nets.memory.state import Run, bytes_apart
+from scaffe.nets.memory.runs import Run, bytes_apart
 from scaffe.nets.memory.tier.pinned import Pinned
 from scaffe.nets.net import Net
 

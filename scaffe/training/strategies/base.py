@@ -136,6 +136,11 @@ class Strategy:
         by all ranks in the same order; rate and iteration are those of ``apply``."""
 
     @property
+    def updates_alone(self) -> bool:
+        """Whether nobody but the update reads what is updated early: its gradients need not be there together."""
+        return False
+
+    @property
     def own_updaters(self) -> Sequence[Updater]:
         """Updaters, beside the replica's and before it in each iteration, whose histories a memory plan may move."""
         return ()

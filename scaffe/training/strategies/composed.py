@@ -58,6 +58,11 @@ class Composed(Strategy):
             return ()
         return self.gradients.divisible(self.buckets)
 
+    @property
+    def updates_alone(self) -> bool:
+        """See Strategy: one rank."""
+        return self.replica.communicator.n_ranks == 1
+
     def take_early(self, buckets: Sequence[Bucket]) -> None:
         """See Strategy."""
         self.buckets.leave_out(buckets)

@@ -16,8 +16,9 @@ from pathlib import Path
 from scaffe import log
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.failure import install_excepthook
+from scaffe.layers.kernels import rows
 from scaffe.layers.kernels.cuda import cublas
-from scaffe.nets.memory import parts, state
+from scaffe.nets.memory import parts, pieces, runs
 from tests import pretend
 from tests.scaffe.training import limited_memory_worker as worker
 
@@ -34,7 +35,7 @@ REPLICAS = (({}, BOTH, ""), ({"warm_start": 2}, BOTH, ""), ({"n_fetch": 1, "n_pu
 
 def main() -> None:
     """Train in every way, and write whether the bits are the same."""
-    parts.LEAST_BYTES, state.LEAST_BYTES, state.PIECE_BYTES = 1, 5000, 60_000
+    parts.LEAST_BYTES, runs.LEAST_BYTES, pieces.PIECE_BYTES, rows.BLOCK_BYTES = 1, 5000, 60_000, 60_000
     if not REAL:
         cublas.WORKSPACE_BYTES = 1 << 16  # of the other arrays' order
     worker.DEVICE["gpu"] = "all"

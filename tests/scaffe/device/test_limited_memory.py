@@ -20,7 +20,7 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.data.feeds.layer_feed import Share
 from scaffe.errors import UserError
 from scaffe.layers.base.random import Stream
-from scaffe.layers.kernels import device
+from scaffe.layers.kernels import device, rows
 from scaffe.layers.kernels.cuda import cublas as cublas_module
 from scaffe.layers.kernels.cuda import recording, to_host
 from scaffe.layers.kernels.cuda.arena import arena as scratch
@@ -30,7 +30,7 @@ from scaffe.nets import activation_memory
 from scaffe.nets.arena import aligned
 from scaffe.nets.devices import Compute, load_kernels
 from scaffe.nets.layer_memory import made_in_passes
-from scaffe.nets.memory import parts, state
+from scaffe.nets.memory import parts, pieces, runs
 from scaffe.nets.memory import tested as tested_module
 from scaffe.nets.memory.limited_passes import limit_forward
 from scaffe.nets.memory.plans.plan import Choice, Do
@@ -61,8 +61,9 @@ def on_device(monkeypatch, tmp_path):
     """The pretend CuPy is there, or the real one; every array counts."""
     monkeypatch.setattr(parts, "LEAST_BYTES", 1)
     monkeypatch.setattr(parts, "rounded", aligned)
-    monkeypatch.setattr(state, "LEAST_BYTES", 5000)
-    monkeypatch.setattr(state, "PIECE_BYTES", 60_000)
+    monkeypatch.setattr(runs, "LEAST_BYTES", 5000)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 60_000)
+    monkeypatch.setattr(rows, "BLOCK_BYTES", 60_000)
     monkeypatch.setenv("SCAFFE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(precision, "tf32", precision.tf32)  # which commands set
     if not REAL:
@@ -157,8 +158,8 @@ def moved(solver):
 
 def test_parameters_of_convolutions_pass_through_memory_too(tmp_path, monkeypatch):
     expected = trained(solver_of(tmp_path))
-    monkeypatch.setattr(state, "LEAST_BYTES", 2000)
-    monkeypatch.setattr(state, "PIECE_BYTES", 1 << 25)  # else less memory is needed for the longer ones
+    monkeypatch.setattr(runs, "LEAST_BYTES", 2000)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 1 << 25)  # else less memory is needed for the longer ones
     solver = solver_of(tmp_path, memory=limits(tmp_path)[0], placement="move")
     left = moved(solver)
     assert trained(solver) == expected
@@ -224,7 +225,7 @@ def replicated(solver):
 def test_what_a_downpour_replica_goes_on_from_and_what_accrues_leave(tmp_path, text, given, is_wide, monkeypatch):
     """What is fetched is taken over once its layer's parameters have come, which are copied out behind forward, too.
     Where gradients are clipped together, what accrues alone."""
-    monkeypatch.setattr(state, "PIECE_BYTES", 1 << 25)  # so that all of them leave
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 1 << 25)  # so that all of them leave
     options = {**DOWNPOUR, **given, "net": wide().replace('"constant" value: 0.01', '"xavier"') if is_wide else NET}
     text += " max_iter: 6"
     expected, left = replicated(solver_of(tmp_path, text, **options)), set()

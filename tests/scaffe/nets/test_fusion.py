@@ -12,10 +12,10 @@ from scaffe.layers.base.layer import TEST, TRAIN, Context
 from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
 from scaffe.nets import graph
-from scaffe.nets.activation_memory import data_parts, diff_parts, reuse_activations
+from scaffe.nets.activation_memory import data_parts, diff_parts, pass_diffs, reuse_activations
 from scaffe.nets.build import build_net
 from scaffe.nets.cuda_graphs import Recorded
-from scaffe.nets.fusion import fuse_layers
+from scaffe.nets.fusion import fuse_layers, join_backward
 from scaffe.nets.layer_memory import kept_bytes
 from scaffe.proto import caffe_pb2
 from scaffe.proto.text import parse_text
@@ -326,6 +326,47 @@ def test_the_sum_of_gradients_includes_relus_backward(monkeypatch) -> None:
     net.backward()
     assert (len(ran), masks) == (1, [True, False])  # the input's own split has no ReLU in front of it
     last = len(net.nodes) - 1
-    for index in range(last, -1, -1):  # layer by layer nobody has run it before
+    for index in range(last, -1, -1):  # layer by layer, too
         net.backward(index, index)
-    assert len(ran) == 3
+    assert len(ran) == 2
+
+
+POOL = """layer { name: "relu" type: "ReLU" bottom: "c" top: "%s" %s } layer { name: "pool" type: "Pooling" bottom: "%s"
+  top: "p" pooling_param { kernel_size: 2 stride: 1 pad: 1 pool: %s } }"""
+POOLED = ('layer { name: "ip" type: "InnerProduct" bottom: "%s" top: "ip" '
+          f'inner_product_param {{ num_output: 2 {GAUSS} }} }}' + TARGET
+          + 'layer { name: "loss" type: "EuclideanLoss" bottom: "ip" bottom: "ip2" top: "loss" }')
+OTHER = """layer { name: "p2" type: "Pooling" bottom: "x" top: "q"
+  pooling_param { kernel_size: 2 stride: 1 pad: 1 pool: AVE } }"""
+SUM = 'layer { name: "%s" type: "Eltwise" bottom: "%s" bottom: "%s" top: "%s" }'
+
+
+@pytest.mark.parametrize(("text", "includes"), [
+    (POOL % ("c", "", "c", "MAX") + POOLED % "p", True),
+    (POOL % ("c", "", "c", "AVE") + POOLED % "p", False),
+    (POOL % ("r", "", "r", "MAX") + POOLED % "p", False),
+    (POOL % ("c", "relu_param { negative_slope: 0.5 }", "c", "MAX") + POOLED % "p", False),
+    (POOL % ("c", "", "c", "MAX") + SUM % ("sum", "p", "p", "s") + POOLED % "s", True),  # a split is between
+    (POOL % ("c", "", "c", "MAX") + OTHER + SUM % ("sum", "p", "q", "s") + POOLED % "s", False),
+    (POOL % ("c", "", "c", "MAX") + 'layer { name: "f" type: "Flatten" bottom: "p" top: "f" }'
+     + SUM % ("sum", "f", "f", "s") + POOLED % "s", True)])
+def test_max_pooling_includes_relus_backward(text: str, includes: bool, monkeypatch) -> None:
+    """Windows overlap. Nobody reads the ReLU's data in backward then; a gradient that others read is left alone."""
+    plain, net = build(DATA + CONV + text), build(DATA + CONV + text)
+    pass_diffs(net)
+    join_backward(net.nodes)
+    relu = net.node("relu")
+    assert (net.node("pool").includes is relu) == includes == (not relu.layer.reads_bottoms)
+    relu_backward = cpu.relu_backward
+    expected, lengths = passes(plain), []
+    monkeypatch.setattr(cpu, "relu_backward", lambda x, *rest: lengths.append(x.size) or relu_backward(x, *rest))
+    close(passes(net), expected)
+    assert (net.blobs["p"].n_elems in lengths) == includes
+    for _ in range(2):  # in ranges as well
+        net.clear_param_diffs()
+        plain.clear_param_diffs()
+        for each in (plain, net):
+            each.forward()
+            for index in range(len(each.nodes) - 1, -1, -1):
+                each.backward(index, index)
+        close([p.blob.diff for p in net.params.params], [p.blob.diff for p in plain.params.params])

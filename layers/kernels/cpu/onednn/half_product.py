@@ -8,7 +8,7 @@ import numpy as np
 
 from scaffe.layers.kernels.cpu.bias import add_bias, add_gradients
 from scaffe.layers.kernels.cpu.elementwise import copy
-from scaffe.layers.kernels.cpu.onednn.inner_product import Passes
+from scaffe.layers.kernels.cpu.onednn.inner_product import Gradient, Passes
 from scaffe.layers.kernels.cpu.onednn.library import Library
 
 
@@ -32,6 +32,7 @@ class HalfInnerProduct:
         self._w = np.zeros(n * k, dtype)
         self._turned, self._sums = np.zeros((n, m), np.float32), np.zeros((m, n), np.float32)
         self._passes = Passes(lib, m, n, k, transpose, dtype)
+        self._gradient = Gradient(lib, m, n, k, transpose, dtype)
 
     def forward(self, x: Any, w: np.ndarray, b: np.ndarray | None, y: Any, relu_slope: float | None = None) -> None:
         """y = x wᵀ + b, then a ReLU if a slope is given; w is rounded here."""
@@ -47,6 +48,6 @@ class HalfInnerProduct:
 
     def backward_weights(self, x: Any, gy: Any, gw: np.ndarray, gb: np.ndarray | None, overwrite: bool = False) -> None:
         """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
-        self._passes.weights(x, gy, gw, overwrite)
+        self._gradient.run(x, gy, gw, overwrite)
         if gb is not None:
             add_gradients(gy.reshape(self._y_shape), gb, overwrite)

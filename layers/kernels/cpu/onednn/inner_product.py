@@ -18,12 +18,15 @@ from scaffe.layers.kernels.cpu.onednn.primitive import (
     Primitive,
     strided,
 )
+from scaffe.layers.kernels.cpu.onednn.workspace import workspace
+from scaffe.layers.kernels.rows import row_blocks
 
 TRAINING = 64
 
 
 class Passes:
-    """The products of M rows of K inputs with weights of N outputs, for activations and weights of one dtype.
+    """The products of M rows of K inputs with weights of N outputs, for activations and weights of one dtype. The
+    weights' gradient is ``Gradient``'s.
 
     Args:
         lib, m, n, k, transpose: as for ``InnerProduct``.
@@ -41,39 +44,51 @@ class Passes:
                  dtype: np.dtype = SINGLE) -> None:
         x, y = strided(lib, (m, k), (k, 1), dtype), strided(lib, (m, n), (n, 1), dtype)
         order = (1, n) if transpose else (k, 1)
-        w, gw = strided(lib, (n, k), order, dtype), strided(lib, (n, k), order)
+        w = strided(lib, (n, k), order, dtype)
         x_turned, y_turned = strided(lib, (k, m), (1, k), dtype), strided(lib, (n, m), (m, 1))
         product = lib.make("matmul_primitive_desc_create", lib.engine, w, x_turned, None, y_turned, None)
         self.product = Primitive(lib, product, [(SRC, w), (WEIGHTS, x_turned), (DST, y_turned)])
         hint = lib.make("inner_product_forward_primitive_desc_create", lib.engine, TRAINING, x, w, None, y, None)
         data = lib.make("inner_product_backward_data_primitive_desc_create", lib.engine, x, w, y, hint, None)
         self.data = Primitive(lib, data, [(DIFF_DST, y), (WEIGHTS, w), (DIFF_SRC, x)])
-        weights = lib.make("inner_product_backward_weights_primitive_desc_create", lib.engine, x, gw, None, y, hint,
-                           None)
-        self._weights = Primitive(lib, weights, [(SRC, x), (DIFF_DST, y), (DIFF_WEIGHTS, gw)])
-        self._gradient: np.ndarray | None = None  # one that is added, not written
 
-    def weights(self, x: Any, gy: Any, gw: np.ndarray, overwrite: bool) -> None:
-        """Add the weights' gradient, float32, to gw, or write it if ``overwrite``."""
+
+class Gradient:
+    """The gradient of those weights, float32; arguments and errors as for ``Passes``."""
+
+    def __init__(self, lib: Library, m: int, n: int, k: int, transpose: bool, dtype: np.dtype = SINGLE) -> None:
+        x, y = strided(lib, (m, k), (k, 1), dtype), strided(lib, (m, n), (n, 1), dtype)
+        order = (1, n) if transpose else (k, 1)
+        w, gw = strided(lib, (n, k), order, dtype), strided(lib, (n, k), order)
+        hint = lib.make("inner_product_forward_primitive_desc_create", lib.engine, TRAINING, x, w, None, y, None)
+        made = lib.make("inner_product_backward_weights_primitive_desc_create", lib.engine, x, gw, None, y, hint, None)
+        self._run = Primitive(lib, made, [(SRC, x), (DIFF_DST, y), (DIFF_WEIGHTS, gw)]).run
+        self._added: np.ndarray | None = None
+
+    def run(self, x: Any, gy: Any, gw: np.ndarray, overwrite: bool) -> None:
+        """Add the gradient to gw, or write it if ``overwrite``."""
         if overwrite:
-            self._weights.run(x, gy, gw)
+            self._run(x, gy, gw)
             return
-        if self._gradient is None:
-            self._gradient = np.empty_like(gw)
-        self._weights.run(x, gy, self._gradient)
-        gw += self._gradient
+        if self._added is None:
+            self._added = np.empty_like(gw)
+        self._run(x, gy, self._added)
+        gw += self._added
 
 
 class InnerProduct:
     """y = x wᵀ + b for M rows of K inputs and N outputs.
 
     Forward is computed as yᵀ = w xᵀ, so that the weights, the large operand, are read along their rows. Only the
-    small result is transposed.
+    small result is transposed. The gradient of large weights is computed some rows at a time; see RowwisePlan.
 
     Args:
         lib: the library.
         m, n, k: the sizes.
         transpose: w is (K, N) instead of (N, K).
+
+    Attributes:
+        rows: see RowwisePlan.
 
     Raises:
         OnednnError: oneDNN has no kernel for it.
@@ -83,6 +98,9 @@ class InnerProduct:
         self._y_shape = (m, n)
         self._turned = np.zeros((n, m), np.float32)
         self._passes = Passes(lib, m, n, k, transpose)
+        self.rows = [] if transpose else row_blocks(n, k * SINGLE.itemsize)
+        lengths = {block.stop - block.start for block in self.rows} or {n}
+        self._gradients = {length: Gradient(lib, m, length, k, transpose) for length in lengths}
 
     def forward(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
                 relu_slope: float | None = None) -> None:
@@ -105,7 +123,23 @@ class InnerProduct:
     def backward_weights(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None,
                          overwrite: bool = False) -> None:
         """Add the gradients of weights and bias to gw and gb (None: not wanted), or write them if ``overwrite``."""
-        self._passes.weights(x, gy, gw, overwrite)
+        for rows in self.rows:
+            self.backward_rows(x, gy, rows, gw[rows], overwrite)
+        if not self.rows:
+            self.backward_rows(x, gy, slice(0, self._y_shape[1]), gw, overwrite)
         if gb is not None:
-            total = gy.reshape(self._y_shape).sum(0)
-            gb[...] = total if overwrite else gb + total
+            self.backward_bias(gy, gb, overwrite)
+
+    def backward_rows(self, x: np.ndarray, gy: np.ndarray, rows: slice, gw: np.ndarray, overwrite: bool = True) -> None:
+        """See RowwisePlan."""
+        n_rows, n = rows.stop - rows.start, self._y_shape[1]
+        if n_rows < n:
+            part = workspace("outputs", gy.nbytes // n * n_rows).view(np.float32).reshape(-1, n_rows)
+            np.copyto(part, gy.reshape(self._y_shape)[:, rows])
+            gy = part
+        self._gradients[n_rows].run(x, gy, gw, overwrite)
+
+    def backward_bias(self, gy: np.ndarray, gb: np.ndarray, overwrite: bool = True) -> None:
+        """See RowwisePlan."""
+        total = gy.reshape(self._y_shape).sum(0)
+        gb[...] = total if overwrite else gb + total

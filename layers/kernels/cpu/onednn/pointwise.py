@@ -9,7 +9,7 @@ import numpy as np
 
 from scaffe.layers.kernels.cpu.bias import add_gradients
 from scaffe.layers.kernels.cpu.onednn.convolution import Convolution
-from scaffe.layers.kernels.cpu.onednn.inner_product import InnerProduct, Passes
+from scaffe.layers.kernels.cpu.onednn.inner_product import Gradient, InnerProduct, Passes
 from scaffe.layers.kernels.cpu.onednn.library import Library
 from scaffe.layers.kernels.specs import ConvSpec
 
@@ -40,8 +40,12 @@ class Pointwise:
         self._forward = InnerProduct(lib, *self._sizes) if is_large else Convolution(lib, spec)
 
     @cached_property
-    def _gradients(self) -> Passes:
+    def _passes(self) -> Passes:
         return Passes(self._lib, *self._sizes, transpose=False)
+
+    @cached_property
+    def _gradient(self) -> Gradient:
+        return Gradient(self._lib, *self._sizes, transpose=False)
 
     def forward(self, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
                 relu_slope: float | None = None) -> None:
@@ -50,12 +54,12 @@ class Pointwise:
 
     def backward_data(self, gy: np.ndarray, w: np.ndarray, gx: np.ndarray) -> None:
         """See WeightedPlan."""
-        self._gradients.data.run(gy, w, gx)
+        self._passes.data.run(gy, w, gx)
 
     def backward_weights(self, x: np.ndarray, gy: np.ndarray, gw: np.ndarray, gb: np.ndarray | None,
                          overwrite: bool = False) -> None:
         """See WeightedPlan."""
-        self._gradients.weights(x, gy, gw, overwrite)
+        self._gradient.run(x, gy, gw, overwrite)
         if gb is not None:
             add_gradients(gy.reshape(-1, gb.size), gb, overwrite)
 

@@ -43,11 +43,12 @@ def estimated_seconds(net: Net, speed: Speed = CORE, backward: bool = True) -> t
 
 
 def _backward(net: Net, layer: int, forward: float) -> list[float]:
-    """Of the steps of a layer's backward, and of the updates behind it, which take no time here: gradients of
+    """Of the steps of a layer's backward, and of the updates behind it, of which only gradients count: those of
     parameters take as long as forward, and so do those of bottoms."""
-    node, n_steps = net.nodes[layer], len(net.steps.backward(layer))
-    whole = forward * (1 + any(node.propagate_down)) if node.needs_backward else 0.0
-    return [*[whole / n_steps] * n_steps, *[0.0] * len(net.steps.updates(layer))]
+    node, steps = net.nodes[layer], net.steps
+    n_steps, n_rows, n_updates = len(steps.backward(layer)), len(steps.rows(layer)), len(steps.updates(layer))
+    whole = forward * ((not n_rows) + any(node.propagate_down)) if node.needs_backward else 0.0
+    return [*[whole / n_steps] * n_steps, *[forward / max(n_rows, 1)] * n_rows, *[0.0] * (n_updates - n_rows)]
 
 
 def _forward(node: Node, speed: Speed) -> float:

@@ -12,7 +12,7 @@ from scaffe.layers.base.random import Stream
 from scaffe.layers.kernels import cpu
 from scaffe.nets import graph
 from scaffe.nets.build import build_net
-from scaffe.nets.memory import state
+from scaffe.nets.memory import runs
 from scaffe.nets.memory.amount import n_bytes, shown
 from scaffe.nets.memory.fixed import kept_by_layers
 from scaffe.nets.memory.forecast import predicted
@@ -44,7 +44,7 @@ def test_what_is_no_amount_is_refused(text):
 
 
 def test_parameters_and_histories_of_large_layers_are_planned(monkeypatch):
-    monkeypatch.setattr(state, "LEAST_BYTES", 1 << 14)  # ip alone: 4 * 8 * 16 * 16 weights and 4 biases
+    monkeypatch.setattr(runs, "LEAST_BYTES", 1 << 14)  # ip alone: 4 * 8 * 16 * 16 weights and 4 biases
     net = build_net(graph.prepare(text_format.Parse(NET, caffe_pb2.NetParameter()), 0), Context(0, cpu, rng=Stream(1)))
     found = {part.name: part for part in predicted(net, "99%", "auto").iteration.parts if part.name.startswith("ip ")}
     w, d, h = found["ip parameters"], found["ip gradients"], found["ip history"]
@@ -97,7 +97,7 @@ def test_summary_shows_the_plan_and_draws_it(tmp_path, capfd):
 
 
 def test_summary_plans_for_a_gpu(tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr(state, "LEAST_BYTES", 1 << 14)
+    monkeypatch.setattr(runs, "LEAST_BYTES", 1 << 14)
     (tmp_path / "net.prototxt").write_text(NET)
     command = ["summary", str(tmp_path / "net.prototxt"), "-memory_of", "gpu", "-memory"]
     assert cli.main([*command, "1KB"]) == 1

@@ -66,8 +66,8 @@ class InFile:
         return held, sum(each.memory.nbytes + each.spared for each in held)
 
     def _held(self, run: Bucket) -> list[Held]:
-        parameters, gradients = parameters_held(self._net, run)
-        return [_served(parameters, self._strategy, self._strategy.renewer(run)), gradients]
+        *parameters, gradients = parameters_held(self._net, run)
+        return [*(_served(each, self._strategy, self._strategy.renewer(run)) for each in parameters), gradients]
 
     def histories(self, shard: ShardUpdater, run: Run, step: int) -> list[Held]:
         """See StateBelow: moved into whole pages."""

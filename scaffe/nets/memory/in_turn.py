@@ -49,9 +49,11 @@ class InTurn:
 
 def _reads(test: Net, trained: Net, held: Mapping[int, Held]) -> list[set[int]]:
     """By step, the numbers of the arrays that it reads."""
-    numbers = {id(blob): number for number, each in held.items() for layer in each.layers
-               for blob in trained.nodes[layer].layer.blobs}
+    numbers: dict[int, set[int]] = {}
+    for number, each in held.items():
+        for blob in (blob for layer in each.layers for blob in trained.nodes[layer].layer.blobs):
+            numbers.setdefault(id(blob), set()).add(number)
     sources = test.trained_blobs(trained)
-    found = [{numbers[id(sources[id(blob)])] for blob in node.layer.blobs if id(sources.get(id(blob))) in numbers}
+    found = [set().union(*(numbers.get(id(sources.get(id(blob))), ()) for blob in node.layer.blobs))
              for node in test.nodes]
     return [set().union(*(found[i] for i in forward_group(test, step))) for step in range(len(test.nodes))]

@@ -67,14 +67,16 @@ def parts_of(net: Net, planned: Sequence[Planned], held: Sequence[Held]) -> tupl
         planned: its blobs' arrays.
         held: arrays of parameters and what goes with them.
     """
-    read = {layer: len(planned) + i for i, each in enumerate(held) if each.part.forward
-            for layer in each.layers}
+    read: dict[int, list[int]] = {}
+    for number, one in enumerate(held, len(planned)):
+        for layer in one.layers if one.part.forward else ():
+            read.setdefault(layer, []).append(number)
     found = []
     for each in planned:
         again = each.part.again
         if again is not None:
             layers = [i for head in again.layers for i in forward_group(net, head)]
-            inputs = {*again.inputs, *(read[i] for i in layers if i in read)}
+            inputs = {*again.inputs, *(number for i in layers for number in read.get(i, ()))}
             again = Again(again.layers, tuple(sorted(inputs)))
         found.append(replace(each.part, again=again))
     return (*found, *(each.part for each in held))

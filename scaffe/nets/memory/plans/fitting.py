@@ -10,7 +10,7 @@ from scaffe.nets.memory.plans.plan import MemoryTooSmallError, Plan
 from scaffe.nets.memory.plans.predict import predict
 
 TRIALS = 5
-BYTES_A_SECOND = 3e9  # at which pages pass from array to array
+BYTES_A_SECOND = 30e9  # at which pages pass from array to array
 
 
 def fitted(iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Bandwidth,

@@ -64,9 +64,14 @@ def in_pages(n_elems: int, dtype: np.dtype) -> np.ndarray:
 
 def inner(memory: np.ndarray) -> np.ndarray:
     """The whole pages within memory, uint8; of long memory, the whole huge pages. Empty where there is none."""
-    page = HUGE_BYTES if memory.nbytes >= MANY_HUGE**2 * HUGE_BYTES else PAGE_BYTES
+    page = unit_bytes(memory.nbytes)
     first = -address(memory) % page
     return memory[first:first + max(0, memory.nbytes - first) // page * page]
+
+
+def unit_bytes(n_bytes: int) -> int:
+    """The pages that ``inner`` counts in memory of so many bytes."""
+    return HUGE_BYTES if n_bytes >= MANY_HUGE**2 * HUGE_BYTES else PAGE_BYTES
 
 
 def forget(memory: np.ndarray) -> None:

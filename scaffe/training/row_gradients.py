@@ -11,27 +11,28 @@ from functools import partial
 
 import numpy as np
 
-from scaffe.nets.memory.pieces import gradients_place
+from scaffe.nets.memory.pieces import blocks_place
 from scaffe.nets.memory.runs import Run
 from scaffe.nets.net import Net
 from scaffe.training.shard_updater import ShardUpdater
 
 
 def row_gradients(net: Net, shards: Mapping[ShardUpdater, Run]) -> dict[ShardUpdater, Callable[[], None]]:
-    """What computes the gradient of each shard of those layers whose gradients come by rows. All blocks of a layer are
-    computed in one place, one after another.
+    """What computes the gradient of each shard of those layers whose gradients come by rows. All blocks are computed in
+    one place, one after another.
 
     Args:
         net: its ``steps`` say which layers' gradients come by rows.
         shards: those that are updated behind backward, ascending, with the layers that each belongs to.
     """
     found: dict[ShardUpdater, Callable[[], None]] = {}
-    for layer in net.steps.by_rows:
+    runs = [run for run in shards.values() if run.first_layer in net.steps.behind]
+    for layer in net.steps.behind:
         node, own = net.nodes[layer], [shard for shard, run in shards.items() if run.first_layer == layer]
         for blob in node.layer.blobs:
             blob.bind_diff(None)  # nobody has all of it
         for shard, rows in zip(own, node.layer.param_rows, strict=True):
-            shard.gradient_at = gradients_place(net, shards[shard]).start
+            shard.gradient_at = blocks_place(net, runs).start
             found[shard] = partial(node.backward_rows, rows, _diffs(net, layer, shard))
     return found
 

@@ -12,8 +12,10 @@ from scaffe.nets.memory.on_device import on_host
 from scaffe.nets.memory.parts import Held
 from scaffe.nets.memory.runs import Run, bytes_of
 from scaffe.nets.memory.state import (
+    blocks_held,
     fetched,
     gradients_apart,
+    gradients_held,
     history_held,
     history_part,
     parameters_apart,
@@ -61,13 +63,14 @@ class InFile:
 
     def parameters(self, runs: Sequence[Bucket]) -> tuple[list[Held], int]:
         """See StateBelow: whole pages."""
-        held = [each for run in runs for each in self._held(run)]
+        held = [*(each for run in runs for each in self._held(run)), *blocks_held(self._net, runs)]
         self._backed.keep(self._net.params.data, [each.memory for each in held if each.part.forward])
         return held, sum(each.memory.nbytes + each.spared for each in held)
 
     def _held(self, run: Bucket) -> list[Held]:
-        *parameters, gradients = parameters_held(self._net, run)
-        return [*(_served(each, self._strategy, self._strategy.renewer(run)) for each in parameters), gradients]
+        renew = self._strategy.renewer(run)
+        gradients = [] if run.first_layer in self._net.steps.behind else [gradients_held(self._net, run)]
+        return [*(_served(each, self._strategy, renew) for each in parameters_held(self._net, run)), *gradients]
 
     def histories(self, shard: ShardUpdater, run: Run, step: int) -> list[Held]:
         """See StateBelow: moved into whole pages."""

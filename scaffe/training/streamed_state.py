@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 
 from scaffe.nets.memory.executor import Executor
 from scaffe.nets.memory.parts import Held
-from scaffe.nets.memory.pieces import come_by_rows, count_updates, pieces
+from scaffe.nets.memory.pieces import come_by_rows, count_updates, pieces, update_steps
 from scaffe.nets.memory.plans.costs import BYTES_A_SECOND
 from scaffe.nets.memory.runs import Run, large, layers_alone, layers_of
 from scaffe.training.rates import Scheduled
@@ -86,8 +87,16 @@ class StreamedState:
         for updater in self._updaters:
             updater.bring = partial(executor.bring, numbers[self._n_parameters:])
             updater.around = partial(self._around, executor)
-        executor.updates = {self._solver.net.steps.backward(bucket.first_layer)[-1]: partial(
-            self._update, executor, bucket) for bucket in self._early}
+        steps, updates = self._solver.net.steps, dict[int, list[Callable[[], None]]]()
+        for bucket in self._early:
+            if bucket.first_layer not in steps.behind:
+                updates[steps.backward(bucket.first_layer)[-1]] = [partial(self._update, executor, bucket)]
+        buckets = {bucket.first_layer: bucket for bucket in self._early}
+        for layer in range(steps.n_layers):
+            for owner, number in steps.blocks(layer):
+                update = partial(self._update_block, buckets[owner], pieces(self._solver.net, buckets[owner])[number])
+                updates.setdefault(steps.backward(layer)[-1], []).append(update)
+        executor.updates = updates
 
     def parameters(self, executor: Executor) -> dict[int, Held]:
         """The parameters that may leave, by number in an executor's plan."""
@@ -99,7 +108,7 @@ class StreamedState:
         steps = self._solver.net.steps
         if not self._early:
             return {shard: steps.n_steps + number for number, shard in enumerate(self._shards)}
-        left = {bucket.first_layer: iter(steps.updates(bucket.first_layer)) for bucket in self._early}
+        left = {bucket.first_layer: iter(update_steps(self._solver.net, bucket)) for bucket in self._early}
         return {shard: next(left[run.first_layer]) for shard, run in self._shards.items()}
 
     def _update(self, executor: Executor, bucket: Bucket) -> None:
@@ -110,6 +119,12 @@ class StreamedState:
         solver.strategy.update_early(bucket, solver.rates.before(solver.iteration), solver.iteration)
         with _in_step(executor, solver.net.steps.updates(bucket.first_layer)[-1], _nothing):
             pass  # the others have the parameters
+
+    def _update_block(self, bucket: Bucket, block: slice) -> None:
+        """Update some of the rows of a layer, whose backward has run."""
+        solver = self._solver
+        solver.strategy.update_early(replace(bucket, place=block), solver.rates.before(solver.iteration),
+                                     solver.iteration)
 
     def _around(self, executor: Executor, shard: ShardUpdater) -> AbstractContextManager[None]:
         """What a plan has before and behind a shard's update, if that has a step. Gradients of rows come there, too."""

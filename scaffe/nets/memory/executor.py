@@ -26,7 +26,7 @@ class Executor:
         timed: gives a with-block whose time counts under a name.
 
     Attributes:
-        updates: by step of backward, what updates a layer's parameters behind it, in steps of its own.
+        updates: by step of backward, what updates parameters behind it, in steps of its own.
         enter: called before each pass and ``bring``: has others leave the memory, where others use it too.
         memory, mover: the arrays' memory, and who moves it; the mover is None before there is a plan.
         clock: measures each step, without what the plan adds.
@@ -41,15 +41,15 @@ class Executor:
         self.memory, self.clock = below.memory([each.part.n_bytes for each in planned], held), below.clock()
         names = {number: part.name for number, part in enumerate(self.parts) if part.lasts}
         self._lasting = below.lasting(names, self.memory, held)
-        self.updates: dict[int, Callable[[], None]] = {}
+        self.updates: dict[int, list[Callable[[], None]]] = {}
         self.enter: Callable[[], None] = _nothing
         self.mover: ArrayMover | None = None
         self.plan: Plan | None = None
         self.n_passes, self.waited, self.repeated = 0, 0.0, 0.0
-        self._new: dict[int, list[int]] = {}  # by step, the arrays that it is the first to use
+        self._new: dict[int, list[int]] = {}  # by step, the arrays that it writes anew
         for number, part in enumerate(self.parts):
-            if not part.lasts and (part.forward or part.backward):
-                self._new.setdefault((part.forward or part.backward)[0], []).append(number)
+            for step in part.begins if not part.lasts else ():
+                self._new.setdefault(step, []).append(number)
         self._expected = [each.blob.n_elems for each in planned]
         net.tiers.append(self)
 
@@ -105,8 +105,8 @@ class Executor:
         self.clock.end(step)
         for action in self.plan.after[step] if self.plan else ():
             self._do(action)
-        if step in self.updates:
-            self.updates[step]()
+        for update in self.updates.get(step, ()):
+            update()
 
     def close(self) -> None:
         """See Tier."""

@@ -14,7 +14,7 @@ from scaffe.nets.memory.amount import n_bytes
 from scaffe.nets.memory.fixed import blobs_outside, fixed_bytes
 from scaffe.nets.memory.lean import keep_little
 from scaffe.nets.memory.parts import Held, joined_steps, parts_of, planned_arrays
-from scaffe.nets.memory.pieces import come_by_rows, count_updates, pieces
+from scaffe.nets.memory.pieces import come_by_rows, count_updates, pieces, update_steps
 from scaffe.nets.memory.plans.costs import CORE, Speed, estimated_seconds
 from scaffe.nets.memory.plans.iteration import Bandwidth, Iteration
 from scaffe.nets.memory.plans.needs import least_bytes
@@ -23,7 +23,15 @@ from scaffe.nets.memory.plans.plan import MemoryTooSmallError, Plan
 from scaffe.nets.memory.plans.together import fitted_together, least_together
 from scaffe.nets.memory.runs import Layer, bytes_of, large, layers_alone
 from scaffe.nets.memory.signs import keep_signs
-from scaffe.nets.memory.state import gradients_apart, history_held, history_part, parameters_apart, parameters_held
+from scaffe.nets.memory.state import (
+    blocks_held,
+    gradients_apart,
+    gradients_held,
+    history_held,
+    history_part,
+    parameters_apart,
+    parameters_held,
+)
 from scaffe.nets.memory.tier.mapping import inner, rounded
 from scaffe.nets.net import Net
 from scaffe.nets.steps import Steps
@@ -143,13 +151,15 @@ def _names(net: Net) -> tuple[str, ...]:
 
 def _held(net: Net, alone: bool = True) -> list[Held]:
     """Parameters, gradients and histories of large layers, as one rank trains them, or one of several."""
-    found = []
-    for layer in _streamed(net, alone):
+    streamed, found = _streamed(net, alone), list[Held]()
+    for layer in streamed:
         found += parameters_held(net, layer)
-        for piece, step in zip(pieces(net, layer), net.steps.updates(layer.first_layer), strict=False):
+        if layer.first_layer not in net.steps.behind:
+            found.append(gradients_held(net, layer))
+        for piece, step in zip(pieces(net, layer), update_steps(net, layer), strict=False):
             memory = inner(net.params.data[piece].view(np.uint8))
             found += [history_held(net, layer, memory, step)] * N_HISTORIES
-    return found
+    return found + blocks_held(net, streamed)
 
 
 def _held_apart(net: Net) -> list[Held]:

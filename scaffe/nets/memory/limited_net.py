@@ -94,7 +94,8 @@ class LimitedNet:
 
     def text(self) -> str:
         """The plan in one line."""
-        counts = ", ".join(f"{choice.value} {self.plan.choices.count(choice)}" for choice in Choice)
+        counts = ", ".join(f"{choice.value} {self.plan.choices.count(choice)}" for choice in (
+            Choice.KEEP, Choice.MOVE, Choice.AGAIN))
         found = predict(self.iteration, self.plan, self._bandwidth)
         return (f"{counts} arrays; {shown(found.saved)} out and back an iteration, predicted time "
                 f"{found.slowdown:.2f}x")

@@ -155,7 +155,7 @@ def _data_uses(net: Net, backward: bool) -> dict[int, _Uses]:
 
 def _reading_steps(net: Net, index: int) -> Sequence[int]:
     """The steps of a layer's backward that read its bottoms' data."""
-    if index in net.steps.by_rows:
+    if index in net.steps.behind:
         return net.steps.rows(index)
     return net.steps.backward(index)[:1] if index in net.steps.divided else backward_steps(net, index)
 
@@ -193,8 +193,11 @@ def _name(net: Net, blob: Blob) -> str:
 
 
 def _again(net: Net, key: int, data: dict[int, _Uses], numbers: dict[int, int]) -> Again | None:
-    """How a group's data can be computed once more, if all who write them are repeatable and write nothing else."""
+    """How a group's data can be computed once more, if all who write them are repeatable and write nothing else, and
+    nobody reads them when parameters may have been updated already."""
     owner = memory_owners(net, "shares_data")
+    if any(id(owner[id(blob)]) == key for layer in net.steps.behind for blob in net.nodes[layer].bottoms):
+        return None
     heads = sorted({index - net.nodes[index].fused_offset for index in data[key].writers})
     inputs: set[int] = set()
     for head in heads:

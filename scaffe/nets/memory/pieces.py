@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from scaffe.nets.flat_params import ALIGN_ELEMS
+from scaffe.nets.memory.plans.costs import estimated_seconds
 from scaffe.nets.memory.runs import Run, bytes_of, layers_of
 from scaffe.nets.net import Net
 
@@ -14,22 +15,52 @@ PIECE_BYTES = 16 << 20  # of parameters that are updated at once, where their la
 
 
 def come_by_rows(net: Net, runs: Iterable[Run]) -> None:
-    """Have gradients of runs computed piece by piece, each where the one before was, as far as layers can.
+    """Have gradients of runs computed block by block, each where the one before was, and updated, as far as layers can.
+
+    All these are spread evenly over the time that backward takes from the first of these layers on, each block behind
+    some layer: what moves for it has time then.
 
     Args:
         net: whose ``steps`` are set.
-        runs: that are updated behind their backward, and whose gradients nobody else reads.
+        runs: that are updated within backward, and whose gradients nobody else reads.
     """
-    able = {run.first_layer for run in runs if len(layers_of(net, run)) == 1
-            and net.nodes[run.first_layer].layer.param_rows}
-    net.steps = replace(net.steps, by_rows=frozenset(able))
+    n_blocks = {run.first_layer: len(net.nodes[run.first_layer].layer.param_rows) for run in runs
+                if len(layers_of(net, run)) == 1}
+    net.steps = replace(net.steps, behind={})
+    seconds = estimated_seconds(net)
+    spent = {layer: sum(seconds[step] for step in net.steps.backward(layer)) for layer in range(net.steps.n_layers)}
+    net.steps = replace(net.steps, behind=spread({layer: n for layer, n in n_blocks.items() if n}, spent))
+
+
+def spread(n_blocks: Mapping[int, int], seconds: Mapping[int, float]) -> dict[int, tuple[int, ...]]:
+    """Behind which layer's backward each block is computed: ``Steps.behind``, the nearest to when it is due.
+
+    Args:
+        n_blocks: of each layer that has some.
+        seconds: of each layer's backward.
+    """
+    owners = sorted(n_blocks, reverse=True)
+    left = [layer for layer in sorted(seconds, reverse=True) if owners and layer < owners[0]]
+    whole, number, found = sum(seconds[layer] for layer in left), 0, dict[int, tuple[int, ...]]()
+    for owner in owners:
+        places = []
+        for _ in range(n_blocks[owner]):
+            due, now, behind = number / sum(n_blocks.values()) * whole, 0.0, owners[0]
+            for layer in left:
+                if now + seconds[layer] / 2 > due and behind <= owner:
+                    break
+                now, behind = now + seconds[layer], layer
+            places.append(behind)
+            number += 1
+        found[owner] = tuple(places)
+    return found
 
 
 def pieces(net: Net, run: Run) -> list[slice]:
     """The intervals of a run, in elements, that are updated one after another, so that their histories need not be
     there together: blocks of rows, if its gradients come so."""
     place = run.place
-    if run.first_layer in net.steps.by_rows:
+    if run.first_layer in net.steps.behind:
         layer = net.nodes[run.first_layer].layer
         starts = [place.start + rows.start * layer.blobs[0].count(1) for rows in layer.param_rows]
         return [slice(start, stop) for start, stop in pairwise([*starts, place.stop])]
@@ -40,18 +71,23 @@ def pieces(net: Net, run: Run) -> list[slice]:
 
 def count_updates(net: Net, n_pieces: Mapping[int, int]) -> None:
     """Give runs steps behind their backward: one for each of so many pieces that are updated there, and a last one, in
-    which the others get the parameters.
+    which the others get the parameters. Blocks of rows have theirs.
 
     Args:
         net: whose ``steps`` are set.
         n_pieces: by first layer of a run.
     """
-    net.steps = replace(net.steps, n_updates={layer: n + 1 for layer, n in n_pieces.items()})
+    net.steps = replace(net.steps, n_updates={layer: n + 1 for layer, n in n_pieces.items()
+                                              if layer not in net.steps.behind})
 
 
-def gradients_place(net: Net, run: Run) -> slice:
-    """Where a run's gradients lie in the flat buffer; of those that come piece by piece, each in turn."""
-    if run.first_layer not in net.steps.by_rows:
-        return run.place
-    longest = max(piece.stop - piece.start for piece in pieces(net, run))
-    return slice(run.place.start, run.place.start + longest)
+def update_steps(net: Net, run: Run) -> Sequence[int]:
+    """The steps in which a run's pieces are updated; more may follow."""
+    return net.steps.rows(run.first_layer) or net.steps.updates(run.first_layer)
+
+
+def blocks_place(net: Net, runs: Iterable[Run]) -> slice:
+    """Where in the flat buffer gradients of blocks of rows are computed, one after another; runs: whose they are."""
+    start, n_elems = max(((run.place.start, max(piece.stop - piece.start for piece in pieces(net, run)))
+                          for run in runs), key=lambda each: each[1])
+    return slice(start, start + n_elems)

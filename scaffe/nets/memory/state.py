@@ -2,45 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 
 from scaffe.nets.activation_memory import backward_steps
 from scaffe.nets.memory.parts import Held, forward_group
-from scaffe.nets.memory.pieces import gradients_place, pieces
+from scaffe.nets.memory.pieces import blocks_place, pieces
 from scaffe.nets.memory.plans.costs import BYTES_A_SECOND
 from scaffe.nets.memory.plans.iteration import Again, Part
 from scaffe.nets.memory.runs import Run, bytes_apart, layers_of
-from scaffe.nets.memory.tier.mapping import address, inner, unit_bytes
+from scaffe.nets.memory.tier.mapping import PAGE_BYTES, inner
 from scaffe.nets.net import Net
 
 
 def parameters_held(net: Net, run: Run) -> list[Held]:
-    """The whole pages of a run's parameters, and of its gradients (the last), which are updated behind its backward.
-    Where they are so block by block, parameters come and leave in as many arrays."""
+    """The whole pages of a run's parameters, which are updated within backward. Where they are so block by block, they
+    come and leave in as many arrays."""
     layers, (forward, backward) = layers_of(net, run), _uses(net, run)
-    diff = inner(net.params.diff[gradients_place(net, run)].view(np.uint8))
-    rows = tuple(net.steps.rows(run.first_layer))
-    uses = [(*backward[:1], step) for step in rows] or [backward]
-    parts = [Held(data, Part(_named(net, run, "parameters"), data.nbytes, forward, steps, lasts=True), layers)
-             for data, steps in zip(_blocks(net, run), uses, strict=True) if data.nbytes]
-    return [*parts, Held(diff, Part(_named(net, run, "gradients"), diff.nbytes, (), rows or backward), layers,
-                         spared=inner(net.params.diff[run.place].view(np.uint8)).nbytes - diff.nbytes)]
+    uses: list[tuple[tuple[int, ...], tuple[int, ...]]]
+    uses = [(backward, (step,)) for step in net.steps.rows(run.first_layer)] or [(backward, ())]
+    return [Held(data, Part(_named(net, run, "parameters"), data.nbytes, forward, steps, late=late, lasts=True), layers)
+            for data, (steps, late) in zip(_blocks(net, run), uses, strict=True) if data.nbytes]
+
+
+def gradients_held(net: Net, run: Run) -> Held:
+    """The same of a run's gradients, all of which are there for its update."""
+    diff = inner(net.params.diff[run.place].view(np.uint8))
+    return Held(diff, Part(_named(net, run, "gradients"), diff.nbytes, (), _uses(net, run)[1]), layers_of(net, run))
+
+
+def blocks_held(net: Net, runs: Sequence[Run]) -> list[Held]:
+    """The same of the gradients of runs that come by blocks of rows: one array, if there are any."""
+    runs = [run for run in runs if run.first_layer in net.steps.behind]
+    if not runs:
+        return []
+    diff = inner(net.params.diff[blocks_place(net, runs)].view(np.uint8))
+    steps = sorted(step for run in runs for step in net.steps.rows(run.first_layer))
+    whole = sum(inner(net.params.diff[run.place].view(np.uint8)).nbytes for run in runs)
+    part = Part("gradients of rows", diff.nbytes, (), tuple(steps), momentary=True)
+    return [Held(diff, part, [run.first_layer for run in runs], spared=whole - diff.nbytes)]
 
 
 def _blocks(net: Net, run: Run) -> list[np.ndarray]:
-    """The whole pages of a run's parameters, uint8: together, or for each block of rows those that end in it."""
-    whole = inner(net.params.data[run.place].view(np.uint8))
-    if run.first_layer not in net.steps.by_rows:
-        return [whole]
-    page = unit_bytes(net.params.data[run.place].nbytes)
-    ends = [address(net.params.data[piece.stop - 1:]) + net.params.dtype.itemsize for piece in pieces(net, run)[:-1]]
-    edges = [0, *(max(end // page * page - address(whole), 0) for end in ends), whole.nbytes]
-    return [whole[start:stop] for start, stop in pairwise(edges)]
+    """The whole pages of a run's parameters, uint8: together, or of each block of rows, whose others always stay."""
+    if run.first_layer not in net.steps.behind:
+        return [inner(net.params.data[run.place].view(np.uint8))]
+    return [inner(net.params.data[piece].view(np.uint8), PAGE_BYTES) for piece in pieces(net, run)]
 
 
 def renewed(parameters: Held, renew: Callable[[], None] | None) -> Held:

@@ -8,12 +8,14 @@ from google.protobuf import text_format
 
 from scaffe.layers.base.layer import Context
 from scaffe.layers.base.random import Stream
-from scaffe.layers.kernels import cpu
+from scaffe.layers.kernels import cpu, rows
 from scaffe.nets import graph
 from scaffe.nets.build import build_net
 from scaffe.nets.memory import parts, signs
 from scaffe.nets.memory.lean import divide_backward, keep_little
 from scaffe.nets.memory.parts import planned_arrays
+from scaffe.nets.memory.pieces import come_by_rows, spread
+from scaffe.nets.memory.runs import layers_alone
 from scaffe.nets.steps import Steps
 from scaffe.proto import caffe_pb2
 
@@ -37,13 +39,45 @@ def test_steps_are_numbered_in_their_order(seed):
     rng = random.Random(seed)
     n = rng.randint(1, 9)
     divided = frozenset(rng.sample(range(n), rng.randint(0, n)))
-    order = [*range(n), *(layer for layer in reversed(range(n)) for _ in range(1 + (layer in divided)))]
-    steps = Steps(n, divided)
+    updates = {layer: rng.randint(1, 3) for layer in rng.sample(range(n), rng.randint(0, n))}
+    behind = {layer: tuple(sorted((rng.randint(0, layer) for _ in range(rng.randint(1, 4))), reverse=True))
+              for layer in rng.sample(range(n), rng.randint(0, n))}
+    order = [("forward", layer) for layer in range(n)]
+    for layer in reversed(range(n)):
+        order += [("backward", layer)] * (1 + (layer in divided)) + [("update", layer)] * updates.get(layer, 0)
+        order += [(owner, block) for owner in sorted(behind, reverse=True) for block, place in enumerate(behind[owner])
+                  if place == layer]
+    steps = Steps(n, divided, updates, behind)
     assert steps.n_steps == len(order)
     for layer in range(n):
-        assert list(steps.backward(layer)) == [i for i in range(n, len(order)) if order[i] == layer]
-    assert [steps.layer_of(step) for step in range(n, len(order))] == order[n:]
+        assert list(steps.backward(layer)) == [i for i, what in enumerate(order) if what == ("backward", layer)]
+        assert list(steps.updates(layer)) == [i for i, what in enumerate(order) if what == ("update", layer)]
+        assert list(steps.rows(layer)) == [order.index((layer, block)) for block in range(len(behind.get(layer, ())))]
+        assert steps.layer_of(steps.backward(layer)[0]) == layer
+        at = [*steps.backward(layer), *steps.updates(layer)][-1] + 1
+        assert steps.blocks(layer) == order[at:at + len(steps.blocks(layer))]
+        assert {steps.layer_of(at + i) for i in range(len(steps.blocks(layer)))} <= {layer}
     assert steps.layer_of(len(order)) < 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_blocks_are_spread_over_backward(seed):
+    """None before its layer's backward or a block before it, and each behind the layer that ends nearest to when it is
+    due."""
+    rng = random.Random(seed)
+    n = rng.randint(1, 12)
+    seconds = {layer: rng.uniform(0, 2) for layer in range(n)}
+    n_blocks = {layer: rng.randint(1, 5) for layer in rng.sample(range(n), rng.randint(0, n))}
+    behind = spread(n_blocks, seconds)
+    assert {layer: len(places) for layer, places in behind.items()} == n_blocks
+    flat = [(owner, place) for owner in sorted(behind, reverse=True) for place in behind[owner]]
+    first = max(n_blocks, default=0)
+    for number, (owner, place) in enumerate(flat):
+        due = sum(seconds[layer] for layer in range(first)) * number / len(flat)
+        ended = sum(seconds[layer] for layer in range(place, first))
+        assert place <= flat[max(number - 1, 0)][1]
+        others = [abs(sum(seconds[layer] for layer in range(other, first)) - due) for other in range(owner + 1)]
+        assert place <= owner and abs(ended - due) <= min(others) + 1e-9
 
 
 def test_without_divided_layers_backward_of_layer_i_is_step_2n_minus_1_minus_i():
@@ -113,3 +147,18 @@ def test_backward_is_divided_where_the_limit_is_near(least, limit, is_divided):
     net = built()
     keep_little(net, limit, lambda: least)
     assert bool(net.steps.divided) == is_divided
+
+
+def test_what_layers_with_blocks_of_rows_read_is_not_computed_again(monkeypatch):
+    """Layers before them may have been updated by then."""
+    monkeypatch.setattr(parts, "LEAST_BYTES", 1)
+    monkeypatch.setattr(rows, "BLOCK_BYTES", 1)
+    text = NET + """
+      layer { name: "ip" type: "InnerProduct" bottom: "b" top: "ip" inner_product_param { num_output: 33 } }
+      layer { name: "l2" type: "Reduction" bottom: "ip" top: "l2" loss_weight: 1 }"""
+    net = build_net(graph.prepare(text_format.Parse(text, caffe_pb2.NetParameter()), 0), Context(0, cpu, rng=Stream(1)))
+    for runs, again in (((), {"a", "b"}), (layers_alone(net)[-1:], {"a"})):
+        come_by_rows(net, runs)
+        assert len(net.steps.behind) == len(runs)
+        found = {each.part.name for each in planned_arrays(net) if each.part.again and not each.is_diff}
+        assert found & {"a", "b"} == again

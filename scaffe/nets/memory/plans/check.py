@@ -56,10 +56,10 @@ def _at_the_start(iteration: Iteration, plan: Plan) -> list[str]:
 
 
 def _use(state: list[str], number: int, part: Part, step: int) -> None:
-    is_new = step in (part.forward or part.backward)[:1] and not part.lasts
+    is_new = step in part.begins and not part.lasts
     if is_new and state[number] == ABSENT:
         state[number] = VALID
-    if step in (*part.forward, *part.backward) and state[number] != VALID:
+    if any(step in used for used in part.uses) and state[number] != VALID:
         raise WrongPlanError(f"step {step} uses {part.name!r}, which is {state[number]}")
 
 

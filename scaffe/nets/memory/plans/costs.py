@@ -28,7 +28,8 @@ CORE = Speed(40e9, BYTES_A_SECOND)
 
 
 def estimated_seconds(net: Net, speed: Speed = CORE, backward: bool = True) -> tuple[float, ...]:
-    """Of each step of ``net.steps``; or of those of forward.
+    """Of each step of ``net.steps``; or of those of forward. In backward, gradients of parameters take as long as
+    forward, and so do those of bottoms; updates take no time here.
 
     Args:
         net: a built net.
@@ -38,17 +39,14 @@ def estimated_seconds(net: Net, speed: Speed = CORE, backward: bool = True) -> t
     forward = [_forward(node, speed) for node in net.nodes]
     if not backward:
         return tuple(forward)
-    back = [_backward(net, layer, seconds) for layer, seconds in enumerate(forward)]
-    return (*forward, *(seconds for steps in reversed(back) for seconds in steps))
-
-
-def _backward(net: Net, layer: int, forward: float) -> list[float]:
-    """Of the steps of a layer's backward, and of the updates behind it, of which only gradients count: those of
-    parameters take as long as forward, and so do those of bottoms."""
-    node, steps = net.nodes[layer], net.steps
-    n_steps, n_rows, n_updates = len(steps.backward(layer)), len(steps.rows(layer)), len(steps.updates(layer))
-    whole = forward * ((not n_rows) + any(node.propagate_down)) if node.needs_backward else 0.0
-    return [*[whole / n_steps] * n_steps, *[forward / max(n_rows, 1)] * n_rows, *[0.0] * (n_updates - n_rows)]
+    seconds = [*forward, *[0.0] * (net.steps.n_steps - len(forward))]
+    for layer, node in enumerate(net.nodes):
+        steps, rows = net.steps.backward(layer), net.steps.rows(layer)
+        for step in steps if node.needs_backward else ():
+            seconds[step] = forward[layer] * ((not rows) + any(node.propagate_down)) / len(steps)
+        for step in rows:
+            seconds[step] = forward[layer] / len(rows)
+    return tuple(seconds)
 
 
 def _forward(node: Node, speed: Speed) -> float:

@@ -54,12 +54,11 @@ def _peak(iteration: Iteration, stays: Collection[int]) -> tuple[int, int]:
     n_bytes = [0] * len(iteration.seconds)
     for number, part in enumerate(iteration.parts):
         if number not in stays:
-            for step in (*part.forward, *part.backward):
+            for step in (step for used in part.uses for step in used):
                 n_bytes[step] += part.n_bytes
     most = max(n_bytes, default=0)
     return most, n_bytes.index(most) if n_bytes else 0
 
 
 def _uses(iteration: Iteration, number: int, step: int) -> bool:
-    part = iteration.parts[number]
-    return step in part.forward or step in part.backward
+    return any(step in used for used in iteration.parts[number].uses)

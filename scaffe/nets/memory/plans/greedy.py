@@ -60,11 +60,21 @@ def _cheapest(iteration: Iteration, choices: Sequence[Choice], need: Needs, step
     return found
 
 
+def instead(iteration: Iteration, choices: Sequence[Choice], n_bytes: int, stays: int) -> list[int]:
+    """The kept arrays each of which, moved, makes room for another one where most is needed; the shortest first."""
+    need = needs(iteration, choices)
+    most = max(need.n_bytes, default=0)
+    step = need.n_bytes.index(most) if need.n_bytes else 0
+    found = [number for number, part in enumerate(iteration.parts) if part.n_bytes >= most - n_bytes > 0
+             and number != stays and choices[number] is Choice.KEEP and _lies_idle(iteration, need, number, step)]
+    return sorted(found, key=lambda number: iteration.parts[number].n_bytes)
+
+
 def _lies_idle(iteration: Iteration, need: Needs, number: int, step: int) -> bool:
     """Whether an array that is kept is in memory in a step only for later ones."""
     part = iteration.parts[number]
     if part.lasts:
-        return not any(used and used[0] <= step <= used[-1] for used in (part.forward, part.backward))
+        return not any(used[0] <= step <= used[-1] for used in part.uses)
     if not part.forward:
         return False
     final = need.spans[number][0][1]

@@ -35,6 +35,8 @@ class Part:
             step in backward, or its step of the update, changes it; until then what the slow memory has stays true.
             Without steps in backward nothing changes it.
         changes_ahead: whether its first step in forward may change what lasts, too.
+        late: of what lasts, steps behind backward's, before which it may leave once more; the last of them changes it.
+        momentary: of a gradient, whether nothing in it lasts from one of its steps to the next.
     """
 
     name: str
@@ -44,6 +46,18 @@ class Part:
     again: Again | None = None
     lasts: bool = False
     changes_ahead: bool = False
+    late: tuple[int, ...] = ()
+    momentary: bool = False
+
+    @property
+    def uses(self) -> list[tuple[int, ...]]:
+        """Its steps, in groups between which it may leave memory."""
+        return [steps for steps in (self.forward, self.backward, self.late) if steps]
+
+    @property
+    def begins(self) -> tuple[int, ...]:
+        """The steps that write it anew, if it does not last."""
+        return self.backward if self.momentary else (self.forward or self.backward)[:1]
 
     @property
     def may_leave(self) -> bool:
@@ -57,12 +71,12 @@ class Part:
 
     def is_changed_by(self, step: int) -> bool:
         """Whether the slow memory does not have its contents after a step, the last to use it for now."""
-        return self.changes_ahead or (self.changes and step >= self.backward[-1])
+        return self.changes_ahead or (self.changes and step >= self.uses[-1][-1])
 
     @property
     def n_visits(self) -> int:
         """How often it comes into memory in an iteration if it leaves whenever it lies idle."""
-        return 1 + self.may_leave
+        return 1 + self.may_leave + bool(self.late)
 
     @property
     def n_saves(self) -> int:

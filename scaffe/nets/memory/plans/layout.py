@@ -30,7 +30,7 @@ def occupied(iteration: Iteration, plan: Plan) -> list[Intervals]:
     for step, (before, after) in enumerate(zip(plan.before, plan.after, strict=True)):
         act(before, step, step - 1)
         for number, part in enumerate(iteration.parts):
-            if step in (part.forward or part.backward)[:1] and not part.lasts:
+            if step in part.begins and not part.lasts:
                 since.setdefault(number, step)
         act(after, step + 1, step)
     always = [(0, len(iteration.seconds) - 1)]

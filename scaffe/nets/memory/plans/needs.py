@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from scaffe.nets.memory.plans.iteration import Iteration, Part
 from scaffe.nets.memory.plans.plan import Choice
 
+TOGETHER = (Choice.KEEP, Choice.BEHIND)  # in memory from forward to backward
+
 
 @dataclass
 class Needs:
     """When each array must be in memory.
 
     Attributes:
-        spans: for each array, intervals of steps, both ends inclusive: one, or one in forward and one in backward.
+        spans: for each array, intervals of steps, both ends inclusive.
         back_at: array that leaves memory → the step of backward that needs it first.
         again: for each step, the arrays to compute again before it, in order.
         n_bytes: in memory in each step.
@@ -53,7 +55,7 @@ def _bring(iteration: Iteration, choices: Sequence[Choice], number: int, step: i
            last: list[int]) -> None:
     """Have an array in memory in a step of backward; what it is computed from comes first."""
     part = iteration.parts[number]
-    if last[number] < 0 and choices[number] is not Choice.KEEP and part.is_away_before(step):
+    if last[number] < 0 and choices[number] not in TOGETHER and part.is_away_before(step):
         found.back_at[number] = step
         if choices[number] is Choice.AGAIN and part.again:
             for source in part.again.inputs:
@@ -64,11 +66,15 @@ def _bring(iteration: Iteration, choices: Sequence[Choice], number: int, step: i
 
 def _spans(part: Part, back_at: int | None, last: int) -> list[tuple[int, int]]:
     used = part.forward or part.backward
-    if not used:
-        return []
+    if not used or part.momentary:
+        return [(step, step) for step in used]
     if back_at is None:
-        return [(used[0], max(part.forward[-1] if part.forward else last, last))]
-    return [*([(used[0], part.forward[-1])] if part.forward else []), (back_at, last)]
+        found = [(used[0], max(part.forward[-1] if part.forward else last, last))]
+    else:
+        found = [*([(used[0], part.forward[-1])] if part.forward else []), (back_at, last)]
+    if part.late and part.late[0] - found[-1][1] > 1:
+        return [*found, (part.late[0], part.late[-1])]
+    return [*found[:-1], (found[-1][0], max(found[-1][1], *part.late))] if part.late else found
 
 
 def _resident(iteration: Iteration, spans: Sequence[Sequence[tuple[int, int]]]) -> list[int]:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from scaffe.nets.memory.plans.geeps import pinned
-from scaffe.nets.memory.plans.greedy import Ways, within
-from scaffe.nets.memory.plans.iteration import Bandwidth, Iteration
+from scaffe.nets.memory.plans.greedy import Ways, instead, within
+from scaffe.nets.memory.plans.iteration import Bandwidth, Iteration, Part
 from scaffe.nets.memory.plans.needs import least_bytes
 from scaffe.nets.memory.plans.plan import Choice, MemoryTooSmallError, Plan
 from scaffe.nets.memory.plans.predict import predict
@@ -16,6 +16,7 @@ from scaffe.nets.memory.plans.schedule import schedule
 BOTH: Ways = (Choice.MOVE, Choice.AGAIN)
 SHARES = (0.0, 0.1, 0.3, 1.0)
 MOST_TRIALS = 200
+MOST_OTHERS = 6  # of which one moves in the place of an array that is kept
 WORTH = 0.999  # of a time: what is not shorter than that is no gain
 ENOUGH = 1.005  # times the iteration where nothing moves: no more is looked for
 TOLL = 0.1  # of a move's seconds: what it takes from layers that compute meanwhile, by the memory's speed
@@ -67,7 +68,7 @@ def _improved(iteration: Iteration, choices: list[Choice], n_bytes: int, bandwid
         for choice in Choice:
             if best <= floor:
                 return choices
-            if choice is choices[number] or (choice is Choice.AGAIN and iteration.parts[number].again is None):
+            if choice is choices[number] or not _can_be(iteration.parts[number], choice):
                 continue
             changed = [*choices[:number], choice, *choices[number + 1:]]
             for trial in (changed, *_refilled(iteration, changed, n_bytes, bandwidth, number)):
@@ -77,13 +78,22 @@ def _improved(iteration: Iteration, choices: list[Choice], n_bytes: int, bandwid
     return choices
 
 
+def _can_be(part: Part, choice: Choice) -> bool:
+    if choice is Choice.AGAIN:
+        return part.again is not None
+    return choice is not Choice.BEHIND or (part.lasts and part.may_leave)
+
+
 def _refilled(iteration: Iteration, choices: Sequence[Choice], n_bytes: int, bandwidth: Bandwidth,
               number: int) -> Iterator[list[Choice]]:
     """With one array kept for certain: who else may leave so that the limit holds."""
+    if choices[number] is not Choice.KEEP:
+        return
     for ways, share in ((BOTH, 0.0), (BOTH, 1.0), ((Choice.MOVE,), 1.0)):
-        if choices[number] is Choice.KEEP:
-            with suppress(MemoryTooSmallError):
-                yield within(iteration, n_bytes, bandwidth, ways, share, choices, number)
+        with suppress(MemoryTooSmallError):
+            yield within(iteration, n_bytes, bandwidth, ways, share, choices, number)
+    for other in instead(iteration, choices, n_bytes, number)[:MOST_OTHERS]:
+        yield [*choices[:other], Choice.MOVE, *choices[other + 1:]]
 
 
 def _seconds(iteration: Iteration, choices: Sequence[Choice], n_bytes: int, bandwidth: Bandwidth) -> float:

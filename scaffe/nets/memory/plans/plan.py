@@ -13,11 +13,16 @@ class MemoryTooSmallError(ExpectedError):
 
 
 class Choice(Enum):
-    """Where an array's contents are between its last use in forward and its first in backward."""
+    """Where an array's contents are between its last use in forward and its first in backward.
+
+    What lasts and is not kept moves at other times, too; where it is kept just between forward and backward, that is
+    BEHIND while a plan is looked for, and MOVE in the plan.
+    """
 
     KEEP = "keep"
     MOVE = "move"
     AGAIN = "recompute"
+    BEHIND = "move behind backward"
 
 
 class Do(Enum):

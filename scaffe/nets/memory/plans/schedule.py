@@ -64,7 +64,7 @@ def schedule(iteration: Iteration, choices: Sequence[Choice], n_bytes: int, band
 
 def _visits(iteration: Iteration, choices: Sequence[Choice], need: Needs, number: int) -> list[_Visit]:
     """An array's stays; none of one that is always there."""
-    part, moves = iteration.parts[number], choices[number] is Choice.MOVE
+    part, moves = iteration.parts[number], choices[number] in (Choice.MOVE, Choice.BEHIND)
     lasts = part.lasts
     if lasts and not moves:
         return []
@@ -132,6 +132,7 @@ def _plan(iteration: Iteration, choices: Sequence[Choice], need: Needs, visits: 
         before[visit.first].append(Action(Do.HERE, visit.number))
     for step, numbers in need.again.items():
         before[step].extend(Action(Do.AGAIN, number) for number in numbers)
-    made = tuple(choice if i in need.back_at or iteration.parts[i].lasts else Choice.KEEP
+    made = tuple(Choice.MOVE if choice is Choice.BEHIND else
+                 choice if i in need.back_at or iteration.parts[i].lasts else Choice.KEEP
                  for i, choice in enumerate(choices))
     return Plan(made, tuple(map(tuple, before)), tuple(map(tuple, after)))

@@ -62,16 +62,12 @@ def in_pages(n_elems: int, dtype: np.dtype) -> np.ndarray:
     return anonymous(rounded(n_elems * dtype.itemsize)).view(dtype)[:n_elems]
 
 
-def inner(memory: np.ndarray) -> np.ndarray:
-    """The whole pages within memory, uint8; of long memory, the whole huge pages. Empty where there is none."""
-    page = unit_bytes(memory.nbytes)
+def inner(memory: np.ndarray, page: int = 0) -> np.ndarray:
+    """The whole pages within memory, uint8, of so many bytes each; 0: of long memory the huge pages. Empty where there
+    is none."""
+    page = page or (HUGE_BYTES if memory.nbytes >= MANY_HUGE**2 * HUGE_BYTES else PAGE_BYTES)
     first = -address(memory) % page
     return memory[first:first + max(0, memory.nbytes - first) // page * page]
-
-
-def unit_bytes(n_bytes: int) -> int:
-    """The pages that ``inner`` counts in memory of so many bytes."""
-    return HUGE_BYTES if n_bytes >= MANY_HUGE**2 * HUGE_BYTES else PAGE_BYTES
 
 
 def forget(memory: np.ndarray) -> None:

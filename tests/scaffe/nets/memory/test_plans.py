@@ -52,26 +52,33 @@ def random_iteration(seed, most=6):
     return Iteration(tuple(parts), tuple(rng.uniform(0.1, 3.0) for _ in range(2 * n)))
 
 
-def with_state(iteration, seed, n_updates=0, ahead=False):
+def with_state(iteration, seed, n_updates=0, ahead=False, late=False):
     """Half the layers get parameters, which computing again reads too, gradients, and a history; these are updated at
     the end of the layer's backward, or there are histories alone, each in an update of its own after backward. Ahead:
-    forward may change parameters, too."""
+    forward may change parameters, too. Late: they are updated in some later step, from gradients that are there for
+    that step alone."""
     rng, n = random.Random(seed), len(iteration.seconds) // 2
-    parts = list(iteration.parts)
+    parts, updates = list(iteration.parts), set()
     for i in sorted(rng.sample(range(n), n_updates or -(-n // 2))):
         step = 2 * n - 1 - i if not n_updates else len(iteration.seconds) + len(parts) - len(iteration.parts)
+        own, step = step, rng.randint(step, 2 * n - 1) if late else step
+        updates.add(step)
         parts.append(Part(f"h{i}", rng.randint(1, 20), (), (step,), lasts=True))
-        if not n_updates:
+        if late:
+            parts.append(Part(f"w{i}", rng.randint(1, 20), (i,), (own,), late=(step,), lasts=True))
+        elif not n_updates:
             y = parts[i]
             parts[i] = replace(y, again=replace(y.again, inputs=(*y.again.inputs, len(parts))) if y.again else None)
             parts.append(Part(f"w{i}", rng.randint(1, 20), (i,), (step,), lasts=True, changes_ahead=ahead))
             parts.append(Part(f"d{i}", rng.randint(1, 20), (), (step,)))
+    if late:
+        parts.append(Part("d", rng.randint(1, 20), (), tuple(sorted(updates)), momentary=True))
     return Iteration(tuple(parts), (*iteration.seconds, *[1.0] * n_updates), n_updates)
 
 
 def all_choices(iteration):
-    options = [[Choice.KEEP, Choice.MOVE] + ([Choice.AGAIN] if part.again else [])
-               if part.forward or part.lasts else [Choice.KEEP]
+    options = [[Choice.KEEP, Choice.MOVE] + [Choice.AGAIN] * bool(part.again)
+               + [Choice.BEHIND] * (part.lasts and part.may_leave) if part.forward or part.lasts else [Choice.KEEP]
                for part in iteration.parts]
     return itertools.product(*options)
 
@@ -102,9 +109,11 @@ def test_auto_is_right_within_the_limit_and_near_the_best_of_all_choices(seed):
 
 
 @pytest.mark.parametrize("seed", range(300, 330))
-@pytest.mark.parametrize(("n_updates", "ahead"), [(0, False), (2, False), (0, True)])
-def test_parameters_and_histories_leave_within_the_limit_and_near_the_best_of_all_choices(seed, n_updates, ahead):
-    iteration = with_state(random_iteration(seed, most=3), seed, n_updates, ahead)
+@pytest.mark.parametrize(("n_updates", "ahead", "late"), [
+    (0, False, False), (2, False, False), (0, True, False), (0, False, True)])
+def test_parameters_and_histories_leave_within_the_limit_and_near_the_best_of_all_choices(seed, n_updates, ahead,
+                                                                                          late):
+    iteration = with_state(random_iteration(seed, most=3), seed, n_updates, ahead, late)
     for n_bytes in limits(iteration):
         best = best_by_force(iteration, n_bytes)
         plan = PLACEMENTS["auto"](iteration, n_bytes, BANDWIDTH)
@@ -115,9 +124,21 @@ def test_parameters_and_histories_leave_within_the_limit_and_near_the_best_of_al
     assert lasting == {Choice.KEEP}, "where everything fits, nothing leaves"
 
 
+def test_what_is_read_again_at_once_stays_until_then():
+    """In backward right behind forward, where a move takes longer; it leaves from there to its update."""
+    parts = (Part("w", 10, (0,), (2,), late=(4,), lasts=True), Part("big", 10, (3,), (3,)), Part("b", 10, (5,), (5,)))
+    iteration = Iteration(parts, (1.0, 0.1, 1.0, 5.0, 1.0, 5.0))
+    plan = PLACEMENTS["auto"](iteration, 10, BANDWIDTH)
+    assert predict(iteration, plan, BANDWIDTH).fetched == 20
+    assert plan.choices[0] is Choice.MOVE
+    with_both = schedule(iteration, [Choice.MOVE, Choice.KEEP, Choice.KEEP], 10, BANDWIDTH)
+    assert predict(iteration, with_both, BANDWIDTH).fetched == 30
+
+
+@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("seed", range(300, 340))
-def test_arrays_that_are_in_memory_together_do_not_overlap(seed):
-    iteration = with_state(random_iteration(seed), seed)
+def test_arrays_that_are_in_memory_together_do_not_overlap(seed, late):
+    iteration = with_state(random_iteration(seed), seed, late=late)
     n_own = sum(not name.startswith(("h", "w", "d")) for name in (part.name for part in iteration.parts))
     for n_bytes in (limits(iteration)[0], limits(iteration)[-1]):
         plan = PLACEMENTS["auto"](iteration, n_bytes, BANDWIDTH)

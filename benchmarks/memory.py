@@ -1,10 +1,11 @@
 """Training in limited memory: images a second, peak resident memory and page faults of a run against the limit.
 
     python benchmarks/memory.py NET [-batch N] [-limits 100%,60%,38%] [-placement auto] [-spill FOLDER] [-iterations 8]
-                                [-peer PYTHON_WITH_TORCH]
+                                [-in_turns N] [-peer PYTHON_WITH_TORCH]
 
 Each limit is one run of ``scaffe train`` in a process of its own, on generated images; the runs are repeated in turns,
-and the median of all iterations after the plan has been made anew counts. With a peer, PyTorch's steps at that batch
+and the median of all iterations after the plan has been made anew counts. With ``-in_turns N`` all runs are there at
+once, and do N iterations each in turn, of which the first does not count. With a peer, PyTorch's steps at that batch
 come last, in a process that the system, out of memory, is asked to end before others.
 """
 
@@ -26,12 +27,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from in_turns import PACE, Turn  # noqa: E402
 from nets.architectures import ARCHITECTURES, BATCHES  # noqa: E402
 from nets.prototxt import prototxt  # noqa: E402
 
 INPUT = re.compile(r'layer \{ name: "input".*\n')
 SHAPE = re.compile(r"shape \{ ((?:dim: \d+ ?)+)\}")
-PACE = re.compile(r"Iteration (\d+) \((\S+) iter/s")
 MOVED = re.compile(r"Memory: (\S+ \S+) written, .* waited (\S+) s, computed again for (\S+) s")
 PEER = Path(__file__).resolve().parent / "peers" / "torch_nets.py"
 WARM_UP = 4  # iterations before the plan has been made with measured times, and compiling
@@ -63,14 +64,42 @@ def files(folder: Path, net: str, batch: int, n_iterations: int) -> None:
         f'snapshot_prefix: "run" snapshot_after_train: false max_iter: {n_iterations}\n')
 
 
-def run(folder: Path, runs: Runs, options: argparse.Namespace) -> None:
-    """One run; what it measured is added."""
+def command(runs: Runs, options: argparse.Namespace) -> list[str]:
+    """What trains at a limit."""
     limited = [] if runs.limit == "none" else ["-memory", runs.limit, "-placement", options.placement, "-spill",
                                                options.spill]
+    return [sys.executable, "-m", "scaffe", "train", "-solver", "solver.prototxt", "-threads", str(options.threads),
+            *limited]
+
+
+def run_in_turns(folder: Path, every: list[Runs], options: argparse.Namespace) -> None:
+    """One run of each, all at once, in turns; what they measured is added."""
+    turns = list[Turn]()
+    try:
+        for runs in every:
+            turns.append(Turn(command(runs, options), folder))
+            turns[-1].go(WARM_UP + 1)
+        for _ in range((options.iterations - WARM_UP - 1) // options.in_turns):
+            for runs, turn in zip(every, turns, strict=True):
+                runs.paces += turn.go(options.in_turns)[1:]
+        for runs, turn in zip(every, turns, strict=True):
+            runs.peak_bytes, runs.n_faults = turn.end()
+            runs.moved = moved(turn.text)
+    finally:
+        for turn in turns:
+            turn.kill()
+
+
+def moved(text: str) -> str:
+    """What a run says of its moves."""
+    return " ".join(f"{a} moved, waited {b} s, again {c} s" for a, b, c in MOVED.findall(text))
+
+
+def run(folder: Path, runs: Runs, options: argparse.Namespace) -> None:
+    """One run; what it measured is added."""
     log = folder / "log"
     with log.open("w") as out:
-        process = subprocess.Popen([sys.executable, "-m", "scaffe", "train", "-solver", "solver.prototxt", "-threads",
-                                    str(options.threads), *limited], cwd=folder, stdout=out, stderr=out)
+        process = subprocess.Popen(command(runs, options), cwd=folder, stdout=out, stderr=out)
         _, status, used = os.wait4(process.pid, 0)
     text = log.read_text()
     if status:
@@ -78,7 +107,7 @@ def run(folder: Path, runs: Runs, options: argparse.Namespace) -> None:
     runs.paces += [float(pace) for number, pace in PACE.findall(text) if int(number) > WARM_UP]
     runs.peak_bytes = max(runs.peak_bytes, used.ru_maxrss * 1024)
     runs.n_faults = used.ru_minflt
-    runs.moved = " ".join(f"{a} moved, waited {b} s, again {c} s" for a, b, c in MOVED.findall(text))
+    runs.moved = moved(text)
 
 
 def save(folder: Path, net: str, batch: int) -> Path:
@@ -126,17 +155,23 @@ def main() -> None:
     parser.add_argument("-spill", default=".")
     parser.add_argument("-iterations", type=int, default=8)
     parser.add_argument("-rounds", type=int, default=2)
+    parser.add_argument("-in_turns", type=int, default=0, metavar="N", help="iterations of a turn, 2 at least")
     parser.add_argument("-threads", type=int, default=1)
     parser.add_argument("-peer", help="a Python that has torch")
     options = parser.parse_args()
     if options.iterations < WARM_UP + 2:
         parser.error(f"-iterations must be {WARM_UP + 2} at least, since the first {WARM_UP + 1} are not measured")
+    if options.in_turns and not 1 < options.in_turns < options.iterations - WARM_UP:
+        parser.error(f"-in_turns must be from 2 to the {options.iterations - WARM_UP - 1} iterations that are measured")
     options.spill = str(Path(options.spill).resolve())
     batch = options.batch or BATCHES[options.net]
     every = [Runs(limit) for limit in options.limits.split(",")]
     with tempfile.TemporaryDirectory() as folder:
         files(Path(folder), options.net, batch, options.iterations)
         for _ in range(options.rounds):
+            if options.in_turns:
+                run_in_turns(Path(folder), every, options)
+                continue
             for runs in every:
                 run(Path(folder), runs, options)
     print(f"# {options.net}, batch {batch}, {options.threads} thread(s), placement {options.placement}")

@@ -87,16 +87,7 @@ class StreamedState:
         for updater in self._updaters:
             updater.bring = partial(executor.bring, numbers[self._n_parameters:])
             updater.around = partial(self._around, executor)
-        steps, updates = self._solver.net.steps, dict[int, list[Callable[[], None]]]()
-        for bucket in self._early:
-            if bucket.first_layer not in steps.behind:
-                updates[steps.backward(bucket.first_layer)[-1]] = [partial(self._update, executor, bucket)]
-        buckets = {bucket.first_layer: bucket for bucket in self._early}
-        for layer in range(steps.n_layers):
-            for owner, number in steps.blocks(layer):
-                update = partial(self._update_block, buckets[owner], pieces(self._solver.net, buckets[owner])[number])
-                updates.setdefault(steps.backward(layer)[-1], []).append(update)
-        executor.updates = updates
+        executor.updates = self._updates(executor)
 
     def parameters(self, executor: Executor) -> dict[int, Held]:
         """The parameters that may leave, by number in an executor's plan."""
@@ -110,6 +101,17 @@ class StreamedState:
             return {shard: steps.n_steps + number for number, shard in enumerate(self._shards)}
         left = {bucket.first_layer: iter(update_steps(self._solver.net, bucket)) for bucket in self._early}
         return {shard: next(left[run.first_layer]) for shard, run in self._shards.items()}
+
+    def _updates(self, executor: Executor) -> dict[int, list[Callable[[], None]]]:
+        """By step of backward, the last of its layer's, what is updated behind it, in this order."""
+        net, steps = self._solver.net, self._solver.net.steps
+        buckets, found = {bucket.first_layer: bucket for bucket in self._early}, dict[int, list[Callable[[], None]]]()
+        for layer in range(steps.n_layers):
+            whole = [buckets[layer]] if layer in buckets and layer not in steps.behind else []
+            blocks = [(buckets[owner], pieces(net, buckets[owner])[number]) for owner, number in steps.blocks(layer)]
+            found[steps.backward(layer)[-1]] = [*(partial(self._update, executor, bucket) for bucket in whole),
+                                                *(partial(self._update_block, *each) for each in blocks)]
+        return found
 
     def _update(self, executor: Executor, bucket: Bucket) -> None:
         """Update a bucket, whose backward has run, before all others have. It stays in memory until the last step."""
@@ -134,11 +136,11 @@ class StreamedState:
 
 
 @contextmanager
-def _in_step(executor: Executor, step: int, first: Callable[[], None]) -> Iterator[None]:
-    """Do what a plan has before a step and behind it."""
+def _in_step(executor: Executor, step: int, compute: Callable[[], None]) -> Iterator[None]:
+    """Do what a plan has before a step and behind it; compute in between, before the with-block."""
     executor.before(step)
     executor.again(step)
-    first()
+    compute()
     yield
     executor.after(step)
 

@@ -134,7 +134,6 @@ MUTANTS = (
     Mutant("layers/vision/pooling.py", "kernels.relu_backward(y, gy, gy, 0.0)", "kernels.relu_forward(gy, gy, 1.0)",
            FUSED),
     Mutant("layers/fully_connected/inner_product.py", "self._plain is not None and rows.start > 0", "False", BY_ROWS),
-    Mutant("layers/kernels/cpu/weight_gradients.py", "gy[j, column + i + r]", "gy[j, i + r]", BY_ROWS),
     Mutant("scaffe/training/streamed_state.py", "    compute()", "    pass", SPILLED),
     Mutant("scaffe/training/row_gradients.py", "blob.bind_diff(None)", "pass", SPILLED),
     Mutant("scaffe/training/row_gradients.py", "shard.gradient_at = blocks_place(net, runs).start", "pass",

@@ -121,7 +121,6 @@ class Layer:
     reads_bottoms: bool = True  # backward reads the bottoms' data
     reads_tops: bool = True  # backward reads the tops' data
     divides: bool = False  # backward can run in two: ``backward_params``, then ``backward_bottoms``
-    param_rows: Sequence[slice] = ()  # blocks of the first parameter's rows, if backward can be its bottoms and these
     n_fused_back: int = 0  # how many of the layers fused to it ``backward_fused`` covers; the others run their own
     temporaries: float = 0  # arrays, each as long as its longest blob, that passes make beside
     lasting: float = 0  # how many of them are there between passes, too
@@ -175,6 +174,12 @@ class Layer:
     def backward_bottoms(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """The rest of backward: overwrite the bottoms' diffs. For layers with ``divides`` or ``param_rows``."""
         raise NotImplementedError
+
+    @property
+    def param_rows(self) -> Sequence[slice]:
+        """Blocks of the first parameter's rows, if backward can be ``backward_bottoms`` and then ``backward_rows`` for
+        each of them; none if it cannot."""
+        return ()
 
     def backward_rows(self, rows: slice, diffs: Sequence[Any], top: Sequence[Blob], bottom: Sequence[Blob]) -> None:
         """Write gradients of parameters, block after block, behind ``backward_bottoms``.

@@ -111,7 +111,7 @@ class InnerProduct(FusesRelu):
         self._plan.backward_weights(x, gy, gw.reshape(self.blobs[0].shape), gb[0] if gb else None, fresh)
 
     @property
-    def param_rows(self) -> Sequence[slice]:  # type: ignore[override]
+    def param_rows(self) -> Sequence[slice]:
         """See Layer."""
         return self._rowwise.rows if self._rowwise is not None and self._plain_top is None else ()
 

@@ -37,8 +37,8 @@ class Steps:
 
     def rows(self, layer: int) -> tuple[int, ...]:
         """The steps in which a layer's blocks of rows are computed and updated; none if it has none."""
-        return tuple(step for number in range(self.n_layers - 1, -1, -1) if layer in self.behind
-                     for step, (owner, _) in enumerate(self.blocks(number), self.updates(number).stop)
+        return tuple(step for place in sorted({*self.behind.get(layer, ())}, reverse=True)
+                     for step, (owner, _) in enumerate(self.blocks(place), self.updates(place).stop)
                      if owner == layer)
 
     def blocks(self, layer: int) -> list[tuple[int, int]]:

@@ -26,13 +26,14 @@ def row_gradients(net: Net, shards: Mapping[ShardUpdater, Run]) -> dict[ShardUpd
         shards: those that are updated behind backward, ascending, with the layers that each belongs to.
     """
     found: dict[ShardUpdater, Callable[[], None]] = {}
-    runs = [run for run in shards.values() if run.first_layer in net.steps.behind]
-    for layer in net.steps.behind:
+    runs = {run.first_layer: run for run in shards.values() if run.first_layer in net.steps.behind}
+    start = blocks_place(net, runs.values()).start if runs else 0
+    for layer in runs:
         node, own = net.nodes[layer], [shard for shard, run in shards.items() if run.first_layer == layer]
         for blob in node.layer.blobs:
             blob.bind_diff(None)  # nobody has all of it
         for shard, rows in zip(own, node.layer.param_rows, strict=True):
-            shard.gradient_at = blocks_place(net, runs).start
+            shard.gradient_at = start
             found[shard] = partial(node.backward_rows, rows, _diffs(net, layer, shard))
     return found
 

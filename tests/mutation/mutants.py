@@ -136,7 +136,7 @@ MUTANTS = (
     Mutant("layers/fully_connected/inner_product.py", "self._plain is not None and rows.start > 0", "False", BY_ROWS),
     Mutant("scaffe/training/streamed_state.py", "    compute()", "    pass", SPILLED),
     Mutant("scaffe/training/row_gradients.py", "blob.bind_diff(None)", "pass", SPILLED),
-    Mutant("scaffe/training/row_gradients.py", "shard.gradient_at = blocks_place(net, runs).start", "pass",
+    Mutant("scaffe/training/row_gradients.py", "shard.gradient_at = start", "pass",
            SPILLED),
     Mutant("scaffe/nets/memory/signs.py", "not in needed", "is not None", SIGNS),
     Mutant("scaffe/nets/memory/tier/lasting.py", "self._backed.hide(self._pages.arrays[number])", "pass", SPILLED),

@@ -59,7 +59,7 @@ def _use(state: list[str], number: int, part: Part, step: int) -> None:
     is_new = step in part.begins and not part.lasts
     if is_new and state[number] == ABSENT:
         state[number] = VALID
-    if any(step in used for used in part.uses) and state[number] != VALID:
+    if part.is_used_in(step) and state[number] != VALID:
         raise WrongPlanError(f"step {step} uses {part.name!r}, which is {state[number]}")
 
 

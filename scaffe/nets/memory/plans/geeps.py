@@ -30,7 +30,7 @@ def pinned(iteration: Iteration, n_bytes: int) -> set[int]:
     while True:
         peak, step = _peak(iteration, stays)
         users = [i for i, part in enumerate(iteration.parts) if i not in stays and not part.lasts
-                 and _uses(iteration, i, step)]
+                 and part.is_used_in(step)]
         fits = [i for i in users if _total(iteration, {*stays, i}) <= n_bytes]
         if not fits:
             break
@@ -58,7 +58,3 @@ def _peak(iteration: Iteration, stays: Collection[int]) -> tuple[int, int]:
                 n_bytes[step] += part.n_bytes
     most = max(n_bytes, default=0)
     return most, n_bytes.index(most) if n_bytes else 0
-
-
-def _uses(iteration: Iteration, number: int, step: int) -> bool:
-    return any(step in used for used in iteration.parts[number].uses)

@@ -54,6 +54,10 @@ class Part:
         """Its steps, in groups between which it may leave memory."""
         return [steps for steps in (self.forward, self.backward, self.late) if steps]
 
+    def is_used_in(self, step: int) -> bool:
+        """Whether a step reads or writes it."""
+        return any(step in used for used in self.uses)
+
     @property
     def begins(self) -> tuple[int, ...]:
         """The steps that write it anew, if it does not last."""

@@ -199,7 +199,7 @@ def _diff_owners(net: Net) -> dict[int, Blob]:
     """As `memory_owners`; and a sum's bottoms, whose diffs are its top's, have the top's memory."""
     owner = memory_owners(net, "shares_diff")
     n_owned, kept = Counter(map(id, owner.values())), kept_blobs(net)
-    users = Counter(id(blob) for node in net.nodes if not _runs_fused(net, node) for blob in node.bottoms)
+    users = Counter(id(blob) for node in net.nodes if not runs_fused(net, node) for blob in node.bottoms)
     on_host = {id(top) for node in net.nodes if node.layer.host_only for top in node.tops}  # a user's may write diffs
     for node in reversed(net.nodes):  # a top's diff may itself be passed on by a later sum
         if not (node.layer.passes_diff and node.needs_backward) or id(owner[id(node.tops[0])]) in kept:
@@ -211,7 +211,7 @@ def _diff_owners(net: Net) -> dict[int, Blob]:
     return owner
 
 
-def _runs_fused(net: Net, node: Node) -> bool:
+def runs_fused(net: Net, node: Node) -> bool:
     """Whether an in-place layer's backward is part of the pass of the layer it is fused to, and so writes no diff."""
     head = net.nodes[net.nodes.index(node) - node.fused_offset]
     return 0 < node.fused_offset <= head.layer.n_fused_back

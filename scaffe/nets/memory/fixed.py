@@ -9,7 +9,7 @@ import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.kernels.cpu.memory import LINE
-from scaffe.nets.activation_memory import memory_owners, written_diffs
+from scaffe.nets.activation_memory import memory_owners, runs_fused, written_diffs
 from scaffe.nets.layer_memory import made_in_passes
 from scaffe.nets.memory.parts import Planned
 from scaffe.nets.net import Net
@@ -56,8 +56,11 @@ def blobs_outside(net: Net, planned: Sequence[Planned], backward: bool) -> int:
 
 
 def kept_by_layers(net: Net) -> int:
-    """Bytes of the arrays that layers and their kernels' plans hold beside the net's blobs and parameters."""
+    """Bytes of the arrays that layers and their kernels' plans hold beside the net's blobs and parameters. A blob of a
+    layer that runs in another one's passes gets no memory: an in-place Scale's copy behind batch norm, for one."""
     seen = {id(blob) for node in net.nodes for blob in (*node.bottoms, *node.tops, *node.layer.blobs)}
+    seen |= {id(value) for node in net.nodes if runs_fused(net, node) for value in vars(node.layer).values()
+             if isinstance(value, Blob)}
     return sum(_held(vars(node.layer).values(), seen) for node in net.nodes)
 
 

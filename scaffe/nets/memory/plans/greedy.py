@@ -11,8 +11,7 @@ from scaffe.nets.memory.plans.plan import Choice, MemoryTooSmallError
 Ways = tuple[Choice, ...]
 
 
-def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, ways: Ways, share: float,
-           start: Sequence[Choice] = (), stays: int = -1) -> list[Choice]:
+def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, ways: Ways, share: float) -> list[Choice]:
     """Choices that need no more than the limit in any step.
 
     Args:
@@ -21,20 +20,18 @@ def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, ways: Ways,
         bandwidth: of the slow memory.
         ways: in which an array may leave: MOVE, AGAIN or both.
         share: the part of a move's seconds that counts as its cost: 0 if all moves hide behind computing, 1 if none do.
-        start: the choices to begin with; all arrays are kept if there are none.
-        stays: an array that does not leave; -1: none.
 
     Raises:
         MemoryTooSmallError: there are no such choices.
     """
-    choices = list(start) or [Choice.KEEP] * len(iteration.parts)
+    choices = [Choice.KEEP] * len(iteration.parts)
     while True:
         need = needs(iteration, choices)
         most = max(need.n_bytes, default=0)
         if most <= n_bytes:
             return choices
         step = need.n_bytes.index(most)
-        found = _cheapest(iteration, choices, need, step, bandwidth, ways, share, stays)
+        found = _cheapest(iteration, choices, need, step, bandwidth, ways, share)
         if found is not None:
             choices[found[0]] = found[1]
         elif not _move_instead(iteration, choices, need, step, ways):
@@ -42,12 +39,12 @@ def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, ways: Ways,
 
 
 def _cheapest(iteration: Iteration, choices: Sequence[Choice], need: Needs, step: int, bandwidth: Bandwidth,
-              ways: Ways, share: float, stays: int) -> tuple[int, Choice] | None:
+              ways: Ways, share: float) -> tuple[int, Choice] | None:
     """The array whose leaving frees memory in a step at the least cost per byte, and how it leaves; of equal ones the
     longest."""
     best, found = (float("inf"), 0), None
     for number, part in enumerate(iteration.parts):
-        if number == stays or choices[number] is not Choice.KEEP or not _lies_idle(iteration, need, number, step):
+        if choices[number] is not Choice.KEEP or not _lies_idle(iteration, need, number, step):
             continue
         costs = {Choice.MOVE: share * (part.n_saves / bandwidth.out + _n_reads(part) / bandwidth.back),
                  Choice.AGAIN: iteration.again_seconds(number) / max(part.n_bytes, 1)}
@@ -58,16 +55,6 @@ def _cheapest(iteration: Iteration, choices: Sequence[Choice], need: Needs, step
             if cost < best:
                 best, found = cost, (number, way)
     return found
-
-
-def instead(iteration: Iteration, choices: Sequence[Choice], n_bytes: int, stays: int) -> list[int]:
-    """The kept arrays each of which, moved, makes room for another one where most is needed; the shortest first."""
-    need = needs(iteration, choices)
-    most = max(need.n_bytes, default=0)
-    step = need.n_bytes.index(most) if need.n_bytes else 0
-    found = [number for number, part in enumerate(iteration.parts) if part.n_bytes >= most - n_bytes > 0
-             and number != stays and choices[number] is Choice.KEEP and _lies_idle(iteration, need, number, step)]
-    return sorted(found, key=lambda number: iteration.parts[number].n_bytes)
 
 
 def _lies_idle(iteration: Iteration, need: Needs, number: int, step: int) -> bool:

@@ -83,6 +83,21 @@ def test_positions_of_maxima_are_counted():
     assert places + turned <= kept_by_layers(net) < 2 * (places + turned)
 
 
+@pytest.mark.parametrize(("front", "keeps"), [("Power", True), ("BatchNorm", False)])
+def test_what_an_in_place_scale_would_keep_is_counted_where_it_is_kept(front, keeps):
+    """Behind batch norm it is computed in that one's pass, and keeps nothing unless it runs alone."""
+    text = NET.replace('layer { name: "r" type: "ReLU" bottom: "c" top: "c" }', f"""
+layer {{ name: "f" type: "{front}" bottom: "c" top: "n" }} layer {{ name: "s" type: "Scale" bottom: "n" top: "n" }}
+layer {{ name: "r" type: "ReLU" bottom: "n" top: "c2" }}""").replace('bottom: "c" top: "p"', 'bottom: "c2" top: "p"')
+    net = build_net(graph.prepare(text_format.Parse(text, caffe_pb2.NetParameter()), 0), Context(0, cpu, rng=Stream(1)))
+    counted, copy = kept_by_layers(net), 16 * 8 * 32 * 32 * 4
+    net.forward()
+    net.backward()
+    assert (counted > copy) == keeps and kept_by_layers(net) < counted + 1000
+    scale = next(node.layer for node in net.nodes if node.name == "s")
+    assert (scale.kept.memory is not None) == keeps
+
+
 def test_summary_shows_the_plan_and_draws_it(tmp_path, capfd):
     (tmp_path / "net.prototxt").write_text(NET)
     picture = tmp_path / "memory.svg"

@@ -15,7 +15,7 @@ from scaffe.layers.kernels.cpu.onednn.winograd.direct_gradient import DirectGrad
 from scaffe.layers.kernels.cpu.onednn.winograd.filtering import Filtering
 from scaffe.layers.kernels.cpu.onednn.winograd.tiling import back, has_faster_gradient
 from scaffe.layers.kernels.cpu.onednn.winograd.weight_gradient import WeightGradient
-from scaffe.layers.kernels.cpu.onednn.winograd.workspace import array, n_bytes
+from scaffe.layers.kernels.cpu.onednn.winograd.workspace import dense, n_bytes
 from scaffe.layers.kernels.specs import ConvSpec
 
 
@@ -94,13 +94,13 @@ class Training:
         """Bytes by name of the working memory of all passes, which the plans of a thread share."""
         ways = self._forward, self._back
         uses: list[dict[str, tuple[int, ...]]] = [way.working_shapes for way in (*ways, self._gradient)]
-        uses += [{"turned": way.taken_shape} for way in ways]
         names = {name for use in uses for name in use}
-        return {name: max(n_bytes(use[name]) for use in uses if name in use) for name in names}
+        found = {name: max(n_bytes(use[name]) for use in uses if name in use) for name in names}
+        return found | {"turned": 4 * max(prod(way.taken_shape) for way in ways)}
 
     @staticmethod
     def _filter(filtering: Filtering, x: np.ndarray, w: np.ndarray, b: np.ndarray | None, y: np.ndarray,
                 slope: float) -> None:
-        taken = array("turned", filtering.taken_shape)
+        taken = dense("turned", filtering.taken_shape)
         filtering.take(w, taken)
         filtering.run(x, taken, np.zeros(filtering.spec.n_output, np.float32) if b is None else b, y, slope=slope)

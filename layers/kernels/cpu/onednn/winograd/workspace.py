@@ -14,6 +14,12 @@ def array(name: str, shape: tuple[int, ...]) -> np.ndarray:
     return _flat(name, shape)[: prod(shape)].reshape(shape)
 
 
+def dense(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """As ``array``, of what is never read as a group of channels: it takes no more than its elements."""
+    flat: np.ndarray = workspace(name, 4 * prod(shape)).view(np.float32)
+    return flat.reshape(shape)
+
+
 def from_channel(name: str, shape: tuple[int, ...], channel: int) -> np.ndarray:
     """That array flat, from a channel (its last axis) on: what a product with strides reads of a group of channels."""
     return _flat(name, shape)[channel:]

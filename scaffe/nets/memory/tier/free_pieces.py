@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 
+MOST_ADDRESS = 1 << 64
 Piece = tuple[int, int]
 """Its address, and its length in bytes."""
 
@@ -31,12 +32,12 @@ class FreePieces:
             self.n_bytes += n_bytes
 
     def take(self, n_bytes: int) -> list[Piece]:
-        """Take pieces of so many bytes together, or of all there are: one that fits; else a part of the shortest that
-        is longer; else the longest, and more."""
+        """Take pieces of so many bytes together, or of all there are: again and again the longest that is not too long;
+        a part of the shortest where all are. So what was divided once is used whole afterwards, and iterations that
+        ask for the same do not divide more and more."""
         found = list[Piece]()
         while n_bytes and self._by_length:
-            at = bisect_left(self._by_length, (n_bytes, 0))
-            length, start = self._by_length.pop(min(at, len(self._by_length) - 1))
+            length, start = self._by_length.pop(max(bisect_right(self._by_length, (n_bytes, MOST_ADDRESS)) - 1, 0))
             if length > n_bytes:
                 at_end = n_bytes % self._unit > 0
                 rest = (length - n_bytes, start if at_end else start + n_bytes)

@@ -10,7 +10,7 @@ import numpy as np
 from scaffe.nets.memory.tier.free_pieces import FreePieces, Piece
 from scaffe.nets.memory.tier.mapping import HUGE_BYTES, address, advise_huge, anonymous, dismiss, rounded
 
-WORTH_BYTES = 1 << 16  # shorter pieces take longer to move than new pages do
+WORTH_BYTES = 1 << 18  # shorter pieces take longer to move than new pages do: all cores hear of a move
 MOVES = 1 | 2 | 4  # MREMAP_MAYMOVE, MREMAP_FIXED, MREMAP_DONTUNMAP
 
 _mremap = ctypes.CDLL(None, use_errno=True).mremap

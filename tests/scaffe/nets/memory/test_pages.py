@@ -33,13 +33,42 @@ def test_pieces_are_divided_and_never_in_two_places(seed):
     assert free.n_bytes == 0
 
 
-def test_what_fits_is_taken_whole_and_what_is_short_is_cut_off_the_end():
+def test_the_longest_that_fit_are_taken_whole_and_what_is_short_is_cut_off_the_end():
     free = FreePieces(8)
     free.put([(0, 16), (100, 24), (200, 5)])
     assert free.take(24) == [(100, 24)]
-    assert free.take(3) == [(202, 3)]  # of the shortest that is longer
+    assert free.take(3) == [(202, 3)]  # of the shortest, all are longer
+    assert free.take(8) == [(200, 2), (10, 6)]
+    assert free.take(30) == [(0, 10)]
+    free.put([(0, 16)])
     assert free.take(8) == [(0, 8)]  # whole units off the beginning
-    assert free.take(30) == [(8, 8), (200, 2)]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_iterations_do_not_divide_pieces_more_and_more(seed):
+    """30 arrays, each there twice in an iteration, in as much memory as it needs at most."""
+    rng = random.Random(seed)
+    lengths = [rng.choice((rng.randint(1, 40), 64 * rng.randint(1, 10))) for _ in range(30)]
+    events = sorted((moment, number) for number in range(30) for moment in rng.sample(range(1000), 4))
+    free, held, counts = FreePieces(8), dict[int, list[tuple[int, int]]](), []
+    free.put([(0, most_of(lengths, events))])
+    for _ in range(200):
+        counts.append(0)
+        for _, number in events:
+            if number in held:
+                free.put(held.pop(number))
+            else:
+                held[number] = free.take(lengths[number])
+                counts[-1] += len(held[number])
+    assert sum(counts[-20:]) < 1.5 * sum(counts[5:25])
+
+
+def most_of(lengths, events):
+    there, most = set(), 0
+    for _, number in events:
+        there ^= {number}
+        most = max(most, sum(lengths[i] for i in there))
+    return most
 
 
 def test_pages_pass_from_array_to_array_and_no_new_one_is_made():

@@ -33,26 +33,33 @@ def test_pieces_are_divided_and_never_in_two_places(seed):
     assert free.n_bytes == 0
 
 
-def test_the_longest_that_fit_are_taken_whole_and_what_is_short_is_cut_off_the_end():
+def test_units_go_first_and_the_longest_that_fit_are_taken_whole():
     free = FreePieces(8)
-    free.put([(0, 16), (100, 24), (200, 5)])
-    assert free.take(24) == [(100, 24)]
-    assert free.take(3) == [(202, 3)]  # of the shortest, all are longer
-    assert free.take(8) == [(200, 2), (10, 6)]
-    assert free.take(30) == [(0, 10)]
-    free.put([(0, 16)])
-    assert free.take(8) == [(0, 8)]  # whole units off the beginning
+    free.put([(0, 16), (104, 24), (204, 8), (304, 5)])  # the third begins within a unit
+    assert free.take(34) == [(104, 24), (0, 8), (304, 2)]  # of the shortest, all are longer
+    assert free.take(9) == [(8, 8), (306, 1)]
+    assert free.take(10) == [(204, 8), (307, 2)]
+    assert free.n_bytes == 0
+    free.put([(16, 16), (40, 8), (3, 2)])
+    assert free.take(4) == [(3, 2), (40, 2)]  # a unit is divided, of the shortest piece
+    assert free.take(4) == [(42, 4)]
+    assert free.take_within(16, 47) == [(16, 16), (46, 2)]
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_iterations_do_not_divide_pieces_more_and_more(seed):
-    """30 arrays, each there twice in an iteration, in as much memory as it needs at most."""
-    rng = random.Random(seed)
-    lengths = [rng.choice((rng.randint(1, 40), 64 * rng.randint(1, 10))) for _ in range(30)]
+def test_iterations_do_not_divide_pieces_more_and_more():
+    """30 arrays, each there twice in an iteration, in as much memory as it needs at most; twelve such iterations."""
+    counts = [pieces_of_iterations(random.Random(seed), 100) for seed in range(12)]
+    assert sum(each[-1] for each in counts) < 3 * sum(each[3] for each in counts)
+
+
+def pieces_of_iterations(rng, n_iterations):
+    """The pieces that arrays take in each iteration."""
+    unit = 512
+    lengths = [rng.choice((rng.randint(1, 4 * unit), unit * rng.randint(4, 80))) for _ in range(30)]
     events = sorted((moment, number) for number in range(30) for moment in rng.sample(range(1000), 4))
-    free, held, counts = FreePieces(8), dict[int, list[tuple[int, int]]](), []
+    free, held, counts = FreePieces(unit), dict[int, list[tuple[int, int]]](), []
     free.put([(0, most_of(lengths, events))])
-    for _ in range(200):
+    for _ in range(n_iterations):
         counts.append(0)
         for _, number in events:
             if number in held:
@@ -60,7 +67,7 @@ def test_iterations_do_not_divide_pieces_more_and_more(seed):
             else:
                 held[number] = free.take(lengths[number])
                 counts[-1] += len(held[number])
-    assert sum(counts[-20:]) < 1.5 * sum(counts[5:25])
+    return counts
 
 
 def most_of(lengths, events):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import zlib
 
 import numpy as np
@@ -75,6 +76,20 @@ def test_strided_arrays_are_filled_in_caffes_order() -> None:
     view = np.moveaxis(np.zeros((2, 4, 5, 3), np.float32), -1, 1)
     fill(view, caffe_pb2.FillerParameter(type="uniform"), Stream(SEED))
     np.testing.assert_array_equal(view, filled((2, 3, 4, 5), type="uniform"))
+
+
+@pytest.mark.parametrize("kind", ["constant", "uniform", "gaussian"])
+def test_images_with_channels_last_are_filled_without_a_copy_of_all(kind: str) -> None:
+    images, options = np.empty((50, 40, 40, 3), np.float32), {"type": kind, "std": 2, "max": 3, "value": 5}
+    view = images.transpose(0, 3, 1, 2)
+    fill(view[:1], caffe_pb2.FillerParameter(**options), Stream(SEED))  # what is kept for all is made
+    stream = Stream(SEED)
+    tracemalloc.start()
+    fill(view, caffe_pb2.FillerParameter(**options), stream)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_array_equal(view, filled((50, 3, 40, 40), **options))
+    assert peak < images.nbytes // 2
 
 
 def test_gaussian_is_caffes() -> None:

@@ -161,7 +161,7 @@ def test_deterministic_runs_have_the_same_bits_on_any_number_of_ranks(name):
 
 @pytest.mark.mpi_job
 @pytest.mark.parametrize("doomed", [
-    pytest.param("2:6,1:40", marks=pytest.mark.thorough), f"1:{TESTS + 4},2:50"])  # in portions, one in its second test
+    pytest.param("2:6,1:40", marks=pytest.mark.thorough), f"1:{TESTS + 4},2:20"])  # in portions, one in its second test
 def test_replicas_that_are_killed_cost_their_unsent_portions_only(tmp_path, doomed):
     worker.write_rows(tmp_path)
     launcher = mpirun(4)
@@ -172,8 +172,7 @@ def test_replicas_that_are_killed_cost_their_unsent_portions_only(tmp_path, doom
     found, whole = pickle.loads((tmp_path / "results_4").read_bytes()), results(1)["steady"]
     np.testing.assert_array_equal(found["weights"], whole["weights"])  # to the bit
     assert found["losses"] == whole["losses"]
-    n_left = len(found["steps"])  # one, unless a slow one never came to the pass that it was to die in
-    assert 1 <= n_left < 3 and found["steps"] == [N_STEPS] * n_left
+    assert found["steps"] == [N_STEPS]  # of the one replica that is left
     n_needed = N_PORTIONS * found["progress"].n_evaluations
     assert n_needed <= sum(found["counts"].values()) <= n_needed + found["again"] + 2
     assert {0} < set(found["counts"]) <= {0, 1, 2}  # one that dies in a test may have been too late with all it did

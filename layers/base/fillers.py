@@ -12,7 +12,7 @@ from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.random import Stream
 
 FAN_IN, FAN_OUT, AVERAGE = 0, 1, 2  # FillerParameter.VarianceNorm
-BY_ELEMENT = ("constant", "uniform", "gaussian")  # so images can be filled one after another, in a copy of one alone
+BY_ELEMENT = ("constant", "uniform", "gaussian")  # each element alone: images are filled one by one, in a copy of one
 CHUNK = 1 << 16  # draws turned into values at a time, so that temporaries stay in cache
 
 
@@ -33,11 +33,15 @@ def fill(array: np.ndarray, filler: Any, rng: Stream) -> None:
         raise LayerError(f"filler {filler.type!r} wants at least one element, got shape {array.shape}")
     if filler.sparse != -1 and filler.type != "gaussian":
         raise LayerError(f"filler {filler.type!r} cannot be sparse; only 'gaussian' can")
-    for part in array if filler.type in BY_ELEMENT and filler.sparse == -1 and array.ndim > 1 else [array]:
-        target = part if part.flags.c_contiguous else np.empty(part.shape, part.dtype)
-        FILLERS[filler.type](target, filler, rng)
-        if target is not part:
-            part[...] = target
+    write = FILLERS[filler.type]
+    if array.flags.c_contiguous:
+        write(array, filler, rng)
+        return
+    by_image = filler.type in BY_ELEMENT and filler.sparse == -1 and array.ndim > 1
+    for part in array if by_image else [array]:
+        target = np.empty(part.shape, part.dtype)
+        write(target, filler, rng)
+        part[...] = target
 
 
 def uniform(out: np.ndarray, low: float, high: float, rng: Stream) -> None:

@@ -128,7 +128,12 @@ def _pinned(net: Net, shown: Collection[str]) -> set[int]:
 
 def is_long(blob: Blob) -> bool:
     """Whether a blob's data, or diff, may leave memory."""
-    return _n_bytes(blob) >= LEAST_BYTES
+    return are_many(_n_bytes(blob))
+
+
+def are_many(n_bytes: int) -> bool:
+    """Whether an array of so many bytes may leave memory."""
+    return n_bytes >= LEAST_BYTES
 
 
 def _n_bytes(blob: Blob) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -9,6 +10,7 @@ from itertools import pairwise
 from scaffe.nets.flat_params import ALIGN_ELEMS
 from scaffe.nets.memory.plans.costs import estimated_seconds
 from scaffe.nets.memory.runs import Run, bytes_of, layers_of
+from scaffe.nets.memory.tier.mapping import PAGE_BYTES, page_of, rounded
 from scaffe.nets.net import Net
 
 PIECE_BYTES = 16 << 20  # of parameters that are updated at once, where their layer has no blocks of rows
@@ -87,7 +89,29 @@ def update_steps(net: Net, run: Run) -> Sequence[int]:
 
 
 def blocks_place(net: Net, runs: Iterable[Run]) -> slice:
-    """Where in the flat buffer gradients of blocks of rows are computed, one after another; runs: whose they are."""
-    start, n_elems = max(((run.place.start, max(piece.stop - piece.start for piece in pieces(net, run)))
-                          for run in runs), key=lambda each: each[1])
-    return slice(start, start + n_elems)
+    """Where in the flat buffer gradients of blocks of rows are computed, one after another, from the begin of a page
+    on, and a huge one's if they are long; runs: whose they are."""
+    n_elems, run = max(((max(piece.stop - piece.start for piece in pieces(net, run)), run) for run in runs),
+                       key=lambda each: each[0])
+    item = net.params.dtype.itemsize
+    page = page_of(n_elems * item) // item
+    start, length = -(-run.place.start // page) * page, rounded(n_elems * item) // item
+    return slice(start, start + length) if start + length <= run.place.stop else slice(
+        run.place.start, run.place.start + n_elems)
+
+
+def pages_of_blocks(edges: Sequence[int]) -> list[tuple[slice, range]]:
+    """Where blocks of memory that lie one behind the other are divided into arrays of whole pages, huge ones if the
+    blocks are long: each block's own pages, and between two the page of which both have a part.
+
+    Args:
+        edges: addresses, ascending: a block lies between two of them.
+
+    Returns:
+        intervals of addresses, and the blocks that have a part of each.
+    """
+    page = page_of(max(stop - start for start, stop in pairwise(edges)))
+    first, last = -(-edges[0] // PAGE_BYTES) * PAGE_BYTES, edges[-1] // PAGE_BYTES * PAGE_BYTES
+    cuts = {min(max(cut, first), last) for edge in edges for cut in (edge // page * page, -(-edge // page) * page)}
+    return [(slice(start, stop), range(bisect_right(edges, start) - 1, bisect_left(edges, stop)))
+            for start, stop in pairwise(sorted({first, *cuts, last}))]

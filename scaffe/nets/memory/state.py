@@ -9,12 +9,12 @@ from functools import partial
 import numpy as np
 
 from scaffe.nets.activation_memory import backward_steps
-from scaffe.nets.memory.parts import Held, forward_group
-from scaffe.nets.memory.pieces import blocks_place, pieces
+from scaffe.nets.memory.parts import Held, are_many, forward_group
+from scaffe.nets.memory.pieces import blocks_place, pages_of_blocks, pieces
 from scaffe.nets.memory.plans.costs import BYTES_A_SECOND
 from scaffe.nets.memory.plans.iteration import Again, Part
 from scaffe.nets.memory.runs import Run, bytes_apart, layers_of
-from scaffe.nets.memory.tier.mapping import PAGE_BYTES, inner
+from scaffe.nets.memory.tier.mapping import PAGE_BYTES, address, inner
 from scaffe.nets.net import Net
 
 
@@ -22,10 +22,8 @@ def parameters_held(net: Net, run: Run) -> list[Held]:
     """The whole pages of a run's parameters, which are updated within backward. Where they are so block by block, they
     come and leave in as many arrays."""
     layers, (forward, backward) = layers_of(net, run), _uses(net, run)
-    uses: list[tuple[tuple[int, ...], tuple[int, ...]]]
-    uses = [(backward, (step,)) for step in net.steps.rows(run.first_layer)] or [(backward, ())]
-    return [Held(data, Part(_named(net, run, "parameters"), data.nbytes, forward, steps, late=late, lasts=True), layers)
-            for data, (steps, late) in zip(_blocks(net, run), uses, strict=True) if data.nbytes]
+    return [Held(data, Part(_named(net, run, "parameters"), data.nbytes, forward, backward, late=late, lasts=True),
+                 layers) for data, late in _arrays(net, run) if data.nbytes]
 
 
 def gradients_held(net: Net, run: Run) -> Held:
@@ -39,18 +37,24 @@ def blocks_held(net: Net, runs: Sequence[Run]) -> list[Held]:
     runs = [run for run in runs if run.first_layer in net.steps.behind]
     if not runs:
         return []
-    diff = inner(net.params.diff[blocks_place(net, runs)].view(np.uint8))
+    diff = inner(net.params.diff[blocks_place(net, runs)].view(np.uint8), PAGE_BYTES)
     steps = sorted(step for run in runs for step in net.steps.rows(run.first_layer))
     whole = sum(inner(net.params.diff[run.place].view(np.uint8)).nbytes for run in runs)
     part = Part("gradients of rows", diff.nbytes, (), tuple(steps), momentary=True)
     return [Held(diff, part, [run.first_layer for run in runs], spared=whole - diff.nbytes)]
 
 
-def _blocks(net: Net, run: Run) -> list[np.ndarray]:
-    """The whole pages of a run's parameters, uint8: together, or of each block of rows, whose others always stay."""
+def _arrays(net: Net, run: Run) -> list[tuple[np.ndarray, tuple[int, ...]]]:
+    """The whole pages of a run's parameters, uint8: together, or divided by blocks of rows, with the steps in which
+    these are updated."""
     if run.first_layer not in net.steps.behind:
-        return [inner(net.params.data[run.place].view(np.uint8))]
-    return [inner(net.params.data[piece].view(np.uint8), PAGE_BYTES) for piece in pieces(net, run)]
+        return [(inner(net.params.data[run.place].view(np.uint8)), ())]
+    memory, steps = net.params.data[run.place].view(np.uint8), net.steps.rows(run.first_layer)
+    start, item = address(memory), net.params.dtype.itemsize
+    edges = [start + (piece.start - run.place.start) * item for piece in pieces(net, run)]
+    return [(memory[where.start - start:where.stop - start], tuple(steps[block] for block in blocks))
+            for where, blocks in pages_of_blocks([*edges, start + memory.nbytes])
+            if are_many(where.stop - where.start)]
 
 
 def renewed(parameters: Held, renew: Callable[[], None] | None) -> Held:

@@ -28,9 +28,14 @@ _mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, 
 _mmap.restype = ctypes.c_void_p
 
 
+def page_of(n_bytes: int) -> int:
+    """The bytes of a page in arrays of this length."""
+    return HUGE_BYTES if n_bytes >= MANY_HUGE * HUGE_BYTES else PAGE_BYTES
+
+
 def rounded(n_bytes: int) -> int:
     """The bytes that an array takes in whole pages."""
-    page = HUGE_BYTES if n_bytes >= MANY_HUGE * HUGE_BYTES else PAGE_BYTES
+    page = page_of(n_bytes)
     return -(-n_bytes // page) * page
 
 

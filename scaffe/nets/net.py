@@ -47,7 +47,7 @@ class Net:
         blobs: name → blob, in order of appearance.
         params: the flat buffers of all learnable parameters.
         before_forward, after_forward, before_backward, after_backward: hooks called with the layer's index.
-        tiers: those who keep the activations in limited memory: none, or one.
+        tiers: those who keep the net in limited memory.
         unfused: set it to run every layer by itself, if somebody reads the blobs between fused layers.
         passed_diffs: by id, blobs whose diff is others' memory too, since a sum passes it on, and the index below which
             an in-place layer must not write it.

@@ -26,8 +26,8 @@ from scaffe.nets.memory.plans.costs import estimated_seconds
 from scaffe.nets.memory.plans.iteration import Iteration
 from scaffe.nets.memory.plans.placements import PLACEMENTS
 from scaffe.nets.memory.tier.backed import BackedMemory, on_disk
+from scaffe.nets.memory.tier.freed_memory import Trim, return_freed_memory
 from scaffe.nets.memory.tier.made_on_host import MadeOnHost
-from scaffe.nets.memory.tier.mapping import return_freed_memory
 from scaffe.nets.memory.tier.spill import Spill
 from scaffe.nets.memory.tier.spill_file import SpillFile
 from scaffe.nets.net import Net
@@ -137,6 +137,7 @@ def _limited(solver: Solver, backed: BackedMemory, limit: int, options: Namespac
                       Limit(options.memory, limit, fixed, options.placement), Spill(backed), solver.timers)
     state.attach(tier.executor)
     return_freed_memory(limit)
+    solver.net.tiers.append(Trim())
     if fixed + state.parameter_bytes > limit:
         _limit_tests(solver, state, tier)
     solver.updater.whole = partial(on_disk, options.spill)

@@ -23,7 +23,7 @@ from scaffe.nets.memory.runs import bytes_of, layers_alone, long
 from scaffe.nets.memory.signs import keep_signs
 from scaffe.nets.memory.state import parameters_apart, weights_held
 from scaffe.nets.memory.tier.backed import BackedMemory
-from scaffe.nets.memory.tier.mapping import return_freed_memory
+from scaffe.nets.memory.tier.freed_memory import Trim, return_freed_memory
 from scaffe.nets.memory.tier.spill import Spill
 from scaffe.nets.memory.tier.spill_file import SpillFile
 from scaffe.nets.net import Net
@@ -63,6 +63,7 @@ def _passes_on_host(net: Net, memory: str, placement: str, folder: str) -> Limit
     if whole <= limit:
         return None
     return_freed_memory()
+    net.tiers.append(Trim())
     keep_little(net, limit, lambda: fixed_bytes(net, planned_arrays(net)) + least_bytes(_iteration(net)))
     planned, iteration = planned_arrays(net), _iteration(net)
     return LimitedNet(net, planned, [], iteration, Limit(memory, limit, fixed_bytes(net, planned), placement),
@@ -128,6 +129,7 @@ def _forward_on_host(net: Net, memory: str, placement: str, planned: list[Planne
     seconds = estimated_seconds(net, backward=False)
     iteration = Iteration(parts_of(net, planned, held), seconds, joined=joined_steps(net))
     fixed -= sum(each.memory.nbytes for each in held)
+    net.tiers.append(Trim())
     return LimitedNet(net, planned, held, iteration, Limit(memory, limit, fixed, placement), Spill(backed),
                       _untimed)
 

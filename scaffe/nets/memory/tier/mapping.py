@@ -13,8 +13,6 @@ PAGE_BYTES = mmap.PAGESIZE
 HUGE_BYTES = 1 << 21
 MANY_HUGE = 4  # arrays of so many huge pages are made of them: fewer faults, at most a huge page lost each
 PROT_NONE = 0
-MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # mallopt's names
-MOST_KEPT = 32 << 20  # that it accepts for the first
 FAILED = ctypes.c_void_p(-1).value
 NO_RESERVE = 0x4000  # MAP_NORESERVE: addresses do not count as memory before pages are written
 FIXED = 0x10  # MAP_FIXED
@@ -100,20 +98,6 @@ def advise_huge(memory: np.ndarray) -> None:
     is_huge = n_bytes > 0 and n_bytes % HUGE_BYTES == start % HUGE_BYTES == 0
     if n_bytes:
         _madvise(start, n_bytes, mmap.MADV_HUGEPAGE if is_huge else mmap.MADV_NOHUGEPAGE)
-
-
-def return_freed_memory(limit: int = 0) -> None:
-    """From now on the C library gives freed memory of a megabyte and more back to the system at once. Else it keeps
-    what it takes to be needed again soon: 115 MB of GoogLeNet's 557 in a limit of 242 MB. No effect where it has no
-    such setting.
-
-    Args:
-        limit: bytes, of which it may keep a 64th, since products that take memory anew in each call wait for pages
-            else: fc6's gradient in CaffeNet, in four blocks of rows, takes 62 instead of 77 ms.
-    """
-    if hasattr(_libc, "mallopt"):
-        for which in (MMAP_THRESHOLD, TRIM_THRESHOLD):
-            _libc.mallopt(which, min(max(limit // 64, 1 << 20), MOST_KEPT))
 
 
 def make_private(memory: np.ndarray) -> None:

@@ -34,6 +34,11 @@ def silence(quiet: bool) -> None:
     _quiet = quiet
 
 
+def is_silent() -> bool:
+    """Whether ``silence`` said so."""
+    return _quiet
+
+
 def set_level(least: int) -> None:
     """Set the least level to log (INFO, WARNING, ERROR); the initial one is ``GLOG_minloglevel``."""
     global _least

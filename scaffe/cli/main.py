@@ -78,15 +78,16 @@ def fail_before_mpi(message: str, code: int, error: BaseException | None = None)
         time.sleep(ROOT_SPEAKS_FIRST_SECONDS)
         if code != 2:
             sys.stderr.write(f"scaffe: rank {rank}: {message}\n")
-    return fail(message, code, error)
+    return fail(message, code, error, rank == 0)
 
 
-def fail(message: str, code: int, error: BaseException | None = None) -> int:
-    """Say what is wrong on standard error, on rank 0 alone when every rank says the same. Returns the code."""
+def fail(message: str, code: int, error: BaseException | None = None, speaks: bool = True) -> int:
+    """Say what is wrong on standard error, on the one rank that speaks when every rank says the same. Returns the
+    code."""
     with contextlib.suppress(OSError, ValueError):  # a closed or full standard error changes no exit code
         if error is not None and os.environ.get("SCAFFE_TRACEBACK"):
             traceback.print_exception(error)
-        if _launched_rank() == 0:
+        if speaks:
             log.clear_live()
             sys.stderr.write(f"scaffe: {message}\n{users_traceback(error)}")
     return code

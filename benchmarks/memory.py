@@ -1,7 +1,7 @@
 """Training in limited memory: images a second, peak resident memory and page faults of a run against the limit.
 
     python benchmarks/memory.py NET [-batch N] [-limits 100%,60%,38%] [-placement auto] [-spill FOLDER] [-iterations 8]
-                                [-in_turns N] [-peer PYTHON_WITH_TORCH]
+                                [-in_turns N] [-narrow N] [-peer PYTHON_WITH_TORCH]
 
 Each limit is one run of ``scaffe train`` in a process of its own, on generated images; the runs are repeated in turns,
 and the median of all iterations after the plan has been made anew counts. With ``-in_turns N`` all runs are there at
@@ -32,6 +32,8 @@ from nets.architectures import ARCHITECTURES, BATCHES  # noqa: E402
 from nets.prototxt import prototxt  # noqa: E402
 
 INPUT = re.compile(r'layer \{ name: "input".*\n')
+OUTPUTS = re.compile(r"num_output: (\d+)")
+LEAST_OUTPUTS = 16
 SHAPE = re.compile(r"shape \{ ((?:dim: \d+ ?)+)\}")
 MOVED = re.compile(r"Memory: (\S+ \S+) written, .* waited (\S+) s, computed again for (\S+) s")
 PEER = Path(__file__).resolve().parent / "peers" / "torch_nets.py"
@@ -49,9 +51,9 @@ class Runs:
     moved: str = ""
 
 
-def files(folder: Path, net: str, batch: int, n_iterations: int) -> None:
-    """Write the net, with images drawn at random, and its solver."""
-    text = prototxt(net, batch)
+def files(folder: Path, net: str, batch: int, n_iterations: int, narrow: int = 1) -> None:
+    """Write the net, with images drawn at random, and its solver; ``narrow`` divides the outputs of its layers."""
+    text = OUTPUTS.sub(lambda found: f"num_output: {max(int(found[1]) // narrow, LEAST_OUTPUTS)}", prototxt(net, batch))
     given = INPUT.search(text)
     if given is None:
         raise SystemExit(f"{net} has no input")
@@ -157,6 +159,7 @@ def main() -> None:
     parser.add_argument("-rounds", type=int, default=2)
     parser.add_argument("-in_turns", type=int, default=0, metavar="N", help="iterations of a turn, 2 at least")
     parser.add_argument("-threads", type=int, default=1)
+    parser.add_argument("-narrow", type=int, default=1, metavar="N", help="layers have an N-th of their outputs")
     parser.add_argument("-peer", help="a Python that has torch")
     options = parser.parse_args()
     if options.iterations < WARM_UP + 2:
@@ -167,7 +170,7 @@ def main() -> None:
     batch = options.batch or BATCHES[options.net]
     every = [Runs(limit) for limit in options.limits.split(",")]
     with tempfile.TemporaryDirectory() as folder:
-        files(Path(folder), options.net, batch, options.iterations)
+        files(Path(folder), options.net, batch, options.iterations, options.narrow)
         for _ in range(options.rounds):
             if options.in_turns:
                 run_in_turns(Path(folder), every, options)

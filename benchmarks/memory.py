@@ -53,7 +53,7 @@ class Runs:
 
 def files(folder: Path, net: str, batch: int, n_iterations: int, narrow: int = 1) -> None:
     """Write the net, with images drawn at random, and its solver; ``narrow`` divides the outputs of its layers."""
-    text = OUTPUTS.sub(lambda found: f"num_output: {max(int(found[1]) // narrow, LEAST_OUTPUTS)}", prototxt(net, batch))
+    text = OUTPUTS.sub(lambda found: f"num_output: {_fewer(int(found[1]), narrow)}", prototxt(net, batch))
     given = INPUT.search(text)
     if given is None:
         raise SystemExit(f"{net} has no input")
@@ -64,6 +64,10 @@ def files(folder: Path, net: str, batch: int, n_iterations: int, narrow: int = 1
     (folder / "solver.prototxt").write_text(
         'net: "net.prototxt" base_lr: 0.001 momentum: 0.9 lr_policy: "fixed" display: 1 random_seed: 7 '
         f'snapshot_prefix: "run" snapshot_after_train: false max_iter: {n_iterations}\n')
+
+
+def _fewer(n_outputs: int, narrow: int) -> int:
+    return max(n_outputs // narrow, min(n_outputs, LEAST_OUTPUTS))
 
 
 def command(runs: Runs, options: argparse.Namespace) -> list[str]:

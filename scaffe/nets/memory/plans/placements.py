@@ -20,7 +20,7 @@ def auto(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth) -> Plan:
     """Move or compute again, array by array, by what takes less time behind computing.
 
     Recomputing is Chen et al.'s (2016); which array is better moved is decided as in Capuchin (ASPLOS 2020), by what
-    the predicted iteration gains, first greedily, then by trying other choices one array at a time.
+    the predicted iteration gains, first greedily, then by trying other choices of a few arrays at a time.
     """
     least = least_bytes(iteration)
     if least > n_bytes:

@@ -53,7 +53,7 @@ def place_on_device(solver: Solver, options: Namespace) -> None:
     whole = _taken(solver) + whole_on_device(solver.net)
     limit = n_bytes(text, whole) if text else _free_bytes(solver, n_sharing)
     ranks.barrier()  # all have looked what is free
-    is_limited = any(ranks.allgather_objects(whole > limit)) and solver.strategy.limits_memory
+    is_limited = any(ranks.allgather_objects(whole > limit))
     if not is_limited:
         if solver.net.params.waits_on_host:
             solver.net.params.move(partial(solver.strategy.replica.communicator.alloc, memory="device"))

@@ -34,7 +34,6 @@ from scaffe.nets.net import Net
 from scaffe.training.ranks import together
 from scaffe.training.solver import Observer, Solver
 from scaffe.training.state_below import InFile
-from scaffe.training.strategies import Strategy, strategies
 from scaffe.training.streamed_state import StreamedState
 
 MEASURED_AFTER = 3  # iterations: the plan is then made again with the times they took
@@ -46,15 +45,6 @@ def add_memory_flags(flags: Flags) -> None:
     flags.flag("spill", ".", "where the rest goes: a folder on a local disk", metavar="FOLDER")
     flags.flag("placement", "auto", "what leaves: auto, geeps, move or recompute",
                choices=tuple(PLACEMENTS), metavar="NAME")
-
-
-def check_memory_flags(options: Namespace, strategy: type[Strategy]) -> None:
-    """Refuse ``-memory`` with a strategy that keeps parameters elsewhere. Called by all ranks, each of which raises
-    UserError."""
-    if options.memory and not strategy.limits_memory:
-        able = ", ".join(name for name in strategies.names() if strategies.get(name).limits_memory)
-        raise UserError(f"-memory is for {able}; {options.strategy} keeps parameters in vectors of its own",
-                        everywhere=True)
 
 
 def check_debug_info(param: Any, options: Namespace) -> None:

@@ -25,7 +25,7 @@ from scaffe.proto.byte_text import path_of, text_of_path
 from scaffe.training.assembly import build_solver, images_per_iteration
 from scaffe.training.checkpoint import newest_state, restore_checkpoint, saved_seed
 from scaffe.training.dividing import divided
-from scaffe.training.limited_memory import add_memory_flags, check_memory_flags
+from scaffe.training.limited_memory import add_memory_flags
 from scaffe.training.observers.display import Display
 from scaffe.training.observers.progress import Progress
 from scaffe.training.observers.signals import EFFECTS, Signals
@@ -99,7 +99,6 @@ def _train(communicator: Communicator, options: Namespace) -> int:
     param = together(communicator, lambda: _read_solver(options))
     strategy = look_up(options.strategy, options.reduce, communicator, solver_type=param.type or "SGD")
     check_loss_flags(options, strategy, communicator)
-    check_memory_flags(options, strategy)
     role = strategy.place(communicator, options)
     goes_on = options.on_rank_loss != STOP and not strategy.mends_itself
     if role.kind != WORKER:

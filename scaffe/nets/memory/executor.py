@@ -54,9 +54,8 @@ class Executor:
         net.tiers.append(self)
 
     def _bind(self) -> None:
-        for each, memory in zip(self._planned, self.memory.arrays, strict=False):
-            n_bytes = each.blob.n_elems * each.blob.dtype.itemsize
-            flat = memory[:n_bytes].view(each.blob.dtype)
+        for each, n_elems, memory in zip(self._planned, self._expected, self.memory.arrays, strict=False):
+            flat = memory[:n_elems * each.blob.dtype.itemsize].view(each.blob.dtype)
             if each.is_diff:
                 each.blob.bind_diff(flat)
             else:
@@ -115,16 +114,16 @@ class Executor:
             self.mover.close()
 
     def _begin(self) -> None:
-        """A new pass, whatever became of the last one. A blob that was reshaped has other memory by now."""
+        """A new pass, whatever became of the last one. A blob that has grown has other memory by now."""
         self.n_passes += 1
         self.enter()
         self._let_go()
         if self.mover is not None:
             self._lasting.begin(self.mover)
         for each, n_elems in zip(self._planned, self._expected, strict=True):
-            if each.blob.n_elems != n_elems:
+            if each.blob.n_elems > n_elems:
                 raise UserError(f"-memory: blob {each.part.name!r} had {n_elems} elements when training began, and has "
-                                f"{each.blob.n_elems} now; a net whose shapes change cannot train in limited memory")
+                                f"{each.blob.n_elems} now; a net whose blobs grow cannot train in limited memory")
 
     def _let_go(self) -> None:
         """Have nothing in memory, and nothing on its way."""

@@ -17,6 +17,11 @@ from scaffe.training.lbfgs.wolfe import Point, Rules
 GRADIENTS = ("g0", "g1", "g2")  # at x, at the best trial and at the present one
 
 
+def most_vectors(history: int, objective: Objective) -> int:
+    """How many vectors there are on the shards at most, with so many pairs; the next one is made before one goes."""
+    return len(objective.vectors) + len(GRADIENTS) + 2 * (history + 1)
+
+
 @dataclass
 class Progress:
     """What the optimiser has done.

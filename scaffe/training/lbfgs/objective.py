@@ -6,7 +6,7 @@ Each says which commands make a direction, a trial point and its value; vectors 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from scaffe.collectives.server.vectors import commands as c
 from scaffe.training.lbfgs.backtrack import Backtrack
@@ -18,7 +18,13 @@ Search = Wolfe | Backtrack
 
 
 class Objective(Protocol):
-    """What ``descent.Lbfgs`` asks of an objective. Gradients are vectors of the loss and, if smooth, its decay."""
+    """What ``descent.Lbfgs`` asks of an objective. Gradients are vectors of the loss and, if smooth, its decay.
+
+    Attributes:
+        vectors: the names of all that it may make on the shards.
+    """
+
+    vectors: ClassVar[tuple[str, ...]]
 
     def value(self, at: str, into: str) -> Requests:
         """Evaluate at a point. Returns the objective there, the loss alone, and what the line search is told."""
@@ -42,6 +48,8 @@ class Smooth:
     Args:
         has_decay: whether there is one; its factors are the vector ``decay``.
     """
+
+    vectors: ClassVar[tuple[str, ...]] = X, TRIAL, DIRECTION, DECAY, SPARE
 
     def __init__(self, has_decay: bool) -> None:
         self._has_decay = has_decay
@@ -78,6 +86,7 @@ class Orthantwise:
     """The loss and Σ decayᵢ |xᵢ|, by OWL-QN (Andrew & Gao, ICML 2007): a step stays in one orthant."""
 
     _downhill, _orthant = "pseudo-gradient", "orthant"
+    vectors: ClassVar[tuple[str, ...]] = X, TRIAL, DIRECTION, DECAY, SPARE, _downhill, _orthant
 
     def value(self, at: str, into: str) -> Requests:
         """See Objective: the search is told by how much the pseudo-gradient at x says that the point falls."""

@@ -20,7 +20,7 @@ from scaffe.collectives.server.vectors.layout import STEADY_BLOCKS, Blocks
 from scaffe.collectives.server.vectors.shard import VectorShard
 from scaffe.training.early_signals import NUMBERS
 from scaffe.training.lbfgs.descent import Lbfgs
-from scaffe.training.lbfgs.objective import Orthantwise, Smooth
+from scaffe.training.lbfgs.objective import Objective, Orthantwise, Smooth
 from scaffe.training.lbfgs.pace import Pace
 from scaffe.training.lbfgs.pairs import Pairs
 from scaffe.training.lbfgs.portions import Portions
@@ -59,6 +59,12 @@ class Layout:
         return range(self.first_shard, self.first_shard + self.n_shards)
 
 
+def objective_of(param: Any) -> Objective:
+    """What a SolverParameter message has the net trained for."""
+    is_l1 = param.regularization_type == "L1" and param.weight_decay > 0
+    return Orthantwise() if is_l1 else Smooth(param.weight_decay > 0)
+
+
 class Rank:
     """One rank's parts, and the service that carries their messages. All ranks make one, at the same time.
 
@@ -91,9 +97,9 @@ class Rank:
 
     def coordinate(self, param: Any, n_replicas: int) -> Coordinator:
         """Make the coordinator, from the SolverParameter message."""
-        given, is_l1 = param.lbfgs_param, param.regularization_type == "L1" and param.weight_decay > 0
-        objective = Orthantwise() if is_l1 else Smooth(param.weight_decay > 0)
-        optimiser = Lbfgs(objective, Pairs(given.history), Rules(given.c1, given.c2, given.max_trials), given.tolerance)
+        given = param.lbfgs_param
+        rules = Rules(given.c1, given.c2, given.max_trials)
+        optimiser = Lbfgs(objective_of(param), Pairs(given.history), rules, given.tolerance)
         portions = Portions(1 if self.layout.is_steady else given.bundle, Pace())
         self.coordinator = Coordinator(optimiser, portions, n_replicas, self.layout.shards, self.layout.is_steady,
                                        self.service.post.send)

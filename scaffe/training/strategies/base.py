@@ -38,8 +38,6 @@ class Strategy:
     """Whether it does so in the strategy, which then calls ``shrunk``, and not by a new solver."""
     trains_parts: ClassVar[bool] = False
     """Whether ranks may share nets (``-partitions``)."""
-    limits_memory: ClassVar[bool] = True
-    """Whether a rank may train in limited memory (``-memory``)."""
     in_step: ClassVar[bool] = True
     """Whether all ranks make each update together."""
     renews: ClassVar[bool] = False

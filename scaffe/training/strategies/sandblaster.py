@@ -11,16 +11,16 @@ import numpy as np
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import RankLost
 from scaffe.data.feeds.layer_feed import Share
-from scaffe.data.feeds.portion_feed import PortionFeed
 from scaffe.errors import UserError
 from scaffe.flags import Flags
 from scaffe.log import info
-from scaffe.nets.net import Net
+from scaffe.training.lbfgs.descent import most_vectors
 from scaffe.training.lbfgs.objective import X, first_commands
 from scaffe.training.sandblaster.batch import Batch
+from scaffe.training.sandblaster.feeds import batch_of, feeds_of
 from scaffe.training.sandblaster.figures import RankFigures, summary
 from scaffe.training.sandblaster.loop import Loop
-from scaffe.training.sandblaster.rank import Layout, Rank
+from scaffe.training.sandblaster.rank import Layout, Rank, objective_of
 from scaffe.training.sandblaster.survivors import Survivors
 from scaffe.training.served.options import add_servers_flag
 from scaffe.training.strategies.base import Strategy, strategies
@@ -40,7 +40,6 @@ class Sandblaster(Strategy):
     """
 
     solver_type = "LBFGS"
-    limits_memory = False
     mends_itself = True
 
     @classmethod
@@ -124,12 +123,8 @@ class Sandblaster(Strategy):
     def begin(self) -> None:
         """See Strategy."""
         replica, world = self.replica, self.replica.world
-        params, options = replica.net.params, replica.options
-        n_servers = world.n_ranks - replica.communicator.n_ranks
-        layout = Layout(params.n_elems, params.dtype.name, replica.communicator.n_ranks if n_servers else 0,
-                        n_servers or world.n_ranks, getattr(options, "deterministic", False),
-                        bool(n_servers) and goes_on(options))
-        if n_servers:
+        params, layout = replica.net.params, self._layout
+        if self._n_servers:
             world.bcast_object(layout, ROOT)
         self._alone = Communicator.single()
         self._rank = Rank(world, layout)
@@ -145,6 +140,39 @@ class Sandblaster(Strategy):
         if is_root:
             self._fill()
         self.settle()
+
+    @property
+    def _n_servers(self) -> int:
+        return int(self.replica.world.n_ranks - self.replica.communicator.n_ranks)
+
+    @property
+    def _layout(self) -> Layout:
+        replica, n_servers = self.replica, self._n_servers
+        params, options = replica.net.params, replica.options
+        return Layout(params.n_elems, params.dtype.name, replica.communicator.n_ranks if n_servers else 0,
+                      n_servers or replica.world.n_ranks, getattr(options, "deterministic", False),
+                      bool(n_servers) and goes_on(options))
+
+    @property
+    def kept_bytes(self) -> int:
+        """See Strategy: sums of portions, those that are sent and those that follow, and a shard's vectors."""
+        params = self.replica.net.params
+        sums = 2 * params.n_elems * params.dtype.itemsize
+        return sums if self._n_servers else sums + self._shard_bytes
+
+    @property
+    def server_bytes(self) -> int:
+        """See Strategy: a shard's vectors."""
+        return self._shard_bytes if self._n_servers else 0
+
+    @property
+    def _shard_bytes(self) -> int:
+        """Of the longest shard's vectors, and of what each replica has sent to it, or is sent by it."""
+        replica, layout, param = self.replica, self._layout, self.replica.updater.param
+        intervals = [layout.blocks.interval(shard) for shard in range(layout.n_shards)]
+        n_arrays = most_vectors(param.lbfgs_param.history, objective_of(param)) + 2 * replica.communicator.n_ranks
+        n_elems = max(place.stop - place.start for place in intervals)
+        return int(n_arrays * n_elems * replica.net.params.dtype.itemsize)
 
     def _fill(self) -> None:
         """Give the shards the parameters, the decay and the pairs of a run that goes on."""
@@ -270,40 +298,3 @@ class Sandblaster(Strategy):
 def goes_on(options: Any) -> bool:
     """Whether training is to go on when a replica is lost."""
     return getattr(options, "on_rank_loss", STOP) != STOP
-
-
-def feeds_of(net: Net) -> list[PortionFeed]:
-    """The feeds of a net's data layers. Raises UserError if one cannot be read in portions."""
-    feeds = []
-    for node in net.nodes:
-        feed = getattr(node.layer, "feed", None)
-        if isinstance(feed, PortionFeed):
-            feeds.append(feed)
-        elif node.is_source:
-            raise UserError(f"layer {node.name!r}: LBFGS reads images in portions, and a layer of type "
-                            f"{node.param.type} cannot; Data, ImageData, HDF5Data and AnnotatedData can",
-                            everywhere=True)
-    if not feeds:
-        raise UserError(f"net {net.name!r} has no data layer for LBFGS to read", everywhere=True)
-    return feeds
-
-
-def batch_of(feeds: Sequence[PortionFeed], given: Any, iteration: int) -> Batch:
-    """The batch of an iteration: all images, always the same; or ``lbfgs_param``'s number of them, one after another.
-
-    Args:
-        feeds: of the training net's data layers.
-        given: the LbfgsParameter message.
-        iteration: iterations done before.
-
-    Raises:
-        UserError: all images are wanted, and data layers do not agree on how many there are.
-    """
-    portion = feeds[0].n_images
-    found = {feed.n_records for feed in feeds}
-    if given.batch and (len(found) > 1 or given.batch != max(found)):
-        return Batch(iteration * given.batch, given.batch, portion)
-    if len(found) > 1 or not max(found):
-        raise UserError(f"the training net's data layers have {', '.join(map(str, sorted(found)))} images: give "
-                        "lbfgs_param's batch", everywhere=True)
-    return Batch(0, max(found), portion)

@@ -40,11 +40,10 @@ from scaffe.nets.setup import Selection, make_context, make_net
 from scaffe.proto import caffe_pb2
 from scaffe.training.assembly import build_solver
 from scaffe.training.checkpoint import restore_checkpoint, save_checkpoint
-from scaffe.training.limited_memory import LimitedMemory, check_memory_flags
+from scaffe.training.limited_memory import LimitedMemory
 from scaffe.training.observers import test as tests_observer
 from scaffe.training.served.resident import Resident
 from scaffe.training.solver import Observer
-from scaffe.training.strategies.base import strategies
 from scaffe.training.timers import MAIN
 from tests.mpirun import mpirun
 from tests.scaffe.training.limited_memory_net import CONV, NET, uneven
@@ -329,11 +328,6 @@ def test_a_limit_in_which_a_layer_of_a_test_net_does_not_fit_is_refused(tmp_path
     monkeypatch.setattr(in_turn, "_reads", lambda test, trained, held: [{*held}])  # all in one pass
     with pytest.raises(UserError, match=f"-memory {least}: .* are too few for the solver's test net '': the param"):
         solver_of(tmp_path, text, net=uneven(), memory=least)
-
-
-def test_a_strategy_with_vectors_of_its_own_is_refused():
-    with pytest.raises(UserError, match="-memory is for downpour, sc-b, .*; sandblaster keeps"):
-        check_memory_flags(Namespace(memory="2GB", strategy="sandblaster"), strategies.get("sandblaster"))
 
 
 def test_a_resumed_run_goes_on_with_the_same_bits(tmp_path):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from scaffe.training.lbfgs.descent import most_vectors
 from tests.scaffe.training.lbfgs.rig import Rig
 
 rng = np.random.default_rng(1)
@@ -84,6 +85,15 @@ def test_directions_are_those_of_the_two_loop_recursion(history):
         expected = two_loop(g, pairs) if pairs else -g
         np.testing.assert_allclose(rig.get("d"), expected, rtol=1e-8, atol=1e-10 * np.abs(expected).max())
     assert len(rig.optimiser.pairs.kept) == history
+
+
+@pytest.mark.parametrize("decay", [{}, {"l2": 0.1}, {"l1": 0.02}])
+@pytest.mark.parametrize("history", [1, 4])
+def test_no_shard_has_more_vectors_than_are_counted(decay, history):
+    rig = Rig(least_squares, np.full(20, 0.1), history=history, **decay)
+    rig.minimise(30)
+    most = most_vectors(history, rig.optimiser.objective) - (0 if decay else 2)  # decay and spare
+    assert {len(shard.vectors) for shard in rig.shards} <= {most - 1, most}  # the third gradient is a second trial's
 
 
 def test_a_step_takes_two_rounds_beside_two_a_trial():

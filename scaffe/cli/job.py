@@ -20,8 +20,8 @@ from scaffe.nets.devices import Compute, make_context
 def run_job(body: Callable[[Communicator], int], options: Namespace | None = None) -> int:
     """Run a command's body on every rank.
 
-    An error that all ranks share is said once, by rank 0, or who is that since others were lost; one that a rank has
-    for itself, or shares with some, ends the job.
+    An error that all ranks share is said once, by rank 0, or by the first rank left if that was lost; one that a rank
+    has for itself, or shares with some, ends the job.
 
     Args:
         body: the command; it gets the communicator of all ranks and returns the exit code.

@@ -128,10 +128,10 @@ def _pinned(net: Net, shown: Collection[str]) -> set[int]:
 
 def is_long(blob: Blob) -> bool:
     """Whether a blob's data, or diff, may leave memory."""
-    return are_many(_n_bytes(blob))
+    return is_worth_moving(_n_bytes(blob))
 
 
-def are_many(n_bytes: int) -> bool:
+def is_worth_moving(n_bytes: int) -> bool:
     """Whether an array of so many bytes may leave memory."""
     return n_bytes >= LEAST_BYTES
 

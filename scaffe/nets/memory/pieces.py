@@ -89,8 +89,8 @@ def update_steps(net: Net, run: Run) -> Sequence[int]:
 
 
 def blocks_place(net: Net, runs: Iterable[Run]) -> slice:
-    """Where in the flat buffer gradients of blocks of rows are computed, one after another, from the begin of a page
-    on, and a huge one's if they are long; runs: whose they are."""
+    """Where in the flat buffer gradients of blocks of rows are computed, one after another: from the start of a page
+    on, of a huge page if the blocks are long; runs: whose they are."""
     n_elems, run = max(((max(piece.stop - piece.start for piece in pieces(net, run)), run) for run in runs),
                        key=lambda each: each[0])
     item = net.params.dtype.itemsize

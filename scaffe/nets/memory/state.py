@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from scaffe.nets.activation_memory import backward_steps
-from scaffe.nets.memory.parts import Held, are_many, forward_group
+from scaffe.nets.memory.parts import Held, forward_group, is_worth_moving
 from scaffe.nets.memory.pieces import blocks_place, pages_of_blocks, pieces
 from scaffe.nets.memory.plans.costs import BYTES_A_SECOND
 from scaffe.nets.memory.plans.iteration import Again, Part
@@ -20,7 +20,7 @@ from scaffe.nets.net import Net
 
 def parameters_held(net: Net, run: Run) -> list[Held]:
     """The whole pages of a run's parameters, which are updated within backward. Where they are so block by block, they
-    come and leave in as many arrays."""
+    come and leave in several arrays; see ``pages_of_blocks``."""
     layers, (forward, backward) = layers_of(net, run), _uses(net, run)
     return [Held(data, Part(_named(net, run, "parameters"), data.nbytes, forward, backward, late=late, lasts=True),
                  layers) for data, late in _arrays(net, run) if data.nbytes]
@@ -54,7 +54,7 @@ def _arrays(net: Net, run: Run) -> list[tuple[np.ndarray, tuple[int, ...]]]:
     edges = [start + (piece.start - run.place.start) * item for piece in pieces(net, run)]
     return [(memory[where.start - start:where.stop - start], tuple(steps[block] for block in blocks))
             for where, blocks in pages_of_blocks([*edges, start + memory.nbytes])
-            if are_many(where.stop - where.start)]
+            if is_worth_moving(where.stop - where.start)]
 
 
 def renewed(parameters: Held, renew: Callable[[], None] | None) -> Held:

@@ -13,7 +13,7 @@ from scaffe.training.lbfgs.backtrack import Backtrack
 from scaffe.training.lbfgs.requests import Evaluate, Requests, Run
 from scaffe.training.lbfgs.wolfe import Point, Rules, Wolfe
 
-X, TRIAL, DIRECTION, DECAY, SPARE = "x", "trial", "d", "decay", "spare"
+X, TRIAL, DIRECTION, DECAY, SPARE = SHARED = "x", "trial", "d", "decay", "spare"  # by both objectives
 Search = Wolfe | Backtrack
 
 
@@ -49,7 +49,7 @@ class Smooth:
         has_decay: whether there is one; its factors are the vector ``decay``.
     """
 
-    vectors: ClassVar[tuple[str, ...]] = X, TRIAL, DIRECTION, DECAY, SPARE
+    vectors: ClassVar[tuple[str, ...]] = SHARED
 
     def __init__(self, has_decay: bool) -> None:
         self._has_decay = has_decay
@@ -86,7 +86,7 @@ class Orthantwise:
     """The loss and Σ decayᵢ |xᵢ|, by OWL-QN (Andrew & Gao, ICML 2007): a step stays in one orthant."""
 
     _downhill, _orthant = "pseudo-gradient", "orthant"
-    vectors: ClassVar[tuple[str, ...]] = X, TRIAL, DIRECTION, DECAY, SPARE, _downhill, _orthant
+    vectors: ClassVar[tuple[str, ...]] = *SHARED, _downhill, _orthant
 
     def value(self, at: str, into: str) -> Requests:
         """See Objective: the search is told by how much the pseudo-gradient at x says that the point falls."""

@@ -18,11 +18,12 @@ def files_of(folder: Path, bodies: dict[str, str]) -> list[str]:
     return [str(folder / f"test_{name}.py") for name in bodies]
 
 
-def test_a_file_that_dies_is_one_failure_and_the_next_one_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("n_jobs", [1, 3])
+def test_a_file_that_dies_is_one_failure_and_the_next_one_runs(tmp_path: Path, n_jobs: int) -> None:
     bodies = {"good": "def test_a():\n    pass\n", "bad": "def test_b():\n    assert 0\n",
               "dies": "import os\n\ndef test_d():\n    os._exit(9)\n", "empty": ""}
     junit = tmp_path / "all.xml"
-    assert runner.run(files_of(tmp_path, bodies), 100.0, junit) == 1
+    assert runner.run(files_of(tmp_path, bodies), 100.0, junit, n_jobs) == 1
     suites = ElementTree.parse(junit).getroot()
     found = {Path(suite.get("name")).stem: (suite.get("tests"), suite.get("failures")) for suite in suites}
     assert found == {"test_good": ("1", "0"), "test_bad": ("1", "1"), "test_dies": ("1", "1"), "test_empty": ("0", "0")}
@@ -37,6 +38,20 @@ def test_a_file_that_hangs_is_ended_and_is_one_failure(tmp_path: Path) -> None:
     (suite,) = ElementTree.parse(junit).getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
     assert [failure.get("message") for failure in suite.iter("failure")] == ["took more than 1.5 s"]
+
+
+def test_files_run_at_once(tmp_path: Path) -> None:
+    """Each waits for the other."""
+    meets = """import os, time
+
+def test_m():
+    open({mine!r}, "w").close()
+    while not os.path.exists({other!r}):
+        time.sleep(0.01)
+"""
+    names = [str(tmp_path / name) for name in "ab"]
+    bodies = {f"meets_{i}": meets.format(mine=names[i], other=names[1 - i]) for i in (0, 1)}
+    assert runner.run(files_of(tmp_path, bodies), 100.0, tmp_path / "all.xml", 2) == 0
 
 
 def test_every_file_is_there() -> None:

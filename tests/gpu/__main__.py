@@ -1,8 +1,9 @@
 """All tests that a GPU can run, each file in a process of its own with a time limit, and one JUnit file of them all.
 
-    python -m tests.gpu [--junit FILE] [--seconds N] [FILE...]
+    python -m tests.gpu [--junit FILE] [--seconds N] [--jobs N] [FILE...]
 
-A file that hangs or takes the interpreter down is one failure, and the next one runs.
+Several files run at once, one for each four cores. A file that hangs or takes the interpreter down is one failure, and
+the next one runs.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -27,33 +29,38 @@ FILES = ("tests/pretend/test_real_names.py", "tests/gpu/test_collectives.py", "t
          "tests/layers/cuda/test_convolution.py",
          "tests/layers/cuda/test_batch_norm.py", "tests/layers/cuda/test_compile.py", "tests/layers/test_device.py",
          "tests/layers/test_contract.py", f"{DEVICE}/test_pycaffe.py", f"{DEVICE}/test_training.py",
-         f"{DEVICE}/test_batch_norm.py", f"{DEVICE}/test_resume.py", f"{DEVICE}/test_strategies.py")
+         f"{DEVICE}/test_batch_norm.py", f"{DEVICE}/test_resume.py", f"{DEVICE}/test_strategies.py",
+         f"{DEVICE}/test_limited_memory.py")
 """What shows most comes first."""
 SECONDS = 240.0
+CORES_A_FILE = 4
+"""Some start jobs of several ranks, and all may compile kernels."""
 NO_TESTS = 5
 """pytest's exit code where a file has no test to run."""
 
 
-def run_file(file: str, seconds: float, junit: Path) -> str:
+def run_file(file: str, seconds: float, junit: Path, said: Path) -> str:
     """Run one file's tests.
 
     Args:
         file: the file, from the repository's root.
         seconds: after which it is ended.
         junit: where pytest leaves its results.
+        said: where what it prints goes.
 
     Returns:
         why it failed beyond what the results say; empty where it ran to its end.
     """
     command = [sys.executable, "-m", "pytest", "-q", file, f"--junitxml={junit}"]
     environment = os.environ | {"SCAFFE_TEST_GPU": "1", "SCAFFE_TEST_DEVICE": "cuda"}
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
-    try:
-        code = process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, 9)  # the launchers of MPI jobs too
-        process.wait()
-        return f"took more than {seconds:g} s"
+    with said.open("w") as out:
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, stdout=out, stderr=out)
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)  # the launchers of MPI jobs too
+            process.wait()
+            return f"took more than {seconds:g} s"
     return "" if code in (0, NO_TESTS) or junit.exists() else f"ended with exit code {code}"
 
 
@@ -72,23 +79,35 @@ def suite_of(file: str, junit: Path, seconds: float, fault: str) -> ElementTree.
     return suite
 
 
-def run(files: Sequence[str], seconds: float, junit: Path | None) -> int:
-    """Run files one after the other, print a line for each; the exit code: 1 where something failed."""
-    root, n_failed = ElementTree.Element("testsuites"), 0
-    with tempfile.TemporaryDirectory() as folder:
-        for number, file in enumerate(files):
-            results, start = Path(folder, f"{number}.xml"), time.monotonic()
-            fault = run_file(file, seconds, results)
+def results(files: Sequence[str], seconds: float, n_jobs: int) -> Iterator[ElementTree.Element]:
+    """Run files, so many at once; what each printed, a line about it, and its suite, as they end."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(n_jobs) as threads:
+        def result(number: int, file: str) -> tuple[ElementTree.Element, str]:
+            junit, said, start = Path(folder, f"{number}.xml"), Path(folder, f"{number}.log"), time.monotonic()
+            fault = run_file(file, seconds, junit, said)
             took = time.monotonic() - start
-            suite = suite_of(file, results, took, fault)
-            root.append(suite)
-            n_bad = sum(int(suite.get(name, "0")) for name in ("failures", "errors"))
-            n_failed += n_bad
-            print(f"{file}: {suite.get('tests')} tests, {n_bad} failed, {suite.get('skipped')} skipped, {took:.0f} s"
-                  f"{': ' * bool(fault)}{fault}", flush=True)
-            if junit:
-                ElementTree.ElementTree(root).write(junit, encoding="utf-8", xml_declaration=True)
-    return int(n_failed > 0)
+            suite = suite_of(file, junit, took, fault)
+            counts = f"{suite.get('tests')} tests, {n_bad(suite)} failed, {suite.get('skipped')} skipped, {took:.0f} s"
+            return suite, f"{said.read_text(errors='replace')}{file}: {counts}{': ' * bool(fault)}{fault}"
+        for done in as_completed([threads.submit(result, *each) for each in enumerate(files)]):
+            suite, text = done.result()
+            print(text, flush=True)
+            yield suite
+
+
+def n_bad(suite: ElementTree.Element) -> int:
+    """How many of its tests failed."""
+    return sum(int(suite.get(name, "0")) for name in ("failures", "errors"))
+
+
+def run(files: Sequence[str], seconds: float, junit: Path | None, n_jobs: int = 1) -> int:
+    """Run files and write their results; the exit code: 1 where something failed."""
+    root = ElementTree.Element("testsuites")
+    for suite in results(files, seconds, n_jobs):
+        root.append(suite)
+        if junit:
+            ElementTree.ElementTree(root).write(junit, encoding="utf-8", xml_declaration=True)
+    return int(any(map(n_bad, root)))
 
 
 def main() -> int:
@@ -96,9 +115,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--junit", type=Path, help="file for all results, written anew after each file")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for one file")
+    parser.add_argument("--jobs", type=int, default=max(1, len(os.sched_getaffinity(0)) // CORES_A_FILE),
+                        help="files that run at once")
     parser.add_argument("files", nargs="*", default=FILES)
     options = parser.parse_args()
-    return run(options.files, options.seconds, options.junit)
+    return run(options.files, options.seconds, options.junit, options.jobs)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """Training in limited memory: images a second, peak resident memory and page faults of a run against the limit.
 
     python benchmarks/memory.py NET [-batch N] [-limits 100%,60%,38%] [-placement auto] [-spill FOLDER] [-iterations 8]
-                                [-in_turns N] [-narrow N] [-peer PYTHON_WITH_TORCH]
+                                [-in_turns N] [-narrow N] [-gpu N] [-display N] [-peer PYTHON_WITH_TORCH]
 
 Each limit is one run of ``scaffe train`` in a process of its own, on generated images; the runs are repeated in turns,
 and the median of all iterations after the plan has been made anew counts. With ``-in_turns N`` all runs are there at
 once, and do N iterations each in turn, of which the first does not count. With a peer, PyTorch's steps at that batch
-come last, in a process that the system, out of memory, is asked to end before others.
+come last, in a process that the system, out of memory, is asked to end before others. On a GPU images are constant, so
+that the host draws none; the peak is the host's.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ LEAST_OUTPUTS = 16
 SHAPE = re.compile(r"shape \{ ((?:dim: \d+ ?)+)\}")
 MOVED = re.compile(r"Memory: (\S+ \S+) written, .* waited (\S+) s, computed again for (\S+) s")
 PEER = Path(__file__).resolve().parent / "peers" / "torch_nets.py"
+FILLERS = ('type: "gaussian" std: 1', 'type: "constant" value: 1')  # on the host, on a GPU
 WARM_UP = 4  # iterations before the plan has been made with measured times, and compiling
 
 
@@ -51,19 +53,20 @@ class Runs:
     moved: str = ""
 
 
-def files(folder: Path, net: str, batch: int, n_iterations: int, narrow: int = 1) -> None:
-    """Write the net, with images drawn at random, and its solver; ``narrow`` divides the outputs of its layers."""
+def files(folder: Path, options: argparse.Namespace, batch: int) -> None:
+    """Write the net, with images drawn at random, and its solver; ``-narrow`` divides the outputs of its layers."""
+    net, narrow = options.net, options.narrow
     text = OUTPUTS.sub(lambda found: f"num_output: {_fewer(int(found[1]), narrow)}", prototxt(net, batch))
     given = INPUT.search(text)
     if given is None:
         raise SystemExit(f"{net} has no input")
     shapes = " ".join(f"shape {{ {shape} }}" for shape in SHAPE.findall(given[0]))
     data = (f'layer {{ name: "input" type: "DummyData" top: "data" top: "label" dummy_data_param {{ {shapes} '
-            'data_filler { type: "gaussian" std: 1 } data_filler { type: "constant" value: 1 } } }\n')
+            f'data_filler {{ {FILLERS[bool(options.gpu)]} }} data_filler {{ type: "constant" value: 1 }} }} }}\n')
     (folder / "net.prototxt").write_text(text.replace(given[0], data))
     (folder / "solver.prototxt").write_text(
-        'net: "net.prototxt" base_lr: 0.001 momentum: 0.9 lr_policy: "fixed" display: 1 random_seed: 7 '
-        f'snapshot_prefix: "run" snapshot_after_train: false max_iter: {n_iterations}\n')
+        'net: "net.prototxt" base_lr: 0.001 momentum: 0.9 lr_policy: "fixed" random_seed: 7 snapshot_prefix: "run" '
+        f'snapshot_after_train: false display: {options.display} max_iter: {options.iterations}\n')
 
 
 def _fewer(n_outputs: int, narrow: int) -> int:
@@ -72,8 +75,9 @@ def _fewer(n_outputs: int, narrow: int) -> int:
 
 def command(runs: Runs, options: argparse.Namespace) -> list[str]:
     """What trains at a limit."""
-    limited = [] if runs.limit == "none" else ["-memory", runs.limit, "-placement", options.placement, "-spill",
-                                               options.spill]
+    where = ["-gpu", options.gpu] if options.gpu else ["-spill", options.spill]
+    limited = ["-memory", runs.limit, "-placement", options.placement, *where] if runs.limit != "none" else \
+        where if options.gpu else []
     return [sys.executable, "-m", "scaffe", "train", "-solver", "solver.prototxt", "-threads", str(options.threads),
             *limited]
 
@@ -110,7 +114,7 @@ def run(folder: Path, runs: Runs, options: argparse.Namespace) -> None:
     text = log.read_text()
     if status:
         raise SystemExit(f"-memory {runs.limit}: {text.strip().splitlines()[-1]}")
-    runs.paces += [float(pace) for number, pace in PACE.findall(text) if int(number) > WARM_UP]
+    runs.paces += [float(pace) for number, pace in PACE.findall(text) if int(number) >= WARM_UP + options.display]
     runs.peak_bytes = max(runs.peak_bytes, used.ru_maxrss * 1024)
     runs.n_faults = used.ru_minflt
     runs.moved = moved(text)
@@ -164,6 +168,8 @@ def main() -> None:
     parser.add_argument("-in_turns", type=int, default=0, metavar="N", help="iterations of a turn, 2 at least")
     parser.add_argument("-threads", type=int, default=1)
     parser.add_argument("-narrow", type=int, default=1, metavar="N", help="layers have an N-th of their outputs")
+    parser.add_argument("-gpu", default="", metavar="N", help="train on this GPU")
+    parser.add_argument("-display", type=int, default=1, metavar="N", help="iterations between two looks at the loss")
     parser.add_argument("-peer", help="a Python that has torch")
     options = parser.parse_args()
     if options.iterations < WARM_UP + 2:
@@ -174,7 +180,7 @@ def main() -> None:
     batch = options.batch or BATCHES[options.net]
     every = [Runs(limit) for limit in options.limits.split(",")]
     with tempfile.TemporaryDirectory() as folder:
-        files(Path(folder), options.net, batch, options.iterations, options.narrow)
+        files(Path(folder), options, batch)
         for _ in range(options.rounds):
             if options.in_turns:
                 run_in_turns(Path(folder), every, options)

@@ -39,9 +39,8 @@ class CudaStream(Protocol):
     def synchronize(self) -> object:
         """Blocks the host until the stream is empty."""
 
-    def __enter__(self) -> object: ...
-
-    def __exit__(self, *error: Any) -> object: ...
+    def use(self) -> object:
+        """Makes it the thread's current stream."""
 
 
 class CudaEvent(Protocol):

@@ -11,11 +11,13 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from scaffe.collectives.cuda.cupy_types import CudaEvent, CuPy, DeviceArray
+from scaffe.collectives.cuda.cupy_types import CudaEvent, CudaStream, CuPy, DeviceArray
 from scaffe.collectives.errors import CommError
 
 INTERFACE = "__cuda_array_interface__"
@@ -157,6 +159,23 @@ def use_by_rank(node_rank: int) -> int:
     return number
 
 
+@contextmanager
+def on_stream(stream: CudaStream) -> Iterator[None]:
+    """Makes a stream the thread's current one, and then again the one from before.
+
+    CuPy's own `with stream` ends with the stream of the `with` around it: one that `use()` has chosen is forgotten.
+
+    Args:
+        stream: of the thread's current device.
+    """
+    before = load().cuda.get_current_stream()
+    stream.use()
+    try:
+        yield
+    finally:
+        before.use()
+
+
 _spare_events: dict[tuple[int, int], list[CudaEvent]] = {}
 """By CuPy's module and device: events of points that are over, recorded again instead of creating new ones."""
 
@@ -262,6 +281,21 @@ def _adopted(array: Any) -> Any:
     if (stream := interface.get("stream")) is not None:
         Point.now(0 if stream == LEGACY_STREAM else stream).hold()
     return load().ndarray(shape, dtype, cuda.MemoryPointer(memory, 0), strides=strides)
+
+
+def zeros(n_elems: int, dtype: np.dtype[Any]) -> DeviceArray:
+    """Allocates zeros that a stream which does not wait for the current one finds, too: the host waits for them.
+
+    Args:
+        n_elems: length.
+        dtype: of the elements.
+
+    Returns:
+        A CuPy array, shape (n_elems,), on the current device.
+    """
+    made = load().zeros(n_elems, dtype)
+    load().cuda.get_current_stream().synchronize()
+    return made
 
 
 def pinned(n_bytes: int) -> np.ndarray:

@@ -134,7 +134,7 @@ class Device:
     def _private(self, n_elems: int, dtype: np.dtype) -> Any:
         try:
             device.make_current(self.number)
-            return device.load().zeros(n_elems, dtype)
+            return device.zeros(n_elems, dtype)
         except Exception as error:  # CuPy's OutOfMemoryError: not known by name without CuPy
             n_bytes = n_elems * dtype.itemsize
             raise CommError(f"alloc: rank {self._comm.rank} cannot have {n_bytes} bytes of device memory: {error}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from scaffe.collectives.cuda import device
+from scaffe.collectives.cuda.cupy_types import CudaStream
 from scaffe.collectives.cuda.device import Point
 
 BEFORE_COMPUTE = -1
@@ -26,6 +27,7 @@ class Streams:
         self.number = self._cuda.Device().id
         self.comm = self._cuda.Stream(non_blocking=True, priority=BEFORE_COMPUTE)
         self.copy = self._cuda.Stream(non_blocking=True, priority=BEFORE_COMPUTE)
+        self._before: list[CudaStream] = []
 
     def begin(self, after: Point | None) -> None:
         """Begins a collective: makes the communication stream current and lets it follow `after`.
@@ -35,7 +37,8 @@ class Streams:
         """
         if after is not None:
             after.hold_and_end(self.comm)
-        self.comm.__enter__()
+        self._before.append(self._cuda.get_current_stream())  # not `with`: see `device.on_stream`
+        self.comm.use()
 
     def end(self) -> Point:
         """Ends a collective whose device work is all queued; its result is there when the returned point is reached."""
@@ -45,7 +48,7 @@ class Streams:
 
     def leave(self) -> None:
         """Restores the thread's stream."""
-        self.comm.__exit__(None, None, None)
+        self._before.pop().use()
 
     def event(self) -> Point:
         """Creates a point that `Point.mark` sets, any number of times."""

@@ -105,7 +105,7 @@ class DeviceMemory:
 
     def zeros(self, n_elems: int, dtype: np.dtype[Any]) -> Any:
         """See Memory. Raises CommError without a GPU."""
-        return device.load().zeros(n_elems, dtype)
+        return device.zeros(n_elems, dtype)
 
 
 HOST, DEVICE = HostMemory(), DeviceMemory()

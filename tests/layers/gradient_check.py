@@ -138,7 +138,7 @@ def _numeric(case: Case, rig: Rig, place: np.ndarray, step: float) -> np.ndarray
     """(output elements, elements of place): two-sided differences."""
     columns = []
     for index in np.ndindex(place.shape):
-        kept = place[index]
+        kept = float(place[index])  # CuPy gives a view
         sides = []
         for value in (kept + step, kept - step):
             place[index] = value

@@ -157,7 +157,6 @@ class Stream:
         self.tail = Node(_nothing, [])
         self.tail.done = True
         self.graph: Graph | None = None
-        self._before: list[list[Stream]] = []
         _streams[self.ptr] = self
 
     def add(self, work: Work, needs_context: bool = True) -> Node:
@@ -252,11 +251,13 @@ class Stream:
         return self
 
     def __enter__(self) -> Stream:
-        self._before.append(current_stream())
+        _stack().append(self)
         return self.use()
 
     def __exit__(self, *_: object) -> None:
-        self._before.pop().use()
+        """The stream of the `with` around this one is current again, or the null stream: CuPy forgets `use()`."""
+        _stack().pop()
+        (_stack() or [Stream.null])[-1].use()
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return 0, self.ptr
@@ -279,6 +280,13 @@ def current_stream(device_id: int = -1) -> Stream:
 def forget() -> None:
     """This thread has no current streams."""
     vars(_local).pop("streams", None)
+    vars(_local).pop("stacks", None)
+
+
+def _stack() -> list[Stream]:
+    """The streams of the `with` statements that this thread is in, on its current device."""
+    found: list[Stream] = vars(_local).setdefault("stacks", {}).setdefault(current_device(), [])
+    return found
 
 
 def stream_at(ptr: int) -> Stream:

@@ -15,7 +15,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # that it finds no CUDA
     cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
-OURS = {"forget", "Settings", "settings", "add", "drain", "gate", "query", "take"}
+OURS = {"forget", "Settings", "settings", "add", "drain", "gate", "query", "take",
+        "refuse_in_capture"}
 """What the pretend one's parts call of one another."""
 CLASSES = ("ndarray", "RawModule", "RawKernel", "cuda.Stream", "cuda.Event", "cuda.Device", "cuda.MemoryPool",
            "cuda.MemoryPointer", "cuda.UnownedMemory")

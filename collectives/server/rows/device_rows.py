@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.collectives.cuda import device
-from scaffe.collectives.cuda.device import Point
+from scaffe.collectives.cuda.device import Point, on_stream
 from scaffe.collectives.cuda.messages.staging import DEVICE_TO_HOST, HOST_TO_DEVICE
 from scaffe.collectives.cuda.messages.start_queue import wait_until
 from scaffe.collectives.cuda.rows import RowOrder
@@ -49,12 +49,12 @@ class _Permuted:
     def to_buffer(self, stream: Any, lent: Point) -> None:
         """Queue the kernel that fills the buffer, behind what has used it."""
         lent.hold(stream)
-        with stream:
+        with on_stream(stream):
             self._order.gather(self.cache, self.buffer)
 
     def to_cache(self, stream: Any) -> None:
         """Queue the kernel that fills the cache."""
-        with stream:
+        with on_stream(stream):
             self._order.scatter(self.buffer, self.cache)
 
     def before_copy(self, stream: Any, lent: Point) -> None:

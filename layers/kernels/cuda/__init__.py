@@ -253,7 +253,11 @@ def to_host(array: Any) -> np.ndarray:
     """A copy of the array in host memory, for which the host waits; a NumPy array is returned as it is."""
     from scaffe.layers.kernels import device
 
-    host: np.ndarray = device.load().asnumpy(array)
+    if isinstance(array, np.ndarray):
+        return array
+    # CuPy would put an array in order within `with stream`, and forget the stream that `use()` has chosen.
+    in_order = array if array.flags.c_contiguous else device.load().ascontiguousarray(array)
+    host: np.ndarray = in_order.get()
     return host
 
 

@@ -570,7 +570,7 @@ def test_a_net_that_does_not_fit_trains_without_being_asked(tmp_path, monkeypatc
     assert re.search(r"Memory: training takes [\d.]+ MB on the device, [\d.]+ MB are free: what does not fit moves to "
                      "the host", capfd.readouterr().err)
     assert trained(solver) == expected
-    assert limited(solver).mover.saved or limited(solver).executor.repeated
+    assert limited(solver).mover.saved or limited(solver).executor.repeated, limited(solver).plan.choices
     assert not served or moved(solver)
     monkeypatch.setattr(device, "free_bytes", lambda: 0)
     with pytest.raises(UserError, match="are too few; this net trains in"):
@@ -655,13 +655,14 @@ def test_commands_run_within_a_limit(tmp_path, capfd):
     save_checkpoint(solver)
     solver.close()
     weights, outputs = str(tmp_path / "x_iter_0.caffemodel"), []
-    for given in ([], ["-memory", "95%"]):
+    share = "99%" if REAL else "95%"  # what cuBLAS works in, 32 MiB, cannot move
+    for given in ([], ["-memory", share]):
         as_in_a_new_process()
         assert test_command.main([*flags, "-weights", weights, *given]) == 0
         outputs.append(capfd.readouterr().err)
     assert "Memory:" not in outputs[0] and "Memory: keep" in outputs[1]
     assert re.findall("Batch.*", outputs[0]) == re.findall("Batch.*", outputs[1]) != []
-    for name, given in (("one", []), ("two", ["-memory", "95%"])):
+    for name, given in (("one", []), ("two", ["-memory", share])):
         as_in_a_new_process()
         assert extract_command.main([weights, str(tmp_path / "net.prototxt"), "c3,ip", f"{tmp_path}/{name},{tmp_path}/"
                                      f"{name}_ip", "1", "lmdb", "GPU", "0", *given]) == 0

@@ -55,7 +55,9 @@ KERNELS = "layers/kernels/cuda"
 MUTANTS = (
     Mutant(f"{CUDA}/streams.py", "after.hold_and_end(self.comm)", "pass", ORDER),
     Mutant(f"{CUDA}/streams.py", "Point.now(self.comm)", "Point.now(self.copy)", ORDER),
-    Mutant(f"{CUDA}/streams.py", "self.comm.__enter__()", "self.copy.__enter__()", ORDER),
+    Mutant(f"{CUDA}/streams.py", "self.comm.use()", "self.copy.use()", ORDER),
+    Mutant(f"{CUDA}/streams.py", "self._before.pop().use()", "self._cuda.Stream.null.use()", ORDER),
+    Mutant(f"{CUDA}/device.py", "load().cuda.get_current_stream().synchronize()", "pass", WINDOWS),
     Mutant("collectives/request.py", "self._point.hold(stream)", "pass", ORDER),
     Mutant("collectives/runtime/ranks.py", "point.hold_and_end()", "pass", VALUES),
     Mutant("collectives/runtime/ranks.py", "make_current(self._gpu)", "pass", ORDER),

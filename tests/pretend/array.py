@@ -102,6 +102,9 @@ class ndarray(NDArrayOperatorsMixin):
             raise TypeError(f"{out.dtype} array cannot be obtained from {self.dtype} array")
         elif out.shape != self.shape:
             raise ValueError(f"Shape mismatch. Expected shape: {self.shape}, actual shape: {out.shape}")
+        if not (out.flags.c_contiguous and self.flags.c_contiguous):
+            with stream or current_stream():  # put in order first: what `use()` has chosen is forgotten
+                pass
         if blocking:
             host_waits("get", stream)
             np.copyto(out, self._host)

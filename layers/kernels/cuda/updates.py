@@ -9,11 +9,11 @@ import numpy as np
 
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import device
-from scaffe.layers.kernels.cuda.launch import THREADS, kernel, most_blocks, wide
+from scaffe.layers.kernels.cuda.launch import THREADS, kernel, wide
 from scaffe.layers.kernels.cuda.reductions import sum_of_squares
 from scaffe.layers.kernels.specs import Segment
 
-CHUNK_ELEMS = 1 << 13  # of one parameter, for one block at a time
+CHUNK_ELEMS = 4 * THREADS  # of one parameter, for one block: 16 bytes of float32 a thread are 1.25 times as fast as 128
 CHUNK = np.dtype([("start", np.int64), ("n_elems", np.int64), ("rate", np.float64), ("decay", np.float64),
                   ("origin", np.int64), ("n_in", np.int32), ("n_places", np.int32)])
 RULES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam", "Accrue")
@@ -60,7 +60,7 @@ class UpdatePlan:
         scale = one(hyper.scale) if on_device else one(hyper.scale * factor)
         second = histories[1] if self._rule.n_histories > 1 else None
         kernel("update_rules", self._rule.name.lower(), np.dtype(w.dtype), other)(
-            (min(self._n_chunks, 2 * most_blocks()),), (THREADS,),
+            (self._n_chunks,), (THREADS,),
             (w, g, histories[0], second, copy, self._chunks, np.int32(self._n_chunks), factor if on_device else None,
              own["rate"], one(hyper.decay), scale, np.int32(hyper.l1), np.int32(hyper.keeps_step), own["momentum"],
              own["second"], own["delta"]))

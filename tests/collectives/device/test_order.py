@@ -175,6 +175,22 @@ def test_many_under_way_while_the_caller_makes_blocking_calls(communicator, cp):
         assert (array.get() == n % communicator.n_ranks + n).all()
 
 
+@pytest.mark.parametrize("communicator", ["ipc", "staged"], indirect=True)
+def test_the_stream_that_was_chosen_stays_chosen(communicator, cp):
+    """Without `with`, as CuPy's `use()` does it."""
+    before, chosen = cp.cuda.get_current_stream(), cp.cuda.Stream(non_blocking=True)
+    array = cp.ones(1009, np.float32)
+    before.synchronize()
+    chosen.use()
+    try:
+        communicator.allreduce(array)
+        communicator.iallreduce(array).wait(60)
+        assert cp.cuda.get_current_stream().ptr == chosen.ptr
+    finally:
+        before.use()
+    assert (array.get(chosen) == communicator.n_ranks**2).all()
+
+
 def test_a_pinned_buffer_is_free_when_its_message_has_left():
     class Left:
         def __init__(self):

@@ -31,6 +31,25 @@ def test_slack_0_is_the_ranks_sum(communicator, cp, keys):
     np.testing.assert_array_equal(server.values(table), expected)
 
 
+def test_the_stream_that_was_chosen_stays_chosen(communicator, cp):
+    """Rows in another order go through kernels on the server's stream."""
+    server = ParameterServer(communicator)
+    batch = server.batch(server.table("t", N_ROWS, ROW_ELEMS), np.arange(N_ROWS)[::-1], memory="device")
+    server.start()
+    before, chosen = cp.cuda.get_current_stream(), cp.cuda.Stream(non_blocking=True)
+    chosen.use()
+    try:
+        batch.read()
+        batch.post_read()
+        batch.pre_update()[...] = 1
+        batch.update()
+        server.clock()
+        assert cp.cuda.get_current_stream().ptr == chosen.ptr
+    finally:
+        before.use()
+    server.close()
+
+
 def payload(rank, clock, n_keys):
     """Whole numbers, whose sums are exact in any order."""
     return np.random.default_rng([rank, clock]).integers(-99, 99, (n_keys, ROW_ELEMS)).astype(np.float32)

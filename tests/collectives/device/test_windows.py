@@ -17,6 +17,7 @@ def test_windows_start_at_zero_and_may_be_empty(communicator):
     assert not communicator.alloc(3_000, np.int32, "device").get().any()
 
 
+@pytest.mark.parametrize("communicator", ["ipc", "staged"], indirect=True)
 def test_zeros_are_there_for_any_stream(communicator, cp):
     assert not communicator.alloc(3_001, memory="device").get(cp.cuda.Stream(non_blocking=True)).any()
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scaffe.layers.kernels import cuda
 from scaffe.layers.kernels.cuda.copies import as_rows, copy_part
 from tests.layers.cuda.rig import double, every_dtype, numbers
 
@@ -30,6 +31,21 @@ def test_views_as_rows(shape: tuple, part: Any, rows: tuple | None) -> None:
     for one, other in ((whole[part], own), moved):
         found = as_rows(one.shape, one.strides, other.strides, 4)
         assert (found and found[:2]) == rows
+
+
+def test_the_stream_that_was_chosen_stays_chosen(cp: Any) -> None:
+    """Where an array's order is another one than the host's, which CuPy computes within `with stream`."""
+    before, chosen = cp.cuda.get_current_stream(), cp.cuda.Stream(non_blocking=True)
+    values = numbers((2, 3, 4, 8), np.dtype(np.float32), 0)
+    on_device = cp.moveaxis(cp.asarray(values), -1, 1)
+    before.synchronize()
+    chosen.use()
+    try:
+        found = cuda.to_host(on_device)
+        assert cp.cuda.get_current_stream().ptr == chosen.ptr
+    finally:
+        before.use()
+    np.testing.assert_array_equal(found, np.moveaxis(values, -1, 1))
 
 
 @every_dtype

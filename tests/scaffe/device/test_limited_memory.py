@@ -563,8 +563,9 @@ def test_a_net_that_does_not_fit_trains_without_being_asked(tmp_path, monkeypatc
     assert "Memory:" not in capfd.readouterr().err
     found = solver_of(tmp_path, memory="99%", **served)
     monkeypatch.setattr(device, "free_bytes", lambda: 0)
-    least = limited(found).least - device_memory.scratch_bytes()
-    monkeypatch.setattr(device, "free_bytes", lambda: int(least * 1.1))
+    least, whole = limited(found).least, limited(found).limit.n_bytes
+    free = least + (whole - least) // 4 - device_memory.scratch_bytes()
+    monkeypatch.setattr(device, "free_bytes", lambda: int(free / (1 - device_memory.SPARE)))
     capfd.readouterr()
     solver = solver_of(tmp_path, **served)
     assert re.search(r"Memory: training takes [\d.]+ MB on the device, [\d.]+ MB are free: what does not fit moves to "

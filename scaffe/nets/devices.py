@@ -29,6 +29,7 @@ class Compute:
         precision: of activations, one of ``PRECISIONS``, fp16 on GPUs only; parameters and gradients are float32.
         tf32: whether matrix products and convolutions of float32 numbers may round their inputs to TF32.
         node_rank: this rank's number on its node.
+        saves_memory: convolutions work in little memory, as ``-memory`` wants it.
     """
 
     gpus: str = ""
@@ -36,13 +37,14 @@ class Compute:
     precision: str = "fp32"
     tf32: bool = True
     node_rank: int = 0
+    saves_memory: bool = False
 
     @classmethod
     def of(cls, options: Namespace, node_rank: int = 0, wants_gpu: bool = False) -> Compute:
         """Read the flags that ``add_flags`` adds; a command that lacks one gets its default."""
         given = vars(options)
         return cls(given.get("gpu", ""), wants_gpu, given.get("precision", "fp32"), given.get("tf32", "on") == "on",
-                   node_rank)
+                   node_rank, bool(given.get("memory")))
 
     @property
     def dtype(self) -> np.dtype:
@@ -117,7 +119,7 @@ def _gpu(compute: Compute) -> Any:
         device.use(number_for(compute.gpus or "all", compute.node_rank, device.count()))
     except LayerError as error:
         raise UserError(f"-gpu {compute.gpus}: {error}") from error
-    cuda.configure(compute.tf32)
+    cuda.configure(compute.tf32, compute.saves_memory)
     device.compute_stream().use()  # no default stream, which cannot be recorded
     return cuda
 

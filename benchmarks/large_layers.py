@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument("-spill", default=".")
     parser.add_argument("-iterations", type=int, default=8)
     parser.add_argument("-threads", type=int, default=1)
+    parser.set_defaults(gpu="", display=1)
     options = parser.parse_args()
     options.spill = str(Path(options.spill).resolve())
     width = isqrt(options.mb * 1_000_000 // 4)

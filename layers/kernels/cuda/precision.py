@@ -17,5 +17,10 @@ class Precision:
     tf32 = False
     workspace_bytes = MOST_WORKSPACE_BYTES
 
+    @property
+    def saves_memory(self) -> bool:
+        """Whether convolutions work in less than they might."""
+        return self.workspace_bytes < MOST_WORKSPACE_BYTES
+
 
 precision = Precision()

@@ -10,7 +10,9 @@ import pytest
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import cuda, device
 from scaffe.layers.kernels.cuda import products
+from scaffe.layers.kernels.cuda.arena import arena
 from scaffe.layers.kernels.cuda.cudnn import plans as cudnn_plans
+from scaffe.layers.kernels.cuda.cudnn.conv_graphs import FORWARD
 from scaffe.layers.kernels.cuda.cudnn.convolution import Convolution as OnCudnn
 from scaffe.layers.kernels.cuda.precision import precision
 from scaffe.layers.kernels.specs import ConvSpec
@@ -131,6 +133,24 @@ def test_with_little_memory_plans_work_in_little(cp: Any, kind: str, monkeypatch
         cudnn_plans.build.cache_clear()
         found.append(cuda.convolution(spec)._data.n_workspace_bytes)
     assert found == [2048, most]
+
+
+@pytest.mark.skipif(REAL, reason="the pretend module's plans work in 1 and 2 KiB")
+@pytest.mark.parametrize("slope", [None, 0.0])
+def test_with_little_memory_all_that_plans_work_in_is_known_before_they_run(cp: Any, kind: str, monkeypatch: Any,
+                                                                             slope: float | None) -> None:
+    if kind == "ours":
+        return
+    spec = spec_of(CASES[0], np.dtype(np.float32))
+    monkeypatch.setattr(precision, "workspace_bytes", 2048)
+    monkeypatch.setattr(cudnn_plans, "_fastest", lambda key, graph, candidates: candidates[-(key.kind == FORWARD)])
+    cudnn_plans.build.cache_clear()
+    arena.forget()
+    x, w, b = (cp.asarray(numbers(s, spec.dtype, 0)) for s in (spec.in_shape, spec.weight_shape, (spec.n_output,)))
+    plan = cuda.convolution(spec)
+    counted = arena.n_bytes
+    plan.forward(x, w, b, cp.empty(spec.out_shape, spec.dtype), slope)
+    assert arena.n_bytes == counted > 0
 
 
 @pytest.mark.skipif(REAL, reason="counts the pretend module's runs")

@@ -123,8 +123,7 @@ def _name(key: Key) -> str:
     properties = device.describe(device.load().cuda.runtime.getDevice())
     driver = device.load().cuda.runtime.driverGetVersion()
     versions = f"cuDNN {frontend().backend_version()}, Frontend {frontend().__version__}, driver {driver}"
-    little = precision.workspace_bytes < MOST_WORKSPACE_BYTES
-    within = f", workspace of {precision.workspace_bytes} bytes" if little else ""
+    within = f", workspace of {precision.workspace_bytes} bytes" if precision.saves_memory else ""
     return f"{properties['Name']}, {versions}, {key}{within}"
 
 

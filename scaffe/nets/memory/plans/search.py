@@ -12,6 +12,7 @@ from scaffe.nets.memory.plans.predict import predict
 from scaffe.nets.memory.plans.schedule import schedule
 
 MOST_DRAWN, MOST_IN_VAIN = 2000, 600  # changes that are tried, and those in a row that gain nothing
+MOST_VISITS = 200_000  # changes times arrays: a change takes as much longer to judge as there are more arrays
 MOST_CHANGED = 3  # arrays at once: what one has to leave for, and what another gains by that, are found together
 ENOUGH = 1.005  # times the iteration where nothing moves: no more is looked for
 TOLL = 0.1  # of a move's seconds: what it takes from layers that compute meanwhile, by the memory's speed
@@ -47,7 +48,7 @@ class Search:
         enough = sum(self.iteration.seconds) * ENOUGH
         free = [(number, _choices_of(part)) for number, part in enumerate(self.iteration.parts)
                 if part.forward or part.lasts]
-        for _ in range(MOST_DRAWN if free else 0):
+        for _ in range(min(MOST_DRAWN, MOST_VISITS // len(self.iteration.parts)) if free else 0):
             if best <= enough or in_vain == MOST_IN_VAIN:
                 break
             trial = list(found)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from scaffe.nets.memory.plans import search
 from scaffe.nets.memory.plans.check import WrongPlanError, resident_bytes
 from scaffe.nets.memory.plans.fitting import fitted
 from scaffe.nets.memory.plans.geeps import pinned
@@ -307,3 +308,14 @@ def test_a_prediction_counts_every_wait():
     assert resident_bytes(iteration, plan) == [20, 0, 21, 21]
     found = predict(iteration, plan, BANDWIDTH)  # out 2 s, all waited for; back 2.5 s, of which 1 s is hidden
     assert (found.saved, found.fetched, found.waited) == (20, 20, pytest.approx(3.5))
+
+
+@pytest.mark.parametrize("n_layers", [20, 100])
+def test_a_search_among_more_arrays_tries_fewer_changes(monkeypatch, n_layers):
+    """All together are to take seconds: one change takes as much longer as there are more arrays."""
+    iteration, tried = chain(n_layers), []
+    monkeypatch.setattr(search, "MOST_VISITS", 4000)
+    monkeypatch.setattr(search, "MOST_IN_VAIN", 4000)
+    monkeypatch.setattr(search.Search, "seconds", lambda self, choices: tried.append(choices) or 1e9)
+    search.Search(iteration, 1000, BANDWIDTH).improved([Choice.KEEP] * len(iteration.parts))
+    assert len(tried) == 1 + 4000 // len(iteration.parts)

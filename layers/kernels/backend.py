@@ -271,9 +271,8 @@ class Guard(Protocol):
 class DeviceBackend(Backend, Protocol):
     """Kernels that run on a device, on which the host queues work."""
 
-    def configure(self, tf32: bool, saves_memory: bool = False) -> None:
-        """Set, for plans built from now on, whether float32 products may use TF32 and convolutions work in little
-        memory."""
+    def configure(self, tf32: bool) -> None:
+        """Set whether float32 products may use TF32, in plans built from now on."""
 
     def record(self, run: Callable[[], Any]) -> Callable[[], Any]:
         """Record the work that ``run`` queues, without executing it. Calling the result launches that work."""

@@ -29,7 +29,6 @@ class Compute:
         precision: of activations, one of ``PRECISIONS``, fp16 on GPUs only; parameters and gradients are float32.
         tf32: whether matrix products and convolutions of float32 numbers may round their inputs to TF32.
         node_rank: this rank's number on its node.
-        saves_memory: convolutions work in little memory, as ``-memory`` wants it.
     """
 
     gpus: str = ""
@@ -37,14 +36,13 @@ class Compute:
     precision: str = "fp32"
     tf32: bool = True
     node_rank: int = 0
-    saves_memory: bool = False
 
     @classmethod
     def of(cls, options: Namespace, node_rank: int = 0, wants_gpu: bool = False) -> Compute:
         """Read the flags that ``add_flags`` adds; a command that lacks one gets its default."""
         given = vars(options)
         return cls(given.get("gpu", ""), wants_gpu, given.get("precision", "fp32"), given.get("tf32", "on") == "on",
-                   node_rank, bool(given.get("memory")))
+                   node_rank)
 
     @property
     def dtype(self) -> np.dtype:
@@ -119,7 +117,7 @@ def _gpu(compute: Compute) -> Any:
         device.use(number_for(compute.gpus or "all", compute.node_rank, device.count()))
     except LayerError as error:
         raise UserError(f"-gpu {compute.gpus}: {error}") from error
-    cuda.configure(compute.tf32, compute.saves_memory)
+    cuda.configure(compute.tf32)
     device.compute_stream().use()  # no default stream, which cannot be recorded
     return cuda
 

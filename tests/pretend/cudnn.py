@@ -204,8 +204,6 @@ class pygraph:
     def build_plan_at_index(self, index: int) -> None:
         if len(self._done) < len(STEPS):
             raise RuntimeError("check_support has not run")
-        if 1024 * index > self._limit:
-            raise RuntimeError("CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR: deselected")
         if index == 0:
             raise RuntimeError("CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR: cudnnFinalize Descriptor Failed")
         self._built.add(index)

@@ -61,12 +61,11 @@ RECORDS = True  # stretches of layers become CUDA graphs
 CHECK_EVERY = 20  # iterations between two looks at the loss: a look makes the host wait for the device
 
 
-def configure(tf32: bool, saves_memory: bool = False) -> None:
-    """Set, for plans built from now on, whether float32 products may use TF32 and whether convolutions save memory."""
-    from scaffe.layers.kernels.cuda.precision import LITTLE_WORKSPACE_BYTES, MOST_WORKSPACE_BYTES, precision
+def configure(tf32: bool) -> None:
+    """Set whether float32 products may use TF32, in plans built from now on."""
+    from scaffe.layers.kernels.cuda.precision import precision
 
     precision.tf32 = tf32
-    precision.workspace_bytes = LITTLE_WORKSPACE_BYTES if saves_memory else MOST_WORKSPACE_BYTES
 
 
 def set_threads(n_threads: int) -> None:

@@ -10,11 +10,8 @@ import pytest
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.kernels import cuda, device
 from scaffe.layers.kernels.cuda import products
-from scaffe.layers.kernels.cuda.arena import arena
 from scaffe.layers.kernels.cuda.cudnn import plans as cudnn_plans
-from scaffe.layers.kernels.cuda.cudnn.conv_graphs import FORWARD
 from scaffe.layers.kernels.cuda.cudnn.convolution import Convolution as OnCudnn
-from scaffe.layers.kernels.cuda.precision import precision
 from scaffe.layers.kernels.specs import ConvSpec
 from tests.layers.cuda.conftest import REAL
 from tests.layers.cuda.rig import DTYPES, HALVES, close, double, every_dtype, n_eps_of, numbers, stored, wide
@@ -117,40 +114,6 @@ def test_bias_and_relu_are_fused_where_tensor_cores_may_be_used(cp: Any, kind: s
             assert pygraph.log[-1] == ran
         finally:
             cuda.configure(False)
-
-
-@pytest.mark.parametrize(("wanted", "most"), [(1024, 1024), (100, 2048)], ids=["one does with it", "none does"])
-@pytest.mark.skipif(REAL, reason="the pretend module's plans work in 1 and 2 KiB")
-def test_with_little_memory_plans_work_in_little(cp: Any, kind: str, monkeypatch: Any, wanted: int, most: int) -> None:
-    """Where none does with as little, in what it takes; kept beside the choice that had all memory."""
-    if kind == "ours":
-        return
-    spec = spec_of(CASES[0], np.dtype(np.float32))
-    monkeypatch.setattr(cudnn_plans, "_fastest", lambda key, graph, candidates: candidates[-1])
-    found = []
-    for n_bytes in (cudnn_plans.MOST_WORKSPACE_BYTES, wanted):
-        monkeypatch.setattr(precision, "workspace_bytes", n_bytes)
-        cudnn_plans.build.cache_clear()
-        found.append(cuda.convolution(spec)._data.n_workspace_bytes)
-    assert found == [2048, most]
-
-
-@pytest.mark.skipif(REAL, reason="the pretend module's plans work in 1 and 2 KiB")
-@pytest.mark.parametrize("slope", [None, 0.0])
-def test_with_little_memory_all_that_plans_work_in_is_known_before_they_run(cp: Any, kind: str, monkeypatch: Any,
-                                                                             slope: float | None) -> None:
-    if kind == "ours":
-        return
-    spec = spec_of(CASES[0], np.dtype(np.float32))
-    monkeypatch.setattr(precision, "workspace_bytes", 2048)
-    monkeypatch.setattr(cudnn_plans, "_fastest", lambda key, graph, candidates: candidates[-(key.kind == FORWARD)])
-    cudnn_plans.build.cache_clear()
-    arena.forget()
-    x, w, b = (cp.asarray(numbers(s, spec.dtype, 0)) for s in (spec.in_shape, spec.weight_shape, (spec.n_output,)))
-    plan = cuda.convolution(spec)
-    counted = arena.n_bytes
-    plan.forward(x, w, b, cp.empty(spec.out_shape, spec.dtype), slope)
-    assert arena.n_bytes == counted > 0
 
 
 @pytest.mark.skipif(REAL, reason="counts the pretend module's runs")

@@ -13,7 +13,6 @@ from scaffe.layers.kernels.cuda.channels import add_bias, add_gradients, parts_o
 from scaffe.layers.kernels.cuda.cudnn import graphs, plans
 from scaffe.layers.kernels.cuda.cudnn.conv_graphs import BIAS, BY_DATA, BY_WEIGHTS, FORWARD, W, X, Y, key_of
 from scaffe.layers.kernels.cuda.cudnn.graphs import Built
-from scaffe.layers.kernels.cuda.precision import precision
 from scaffe.layers.kernels.cuda.products import Convolution as Products
 from scaffe.layers.kernels.cuda.weights import Weights
 from scaffe.layers.kernels.specs import ConvSpec
@@ -36,8 +35,6 @@ class Convolution:
         self._data = self._build(BY_DATA)
         self._by_weights = self._build(BY_WEIGHTS)
         self._forwards: dict[tuple[bool, float | None], tuple[Built | None, bool]] = {}
-        for slope in (None, 0.0) if precision.saves_memory else ():
-            self.prepare(spec.bias, slope)  # a limit counts what plans work in before anything runs
 
     def _build(self, kind: str, bias: bool = False, slope: float | None = None) -> Built | None:
         built = plans.build(key_of(kind, self.spec, bias, slope))

@@ -15,11 +15,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from scaffe.layers.kernels import device
-from scaffe.layers.kernels.cuda.precision import MOST_WORKSPACE_BYTES
 from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.specs import Ints, storage_strides
 
 TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BFLOAT16"}
+MOST_WORKSPACE_BYTES = 1 << 30
 
 
 class Key(Protocol):
@@ -166,8 +166,8 @@ def empty_graph(key: Key, place: Mapping[str, Any]) -> Any:
                               **place)
 
 
-def plan_graph(graph: Any, key: Key, most_workspace_bytes: int = MOST_WORKSPACE_BYTES) -> None:
-    """List the graph's plans within a workspace, best guess first. Raises the Frontend's error if there is none."""
+def plan_graph(graph: Any, key: Key) -> None:
+    """List the graph's plans, best guess first. Raises the Frontend's error if there is none."""
     cudnn = frontend()
     graph.validate()
     graph.build_operation_graph()
@@ -178,5 +178,5 @@ def plan_graph(graph: Any, key: Key, most_workspace_bytes: int = MOST_WORKSPACE_
     graph.deselect_numeric_notes([getattr(cudnn.numerical_note, note) for note in unwanted])
     if not key.compiles:
         graph.deselect_behavior_notes([cudnn.behavior_note.RUNTIME_COMPILATION])
-    graph.deselect_workspace_greater_than(most_workspace_bytes)
+    graph.deselect_workspace_greater_than(MOST_WORKSPACE_BYTES)
     graph.check_support()

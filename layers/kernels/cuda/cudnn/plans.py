@@ -19,7 +19,6 @@ from scaffe.layers.kernels.cuda.cudnn.graphs import (
     on_current_stream,
     plan_graph,
 )
-from scaffe.layers.kernels.cuda.precision import MOST_WORKSPACE_BYTES, precision
 
 MOST_TRIED = 6  # plans that are timed
 MOST_SECONDS = 1.0  # of building plans for one graph, once there is one: one compiled on the spot takes 0.3 to 2.7
@@ -75,28 +74,16 @@ def _restored(key: Key, content: bytes) -> Built | None:
 
 
 def _built(key: Key, name: str, known: plan_store.Choice | None) -> Built | None:
-    """The fastest plan of those that do with the workspace that is wanted, or else of all."""
-    for n_bytes in sorted({precision.workspace_bytes, MOST_WORKSPACE_BYTES}):
-        graph = _planned(key, n_bytes)
-        candidates = graph and ((build_plans(graph, known.plan) if known else {}) or build_plans(graph))
-        if candidates:
-            return _chosen(key, name, graph, candidates)
-    return None
-
-
-def _planned(key: Key, most_workspace_bytes: int) -> Any:
-    """The graph with its plans; None if cuDNN has none."""
-    graph = make_graph(key, handle=on_current_stream())
     try:
-        plan_graph(graph, key, most_workspace_bytes)
+        graph = make_graph(key, handle=on_current_stream())
+        plan_graph(graph, key)
     except Exception as error:
         if "Not" in type(error).__name__ or isinstance(error, RuntimeError):
             return None
         raise
-    return graph
-
-
-def _chosen(key: Key, name: str, graph: Any, candidates: Mapping[int, bytes]) -> Built:
+    candidates = (build_plans(graph, known.plan) if known else {}) or build_plans(graph)
+    if not candidates:
+        return None
     best = next(iter(candidates)) if len(candidates) == 1 else _fastest(key, graph, list(candidates))
     plan_store.keep(name, plan_store.Choice(graph.get_plan_name_at_index(best), candidates[best]))
     return Built(graph, best, graph.get_workspace_size_plan_at_index(best), key)
@@ -123,8 +110,7 @@ def _name(key: Key) -> str:
     properties = device.describe(device.load().cuda.runtime.getDevice())
     driver = device.load().cuda.runtime.driverGetVersion()
     versions = f"cuDNN {frontend().backend_version()}, Frontend {frontend().__version__}, driver {driver}"
-    within = f", workspace of {precision.workspace_bytes} bytes" if precision.saves_memory else ""
-    return f"{properties['Name']}, {versions}, {key}{within}"
+    return f"{properties['Name']}, {versions}, {key}"
 
 
 def _fastest(key: Key, graph: Any, candidates: list[int]) -> int:

@@ -75,11 +75,10 @@ def _fewer(n_outputs: int, narrow: int) -> int:
 
 def command(runs: Runs, options: argparse.Namespace) -> list[str]:
     """What trains at a limit."""
-    where = ["-gpu", options.gpu] if options.gpu else ["-spill", options.spill]
-    limited = ["-memory", runs.limit, "-placement", options.placement, *where] if runs.limit != "none" else \
-        where if options.gpu else []
+    limited = [] if runs.limit == "none" else ["-memory", runs.limit, "-placement", options.placement]
+    where = ["-gpu", options.gpu] if options.gpu else ["-spill", options.spill] if limited else []
     return [sys.executable, "-m", "scaffe", "train", "-solver", "solver.prototxt", "-threads", str(options.threads),
-            *limited]
+            *limited, *where]
 
 
 def run_in_turns(folder: Path, every: list[Runs], options: argparse.Namespace) -> None:

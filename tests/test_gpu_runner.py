@@ -28,6 +28,7 @@ def test_a_file_that_dies_is_one_failure_and_the_next_one_runs(tmp_path: Path, n
     found = {Path(suite.get("name")).stem: (suite.get("tests"), suite.get("failures")) for suite in suites}
     assert found == {"test_good": ("1", "0"), "test_bad": ("1", "1"), "test_dies": ("1", "1"), "test_empty": ("0", "0")}
     assert any("exit code 9" in failure.get("message") for failure in suites.iter("failure"))
+    assert runner.run([str(tmp_path / "test_nowhere.py")], 100.0, junit, n_jobs) == 1
 
 
 def test_a_file_that_hangs_is_ended_and_is_one_failure(tmp_path: Path) -> None:

@@ -35,8 +35,8 @@ FILES = ("tests/pretend/test_real_names.py", "tests/gpu/test_collectives.py", "t
 SECONDS = 240.0
 CORES_A_FILE = 4
 """Some start jobs of several ranks, and all may compile kernels."""
-NO_TESTS = 5
-"""pytest's exit code where a file has no test to run."""
+NO_TESTS, USAGE_ERROR = 5, 4
+"""pytest's exit codes where a file has no test to run, and where it is not there."""
 
 
 def run_file(file: str, seconds: float, junit: Path, said: Path) -> str:
@@ -61,7 +61,7 @@ def run_file(file: str, seconds: float, junit: Path, said: Path) -> str:
             os.killpg(process.pid, 9)  # the launchers of MPI jobs too
             process.wait()
             return f"took more than {seconds:g} s"
-    return "" if code in (0, NO_TESTS) or junit.exists() else f"ended with exit code {code}"
+    return "" if code in (0, NO_TESTS) or (code != USAGE_ERROR and junit.exists()) else f"ended with exit code {code}"
 
 
 def suite_of(file: str, junit: Path, seconds: float, fault: str) -> ElementTree.Element:

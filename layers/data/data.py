@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +13,8 @@ from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 
 PLACES = 2  # of a batch's arrays: where pixels were cropped
+PLACES_OF_AN_IMAGE = 3  # its numbers there
+FLOAT_BYTES = 4
 
 
 @layer_types.register("Data")
@@ -61,6 +64,15 @@ class Data(Layer):
                 self._pixels.run(array, arrays[PLACES], blob.data_flat)
             else:
                 blob.data_flat[:] = array.reshape(-1)
+
+    @property
+    def batch_bytes(self) -> int:
+        """Of a batch as the feed gives it; an image of pixels, which only odd samples are not, has a byte for each."""
+        shapes: Sequence[Sequence[int]] = self.feed.shapes
+        images, others = prod(shapes[0]), sum(map(prod, shapes[1:]))
+        if self._pixels is None:
+            return (images + others) * FLOAT_BYTES
+        return images + (others + PLACES_OF_AN_IMAGE * shapes[0][0]) * FLOAT_BYTES
 
     def close(self) -> None:
         """Close the feed, which stops its readers."""

@@ -82,7 +82,7 @@ def arena_bytes(net: Net, backward: bool) -> int:
 
 
 def training_bytes(net: Net, n_histories: int) -> int:
-    """Bytes of device memory that training takes, without the scratch of convolutions' and batch norm's plans.
+    """Bytes of device memory that training takes, without the scratch of layers' plans.
 
     The sum of: what ``bytes_beside_blobs`` says; the activations' arena and blobs outside it.
 
@@ -124,7 +124,8 @@ def bytes_beside_blobs(net: Net, n_histories: int) -> int:
 
 
 def _batch_bytes(net: Net) -> int:
-    return sum(top.n_elems * top.dtype.itemsize for node in net.nodes if node.is_source for top in node.tops)
+    """Of a batch on its way to the device; layers that make their own there have none."""
+    return sum(getattr(node.layer, "batch_bytes", 0) for node in net.nodes)
 
 
 def data_parts(net: Net, backward: bool) -> list[Part]:

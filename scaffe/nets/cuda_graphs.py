@@ -169,9 +169,11 @@ class Recorded:
         return any(blob.is_cleared for node in nodes for blob in node.layer.blobs)  # frozen layers' stay cleared
 
     def _claim(self, first: int, last: int) -> None:
-        """Mark as written the gradients that a replayed backward wrote, since the layers' own code did not run."""
-        for node in self._net.nodes[first : last + 1]:
-            if node.needs_backward:
+        """Mark as written the gradients that a replayed backward wrote, since the layers' own code did not run. Those
+        that come by blocks of rows others compute."""
+        for index in range(first, last + 1):
+            node = self._net.nodes[index]
+            if node.needs_backward and index not in self._net.steps.behind:
                 for blob in node.layer.blobs:
                     blob.claim_diff()
 

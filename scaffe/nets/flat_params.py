@@ -141,7 +141,7 @@ class FlatParams:
 
         Args:
             name: "data" or "diff".
-            moved: the intervals, ascending; they consist of whole parameters that no layers share.
+            moved: the intervals, ascending; together they consist of whole parameters that no layers share.
             allocate: n_elems → a flat array.
         """
         pieces = Pieces(getattr(self, name), moved, allocate)
@@ -154,11 +154,14 @@ class FlatParams:
 
     def put(self, name: str, place: slice, memory: Any) -> None:
         """Have an interval of those that ``divide`` named in this memory from now on: uint8, with its contents."""
-        pieces = getattr(self, name)
-        pieces.put(place, memory[:(place.stop - place.start) * self.dtype.itemsize].view(self.dtype))
+        self.put_elements(name, place, memory)
         for param, own in zip(self.params, self.slices, strict=True):
             if place.start <= own.start < place.stop:
-                _bind(param.blob, name, pieces[own])
+                _bind(param.blob, name, getattr(self, name)[own])
+
+    def put_elements(self, name: str, place: slice, memory: Any) -> None:
+        """As ``put``, of an interval that ends within a parameter, whose blob has no memory then."""
+        getattr(self, name).put(place, memory[:(place.stop - place.start) * self.dtype.itemsize].view(self.dtype))
 
     @property
     def places(self) -> Sequence[slice]:

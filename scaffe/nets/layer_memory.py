@@ -24,18 +24,13 @@ def _pooling(node: Node) -> int:
     return {p.MAX: places, p.AVE: 0, p.STOCHASTIC: places + 4 * n_elems}[p.pool]
 
 
-def _unless_float64(node: Node) -> int:
-    return node.tops[0].n_elems * max(node.tops[0].dtype.itemsize, 4)
-
-
 def _signs(node: Node) -> int:
     """Of a fused layer; those of others ``_held`` finds."""
     return node.layer.signs_bytes if isinstance(node.layer, ReLU) and node.fused_offset else 0
 
 
 KEPT: dict[str, Callable[[Node], int]] = {
-    "Pooling": _pooling, "Dropout": lambda node: node.tops[0].n_elems, "LRN": _unless_float64,
-    "ReLU": _signs}
+    "Pooling": _pooling, "Dropout": lambda node: node.tops[0].n_elems, "ReLU": _signs}
 
 
 def kept_bytes(net: Net) -> int:

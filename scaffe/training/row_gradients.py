@@ -34,8 +34,12 @@ def row_gradients(net: Net, shards: Mapping[ShardUpdater, Run]) -> dict[ShardUpd
             blob.bind_diff(None)  # nobody has all of it
         for shard, rows in zip(own, node.layer.param_rows, strict=True):
             shard.gradient_at = start
-            found[shard] = partial(node.backward_rows, rows, _diffs(net, layer, shard))
+            found[shard] = partial(_compute, net, layer, rows, shard)
     return found
+
+
+def _compute(net: Net, layer: int, rows: slice, shard: ShardUpdater) -> None:
+    net.nodes[layer].backward_rows(rows, _diffs(net, layer, shard))
 
 
 def _diffs(net: Net, layer: int, shard: ShardUpdater) -> list[np.ndarray]:

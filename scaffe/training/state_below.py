@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from scaffe.nets.memory.runs import Run, bytes_of
 from scaffe.nets.memory.state import (
     blocks_held,
     fetched,
+    gradient_places,
     gradients_apart,
     gradients_held,
     history_held,
@@ -33,7 +34,13 @@ from scaffe.training.strategies.buckets import Bucket
 
 
 class StateBelow(Protocol):
-    """Gives what may leave places that its memory knows."""
+    """Gives what may leave places that its memory knows.
+
+    Attributes:
+        spreads_rows: whether blocks of a layer's rows come and leave by themselves: see ``come_by_rows``.
+    """
+
+    spreads_rows: ClassVar[bool]
 
     def may_update_early(self) -> bool:
         """Whether runs may be updated as soon as their gradients are there."""
@@ -53,6 +60,8 @@ class InFile:
         solver: built, not yet restored.
         backed: that file.
     """
+
+    spreads_rows: ClassVar[bool] = True
 
     def __init__(self, solver: Solver, backed: BackedMemory) -> None:
         self._net, self._backed, self._strategy = solver.net, backed, solver.strategy
@@ -94,6 +103,8 @@ class OnDevice:
         apart: parameters that may leave, for test nets, which read them too.
     """
 
+    spreads_rows: ClassVar[bool] = False
+
     def __init__(self, solver: Solver) -> None:
         self._solver, self._net = solver, solver.net
         self.apart: list[Apart] = []
@@ -107,12 +118,13 @@ class OnDevice:
         net, params, held, taken = self._net, self._net.params, list[Held](), 0
         strategy = self._solver.strategy
         allocate = partial(strategy.replica.communicator.alloc, memory="device")
-        places, waited = [run.place for run in runs], params.waits_on_host
+        places = {"data": [run.place for run in runs], "diff": gradient_places(net, runs)}
+        waited = params.waits_on_host
         self.apart = [Apart(run, on_host(net, run)) for run in runs]
         both = [_served(parameters_apart(net, each.run, each.place), strategy, None) for each in self.apart]
-        for name, arrays in (("diff", [gradients_apart(net, run) for run in runs]), ("data", both)):
+        for name, arrays in (("diff", gradients_apart(net, runs)), ("data", both)):
             if arrays:
-                params.divide(name, places, partial(allocate, dtype=params.dtype))
+                params.divide(name, places[name], partial(allocate, dtype=params.dtype))
                 held += arrays
                 taken += sum(bytes_of(net, run) for run in runs)
             elif waited:

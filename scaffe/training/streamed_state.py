@@ -43,7 +43,7 @@ class StreamedState:
         self._runs: Sequence[Run] = self._early or large(solver.net, layers_alone(solver.net))
         strategy, updater = solver.strategy, solver.updater
         strategy.take_early(self._early)
-        come_by_rows(solver.net, self._early if strategy.updates_alone else ())
+        come_by_rows(solver.net, self._early if strategy.updates_alone else (), below.spreads_rows)
         cuts = sorted({edge for run in self._runs for piece in pieces(solver.net, run)
                        for edge in (piece.start, piece.stop)})
         updater.own(cut(strategy.owned(), cuts), cut(strategy.copied(), cuts))
@@ -109,8 +109,9 @@ class StreamedState:
         for layer in range(steps.n_layers):
             whole = [buckets[layer]] if layer in buckets and layer not in steps.behind else []
             blocks = [(buckets[owner], pieces(net, buckets[owner])[number]) for owner, number in steps.blocks(layer)]
-            found[steps.backward(layer)[-1]] = [*(partial(self._update, executor, bucket) for bucket in whole),
-                                                *(partial(self._update_block, *each) for each in blocks)]
+            if whole or blocks:
+                found[steps.backward(layer)[-1]] = [*(partial(self._update, executor, bucket) for bucket in whole),
+                                                    *(partial(self._update_block, *each) for each in blocks)]
         return found
 
     def _update(self, executor: Executor, bucket: Bucket) -> None:

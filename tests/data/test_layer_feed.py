@@ -10,6 +10,9 @@ from scaffe.data.errors import DataError
 from scaffe.data.feeds.layer_feed import TEST, TRAIN, ReaderOptions, Share, layer_batch_size, open_layer_feed
 from scaffe.data.feeds.parameters import read_mean
 from scaffe.data.order.shuffle import shuffled
+from scaffe.layers.base.layer import Context
+from scaffe.layers.data.data import Data
+from scaffe.layers.kernels import cpu
 from scaffe.proto import caffe_pb2
 from tests.data.databases import unlike_images
 from tests.reference.transform import transform_one
@@ -55,6 +58,22 @@ def test_training_shares(database, share, expected):
 ])
 def test_testing_shares(database, share, expected):
     assert visits_of(open_feed(data_layer(database), TEST, share), 2) == expected
+
+
+@pytest.mark.parametrize("gives_pixels", [False, True])
+def test_a_batch_has_the_bytes_that_its_layer_says(database, gives_pixels):
+    feeds = []
+
+    def opened(param, context):
+        reading = ReaderOptions(0, gives_pixels=gives_pixels)
+        feeds.append(open_layer_feed(param, TRAIN, Share(), count().__next__, reading))
+        return feeds[0]
+
+    made = Data(data_layer(database, "crop_size: 3"), Context(TRAIN, cpu, open_feed=opened))
+    made.setup([], [])
+    assert made.batch_bytes == sum(array.nbytes for array in feeds[0].next()) == 4 * (
+        9 + 4 + 3 * 4 if gives_pixels else 4 * 9 + 4)
+    made.close()
 
 
 def test_a_share_may_be_moved_until_the_first_batch(database):

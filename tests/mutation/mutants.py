@@ -19,6 +19,7 @@ GRAPHS = ("one", "tests/scaffe/nets/test_cuda_graphs.py")
 BATCHES = ("one", "tests/layers/cuda/test_batches.py")
 MASKS = ("one", "tests/scaffe/device/test_resume.py", "-k", "recorded")
 MOVES = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "bits_are and move")
+WITHIN = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "built_and_trained_within")
 TESTED = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "test_nets_read and not bf16")
 PULLED = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "pulled")
 REPLICAS = ("one", "tests/scaffe/device/test_limited_memory.py", "-k", "goes_on_from or (being_asked and downpour)")
@@ -85,11 +86,12 @@ MUTANTS = (
     Mutant(f"{KERNELS}/batches.py", "slot.arrived.record(self._stream)", "pass", BATCHES),
     Mutant(f"{KERNELS}/recording.py", "arena.pin()", "pass", BATCHES),
     Mutant(f"{KERNELS}/recording.py", "with cupy.cuda.using_allocator(pool.malloc):", "if True:", BATCHES),
-    Mutant("scaffe/nets/memory/tier/device_mover.py", "self._stream.wait_event(self._reached)", "pass", MOVES),
+    Mutant("scaffe/nets/memory/tier/device_mover.py", "lane.stream.wait_event(self._reached)", "pass", MOVES),
     Mutant("scaffe/nets/memory/tier/device_mover.py", "self._reached.record(device.current_stream())", "pass", MOVES),
     Mutant("scaffe/nets/memory/tier/device_mover.py", "device.current_stream().wait_event(self._done[number])", "pass",
            MOVES),
-    Mutant("scaffe/nets/memory/tier/device_mover.py", "self._done[number].record(self._stream)", "pass", MOVES),
+    Mutant("scaffe/nets/memory/tier/device_mover.py", "self._done[number].record(lane.stream)", "pass", MOVES),
+    Mutant("scaffe/nets/cuda_graphs.py", " and index not in self._net.steps.behind", "", WITHIN),
     Mutant("scaffe/nets/memory/plans/cuts.py", "ahead.add(group.stop)", "pass", CUTS),
     Mutant("scaffe/nets/memory/plans/cuts.py", "back.add(block.stop if index == block[-1] else block.start)", "pass",
            MOVES),

@@ -36,6 +36,11 @@ def matrix(a: Any, turned: bool = False) -> Matrix:
     return Matrix(a.data.ptr, max(a.shape[1], 1), turned)
 
 
+def columns(a: Any, chosen: slice) -> Matrix:
+    """Adjacent columns of a C-contiguous array of two axes."""
+    return Matrix(a.data.ptr + chosen.start * a.dtype.itemsize, max(a.shape[1], 1))
+
+
 def multiply(m: int, n: int, k: int, a: Matrix, b: Matrix, c: Matrix, dtypes: tuple[Any, Any], *,
              add: bool = False, n_batch: int = 1) -> None:
     """c (m, n) = a (m, k) b (k, n), or += if ``add``. Sums are float32, or float64 for float64; TF32 if configured.

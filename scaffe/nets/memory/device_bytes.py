@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scaffe.nets.activation_memory import bytes_beside_blobs, training_bytes
+from scaffe.nets.memory import pieces
 from scaffe.nets.memory.fixed import blobs_outside
 from scaffe.nets.memory.parts import Planned
 from scaffe.nets.net import Net
@@ -36,10 +37,13 @@ def fixed_forward_on_device(net: Net, planned: Sequence[Planned]) -> int:
 
 
 def update_bytes(net: Net) -> int:
-    """Of what updates know of a net's parameters, chunk by chunk; at the most, where a memory plan divides them."""
+    """Of what updates know of a net's parameters, chunk by chunk; at the most, where a memory plan divides them into
+    pieces, which may each end within a chunk."""
     from scaffe.layers.kernels.cuda.updates import CHUNK, CHUNK_ELEMS
 
-    return CHUNK.itemsize * sum(-(-param.blob.n_elems // CHUNK_ELEMS) + 1 for param in net.params.params)
+    item = net.params.dtype.itemsize
+    return CHUNK.itemsize * sum(-(-n_elems // CHUNK_ELEMS) + 1 + n_elems * item // pieces.PIECE_BYTES
+                                for n_elems in (param.blob.n_elems for param in net.params.params))
 
 
 def scratch_bytes() -> int:

@@ -37,7 +37,7 @@ from scaffe.nets.net import Net
 from scaffe.nets.steps import Steps
 
 DISK = Bandwidth(1e9, 1e9)  # what a local disk is taken to do; training measures its own
-LINK = Bandwidth(20e9, 20e9)  # likewise, what joins a GPU and its host: PCI Express 4 with 16 lanes, nearly
+LINK = Bandwidth(20e9, 20e9, at_once=True)  # likewise, what joins a GPU and its host: nearly 16 lanes of PCI Express 4
 CARD = Speed(10e12, 1.5e12)  # likewise, a card: of an A100's order
 N_HISTORIES = 1  # of the update rule: SGD's
 NOWHERE = np.empty(0, np.uint8)
@@ -124,7 +124,7 @@ def predicted_on_gpu(net: Net, memory: str, placement: str) -> Predicted:
              - (2 + N_HISTORIES) * sum(bytes_of(net, layer) for layer in streamed))
     seconds = list(estimated_seconds(net, CARD))
     for layer in streamed:
-        seconds[net.steps.updates(layer.first_layer)[0]] += 3 * N_HISTORIES * bytes_of(net, layer) / CARD.n_bytes
+        seconds[update_steps(net, layer)[0]] += 3 * N_HISTORIES * bytes_of(net, layer) / CARD.n_bytes
     iteration = Iteration(parts_of(net, planned, held), tuple(seconds), joined=joined_steps(net))
     least = fixed + least_together(iteration)
     _check(memory, limit, least)
@@ -163,20 +163,20 @@ def _held(net: Net, alone: bool = True) -> list[Held]:
 
 
 def _held_apart(net: Net) -> list[Held]:
-    """The same on a GPU."""
-    found = []
-    for layer in _streamed(net, False):
-        found += [parameters_apart(net, layer, NOWHERE), gradients_apart(net, layer)]
-        for piece, step in zip(pieces(net, layer), net.steps.updates(layer.first_layer), strict=False):
+    """The same on a GPU, as one rank trains them."""
+    streamed = _streamed(net, True, spreads=False)
+    found = [parameters_apart(net, layer, NOWHERE) for layer in streamed] + gradients_apart(net, streamed)
+    for layer in streamed:
+        for piece, step in zip(pieces(net, layer), update_steps(net, layer), strict=False):
             n_bytes = rounded(net.params.data[piece].nbytes)
             found += [Held(NOWHERE, history_part(net, layer, n_bytes, step), [])] * N_HISTORIES
     return found
 
 
-def _streamed(net: Net, alone: bool) -> list[Layer]:
+def _streamed(net: Net, alone: bool, spreads: bool = True) -> list[Layer]:
     """The layers whose parameters may leave; the net's steps have their updates from now on. ``alone``: whether nobody
-    else reads their gradients."""
+    else reads their gradients; ``spreads``: see ``come_by_rows``."""
     found = large(net, layers_alone(net))
-    come_by_rows(net, found if alone else ())
+    come_by_rows(net, found if alone else (), spreads)
     count_updates(net, {layer.first_layer: len(pieces(net, layer)) for layer in found})
     return found

@@ -16,22 +16,25 @@ from scaffe.nets.net import Net
 PIECE_BYTES = 16 << 20  # of parameters that are updated at once, where their layer has no blocks of rows
 
 
-def come_by_rows(net: Net, runs: Iterable[Run]) -> None:
+def come_by_rows(net: Net, runs: Iterable[Run], spreads: bool = True) -> None:
     """Have gradients of runs computed block by block, each where the one before was, and updated, as far as layers can.
-
-    All these are spread evenly over the time that backward takes from the first of these layers on, each block behind
-    some layer: what moves for it has time then.
 
     Args:
         net: whose ``steps`` are set.
         runs: that are updated within backward, and whose gradients nobody else reads.
+        spreads: whether blocks are spread evenly over the time that backward takes from the first of these layers on,
+            each behind some layer, so that what moves for it has time; else all follow their own layer's backward.
     """
     n_blocks = {run.first_layer: len(net.nodes[run.first_layer].layer.param_rows) for run in runs
                 if len(layers_of(net, run)) == 1}
+    n_blocks = {layer: n for layer, n in n_blocks.items() if n}
+    if not spreads:
+        net.steps = replace(net.steps, behind={layer: (layer,) * n for layer, n in n_blocks.items()})
+        return
     net.steps = replace(net.steps, behind={})
     seconds = estimated_seconds(net)
     spent = {layer: sum(seconds[step] for step in net.steps.backward(layer)) for layer in range(net.steps.n_layers)}
-    net.steps = replace(net.steps, behind=spread({layer: n for layer, n in n_blocks.items() if n}, spent))
+    net.steps = replace(net.steps, behind=spread(n_blocks, spent))
 
 
 def spread(n_blocks: Mapping[int, int], seconds: Mapping[int, float]) -> dict[int, tuple[int, ...]]:
@@ -92,7 +95,7 @@ def blocks_place(net: Net, runs: Iterable[Run]) -> slice:
     """Where in the flat buffer gradients of blocks of rows are computed, one after another: from the start of a page
     on, of a huge page if the blocks are long; runs: whose they are."""
     n_elems, run = max(((max(piece.stop - piece.start for piece in pieces(net, run)), run) for run in runs),
-                       key=lambda each: each[0])
+                       key=lambda each: (each[0], each[1].place.start))
     item = net.params.dtype.itemsize
     page = page_of(n_elems * item) // item
     start, length = -(-run.place.start // page) * page, rounded(n_elems * item) // item

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from scaffe.nets.memory.pieces import blocks_place, pages_of_blocks, pieces
 from scaffe.nets.memory.plans.costs import BYTES_A_SECOND
 from scaffe.nets.memory.plans.iteration import Again, Part
 from scaffe.nets.memory.runs import Run, bytes_apart, layers_of
-from scaffe.nets.memory.tier.mapping import PAGE_BYTES, address, inner
+from scaffe.nets.memory.tier.mapping import PAGE_BYTES, address, inner, rounded
 from scaffe.nets.net import Net
 
 
@@ -38,10 +39,14 @@ def blocks_held(net: Net, runs: Sequence[Run]) -> list[Held]:
     if not runs:
         return []
     diff = inner(net.params.diff[blocks_place(net, runs)].view(np.uint8), PAGE_BYTES)
-    steps = sorted(step for run in runs for step in net.steps.rows(run.first_layer))
     whole = sum(inner(net.params.diff[run.place].view(np.uint8)).nbytes for run in runs)
-    part = Part("gradients of rows", diff.nbytes, (), tuple(steps), momentary=True)
-    return [Held(diff, part, [run.first_layer for run in runs], spared=whole - diff.nbytes)]
+    return [Held(diff, _of_rows(net, runs, diff.nbytes), [run.first_layer for run in runs],
+                 spared=whole - diff.nbytes)]
+
+
+def _of_rows(net: Net, runs: Sequence[Run], n_bytes: int) -> Part:
+    steps = sorted(step for run in runs for step in net.steps.rows(run.first_layer))
+    return Part("gradients of rows", n_bytes, (), tuple(steps), momentary=True)
 
 
 def _arrays(net: Net, run: Run) -> list[tuple[np.ndarray, tuple[int, ...]]]:
@@ -84,14 +89,33 @@ def parameters_apart(net: Net, run: Run, place: np.ndarray, backward: bool = Tru
         backward: whether there is one, which reads them, and whose end changes them.
     """
     ahead, back = _uses(net, run)
-    part = Part(_named(net, run, "parameters"), bytes_apart(net, run), ahead, back if backward else (), lasts=True)
+    back = tuple(sorted({*back, *net.steps.rows(run.first_layer)})) if backward else ()
+    part = Part(_named(net, run, "parameters"), bytes_apart(net, run), ahead, back, lasts=True)
     return Held(place, part, layers_of(net, run), partial(net.params.put, "data", run.place))
 
 
-def gradients_apart(net: Net, run: Run) -> Held:
-    """A run's gradients, likewise; they last for a few steps of backward."""
-    part = Part(_named(net, run, "gradients"), bytes_apart(net, run), (), _uses(net, run)[1])
-    return Held(np.empty(0, np.uint8), part, layers_of(net, run), partial(net.params.put, "diff", run.place))
+def gradients_apart(net: Net, runs: Sequence[Run]) -> list[Held]:
+    """Runs' gradients, likewise; they last for a few steps of backward. Those that come by blocks of rows share one
+    array."""
+    found, by_rows = list[Held](), [run for run in runs if run.first_layer in net.steps.behind]
+    for run in (run for run in runs if run not in by_rows):
+        part = Part(_named(net, run, "gradients"), bytes_apart(net, run), (), _uses(net, run)[1])
+        found.append(Held(np.empty(0, np.uint8), part, layers_of(net, run), partial(net.params.put, "diff", run.place)))
+    if by_rows:
+        place = blocks_place(net, by_rows)
+        part = _of_rows(net, by_rows, rounded((place.stop - place.start) * net.params.dtype.itemsize))
+        found.append(Held(np.empty(0, np.uint8), part, [run.first_layer for run in by_rows],
+                          partial(net.params.put_elements, "diff", place)))
+    return found
+
+
+def gradient_places(net: Net, runs: Sequence[Run]) -> list[slice]:
+    """The intervals of the flat buffer of runs' gradients, that of blocks of rows by itself."""
+    by_rows = [run for run in runs if run.first_layer in net.steps.behind]
+    blocks = [blocks_place(net, by_rows)] if by_rows else []
+    edges = sorted({edge for place in blocks for edge in (place.start, place.stop)})
+    return [slice(start, stop) for run in runs for start, stop in pairwise(
+        [run.place.start, *(edge for edge in edges if run.place.start < edge < run.place.stop), run.place.stop])]
 
 
 def _named(net: Net, run: Run, what: str) -> str:

@@ -12,7 +12,7 @@ from google.protobuf import text_format
 
 from scaffe.atomic_files import check_writable, write_whole
 from scaffe.errors import UserError
-from scaffe.nets.memory.tier.below import BACK, MOVES, OUT, WAITS
+from scaffe.nets.memory.tier.below import BACK, OUT, WAITS
 from scaffe.nets.message import message_of
 from scaffe.nets.net import Net
 from scaffe.nets.summary import products
@@ -21,7 +21,7 @@ from scaffe.training.solver import Observer, Solver
 from scaffe.training.timers import HELPER, MAIN
 
 LAYERS = "layers"
-OPTIONAL = (OUT, BACK, MOVES, WAITS)  # of limited memory
+OPTIONAL = (OUT, BACK, WAITS)  # of limited memory
 THREADS = (MAIN, LAYERS, HELPER, *OPTIONAL)
 MOST_SPANS = 200_000  # a rank: what a viewer can show; a longer run is traced up to there
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from scaffe.layers.base.errors import LayerError
-from scaffe.layers.kernels import cuda, device
+from scaffe.layers.kernels import cuda, device, rows
 from scaffe.layers.kernels.cuda import products
 from scaffe.layers.kernels.cuda.cudnn import plans as cudnn_plans
 from scaffe.layers.kernels.cuda.cudnn.convolution import Convolution as OnCudnn
@@ -222,3 +222,24 @@ def test_inner_product(cp: Any, m: int, n: int, k: int, transpose: bool, dtype: 
         plan.backward_weights(on_x, on_gy, on_gw, on_gb, overwrite)
         close(on_gw, times * (gw.T if transpose else gw), real, 40)
         close(on_gb, times * double(gy).sum(0), real, 40)
+
+
+@every_dtype
+@pytest.mark.parametrize(("n", "starts"), [(48, [0, 16, 32]), (50, [0, 32]), (31, [])])
+def test_gradients_of_long_weights_come_by_rows(cp: Any, n: int, starts: list[int], dtype: np.dtype,
+                                                monkeypatch: Any) -> None:
+    real = wide(dtype)
+    monkeypatch.setattr(rows, "BLOCK_BYTES", 16 * 7 * real.itemsize)
+    plan = cuda.inner_product(3, n, 7, False, dtype)
+    x, gy = numbers((3, 7), dtype, 0), numbers((3, n), dtype, 1)
+    on_x, on_gy, whole = cp.asarray(x), cp.asarray(gy), cp.empty((n, 7), real)
+    assert [block.start for block in plan.rows] == starts
+    for overwrite, times in ((True, 1), (False, 2)):
+        plan.backward_weights(on_x, on_gy, whole, None, overwrite)
+        close(whole, times * double(gy).T @ double(x), real, 40)
+    plan.backward_weights(on_x, on_gy, whole, None, True)
+    for block in plan.rows:
+        part = cp.empty((block.stop - block.start) * 7, real)
+        plan.backward_rows(on_x, on_gy, block, part)
+        assert cp.asnumpy(part).tobytes() == cp.asnumpy(whole)[block].tobytes()
+    assert not cuda.inner_product(3, n, 7, True, dtype).rows

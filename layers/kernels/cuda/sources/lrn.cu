@@ -1,5 +1,5 @@
 // Local response normalisation of channels-last images: y = x s^-beta, s = k + rate (sum of squares in the window).
-// s is kept for backward, in A.
+// Backward has s computed once more, in A.
 
 __device__ inline A power(A s, A beta) {  // s^-beta; the usual 3/4 by roots
     if (beta == A(0.75)) {
@@ -47,23 +47,30 @@ template <class F> __device__ inline void for_packs(long long n_rows, int n_chan
         for_channels(n_channels, packed, [&](auto width, int c) { body(width, r * n_channels, c); });
 }
 
-extern "C" __global__ void across(const T* x, T* y, A* scale, int half, A k, A rate, A beta, long long n_rows,
-                                  int n_channels) {
-    for_packs(n_rows, n_channels, lie_whole(x, y, scale), [&](auto width, long long row, int c) {
+template <int W> __device__ inline Pack<A, W> scales_across(const T* row, int c, int half, A k, A rate, int n_channels) {
+    A sums[W];
+    window_sums<W>(c, n_channels, half, sums, [&](auto n, int from, A* out) {
+        auto values = load<n.value>(row + from);
+        for (int i = 0; i < n.value; i++) out[i] = widen(values.at[i]) * widen(values.at[i]);
+    });
+    Pack<A, W> s;
+    for (int i = 0; i < W; i++) s.at[i] = k + rate * sums[i];
+    return s;
+}
+
+extern "C" __global__ void across(const T* x, T* y, int half, A k, A rate, A beta, long long n_rows, int n_channels) {
+    for_packs(n_rows, n_channels, lie_whole(x, y), [&](auto width, long long row, int c) {
         const int W = width.value;
-        A sums[W];
-        window_sums<W>(c, n_channels, half, sums, [&](auto n, int from, A* out) {
-            auto values = load<n.value>(x + row + from);
-            for (int i = 0; i < n.value; i++) out[i] = widen(values.at[i]) * widen(values.at[i]);
-        });
+        auto s = scales_across<W>(x + row, c, half, k, rate, n_channels);
         auto values = load<W>(x + row + c);
-        Pack<A, W> s;
-        for (int i = 0; i < W; i++) {
-            s.at[i] = k + rate * sums[i];
-            values.at[i] = narrow(widen(values.at[i]) * power(s.at[i], beta));
-        }
+        for (int i = 0; i < W; i++) values.at[i] = narrow(widen(values.at[i]) * power(s.at[i], beta));
         store<W>(y + row + c, values);
-        store<W>(scale + row + c, s);
+    });
+}
+
+extern "C" __global__ void across_scale(const T* x, A* scale, int half, A k, A rate, long long n_rows, int n_channels) {
+    for_packs(n_rows, n_channels, lie_whole(x, scale), [&](auto width, long long row, int c) {
+        store<width.value>(scale + row + c, scales_across<width.value>(x + row, c, half, k, rate, n_channels));
     });
 }
 
@@ -97,19 +104,32 @@ template <class F> __device__ inline A box_sum(int h, int v, int n_rows, int n_c
     return sum;
 }
 
-extern "C" __global__ void within(const T* x, T* y, A* scale, int half, A k, A rate, A beta, int n_images, int n_rows,
+// s of the place in a row of all images, of channel c.
+__device__ inline A scale_within(const T* x, long long row, int c, int half, A k, A rate, int n_rows, int n_columns,
+                                 int n_channels) {
+    int place = int(row / n_channels % (n_rows * n_columns));
+    const T* image = x + (row - (long long)place * n_channels) + c;
+    A sum = box_sum(place / n_columns, place % n_columns, n_rows, n_columns, half, [&](int p) {
+        A value = widen(image[(long long)p * n_channels]);
+        return value * value;
+    });
+    return k + rate * sum;
+}
+
+extern "C" __global__ void within(const T* x, T* y, int half, A k, A rate, A beta, int n_images, int n_rows,
                                   int n_columns, int n_channels) {
     long long n_places = (long long)n_images * n_rows * n_columns;
-    for_packs(n_places, n_channels, false, [&](auto width, long long at, int c) {
-        int place = int(at / n_channels % (n_rows * n_columns));
-        const T* image = x + (at - (long long)place * n_channels) + c;
-        A sum = box_sum(place / n_columns, place % n_columns, n_rows, n_columns, half, [&](int p) {
-            A value = widen(image[(long long)p * n_channels]);
-            return value * value;
-        });
-        A s = k + rate * sum;
-        scale[at + c] = s;
-        y[at + c] = narrow(widen(x[at + c]) * power(s, beta));
+    for_packs(n_places, n_channels, false, [&](auto width, long long row, int c) {
+        A s = scale_within(x, row, c, half, k, rate, n_rows, n_columns, n_channels);
+        y[row + c] = narrow(widen(x[row + c]) * power(s, beta));
+    });
+}
+
+extern "C" __global__ void within_scale(const T* x, A* scale, int half, A k, A rate, int n_images, int n_rows,
+                                        int n_columns, int n_channels) {
+    long long n_places = (long long)n_images * n_rows * n_columns;
+    for_packs(n_places, n_channels, false, [&](auto width, long long row, int c) {
+        scale[row + c] = scale_within(x, row, c, half, k, rate, n_rows, n_columns, n_channels);
     });
 }
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from scaffe.nets.memory.plans.iteration import Iteration, Part
 from scaffe.nets.memory.plans.plan import Action, Choice, Do, Plan
 
 ABSENT, VALID, LEAVING, COMING, SAVED = "absent", "there", "leaving", "coming", "in the slow memory"
 FROM = {Do.SAVE: VALID, Do.GONE: LEAVING, Do.FETCH: SAVED, Do.HERE: COMING, Do.DROP: VALID}
+IN_MEMORY = (VALID, LEAVING, COMING)
 TO = {Do.SAVE: LEAVING, Do.GONE: SAVED, Do.FETCH: COMING, Do.HERE: VALID, Do.DROP: ABSENT}
 
 
@@ -30,20 +33,25 @@ def resident_bytes(iteration: Iteration, plan: Plan, n_bytes: int | None = None)
             something is left at the end, or the limit is exceeded.
     """
     state = _at_the_start(iteration, plan)
-    used = []
+    now, used = sum(part.n_bytes for part, each in zip(iteration.parts, state, strict=True) if each in IN_MEMORY), []
+
+    def change(number: int, new: str) -> None:
+        nonlocal now
+        now += iteration.parts[number].n_bytes * ((new in IN_MEMORY) - (state[number] in IN_MEMORY))
+        state[number] = new
+
     for step, (before, after) in enumerate(zip(plan.before, plan.after, strict=True)):
         for action in before:
             if action.do is Do.FETCH and step in iteration.joined:
                 raise WrongPlanError(f"step {step} runs with the one before, whose arrays are still there")
-            _act(iteration, state, action, step)
-        for number, part in enumerate(iteration.parts):
-            _use(state, number, part, step)
-        used.append(sum(part.n_bytes for part, now in zip(iteration.parts, state, strict=True)
-                        if now not in (ABSENT, SAVED)))
-        if n_bytes is not None and used[-1] > n_bytes:
-            raise WrongPlanError(f"step {step}: {used[-1]:,} bytes in memory, the limit is {n_bytes:,}")
+            change(action.part, _acted(iteration, state, action, step))
+        for number in iteration.used_in[step]:
+            change(number, _used(iteration.parts[number], state[number], step))
+        used.append(now)
+        if n_bytes is not None and now > n_bytes:
+            raise WrongPlanError(f"step {step}: {now:,} bytes in memory, the limit is {n_bytes:,}")
         for action in after:
-            _act(iteration, state, action, step)
+            change(action.part, _acted(iteration, state, action, step))
     if state != _at_the_start(iteration, plan):
         raise WrongPlanError("an array is left at the end of the iteration, or one that lasts is not where it was")
     return used
@@ -55,26 +63,26 @@ def _at_the_start(iteration: Iteration, plan: Plan) -> list[str]:
             for part, choice in zip(iteration.parts, plan.choices, strict=True)]
 
 
-def _use(state: list[str], number: int, part: Part, step: int) -> None:
-    is_new = step in part.begins and not part.lasts
-    if is_new and state[number] == ABSENT:
-        state[number] = VALID
-    if part.is_used_in(step) and state[number] != VALID:
-        raise WrongPlanError(f"step {step} uses {part.name!r}, which is {state[number]}")
+def _used(part: Part, state: str, step: int) -> str:
+    """An array's state once a step has used it."""
+    begins = state == ABSENT and step in part.begins and not part.lasts
+    if state != VALID and not begins:
+        raise WrongPlanError(f"step {step} uses {part.name!r}, which is {state}")
+    return VALID
 
 
-def _act(iteration: Iteration, state: list[str], action: Action, step: int) -> None:
-    part = iteration.parts[action.part]
+def _acted(iteration: Iteration, state: Sequence[str], action: Action, step: int) -> str:
+    """An array's state once an action is done."""
+    part, now = iteration.parts[action.part], state[action.part]
     if action.do is not Do.AGAIN:
-        if state[action.part] != FROM[action.do]:
-            raise WrongPlanError(f"step {step}: {action.do.value} of {part.name!r}, which is {state[action.part]}")
-        state[action.part] = TO[action.do]
+        if now != FROM[action.do]:
+            raise WrongPlanError(f"step {step}: {action.do.value} of {part.name!r}, which is {now}")
         if part.lasts and action.do is Do.DROP:
             if part.is_changed_by(step):
                 raise WrongPlanError(f"step {step}: {part.name!r} is dropped, and has changed")
-            state[action.part] = SAVED
-        return
+            return SAVED
+        return TO[action.do]
     missing = [iteration.parts[i].name for i in (part.again.inputs if part.again else ()) if state[i] != VALID]
-    if part.again is None or missing or state[action.part] != ABSENT:
+    if part.again is None or missing or now != ABSENT:
         raise WrongPlanError(f"step {step}: {part.name!r} cannot be computed again; not there: {missing}")
-    state[action.part] = VALID
+    return VALID

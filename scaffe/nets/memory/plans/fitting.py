@@ -33,7 +33,7 @@ def fitted(iteration: Iteration, place: Placement, n_bytes: int, bandwidth: Band
     most = predict(iteration, first, bandwidth).seconds + _passed_bytes(iteration, first, n_arranged) / BYTES_A_SECOND
     target = n_bytes
     for _ in range(TRIALS):
-        layout = arrangement(iteration, plan, n_arranged)
+        layout = arrangement(iteration, plan, n_arranged, n_bytes)
         if layout.n_bytes <= n_bytes and predict(iteration, plan, bandwidth).seconds <= most:
             return plan, layout
         target -= 2 * max(layout.n_bytes - n_bytes, 1)  # a plan for less is rarely shorter by all of it

@@ -29,8 +29,7 @@ def pinned(iteration: Iteration, n_bytes: int) -> set[int]:
     stays: set[int] = set()
     while True:
         peak, step = _peak(iteration, stays)
-        users = [i for i, part in enumerate(iteration.parts) if i not in stays and not part.lasts
-                 and part.is_used_in(step)]
+        users = [i for i in iteration.used_in[step] if i not in stays and not iteration.parts[i].lasts]
         fits = [i for i in users if _total(iteration, {*stays, i}) <= n_bytes]
         if not fits:
             break

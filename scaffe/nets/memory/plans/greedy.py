@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import NamedTuple
 
-from scaffe.nets.memory.plans.iteration import Bandwidth, Iteration, Part
+from scaffe.nets.memory.plans.iteration import Bandwidth, Iteration
 from scaffe.nets.memory.plans.needs import Needs, needs
 from scaffe.nets.memory.plans.plan import Choice, MemoryTooSmallError
 
@@ -18,54 +18,69 @@ def within(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth, ways: Ways,
         iteration: the arrays and steps.
         n_bytes: the limit.
         bandwidth: of the slow memory.
-        ways: in which an array may leave: MOVE, AGAIN or both.
+        ways: in which an array may leave: of MOVE, AGAIN and, beside MOVE, LATE.
         share: the part of a move's seconds that counts as its cost: 0 if all moves hide behind computing, 1 if none do.
 
     Raises:
         MemoryTooSmallError: there are no such choices.
     """
-    choices = [Choice.KEEP] * len(iteration.parts)
-    while True:
-        need = needs(iteration, choices)
-        most = max(need.n_bytes, default=0)
-        if most <= n_bytes:
-            return choices
+    choices, leaving = [Choice.KEEP] * len(iteration.parts), _cheapest_first(iteration, bandwidth, ways, share)
+    need = needs(iteration, choices)
+    while (most := max(need.n_bytes, default=0)) > n_bytes:
         step = need.n_bytes.index(most)
-        found = _cheapest(iteration, choices, need, step, bandwidth, ways, share)
+        found = next((each for each in leaving if _lies_idle(iteration, need, each, step)), None)
         if found is not None:
-            choices[found[0]] = found[1]
+            choices[found.number] = found.way
+            leaving = [each for each in leaving if each.number != found.number or _goes_beyond(each.way, found.way)]
         elif not _move_instead(iteration, choices, need, step, ways):
             raise MemoryTooSmallError(f"activations need {most:,} bytes at least, {n_bytes:,} are left for them")
+        if found is not None and found.way is not Choice.AGAIN:
+            need.move(iteration, found.number, found.way)
+        else:
+            need = needs(iteration, choices)
+    return choices
 
 
-def _cheapest(iteration: Iteration, choices: Sequence[Choice], need: Needs, step: int, bandwidth: Bandwidth,
-              ways: Ways, share: float) -> tuple[int, Choice] | None:
-    """The array whose leaving frees memory in a step at the least cost per byte, and how it leaves; of equal ones the
+def _goes_beyond(way: Choice, other: Choice) -> bool:
+    """Whether an array that leaves in the other way may yet come to leave in this one."""
+    return other is Choice.LATE and way is not Choice.LATE
+
+
+class _Leaving(NamedTuple):
+    """How an array may leave memory, in the order in which arrays do: at the least cost per byte, of equal ones the
     longest."""
-    best, found = (float("inf"), 0), None
+
+    cost: float
+    less_n_bytes: int
+    number: int
+    place: int
+    way: Choice
+
+
+def _cheapest_first(iteration: Iteration, bandwidth: Bandwidth, ways: Ways, share: float) -> list[_Leaving]:
+    """All ways in which arrays may leave; what is updated late may do so before, too, or not."""
+    found = []
     for number, part in enumerate(iteration.parts):
-        if choices[number] is not Choice.KEEP or not _lies_idle(iteration, need, number, step):
-            continue
-        costs = {Choice.MOVE: share * (part.n_saves / bandwidth.out + _n_reads(part) / bandwidth.back),
-                 Choice.AGAIN: iteration.again_seconds(number) / max(part.n_bytes, 1)}
-        for way in ways:
-            if way is Choice.AGAIN and part.again is None:
-                continue
-            cost = costs[way], -part.n_bytes
-            if cost < best:
-                best, found = cost, (number, way)
-    return found
+        costs = {Choice.AGAIN: iteration.again_seconds(number) / max(part.n_bytes, 1)} if part.again else {}
+        for way, n_less in ((Choice.MOVE, 0), *([(Choice.LATE, 1)] if part.late and part.lasts else [])):
+            n_saves, n_reads = (part.n_saves, part.n_visits - n_less) if part.lasts else (1, 1)
+            costs[way] = share * (n_saves / bandwidth.out + n_reads / bandwidth.back)
+        found += [_Leaving(costs[way], -part.n_bytes, number, place, way) for place, way in enumerate(ways)
+                  if way in costs]
+    return sorted(found)
 
 
-def _lies_idle(iteration: Iteration, need: Needs, number: int, step: int) -> bool:
-    """Whether an array that is kept is in memory in a step only for later ones."""
-    part = iteration.parts[number]
+def _lies_idle(iteration: Iteration, need: Needs, leaving: _Leaving, step: int) -> bool:
+    """Whether an array is in memory in a step only for later ones, and would not be if it left so."""
+    part = iteration.parts[leaving.number]
+    spans = need.spans[leaving.number]
     if part.lasts:
-        return not any(used[0] <= step <= used[-1] for used in part.uses)
+        stays = [used[0] <= step <= used[-1] for used in part.uses]
+        between = leaving.way is Choice.LATE and part.backward and part.backward[0] <= step <= part.late[-1]
+        return any(first <= step <= final for first, final in spans) and not any(stays) and not between
     if not part.forward:
         return False
-    final = need.spans[number][0][1]
-    first = part.backward[0] if part.backward else final
+    first = part.backward[0] if part.backward else spans[0][1]
     return part.forward[-1] < step < first
 
 
@@ -82,10 +97,6 @@ def _move_instead(iteration: Iteration, choices: list[Choice], need: Needs, step
     for number in blamed:
         choices[number] = Choice.MOVE
     return True
-
-
-def _n_reads(part: Part) -> int:
-    return part.n_visits if part.lasts else 1
 
 
 def _inputs(iteration: Iteration, number: int) -> tuple[int, ...]:

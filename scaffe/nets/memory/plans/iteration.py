@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate
 
 
@@ -49,14 +51,10 @@ class Part:
     late: tuple[int, ...] = ()
     momentary: bool = False
 
-    @property
+    @cached_property
     def uses(self) -> list[tuple[int, ...]]:
         """Its steps, in groups between which it may leave memory."""
         return [steps for steps in (self.forward, self.backward, self.late) if steps]
-
-    def is_used_in(self, step: int) -> bool:
-        """Whether a step reads or writes it."""
-        return any(step in used for used in self.uses)
 
     @property
     def begins(self) -> tuple[int, ...]:
@@ -94,10 +92,16 @@ class Part:
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """Bytes a second of the slow memory: written to it, and read from it."""
+    """Bytes a second of the slow memory.
+
+    Attributes:
+        out, back: written to it, and read from it.
+        at_once: whether it gives both at once.
+    """
 
     out: float
     back: float
+    at_once: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,15 @@ class Iteration:
     def starts(self) -> list[float]:
         """When each step starts where nothing waits, and when the last one ends."""
         return [0.0, *accumulate(self.seconds)]
+
+    @cached_property
+    def used_in(self) -> Sequence[Sequence[int]]:
+        """For each step the arrays, by number, that it reads or writes."""
+        found: list[list[int]] = [[] for _ in self.seconds]
+        for number, part in enumerate(self.parts):
+            for step in sorted({step for used in part.uses for step in used}):
+                found[step].append(number)
+        return found
 
     def with_seconds(self, seconds: tuple[float, ...]) -> Iteration:
         """The same with other times, such as measured ones."""

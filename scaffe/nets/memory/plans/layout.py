@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from scaffe.nets.memory.plans.check import resident_bytes
 from scaffe.nets.memory.plans.iteration import Iteration
+from scaffe.nets.memory.plans.packing import packed
 from scaffe.nets.memory.plans.plan import Action, Choice, Do, Plan
 from scaffe.nets.memory.tier.mapping import rounded
 
@@ -29,7 +28,8 @@ def occupied(iteration: Iteration, plan: Plan) -> list[Intervals]:
 
     for step, (before, after) in enumerate(zip(plan.before, plan.after, strict=True)):
         act(before, step, step - 1)
-        for number, part in enumerate(iteration.parts):
+        for number in iteration.used_in[step]:
+            part = iteration.parts[number]
             if step in part.begins and not part.lasts:
                 since.setdefault(number, step)
         act(after, step + 1, step)
@@ -59,40 +59,20 @@ def apart(iteration: Iteration, plan: Plan) -> Layout:
     return Layout(None, most, most)
 
 
-def arrangement(iteration: Iteration, plan: Plan, n_arranged: int) -> Layout:
+def arrangement(iteration: Iteration, plan: Plan, n_arranged: int, n_bytes: int = 0) -> Layout:
     """Arrays in one memory that is always there.
 
     Args:
         iteration, plan: the arrays, and what is done with them.
         n_arranged: so many arrays, the first, have no memory of their own.
+        n_bytes: for all arrays: no shorter layout is looked for.
     """
     intervals = occupied(iteration, plan)[:n_arranged]
-    offsets, length = _placed([part.n_bytes for part in iteration.parts[:n_arranged]], intervals)
     others = resident_bytes(iteration, plan)
     for part, spans in zip(iteration.parts, intervals, strict=False):
         for first, final in spans:
             for step in range(first, final + 1):
                 others[step] -= part.n_bytes
     most = max(others, default=0)
+    offsets, length = packed([part.n_bytes for part in iteration.parts[:n_arranged]], intervals, n_bytes - most)
     return Layout(offsets, rounded(length) + most, most)
-
-
-def _placed(lengths: Sequence[int], intervals: Sequence[Intervals]) -> tuple[list[int], int]:
-    """Place arrays, largest first, each at the lowest offset at which it meets nobody. Returns offsets and length."""
-    offsets, placed = [0] * len(lengths), list[int]()
-    for number in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if not intervals[number]:
-            continue
-        wanted, start = lengths[number], 0
-        for other in sorted((i for i in placed if _meet(intervals[i], intervals[number])), key=lambda i: offsets[i]):
-            if offsets[other] >= start + wanted:
-                break
-            start = max(start, offsets[other] + lengths[other])
-        offsets[number] = start
-        placed.append(number)
-    return offsets, max((offsets[i] + lengths[i] for i in placed), default=0)
-
-
-def _meet(mine: Intervals, others: Intervals) -> bool:
-    """Whether one of these intervals and one of those have a step in common; each list's own have none."""
-    return any(first <= final for (_, final), (first, _) in pairwise(sorted([*mine, *others])))

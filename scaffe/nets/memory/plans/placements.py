@@ -12,7 +12,7 @@ from scaffe.nets.memory.plans.plan import Choice, MemoryTooSmallError, Plan
 from scaffe.nets.memory.plans.schedule import schedule
 from scaffe.nets.memory.plans.search import Search
 
-BOTH: Ways = (Choice.MOVE, Choice.AGAIN)
+MOVING: Ways = (Choice.LATE, Choice.MOVE)
 SHARES = (0.0, 0.1, 0.3, 1.0)
 
 
@@ -26,13 +26,14 @@ def auto(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth) -> Plan:
     if least > n_bytes:
         raise MemoryTooSmallError(f"{n_bytes:,} bytes for activations are too few; the least are {least:,}")
     search = Search(iteration, n_bytes, bandwidth)
-    best = min((within(iteration, n_bytes, bandwidth, BOTH, share) for share in SHARES), key=search.seconds)
+    best = min((within(iteration, n_bytes, bandwidth, (*moving, Choice.AGAIN), share)
+                for moving in ((Choice.MOVE,), MOVING) for share in SHARES), key=search.seconds)
     return schedule(iteration, search.improved(best), n_bytes, bandwidth)
 
 
 def move(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth) -> Plan:
     """Move whatever does not fit; compute nothing again."""
-    return schedule(iteration, within(iteration, n_bytes, bandwidth, (Choice.MOVE,), 1.0), n_bytes, bandwidth)
+    return schedule(iteration, within(iteration, n_bytes, bandwidth, MOVING, 1.0), n_bytes, bandwidth)
 
 
 def recompute(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth) -> Plan:

@@ -15,14 +15,17 @@ class MemoryTooSmallError(ExpectedError):
 class Choice(Enum):
     """Where an array's contents are between its last use in forward and its first in backward.
 
-    What lasts and is not kept moves at other times, too; where it is kept just between forward and backward, that is
-    BEHIND while a plan is looked for, and MOVE in the plan.
+    What lasts and is not kept moves at other times, too: between iterations, and between backward and an update that
+    comes late. While a plan is looked for, BEHIND stays between forward and backward, LATE between backward and the
+    update, BETWEEN in both: it moves between iterations alone. In the plan all three are MOVE.
     """
 
     KEEP = "keep"
     MOVE = "move"
     AGAIN = "recompute"
     BEHIND = "move behind backward"
+    LATE = "move, but not between backward and a late update"
+    BETWEEN = "move between iterations"
 
 
 class Do(Enum):
@@ -55,11 +58,13 @@ class Plan:
     Attributes:
         choices: for each array; KEEP for those whose contents never lie idle.
         before, after: for each step, the actions in their order.
+        wanted: the choices that it carries out, as they were given.
     """
 
     choices: tuple[Choice, ...]
     before: tuple[tuple[Action, ...], ...]
     after: tuple[tuple[Action, ...], ...]
+    wanted: tuple[Choice, ...] = ()
 
     def parts_of(self, do: Do) -> list[int]:
         """The arrays, by number, of all actions of one kind."""

@@ -1,4 +1,4 @@
-"""How long an iteration takes under a plan: one queue of moves beside the steps."""
+"""How long an iteration takes under a plan: a queue of moves beside the steps, or one each way."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class Prediction:
 
 
 def predict(iteration: Iteration, plan: Plan, bandwidth: Bandwidth) -> Prediction:
-    """The times of one iteration. Moves run one after another, in the order in which they are begun."""
+    """The times of one iteration. Moves run one after another, in the order in which they are begun; beside those the
+    other way, where the slow memory gives both at once."""
     found, queue = Prediction(sum(iteration.seconds)), _Queue(iteration, bandwidth)
     now = 0.0
     for step, seconds in enumerate(iteration.seconds):
@@ -59,19 +60,20 @@ def predict(iteration: Iteration, plan: Plan, bandwidth: Bandwidth) -> Predictio
 
 
 class _Queue:
-    """The moves, one after another."""
+    """The moves, one after another, or so each way."""
 
     def __init__(self, iteration: Iteration, bandwidth: Bandwidth) -> None:
         self._iteration, self._bandwidth = iteration, bandwidth
         self._done: dict[int, float] = {}
-        self._free_at = 0.0
+        self._free_at = {False: 0.0, True: 0.0}  # True: moves out, where they have a queue of their own
 
     def begin(self, action: Action, now: float, found: Prediction) -> None:
         """Put a move into the queue."""
         n_bytes = self._iteration.parts[action.part].n_bytes
         saves = action.do is Do.SAVE
         rate = self._bandwidth.out if saves else self._bandwidth.back
-        self._free_at = self._done[action.part] = max(self._free_at, now) + n_bytes / rate
+        queue = saves and self._bandwidth.at_once
+        self._free_at[queue] = self._done[action.part] = max(self._free_at[queue], now) + n_bytes / rate
         if saves:
             found.saved += n_bytes
         else:

@@ -14,6 +14,7 @@ from scaffe.nets.memory.plans.iteration import Bandwidth, Iteration
 from scaffe.nets.memory.plans.needs import Needs, needs
 from scaffe.nets.memory.plans.plan import Action, Choice, Do, MemoryTooSmallError, Plan
 
+MOVES = (Choice.MOVE, Choice.BEHIND, Choice.LATE, Choice.BETWEEN)
 MARGIN = 1.25  # moves may take so much longer than estimated before a step waits
 
 
@@ -40,7 +41,8 @@ class _Visit:
     gone: int = 0
 
 
-def schedule(iteration: Iteration, choices: Sequence[Choice], n_bytes: int, bandwidth: Bandwidth) -> Plan:
+def schedule(iteration: Iteration, choices: Sequence[Choice], n_bytes: int, bandwidth: Bandwidth,
+             lent: float = 1.0) -> Plan:
     """The plan that carries out these choices within a limit.
 
     Args:
@@ -48,6 +50,7 @@ def schedule(iteration: Iteration, choices: Sequence[Choice], n_bytes: int, band
         choices: one for each array.
         n_bytes: the limit.
         bandwidth: of the slow memory.
+        lent: the part of the memory that is free in a step which arrays on their way may have.
 
     Raises:
         MemoryTooSmallError: the choices need more in some step.
@@ -55,7 +58,7 @@ def schedule(iteration: Iteration, choices: Sequence[Choice], n_bytes: int, band
     need = needs(iteration, choices)
     if max(need.n_bytes, default=0) > n_bytes:
         raise MemoryTooSmallError(f"these choices need {max(need.n_bytes):,} bytes, the limit is {n_bytes:,}")
-    free = [n_bytes - used for used in need.n_bytes]
+    free = [int(lent * (n_bytes - used)) for used in need.n_bytes]
     visits = [each for number in range(len(iteration.parts)) for each in _visits(iteration, choices, need, number)]
     _leave(iteration, visits, free, bandwidth)
     _come(iteration, visits, free, bandwidth)
@@ -64,7 +67,8 @@ def schedule(iteration: Iteration, choices: Sequence[Choice], n_bytes: int, band
 
 def _visits(iteration: Iteration, choices: Sequence[Choice], need: Needs, number: int) -> list[_Visit]:
     """An array's stays; none of one that is always there."""
-    part, moves = iteration.parts[number], choices[number] in (Choice.MOVE, Choice.BEHIND)
+    part = iteration.parts[number]
+    moves = choices[number] in MOVES and not part.momentary
     lasts = part.lasts
     if lasts and not moves:
         return []
@@ -132,7 +136,7 @@ def _plan(iteration: Iteration, choices: Sequence[Choice], need: Needs, visits: 
         before[visit.first].append(Action(Do.HERE, visit.number))
     for step, numbers in need.again.items():
         before[step].extend(Action(Do.AGAIN, number) for number in numbers)
-    made = tuple(Choice.MOVE if choice is Choice.BEHIND else
+    made = tuple(Choice.MOVE if choice in MOVES[1:] else
                  choice if i in need.back_at or iteration.parts[i].lasts else Choice.KEEP
                  for i, choice in enumerate(choices))
-    return Plan(made, tuple(map(tuple, before)), tuple(map(tuple, after)))
+    return Plan(made, tuple(map(tuple, before)), tuple(map(tuple, after)), tuple(choices))

@@ -67,4 +67,6 @@ def _choices_of(part: Part) -> list[Choice]:
         found.append(Choice.AGAIN)
     if part.lasts and part.may_leave:
         found.append(Choice.BEHIND)
+    if part.lasts and part.late:
+        found += [Choice.LATE, Choice.BETWEEN]
     return found

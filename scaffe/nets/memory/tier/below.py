@@ -12,8 +12,9 @@ from scaffe.nets.memory.plans.placements import Placement
 from scaffe.nets.memory.plans.plan import Plan
 
 Record = Callable[[str, str, float, float], None]
-MOVES, WAITS, OUT, BACK = "moves", "waits for moves", "moves out", "moves back"
-"""Lanes of a timeline: a device's copies, and what its computing waits for them; what a disk writes, and reads."""
+OUT, BACK, WAITS = "moves out", "moves back", "waits for moves"
+"""Lanes of a timeline: what goes to a disk, or from a device to the host, and what comes back; what a device waits
+for."""
 
 
 class ArrayMemory(Protocol):

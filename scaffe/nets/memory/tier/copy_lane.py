@@ -15,20 +15,23 @@ class CopyLane:
 
     Args:
         stream: theirs.
+
+    Attributes:
+        stream: likewise.
     """
 
     def __init__(self, stream: Any) -> None:
-        self._stream, self._zero, self._began = stream, time.perf_counter(), _mark(stream)
+        self.stream, self._zero, self._began = stream, time.perf_counter(), _mark(stream)
         self._copies: deque[tuple[str, Any, Any]] = deque()
 
     def begin(self, label: str) -> None:
         """A copy is queued next."""
-        self._copies.append((label, _mark(self._stream), None))
+        self._copies.append((label, _mark(self.stream), None))
 
     def end(self) -> None:
         """It is."""
         label, start, _ = self._copies.pop()
-        self._copies.append((label, start, _mark(self._stream)))
+        self._copies.append((label, start, _mark(self.stream)))
 
     def report(self, record: Callable[[str, float, float], None]) -> None:
         """Pass on those that have ended since the last call. The host does not wait."""

@@ -27,7 +27,8 @@ def kept_speed(name: str, key: str, measure: Callable[[], Bandwidth]) -> Bandwid
         with suppress(OSError):  # the next run measures again
             if folder:
                 write(folder / name, json.dumps(known).encode())
-    return Bandwidth(*known[key])
+    out, back = known[key]
+    return Bandwidth(out, back)
 
 
 def _known(place: Path) -> dict[str, list[float]]:

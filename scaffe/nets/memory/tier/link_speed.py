@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,15 @@ TRIAL_BYTES = 64 << 20
 
 
 def link_speed(memory: Any) -> Bandwidth:
-    """Bytes a second from the current device and to it: as last measured on this machine, else by a trial now.
+    """Bytes a second from the current device and to it: as last measured on this machine, else by a trial now, each way
+    alone. Links carry both at once.
 
     Args:
         memory: uint8, on the device; its contents are lost.
     """
     number = device.current()
     key = f"{os.uname().nodename} {device.bus_id(number)} {device.describe(number)['Name']}"
-    return kept_speed(NAME, key, lambda: _measured(memory[:TRIAL_BYTES]))
+    return replace(kept_speed(NAME, key, lambda: _measured(memory[:TRIAL_BYTES])), at_once=True)
 
 
 def _measured(memory: Any) -> Bandwidth:

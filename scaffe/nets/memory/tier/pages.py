@@ -8,7 +8,16 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from scaffe.nets.memory.tier.free_pieces import FreePieces, Piece
-from scaffe.nets.memory.tier.mapping import HUGE_BYTES, address, advise_huge, anonymous, dismiss, rounded
+from scaffe.nets.memory.tier.mapping import (
+    HUGE_BYTES,
+    address,
+    advise_huge,
+    anonymous,
+    dismiss,
+    make_private,
+    rounded,
+)
+from scaffe.nets.memory.tier.maps import Maps
 
 WORTH_BYTES = 1 << 18  # shorter pieces take longer to move than new pages do: all cores hear of a move
 MOVES = 1 | 2 | 4  # MREMAP_MAYMOVE, MREMAP_FIXED, MREMAP_DONTUNMAP
@@ -37,7 +46,7 @@ class Pages:
         self._whole, at = anonymous(sum(-(-n // HUGE_BYTES) * HUGE_BYTES for n in lengths)), 0
         self.arrays: list[np.ndarray] = []
         self._pieces: dict[int, list[Piece]] = {}  # of the arrays that are there
-        self._free = FreePieces(HUGE_BYTES)
+        self._free, self._maps = FreePieces(HUGE_BYTES), Maps()
         self.most_bytes = self.n_bytes = 0
         for n_bytes in lengths:
             self.adopt(self._whole[at:at + n_bytes])
@@ -69,17 +78,32 @@ class Pages:
             return
         start = address(self.arrays[number])
         end = start + self.arrays[number].nbytes
+        if self._maps.are_many():
+            self._pieces[number] = self._renewed(self.arrays[number])
+            return
         found = self._free.take_within(start, end)  # its own, which nobody has taken meanwhile
         edges = [start, *(edge for at, n_bytes in found for edge in (at, at + n_bytes)), end]
         for gap in zip(edges[::2], edges[1::2], strict=True):
-            found += self._filled(*gap)
+            found += self._filled(self.arrays[number], *(edge - start for edge in gap))
         self._pieces[number] = found
 
-    def _filled(self, at: int, end: int) -> Iterator[Piece]:
-        """Have pages between two addresses: some that wait for an array, and new ones, by the first write, beyond."""
+    def _renewed(self, array: np.ndarray) -> list[Piece]:
+        """Have new pages for an array, in one range: pages that come from elsewhere make several. As many that wait go
+        back."""
+        start, n_bytes = address(array), array.nbytes
+        self._release(self._free.take_within(start, start + n_bytes))
+        self._release(self._free.take(n_bytes))
+        make_private(array)
+        self.n_bytes += n_bytes
+        return [(start, n_bytes)]
+
+    def _filled(self, array: np.ndarray, first: int, stop: int) -> Iterator[Piece]:
+        """Have pages in part of an array: some that wait for one, and new ones, by the first write, beyond."""
+        at, end = address(array) + first, address(array) + stop
         for start, n_bytes in self._free.take(end - at):
             if _mremap(start, n_bytes, n_bytes, MOVES, at) != at:  # an old system, or too many pieces: a new page
                 dismiss(start, n_bytes)
+                make_private(array[at - address(array):][:n_bytes])  # where addresses may be gone by now
             yield at, n_bytes
             at += n_bytes
         if at < end:

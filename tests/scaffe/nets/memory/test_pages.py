@@ -6,9 +6,10 @@ import resource
 import numpy as np
 import pytest
 
+from scaffe.nets.memory.tier import maps
 from scaffe.nets.memory.tier import pages as pages_module
 from scaffe.nets.memory.tier.free_pieces import FreePieces
-from scaffe.nets.memory.tier.mapping import HUGE_BYTES, PAGE_BYTES, rounded
+from scaffe.nets.memory.tier.mapping import HUGE_BYTES, PAGE_BYTES, address, rounded
 from scaffe.nets.memory.tier.pages import WORTH_BYTES, Pages
 
 LENGTHS = [3 * WORTH_BYTES, 5 * WORTH_BYTES, 8 * WORTH_BYTES, 6 * HUGE_BYTES]
@@ -128,3 +129,40 @@ def test_beyond_the_limit_pages_go_back_to_the_system():
     pages.arrays[0].fill(9)
     pages.drop(0)
     assert pages.n_bytes == 0 and not pages.arrays[0].any()
+
+
+def test_where_ranges_of_addresses_are_many_arrays_get_new_pages_in_one(monkeypatch):
+    """As many bytes as before; and less of them once they have been renewed."""
+    pages = Pages([4 * HUGE_BYTES] * 6)
+    pages.most_bytes = 12 * HUGE_BYTES
+    for number in (0, 1, 2):
+        pages.take(number)
+        pages.arrays[number][...] = number + 1
+    for number in (0, 1, 2):
+        pages.drop(number)
+    start, end = address(pages.arrays[3]), address(pages.arrays[5]) + 4 * HUGE_BYTES
+    monkeypatch.setattr(pages._maps, "are_many", lambda: True)
+    for number in (3, 4, 5):
+        pages.take(number)
+        assert not pages.arrays[number].any(), "new pages"
+        pages.arrays[number][...] = 9
+        assert pages.n_bytes == 12 * HUGE_BYTES
+    lines = maps.OWN.read_text().splitlines()
+    assert sum(start <= int(line.split("-")[0], 16) < end for line in lines) <= 1
+    assert pages._free.n_bytes == 0
+
+
+def test_ranges_of_addresses_are_counted_now_and_then(monkeypatch, tmp_path):
+    own, most = tmp_path / "maps", tmp_path / "most"
+    most.write_text("8\n")
+    own.write_text("a\n" * 5)
+    monkeypatch.setattr(maps, "OWN", own)
+    monkeypatch.setattr(maps, "MOST", most)
+    monkeypatch.setattr(maps, "EVERY", 3)
+    found = maps.Maps()
+    assert found.are_many()
+    own.write_text("a\n" * 4)
+    assert [found.are_many() for _ in range(4)] == [True, True, False, False]
+    own.unlink()
+    most.unlink()
+    assert not maps.Maps().are_many()

@@ -13,7 +13,7 @@ from scaffe.nets.memory.plans.fitting import fitted
 from scaffe.nets.memory.plans.geeps import pinned
 from scaffe.nets.memory.plans.iteration import Again, Bandwidth, Iteration, Part
 from scaffe.nets.memory.plans.layout import arrangement, occupied
-from scaffe.nets.memory.plans.needs import least_bytes
+from scaffe.nets.memory.plans.needs import least_bytes, needs
 from scaffe.nets.memory.plans.placements import PLACEMENTS
 from scaffe.nets.memory.plans.plan import Action, Choice, Do, MemoryTooSmallError, Plan
 from scaffe.nets.memory.plans.predict import predict
@@ -79,7 +79,9 @@ def with_state(iteration, seed, n_updates=0, ahead=False, late=False):
 
 def all_choices(iteration):
     options = [[Choice.KEEP, Choice.MOVE] + [Choice.AGAIN] * bool(part.again)
-               + [Choice.BEHIND] * (part.lasts and part.may_leave) if part.forward or part.lasts else [Choice.KEEP]
+               + [Choice.BEHIND] * (part.lasts and part.may_leave)
+               + [Choice.LATE, Choice.BETWEEN] * (part.lasts and bool(part.late))
+               if part.forward or part.lasts else [Choice.KEEP]
                for part in iteration.parts]
     return itertools.product(*options)
 
@@ -123,6 +125,34 @@ def test_parameters_and_histories_leave_within_the_limit_and_near_the_best_of_al
     assert best_by_force(iteration, limits(iteration)[0] - 1) is None
     lasting = {plan.choices[i] for i, part in enumerate(iteration.parts) if part.lasts}
     assert lasting == {Choice.KEEP}, "where everything fits, nothing leaves"
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("late", [False, True])
+def test_moving_one_array_more_is_needs_anew(seed, late):
+    iteration = with_state(random_iteration(seed), seed, late=late)
+    rng = random.Random(seed)
+    choices = [rng.choice((Choice.KEEP, Choice.AGAIN if part.again else Choice.KEEP)) for part in iteration.parts]
+    need = needs(iteration, choices)
+    kept = [i for i, choice in enumerate(choices) if choice is Choice.KEEP]
+    for number in rng.sample(kept, len(kept)):
+        choices[number] = rng.choice((Choice.MOVE, Choice.LATE) if iteration.parts[number].late else (Choice.MOVE,))
+        need.move(iteration, number, choices[number])
+        assert need == needs(iteration, choices)
+
+
+@pytest.mark.parametrize(("at_once", "seconds"), [(False, 8.0), (True, 7.0)])
+def test_moves_the_other_way_run_beside_these_where_the_slow_memory_gives_both_at_once(at_once, seconds):
+    """Behind step 0 the first array takes four seconds out; the other one, asked for then, one second back, which
+    ends within the four or behind them; then the first takes two back."""
+    parts = (Part("a", 4, (0,), (2,)), Part("w", 2, (1,), lasts=True))
+    before = [[], [(Do.FETCH, 1), (Do.HERE, 1)], [(Do.GONE, 0), (Do.FETCH, 0), (Do.HERE, 0)]]
+    after = [[(Do.SAVE, 0)], [(Do.DROP, 1)], [(Do.DROP, 0)]]
+    plan = Plan((Choice.MOVE, Choice.MOVE), *(tuple(tuple(Action(*each) for each in step) for step in steps)
+                                              for steps in (before, after)))
+    iteration = Iteration(parts, (1.0, 0.0, 0.0))
+    found = predict(iteration, plan, Bandwidth(1.0, 2.0, at_once))
+    assert found.seconds == seconds
 
 
 def test_what_is_read_again_at_once_stays_until_then():

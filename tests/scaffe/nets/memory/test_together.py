@@ -60,7 +60,7 @@ def test_without_a_limit_everything_lies_where_lifetimes_allow():
     iteration = chain(4)
     plan, layout = fitted_together(iteration, PLACEMENTS["auto"], 10**9, BANDWIDTH)
     assert set(plan.choices) == {Choice.KEEP}
-    assert layout == arrangement(iteration, plan, len(iteration.parts))
+    assert layout == arrangement(iteration, plan, len(iteration.parts), 10**9)
 
 
 def groups(rng, n_layers):

@@ -11,8 +11,9 @@ MOST_TRIALS, MOST_VISITS = 400, 2_000_000  # orders that are tried, and those ti
 
 
 def packed(lengths: Sequence[int], intervals: Sequence[Intervals], room: int) -> tuple[list[int], int]:
-    """Place arrays one after another, each at the lowest offset at which it meets nobody: first the largest first; if
-    that takes too much, in orders in which those that ended last come earlier (random descent, equal for equal inputs).
+    """Place arrays one after another, each at the lowest offset at which it meets nobody: the largest first; if that
+    takes too much, in orders in which one that ends last, or any other one, comes earlier (random descent, equal for
+    equal inputs).
 
     Args:
         lengths: of the arrays, in bytes.

@@ -12,7 +12,7 @@ from scaffe.nets.memory.plans.plan import Choice, MemoryTooSmallError, Plan
 from scaffe.nets.memory.plans.schedule import schedule
 from scaffe.nets.memory.plans.search import Search
 
-MOVING: Ways = (Choice.LATE, Choice.MOVE)
+LATE_OR_MOVE: Ways = (Choice.LATE, Choice.MOVE)
 SHARES = (0.0, 0.1, 0.3, 1.0)
 
 
@@ -27,13 +27,13 @@ def auto(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth) -> Plan:
         raise MemoryTooSmallError(f"{n_bytes:,} bytes for activations are too few; the least are {least:,}")
     search = Search(iteration, n_bytes, bandwidth)
     best = min((within(iteration, n_bytes, bandwidth, (*moving, Choice.AGAIN), share)
-                for moving in ((Choice.MOVE,), MOVING) for share in SHARES), key=search.seconds)
+                for moving in ((Choice.MOVE,), LATE_OR_MOVE) for share in SHARES), key=search.seconds)
     return schedule(iteration, search.improved(best), n_bytes, bandwidth)
 
 
 def move(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth) -> Plan:
     """Move whatever does not fit; compute nothing again."""
-    return schedule(iteration, within(iteration, n_bytes, bandwidth, MOVING, 1.0), n_bytes, bandwidth)
+    return schedule(iteration, within(iteration, n_bytes, bandwidth, LATE_OR_MOVE, 1.0), n_bytes, bandwidth)
 
 
 def recompute(iteration: Iteration, n_bytes: int, bandwidth: Bandwidth) -> Plan:

@@ -14,7 +14,7 @@ from scaffe.nets.memory.plans.iteration import Bandwidth, Iteration
 from scaffe.nets.memory.plans.needs import Needs, needs
 from scaffe.nets.memory.plans.plan import Action, Choice, Do, MemoryTooSmallError, Plan
 
-MOVES = (Choice.MOVE, Choice.BEHIND, Choice.LATE, Choice.BETWEEN)
+MOVES = {Choice.MOVE, Choice.BEHIND, Choice.LATE, Choice.BETWEEN}
 MARGIN = 1.25  # moves may take so much longer than estimated before a step waits
 
 
@@ -136,7 +136,6 @@ def _plan(iteration: Iteration, choices: Sequence[Choice], need: Needs, visits: 
         before[visit.first].append(Action(Do.HERE, visit.number))
     for step, numbers in need.again.items():
         before[step].extend(Action(Do.AGAIN, number) for number in numbers)
-    made = tuple(Choice.MOVE if choice in MOVES[1:] else
-                 choice if i in need.back_at or iteration.parts[i].lasts else Choice.KEEP
-                 for i, choice in enumerate(choices))
+    made = tuple(Choice.KEEP if i not in need.back_at and not iteration.parts[i].lasts else
+                 Choice.MOVE if choice in MOVES else choice for i, choice in enumerate(choices))
     return Plan(made, tuple(map(tuple, before)), tuple(map(tuple, after)), tuple(choices))

@@ -91,12 +91,14 @@ class Feed:
 
     Attributes:
         shapes, n_records, change: as given.
+        n_batches: that it holds at a time: those that are made ahead, and the one that is computed with.
     """
 
     def __init__(self, shapes: Sequence[tuple[int, ...]], prefetcher: Prefetcher[Any, Any],
                  close: Callable[[], None], n_records: int = 0, change: PixelChange | None = None) -> None:
         self.shapes, self.n_records, self.change = list(shapes), n_records, change
         self._prefetcher, self._close = prefetcher, close
+        self.n_batches = prefetcher.n_slots
 
     def next(self) -> tuple[np.ndarray, ...]:
         """The next batch.

@@ -116,6 +116,7 @@ class Layer:
     shares_diff: bool = False  # tops' diffs may live in bottom 0's memory
     passes_diff: bool = False  # bottoms' diffs are top 0's: they may live in its memory
     by_image: bool = False  # in testing, each image, (1, ...), of the tops is computed from that of the bottoms
+    filled_tops: Sequence[int] = ()  # of a layer without bottoms: the tops that only forward writes, all anew
     recordable: ClassVar[bool] = False  # a pass queues the same work whatever the values: a CUDA graph can replay it
     repeatable: bool = False  # ``forward_again`` gives the same tops, and changes nothing else
     reads_bottoms: bool = True  # backward reads the bottoms' data

@@ -48,6 +48,7 @@ class Data(Layer):
         self._staging = self.context.kernels.staging(self.feed.next)
         change = getattr(self.feed, "change", None)
         self._pixels = None if change is None else self.context.kernels.pixels(change)
+        self.filled_tops = range(len(top))
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Give the tops the feed's shapes; a net that does not name the last top leaves the labels."""
@@ -73,6 +74,11 @@ class Data(Layer):
         if self._pixels is None:
             return (images + others) * FLOAT_BYTES
         return images + (others + PLACES_OF_AN_IMAGE * shapes[0][0]) * FLOAT_BYTES
+
+    @property
+    def read_bytes(self) -> int:
+        """Of all batches that the feed holds at a time."""
+        return int(self.feed.n_batches) * self.batch_bytes
 
     def close(self) -> None:
         """Close the feed, which stops its readers."""

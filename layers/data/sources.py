@@ -57,6 +57,7 @@ class DummyData(Source):
         n_tops = len(top)
         self.fillers = [one_a_top(p.data_filler, i, n_tops, "data_filler") if p.data_filler else None
                         for i in range(n_tops)]
+        self.filled_tops = [i for i in range(n_tops) if not self._is_constant(i)]
         for i, blob in enumerate(top):
             blob.reshape(self._shape(i, n_tops))
             if self._is_constant(i):
@@ -67,7 +68,7 @@ class DummyData(Source):
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Fill the random tops again."""
         for i, blob in enumerate(top):
-            if not self._is_constant(i):
+            if i in self.filled_tops:
                 self.fill(blob, self.fillers[i])
 
     def _is_constant(self, i: int) -> bool:

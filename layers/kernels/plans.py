@@ -118,6 +118,14 @@ class PoolingPlan(Protocol):
         """Write the bottom's gradient gx; for MAX, at the elements that the last forward chose."""
 
 
+@runtime_checkable
+class ReluPoolingPlan(Protocol):
+    """MAX pooling whose own backward can include that of a ReLU in front."""
+
+    def include_relu(self) -> None:
+        """From the next forward on, choose no element in windows whose maximum is not above 0."""
+
+
 class StochasticPoolingPlan(Protocol):
     """STOCHASTIC pooling of images (Zeiler and Fergus, "Stochastic Pooling", ICLR 2013, section 3)."""
 

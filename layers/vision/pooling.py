@@ -9,7 +9,7 @@ from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import TRAIN, Layer, layer_types
 from scaffe.layers.base.windows import check_window, refuse_times
-from scaffe.layers.kernels.plans import PoolingPlan, ReadyCalls, StochasticPoolingPlan, bound
+from scaffe.layers.kernels.plans import PoolingPlan, ReadyCalls, ReluPoolingPlan, StochasticPoolingPlan, bound
 from scaffe.layers.kernels.specs import PoolSpec
 from scaffe.layers.video.even_pooling import EvenPooling
 
@@ -35,7 +35,8 @@ class Pooling(Layer):
     largest gets no gradient anyway, and one that is has the window's output, which tells whether it is above 0.
 
     Attributes:
-        includes_relu: whether it is. The tops' diffs are then written, too.
+        includes_relu: whether it is. The tops' diffs are then written, too, unless the plan does it: it then takes no
+            element of a window whose output is not above 0, and backward reads no data.
 
     Raises:
         LayerError: the window is missing, given twice or does not fit; the bottom does not have four axes; or an option
@@ -94,6 +95,7 @@ class Pooling(Layer):
             self._draws = kernels.uniform(spec.out_shape, True, self.context.draws, self.context.dtype)
         else:
             self._plan = self._pool = kernels.pooling(spec, len(top) > 1)
+            self._share_relu()
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Pool the windows."""
@@ -118,15 +120,23 @@ class Pooling(Layer):
         if propagate_down[0]:
             if self._method == "STOCHASTIC" and self.context.phase != TRAIN:
                 raise LayerError("STOCHASTIC pooling has a gradient in training only")
-            if self.includes_relu:
+            if self.reads_tops:
                 y, gy = top[0].data_flat, top[0].diff_flat
                 self.context.kernels.relu_backward(y, gy, gy, 0.0)
             self._plan.backward(top[0].diff_flat, bottom[0].diff_flat)
 
     def include_relu(self, own_diffs: bool) -> bool:
         """See Layer."""
-        self.includes_relu = self.reads_tops = own_diffs and self._method == "MAX"
+        self.includes_relu = own_diffs and self._method == "MAX"
+        self._share_relu()
         return self.includes_relu
+
+    def _share_relu(self) -> None:
+        """Leave the ReLU's backward, if it is included, to the plan, where that can do it."""
+        self.reads_tops = self.includes_relu
+        if self.includes_relu and isinstance(self._pool, ReluPoolingPlan):
+            self._pool.include_relu()
+            self.reads_tops = False
 
 
 def window_pair(p: Any, name: str, default: int | None) -> tuple[int, int]:

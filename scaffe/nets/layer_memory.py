@@ -13,7 +13,7 @@ from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 
 MOST_UNFOLDED_BYTES = 256 << 20  # of images that one convolution without cuDNN unfolds at once
-MOST_SMALL_TAPS = 256  # places in a window that fit into a byte
+MOST_SMALL_TAPS = 255  # places in a window that fit into a byte, beside "none"
 
 
 def _pooling(node: Node) -> int:

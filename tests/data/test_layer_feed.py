@@ -76,6 +76,18 @@ def test_a_batch_has_the_bytes_that_its_layer_says(database, gives_pixels):
     made.close()
 
 
+@pytest.mark.parametrize(("n_threads", "prefetch", "n_batches"), [(0, 4, 1), (1, 4, 5), (2, 2, 3)])
+def test_a_feed_holds_as_many_batches_as_it_says(database, n_threads, prefetch, n_batches):
+    param = data_layer(database)
+    param.data_param.prefetch = prefetch
+    feed = open_feed(param, n_threads=n_threads)
+    assert len({feed.next()[0].ctypes.data for _ in range(3 * n_batches)}) == feed.n_batches == n_batches
+    made = Data(param, Context(TRAIN, cpu, open_feed=lambda *given: feed))
+    made.setup([], [])
+    assert made.read_bytes == n_batches * made.batch_bytes
+    made.close()
+
+
 def test_a_share_may_be_moved_until_the_first_batch(database):
     share = Share()
     feed = open_feed(data_layer(database), share=share)

@@ -30,6 +30,8 @@ LANES = ("one", "tests/scaffe/nets/memory/test_disk_lanes.py")
 SPILLED = ("one", "tests/scaffe/training/test_limited_memory.py", "-m", "not mpi_job", "-k",
            "(bits_are and move) or goes_on_from or copy_of_served or test_nets_read or no_more_is or never_whole")
 FUSED = ("one", "tests/scaffe/nets/test_fusion.py")
+POOLED = ("one", "tests/scaffe/device/test_batch_norm.py")
+FILLED = ("one", "tests/scaffe/nets/memory/test_report.py")
 BY_ROWS = ("one", "tests/layers/test_row_gradients.py")
 SIGNS = ("one", "tests/layers/test_signs.py")
 SEVERAL = ("mpi", "tests/collectives/device/test_order.py", "-k", "many or values_for_out or follow")
@@ -137,6 +139,10 @@ MUTANTS = (
     Mutant("scaffe/nets/net.py", "node.includes.ran_before = True", "pass", FUSED),
     Mutant("layers/vision/pooling.py", "kernels.relu_backward(y, gy, gy, 0.0)", "kernels.relu_forward(gy, gy, 1.0)",
            FUSED),
+    Mutant("layers/vision/pooling.py", "self._pool.include_relu()", "pass", POOLED),
+    Mutant(f"{KERNELS}/pooling_plan.py", "np.int32(True)", "np.int32(False)", POOLED),
+    Mutant("scaffe/nets/memory/parts.py", "for i in node.layer.filled_tops}", "for i in range(not node.bottoms)}",
+           FILLED),
     Mutant("layers/fully_connected/inner_product.py", "self._plain is not None and rows.start > 0", "False", BY_ROWS),
     Mutant("scaffe/training/streamed_state.py", "    compute()", "    pass", SPILLED),
     Mutant("scaffe/training/row_gradients.py", "blob.bind_diff(None)", "pass", SPILLED),

@@ -13,7 +13,7 @@ from scaffe.layers.kernels.cuda.launch import columns_grid, kernel
 from scaffe.layers.kernels.extents import expect_elems
 from scaffe.layers.kernels.specs import PoolSpec
 
-MOST_SMALL = 256  # places of a window that a byte can tell apart
+MOST_SMALL = 255  # places of a window that a byte can tell apart, and "none"
 
 
 class Pooling:
@@ -36,6 +36,11 @@ class Pooling:
         self._inputs = columns_grid(n * spatial[0] * spatial[1], c, spec.dtype)
         n_kept = n * c * spec.out_spatial[0] * spec.out_spatial[1] if spec.method != "AVE" else 0
         self._places = device.load().zeros(n_kept, np.uint8 if small else np.int32)
+        self._above_zero = np.int32(False)
+
+    def include_relu(self) -> None:
+        """See ReluPoolingPlan."""
+        self._above_zero = np.int32(True)
 
     def forward(self, x: Any, y: Any, mask: Any = None) -> None:
         """Pool x into y. ``mask``, like y, gets the index h W + w of each maximum (Caffe's second top), in
@@ -46,7 +51,7 @@ class Pooling:
             self._run("average", self._outputs, x, y)
         else:
             other = None if mask is None else np.dtype(mask.dtype)
-            self._run("maximum", self._outputs, x, y, self._places, mask, other=other)
+            self._run("maximum", self._outputs, x, y, self._places, mask, self._above_zero, other=other)
 
     def forward_stochastic(self, x: Any, y: Any, draws: Any) -> None:
         """Choose one element of each window, with probability proportional to its value (Zeiler and Fergus, "Stochastic
@@ -75,6 +80,6 @@ class Pooling:
         expect_elems(n_in, bottom)
         expect_elems(n_out, *tops)
 
-    def _run(self, name: str, grid: Any, *arrays: Any, other: Any = None) -> None:
+    def _run(self, name: str, grid: Any, *args: Any, other: Any = None) -> None:
         if 0 not in self.spec.in_shape:
-            self._kernel(name, other=other)(*grid, (*arrays, *self._window))
+            self._kernel(name, other=other)(*grid, (*args, *self._window))

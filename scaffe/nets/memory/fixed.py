@@ -15,7 +15,6 @@ from scaffe.nets.memory.parts import Planned
 from scaffe.nets.net import Net
 
 OURS = "scaffe.layers."
-N_BATCHES = 5  # that readers hold: four ahead, and the one that is computed with
 
 
 def fixed_bytes(net: Net, planned: Sequence[Planned], backward: bool = True) -> int:
@@ -28,9 +27,9 @@ def fixed_bytes(net: Net, planned: Sequence[Planned], backward: bool = True) -> 
         backward: whether the net runs backward too, and has gradients.
     """
     params = (1 + backward) * net.params.n_elems * net.params.dtype.itemsize
-    batches = sum(_n_bytes(top) for node in net.nodes if hasattr(node.layer, "feed") for top in node.tops)
+    batches = sum(getattr(node.layer, "read_bytes", 0) for node in net.nodes)
     layers = kept_by_layers(net) + _working(net) + made_in_passes(net)
-    return params + N_BATCHES * batches + blobs_outside(net, planned, backward) + layers
+    return params + batches + blobs_outside(net, planned, backward) + layers
 
 
 def _working(net: Net) -> int:

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from scaffe.errors import UserError
+from scaffe.layers.normalization.lrn import Lrn
+from scaffe.layers.vision.pooling import Pooling
 from scaffe.nets.activation_memory import bytes_beside_blobs, training_bytes
 from scaffe.nets.fusion import fuse_layers
 from scaffe.nets.memory.amount import n_bytes
 from scaffe.nets.memory.fixed import blobs_outside, fixed_bytes
-from scaffe.nets.memory.lean import keep_little
+from scaffe.nets.memory.lean import keep_least, keep_little
 from scaffe.nets.memory.parts import Held, joined_steps, parts_of, planned_arrays
 from scaffe.nets.memory.pieces import come_by_rows, count_updates, pieces, update_steps
 from scaffe.nets.memory.plans.costs import CORE, Speed, estimated_seconds
@@ -39,6 +41,7 @@ from scaffe.nets.steps import Steps
 DISK = Bandwidth(1e9, 1e9)  # what a local disk is taken to do; training measures its own
 LINK = Bandwidth(20e9, 20e9, at_once=True)  # likewise, what joins a GPU and its host: nearly 16 lanes of PCI Express 4
 CARD = Speed(10e12, 1.5e12)  # likewise, a card: of an A100's order
+DEVICES_READ_TOPS: dict[type, bool] = {Lrn: True, Pooling: False}  # in backward, unlike the host's layers
 N_HISTORIES = 1  # of the update rule: SGD's
 NOWHERE = np.empty(0, np.uint8)
 
@@ -70,7 +73,7 @@ class Predicted:
 
 
 def predicted(net: Net, memory: str, placement: str) -> Predicted:
-    """Plan a net's training on one rank and one thread; the net changes as training would change it.
+    """Plan a net's training on one rank and one thread. The net is changed, and not to be trained.
 
     Args:
         net: a built training net.
@@ -95,7 +98,10 @@ def predicted(net: Net, memory: str, placement: str) -> Predicted:
         plan = PLACEMENTS[placement](iteration, limit - fixed, DISK)
     except MemoryTooSmallError as error:
         raise UserError(f"-memory {memory} with -placement {placement}: {error}") from error
-    return Predicted(whole, limit, fixed, least, _names(net), net.steps, iteration, plan, DISK)
+    steps = net.steps
+    keep_least(net)
+    least = min(least, least_to_train(net, fixed_bytes(net, planned_arrays(net)) + histories))
+    return Predicted(whole, limit, fixed, least, _names(net), steps, iteration, plan, DISK)
 
 
 def least_to_train(net: Net, taken: int, alone: bool = True) -> int:
@@ -114,6 +120,7 @@ def least_to_train(net: Net, taken: int, alone: bool = True) -> int:
 def predicted_on_gpu(net: Net, memory: str, placement: str) -> Predicted:
     """As ``predicted``, on a GPU with host memory below its own. What convolutions work in is not counted."""
     fuse_layers(net, backward=True)
+    _read_as_devices(net)
     whole = training_bytes(net, N_HISTORIES)
     limit = n_bytes(memory, whole)
     if limit < whole:
@@ -133,6 +140,12 @@ def predicted_on_gpu(net: Net, memory: str, placement: str) -> Predicted:
     except MemoryTooSmallError as error:
         raise UserError(f"-memory {memory} with -placement {placement}: {error}") from error
     return Predicted(whole, limit, fixed, least, _names(net), net.steps, iteration, plan, LINK)
+
+
+def _read_as_devices(net: Net) -> None:
+    """Have layers read in backward what they do on a device, of their tops' data."""
+    for node in net.nodes:
+        node.layer.reads_tops = DEVICES_READ_TOPS.get(type(node.layer), node.layer.reads_tops)
 
 
 def _taken_bytes(held: Sequence[Held]) -> int:

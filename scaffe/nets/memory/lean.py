@@ -24,8 +24,14 @@ def keep_little(net: Net, limit: int, least: Callable[[], int]) -> None:
     keep_bottoms(net)
     keep_signs(net)
     if least() > NEAR * limit:
-        divide_backward(net)
-        keep_signs(net)
+        keep_least(net)
+
+
+def keep_least(net: Net) -> None:
+    """Have layers keep as little as they can, whatever that costs."""
+    keep_bottoms(net)
+    divide_backward(net)
+    keep_signs(net)
 
 
 def divide_backward(net: Net) -> None:

@@ -96,8 +96,8 @@ class _Uses:
 def planned_arrays(net: Net, backward: bool = True, shown: Collection[str] = ()) -> list[Planned]:
     """The data and diffs of a net's blobs that a plan may move, drop or compute again.
 
-    Left out, since others read or write them outside of the passes: tops of sources and losses, the net's outputs,
-    and blobs of layers of the user's (Python); also what is short.
+    Left out, since others read or write them outside of the passes: tops of losses, the net's outputs, tops of layers
+    without bottoms that their forward does not fill, and blobs of layers of the user's (Python); also what is short.
 
     Args:
         net: a built net.
@@ -120,9 +120,9 @@ def planned_arrays(net: Net, backward: bool = True, shown: Collection[str] = ())
 def _pinned(net: Net, shown: Collection[str]) -> set[int]:
     """Owners, by id, of memory that the plan leaves alone."""
     data, diffs = memory_owners(net, "shares_data"), memory_owners(net, "shares_diff")
-    ids = {*kept_blobs(net), *(id(net.blobs[name]) for name in shown)}
-    ids |= {id(blob) for node in net.nodes if node.layer.host_only or node.is_source
-            for blob in (*node.bottoms, *node.tops)}
+    anew = {id(node.tops[i]) for node in net.nodes for i in node.layer.filled_tops}
+    ids = {id(blob) for node in net.nodes if node.layer.host_only for blob in (*node.bottoms, *node.tops)}
+    ids |= kept_blobs(net).keys() - anew | {id(net.blobs[name]) for name in (*net.output_names, *shown)}
     return {id(owner[key]) for owner in (data, diffs) for key in ids}
 
 

@@ -46,6 +46,27 @@ def test_pooling(cp: Any, case: tuple, dtype: np.dtype) -> None:
             close(mask, stored(places), dtype)
 
 
+@every_dtype
+@pytest.mark.parametrize("case", [*POOLINGS, ((1, 9, 16, 16), (16, 16), (1, 1), (0, 0), True)])  # 256 places
+def test_maximum_with_relus_backward(cp: Any, case: tuple, dtype: np.dtype) -> None:
+    """Windows without an element above 0 give no gradient; outputs and mask are what they are otherwise."""
+    shape, kernel, stride, pad, up = case
+    x = np.maximum(numbers(shape, dtype, 0, -3, 1).astype(np.float64), 0).astype(dtype)
+    spec = PoolSpec(shape, "MAX", kernel, stride, pad, up, dtype)
+    gy = numbers(spec.out_shape, dtype, 1)
+    y, places, _ = reference.pooling(x, gy, "MAX", kernel, stride, pad)
+    passed = np.where(y > 0, gy.astype(np.float64), 0).astype(dtype)
+    _, _, gx = reference.pooling(x, passed, "MAX", kernel, stride, pad)
+    plan, out, back = cuda.pooling(spec, True), cp.empty(stored(y).shape, dtype), cp.empty(stored(x).shape, dtype)
+    mask = cp.empty(out.shape, dtype)
+    plan.include_relu()
+    plan.forward(cp.asarray(stored(x)), out, mask)
+    plan.backward(cp.asarray(stored(gy)), back)
+    close(out, stored(y), dtype)
+    close(mask, stored(places), dtype)
+    close(back, stored(gx), dtype)
+
+
 def test_pooling_reads_arrays_that_lie_anywhere(cp: Any) -> None:
     spec = PoolSpec((1, 8, 4, 4), "MAX", (2, 2), (2, 2), (0, 0))
     x, gy = numbers(spec.in_shape, spec.dtype, 0), numbers(spec.out_shape, spec.dtype, 1)

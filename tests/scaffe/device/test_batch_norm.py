@@ -1,4 +1,5 @@
-"""A residual net with batch norm in place trained on a device, by cuDNN too: beside the CPU. Pretend or real."""
+"""A residual net with batch norm in place, and a max pooling behind a ReLU, trained on a device, by cuDNN too:
+beside the CPU. Pretend or real."""
 
 from __future__ import annotations
 
@@ -43,7 +44,11 @@ NET = ('''layer { name: "in" type: "DummyData" top: "data" top: "label" dummy_da
        + unit("c", "sum", True) + unit("d", "c", False)
        + '''layer { name: "sum2" type: "Eltwise" bottom: "d" bottom: "sum" top: "sum2" }
     layer { name: "sum2_relu" type: "ReLU" bottom: "sum2" top: "sum2" }
-    layer { name: "ip" type: "InnerProduct" bottom: "sum2" top: "ip" inner_product_param { num_output: 4
+    layer { name: "e" type: "Convolution" bottom: "sum2" top: "e" convolution_param { num_output: 8 kernel_size: 3
+      weight_filler { type: "msra" } } }
+    layer { name: "e_relu" type: "ReLU" bottom: "e" top: "e" }
+    layer { name: "p" type: "Pooling" bottom: "e" top: "p" pooling_param { kernel_size: 2 stride: 1 } }
+    layer { name: "ip" type: "InnerProduct" bottom: "p" top: "ip" inner_product_param { num_output: 4
       weight_filler { type: "xavier" } } }
     layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }''')
 

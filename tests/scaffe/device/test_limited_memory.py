@@ -19,20 +19,25 @@ from scaffe.cli.commands import time as time_command
 from scaffe.collectives.communicator import Communicator
 from scaffe.data.feeds.layer_feed import Share
 from scaffe.errors import UserError
+from scaffe.layers.base.layer import Context
 from scaffe.layers.base.random import Stream
-from scaffe.layers.kernels import device, rows
+from scaffe.layers.kernels import cpu, cuda, device, rows
 from scaffe.layers.kernels.cuda import cublas as cublas_module
 from scaffe.layers.kernels.cuda import recording, to_host
 from scaffe.layers.kernels.cuda.arena import arena as scratch
 from scaffe.layers.kernels.cuda.cublas import cublas
 from scaffe.layers.kernels.cuda.precision import precision
-from scaffe.nets import activation_memory
+from scaffe.nets import activation_memory, graph
 from scaffe.nets.arena import aligned
+from scaffe.nets.build import build_net
 from scaffe.nets.devices import Compute, load_kernels
+from scaffe.nets.fusion import fuse_layers
 from scaffe.nets.layer_memory import made_in_passes
 from scaffe.nets.memory import parts, pieces, runs
 from scaffe.nets.memory import tested as tested_module
+from scaffe.nets.memory.forecast import predicted_on_gpu
 from scaffe.nets.memory.limited_passes import limit_forward
+from scaffe.nets.memory.parts import planned_arrays
 from scaffe.nets.memory.plans.placements import PLACEMENTS
 from scaffe.nets.memory.plans.plan import Choice, Do
 from scaffe.nets.memory.plans.schedule import schedule
@@ -49,7 +54,7 @@ from scaffe.training.solver import Observer
 from tests import pretend
 from tests.collectives.test_mpi import job
 from tests.pretend import memory, pool
-from tests.scaffe.training.limited_memory_net import NET, uneven
+from tests.scaffe.training.limited_memory_net import NET, from_database, uneven
 from tests.scaffe.training.limited_memory_worker import digest
 
 REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
@@ -118,6 +123,18 @@ def test_the_bits_are_those_without_a_limit(tmp_path, placement):
     assert seen if placement == "auto" else set(seen) == {Choice.MOVE}
 
 
+def test_a_batch_leaves_until_backward_reads_it_again(tmp_path):
+    net = from_database(tmp_path)
+    expected = trained(solver_of(tmp_path, net=net))
+    chosen = set()
+    for limit in limits(tmp_path, net=net):
+        solver = solver_of(tmp_path, net=net, memory=limit, placement="move")
+        assert trained(solver) == expected
+        chosen |= {choice for part, choice in zip(limited(solver).iteration.parts, limited(solver).plan.choices,
+                                                  strict=True) if part.name == "x"}
+    assert Choice.MOVE in chosen
+
+
 def test_what_is_computed_again_has_the_same_bits(tmp_path):
     """With dropout's masks, and batch norm's statistics counted once."""
     expected, least = trained(solver_of(tmp_path)), limits(tmp_path)[0]
@@ -132,6 +149,29 @@ def test_what_is_computed_again_has_the_same_bits(tmp_path):
     assert "c2" in names
     assert limited(solver).executor.repeated > 0
     assert not limited(solver).mover.saved
+
+
+POOLED = """layer { name: "in" type: "Input" top: "x" top: "label" input_param {
+  shape { dim: 4 dim: 3 dim: 16 dim: 16 } shape { dim: 4 } } }
+layer { name: "c" type: "Convolution" bottom: "x" top: "c" convolution_param { num_output: 8 kernel_size: 3 } }
+layer { name: "r" type: "ReLU" bottom: "c" top: "c" }
+layer { name: "p" type: "Pooling" bottom: "c" top: "p" pooling_param { kernel_size: 3 stride: 2 } }
+layer { name: "n" type: "LRN" bottom: "p" top: "n" lrn_param { local_size: 3 } }
+layer { name: "ip" type: "InnerProduct" bottom: "n" top: "ip" inner_product_param { num_output: 2 } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }"""
+
+
+def test_summary_plans_for_a_gpu_with_the_arrays_that_it_has():
+    """Without the pooling's output, which here backward does not read, and with LRN's, which it does."""
+    on_host, net = (build_net(graph.prepare(text_format.Parse(POOLED, caffe_pb2.NetParameter()), 0),
+                              Context(0, kernels, np.dtype(np.float32), Stream(1))) for kernels in (cpu, cuda))
+    fuse_layers(net, backward=True)
+    expected, found = ({(part.name, part.n_bytes, part.forward, part.backward) for part in parts_there}
+                       for parts_there in ([each.part for each in planned_arrays(net)],
+                                           predicted_on_gpu(on_host, "100%", "auto").iteration.parts))
+    assert found == expected
+    of_data = {name: backward for name, _, forward, backward in found if forward}
+    assert of_data["p"] == (9,) and of_data["n"] == (8, 9)  # LRN's backward is step 9, the inner product's 8
 
 
 def everything_moves(iteration, n_bytes, bandwidth):

@@ -1,6 +1,8 @@
 """A net with what makes limited memory hard: layers in place, random masks, batch statistics, a skip, a concat, large
 parameters."""
 
+from tests.data.databases import datum, unlike_images, write
+
 CONV = 'convolution_param { num_output: 8 kernel_size: 3 pad: 1 weight_filler { type: "xavier" } }'
 NET = f"""name: "mixed"
 layer {{ name: "in" type: "DummyData" top: "x" top: "label" dummy_data_param {{
@@ -34,6 +36,15 @@ layer {{ name: "out" type: "InnerProduct" bottom: "mid" top: "out"
   inner_product_param {{ num_output: 5 weight_filler {{ type: "xavier" }} }} }}
 layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "out" bottom: "label" top: "loss" }}
 """
+
+
+def from_database(folder):
+    """The same net, whose images come from a new LMDB database in the folder, cropped and mirrored at random."""
+    images = unlike_images(20, (3, 19, 21))
+    write(folder / "images", [(b"%08d" % i, datum(image, i % 5)) for i, image in enumerate(images)])
+    return f"""layer {{ name: "in" type: "Data" top: "x" top: "label" data_param {{ source: "{folder}/images"
+      backend: LMDB batch_size: 4 }} transform_param {{ crop_size: 16 mirror: true scale: 0.02 mean_value: 120 }} }}
+      """ + NET[NET.index('layer { name: "c1"'):]
 
 
 def uneven():

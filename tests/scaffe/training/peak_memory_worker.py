@@ -46,10 +46,11 @@ def main():
     log.silence(True)
     communicator, options = Communicator.world(), {"spill": folder, "strategy": strategy, "slack": float(slack)}
     install_excepthook(communicator)
-    small = solver_of(communicator, NET, {**options, "memory": ""})  # kernels and libraries are there before the net
-    small.solve()
-    small.close()
-    del small
+    for memory in ("", "99%"):  # kernels and libraries are there before the net, those of limited memory, too
+        small = solver_of(communicator, NET, {**options, "memory": memory})
+        small.solve()
+        small.close()
+        del small
     large = NET.replace("num_output: 20", "num_output: 60").replace(
         "dim: 4 dim: 3 dim: 16 dim: 16 } shape { dim: 4 }", "dim: 32 dim: 3 dim: 64 dim: 64 } shape { dim: 32 }")
     clear()

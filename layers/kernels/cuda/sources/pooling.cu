@@ -7,6 +7,8 @@ struct Window { int n_rows, n_columns, out_rows, out_columns, kh, kw, sh, sw, ph
                int sh, int sw, int ph, int pw
 #define THE_WINDOW {n_rows, n_columns, out_rows, out_columns, kh, kw, sh, sw, ph, pw}
 
+const Place NOWHERE = static_cast<Place>(-1);  // larger than all places of a window, or negative
+
 struct Bounds { int top, bottom, left, right, first_row, first_column, count; };
 
 // The part of a window inside the image, where the window itself starts, and how many elements AVE divides by.
@@ -30,8 +32,9 @@ template <class F> __device__ inline void for_outputs(const Window& w, int n_ima
     }
 }
 
-// The first of the largest elements, and its place in the window; mask, where given, gets h W + w of the image.
-extern "C" __global__ void maximum(const T* x, T* y, Place* places, S* mask, WINDOW) {
+// The first of the largest elements, and its place in the window, or NOWHERE if only an element above_zero is to have one;
+// mask, where given, gets h W + w of the image.
+extern "C" __global__ void maximum(const T* x, T* y, Place* places, S* mask, int above_zero, WINDOW) {
     Window w = THE_WINDOW;
     for_outputs(w, n_images, n_channels, lie_whole(x, y, places), [&](auto width, long long out, int c, Bounds at,
                                                                      long long image) {
@@ -52,7 +55,11 @@ extern "C" __global__ void maximum(const T* x, T* y, Place* places, S* mask, WIN
                 }
             }
         store<width.value>(y + out, best);
-        store<width.value>(places + out, taken);
+        auto kept = taken;
+        if (above_zero)
+            for (int k = 0; k < width.value; k++)
+                if (!(most[k] > 0)) kept.at[k] = NOWHERE;
+        store<width.value>(places + out, kept);
         if (mask)
             for (int k = 0; k < width.value; k++) {
                 int place = taken.at[k];

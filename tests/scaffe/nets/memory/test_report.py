@@ -14,7 +14,7 @@ from scaffe.nets import graph
 from scaffe.nets.build import build_net
 from scaffe.nets.memory import runs
 from scaffe.nets.memory.amount import n_bytes, shown
-from scaffe.nets.memory.fixed import kept_by_layers
+from scaffe.nets.memory.fixed import blobs_outside, kept_by_layers
 from scaffe.nets.memory.forecast import predicted
 from scaffe.nets.memory.parts import planned_arrays
 from scaffe.nets.memory.plans.iteration import Again
@@ -53,6 +53,24 @@ def test_parameters_and_histories_of_large_layers_are_planned(monkeypatch):
     assert (w.lasts, h.lasts, d.lasts) == (True, True, False)
     whole = (4 * 8 * 16 * 16 + 4) * 4
     assert all(whole - 2 * PAGE_BYTES < part.n_bytes <= whole and part.n_bytes % PAGE_BYTES == 0 for part in (w, d, h))
+
+
+FILLED = """layer { name: "in" type: "DummyData" top: "x" top: "label" dummy_data_param {
+  shape { dim: 16 dim: 3 dim: 32 dim: 32 } shape { dim: 16 }
+  data_filler { type: "%s" } data_filler { type: "constant" } } }
+"""
+
+
+@pytest.mark.parametrize(("filler", "may_leave"), [("gaussian", True), ("constant", False)])
+def test_images_may_leave_where_each_forward_brings_others(filler, may_leave):
+    """A constant filler fills them once."""
+    param = text_format.Parse(FILLED % filler + NET.split("\n", 2)[2], caffe_pb2.NetParameter())
+    net = build_net(graph.prepare(param, 0), Context(0, cpu, rng=Stream(1)))
+    planned = planned_arrays(net)
+    found = [(each.part.forward, each.part.backward, each.part.again) for each in planned if each.part.name == "x"]
+    assert found == ([((0, 1, 2), (12,), None)] if may_leave else [])  # the ReLU runs with the convolution
+    assert blobs_outside(net, planned, True) >= 4 * 16 * 3 * 32 * 32 * (not may_leave)
+    assert not [each for each in planned_arrays(net, shown=["x"]) if each.part.name == "x"]
 
 
 def test_amounts_for_people():
@@ -125,6 +143,18 @@ def test_summary_plans_for_a_gpu(tmp_path, capfd, monkeypatch):
     assert not re.search(r"^c +524,288", out, re.MULTILINE)  # the ReLU keeps its signs, and nobody else reads it
     assert "out and back an iteration at 20 GB/s" in out
     assert cli.main([*command, str(int(least) - 1)]) == 1
+
+
+def test_the_least_is_the_same_for_all_limits():
+    """Where a limit leaves room, backward of convolutions is not divided; nearer to the least it is."""
+    first, second, third = (build_net(graph.prepare(text_format.Parse(NET, caffe_pb2.NetParameter()), 0),
+                                      Context(0, cpu, rng=Stream(1))) for _ in range(3))
+    found = predicted(first, "99%", "auto")
+    near = predicted(second, str(found.least), "auto")
+    assert near.least == found.least
+    assert (found.steps.divided, near.steps.divided) == (set(), {4})
+    with pytest.raises(UserError, match=f"trains in {found.least:,} at least"):
+        predicted(third, str(found.least - 1), "auto")
 
 
 def test_summary_refuses_less_than_the_least(tmp_path, capfd):

@@ -125,6 +125,23 @@ def predicted_on_gpu(net: Net, memory: str, placement: str) -> Predicted:
     limit = n_bytes(memory, whole)
     if limit < whole:
         keep_signs(net)
+    fixed, iteration = _on_card(net)
+    least = fixed + least_together(iteration)
+    _check(memory, limit, least)
+    try:
+        plan, _ = fitted_together(iteration, PLACEMENTS[placement], limit - fixed, LINK)
+    except MemoryTooSmallError as error:
+        raise UserError(f"-memory {memory} with -placement {placement}: {error}") from error
+    steps = net.steps
+    if limit >= whole:
+        keep_signs(net)
+        other_fixed, other = _on_card(net)
+        least = min(least, other_fixed + least_together(other))
+    return Predicted(whole, limit, fixed, least, _names(net), steps, iteration, plan, LINK)
+
+
+def _on_card(net: Net) -> tuple[int, Iteration]:
+    """What no plan moves, in bytes, and what it is made from."""
     held, planned = _held_apart(net), planned_arrays(net)
     streamed = large(net, layers_alone(net))
     fixed = (bytes_beside_blobs(net, N_HISTORIES) + blobs_outside(net, planned, True)
@@ -132,14 +149,7 @@ def predicted_on_gpu(net: Net, memory: str, placement: str) -> Predicted:
     seconds = list(estimated_seconds(net, CARD))
     for layer in streamed:
         seconds[update_steps(net, layer)[0]] += 3 * N_HISTORIES * bytes_of(net, layer) / CARD.n_bytes
-    iteration = Iteration(parts_of(net, planned, held), tuple(seconds), joined=joined_steps(net))
-    least = fixed + least_together(iteration)
-    _check(memory, limit, least)
-    try:
-        plan, _ = fitted_together(iteration, PLACEMENTS[placement], limit - fixed, LINK)
-    except MemoryTooSmallError as error:
-        raise UserError(f"-memory {memory} with -placement {placement}: {error}") from error
-    return Predicted(whole, limit, fixed, least, _names(net), net.steps, iteration, plan, LINK)
+    return fixed, Iteration(parts_of(net, planned, held), tuple(seconds), joined=joined_steps(net))
 
 
 def _read_as_devices(net: Net) -> None:

@@ -15,7 +15,7 @@ from scaffe.nets.build import build_net
 from scaffe.nets.memory import runs
 from scaffe.nets.memory.amount import n_bytes, shown
 from scaffe.nets.memory.fixed import blobs_outside, kept_by_layers
-from scaffe.nets.memory.forecast import predicted
+from scaffe.nets.memory.forecast import predicted, predicted_on_gpu
 from scaffe.nets.memory.parts import planned_arrays
 from scaffe.nets.memory.plans.iteration import Again
 from scaffe.nets.memory.tier.mapping import PAGE_BYTES, rounded
@@ -155,6 +155,18 @@ def test_the_least_is_the_same_for_all_limits():
     assert (found.steps.divided, near.steps.divided) == (set(), {4})
     with pytest.raises(UserError, match=f"trains in {found.least:,} at least"):
         predicted(third, str(found.least - 1), "auto")
+
+
+def test_the_least_of_a_gpu_is_the_same_for_all_limits():
+    """Where all stays, ReLUs keep no signs."""
+    averaged = NET.replace("kernel_size: 2 stride: 2", "pool: AVE kernel_size: 2 stride: 2")
+    first, second = (build_net(graph.prepare(text_format.Parse(averaged, caffe_pb2.NetParameter()), 0),
+                               Context(0, cpu, rng=Stream(1))) for _ in range(2))
+    found = predicted_on_gpu(first, "100%", "auto")
+    near = predicted_on_gpu(second, str(found.least), "auto")
+    assert near.least == found.least
+    assert [any(part.name == "c" and part.forward and part.backward for part in each.iteration.parts)
+            for each in (found, near)] == [True, False]
 
 
 def test_summary_refuses_less_than_the_least(tmp_path, capfd):

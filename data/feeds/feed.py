@@ -92,13 +92,15 @@ class Feed:
     Attributes:
         shapes, n_records, change: as given.
         n_batches: that it holds at a time: those that are made ahead, and the one that is computed with.
+        batch_bytes: of each, as it is made ready; one whose samples are longer, or no pixels, takes more.
     """
 
     def __init__(self, shapes: Sequence[tuple[int, ...]], prefetcher: Prefetcher[Any, Any],
                  close: Callable[[], None], n_records: int = 0, change: PixelChange | None = None) -> None:
         self.shapes, self.n_records, self.change = list(shapes), n_records, change
         self._prefetcher, self._close = prefetcher, close
-        self.n_batches = prefetcher.n_slots
+        self.n_batches = len(prefetcher.slots)
+        self.batch_bytes = sum(array.nbytes for array in prefetcher.slots[0].arrays)
 
     def next(self) -> tuple[np.ndarray, ...]:
         """The next batch.

@@ -27,7 +27,7 @@ class PortionFeed:
     Attributes:
         n_images: as given.
         n_records: of the source; 0 if that is not known.
-        n_batches: portions that readers hold at a time, besides what is kept.
+        n_batches, batch_bytes: portions that readers hold at a time, besides what is kept, and the bytes of each.
     """
 
     def __init__(self, open_feed: Open, n_images: int, cache_bytes: int) -> None:
@@ -41,7 +41,7 @@ class PortionFeed:
         self._batch = (-1, 0)
         probe = open_feed(iter(()), n_images)
         self._row_shapes = [shape[1:] for shape in probe.shapes]
-        self.n_records, self.n_batches = probe.n_records, probe.n_batches
+        self.n_records, self.n_batches, self.batch_bytes = probe.n_records, probe.n_batches, probe.batch_bytes
         probe.close()
 
     @property

@@ -78,12 +78,12 @@ class Prefetcher(Generic[Job, Slot]):
         n_threads: reader threads; 0 makes each batch in the caller's thread when it is asked for.
 
     Attributes:
-        n_slots: how many there are.
+        slots: as given.
     """
 
     def __init__(self, jobs: Iterator[Job], fill: Callable[[Job, Slot], None], slots: list[Slot],
                  n_threads: int = 1) -> None:
-        self.n_slots = len(slots)
+        self.slots = slots
         self._ring = _Ring(jobs, fill, slots)
         self._n_given, self._n_threads = 0, n_threads
         # daemons, so that a forgotten feed cannot hold up the interpreter's exit; the finalizer runs at exit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,8 +12,6 @@ from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer, layer_types
 
 PLACES = 2  # of a batch's arrays: where pixels were cropped
-PLACES_OF_AN_IMAGE = 3  # its numbers there
-FLOAT_BYTES = 4
 
 
 @layer_types.register("Data")
@@ -68,12 +65,8 @@ class Data(Layer):
 
     @property
     def batch_bytes(self) -> int:
-        """Of a batch as the feed gives it; an image of pixels, which only odd samples are not, has a byte for each."""
-        shapes: Sequence[Sequence[int]] = self.feed.shapes
-        images, others = prod(shapes[0]), sum(map(prod, shapes[1:]))
-        if self._pixels is None:
-            return (images + others) * FLOAT_BYTES
-        return images + (others + PLACES_OF_AN_IMAGE * shapes[0][0]) * FLOAT_BYTES
+        """Of a batch as the feed gives it."""
+        return int(self.feed.batch_bytes)
 
     @property
     def read_bytes(self) -> int:

@@ -67,9 +67,8 @@ class DummyData(Source):
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Fill the random tops again."""
-        for i, blob in enumerate(top):
-            if i in self.filled_tops:
-                self.fill(blob, self.fillers[i])
+        for i in self.filled_tops:
+            self.fill(top[i], self.fillers[i])
 
     def _is_constant(self, i: int) -> bool:
         filler = self.fillers[i]

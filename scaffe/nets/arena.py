@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 ALIGN_BYTES = 256  # a device's own granularity, and a multiple of every vector's
@@ -35,17 +35,34 @@ def place(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
     Returns:
         each array's offset and the arena's length, both in bytes.
     """
-    offsets = [0] * len(lifetimes)
-    placed: list[int] = []
-    for index in sorted(range(len(lifetimes)), key=lambda i: -lifetimes[i].n_bytes):
-        wanted, start = aligned(lifetimes[index].n_bytes), 0
-        for other in sorted((i for i in placed if lifetimes[i].meets(lifetimes[index])), key=lambda i: offsets[i]):
-            if offsets[other] >= start + wanted:
+    order = sorted(range(len(lifetimes)), key=lambda i: -lifetimes[i].n_bytes)
+    met = {i: [j for j, other in enumerate(lifetimes) if i != j and each.meets(other)]
+           for i, each in enumerate(lifetimes)}
+    return lowest(order, [aligned(each.n_bytes) for each in lifetimes], met)
+
+
+def lowest(order: Sequence[int], lengths: Sequence[int], met: Mapping[int, Sequence[int]]) -> tuple[list[int], int]:
+    """Place arrays one after another, each at the lowest offset at which it overlaps nobody whom it meets.
+
+    Args:
+        order: their numbers; those that are left out get offset 0, and take nothing.
+        lengths: in bytes.
+        met: of each in the order, the others that are there in some step in which it is.
+
+    Returns:
+        offsets, and the length of all.
+    """
+    offsets, n_bytes, placed = [0] * len(lengths), 0, set[int]()
+    for number in order:
+        start = 0
+        for offset, end in sorted((offsets[i], offsets[i] + lengths[i]) for i in met[number] if i in placed):
+            if offset >= start + lengths[number]:
                 break
-            start = max(start, offsets[other] + aligned(lifetimes[other].n_bytes))
-        offsets[index] = start
-        placed.append(index)
-    return offsets, max((o + aligned(x.n_bytes) for o, x in zip(offsets, lifetimes, strict=True)), default=0)
+            start = max(start, end)
+        offsets[number] = start
+        n_bytes = max(n_bytes, start + lengths[number])
+        placed.add(number)
+    return offsets, n_bytes
 
 
 def lower_bound(lifetimes: Sequence[Lifetime]) -> int:

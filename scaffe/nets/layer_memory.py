@@ -13,14 +13,15 @@ from scaffe.nets.net import Net
 from scaffe.nets.net_layer import Node
 
 MOST_UNFOLDED_BYTES = 256 << 20  # of images that one convolution without cuDNN unfolds at once
-MOST_SMALL_TAPS = 255  # places in a window that fit into a byte, beside "none"
 
 
 def _pooling(node: Node) -> int:
+    from scaffe.layers.kernels.cuda.pooling_plan import MOST_SMALL
+
     p, n_elems = node.param.pooling_param, node.tops[0].n_elems
     taps = node.bottoms[0].count(2) if p.global_pooling else max(p.kernel_size, p.kernel_h) * max(
         p.kernel_size, p.kernel_w)
-    places = n_elems * (1 if taps <= MOST_SMALL_TAPS else 4)
+    places = n_elems * (1 if taps <= MOST_SMALL else 4)
     return {p.MAX: places, p.AVE: 0, p.STOCHASTIC: places + 4 * n_elems}[p.pool]
 
 

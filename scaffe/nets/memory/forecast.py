@@ -142,8 +142,8 @@ def predicted_on_gpu(net: Net, memory: str, placement: str) -> Predicted:
 
 def _on_card(net: Net) -> tuple[int, Iteration]:
     """What no plan moves, in bytes, and what it is made from."""
-    held, planned = _held_apart(net), planned_arrays(net)
-    streamed = large(net, layers_alone(net))
+    streamed = _streamed(net, True, spreads=False)
+    held, planned = _held_apart(net, streamed), planned_arrays(net)
     fixed = (bytes_beside_blobs(net, N_HISTORIES) + blobs_outside(net, planned, True)
              - (2 + N_HISTORIES) * sum(bytes_of(net, layer) for layer in streamed))
     seconds = list(estimated_seconds(net, CARD))
@@ -185,9 +185,8 @@ def _held(net: Net, alone: bool = True) -> list[Held]:
     return found + blocks_held(net, streamed)
 
 
-def _held_apart(net: Net) -> list[Held]:
-    """The same on a GPU, as one rank trains them."""
-    streamed = _streamed(net, True, spreads=False)
+def _held_apart(net: Net, streamed: Sequence[Layer]) -> list[Held]:
+    """The same on a GPU, as one rank trains these layers."""
     found = [parameters_apart(net, layer, NOWHERE) for layer in streamed] + gradients_apart(net, streamed)
     for layer in streamed:
         for piece, step in zip(pieces(net, layer), update_steps(net, layer), strict=False):

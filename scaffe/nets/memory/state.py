@@ -112,8 +112,8 @@ def gradients_apart(net: Net, runs: Sequence[Run]) -> list[Held]:
 def gradient_places(net: Net, runs: Sequence[Run]) -> list[slice]:
     """The intervals of the flat buffer of runs' gradients, that of blocks of rows by itself."""
     by_rows = [run for run in runs if run.first_layer in net.steps.behind]
-    blocks = [blocks_place(net, by_rows)] if by_rows else []
-    edges = sorted({edge for place in blocks for edge in (place.start, place.stop)})
+    blocks = blocks_place(net, by_rows) if by_rows else slice(0, 0)
+    edges = blocks.start, blocks.stop
     return [slice(start, stop) for run in runs for start, stop in pairwise(
         [run.place.start, *(edge for edge in edges if run.place.start < edge < run.place.stop), run.place.stop])]
 

@@ -1,6 +1,7 @@
 """A net with what makes limited memory hard: layers in place, random masks, batch statistics, a skip, a concat, large
 parameters."""
 
+from scaffe.nets.memory.plans.plan import Choice
 from tests.data.databases import datum, unlike_images, write
 
 CONV = 'convolution_param { num_output: 8 kernel_size: 3 pad: 1 weight_filler { type: "xavier" } }'
@@ -45,6 +46,12 @@ def from_database(folder):
     return f"""layer {{ name: "in" type: "Data" top: "x" top: "label" data_param {{ source: "{folder}/images"
       backend: LMDB batch_size: 4 }} transform_param {{ crop_size: 16 mirror: true scale: 0.02 mean_value: 120 }} }}
       """ + NET[NET.index('layer { name: "c1"'):]
+
+
+def moves(name, tier):
+    """Whether a plan moves the array of this name."""
+    choices = zip(tier.iteration.parts, tier.plan.choices, strict=True)
+    return any(part.name == name and choice is Choice.MOVE for part, choice in choices)
 
 
 def uneven():

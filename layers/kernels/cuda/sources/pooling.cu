@@ -55,16 +55,15 @@ extern "C" __global__ void maximum(const T* x, T* y, Place* places, S* mask, int
                 }
             }
         store<width.value>(y + out, best);
-        auto kept = taken;
-        if (above_zero)
-            for (int k = 0; k < width.value; k++)
-                if (!(most[k] > 0)) kept.at[k] = NOWHERE;
-        store<width.value>(places + out, kept);
         if (mask)
             for (int k = 0; k < width.value; k++) {
                 int place = taken.at[k];
                 mask[out + k] = Narrowed<S>::of((at.first_row + place / kw) * n_columns + at.first_column + place % kw);
             }
+        if (above_zero)
+            for (int k = 0; k < width.value; k++)
+                if (!(most[k] > 0)) taken.at[k] = NOWHERE;
+        store<width.value>(places + out, taken);
     });
 }
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from scaffe.nets.arena import lowest
+
 Intervals = Sequence[tuple[int, int]]
 
 MOST_TRIALS, MOST_VISITS = 400, 2_000_000  # orders that are tried, and those times pairs of arrays that meet
@@ -26,30 +28,16 @@ def packed(lengths: Sequence[int], intervals: Sequence[Intervals], room: int) ->
     there = [number for number, each in enumerate(intervals) if each]
     met = {i: [j for j in there if i != j and _meet(intervals[i], intervals[j])] for i in there}
     order, draw = sorted(there, key=lambda i: -lengths[i]), random.Random(0)
-    offsets, n_bytes = _placed(order, lengths, met)
+    offsets, n_bytes = lowest(order, lengths, met)
     for _ in range(min(MOST_TRIALS, MOST_VISITS // max(1, sum(map(len, met.values()))))):
         if n_bytes <= room:
             break
         last = next(i for i, number in enumerate(order) if offsets[number] + lengths[number] == n_bytes)
         chosen, trial = draw.choice((last, draw.randrange(len(order)))), list(order)
         trial.insert(draw.randint(0, chosen), trial.pop(chosen))
-        found = _placed(trial, lengths, met)
+        found = lowest(trial, lengths, met)
         if found[1] <= n_bytes:
             order, (offsets, n_bytes) = trial, found
-    return offsets, n_bytes
-
-
-def _placed(order: Sequence[int], lengths: Sequence[int], met: dict[int, list[int]]) -> tuple[list[int], int]:
-    offsets, n_bytes, placed = [0] * len(lengths), 0, set[int]()
-    for number in order:
-        start = 0
-        for offset, end in sorted((offsets[i], offsets[i] + lengths[i]) for i in met[number] if i in placed):
-            if offset >= start + lengths[number]:
-                break
-            start = max(start, end)
-        offsets[number] = start
-        n_bytes = max(n_bytes, start + lengths[number])
-        placed.add(number)
     return offsets, n_bytes
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from traceback import extract_tb
 from types import ModuleType, TracebackType
@@ -87,15 +87,26 @@ class Phase(IntEnum):
         return self.name
 
 
-class UserBlobs(list[UserBlob]):
-    """The learnable parameters of a user's layer; ``add_blob(*shape)`` adds one."""
+class RawBlobVec(list[UserBlob]):
+    """The bottoms or tops of a user's layer."""
 
-    def __init__(self, owner: Layer) -> None:
-        super().__init__()
+
+class BlobVec(list[UserBlob]):
+    """The learnable parameters of a layer; a user's own adds one with ``add_blob(*shape)``.
+
+    Args:
+        blobs: the parameters that there are.
+        owner: the layer that ``add_blob`` adds to; None: its parameters are as its type has them.
+    """
+
+    def __init__(self, blobs: Iterable[UserBlob] = (), owner: Layer | None = None) -> None:
+        super().__init__(blobs)
         self._owner = owner
 
     def add_blob(self, *dims: int) -> None:
-        """Add a parameter of zeros; ``dims`` are the lengths of its axes."""
+        """Add a parameter of zeros; ``dims`` are the lengths of its axes. Raises LayerError without an owner."""
+        if self._owner is None:
+            raise LayerError("add_blob adds parameters to a layer written in Python, in its setup")
         self.append(UserBlob(self._owner.add_blob(dims, None)))
 
 
@@ -116,7 +127,7 @@ class UserLayer:
     param_str: str = ""
     param_str_: str = ""
     phase: int = 0
-    blobs: UserBlobs
+    blobs: BlobVec
 
     def setup(self, bottom: Sequence[UserBlob], top: Sequence[UserBlob]) -> None:
         """Read param_str, check the bottoms, add parameters. Called once, before the first reshape."""
@@ -151,7 +162,7 @@ class Python(Layer):
         p = self.param.python_param
         self.user: Any = self._run(self._find(p.module, p.layer))
         self.user.param_str = self.user.param_str_ = p.param_str
-        self.user.phase, self.user.blobs = Phase(self.context.phase), UserBlobs(self)
+        self.user.phase, self.user.blobs = Phase(self.context.phase), BlobVec(owner=self)
         self._run(self.user.setup, _shown(bottom), _shown(top))
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -222,5 +233,5 @@ def _behind_importlib(trace: TracebackType | None) -> TracebackType | None:
     return trace
 
 
-def _shown(blobs: Sequence[Blob]) -> list[UserBlob]:
-    return [UserBlob(blob) for blob in blobs]
+def _shown(blobs: Sequence[Blob]) -> RawBlobVec:
+    return RawBlobVec(UserBlob(blob) for blob in blobs)

@@ -13,7 +13,7 @@ from scaffe.layers.base.layer import TEST, TRAIN
 from scaffe.layers.base.random import Stream
 
 __all__ = ["NCCL", "TEST", "TRAIN", "Timer", "has_nccl", "init_log", "kernels", "layer_type_list", "seed",
-           "set_device", "set_mode_cpu", "set_mode_gpu", "set_multiprocess", "set_precision",
+           "set_device", "set_logging_disabled", "set_mode_cpu", "set_mode_gpu", "set_multiprocess", "set_precision",
            "set_random_seed", "set_solver_count",
            "set_solver_rank", "solver_count", "solver_rank", "stream"]
 
@@ -165,6 +165,11 @@ def init_log(level: int = 0, stderr: bool = True) -> None:
     from scaffe import log
 
     log.set_level(level if stderr else log.ERROR)
+
+
+def set_logging_disabled() -> None:
+    """Log errors only, as in FlowNet's Caffe."""
+    init_log(stderr=False)
 
 
 class Timer:

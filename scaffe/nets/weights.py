@@ -12,7 +12,7 @@ from scaffe.errors import UserError
 from scaffe.files import StoredLayer, hdf5, model_layers, write_model
 from scaffe.log import info
 from scaffe.nets.net import Net
-from scaffe.nets.net_layer import Node
+from scaffe.nets.net_layer import Node, by_name
 from scaffe.nets.parts import Parts
 from scaffe.proto.byte_text import path_of
 
@@ -52,13 +52,15 @@ def save_hdf5(net: Net, path: str | Path) -> None:
 
 
 def _take(net: Net, layers: Iterable[tuple[str, str, Arrays]], path: str | Path) -> None:
-    nodes = {node.name: node for node in net.nodes}
+    nodes = {node.name: [node] for node in net.nodes} | by_name(net.nodes)
     for name, _, arrays in layers:
         if name not in nodes:
             if arrays:
                 info(f"Ignoring source layer {name}")
         elif arrays:
-            _copy(nodes[name], arrays, path, net.parts)
+            node = nodes[name][0]
+            del nodes[name][:len(nodes[name]) > 1]  # the file's next layer of this name is the net's next one
+            _copy(node, arrays, path, net.parts)
     net.note_written()
 
 

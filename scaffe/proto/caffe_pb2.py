@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
+from google.protobuf.internal import enum_type_wrapper
 
 
 def _load() -> dict[str, Any]:
@@ -26,7 +26,7 @@ def _load() -> dict[str, Any]:
             names[name] = message_factory.GetMessageClass(message)
         for name, enum in found.enum_types_by_name.items():
             names.update({value.name: value.number for value in enum.values})
-            names[name] = EnumTypeWrapper(enum)
+            names[name] = enum_type_wrapper.EnumTypeWrapper(enum)
         names["DESCRIPTOR"] = found
     return names
 

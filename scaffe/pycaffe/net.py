@@ -115,7 +115,8 @@ class Net:
         shown = [*self.blobs.values(), *(blob for layer in self.layers for blob in getattr(layer, "blobs", ()))]
         self._mirrors = [blob for blob in shown if isinstance(blob, MirroredBlob)]
         self.layer_dict = OrderedDict(zip(self._layer_names, self.layers, strict=True))
-        self.params = OrderedDict((name, layer.blobs) for name, layer in self.layer_dict.items() if layer.blobs)
+        named = zip(self._layer_names, self.layers, strict=True)  # more than one layer may have a name
+        self.params = OrderedDict((name, layer.blobs) for name, layer in named if layer.blobs)
         self.top_names = OrderedDict((node.name, list(node.top_names)) for node in nodes)
         self.bottom_names = OrderedDict((node.name, list(node.bottom_names)) for node in nodes)
         self.inputs, self.outputs = list(built.input_names), list(built.output_names)

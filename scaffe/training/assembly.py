@@ -12,6 +12,7 @@ from scaffe.data.feeds.layer_feed import TRAIN, Share
 from scaffe.errors import UserError
 from scaffe.layers.base.layer import ParamMemory
 from scaffe.layers.base.random import Stream
+from scaffe.log import info
 from scaffe.nets import graph
 from scaffe.nets.activation_memory import pass_diffs, reuse_activations
 from scaffe.nets.devices import Compute, load_kernels
@@ -22,6 +23,7 @@ from scaffe.nets.memory.tier.backed import BackedMemory
 from scaffe.nets.memory.tier.made_on_host import MadeOnHost
 from scaffe.nets.net import Net
 from scaffe.nets.setup import PHASES, Selection, make_context, make_net, seed_of
+from scaffe.nets.weights import initial_weights, load_own_weights
 from scaffe.proto.byte_text import path_of
 from scaffe.training.bad_records import BadRecords
 from scaffe.training.checkpoint import tests_done
@@ -176,7 +178,14 @@ class NetMaker:
             selection = _selection(states[number] if number < len(states) else None, "TEST", self.options)
             share = Share(*part, n_test_iterations=self.param.test_iter[number])
             nets.append(self._make(message, source, selection, share, trained))
+            self._load_own(nets[-1])
         return nets
+
+    def _load_own(self, test: Net) -> None:
+        """Give a test net's own layers the weights that the run starts from, or has started from."""
+        for path in initial_weights(vars(self.options).get("weights", ""), self.param) if test.own_blobs else ():
+            info(f"Finetuning from {path}")
+            load_own_weights(test, path)
 
     def _make(self, message: Any, source: str, selection: Selection, share: Share, trained: Net | None = None) -> Net:
         self.shares.append(share)

@@ -1,4 +1,4 @@
-"""Layers of the test net alone: those that share parameters by name read what is being trained, others what is given."""
+"""Layers of the test net alone: those that share by name read what is being trained, others what is given."""
 
 from argparse import Namespace
 

@@ -1,10 +1,10 @@
-"""Writes files atomically: whole or not at all."""
+"""Writes files atomically: whole or not at all, and never where another user's link leads."""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -12,6 +12,7 @@ from typing import BinaryIO
 from scaffe import temporary
 
 DEVICES = Path("/dev")
+MOST_LINKS = 40  # on the way to a file, as in Linux
 MakeError = Callable[[str], Exception]
 
 
@@ -19,8 +20,8 @@ MakeError = Callable[[str], Exception]
 def replacing(path: str | Path, error: MakeError) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces ``path`` once it is complete and synced to disk.
 
-    It is created beside ``path``, or beside the file that ``path`` links to. If ``path`` is not a regular file
-    (``/dev/stdout``, a pipe), it is written to directly.
+    It is created beside ``path``, or beside the file that ``path`` links to (``place_of``). If ``path`` is not a
+    regular file (``/dev/stdout``, a pipe), it is written to directly.
 
     Args:
         path: the file to write.
@@ -29,11 +30,11 @@ def replacing(path: str | Path, error: MakeError) -> Iterator[BinaryIO]:
     """
     path = Path(path)
     with _telling(path, error):
-        if path.exists() and (not path.is_file() or path.parent == DEVICES):
+        target = place_of(path)
+        if _is_direct(path, target):
             with path.open("wb") as device:
                 yield device
             return
-        target = path.resolve()
         temporary.remove_abandoned(target.parent, target.name)
         beside, file = temporary.make_file(target)
         try:
@@ -54,14 +55,58 @@ def write_whole(path: str | Path, content: bytes, error: MakeError) -> None:
         file.write(content)
 
 
+def place_of(path: Path) -> Path:
+    """Where an output of that name goes: this user's links are followed, another user's link is what it replaces.
+
+    Others can plant links in a folder that all may write, and would choose what the output overwrites.
+
+    Raises:
+        OSError: a folder on the way cannot be read, or there are too many links.
+    """
+    for _ in range(MOST_LINKS):
+        if not path.is_symlink() or path.lstat().st_uid != os.geteuid():
+            return path.parent.resolve() / path.name
+        path = path.parent / path.readlink()
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+
+
+def _is_direct(path: Path, place: Path) -> bool:
+    """Whether an output is written where it lies, as a device or a pipe is; ``place`` as ``place_of`` gives it."""
+    return path.exists() and (path.parent == DEVICES or not (path.is_file() or place.is_symlink()))
+
+
+def open_new(path: str | Path) -> BinaryIO:
+    """Create a file, or empty it, for content that comes bit by bit; another user's link is replaced. Raises
+    OSError."""
+    path = Path(path)
+    place = place_of(path)
+    if _is_direct(path, place):
+        return path.open("w+b", buffering=0)
+    if place.is_symlink():
+        beside, file = temporary.make_file(place)
+        beside.replace(place)
+        return file
+    flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.fdopen(os.open(place, flags, 0o666), "w+b", buffering=0)
+
+
+def refuse_input(path: str | Path, inputs: Iterable[str | Path], error: MakeError) -> None:
+    """Raise ``error`` if an output would overwrite one of the files that it is made from."""
+    for each in inputs:
+        with suppress(OSError):
+            if Path(path).samefile(each):
+                raise error(f"{path}: is what would be read; give another name for what is written")
+
+
 def check_writable(path: str | Path, error: MakeError) -> None:
     """Check before long work that its result can be written to ``path``; raises what ``replacing`` would."""
     path = Path(path)
     with _telling(path, error):
-        if path.is_dir():
+        place = place_of(path)
+        if path.is_dir() and not place.is_symlink():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if not path.exists():
-            beside, file = temporary.make_file(path.resolve())
+        if place.is_symlink() or not path.exists():
+            beside, file = temporary.make_file(place)
             file.close()
             beside.unlink()
 

@@ -214,8 +214,8 @@ def _test_sources(param: Any) -> list[tuple[Any, str]]:
     if n_tests < n_named or (n_tests > n_named and not is_common):
         raise UserError(f"the solver has {n_tests} test_iter for {n_named} test nets; it must have one for each")
     if len(param.test_state) not in (0, n_tests):
-        raise UserError(f"the solver has {len(param.test_state)} test_state for {n_tests} test nets; it must have none, "
-                        "or one for each")
+        raise UserError(f"the solver has {len(param.test_state)} test_state for {n_tests} test nets; it must have "
+                        "none, or one for each")
     if n_tests and param.test_interval <= 0:
         raise UserError(f"the solver has test nets, and test_interval is {param.test_interval}, not above 0")
     sources = [(m, "test_net_param") for m in param.test_net_param]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import secrets
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -72,7 +73,7 @@ def open_writer(folder: str) -> Any:
         raise UserError("-tensorboard needs the package tensorboardX: pip install 'scaffe[tensorboard]'") from None
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        return module.SummaryWriter(logdir=folder)
+        return module.SummaryWriter(logdir=folder, filename_suffix=f".{secrets.token_hex(4)}")  # nobody plants it
     except OSError as error:
         raise UserError(f"-tensorboard {folder}: {(error.strerror or str(error)).lower()}") from error
 

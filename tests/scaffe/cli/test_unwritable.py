@@ -1,6 +1,7 @@
 """Where a file cannot be written, commands name it in one line, and what was there before stays."""
 
 import json
+import os
 from importlib.util import find_spec
 
 import numpy as np
@@ -17,8 +18,11 @@ from scaffe.layers.kernels.cuda.cudnn import plan_store
 from tests.full_disk import full_disk
 from tests.scaffe.cli.test_every_command import LEARN, NET
 from tests.scaffe.cli.test_scaling import write_log
+from tests.test_private_files import needs_root, owned_by_a_stranger
 
 LIMIT = 16
+HDF5 = """layer { name: "d" type: "DummyData" top: "x" top: "y" dummy_data_param { shape { dim: 2 dim: 3 } } }
+layer { name: "out" type: "HDF5Output" bottom: "x" bottom: "y" hdf5_output_param { file_name: "open/made.h5" } }"""
 WAS_THERE = f"#!/bin/sh\n{MARK}\nbefore\n"
 TRAIN_LOG = ("I0101 00:00:00.000000 7 solver.py:98] Solving\n"
              "I0101 00:00:01.000000 7 display.py:30] Iteration 0, loss = 1\n"
@@ -121,6 +125,62 @@ def test_links_lead_on_and_pipes_are_written(tmp_path):
     assert (atomic_files.DEVICES / "null").is_char_device()
     with pytest.raises(CommError, match="cannot be written: is a directory"):
         write(tmp_path, b"")
+
+
+@pytest.fixture
+def planted(tmp_path, monkeypatch):
+    """Makes a link to a file, or folder, that is precious; it belongs to another user."""
+    def plant(link, target):
+        link.parent.mkdir(exist_ok=True)
+        link.symlink_to(target)
+        if os.geteuid() == 0:
+            owned_by_a_stranger(link)
+        else:
+            monkeypatch.setattr(os, "geteuid", lambda: link.lstat().st_uid + 1)
+
+    return plant
+
+
+@pytest.mark.parametrize("name", [*(c for c in COMMANDS if c != "tune"), "snapshot", "state", "hdf5", "log"])
+def test_another_users_link_is_replaced(name, tmp_path, sources, planted, monkeypatch):
+    """And never what it leads to: nobody's link in a folder that all may write, say."""
+    monkeypatch.chdir(tmp_path)
+    solver = (sources / "solver.prototxt").read_text().replace("false", f'true snapshot_prefix: "{tmp_path}/open/run"')
+    (tmp_path / "solver.prototxt").write_text(solver)
+    own = {"snapshot": ("train -solver solver.prototxt", "run_iter_1.caffemodel"),
+           "state": ("train -solver solver.prototxt", "run_iter_1.solverstate"),
+           "hdf5": ("time -iterations 1 -model hdf5.prototxt", "made.h5"),
+           "log": ("device_query -log_dir {1}", "caffe.INFO")}
+    (tmp_path / "hdf5.prototxt").write_text(HDF5)
+    command, made = (COMMANDS | own)[name]
+    target, precious = tmp_path / "open" / made, tmp_path / "precious"
+    precious.write_text("mine")
+    planted(target, precious)
+    assert cli.main(command.format(sources, tmp_path / "open").split()) == 0
+    assert precious.read_text() == "mine"
+    assert target.is_file() and (name == "log" or not target.is_symlink())
+
+
+@pytest.mark.parametrize("leads_to", ["a device", "a folder", "nothing"])
+def test_whatever_it_leads_to(tmp_path, planted, leads_to):
+    target = {"a device": "/dev/full", "a folder": tmp_path, "nothing": tmp_path / "absent"}[leads_to]
+    planted(tmp_path / "link", target)
+    atomic_files.check_writable(tmp_path / "link", CommError)
+    atomic_files.write_whole(tmp_path / "link", b"new", CommError)
+    assert not (tmp_path / "link").is_symlink()
+    assert (tmp_path / "link").read_text() == "new"
+    assert not (tmp_path / "absent").exists()
+
+
+@needs_root
+def test_behind_a_link_of_ones_own_too(tmp_path, planted):
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "own").symlink_to("folder/theirs")
+    planted(tmp_path / "folder" / "theirs", tmp_path / "precious")
+    atomic_files.write_whole(tmp_path / "own", b"new", CommError)
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert (tmp_path / "own").is_symlink()
+    assert (tmp_path / "own").read_text() == (tmp_path / "folder" / "theirs").read_text() == "new"
 
 
 def test_a_log_whose_folder_fills_goes_on_without_it(tmp_path, monkeypatch, capsys):

@@ -43,7 +43,7 @@ def test_one_net_for_both(files):
            'test_state { level: 2 } train_state { stage: "a" level: 3 }'
     test = [("one", ["test", "a"]), ("one", ["test", "high"])]
     assert nets(files, text, FROM_PYTHON) == [("one", ["train", "a", "high"]), *test]
-    assert nets(files, text) == [("one", ["train", "a"]), *test]  # Caffe's tool sets train_state's level, whatever it is
+    assert nets(files, text) == [("one", ["train", "a"]), *test]  # Caffe's tool sets train_state's level
     assert nets(files, text, Namespace(**vars(OPTIONS) | {"level": 2})) == [("one", ["train", "a", "high"]), *test]
 
 

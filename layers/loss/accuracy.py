@@ -36,8 +36,9 @@ class Accuracy(NoGradient):
         p = self.param.accuracy_param
         self.axis = check_label_count(bottom[0], bottom[1], p.axis)
         n_classes = bottom[0].shape[self.axis]
-        if p.top_k > self.all_classes(n_classes):
-            raise LayerError(f"top_k must be at most {self.all_classes(n_classes)}, the number of classes, got {p.top_k}")
+        most = self.all_classes(n_classes)
+        if p.top_k > most:
+            raise LayerError(f"top_k must be at most {most}, the number of classes, got {p.top_k}")
         self.ignored = p.ignore_label if p.HasField("ignore_label") else None
         top[0].reshape(())
         if len(top) > 1:

@@ -117,8 +117,8 @@ class Transformer:
 
     def _check_channels(self, in_: str, fits: bool, shape: tuple[int, ...]) -> None:
         if not fits:
-            raise UserError(f"input {in_!r} has shape {self.inputs[in_]}; an image of shape {shape} has too few channels "
-                            "for its channel swap or its mean")
+            raise UserError(f"input {in_!r} has shape {self.inputs[in_]}; an image of shape {shape} has too few "
+                            "channels for its channel swap or its mean")
 
     def _set(self, where: dict[str, Any], in_: str, value: Any, fits: bool = True, expected: str = "") -> None:
         shape = self._check(in_)

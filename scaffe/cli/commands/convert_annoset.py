@@ -25,7 +25,8 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError("-anno_type detection wants -label_map_file")
     labels = read_label_map(args.label_map_file, args.check_label) if detection else {}
     left_out = LeftOut()
-    options = AnnosetOptions(image_options(args, left_out), detection, args.label_type, labels, args.min_dim, args.max_dim)
+    options = AnnosetOptions(image_options(args, left_out), detection, args.label_type, labels, args.min_dim,
+                             args.max_dim)
     n_records = convert_annoset(args.ROOTFOLDER, args.LISTFILE, args.DB_NAME, options, args.force, args.backend)
     print(f"Processed {n_records} files.")
     left_out.say()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from scaffe.atomic_files import refuse_input
 from scaffe.cli.job import run_job
 from scaffe.cli.notes import log_notes
 from scaffe.collectives import joining
@@ -58,6 +59,7 @@ def main(argv: list[str]) -> int:
     flags = _flags()
     options = flags.parse(argv)
     check_flags(options)
+    refuse_input(options.timeline, [options.solver], UserError)
     if options.snapshot and options.weights:
         flags.error("-snapshot goes on from a state that names its weights; -weights does not go with it")
     return run_job(lambda communicator: _train(communicator, options), options)

@@ -127,6 +127,23 @@ def test_links_lead_on_and_pipes_are_written(tmp_path):
         write(tmp_path, b"")
 
 
+@pytest.mark.parametrize("command", [
+    "report {0} -output {0}", "report {1} -output {2}", "plot {3} -output {3}", "plot {3}",
+    "scaling -strong {0} -json {0}", "scaling -weak {0} -plot {2}", "draw_net {3} {3}",
+    "summary {3} -memory 1MB -output {3}", "train -solver {0} -timeline {0}", "export_onnx {3} {0} {0}",
+    "export_onnx {3} {0} {3}", "create_label_map {0} {2}", "get_image_size {1} {0} {0}",
+    "get_image_size -name_id_file {0} {1} {3} {0}"])
+def test_what_is_read_is_not_overwritten(command, tmp_path, capsys):
+    (tmp_path / "log").write_text(TRAIN_LOG)
+    (tmp_path / "same").hardlink_to(tmp_path / "log")
+    (tmp_path / "made.svg").write_text(json.dumps(TRACE))
+    files = [tmp_path / "log", tmp_path, tmp_path / "same", tmp_path / "made.svg"]
+    assert cli.main(command.format(*files).split()) == 1
+    assert ": is what would be read; give another name" in capsys.readouterr().err.splitlines()[-1]
+    assert (tmp_path / "log").read_text() == TRAIN_LOG
+    assert json.loads((tmp_path / "made.svg").read_text()) == TRACE
+
+
 @pytest.fixture
 def planted(tmp_path, monkeypatch):
     """Makes a link to a file, or folder, that is precious; it belongs to another user."""

@@ -160,7 +160,8 @@ def test_a_run_that_goes_on_at_its_end_writes_one_too(tmp_path, by):
         path.rename(tmp_path / "kept" / path.name)
     state = str(tmp_path / "kept" / "run_iter_2.solverstate")
     if by == "train":
-        assert cli.main(["train", "-solver", str(tmp_path / "solver.prototxt"), "-snapshot", state, "-threads", "1"]) == 0
+        flags = ["-solver", str(tmp_path / "solver.prototxt"), "-snapshot", state, "-threads", "1"]
+        assert cli.main(["train", *flags]) == 0
     else:
         solver(tmp_path, "max_iter: 2").solve(state)
     assert (tmp_path / "run_iter_2.solverstate").is_file()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import BinaryIO
 
 from scaffe import temporary
 
-DEVICES = Path("/dev")
+DEVICES, PROCESSES = Path("/dev"), Path("/proc")
 MOST_LINKS = 40  # on the way to a file, as in Linux
 MakeError = Callable[[str], Exception]
 
@@ -32,7 +33,7 @@ def replacing(path: str | Path, error: MakeError) -> Iterator[BinaryIO]:
     with _telling(path, error):
         target = place_of(path)
         if _is_direct(path, target):
-            with path.open("wb") as device:
+            with _open_direct(path, target, os.O_WRONLY) as device:
                 yield device
             return
         temporary.remove_abandoned(target.parent, target.name)
@@ -75,13 +76,24 @@ def _is_direct(path: Path, place: Path) -> bool:
     return path.exists() and (path.parent == DEVICES or not (path.is_file() or place.is_symlink()))
 
 
+def _open_direct(path: Path, place: Path, flags: int) -> BinaryIO:
+    """Open a device or a pipe, and nothing that somebody puts in its place meanwhile. Raises OSError."""
+    of_system = path.parent == DEVICES or PROCESSES in place.parents  # whose links lead to what has no name
+    flags |= os.O_CLOEXEC | (os.O_TRUNC if of_system else os.O_NOFOLLOW)
+    descriptor = os.open(path if of_system else place, flags)
+    if not of_system and stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+    return os.fdopen(descriptor, "wb") if flags & os.O_WRONLY else os.fdopen(descriptor, "w+b", buffering=0)
+
+
 def open_new(path: str | Path) -> BinaryIO:
     """Create a file, or empty it, for content that comes bit by bit; another user's link is replaced. Raises
     OSError."""
     path = Path(path)
     place = place_of(path)
     if _is_direct(path, place):
-        return path.open("w+b", buffering=0)
+        return _open_direct(path, place, os.O_RDWR)
     if place.is_symlink():
         beside, file = temporary.make_file(place)
         beside.replace(place)

@@ -3,6 +3,7 @@
 import json
 import os
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -187,6 +188,38 @@ def test_whatever_it_leads_to(tmp_path, planted, leads_to):
     assert not (tmp_path / "link").is_symlink()
     assert (tmp_path / "link").read_text() == "new"
     assert not (tmp_path / "absent").exists()
+
+
+def test_what_takes_a_pipes_place_is_not_written(tmp_path, monkeypatch):
+    """Another user may put a link, or a file's second name, there when it has been looked at."""
+    (tmp_path / "precious").write_text("mine")
+    is_direct = atomic_files._is_direct
+    for put in (Path.symlink_to, Path.hardlink_to):
+        def swapped(path, place, put=put):
+            found = is_direct(path, place)
+            path.unlink()
+            put(path, tmp_path / "precious")
+            return found
+
+        os.mkfifo(tmp_path / "pipe")
+        monkeypatch.setattr(atomic_files, "_is_direct", swapped)
+        with pytest.raises(CommError, match="pipe cannot be written: (too many levels|file exists)"):
+            atomic_files.write_whole(tmp_path / "pipe", b"new", CommError)
+        (tmp_path / "pipe").unlink()
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_pipes_are_written(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "own").symlink_to("pipe")
+    reader, writer = os.pipe()
+    ends = [(tmp_path / name, os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)) for name in ("pipe", "own")]
+    for path, end in [*ends, (f"/proc/self/fd/{writer}", reader), (f"/dev/fd/{writer}", reader)]:
+        atomic_files.write_whole(path, b"new", CommError)
+        assert os.read(end, 9) == b"new"
+        os.close(end) if end != reader else None
+    os.close(reader)
+    os.close(writer)
 
 
 @needs_root

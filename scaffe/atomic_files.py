@@ -102,6 +102,24 @@ def open_new(path: str | Path) -> BinaryIO:
     return os.fdopen(os.open(place, flags, 0o666), "w+b", buffering=0)
 
 
+def make_folder(folder: str | Path, error: MakeError) -> None:
+    """Make a folder for outputs, and those above it, unless it is there.
+
+    Args:
+        folder: its name. A link of another user is refused, unless root made it: its owner would choose where the
+            outputs go.
+        error: makes the exception to raise, from its one-line message.
+    """
+    try:
+        place = place_of(Path(folder))
+        owner = place.lstat().st_uid if place.is_symlink() else 0
+        if owner:
+            raise error(f"{folder}: is a link that belongs to user {owner}; name the folder that it leads to")
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as cause:
+        raise error(cannot_write(folder, cause)) from cause
+
+
 def refuse_input(path: str | Path, inputs: Iterable[str | Path], error: MakeError) -> None:
     """Raise ``error`` if an output would overwrite one of the files that it is made from."""
     for each in inputs:

@@ -190,6 +190,16 @@ def test_whatever_it_leads_to(tmp_path, planted, leads_to):
     assert not (tmp_path / "absent").exists()
 
 
+@pytest.mark.parametrize("command", [*(command for command, _ in MAKE_FOLDERS.values()),
+                                     "train -solver {0}/solver.prototxt -tensorboard {1}"])
+def test_another_users_link_to_a_folder_is_refused(command, tmp_path, sources, planted, capsys):
+    (tmp_path / "theirs").mkdir()
+    planted(tmp_path / "link", "theirs")
+    assert cli.main(command.format(sources, tmp_path / "link").split()) == 1
+    assert "/link: is a link that belongs to user" in capsys.readouterr().err.splitlines()[-1]
+    assert not list((tmp_path / "theirs").iterdir())
+
+
 def test_what_takes_a_pipes_place_is_not_written(tmp_path, monkeypatch):
     """Another user may put a link, or a file's second name, there when it has been looked at."""
     (tmp_path / "precious").write_text("mine")

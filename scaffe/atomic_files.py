@@ -59,26 +59,28 @@ def write_whole(path: str | Path, content: bytes, error: MakeError) -> None:
 def place_of(path: Path) -> Path:
     """Where an output of that name goes: this user's links are followed, another user's link is what it replaces.
 
-    Others can plant links in a folder that all may write, and would choose what the output overwrites.
+    Others can plant links in a folder that all may write, and would choose what the output overwrites. The system's in
+    ``/dev`` are left as they are.
 
     Raises:
         OSError: a folder on the way cannot be read, or there are too many links.
     """
     for _ in range(MOST_LINKS):
-        if not path.is_symlink() or path.lstat().st_uid != os.geteuid():
-            return path.parent.resolve() / path.name
+        folder = path.parent.resolve()
+        if folder == DEVICES or not path.is_symlink() or path.lstat().st_uid != os.geteuid():
+            return folder / path.name
         path = path.parent / path.readlink()
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
 def _is_direct(path: Path, place: Path) -> bool:
     """Whether an output is written where it lies, as a device or a pipe is; ``place`` as ``place_of`` gives it."""
-    return path.exists() and (path.parent == DEVICES or not (path.is_file() or place.is_symlink()))
+    return path.exists() and (place.parent == DEVICES or not (path.is_file() or place.is_symlink()))
 
 
 def _open_direct(path: Path, place: Path, flags: int) -> BinaryIO:
     """Open a device or a pipe, and nothing that somebody puts in its place meanwhile. Raises OSError."""
-    of_system = path.parent == DEVICES or PROCESSES in place.parents  # whose links lead to what has no name
+    of_system = place.parent == DEVICES or PROCESSES in place.parents  # whose links lead to what has no name
     flags |= os.O_CLOEXEC | (os.O_TRUNC if of_system else os.O_NOFOLLOW)
     descriptor = os.open(path if of_system else place, flags)
     if not of_system and stat.S_ISREG(os.fstat(descriptor).st_mode):

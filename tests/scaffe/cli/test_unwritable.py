@@ -200,6 +200,19 @@ def test_another_users_link_to_a_folder_is_refused(command, tmp_path, sources, p
     assert not list((tmp_path / "theirs").iterdir())
 
 
+def test_links_to_the_systems_own_are_written_to(tmp_path, monkeypatch):
+    """As another user than root sees them, whose links they are."""
+    (tmp_path / "link").symlink_to("/dev/stdout")
+    user = os.geteuid() or 12345
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    if os.getuid() == 0:
+        os.chown(tmp_path / "link", user, user, follow_symlinks=False)
+    for name in ("/dev/stdout", tmp_path / "link"):
+        place = atomic_files.place_of(Path(name))
+        assert place == Path("/dev/stdout")
+        assert atomic_files._is_direct(Path(name), place)
+
+
 def test_what_takes_a_pipes_place_is_not_written(tmp_path, monkeypatch):
     """Another user may put a link, or a file's second name, there when it has been looked at."""
     (tmp_path / "precious").write_text("mine")

@@ -36,11 +36,7 @@ def write_model(path: str | Path, layers: Iterable[StoredLayer]) -> None:
         UserError: the file cannot be written, two layers have one name, or h5py is not installed.
     """
     stored = list(layers)
-    names = Counter(layer.param.name for layer in stored if layer.blobs)
-    twice = [name for name, n_layers in names.items() if n_layers > 1]
-    if twice:
-        raise UserError(f"{path}: {names[twice[0]]} layers with parameters are named {shown(twice[0])!r}; an HDF5 file "
-                        "has one of a name: give them others, or take snapshot_format BINARYPROTO")
+    check_names(path, [layer.param.name for layer in stored if layer.blobs])
     with _writing(path) as file:
         for layer in stored:
             owned = {i: blob for i, blob in enumerate(layer.blobs) if i not in layer.shared}
@@ -48,6 +44,14 @@ def write_model(path: str | Path, layers: Iterable[StoredLayer]) -> None:
         if any(layer.diffs for layer in stored):
             for layer in stored:
                 _put_arrays(_group(file, f"diff/{layer.param.name}"), dict(enumerate(layer.diffs)))
+
+
+def check_names(path: str | Path, names: Iterable[str]) -> None:
+    """Raise UserError if two of the layers with parameters have one name."""
+    for name, n_layers in Counter(names).items():
+        if n_layers > 1:
+            raise UserError(f"{path}: {n_layers} layers with parameters are named {shown(name)!r}; an HDF5 file has "
+                            "one of a name: give them others, or take snapshot_format BINARYPROTO")
 
 
 def _group(file: Any, name: str) -> Any:

@@ -146,6 +146,12 @@ def test_layers_of_one_name_keep_their_own_weights(tmp_path):
     with pytest.raises(UserError, match="w.h5: 2 layers with parameters are named 'twin'; an HDF5 file has one"):
         net.save_hdf5(str(tmp_path / "w.h5"))
     assert not (tmp_path / "w.h5").exists()
+    data = 'layer { name: "d" type: "DummyData" top: "x" dummy_data_param { shape { dim: 2 dim: 3 } } } '
+    text = TWINS.replace(blob("x", 2, 3), data) + layer("Reduction", "loss", "b", more="loss_weight: 1")
+    solver = solver_of(tmp_path, text, f'snapshot_format: HDF5 snapshot_prefix: "{tmp_path}/s"')
+    with pytest.raises(UserError, match=r"/s: 2 layers with parameters are named 'twin'"):
+        solver.step(9)  # at once, not at the first snapshot
+    assert solver.iter == 0
 
 
 def test_a_layer_without_weights_hides_none_of_the_same_name(tmp_path):

@@ -50,12 +50,14 @@ class BatchNorm(Layer):
         return True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare the three blobs of statistics, with learning rate 0."""
+        """Declare the three blobs of statistics, with rate 0. Raises LayerError without channels."""
         check_n_axes(1, bottom[0])
         p = self.param.batch_norm_param
         self._uses_sums = p.use_global_stats if p.HasField("use_global_stats") else self.context.phase == TEST
         self.by_image = self._uses_sums and bottom[0].ndim > 1
         self._n_channels = bottom[0].shape[1] if bottom[0].ndim > 1 else 1
+        if not self._n_channels:
+            raise LayerError(f"needs at least one channel, got shape {bottom[0].shape}")
         for shape in ((self._n_channels,), (self._n_channels,), (1,)):
             self.add_blob(shape, None)
         for i in range(3):

@@ -223,6 +223,7 @@ REFUSALS = [
     *(R(f'type: "{kind}"', ((2, 0), (2,)), "at least one class")
       for kind in ("SoftmaxWithLoss", "SoftmaxWithLossOHEM", "Accuracy")),
     R('type: "InfogainLoss"', ((2, 0), (2,), (0, 0)), "at least one class"),
+    R('type: "BatchNorm"', ((2, 0, 4, 5),), "at least one channel"),
     R('type: "LSTM" recurrent_param { num_output: 2 }', ((3, 0, 4), (3, 0)), "at least one step and one stream"),
     R('type: "LSTM" recurrent_param { num_output: 2 }', ((3, 2, 4), (3, 2)), "weights for 4 inputs",
       then=((3, 2, 5), (3, 2))),

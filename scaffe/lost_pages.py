@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
-import threading
 import weakref
 from functools import cache
 from pathlib import Path
@@ -21,6 +20,8 @@ from typing import Any, BinaryIO
 import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
+
+from scaffe import forking
 
 MOST = 256  # pieces of memory watched at once
 START, END, LINE, LENGTH = range(4)  # a row: addresses, and the line's length in bytes; END 0: it watches nothing
@@ -32,7 +33,7 @@ STANDARD_ERROR, STATUS = 2, 1
 
 _table = np.zeros((MOST, 4), np.int64)
 _before = ctypes.create_string_buffer(ACTION_BYTES)  # the action that was there
-_lock = threading.Lock()
+_lock = forking.Lock()
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

@@ -6,14 +6,13 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from scaffe.collectives import failure
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.last_words import last_words
-from scaffe.collectives.launch import launched, load_mpi
+from scaffe.collectives.launch import launched, load_mpi, must_be_rank
 from scaffe.collectives.loss.losses import outlived
 from scaffe.collectives.planning import partition
 from scaffe.collectives.planning.algorithm import parse
@@ -75,8 +74,11 @@ class Communicator(Freeable):
             whole: of a communicator that `comm` has some ranks of: a loss there is one here too.
 
         Raises:
-            CommError: `node_of_rank` has not one label per rank.
+            CommError: `node_of_rank` has not one label per rank, or this is a forked child of a rank.
         """
+        if comm is not None:
+            must_be_rank()
+            self.leave_in_child()
         self.rank, self.n_ranks = (0, 1) if comm is None else (int(comm.rank), int(comm.size))
         self.deadline = float(os.environ.get(DEADLINE_VARIABLE, 900)) if deadline is None else deadline
         self._comm = comm.Dup() if comm is not None and not is_ours else comm
@@ -304,14 +306,6 @@ class Communicator(Freeable):
         for rank, other in enumerate(values):
             if other != values[0]:
                 raise CommError(f"{what} differs: rank 0 has {values[0]}, rank {rank} has {other}", everywhere=True)
-
-    def abort(self, code: int = 1) -> NoReturn:
-        """Ends the job on all ranks at once with exit code `code`."""
-        with contextlib.suppress(MemoryError):
-            last_words(is_launched=self._comm is not None)
-        if self._comm is not None:
-            self._comm.Abort(code)
-        os._exit(code)
 
     def install_excepthook(self) -> None:
         """From now on an uncaught exception in any thread prints one line with the rank and ends the job."""

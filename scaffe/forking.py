@@ -1,11 +1,14 @@
 """What a child of os.fork makes anew: it has one thread, and a lock that another held would stay taken.
 
+And what it does not inherit: handlers of signals.
+
 multiprocessing forks, and so do web servers and users' loaders; ``subprocess`` does not run what is here.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import weakref
 from collections.abc import Callable
@@ -13,6 +16,7 @@ from types import MethodType
 from typing import Any, Protocol
 
 Action = Callable[[], object]
+Handler = Any  # what signal.signal takes and gives
 
 
 class Lockable(Protocol):
@@ -31,6 +35,8 @@ _locks: weakref.WeakSet[Lockable] = weakref.WeakSet()
 _taken: list[Lockable] = []
 _turn = threading.RLock()  # of the thread that forks
 _generation = [0]
+_handlers: dict[int, tuple[Handler, Handler]] = {}  # of signals: ours, and the one before all of ours
+_masks: list[set[int]] = []  # of signals that were blocked before a fork
 
 
 def generation() -> int:
@@ -64,6 +70,17 @@ def hold(lock: Lockable) -> None:
     _locks.add(lock)
 
 
+def set_handler(number: int, handler: Handler) -> Handler:
+    """As ``signal.signal``, for this process alone: a forked child begins with what was there before any of ours.
+
+    A loader process that caught SIGTERM as a rank does would not end when it is told to.
+    """
+    before = signal.signal(number, handler)
+    ours, first = _handlers.get(number, (None, before))
+    _handlers[number] = handler, first if before is ours else before
+    return before
+
+
 class Lock:
     """A lock that is free in a forked child, whoever had it."""
 
@@ -84,6 +101,7 @@ class Lock:
 def _begin() -> None:
     _turn.acquire()
     _taken.append(_turn)
+    _masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, _handlers))  # until the child has its own handlers
     for action in list(_before):
         action()
     for lock in list(_locks):
@@ -92,12 +110,17 @@ def _begin() -> None:
 
 
 def _end() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _masks.pop())
     while _taken:
         _taken.pop().release()
 
 
 def _renew() -> None:
     _generation[0] += 1
+    for number, (ours, first) in _handlers.items():
+        if signal.getsignal(number) is ours:
+            signal.signal(number, signal.SIG_DFL if first is None else first)  # None: not Python's
+    _handlers.clear()
     _end()
     for find in list(_renewals.values()):
         if (action := find()) is not None:

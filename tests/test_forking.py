@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -67,6 +68,49 @@ def test_a_method_does_not_keep_its_object(forked):
 def test_children_count_how_far_they_are_from_the_first(forked):
     assert forking.generation() == 0
     assert forked(lambda: (forking.generation(), forked(forking.generation))) == (1, 2)
+
+
+@pytest.fixture
+def handled():
+    """What handles SIGTERM and SIGUSR2 is put back afterwards."""
+    numbers = (signal.SIGTERM, signal.SIGUSR2)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+        forking._handlers.pop(number, None)
+
+
+def test_a_child_has_the_handler_that_was_there_before_ours(handled, forked):
+    def users(*_):
+        """Never called."""
+
+    signal.signal(signal.SIGTERM, users)
+    first = forking.set_handler(signal.SIGTERM, lambda *_: None)
+    second = forking.set_handler(signal.SIGTERM, signal.SIG_IGN)
+    assert first is users and second is not users
+    assert forked(lambda: signal.getsignal(signal.SIGTERM) is users)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    forking.set_handler(signal.SIGTERM, first)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the user's next, over ours
+    assert forked(lambda: signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
+    forking.set_handler(signal.SIGTERM, users)
+    assert forked(lambda: signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
+
+
+def test_a_signal_ends_a_child_from_its_first_moment_on(handled):
+    caught = []
+    forking.set_handler(signal.SIGTERM, lambda *_: caught.append(os.getpid()))
+    for _ in range(100):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)
+            signal.pause()
+            os._exit(1)
+        os.kill(child, signal.SIGTERM)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert caught == [os.getpid()]  # the parent's is as it was, and nothing is blocked
 
 
 SCRIPT = """

@@ -21,6 +21,8 @@ RANK_VARIABLES = ("PMIX_RANK",)
 NODE_RANK_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK",
                        "PALS_LOCAL_RANKID", "SLURM_LOCALID")
 NODE_COUNT_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE", "PALS_LOCAL_SIZE")
+PLACE_VARIABLES = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
+                   ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"))
 SLURM_COUNTS, SLURM_NODE = "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID"
 RANKS_PER_NODE_VARIABLE = "SCAFFE_RANKS_PER_NODE"
 LEVELS = ("single", "funneled", "serialized", "multiple")
@@ -34,6 +36,16 @@ def launched() -> bool:
         return True
     counts = (os.environ.get(name, "") for name in COUNT_VARIABLES)
     return any(count.isdigit() for count in counts)
+
+
+def place(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+    """This rank's number and the number of ranks, as the launcher says before MPI starts; None where none says both.
+
+    Args:
+        environment: the variables to look at.
+    """
+    said = ((environment.get(rank, ""), environment.get(count, "")) for rank, count in PLACE_VARIABLES)
+    return next(((int(rank), int(count)) for rank, count in said if rank.isdigit() and count.isdigit()), None)
 
 
 def node_rank(environment: Mapping[str, str] = os.environ) -> int | None:

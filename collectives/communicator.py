@@ -120,7 +120,7 @@ class Communicator(Freeable):
             key: orders them, and among equals their ranks here.
         """
         if isinstance(self._ranks, OneRank):
-            return None if color is None else Communicator.single()
+            return None if arguments.place_in_split(color, key)[0] is None else Communicator.single()
         found = self._ranks.split(color, key)
         return self._made(*found, self._ranks.losses) if found[0] is not None else None
 
@@ -154,8 +154,9 @@ class Communicator(Freeable):
         return len(self.topology.nodes[self.topology.node_of_rank[self.rank]])
 
     def part(self, n_elems: int, rank: int | None = None) -> slice:
-        """The slice that `rank` (default: this one) owns in reduce_scatter and allgather."""
-        return partition.part(self.rank if rank is None else rank, self.n_ranks, n_elems)
+        """The slice that `rank` (default: this one) owns in reduce_scatter and allgather. CommError for another."""
+        rank = self.rank if rank is None else arguments.existing_rank("rank", rank, self.n_ranks)
+        return partition.part(rank, self.n_ranks, arguments.bounded("n_elems", n_elems, 0, sys.maxsize))
 
     def can(self, collective: str, algorithm: str) -> bool:
         """Whether `algorithm` can do `collective` on these ranks; False for a name that nothing has."""

@@ -190,9 +190,9 @@ class Python(Layer):
         self._run(self.user.forward, _shown(bottom), _shown(top))
         if not (bottom or SHARD.is_asked) and self.context.phase == TRAIN and self.context.n_ranks > 1:
             SHARD.is_asked = True
-            warning(f"layer {self.param.name!r} (Python) runs on each of {self.context.n_ranks} ranks and asks for neither "
-                    "caffe.solver_rank() nor caffe.solver_count(): do all read the same data? docs/python.md says how to "
-                    "share it out")
+            warning(f"layer {self.param.name!r} (Python) runs on each of {self.context.n_ranks} ranks and asks neither "
+                    "caffe.solver_rank() nor caffe.solver_count(): do all read the same data? docs/python.md says how "
+                    "to share it out")
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Run the user's backward on bottom diffs that are zero: many without a gradient leave them as they are."""

@@ -10,7 +10,7 @@ import numpy as np
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.loss import ulfm
 from scaffe.collectives.runtime import foreign, memories
-from scaffe.collectives.runtime.arguments import existing_rank, integer
+from scaffe.collectives.runtime.arguments import MAX_BYTES, existing_rank, integer
 from scaffe.collectives.runtime.freed import Forkable
 from scaffe.collectives.runtime.pending_message import ANY, Envelope, PendingMessage
 
@@ -18,8 +18,6 @@ MAX_TAG = 32_767
 """The largest that MPI promises."""
 LAST_TAG = MAX_TAG + 1
 """Of what follows a rank's last message; no MPI that we know has none that large."""
-MAX_BYTES = (1 << 31) - 1
-"""MPI counts in 32 bits."""
 
 
 class Losses(Protocol):

@@ -54,7 +54,7 @@ def finalize_at_exit(library: str) -> bool:
         with build.if_then(build.icmp_unsigned("==", build.load(is_finalized), number(0))):
             call(linked.MPI_Finalize)
     build.ret_void()
-    return ctypes.pythonapi.Py_AtExit(ctypes.c_void_p(machine_code(module, "at_exit"))) == 0
+    return bool(ctypes.pythonapi.Py_AtExit(ctypes.c_void_p(machine_code(module, "at_exit"))) == 0)
 
 
 class Ending:

@@ -10,7 +10,7 @@ import time
 import traceback
 from typing import Protocol
 
-from scaffe import log
+from scaffe import forking, log
 from scaffe.errors import ROOT_SPEAKS_FIRST_SECONDS, ExpectedError, is_expected, users_line, users_traceback
 
 TRACEBACK_VARIABLE = "SCAFFE_TRACEBACK"
@@ -71,7 +71,11 @@ def _report(communicator: Abortable, error: BaseException, everywhere: bool) -> 
 
 
 def install_excepthook(communicator: Abortable) -> None:
-    """From now on an uncaught exception, in any thread of this rank, ends the job on all ranks."""
+    """From now on an uncaught exception, in any thread of this rank, ends the job on all ranks.
+
+    In a forked child it ends that process, as it did before.
+    """
+    before = sys.excepthook, threading.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: object) -> None:
         report_and_abort(communicator, error)
@@ -80,5 +84,9 @@ def install_excepthook(communicator: Abortable) -> None:
         if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
             report_and_abort(communicator, args.exc_value)
 
+    def give_back() -> None:
+        sys.excepthook, threading.excepthook = before
+
     sys.excepthook = hook
     threading.excepthook = thread_hook
+    forking.in_child(give_back)

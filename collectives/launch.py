@@ -8,9 +8,11 @@ import sys
 from collections.abc import Mapping
 from types import ModuleType
 
+from scaffe import forking
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.loss import ulfm
-from scaffe.collectives.loss.ending import ENDING
+from scaffe.collectives.loss.ending import ENDING, finalize_at_exit
+from scaffe.collectives.runtime.freed import child_line
 
 # Open MPI; MPICH, Intel MPI and `srun --mpi=pmi2`; `srun --mpi=pmix` (its rank, and SLURM's own count of tasks).
 COUNT_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
@@ -19,9 +21,13 @@ RANK_VARIABLES = ("PMIX_RANK",)
 NODE_RANK_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK",
                        "PALS_LOCAL_RANKID", "SLURM_LOCALID")
 NODE_COUNT_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE", "PALS_LOCAL_SIZE")
+PLACE_VARIABLES = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
+                   ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"))
 SLURM_COUNTS, SLURM_NODE = "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID"
 RANKS_PER_NODE_VARIABLE = "SCAFFE_RANKS_PER_NODE"
 LEVELS = ("single", "funneled", "serialized", "multiple")
+
+_forked_with_mpi: list[bool] = []  # not empty: in a forked child of a process that had started MPI
 
 
 def launched() -> bool:
@@ -30,6 +36,16 @@ def launched() -> bool:
         return True
     counts = (os.environ.get(name, "") for name in COUNT_VARIABLES)
     return any(count.isdigit() for count in counts)
+
+
+def place(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+    """This rank's number and the number of ranks, as the launcher says before MPI starts; None where none says both.
+
+    Args:
+        environment: the variables to look at.
+    """
+    said = ((environment.get(rank, ""), environment.get(count, "")) for rank, count in PLACE_VARIABLES)
+    return next(((int(rank), int(count)) for rank, count in said if rank.isdigit() and count.isdigit()), None)
 
 
 def node_rank(environment: Mapping[str, str] = os.environ) -> int | None:
@@ -76,25 +92,41 @@ def load_mpi(thread_level: str = "multiple") -> ModuleType:
         mpi4py's module MPI.
 
     Raises:
-        CommError: mpi4py or the MPI library cannot be loaded, or there is no such level.
+        CommError: mpi4py or the MPI library cannot be loaded, there is no such level, or this is a forked child.
     """
     if thread_level not in LEVELS:
         raise CommError(f"thread level must be one of {', '.join(LEVELS)}, not {thread_level!r}")
+    must_be_rank()
     try:
         import mpi4py
 
         mpi4py.rc.threads = thread_level != "single"
         mpi4py.rc.thread_level = thread_level
-        ends_itself = ulfm.is_asked_for() and "mpi4py.MPI" not in sys.modules
-        mpi4py.rc.finalize = None if not ends_itself else False
+        is_first = "mpi4py.MPI" not in sys.modules
+        ends_itself = ulfm.is_asked_for() and is_first
+        mpi4py.rc.finalize = False if is_first else None
         if ends_itself:
             os.environ.setdefault(*ulfm.COLLECTIVES)
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise CommError(f"started as an MPI rank, but MPI cannot be loaded: {str(error).splitlines()[0]}") from error
-    if ends_itself:
+    if ends_itself or (is_first and not finalize_at_exit(MPI.__file__)):
         ENDING.install()
     return MPI
+
+
+def must_be_rank() -> None:
+    """Raises CommError in a forked child of a process that had started MPI: it would wait there for ever."""
+    if _forked_with_mpi:
+        raise CommError(child_line())
+
+
+def _look_in_child() -> None:
+    mpi = getattr(sys.modules.get("mpi4py.MPI"), "Is_initialized", bool)
+    _forked_with_mpi.extend([True] if mpi() else [])
+
+
+forking.in_child(_look_in_child)
 
 
 def grants_threads() -> bool:

@@ -11,10 +11,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from scaffe import forking
 from scaffe.errors import mark_users_error
 from scaffe.layers.base.blob import Blob, Shape
 from scaffe.layers.base.errors import LayerError
-from scaffe.layers.base.layer import Layer, layer_types
+from scaffe.layers.base.layer import TRAIN, Layer, layer_types
+from scaffe.log import warning
 
 
 class UserBlob:
@@ -145,6 +147,31 @@ class UserLayer:
         raise NotImplementedError(f"{type(self).__name__} has no backward")
 
 
+class Shard:
+    """Which part of the data Python data layers are to read: what ``caffe.solver_rank`` and ``solver_count`` say.
+
+    Attributes:
+        part: the part's number, and how many there are; None where no solver has been made yet.
+        is_asked: whether anybody has asked, or has been told that nobody does.
+    """
+
+    def __init__(self) -> None:
+        self.part: tuple[int, int] | None = None
+        self.is_asked = self._is_given = False
+
+    def take(self, part: tuple[int, int] | None) -> None:
+        """Say this from now on. Of one rank's, what the user has given stands."""
+        if part is not None and (part[1] > 1 or not self._is_given):
+            self.part = part
+
+    def give(self, part: tuple[int, int]) -> None:
+        """What the user says it is."""
+        self.part, self._is_given = part, True
+
+
+SHARD = Shard()
+
+
 @layer_types.register("Python")
 class Python(Layer):
     """Runs a user's layer: the class ``python_param.layer`` of the module ``python_param.module``.
@@ -172,6 +199,11 @@ class Python(Layer):
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Run the user's forward."""
         self._run(self.user.forward, _shown(bottom), _shown(top))
+        if not (bottom or SHARD.is_asked) and self.context.phase == TRAIN and self.context.n_ranks > 1:
+            SHARD.is_asked = True
+            warning(f"layer {self.param.name!r} (Python) runs on each of {self.context.n_ranks} ranks and asks neither "
+                    "caffe.solver_rank() nor caffe.solver_count(): do all read the same data? docs/python.md says how "
+                    "to share it out")
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Run the user's backward on bottom diffs that are zero: many without a gradient leave them as they are."""
@@ -206,9 +238,13 @@ class Python(Layer):
 
     def _run(self, code: Callable[..., Any], *arguments: Any) -> Any:
         """Call the user's code; add the layer's name to what it raises."""
+        SHARD.take(self.context.shard)
+        generation = forking.generation()
         try:
             return code(*arguments)
         except (Exception, SystemExit) as error:
+            if isinstance(error, SystemExit) and forking.generation() != generation:
+                raise  # of a child that the user's code has forked
             trace = error.__traceback__ and error.__traceback__.tb_next
             self._raise(code.__qualname__, error, trace)
 

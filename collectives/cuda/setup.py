@@ -68,7 +68,7 @@ class Device:
         device.make_current(self.number)
         self._all_streams: list[Streams] = []
         self._how: list[str] = []
-        self._no_nccl = "not asked yet"
+        self._no_nccl, self._process = "not asked yet", os.getpid()
         self._table: TuningTable | None = None
         self._cards = node_comm.allgather(device.card(self.number))
         self.links = Links.worst(comm.allgather(links_of(self.number, self._cards)))
@@ -220,7 +220,8 @@ class Device:
     def _finish(self) -> None:
         """At exit: does this rank's share of collectives that others may wait for, before its memory is freed."""
         with suppress(Exception):  # where the device has failed, whoever needed it has been told
-            self._settle(time.monotonic() + LAST_WORK_SECONDS)
+            if os.getpid() == self._process:  # a forked child has no part in it
+                self._settle(time.monotonic() + LAST_WORK_SECONDS)
 
 
 def is_crowded(cores_of_ranks: Sequence[Collection[int]]) -> bool:

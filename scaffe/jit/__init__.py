@@ -8,10 +8,13 @@ from functools import partial
 from typing import Any, overload
 
 import numba
+from numba.core.compiler_lock import global_compiler_lock
 
+from scaffe import forking
 from scaffe.jit.cache import DiskCache, missing
 
 BOUNDSCHECK = "SCAFFE_BOUNDSCHECK"
+forking.hold(global_compiler_lock)  # another thread may be compiling
 
 
 def checks_bounds() -> bool:

@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.collectives.launch import place
 from scaffe.errors import UserError
 from scaffe.layers.base.layer import TEST, TRAIN
 from scaffe.layers.base.random import Stream
+from scaffe.layers.python import SHARD
 
 __all__ = ["NCCL", "TEST", "TRAIN", "Timer", "has_nccl", "init_log", "kernels", "layer_type_list", "seed",
            "set_device", "set_logging_disabled", "set_mode_cpu", "set_mode_gpu", "set_multiprocess", "set_precision",
            "set_random_seed", "set_solver_count",
            "set_solver_rank", "solver_count", "solver_rank", "stream"]
 
-_state: dict[str, Any] = {"solver_count": 1, "solver_rank": 0}
+_state: dict[str, Any] = {}
 
 
 def kernels(n_threads: int = 0) -> Any:
@@ -107,23 +109,30 @@ def set_device(device_id: int) -> None:
 
 
 def set_solver_count(count: int) -> None:
-    """Stores the count; it has no effect, because ranks under mpirun replace Caffe's solver processes."""
-    _state["solver_count"] = count
+    """What ``solver_count`` says where this process is the only rank; ranks under mpirun know it themselves."""
+    SHARD.give((_part()[0], int(count)))
 
 
 def solver_count() -> int:
-    """The value given to ``set_solver_count``; 1 by default."""
-    return int(_state["solver_count"])
+    """How many parts the training data is in: the ranks that train, without servers; 1 for one process."""
+    SHARD.is_asked = True
+    return _part()[1]
 
 
 def set_solver_rank(rank: int) -> None:
-    """Stores the rank; it has no effect (see ``set_solver_count``)."""
-    _state["solver_rank"] = rank
+    """What ``solver_rank`` says where this process is the only rank (see ``set_solver_count``)."""
+    SHARD.give((int(rank), _part()[1]))
 
 
 def solver_rank() -> int:
-    """The value given to ``set_solver_rank``; 0 by default."""
-    return int(_state["solver_rank"])
+    """Which of the ``solver_count`` parts of the data this rank is to read, from 0 on."""
+    SHARD.is_asked = True
+    return _part()[0]
+
+
+def _part() -> tuple[int, int]:
+    """Before a solver is made, as the launcher says."""
+    return SHARD.part or place() or (0, 1)
 
 
 def set_multiprocess(multiprocess: bool) -> None:

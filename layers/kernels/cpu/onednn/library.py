@@ -12,7 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-PATH_VARIABLE = "SCAFFE_ONEDNN"
+from scaffe.environment import ONEDNN
+
 NAME = "libdnnl.so.3"
 ISAS = {0x1: "SSE4.1", 0x3: "AVX", 0x7: "AVX2", 0xF: "AVX2-VNNI", 0x1F: "AVX2-VNNI-2", 0x27: "AVX512",
         0x67: "AVX512-VNNI", 0xE7: "AVX512-BF16", 0x1EF: "AVX10.1/AVX512-FP16", 0xFEF: "AMX", 0x1FEF: "AMX-FP16"}
@@ -165,12 +166,12 @@ def reason() -> str:
     found = library()
     if found is not None:
         return f"oneDNN: {found.version}, {found.path}"
-    return (f"no {NAME} (version 3) could be loaded (tried {PATH_VARIABLE}, the package onednn-cpu-gomp and the "
+    return (f"no {NAME} (version 3) could be loaded (tried {ONEDNN.name}, the package onednn-cpu-gomp and the "
             "system; it also needs libgomp.so.1); the portable kernels run, which are slower")
 
 
 def _candidates() -> Iterator[str]:
-    given = os.environ.get(PATH_VARIABLE)
+    given = ONEDNN.get()
     if given is not None:
         yield given  # an empty one asks for the portable kernels
         return

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from scaffe.environment import ONEDNN
+from scaffe.log import warning
 
 NAME = "libdnnl.so.3"
 ISAS = {0x1: "SSE4.1", 0x3: "AVX", 0x7: "AVX2", 0xF: "AVX2-VNNI", 0x1F: "AVX2-VNNI-2", 0x27: "AVX512",
@@ -156,8 +157,10 @@ def library() -> Library | None:
     for path in _candidates():
         try:
             return Library(path)
-        except (OSError, AttributeError, OnednnError):
-            continue
+        except (OSError, AttributeError, OnednnError) as error:
+            if given := ONEDNN.get():
+                warning(f"{ONEDNN.name}={given}: no {NAME} (version 3) that can be loaded ({error}); the portable "
+                        "kernels run, which are slower")
     return None
 
 

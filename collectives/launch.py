@@ -119,8 +119,8 @@ def load_mpi(thread_level: str = "multiple") -> ModuleType:
 
 
 def end_all(code: int) -> None:
-    """Ends the job on all ranks with this exit code, where MPI has started: whoever merely left would wait there for the
-    others. Else it returns."""
+    """Ends the job on all ranks with this exit code, where MPI has started: whoever merely left would wait there for
+    the others. Else it returns."""
     if "mpi4py.MPI" not in sys.modules:
         return
     from mpi4py import MPI

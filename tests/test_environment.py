@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -115,6 +117,13 @@ def test_a_command_says_it_before_it_begins(monkeypatch, capfd):
     assert cli.main(["train", "-solver", "none.prototxt"]) == 1
     said = capfd.readouterr().err
     assert said.startswith("scaffe: SCAFFE_DEADLINE=soon: expected seconds, more than 0") and said.count("\n") == 1
+
+
+def test_numba_that_may_not_compile_is_one_line(tmp_path):
+    done = subprocess.run([sys.executable, "-m", "scaffe", "time", "-model", "none.prototxt"], cwd=tmp_path, text=True,
+                          capture_output=True, env=os.environ | {"NUMBA_DISABLE_JIT": "1"}, timeout=120)
+    line = "scaffe: NUMBA_DISABLE_JIT=1: expected it unset or 0, since kernels run compiled alone\n"
+    assert (done.returncode, done.stderr) == (1, line)
 
 
 def test_doctor_lists_what_is_set():

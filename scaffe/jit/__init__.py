@@ -12,7 +12,7 @@ from scaffe.environment import BOUNDSCHECK
 from scaffe.errors import UserError
 from scaffe.jit.cache import DiskCache, missing
 
-if numba.config.DISABLE_JIT:
+if getattr(numba.config, "DISABLE_JIT", False):
     raise UserError("NUMBA_DISABLE_JIT=1: expected it unset or 0, since kernels run compiled alone")
 
 

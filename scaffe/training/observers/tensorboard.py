@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.atomic_files import make_folder
 from scaffe.errors import UserError
 from scaffe.log import warning
 from scaffe.training.ranks import together
@@ -91,9 +93,9 @@ class EventFile:
                 "", ".summary", ".proto.event_pb2", ".event_file_writer"))
         except ImportError:
             raise UserError("-tensorboard needs the package tensorboardX: pip install 'scaffe[tensorboard]'") from None
-        try:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            self._writer = writer.EventsWriter(str(Path(folder) / "events"))
+        make_folder(folder, lambda line: UserError(f"-tensorboard {line}"))
+        try:  # with a suffix, so that nobody plants a link of that name
+            self._writer = writer.EventsWriter(str(Path(folder) / "events"), f".{secrets.token_hex(4)}")
         except OSError as error:
             raise UserError(f"-tensorboard {folder}: {(error.strerror or str(error)).lower()}") from error
         self.path = str(self._writer._file_name)

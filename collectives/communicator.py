@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scaffe import environment
 from scaffe.collectives import failure
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.launch import launched, load_mpi, must_be_rank
@@ -22,15 +22,13 @@ from scaffe.collectives.runtime.freed import Freeable
 from scaffe.collectives.runtime.one_rank import OneRank
 from scaffe.collectives.runtime.resolver import Resolver
 from scaffe.collectives.topology import Topology
-from scaffe.collectives.tuning.selector import Selector
+from scaffe.collectives.tuning.selector import Selector, tuned_table
 
 if TYPE_CHECKING:
     from scaffe.collectives.loss.losses import Losses
     from scaffe.collectives.runtime.lasting import LastingMessages
     from scaffe.collectives.runtime.point_to_point import PointToPoint
     from scaffe.collectives.runtime.ranks import Ranks
-
-DEADLINE_VARIABLE = "SCAFFE_DEADLINE"
 
 
 class Communicator(Freeable):
@@ -80,7 +78,7 @@ class Communicator(Freeable):
             must_be_rank()
             self.leave_in_child()
         self.rank, self.n_ranks = (0, 1) if comm is None else (int(comm.rank), int(comm.size))
-        self.deadline = float(os.environ.get(DEADLINE_VARIABLE, 900)) if deadline is None else deadline
+        self.deadline = environment.DEADLINE.get() if deadline is None else deadline
         self._comm = comm.Dup() if comm is not None and not is_ours else comm
         self._ranks: Ranks | OneRank = OneRank()
         if self._comm is not None:
@@ -103,8 +101,9 @@ class Communicator(Freeable):
             deadline, node_of_rank: as the constructor has them.
 
         Raises:
-            CommError: a launcher started this process but MPI cannot be loaded.
+            CommError: a launcher started this process but MPI, or SCAFFE_TABLE, cannot be loaded.
         """
+        tuned_table()  # before MPI starts, in which whoever ends with an error waits for the others
         return cls(load_mpi(thread_level).COMM_WORLD, deadline, node_of_rank) if launched() else cls.single()
 
     @classmethod

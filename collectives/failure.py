@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import threading
 import time
@@ -11,9 +10,8 @@ import traceback
 from typing import Protocol
 
 from scaffe import forking, log
+from scaffe.environment import TRACEBACK
 from scaffe.errors import ROOT_SPEAKS_FIRST_SECONDS, ExpectedError, is_expected, users_line, users_traceback
-
-TRACEBACK_VARIABLE = "SCAFFE_TRACEBACK"
 
 
 class Abortable(Protocol):
@@ -62,7 +60,7 @@ def _report(communicator: Abortable, error: BaseException, everywhere: bool) -> 
     line, who = describe(error), f"rank {communicator.rank}"
     if communicator.n_ranks > 1 and not everywhere and not line.startswith(who):
         line = f"{who}: {line}"
-    said = traceback.format_exception(error) if is_defect or os.environ.get(TRACEBACK_VARIABLE) else []
+    said = traceback.format_exception(error) if is_defect or TRACEBACK.get() else []
     if communicator.n_ranks > 1 or not is_defect:
         said.append(f"{line}\n")
     log.clear_live()

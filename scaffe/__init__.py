@@ -22,7 +22,7 @@ _HOMES = {  # the modules that define Caffe's names; imported on first use, so t
     "scaffe.pycaffe.process": (
         "NCCL", "TEST", "TRAIN", "Timer", "has_nccl", "init_log", "layer_type_list", "set_device",
         "set_logging_disabled", "set_mode_cpu", "set_mode_gpu", "set_multiprocess", "set_precision",
-        "set_random_seed", "set_solver_count", "set_solver_rank", "solver_count",
+        "set_random_seed", "set_solver_count", "set_solver_rank", "set_threads", "solver_count",
         "solver_rank"),
     "scaffe.nets.caffe_alias": ("install_as_caffe",),
     "scaffe.proto.net_spec": ("NetSpec", "params", "to_proto"),

@@ -37,8 +37,8 @@ from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.device_choice import choose_on_device
 from scaffe.collectives.tuning.links import Links
 from scaffe.collectives.tuning.table import TuningTable
+from scaffe.environment import CUDA_IPC
 
-IPC_VARIABLE = "SCAFFE_CUDA_IPC"
 LAST_WORK_SECONDS = 10
 """How long a rank that ends waits for the device work of its collectives, which its peers may be waiting for."""
 
@@ -195,8 +195,8 @@ class Device:
 
     def _refusal(self) -> str:
         """Why CUDA IPC need not be tried; empty where it is to be."""
-        if os.environ.get(IPC_VARIABLE) == "0":
-            return f"{IPC_VARIABLE}=0"
+        if not CUDA_IPC.get():
+            return f"{CUDA_IPC.name}=0"
         n_ranks = self._node_comm.size
         return f"{n_ranks} ranks on a node are more than {MOST_RANKS}" if n_ranks > MOST_RANKS else ""
 

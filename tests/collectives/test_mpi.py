@@ -38,7 +38,7 @@ FILES = {"all": ("",), "plans": ("test_collectives.py", "test_nodes.py", "test_w
 def test_collectives_on(n_ranks, ranks_per_node, which):
     files = [str(HERE / "mpi" / file) for file in FILES[which]]
     result = job(n_ranks, ["-m", "pytest", "--with-mpi", "-x", "-q", "--color=no", *files],
-                 SCAFFE_RANKS_PER_NODE=str(ranks_per_node))
+                 SCAFFE_RANKS_PER_NODE=str(ranks_per_node or ""))
     assert result.returncode == 0, (result.stdout + result.stderr)[-6000:]
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from scaffe import forking
+from scaffe.environment import ONEDNN
+from scaffe.log import warning
 
-PATH_VARIABLE = "SCAFFE_ONEDNN"
 NAME = "libdnnl.so.3"
 OPENMP = "libgomp.so.1"  # what oneDNN's package is linked to
 PAUSE_HARD = 2  # omp_pause_hard
@@ -160,10 +161,12 @@ def library() -> Library | None:
     for path in _candidates():
         try:
             found = Library(path)
-        except (OSError, AttributeError, OnednnError):
-            continue
-        forking.before_fork(_end_threads)
-        return found
+            forking.before_fork(_end_threads)
+            return found
+        except (OSError, AttributeError, OnednnError) as error:
+            if given := ONEDNN.get():
+                warning(f"{ONEDNN.name}={given}: no {NAME} (version 3) that can be loaded ({error}); the portable "
+                        "kernels run, which are slower")
     return None
 
 
@@ -182,12 +185,12 @@ def reason() -> str:
     found = library()
     if found is not None:
         return f"oneDNN: {found.version}, {found.path}"
-    return (f"no {NAME} (version 3) could be loaded (tried {PATH_VARIABLE}, the package onednn-cpu-gomp and the "
+    return (f"no {NAME} (version 3) could be loaded (tried {ONEDNN.name}, the package onednn-cpu-gomp and the "
             "system; it also needs libgomp.so.1); the portable kernels run, which are slower")
 
 
 def _candidates() -> Iterator[str]:
-    given = os.environ.get(PATH_VARIABLE)
+    given = ONEDNN.get()
     if given is not None:
         yield given  # an empty one asks for the portable kernels
         return

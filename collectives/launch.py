@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
+from typing import TypeVar
 
+from scaffe import start_watch
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.loss import ulfm
 from scaffe.collectives.loss.ending import ENDING
@@ -21,6 +23,7 @@ NODE_RANK_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COM
 NODE_COUNT_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE", "PALS_LOCAL_SIZE")
 SLURM_COUNTS, SLURM_NODE = "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID"
 RANKS_PER_NODE_VARIABLE = "SCAFFE_RANKS_PER_NODE"
+T = TypeVar("T")
 LEVELS = ("single", "funneled", "serialized", "multiple")
 
 
@@ -67,7 +70,7 @@ def node_n_ranks(environment: Mapping[str, str] = os.environ) -> int | None:
 
 
 def load_mpi(thread_level: str = "multiple") -> ModuleType:
-    """Starts MPI.
+    """Starts MPI, under the watch of `scaffe.start_watch`, which `all_through` ends.
 
     Args:
         thread_level: what to ask for: "single", "funneled", "serialized" or "multiple"; the library may grant less.
@@ -89,12 +92,32 @@ def load_mpi(thread_level: str = "multiple") -> ModuleType:
         mpi4py.rc.finalize = None if not ends_itself else False
         if ends_itself:
             os.environ.setdefault(*ulfm.COLLECTIVES)
+        start_watch.begin()
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise CommError(f"started as an MPI rank, but MPI cannot be loaded: {str(error).splitlines()[0]}") from error
     if ends_itself:
         ENDING.install()
     return MPI
+
+
+def all_through(make: Callable[[], T]) -> T:
+    """What the ranks make together first after MPI has started: from then on MPI itself says who is lost.
+
+    Args:
+        make: makes it.
+
+    Raises:
+        CommError: a rank is lost meanwhile.
+    """
+    try:
+        made = make()
+    except Exception as error:
+        if "mpi4py.MPI" in sys.modules and ulfm.is_loss(error):
+            raise CommError("another rank was lost while MPI was starting") from None
+        raise
+    start_watch.end()
+    return made
 
 
 def grants_threads() -> bool:

@@ -7,19 +7,21 @@ first agreement on, MPI itself says who is lost.
 Imports little, and nothing of ours: a rank begins with it, and the process that watches runs this file alone.
 """
 
-# ruff: noqa: PTH116, PTH120, PTH208 - pathlib takes as long to load as all of this
+# ruff: noqa: PTH116, PTH120, PTH208 - pathlib, contextlib, typing and signal take longer to load than all of this
 from __future__ import annotations
 
 import os
 import select
-import signal
 import stat
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 VARIABLES = "OMPI_MCA_mpi_ft_enable", "PMIX_NAMESPACE", "PMIX_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"
+SIGKILL, SIGTERM = 9, 15
 LAUNCHERS, OF_ITS_OWN = ("mpirun", "mpiexec", "prterun", "prted"), "prterun-"
 """Processes that start ranks, and how a job's name begins whose launcher has no other jobs."""
 AT_FIRST = "@1"
@@ -39,6 +41,19 @@ DEADLINE_VARIABLE, DEADLINE_SECONDS = "SCAFFE_DEADLINE", 900.0
 CODE = "import sys; sys.path.append(sys.argv[1]); import start_watch; start_watch.main(sys.argv[2:])"
 
 
+class _suppress:
+    """As contextlib's."""
+
+    def __init__(self, *kinds: type[Exception]) -> None:
+        self._kinds = kinds
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        return kind is not None and issubclass(kind, self._kinds)
+
+
 class _Own:
     """The process that watches for this one: its number, and what tells it that this rank ends without MPI."""
 
@@ -56,7 +71,7 @@ def begin() -> None:
     if not namespace.startswith(OF_ITS_OWN) or not n_here.isdigit() or (launcher := _launcher(namespace)) is None:
         return
     words = [str(os.getpid()), str(launcher), namespace, rank, n_here, os.environ.get(DEADLINE_VARIABLE, "")]
-    with suppress(OSError):
+    with _suppress(OSError):
         _spawn([sys.executable, "-I", "-S", "-c", CODE, os.path.dirname(__file__), *words])
 
 
@@ -80,7 +95,7 @@ def _spawn(command: list[str]) -> None:
 
 def fails() -> None:
     """This rank ends by itself, and so do all others, if the mistake is one of all: nobody waits in MPI here."""
-    with suppress(OSError):
+    with _suppress(OSError):
         os.write(_Own.pipe, b".")
 
 
@@ -90,9 +105,9 @@ def end() -> None:
     if pid < 0:
         return
     _Own.pid = _Own.pipe = -1
-    with suppress(OSError):
+    with _suppress(OSError):
         if os.waitpid(pid, os.WNOHANG)[0] == 0:
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, SIGKILL)
             os.waitpid(pid, 0)
     os.close(pipe)
 
@@ -186,20 +201,20 @@ class Watch:
         if _lives(self._launcher, self._launched):
             source = self._pid if os.getppid() == self._pid else self._launcher
             say(source, f"rank {self._rank}: {fault} while MPI was starting: the job ends\n")
-            self._signal(signal.SIGTERM)
+            self._signal(SIGTERM)
             until = time.monotonic() + END_SECONDS
             while _lives(self._launcher, self._launched) and time.monotonic() < until:
                 time.sleep(LOOK_SECONDS)
-            self._signal(signal.SIGKILL)
+            self._signal(SIGKILL)
         self._end_rank()
 
     def _end_rank(self) -> None:
         if os.getppid() == self._pid:
-            os.kill(self._pid, signal.SIGKILL)
+            os.kill(self._pid, SIGKILL)
 
     def _signal(self, number: int) -> None:
         if _lives(self._launcher, self._launched):
-            with suppress(OSError):
+            with _suppress(OSError):
                 os.kill(self._launcher, number)
 
 
@@ -208,7 +223,7 @@ def say(pid: int, line: str) -> None:
 
     In a file that it does not append to, what it writes next would take the line's place.
     """
-    with suppress(OSError, IndexError, ValueError):
+    with _suppress(OSError, IndexError, ValueError):
         path, flags = f"/proc/{pid}/fd/2", int(_read(f"/proc/{pid}/fdinfo/2").split()[3], 8)
         if stat.S_ISREG(os.stat(path).st_mode) and not flags & os.O_APPEND:
             return
@@ -231,18 +246,16 @@ def main(words: list[str]) -> None:
     """
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
-            with suppress(OSError):
+            with _suppress(OSError):
                 os.close(int(name))
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
     os.chdir("/")
-    with suppress(OSError, ValueError, IndexError):
+    with _suppress(OSError, ValueError, IndexError):
         Watch(int(words[0]), int(words[1]), words[2], int(words[3]), int(words[4]), _seconds(words[5])).run()
     os._exit(0)
 
 
 def _seconds(word: str) -> float:
-    with suppress(ValueError):
+    with _suppress(ValueError):
         return float(word)
     return DEADLINE_SECONDS
 
@@ -252,7 +265,7 @@ def _n_unread(descriptor: int) -> int:
     import fcntl
     import termios
 
-    with suppress(OSError):
+    with _suppress(OSError):
         return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)), sys.byteorder)
     return 0
 
@@ -260,7 +273,7 @@ def _n_unread(descriptor: int) -> int:
 def _children(pid: int) -> Iterator[int]:
     """The processes that a process has started, by a list of the kernel's where it keeps one."""
     tasks = f"/proc/{pid}/task"
-    with suppress(OSError):
+    with _suppress(OSError):
         found = [_read(f"{tasks}/{task}/children") for task in os.listdir(tasks)]
         if any(found):
             yield from (int(word) for words in found for word in words.split())
@@ -290,6 +303,6 @@ def _read(path: str) -> str:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
-    with suppress(OSError), os.fdopen(descriptor, "rb") as file:
+    with _suppress(OSError), os.fdopen(descriptor, "rb") as file:
         return file.read().decode(errors="surrogateescape")
     return ""

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from scaffe import start_watch
 from scaffe.collectives.errors import CommError
+from scaffe.collectives.leftovers import remove_left
 from scaffe.collectives.loss import ulfm
 from scaffe.collectives.loss.ending import ENDING
 
@@ -93,6 +94,7 @@ def load_mpi(thread_level: str = "multiple") -> ModuleType:
         if ends_itself:
             os.environ.setdefault(*ulfm.COLLECTIVES)
         start_watch.begin()
+        remove_left()
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise CommError(f"started as an MPI rank, but MPI cannot be loaded: {str(error).splitlines()[0]}") from error

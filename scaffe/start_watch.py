@@ -169,8 +169,8 @@ class Watch:
         for pid, (_, rank) in self.others.items():
             if pid not in living:
                 return f"rank {rank} (process {pid}) was lost"
-        if len(self.others) < self._n_here and self._seconds > MISSING_SECONDS:
-            return f"{self._n_here - len(self.others)} of this node's {self._n_here} ranks were lost"
+        if self._seconds > MISSING_SECONDS and (n_missing := self._n_missing()) > 0:
+            return f"{n_missing} of this node's {self._n_here} ranks were lost"
         return f"not all ranks came within {self._deadline:g} s" if self._seconds > self._deadline else ""
 
     def living(self) -> dict[int, int]:
@@ -179,6 +179,14 @@ class Watch:
             for pid in self._ranks():
                 self.others.setdefault(pid, (_stat(pid)[19], int(_variable(pid, "PMIX_RANK") or -1)))
         return {pid: rank for pid, (start, rank) in self.others.items() if _lives(pid, start)}
+
+    def _n_missing(self) -> int:
+        """Ranks of this node that nobody has seen; who may not be looked at (a container's) may be one."""
+        if len(self.others) == self._n_here:
+            return 0
+        unknown = [pid for pid in _children(self._launcher)
+                   if pid not in self.others and not _read(f"/proc/{pid}/environ") and _stat(pid)[0] not in "ZX"]
+        return self._n_here - len(self.others) - len(unknown)
 
     def _ranks(self) -> Iterator[int]:
         return (pid for pid in _children(self._launcher) if _variable(pid, "PMIX_NAMESPACE").startswith(self._family))
@@ -223,6 +231,9 @@ def say(pid: int, line: str) -> None:
 
     In a file that it does not append to, what it writes next would take the line's place.
     """
+    import signal
+
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # a terminal may stop who is not in front
     with _suppress(OSError, IndexError, ValueError):
         path, flags = f"/proc/{pid}/fd/2", int(_read(f"/proc/{pid}/fdinfo/2").split()[3], 8)
         if stat.S_ISREG(os.stat(path).st_mode) and not flags & os.O_APPEND:

@@ -17,10 +17,9 @@ ROOT = Path(__file__).resolve().parent.parent
 LAUNCHER = """
 import os, subprocess, sys
 body, n_ranks, more = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
-family = f"prterun-here-{os.getpid()}@1"
 ranks = [subprocess.Popen([PYTHON, "-c", body, *more], env=os.environ | {
-    "OMPI_MCA_mpi_ft_enable": "1", "PMIX_NAMESPACE": family, "PMIX_RANK": str(rank),
-    "OMPI_COMM_WORLD_LOCAL_SIZE": N_HERE}) for rank in range(n_ranks)]
+    "OMPI_MCA_mpi_ft_enable": "1", "PMIX_NAMESPACE": f"prterun-here-{os.getpid()}@{1 + (rank == SPAWNED)}",
+    "PMIX_RANK": str(rank * (rank != SPAWNED)), "OMPI_COMM_WORLD_LOCAL_SIZE": N_HERE}) for rank in range(n_ranks)]
 codes = [rank.wait() for rank in ranks]
 print(*codes)
 """
@@ -28,7 +27,8 @@ RANK = """
 import ctypes, os, sys, time
 from scaffe import start_watch
 start_watch.begin()
-print("rank", os.environ["PMIX_RANK"], os.getpid(), start_watch._Own.pid, flush=True)
+words = "rank", os.environ["PMIX_RANK"], os.getpid(), start_watch._Own.pid, os.environ["PMIX_NAMESPACE"]
+os.write(1, (" ".join(map(str, words)) + "\\n").encode())  # in one piece
 """
 IN_MPI_INIT = """
 ctypes.PyDLL(None).sleep(100)  # which keeps the interpreter's lock, as mpi4py does
@@ -42,14 +42,16 @@ def launch(tmp_path):
     (tmp_path / "prterun").symlink_to(Path(sys.executable).resolve())
     started = []
 
-    def start(body, n_ranks, n_here=None):
+    def start(body, n_ranks, n_here=None, spawned=-1):
         script = LAUNCHER.replace("PYTHON", repr(sys.executable)).replace("N_HERE", repr(str(n_here or n_ranks)))
+        script = script.replace("SPAWNED", str(spawned))
         job = subprocess.Popen([tmp_path / "prterun", "-c", script, RANK + body, str(n_ranks)], text=True,
                                env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE)
         lines = [job.stdout.readline().split()[1:] for _ in range(n_ranks)]
-        started.extend(int(pid) for _, *pids in lines for pid in pids)
-        return job, {int(rank): (int(pid), int(watch)) for rank, pid, watch in lines}
+        started.extend(int(pid) for _, *pids, _ in lines for pid in pids)
+        return job, {spawned if namespace.endswith("@2") else int(rank): (int(pid), int(watch))
+                     for rank, pid, watch, namespace in lines}
 
     yield start
     for pid in started:
@@ -86,6 +88,32 @@ def test_who_is_lost_is_named(launch):
     os.kill(ranks[2][0], signal.SIGKILL)
     wait_until(lambda: not is_there(ranks[2][0]))
     assert watch.fault() == f"rank 2 (process {ranks[2][0]}) was lost"
+    job.kill()
+
+
+def test_who_may_not_be_looked_at_is_not_missed(launch, monkeypatch):
+    """Such as a container's process that has other rights."""
+    job, ranks = launch(IN_MPI_INIT, 2, n_here=3)
+    watch = start_watch.Watch(ranks[0][0], job.pid, f"prterun-here-{job.pid}@1", 0, 3, 900)
+    watch._seconds = start_watch.MISSING_SECONDS + 1
+    assert watch.fault() == "1 of this node's 3 ranks were lost"
+    watch = start_watch.Watch(ranks[0][0], job.pid, f"prterun-here-{job.pid}@1", 0, 2, 900)
+    watch._seconds = start_watch.MISSING_SECONDS + 1
+    whole, hidden = start_watch._read, f"/proc/{ranks[1][0]}/environ"
+    monkeypatch.setattr(start_watch, "_read", lambda path: "" if path == hidden else whole(path))
+    assert watch.fault() == ""
+    assert list(watch.living()) == [ranks[0][0]]
+    job.kill()
+
+
+def test_a_spawned_rank_looks_at_those_that_were_there(launch):
+    """It waits for the one that wants it, and ends itself alone."""
+    job, ranks = launch(IN_MPI_INIT, 3, spawned=2)
+    watch = start_watch.Watch(ranks[2][0], job.pid, f"prterun-here-{job.pid}@2", 0, 1, 900)
+    assert (watch.fault(), sorted(watch.living())) == ("", sorted(pid for pid, _ in ranks.values()))
+    os.kill(ranks[1][0], signal.SIGKILL)
+    wait_until(lambda: not is_there(ranks[1][0]))
+    assert watch.fault() == f"rank 1 (process {ranks[1][0]}) was lost"
     job.kill()
 
 

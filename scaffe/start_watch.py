@@ -33,6 +33,8 @@ MISSING_SECONDS = 2.0
 GRACE_SECONDS, NEWCOMERS_SECONDS = 2.0, 10.0
 """In which a rank may end by itself, as all do that make the same mistake, or get through; one that has been spawned
 does so where another rank is lost than the one that wants it."""
+FAILED_SECONDS = 12.0
+"""In which the other nodes' ranks may make the same mistake: more than they leave rank 0 to say it first."""
 TURN_SECONDS = 1.5
 """For the one that ends the job, before another one does."""
 END_SECONDS = 3.0
@@ -156,7 +158,7 @@ class Watch:
             since = self._seconds if not fault else since
             if self._seconds - since > self._grace:
                 return self._end_rank() if self._is_spawned else self._end_job(fault)
-        until = time.monotonic() + self._grace  # the rank is gone
+        until = time.monotonic() + (FAILED_SECONDS if self._fails else self._grace)  # the rank is gone
         while not self._is_spawned and _lives(self._launcher, self._launched) and time.monotonic() < until:
             time.sleep(self._pause)
         if not self._is_spawned and not self.living():

@@ -2,6 +2,7 @@
 
 import sys
 
+from scaffe import start_watch
 from scaffe.training import early_signals
 
 
@@ -9,6 +10,7 @@ def main() -> int:
     """Run the command line of this process. Returns the exit code."""
     if sys.argv[1:2] in (["train"], ["join"]):
         early_signals.note_signals()  # ahead of all that takes time, imports too
+        start_watch.begin()
     from scaffe.cli import streams
     from scaffe.cli.main import main as run
 

@@ -115,7 +115,8 @@ class Downpour(Served):
         is_warm = iteration >= self._warm_start
         self._rate = rate / communicator.n_ranks if is_warm and not self._is_weak else rate
         self._n_updates = iteration * communicator.n_ranks + communicator.rank if is_warm else iteration
-        self._local.gradient_scale = self.replica.updater.gradient_scale
+        alone = self.replica.net.shares.weight if not is_warm else 1.0
+        self._local.gradient_scale = self.replica.updater.gradient_scale / alone
         if self._waits(iteration):
             return
         if is_warm and iteration and iteration == self._warm_start:

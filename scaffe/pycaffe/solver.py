@@ -23,7 +23,7 @@ from scaffe.training.observers.snapshots import Snapshots
 from scaffe.training.observers.test import Test
 from scaffe.training.ranks import threads_per_rank, together
 
-OPTIONS = {"level": 0, "stage": "", "scal": "strong", "readers": 1}
+OPTIONS = {"level": None, "stage": "", "scal": "strong", "readers": 1}
 
 
 class Solver:

@@ -29,6 +29,11 @@ def find_runs(paths: Sequence[str]) -> list[Run]:
     return [read_run(name, files.get(LOG, ""), files.get(TRACE, "")) for name, files in groups.items()]
 
 
+def files_of(paths: Sequence[str]) -> list[str]:
+    """The logs and traces that paths name. Raises UserError for a folder that has none."""
+    return [file for path in paths for file in ([file for file, _ in _inside(path)] if Path(path).is_dir() else [path])]
+
+
 def _add(groups: dict[str, dict[str, str]], folder: str, files: list[tuple[str, str]]) -> None:
     """Enter files that were found together."""
     kinds = [kind for _, kind in files]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import secrets
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from scaffe.atomic_files import make_folder
 from scaffe.errors import UserError
 from scaffe.training.ranks import together
 from scaffe.training.solver import Observer, Solver
@@ -70,9 +71,9 @@ def open_writer(folder: str) -> Any:
         module = importlib.import_module("tensorboardX")
     except ImportError:
         raise UserError("-tensorboard needs the package tensorboardX: pip install 'scaffe[tensorboard]'") from None
+    make_folder(folder, lambda line: UserError(f"-tensorboard {line}"))
     try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        return module.SummaryWriter(logdir=folder)
+        return module.SummaryWriter(logdir=folder, filename_suffix=f".{secrets.token_hex(4)}")  # nobody plants it
     except OSError as error:
         raise UserError(f"-tensorboard {folder}: {(error.strerror or str(error)).lower()}") from error
 

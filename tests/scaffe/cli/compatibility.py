@@ -189,6 +189,17 @@ NOTES = (
 )
 
 
+TOOLS = (
+    "`train -stage` and `-level` are the training net's alone, and `-level`, 0 where it is not given, takes the place "
+    "of `train_state`'s and of the net's own: as in Caffe's tool.",
+    "A run that goes on from a snapshot gives layers that only a test net has their pretrained weights (`weights`, "
+    "`-weights`) once more; Caffe leaves them at their fillers.",
+    "`convert_imageset` and lists of images: a label that is no whole number (2.7) is refused; Caffe takes the whole "
+    "number that it begins with (2), or 0. Blanks in front of a label are no part of the file's name, nor is a "
+    "byte order mark in front of the first name.",
+)
+
+
 def page() -> str:
     """The whole page."""
     sections = {
@@ -198,6 +209,7 @@ def page() -> str:
         "Options": _options(),
         "Files": ["| kind | read | written | test |", "| --- | --- | --- | --- |",
                   *(f"| {kind} | {read} | {written} | tests/{test} |" for kind, read, written, test in FILES)],
+        "Solvers and tools": [f"- {note}" for note in TOOLS],
         "Text": [f"- {note}" for note in NOTES],
         "Where rounding decides": [BATCH_NORM_WORDS, "", BATCH_NORMS],
     }

@@ -75,7 +75,7 @@ def test_what_it_cannot_do_is_one_line(folder, capfd, monkeypatch):
     pytest.importorskip("tensorboardX")
     (folder / "file").write_text("")
     assert cli.main(["train", "-solver", "solver.prototxt", "-tensorboard", "file/events"]) == 1
-    assert "scaffe: -tensorboard file/events: not a directory\n" in capfd.readouterr().err
+    assert "scaffe: -tensorboard file/events cannot be written: not a directory\n" in capfd.readouterr().err
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     assert cli.main(["train", "-solver", "solver.prototxt", "-tensorboard", "events"]) == 1
     assert "pip install 'scaffe[tensorboard]'" in capfd.readouterr().err

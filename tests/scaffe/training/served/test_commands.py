@@ -65,7 +65,7 @@ def test_the_examples_net_learns_and_goes_on_with_others(tmp_path, lenet):
     assert '"ph":"C","name":"pushes"' in trace
 
 
-@pytest.mark.parametrize("n_ranks", [1, 2])
+@pytest.mark.parametrize("n_ranks", [pytest.param(1, marks=pytest.mark.thorough), 2])
 def test_momentum_on_several_replicas_is_said_at_the_start(tmp_path, n_ranks):
     write_solver(tmp_path, NET, test_iter=None, test_interval=0, max_iter=1)
     done = run(tmp_path, "train", "-solver", "solver.prototxt", "-strategy", "downpour", n_ranks=n_ranks)

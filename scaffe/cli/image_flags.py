@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from argparse import Namespace
 
+from scaffe import cores
 from scaffe.data.convert.imageset import ImagesetOptions
 from scaffe.data.convert.writers import WRITERS
 from scaffe.flags import Flags
@@ -55,5 +55,5 @@ def image_options(args: Namespace, left_out: LeftOut) -> ImagesetOptions:
     return ImagesetOptions(
         grey=args.gray, shuffle=args.shuffle, seed=args.seed, height=max(0, args.resize_height),
         width=max(0, args.resize_width), check_shape=args.check_size, encoded=args.encoded,
-        encode_type=args.encode_type, n_threads=len(os.sched_getaffinity(0)),
+        encode_type=args.encode_type, n_threads=cores.n_threads(),
         on_bad=left_out)

@@ -12,7 +12,7 @@ from scaffe.errors import UserError
 from scaffe.files import StoredLayer, hdf5, model_layers, write_model
 from scaffe.log import info
 from scaffe.nets.net import Net
-from scaffe.nets.net_layer import Node
+from scaffe.nets.net_layer import Node, by_name
 from scaffe.nets.parts import Parts
 from scaffe.proto.byte_text import path_of
 
@@ -67,13 +67,16 @@ def save_hdf5(net: Net, path: str | Path) -> None:
 def _take(net: Net, layers: Iterable[tuple[str, str, Arrays]], path: str | Path,
           only: Collection[int] | None = None) -> None:
     """Copy layers of a file into the net's, or into those of its blobs alone that have one of these ids."""
-    nodes = {node.name: node for node in net.nodes}
+    nodes = {node.name: [node] for node in net.nodes} | by_name(net.nodes)
     for name, _, arrays in layers:
         if name not in nodes:
             if arrays and only is None:
                 info(f"Ignoring source layer {name}")
-        elif arrays and (only is None or any(id(blob) in only for blob in nodes[name].layer.blobs)):
-            _copy(nodes[name], arrays, path, net.parts, only)
+        elif arrays:
+            node = nodes[name][0]
+            del nodes[name][:len(nodes[name]) > 1]  # the file's next layer of this name is the net's next one
+            if only is None or any(id(blob) in only for blob in node.layer.blobs):
+                _copy(node, arrays, path, net.parts, only)
     net.note_written()
 
 

@@ -12,6 +12,7 @@ from scaffe.data.feeds.layer_feed import TRAIN, Share
 from scaffe.errors import UserError
 from scaffe.layers.base.layer import ParamMemory
 from scaffe.layers.base.random import Stream
+from scaffe.layers.python import SHARD
 from scaffe.log import info
 from scaffe.nets import graph
 from scaffe.nets.activation_memory import pass_diffs, reuse_activations
@@ -203,6 +204,8 @@ class NetMaker:
                                self.bad.reader_options(self.options.readers), Compute.of(self.options).dtype)
         context.fills = self._fills
         context.param_memory = self.backed
+        context.shard = share.rank, share.ranks
+        SHARD.take(context.shard)
         shared = None if self._division is None else self._division.shared
         return make_net(message, selection, context, source, trained, shared)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from scaffe import temporary
+from scaffe.files import hdf5
 from scaffe.proto.byte_text import path_of
 from scaffe.training.checkpoint import save_checkpoint
 from scaffe.training.solver import Observer, Solver
@@ -17,7 +18,12 @@ class Snapshots(Observer):
         self._last, self._has_begun, self._goes_on = -1, False, False
 
     def begin(self, solver: Solver) -> None:
-        """Remove temporary files that a killed run or rank with this prefix left behind."""
+        """Remove temporary files that a killed run or rank with this prefix left behind. Raises UserError for a net
+        that the format cannot hold."""
+        param = solver.param
+        if param.snapshot_format == param.HDF5:
+            named = [node.name for node in solver.net.nodes if node.layer.blobs]
+            hdf5.check_names(path_of(param.snapshot_prefix), named)
         self._clear(solver)
         self._last, self._goes_on = -1, self._has_begun and solver.iteration > 0  # lost ranks were perhaps writing
         self._has_begun = True

@@ -197,6 +197,10 @@ TOOLS = (
     "`convert_imageset` and lists of images: a label that is no whole number (2.7) is refused; Caffe takes the whole "
     "number that it begins with (2), or 0. Blanks in front of a label are no part of the file's name, nor is a "
     "byte order mark in front of the first name.",
+    "Of several layers with parameters and one name, the first in a file is for the first in the net, and so on; Caffe "
+    "copies all to the first. HDF5 has one of a name: such a net is refused before it is trained.",
+    "`parse_log` counts seconds from the line `Solving` or, in a log without one (py-faster-rcnn's, or of a script "
+    "that calls `step`), from the first iteration's; Caffe's wants such a line.",
 )
 
 

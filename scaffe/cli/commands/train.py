@@ -168,7 +168,7 @@ def _rebuilding(strategy: type[Strategy], param: Any, options: Namespace, build:
 
     def rebuild(ranks: Communicator, kinds: Sequence[str | None]) -> Survivor:
         now = strategy.options_for(options, kinds)
-        role = strategy.place(ranks, now).with_uneven_share()
+        role = strategy.place(ranks, now)
         if role.kind != WORKER:
             return strategy.server(role, param, now)
         with role.ending_all(goes_on=True):

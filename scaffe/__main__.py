@@ -9,12 +9,13 @@ def main() -> int:
     """Run the command line of this process. Returns the exit code."""
     if sys.argv[1:2] in (["train"], ["join"]):
         early_signals.note_signals()  # ahead of all that takes time, imports too
-    from scaffe.cli import streams
-    from scaffe.cli.main import main as run
+    with early_signals.ended_by_interrupt():
+        from scaffe.cli import streams
+        from scaffe.cli.main import main as run
 
-    streams.open_closed_ones()
-    with streams.quiet_without_a_reader():
-        code = run()
+        streams.open_closed_ones()
+        with streams.quiet_without_a_reader():
+            code = run()
     early_signals.ignore_signals()
     return code
 

@@ -28,7 +28,8 @@ def prepare(message: Any, phase: int, level: int = 0, stages: Sequence[str] = ()
         UserError: a layer has both include and exclude rules, or the net has layers of two generations.
     """
     net = upgrade_net(message)
-    state = caffe_pb2.NetState(phase=phase, level=level or net.state.level, stage=[*net.state.stage, *stages])
+    stages = [*net.state.stage, *map(text_of_path, stages)]  # which a command line may give as bytes
+    state = caffe_pb2.NetState(phase=phase, level=level or net.state.level, stage=stages)
     net = insert_splits(filter_net(net, state))
     net.state.CopyFrom(state)
     for layer in net.layer:

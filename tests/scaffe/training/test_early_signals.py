@@ -96,7 +96,8 @@ def interrupted(folder, *words, at=""):
 @pytest.mark.parametrize(("line", "at"), [
     ("simulate -ranks 4 -max_bytes 1024 -out made", "made"),
     *(pytest.param(*case, marks=pytest.mark.thorough) for case in (
-        ("time -model net.prototxt", "net.prototxt"), ("report log", "log"), ("report log", "numpy"), ("summary net.prototxt", "net.prototxt"),
+        ("time -model net.prototxt", "net.prototxt"),
+        ("report log", "log"), ("report log", "numpy"), ("summary net.prototxt", "net.prototxt"),
         ("extract_features none net.prototxt x db 2 lmdb", "net.prototxt"), ("bench reduce -m 8 -json made", "numba"),
         ("test -model net.prototxt -weights none", "net.prototxt"), ("simulate", "scaffe.cli.main")))])
 def test_an_interrupted_command_ends_by_the_signal_without_a_word(tmp_path, line, at):

@@ -79,6 +79,9 @@ def main(argv: Sequence[str]) -> int:
         [CHUNK(word) for word in filter(None, options.chunks.split(","))]
     except ValueError:
         flags.error(f"-chunks must be bytes from {CHUNK} with commas between, got {options.chunks!r}")
+    for collective in options.collectives.split(","):
+        if collective not in COLLECTIVES:
+            flags.error(f"-collectives takes {', '.join(COLLECTIVES)}, not {collective!r}")
     for memory in options.memory.split(","):
         if memory not in DEFAULT_CHUNKS:
             flags.error(f"-memory takes {', '.join(DEFAULT_CHUNKS)}, not {memory!r}")

@@ -15,7 +15,6 @@ from tests.fuzz import children, corpus
 from tests.fuzz.children import Files
 from tests.fuzz.kind import Kind, all_kinds
 
-ROUND = 50  # inputs of a kind before the next kind's turn
 MOST_OF_A_SORT = 3  # inputs kept that fail with the same error at the same line
 
 
@@ -52,8 +51,8 @@ class Campaign:
 
     def _round(self, name: str, kind: Kind, seeds: list[Files]) -> None:
         first = self._n_read[name]
-        inputs = [self._input(name, kind, seeds, number) for number in range(first, first + ROUND)]
-        self._n_read[name] += ROUND
+        inputs = [self._input(name, kind, seeds, number) for number in range(first, first + kind.n_at_once)]
+        self._n_read[name] += kind.n_at_once
         verdicts = children.verdicts(kind.read, inputs)
         for number, (files, verdict) in enumerate(zip(inputs, verdicts, strict=True), first):
             if verdict:

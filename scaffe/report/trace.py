@@ -69,9 +69,10 @@ class Trace:
     def layers(self) -> list[LayerTime]:
         """The layers of rank 0, in the order in which forward first ran them."""
         times: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        thread = self._layers_thread()
         for event in self.spans(0):
             kind, _, name = event["name"].partition(" ")
-            if name and kind in ("data", "forward", "backward") and event["tid"] == self._layers_thread():
+            if name and kind in ("data", "forward", "backward") and event["tid"] == thread:
                 times[name]["backward" if kind == "backward" else "forward"].append(event["dur"] / 1e3)
         return [LayerTime(name, median(passes["forward"] or [0.0]), median(passes["backward"] or [0.0]),
                           self.multiply_adds.get(name, (0, 0))) for name, passes in times.items()]

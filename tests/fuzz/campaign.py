@@ -41,13 +41,16 @@ class Campaign:
         self.n_failed = 0
 
     def run(self, end: float) -> None:
-        """Until the clock (time.monotonic) shows ``end``; every kind has one round at least."""
-        seeds = {name: good_inputs(kind) for name, kind in self._kinds.items()}
-        while True:
-            for name, kind in self._kinds.items():
-                self._round(name, kind, seeds[name])
-                if time.monotonic() > end and len(self._n_read) == len(self._kinds):
-                    return
+        """Until the clock (time.monotonic) shows ``end``; every kind has as much time, and one round at least."""
+        seeds: dict[str, list[Files]] = {}
+        seconds: Counter[str] = Counter()
+        while time.monotonic() < end or len(seconds) < len(self._kinds):
+            name = min(self._kinds, key=lambda each: seconds.get(each, -1))
+            started = time.monotonic()
+            if name not in seeds:
+                seeds[name] = good_inputs(self._kinds[name])
+            self._round(name, self._kinds[name], seeds[name])
+            seconds[name] += time.monotonic() - started
 
     def _round(self, name: str, kind: Kind, seeds: list[Files]) -> None:
         first = self._n_read[name]

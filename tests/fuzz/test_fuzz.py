@@ -7,9 +7,9 @@ import random
 import pytest
 
 from scaffe.errors import UserError
-from tests.fuzz import children, commands, corpus
+from tests.fuzz import campaign, children, commands, corpus
 from tests.fuzz.campaign import good_inputs
-from tests.fuzz.kind import all_kinds
+from tests.fuzz.kind import Kind, all_kinds
 
 KEPT = corpus.all_kept()
 LONG = ("command_line",)  # runs every command
@@ -104,3 +104,19 @@ def test_how_a_command_line_ends_is_seen(tmp_path, monkeypatch, what, wrong):
     (tmp_path / "there/mine.py").write_text(f"import os, sys, time\n{what}\n")
     found = commands.verdict(["summary", "net.prototxt"], {}, tmp_path / "there")
     assert found.startswith(wrong) and bool(found) == bool(wrong), found
+
+
+def test_every_kind_has_its_share_of_the_time(tmp_path, monkeypatch):
+    """By a clock that one kind's rounds move ten times as far as the other's; one round each where there is none."""
+    now = [0.0]
+    monkeypatch.setattr(campaign.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(campaign, "good_inputs", lambda kind: [{}])
+    monkeypatch.setattr(campaign.children, "verdicts",
+                        lambda read, inputs: now.__setitem__(0, now[0] + read(inputs)) or [""] * len(inputs))
+    kinds = {name: Kind(None, lambda inputs, cost=cost: cost, lambda rng, files: files, n_at_once=n)
+             for name, cost, n in (("slow", 10.0, 2), ("quick", 1.0, 50))}
+    monkeypatch.setattr(campaign, "all_kinds", lambda: kinds)
+    for end, said in ((200.0, "(slow 20, quick 5000)"), (0.0, "(slow 2, quick 50)")):
+        made, now[0] = campaign.Campaign(None, 1, tmp_path), 0.0
+        made.run(end)
+        assert said in made.summary()

@@ -14,6 +14,7 @@ from scaffe.flags import MOST, Flags, whole
 from scaffe.nets import graph
 
 GROUP = "Nets and weights"
+DIMENSION = whole(1)
 
 
 def main(argv: list[str]) -> int:
@@ -112,6 +113,6 @@ def _limit(net: Any, options: Namespace) -> None:
 
 def _dims(text: str) -> list[int]:
     try:
-        return [int(word) for word in text.split(",")]
+        return [DIMENSION(word) for word in text.split(",")]
     except ValueError:
-        raise UserError(f"-shape must be whole numbers with commas between, got {text!r}") from None
+        raise UserError(f"-shape must be whole numbers from {DIMENSION} with commas between, got {text!r}") from None

@@ -32,6 +32,9 @@ NET = """layer { name: "d" type: "DummyData" top: "x" dummy_data_param { shape {
 layer { name: "ip" type: "InnerProduct" bottom: "x" top: "ip" inner_product_param { num_output: 4 } }
 layer { name: "loss" type: "EuclideanLoss" bottom: "ip" bottom: "ip" top: "loss" }
 """
+DATA = """layer { name: "d" type: "Data" top: "x" data_param { source: "db" batch_size: 2 } }
+layer { name: "ip" type: "InnerProduct" bottom: "x" top: "ip" inner_product_param { num_output: 4 } }
+"""
 SOLVER = 'net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 2 display: 1 snapshot_prefix: "run"'
 TRACE = '{"traceEvents": [{"ph": "X", "name": "forward", "pid": 0, "tid": 0, "ts": 0, "dur": 5}]}'
 LINES = """train -solver solver.prototxt
@@ -39,6 +42,7 @@ test -model net.prototxt -weights w.caffemodel -iterations 2
 time -model net.prototxt -iterations 2
 extract_features w.caffemodel net.prototxt ip features 1 lmdb
 summary net.prototxt
+summary data.prototxt -shape 1,2
 bench reduce -m 64 -x 1 -i 2
 bench clock -m 64 -x 1 -i 2
 tune -o table.json -c reduce -m 64 -x 1 -i 1
@@ -67,7 +71,7 @@ doctor
 warm up
 join in
 install_tools made"""
-N_LARGE = 13  # the lines of the commands with the most flags come first
+N_LARGE = 14  # the lines of the commands with the most flags come first
 CHEAP = {"level", "seed", "slack", "n_sync", "n_push", "n_fetch", "warm_start", "servers", "bucket", "partitions",
          "link_bandwidth", "multiply_adds", "skip_bad_records", "history_copies", "bytes", "compute", "late_times",
          "ports", "root", "start", "end", "step"}
@@ -92,7 +96,8 @@ def _template() -> Path:
     """A folder with what the command lines name."""
     _kept.append(tempfile.TemporaryDirectory(prefix="fuzz-template-"))
     folder = Path(_kept[0].name)
-    for name, text in (("net.prototxt", NET), ("solver.prototxt", SOLVER), ("trace.json", TRACE), ("log", LOG),
+    for name, text in (("net.prototxt", NET), ("solver.prototxt", SOLVER), ("data.prototxt", DATA),
+                       ("trace.json", TRACE), ("log", LOG),
                        ("list.txt", "a.png 1\n")):
         (folder / name).write_text(text)
     (folder / "a.png").write_bytes(png(np.zeros((3, 4, 3), np.uint8)))

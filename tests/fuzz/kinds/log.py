@@ -31,7 +31,8 @@ I1122 10:00:05.500000  1 solver.cpp:60] Iteration 100, lr = 0.01
 VALUE = re.compile(rb'"[^"\n]*"(?!:)|[-+.\w]+')
 OTHERS = [b"1e308", b"-1e308", b"5e-324", b"NaN", b"Infinity", b"9" * 400, b"9" * 5000, b"0", b"-1", b"true", b"null",
           b"[]", b"{}", b'"\\u0000\\u001b"', b'"\\u202e"', b'"\\ud800"', b'"\\uffff"', b'"' + b"x" * 5000 + b'"',
-          b"\x00\x1b[31m", b"\xe2\x80\xae", b"\xff\xfe", b"<b>&", b'"<script>"', b'"thread_name"', b'"layers"', b'"update"']
+          b"\x00\x1b[31m", b"\xe2\x80\xae", b"\xff\xfe", b"<b>&", b'"<script>"', b'"thread_name"',
+          b'"layers"', b'"update"']
 EVENTS = [{"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "args": {"name": "rank 0"}},
           {"ph": "X", "name": "forward", "cat": "compute", "pid": 0, "tid": 0, "ts": 1.0, "dur": 5.0, "args": {}},
           {"ph": "X", "name": "reduce", "cat": "communication", "pid": 0, "tid": 1, "ts": 3.0, "dur": 4.0, "args": {}}]

@@ -1,8 +1,12 @@
 """``python -m scaffe COMMAND ...``"""
 
+import signal
 import sys
 
-from scaffe.training import early_signals
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a word while this imports, too
+
+from scaffe.training import early_signals  # noqa: E402
 
 
 def main() -> int:

@@ -52,10 +52,13 @@ def ended_by_interrupt() -> Iterator[None]:
     """Where SIGINT is not noted: Ctrl-C unwinds what runs inside, so that nothing half-written stays, and then ends the
     process by that signal without a word, as other programs do (130 in a shell). A second one ends it at once. Where
     several ranks run, their own hook ends them all."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    is_ours = signal.getsignal(signal.SIGINT) in UNTOUCHED
+    if is_ours:
         signal.signal(signal.SIGINT, _interrupt)
     try:
         yield
+        if is_ours:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
     except KeyboardInterrupt:
         if sys.excepthook is not sys.__excepthook__:
             raise

@@ -99,7 +99,8 @@ def interrupted(folder, *words, at=""):
         ("time -model net.prototxt", "net.prototxt"),
         ("report log", "log"), ("report log", "numpy"), ("summary net.prototxt", "net.prototxt"),
         ("extract_features none net.prototxt x db 2 lmdb", "net.prototxt"), ("bench reduce -m 8 -json made", "numba"),
-        ("test -model net.prototxt -weights none", "net.prototxt"), ("simulate", "scaffe.cli.main")))])
+        ("test -model net.prototxt -weights none", "net.prototxt"),
+        ("simulate", "scaffe.cli.main"), ("simulate", "scaffe.errors")))])
 def test_an_interrupted_command_ends_by_the_signal_without_a_word(tmp_path, line, at):
     """A shell says 130, and a script's loop ends with it, too."""
     assert interrupted(tmp_path, *line.split(), at=at) == (-signal.SIGINT, [])

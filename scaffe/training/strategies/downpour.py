@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from scaffe.errors import UserError
-from scaffe.flags import Flags, at_least
+from scaffe.flags import Flags, whole
 from scaffe.layers.kernels.backend import is_device
 from scaffe.log import warning
 from scaffe.nets.flat_pieces import copy_into
@@ -42,10 +42,10 @@ class Downpour(Served):
     @classmethod
     def flags(cls, flags: Flags) -> None:
         """See Strategy."""
-        flags.flag("n_fetch", 1, "steps between two fetches", kind=at_least(1), metavar="N")
-        flags.flag("n_push", 1, "steps between two pushes", kind=at_least(1), metavar="N")
-        flags.flag("n_sync", 0, "sets n_fetch and n_push", kind=at_least(1), metavar="N")
-        flags.flag("warm_start", 0, "iterations that one replica trains first", kind=at_least(0), metavar="N")
+        flags.flag("n_fetch", 1, "steps between two fetches", kind=whole(1))
+        flags.flag("n_push", 1, "steps between two pushes", kind=whole(1))
+        flags.flag("n_sync", 0, "sets n_fetch and n_push", kind=whole(1))
+        flags.flag("warm_start", 0, "iterations by one replica first", kind=whole(0))
         super().flags(flags)
 
     @classmethod

@@ -139,7 +139,7 @@ def test_a_wrong_command_line_is_said_though_rank_0_starts_last(tmp_path):
     done = subprocess.run([*mpirun(3), "sh", "-c", late, sys.executable], cwd=tmp_path, capture_output=True, text=True,
                           timeout=60)
     assert done.returncode == 2
-    assert done.stderr.count("train: -slack must be a whole number from 0 on, or inf, got 'many'") == 1
+    assert done.stderr.count("train: -slack must be inf or a whole number from 0 to 2^31-1, got 'many'") == 1
 
 
 WITHIN_MPI = """

@@ -101,7 +101,7 @@ def test_a_signal_stops_all_workers_after_the_same_iteration(tmp_path):
 
 @pytest.mark.parametrize(("flags", "code", "said"), [
     (("-strategy", "ssp", "-servers", "2"), 1, "servers must be from 0 to 1 on 2 ranks"),
-    (("-strategy", "ssp", "-slack", "-1"), 2, "train: -slack must be a whole number from 0 on, or inf, got '-1'"),
+    (("-strategy", "ssp", "-slack", "-1"), 2, "train: -slack must be inf or a whole number from 0 to 2^31-1, got '-1'"),
     (("-strategy", "sc-b", "-slack", "1"), 2, "train: -slack is a flag of ssp, not of -strategy sc-b"),
     (("-strategy", "ssp", "-n-push", "3"), 2, "train: -n_push is a flag of downpour, not of -strategy ssp"),
     (("-strategy", "downpour", "-n-sync", "3", "-n-push", "2"), 1, "-n_sync 3 sets n_fetch and n_push")])

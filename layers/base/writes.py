@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-from weakref import ref
+from typing import Any, Protocol
+from weakref import WeakSet, ref
 
 import numpy as np
+
+
+class Watcher(Protocol):
+    """Somebody who needs data as they are before they are written."""
+
+    def before_write(self, writes: Writes) -> None:
+        """The data that share these writes are about to be written, or to be lent."""
 
 
 class Writes:
@@ -20,14 +27,23 @@ class Writes:
     def __init__(self) -> None:
         self.n = 0
         self._loans: set[ref[_Loan]] = set()
+        self._watchers: WeakSet[Watcher] | None = None  # most data have none
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell somebody, as long as he lives, before the data are written."""
+        if self._watchers is None:
+            self._watchers = WeakSet()
+        self._watchers.add(watcher)
 
     def note(self) -> None:
-        """Count a write."""
+        """Count a write; called before it."""
+        for watcher in self._watchers or ():
+            watcher.before_write(self)
         self.n += 1
 
     def lend(self, array: np.ndarray) -> np.ndarray:
         """An array of the same memory, and of the same shape, whose holder may write to it as long as he holds it."""
-        self.n += 1
+        self.note()
         loan = _Loan(array)
         self._loans.add(ref(loan, self._loans.discard))
         return np.asarray(loan)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Protocol
-from weakref import WeakSet, ref
+from weakref import ref
 
 import numpy as np
 
@@ -27,18 +27,19 @@ class Writes:
     def __init__(self) -> None:
         self.n = 0
         self._loans: set[ref[_Loan]] = set()
-        self._watchers: WeakSet[Watcher] | None = None  # most data have none
+        self._watchers: tuple[ref[Watcher], ...] = ()
 
     def watch(self, watcher: Watcher) -> None:
         """Tell somebody, as long as he lives, before the data are written."""
-        if self._watchers is None:
-            self._watchers = WeakSet()
-        self._watchers.add(watcher)
+        living = [each for each in self._watchers if each() not in (None, watcher)]
+        self._watchers = (*living, ref(watcher))
 
     def note(self) -> None:
         """Count a write; called before it."""
-        for watcher in self._watchers or ():
-            watcher.before_write(self)
+        for each in self._watchers:
+            watcher = each()
+            if watcher is not None:
+                watcher.before_write(self)
         self.n += 1
 
     def lend(self, array: np.ndarray) -> np.ndarray:

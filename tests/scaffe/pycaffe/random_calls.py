@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import scaffe as caffe
+from scaffe.layers.base.blob import Blob
 from scaffe.nets.net import Net
 from scaffe.nets.weights import load_weights, save_weights
 from tests.scaffe.pycaffe.random_nets import RandomNet
@@ -28,26 +29,25 @@ class Pair:
             for i, (blob, theirs) in enumerate(zip(mine.layer.blobs, node.layer.blobs, strict=True)):
                 values = parameter(node.param.type, i, blob.shape, rng)
                 for each in (blob, theirs):
-                    write(each, values)
+                    write(self.plain, each, values)
 
     def blob(self, name: str, part: str) -> np.ndarray:
         """What the plain net's blob holds, on the host, in float32."""
-        return read(self.plain.blobs[name], part)
+        return read(self.plain, self.plain.blobs[name], part)
 
 
-def read(blob: Any, part: str = "data") -> np.ndarray:
-    array = getattr(blob, part)
-    return np.asarray(array.get() if hasattr(array, "get") else array).astype(np.float32)
+def read(net: Net, blob: Blob, part: str = "data") -> np.ndarray:
+    return np.array(net.context.kernels.to_host(getattr(blob, part))).astype(np.float32)
 
 
-def write(blob: Any, values: np.ndarray, part: str = "data", index: Any = ...) -> None:
-    target = getattr(blob, part)
-    if hasattr(target, "get"):
-        whole = target.get()
-        whole[index] = values
-        target.set(whole)
-    else:
+def write(net: Net, blob: Blob, values: np.ndarray, part: str = "data", index: Any = ...) -> None:
+    target, kernels = getattr(blob, part), net.context.kernels
+    if isinstance(target, np.ndarray):
         target[index] = values
+        return
+    whole = np.array(kernels.to_host(target))
+    whole[index] = values
+    target[...] = kernels.to_device(whole, target.dtype)
 
 
 def parameter(kind: str, index: int, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
@@ -121,7 +121,7 @@ class Calls:
         for name, blobs in pair.view.params.items():
             for i, (mine, blob) in enumerate(zip(blobs, pair.plain.node(name).layer.blobs, strict=True)):
                 for part in ("data", "diff"):
-                    self.agree(getattr(mine, part), read(blob, part), f"{name}[{i}].{part}")
+                    self.agree(getattr(mine, part), read(pair.plain, blob, part), f"{name}[{i}].{part}")
         for layer, node in zip(pair.view.layers, pair.plain.nodes, strict=True):
             if hasattr(layer, "n_passes"):
                 assert layer.n_passes == getattr(node.layer, "inner", node.layer).user.n_passes, self.said(node.name)
@@ -136,7 +136,7 @@ class Calls:
     def look_at_parameter(self, pair: Pair) -> None:
         for name, blobs in pair.view.params.items():
             for mine, blob in zip(blobs, pair.plain.node(name).layer.blobs, strict=True):
-                self.agree(mine.data, read(blob), name)
+                self.agree(mine.data, read(pair.plain, blob), name)
 
     def hold(self, pair: Pair) -> None:
         if not self.is_mirrored:
@@ -156,7 +156,7 @@ class Calls:
         shape = np.empty(pair.plain.blobs[name].shape)[index].shape
         values = self.values.uniform(-1, 1, shape).astype(np.float32)
         getattr(pair.view.blobs[name], part)[index] = values
-        write(pair.plain.blobs[name], values, part, index)
+        write(pair.plain, pair.plain.blobs[name], values, part, index)
 
     def write_diff(self, pair: Pair) -> None:
         self.write(pair, "diff")
@@ -169,7 +169,7 @@ class Calls:
             node = pair.plain.node(name)
             values = parameter(node.param.type, i, node.layer.blobs[i].shape, self.values).astype(np.float32)
             pair.view.params[name][i].data[...] = values
-            write(node.layer.blobs[i], values)
+            write(pair.plain, node.layer.blobs[i], values)
 
     def write_held(self, pair: Pair) -> None:
         if pair.held:
@@ -207,7 +207,7 @@ class Calls:
             shape = pair.plain.blobs[name].shape
             values = (np.ones(shape) if "cont" in name else self.values.uniform(-1, 1, shape)).astype(np.float32)
             pair.view.blobs[name].data[...] = values
-            write(pair.plain.blobs[name], values)
+            write(pair.plain, pair.plain.blobs[name], values)
 
     def part(self, pair: Pair) -> None:
         nodes = pair.plain.nodes
@@ -222,12 +222,13 @@ class Calls:
         for name in pair.view.outputs:
             values = self.values.uniform(-1, 1, pair.plain.blobs[name].shape).astype(np.float32)
             pair.view.blobs[name].diff[...] = values
-            write(pair.plain.blobs[name], values, "diff")
+            write(pair.plain, pair.plain.blobs[name], values, "diff")
         start = self.rng.choice([len(nodes) - 1, self.rng.randrange(len(nodes))])
         end = self.rng.choice([0, self.rng.randrange(start + 1)])
         self.log.append(f"{nodes[start].name}..{nodes[end].name}")
         pair.view.backward(start=nodes[start].name, end=nodes[end].name)
-        pair.plain.backward(start, end)
+        for index in range(start, end - 1, -1):
+            pair.plain.backward(index, index)
 
     # -- the net -------------------------------------------------------------------------------------------
     def reshape(self, pair: Pair) -> None:

@@ -15,8 +15,8 @@ def is_plain(blob: Blob) -> bool:
 
 
 def same_sequence(a: Blob, b: Blob) -> bool:
-    """Whether two blobs of equal count, one a reshape of the other, hold the same bytes: elements of one type in the same
-    memory order."""
+    """Whether two blobs of equal count, one a reshape of the other, hold elements of one type in the same memory
+    order."""
     if a.dtype != b.dtype:
         return False
     if is_plain(a) and is_plain(b):

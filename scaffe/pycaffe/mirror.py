@@ -69,15 +69,12 @@ class MirroredBlob(UserBlob):
             mirror._send("data")
 
     def _pull(self, part: str) -> np.ndarray:
-        mates = [each for each in self._accessed if each is not self and part in each._shown and self._is_in(each, part)]
+        mates = [each for each in self._accessed if part in each._shown and self._has_memory_of(each, part)]
         for mate in mates:
             mate._send(part)
-        seen = self._blob.writes.n, self._blob.writes
-        is_new = part == "diff" or self._seen == seen
-        if part in self._shown and not mates and is_new and self._hosts[part].shape == self._blob.shape:
+        is_newest = part == "diff" or self._seen == (self._blob.writes.n, self._blob.writes)
+        if mates == [self] and is_newest and self._hosts[part].shape == self._blob.shape:
             return self._hosts[part]
-        if part in self._shown:
-            self._send(part)
         self._go_there()
         news = self._kernels.to_host(getattr(self._blob, part))
         wide = news.astype(np.promote_types(news.dtype, np.float32), copy=False)
@@ -93,9 +90,10 @@ class MirroredBlob(UserBlob):
             self._seen = self._blob.writes.n, self._blob.writes
         return host
 
-    def _is_in(self, other: MirroredBlob, part: str) -> bool:
-        """Whether another blob has the same memory."""
-        mine, others = getattr(self._blob, f"{part}_flat"), getattr(other._blob, f"{part}_flat")
+    def _has_memory_of(self, other: MirroredBlob, part: str) -> bool:
+        if part == "data" or other is self:
+            return self._blob.writes is other._blob.writes
+        mine, others = self._blob.diff_flat, other._blob.diff_flat
         return type(mine) is type(others) and same_memory(mine, others)
 
     def _send(self, part: str) -> None:
@@ -140,7 +138,7 @@ class LayerView:
 
 
 def view_of(node: Node, kernels: Any, reshape: Callable[[], Any]) -> Any:
-    """A layer as pycaffe shows it: a user's Python layer itself, any other as a LayerView; arguments as for ``show``."""
+    """A layer as pycaffe shows it: a user's Python layer itself, any other as a LayerView."""
     layer = getattr(node.layer, "inner", node.layer)
     return layer.user if isinstance(layer, Python) else LayerView(node, kernels, reshape)
 

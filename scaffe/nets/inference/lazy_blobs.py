@@ -1,7 +1,7 @@
 """The blobs that a folded pass skipped: each is computed when somebody looks at it, as that pass would have left it.
 
-The layers run once more, in memory of their own, on copies of what the pass read. Nothing but the blob that is looked at
-is written in the net.
+The layers run once more, in memory of their own, on what the pass read. Nothing but the blob that is looked at is
+written in the net.
 """
 
 from __future__ import annotations

@@ -49,7 +49,8 @@ class Inference:
         self._runs: dict[int, Run] = {}
         if net.context.phase == TEST and net.context.kernels.PLACE == "host":
             bound = next((i for i, node in enumerate(net.nodes) if node.layer.reshape_always), len(net.nodes))
-            self._runs = {g.members[0]: Run(net.nodes, g, in_shares) for g in find_groups(net.nodes[:bound], shown, plain)}
+            found = find_groups(net.nodes[:bound], shown, plain)
+            self._runs = {group.members[0]: Run(net.nodes, group, in_shares) for group in found}
             self._runs = {head: run for head, run in self._runs.items() if run.plan is not None}
             if lead is not None:
                 for head, run in self._runs.items():

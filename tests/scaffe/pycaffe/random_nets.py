@@ -88,14 +88,18 @@ class RandomNet:
     def _convolution(self) -> None:
         x, (c, h, w) = self._pick(3)
         n = self._rng.choice([1, 2, 4, 8])
-        shared = 'param { name: "w" } param { name: "b" }' if (c, n) == (2, 2) else ""
-        window = self._rng.choice(["kernel_size: 3 pad: 1", "kernel_size: 1"]) if not shared else "kernel_size: 1"
+        window = self._rng.choice(["kernel_size: 3 pad: 1", "kernel_size: 1"])
+        shared = self._shared(f"c{c} {n} {window}")
         self._add("Convolution", [x], (n, h, w), f"{shared} convolution_param {{ num_output: {n} {window} {FILLED} }}")
         if self._rng.random() < 0.5:
             self._same("BatchNorm")
             self._same("Scale", "scale_param { bias_term: true }")
         if self._rng.random() < 0.6:
             self._same("ReLU", self._rng.choice(["", "relu_param { negative_slope: 0.1 }"]))
+
+    def _shared(self, name: str) -> str:
+        """Perhaps parameters that all layers of the same shapes share."""
+        return f'param {{ name: "{name} w" }} param {{ name: "{name} b" }}' if self._rng.random() < 0.5 else ""
 
     def _in_place(self) -> None:
         kind = self._rng.choice(["ReLU", "TanH", "Sigmoid", "Dropout", "Power", "PReLU", "BatchNorm"])
@@ -105,7 +109,8 @@ class RandomNet:
 
     def _out_of_place(self) -> None:
         x, shape = self._pick()
-        kind = self._rng.choice(["ReLU", "TanH", "Dropout", "Sigmoid", "Softmax", "LRN" if len(shape) == 3 else "PReLU"])
+        other = "LRN" if len(shape) == 3 else "PReLU"
+        kind = self._rng.choice(["ReLU", "TanH", "Dropout", "Sigmoid", "Softmax", other])
         self._add(kind, [x], shape)
 
     def _pool(self) -> None:
@@ -136,9 +141,10 @@ class RandomNet:
         self._add(kind, [x], (prod(shape),), more)
 
     def _product(self) -> None:
-        x, _ = self._pick()
+        x, shape = self._pick()
         n = self._rng.choice([1, 3, 6])
-        self._add("InnerProduct", [x], (n,), f"inner_product_param {{ num_output: {n} {FILLED} }}")
+        shared = self._shared(f"i{prod(shape)} {n}")
+        self._add("InnerProduct", [x], (n,), f"{shared} inner_product_param {{ num_output: {n} {FILLED} }}")
 
     def _slice(self) -> None:
         x, (c, h, w) = self._pick(3)

@@ -46,7 +46,8 @@ def built(folder, text):
     return net
 
 
-@pytest.mark.parametrize("look", [lambda net: None, lambda net: net.blobs["c1"].data, lambda net: net.params["c1"][0].data])
+@pytest.mark.parametrize("look", [lambda net: None, lambda net: net.blobs["c1"].data,
+                                  lambda net: net.params["c1"][0].data])
 def test_what_is_written_to_a_blob_stays_and_counts(tmp_path, look):
     net = built(tmp_path, HEAD + PRODUCT)
     net.blobs["p1"].data[...] = 5
@@ -131,26 +132,22 @@ def test_a_look_after_others_have_changed_what_the_pass_read(tmp_path):
 
 
 def test_a_test_net_of_a_solver_while_that_trains(tmp_path):
-    text = LEARNING.replace('layer { name: "loss"', 'layer { name: "again" type: "Convolution" bottom: "data" top: "c" '
-                            'convolution_param { num_output: 2 kernel_size: 1 } }\nlayer { name: "loss"')
-    text = text.replace("shape { dim: 5 dim: 8 }", "shape { dim: 5 dim: 8 dim: 1 dim: 1 }")
-    text = text.replace("num_output: 2 kernel_size: 1", 'num_output: 2 kernel_size: 1 weight_filler { type: "xavier" }')
-    text += 'layer { name: "p" type: "Pooling" bottom: "c" top: "p" pooling_param { kernel_size: 1 } }\n' \
-            'layer { name: "l2" type: "EuclideanLoss" bottom: "p" bottom: "p" top: "l2" }'
-    (tmp_path / "net.prototxt").write_text(text)
+    """What its pass skipped is computed from the parameters of that pass."""
+    data, layers = LEARNING.split('layer { name: "ip"')
+    conv = 'layer { name: "c" type: "Convolution" bottom: "data" top: "c" convolution_param { num_output: 2 ' \
+           'kernel_size: 1 weight_filler { type: "xavier" } } }\n'
+    (tmp_path / "net.prototxt").write_text(data.replace("dim: 5 dim: 8", "dim: 5 dim: 8 dim: 1 dim: 1") + conv
+                                           + ('layer { name: "ip"' + layers).replace('bottom: "data"', 'bottom: "c"'))
     (tmp_path / "solver.prototxt").write_text(
         f'net: "{tmp_path}/net.prototxt" test_iter: 1 test_interval: 1000 test_initialization: false base_lr: 0.5 '
-        'lr_policy: "fixed" random_seed: 3 weight_decay: 0.1')
+        'lr_policy: "fixed" random_seed: 3')
     solver = caffe.SGDSolver(str(tmp_path / "solver.prototxt"))
     test = solver.test_nets[0]
+    w = np.array(test.params["c"][0].data).reshape(2, 8)
     test.forward()
-    w, b = (np.array(blob.data)[..., 0, 0] if blob.data.ndim == 4 else np.array(blob.data) for blob in test.params["again"])
-    x = np.array(test.blobs["data"].data)[..., 0, 0]
-    test.forward()
-    x = np.array(test.blobs["data"].data)[..., 0, 0]
     solver.step(2)
-    assert not np.allclose(np.array(test.params["again"][0].data)[..., 0, 0], w)
-    np.testing.assert_allclose(test.blobs["c"].data[..., 0, 0], x @ w.T + b, rtol=1e-4, atol=1e-5)
+    assert not np.allclose(test.params["c"][0].data.reshape(2, 8), w)
+    np.testing.assert_allclose(test.blobs["c"].data[..., 0, 0], test.blobs["data"].data[..., 0, 0] @ w.T, atol=1e-5)
 
 
 def test_what_aliases_share_on_a_net_of_copies(tmp_path):

@@ -104,6 +104,11 @@ class Passes:
             self._lazy.compute(name)
             self._looks.update(self._mates[name])
 
+    def before_reshape(self, name: str) -> None:
+        """Somebody is about to give a blob another shape."""
+        self._lazy.before_reshape()
+        self.look(name)
+
     def compute_skipped(self) -> None:
         """Compute what the last pass has skipped, before layers run by themselves."""
         self._inference.release()
@@ -111,6 +116,7 @@ class Passes:
 
     def reshape(self) -> None:
         """Give all blobs the shapes that follow from the inputs'."""
+        self._lazy.before_reshape()
         self._inference.release()
         self._net.reshape()
 

@@ -102,8 +102,8 @@ class Net:
         self._layer_names = [node.name for node in nodes]
         self._blob_names = list(built.blobs)
         kernels, self._passes = built.context.kernels, Passes(built)
-        looks = {name: partial(self._passes.look, name) for name in built.blobs}
-        self.blobs = OrderedDict((name, show(blob, kernels, looks[name], looks[name]))
+        self.blobs = OrderedDict((name, show(blob, kernels, partial(self._passes.look, name),
+                                             partial(self._passes.before_reshape, name)))
                                  for name, blob in built.blobs.items())
         self.layers = [view_of(node, kernels, self._passes.compute_skipped) for node in nodes]
         shown = [*self.blobs.values(), *(blob for layer in self.layers for blob in getattr(layer, "blobs", ()))]

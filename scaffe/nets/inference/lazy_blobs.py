@@ -86,31 +86,35 @@ class LazyBlobs:
         self._net, self._nodes, self._owners = net, repeatable.nodes, repeatable.owners
         self._groups = self._grouped(skipped)
         self._keys = {name: id(self._owners[id(net.blobs[name])]) for name in skipped}
-        self._sources = [top for node in net.nodes if node.is_source for top in node.tops]
+        sources = [top for node in net.nodes if node.is_source for top in node.tops]
+        self._sources = {id(top) for top in sources}
         self._users = [top for node in net.nodes if node.is_source and node.layer.host_only for top in node.tops]
         params = [blob for i in self._nodes for blob in net.nodes[i].layer.blobs]
-        self._roots = list({id(blob): blob for blob in (*self._sources, *params)}.values())
+        self._roots = list({id(blob): blob for blob in (*sources, *params)}.values())
         self._blobs = [blob for i in self._nodes for blob in (*net.nodes[i].bottoms, *net.nodes[i].tops)]
         self._watched: list[Writes] = []
+        self._written: dict[int, list[Blob]] = {}  # the roots that share writes, by the id of these
         self._spare: dict[int, np.ndarray] = {}  # memory for copies of sources, used again in each pass
-        self._shapes: list[Shape] = []
+        self._left: dict[int, _Group] = {}
         self.drop()
 
     def begin(self) -> None:
         """A pass has just skipped the blobs."""
         self._left, self._is_open = dict(self._groups), True
-        self._shapes = [blob.shape for blob in self._blobs]
-        self._watch()
-        for root in self._roots:
-            if root.writes.is_lent:
+        writes = [root.writes for root in self._roots]
+        if writes != self._watched:  # sharing gives a parameter others
+            self._watch(writes)
+        for root, each in zip(self._roots, writes, strict=True):
+            if each.is_lent:
                 self._copy(root)
         for root in self._users:
             self._copy(root)
 
     def drop(self) -> None:
         """Forget the last pass: another one writes all blobs."""
-        self._left: dict[int, _Group] = {}
+        self._left = {}
         self._is_open = False  # whether a pass has ended since which nothing but looks has happened
+        self._shapes: list[Shape] | None = None
         self._copies: dict[int, np.ndarray] = {}
         self._scratch: dict[int, Blob] = {}
         self._n_done = 0
@@ -150,9 +154,13 @@ class LazyBlobs:
 
     def before_write(self, writes: Writes) -> None:
         """See Watcher."""
-        for root in self._roots if self._is_open else ():
-            if root.writes is writes:
-                self._copy(root)
+        for root in self._written.get(id(writes), ()) if self._is_open else ():
+            self._copy(root)
+
+    def before_reshape(self) -> None:
+        """Blobs are about to take other shapes than they had in the pass."""
+        if self._shapes is None:
+            self._shapes = [blob.shape for blob in self._blobs]
 
     def _grouped(self, skipped: Collection[str]) -> dict[int, _Group]:
         """By the owner's id."""
@@ -165,24 +173,23 @@ class LazyBlobs:
                     group.blobs += [] if any(top is blob for blob in group.blobs) else [top]
         return groups
 
-    def _watch(self) -> None:
-        """Be told of writes to what the blobs are computed from; sharing gives a parameter other ``writes``."""
-        writes = [root.writes for root in self._roots]
-        if writes != self._watched:
-            for each in writes:
-                each.watch(self)
-            self._watched = writes
+    def _watch(self, writes: list[Writes]) -> None:
+        """Be told of writes to what the blobs are computed from."""
+        self._watched, self._written = writes, {}
+        for root, each in zip(self._roots, writes, strict=True):
+            each.watch(self)
+            self._written.setdefault(id(each), []).append(root)
 
     def _copy(self, root: Blob) -> np.ndarray:
         """Keep what a root holds, once a pass. Returns the copy."""
-        key, values = id(root), root.data_flat
+        key = id(root)
         if key not in self._copies:
-            spare = self._spare.get(key)
+            values, spare = root.data_flat, self._spare.get(key)
             if spare is None or spare.size != values.size:
                 spare = np.empty_like(values)
-            if any(root is source for source in self._sources):
-                self._spare[key] = spare
-            np.copyto(spare, values)
+                if key in self._sources:
+                    self._spare[key] = spare
+            spare[...] = values
             self._copies[key] = spare
         return self._copies[key]
 
@@ -212,8 +219,9 @@ class LazyBlobs:
     def _at(self, blob: Blob) -> Blob:
         """A blob that stands for one of the net's; for a source's, with a copy of what the pass read."""
         if id(blob) not in self._scratch:
+            self.before_reshape()
             place = next(i for i, each in enumerate(self._blobs) if each is blob)
-            made = self._scratch[id(blob)] = Blob(self._shapes[place], blob.dtype, zeros=blob.zeros)
-            if any(blob is source for source in self._sources):
+            made = self._scratch[id(blob)] = Blob((self._shapes or ())[place], blob.dtype, zeros=blob.zeros)
+            if id(blob) in self._sources:
                 made.bind_data(self._copy(blob))
         return self._scratch[id(blob)]

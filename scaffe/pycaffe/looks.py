@@ -17,6 +17,7 @@ from scaffe.nets.inference.passes import Inference
 from scaffe.nets.net import Net
 
 OFTEN = 2  # looks, each after another pass, from which on every pass writes the blob
+CUT = ""  # stands for all blobs: no blob has that name
 
 
 class WatchedBlob(UserBlob):
@@ -52,7 +53,8 @@ class Passes:
     A whole forward pass of a TEST net runs as ``Inference`` does, and skips blobs between layers of one pass. A look at
     such a blob computes it alone, from what that pass read, and changes nothing else. Blobs that cannot be computed so,
     since a layer in front of them has a state or a user wrote it, those whose arrays somebody holds, and those that are
-    looked at again and again, are not skipped. A net that also runs backward runs as in training.
+    looked at again and again, are not skipped. A net that also runs backward, or again and again in part behind a whole
+    pass, runs as in training.
     """
 
     def __init__(self, net: Net) -> None:
@@ -71,7 +73,8 @@ class Passes:
     def forward(self, start: int, end: int, wanted: Collection[str]) -> float:
         """Run layers ``start`` to ``end`` forward; the blobs ``wanted`` are looked at afterwards. Returns the loss."""
         if self._is_plain or start > 0 or end < len(self._net.nodes) - 1:
-            self._looks.update(self._lazy.names)
+            self._looks[CUT] += self._lazy.is_open
+            self._is_plain |= self._looks[CUT] >= OFTEN
             self.compute_skipped()
             return float(self._net.forward(start, end))
         self._lazy.drop()

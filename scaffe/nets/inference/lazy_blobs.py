@@ -80,6 +80,9 @@ class LazyBlobs:
         net: the net.
         repeatable: what of it may be computed again.
         skipped: names of blobs that its passes skip; all that share their memory are among them.
+
+    Attributes:
+        is_open: whether nothing but looks and writes has happened since the pass.
     """
 
     def __init__(self, net: Net, repeatable: Repeatable, skipped: Collection[str]) -> None:
@@ -100,7 +103,7 @@ class LazyBlobs:
 
     def begin(self) -> None:
         """A pass has just skipped the blobs."""
-        self._left, self._is_open = dict(self._groups), True
+        self._left, self.is_open = dict(self._groups), True
         writes = [root.writes for root in self._roots]
         if writes != self._watched:  # sharing gives a parameter others
             self._watch(writes)
@@ -113,7 +116,7 @@ class LazyBlobs:
     def drop(self) -> None:
         """Forget the last pass: another one writes all blobs."""
         self._left = {}
-        self._is_open = False  # whether a pass has ended since which nothing but looks has happened
+        self.is_open = False
         self._shapes: list[Shape] | None = None
         self._copies: dict[int, np.ndarray] = {}
         self._scratch: dict[int, Blob] = {}
@@ -147,14 +150,14 @@ class LazyBlobs:
         """Let all skipped blobs hold what they do in Caffe, and all layers what their backward needs."""
         for name in self.names:
             self.compute(name)
-        if self._is_open:
+        if self.is_open:
             for index in self._nodes[self._n_done:]:
                 self._run(index)
         self.drop()
 
     def before_write(self, writes: Writes) -> None:
         """See Watcher."""
-        for root in self._written.get(id(writes), ()) if self._is_open else ():
+        for root in self._written.get(id(writes), ()) if self.is_open else ():
             self._copy(root)
 
     def before_reshape(self) -> None:

@@ -201,8 +201,8 @@ def in_shares(monkeypatch):
 
 
 WAYS = ["whole", "in shares", "bf16", "device"]
-FEW = {"whole": 40, "in shares": 20, "bf16": 15, "device": 5}
-MANY = {"whole": 200, "in shares": 100, "bf16": 60, "device": 20}
+FEW = {"whole": 30, "in shares": 15, "bf16": 10, "device": 3}
+MANY = {"whole": 150, "in shares": 80, "bf16": 40, "device": 15}
 
 
 @pytest.mark.parametrize("way", [*WAYS[:3], pytest.param("device", marks=pretend.needs_compiler)])

@@ -35,7 +35,7 @@ class Writes:
         self._watchers = (*living, ref(watcher))
 
     def note(self) -> None:
-        """Count a write; called before it."""
+        """Count a write; called before it where somebody may watch."""
         for each in self._watchers:
             watcher = each()
             if watcher is not None:

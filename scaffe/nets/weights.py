@@ -53,13 +53,13 @@ def save_hdf5(net: Net, path: str | Path) -> None:
 
 def _take(net: Net, layers: Iterable[tuple[str, str, Arrays]], path: str | Path) -> None:
     nodes = {node.name: node for node in net.nodes}
-    net.note_written()
     for name, _, arrays in layers:
         if name not in nodes:
             if arrays:
                 info(f"Ignoring source layer {name}")
         elif arrays:
             _copy(nodes[name], arrays, path, net.parts)
+    net.note_written()
 
 
 def _copy(node: Node, arrays: Arrays, path: str | Path, parts: Parts | None) -> None:

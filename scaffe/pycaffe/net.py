@@ -252,10 +252,12 @@ class Net:
 
     def copy_from(self, path: str) -> None:
         """Load weights from a ``.caffemodel`` or ``.caffemodel.h5``, matching layers by name. Raises UserError."""
+        self._built.note_written()
         load_weights(self._pushed, path)
 
     def load_hdf5(self, path: str) -> None:
         """Load weights from an HDF5 file, matching layers by name. Raises UserError."""
+        self._built.note_written()
         load_hdf5(self._pushed, path)
 
     def save(self, path: str) -> None:

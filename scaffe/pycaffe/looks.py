@@ -66,6 +66,8 @@ class Passes:
         self._is_plain = (has_copies or net.context.phase != TEST or net.parts is not None
                           or self._repeatable.writes_sources)
         self._others = () if self._is_plain else {*range(len(net.nodes))}.difference(self._repeatable.nodes)
+        self._heads = [node for node in net.nodes if node.layer.n_fused_back]
+        self._read_fused = {mate for node in self._heads for name in node.bottom_names for mate in self._mates[name]}
         self._shown: set[str] = set(self._repeatable.kept)
         self._looks: Counter[str] = Counter()
         self._fold()
@@ -76,7 +78,9 @@ class Passes:
             self._looks[CUT] += self._lazy.is_open
             self._is_plain |= self._looks[CUT] >= OFTEN
             self.compute_skipped()
-            return float(self._net.forward(start, end))
+            loss = float(self._net.forward(start, end))
+            self._unfuse_held()
+            return loss
         self._lazy.drop()
         shown = {name for name in self._inference.hidden if self._net.blobs[name].writes.is_lent or name in wanted
                  or self._looks[name] >= OFTEN}
@@ -91,21 +95,28 @@ class Passes:
             raise
         if self._inference.folded:
             self._lazy.begin()
+        self._unfuse_held()
         return loss
 
     def backward(self, start: int, end: int) -> None:
         """Run layers ``start`` down to ``end`` backward."""
         self.compute_skipped()
         self._is_plain = True
-        unfuse_backward(self._net.nodes)
+        unfuse_backward(self._heads)
         self._net.backward(start, end)
 
     def look(self, name: str) -> None:
         """Somebody is about to look at a blob: let it hold what it does in Caffe."""
+        if name in self._read_fused:
+            unfuse_backward(self._heads)
         if self._lazy.holds(name):
             self._inference.release()
             self._lazy.compute(name)
             self._looks.update(self._mates[name])
+
+    def look_at_parameter(self) -> None:
+        """Somebody is about to look at a parameter."""
+        unfuse_backward(self._heads)
 
     def before_reshape(self, name: str) -> None:
         """Somebody is about to give a blob another shape."""
@@ -122,6 +133,11 @@ class Passes:
         self._lazy.before_reshape()
         self._inference.release()
         self._net.reshape()
+
+    def _unfuse_held(self) -> None:
+        """Let layers keep what their backward needs of blobs that somebody may write at any time."""
+        if any(self._net.blobs[name].writes.is_lent for name in self._read_fused):
+            unfuse_backward(self._heads)
 
     def _fold(self) -> None:
         """Passes that skip what nobody is known to look at."""

@@ -28,12 +28,14 @@ class MirroredBlob(UserBlob):
         blob: the blob on the device.
         kernels: the backend that the blob belongs to, whose current device has it. Another may be the current one
             when the blob is looked at, or another thread.
+        look: called before each access to the data.
     """
 
     _accessed: ClassVar[WeakSet[MirroredBlob]] = WeakSet()  # those whose host copy may be newer than the device's
 
-    def __init__(self, blob: Blob, kernels: Any) -> None:
+    def __init__(self, blob: Blob, kernels: Any, look: Callable[[], Any]) -> None:
         super().__init__(blob)
+        self._look = look
         self._kernels, self._go_there = kernels, kernels.place()
         self._hosts: dict[str, np.ndarray] = {}
         self._pulled: dict[str, np.ndarray] = {}  # what the device had
@@ -43,6 +45,7 @@ class MirroredBlob(UserBlob):
     @property
     def data(self) -> np.ndarray:
         """The values, on the host."""
+        self._look()
         return self._pull("data")
 
     @property
@@ -99,7 +102,8 @@ class MirroredBlob(UserBlob):
     def _send(self, part: str) -> None:
         """Copy the elements that the user has written to the device."""
         host, pulled = self._hosts[part], self._pulled[part]
-        is_written = host.view(np.uint32) != pulled.view(np.uint32)
+        bits = f"u{host.itemsize}"
+        is_written = host.view(bits) != pulled.view(bits)
         if host.shape != self._blob.shape or not is_written.any():
             return
         self._go_there()
@@ -118,10 +122,10 @@ def show(blob: Blob, kernels: Any, look: Callable[[], Any], reshape: Callable[[]
     Args:
         blob: the blob.
         kernels: the backend that it belongs to.
-        look, reshape: called before each access to data in host memory, and before these take another shape.
+        look, reshape: called before each access to data, and before data in host memory take another shape.
     """
     is_numpys = kernels.PLACE == "host" and blob.dtype.kind == "f"
-    return WatchedBlob(blob, look, reshape) if is_numpys else MirroredBlob(blob, kernels)
+    return WatchedBlob(blob, look, reshape) if is_numpys else MirroredBlob(blob, kernels, look)
 
 
 class LayerView:
@@ -132,16 +136,12 @@ class LayerView:
         blobs: its parameter blobs.
     """
 
-    def __init__(self, node: Node, kernels: Any, reshape: Callable[[], Any]) -> None:
+    def __init__(self, node: Node, kernels: Any, look: Callable[[], Any], reshape: Callable[[], Any]) -> None:
         self.type: str = node.param.type
-        self.blobs = [show(blob, kernels, _nothing, reshape) for blob in node.layer.blobs]
+        self.blobs = [show(blob, kernels, look, reshape) for blob in node.layer.blobs]
 
 
-def view_of(node: Node, kernels: Any, reshape: Callable[[], Any]) -> Any:
+def view_of(node: Node, kernels: Any, look: Callable[[], Any], reshape: Callable[[], Any]) -> Any:
     """A layer as pycaffe shows it: a user's Python layer itself, any other as a LayerView."""
     layer = getattr(node.layer, "inner", node.layer)
-    return layer.user if isinstance(layer, Python) else LayerView(node, kernels, reshape)
-
-
-def _nothing() -> None:
-    pass
+    return layer.user if isinstance(layer, Python) else LayerView(node, kernels, look, reshape)

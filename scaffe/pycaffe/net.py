@@ -105,7 +105,8 @@ class Net:
         self.blobs = OrderedDict((name, show(blob, kernels, partial(self._passes.look, name),
                                              partial(self._passes.before_reshape, name)))
                                  for name, blob in built.blobs.items())
-        self.layers = [view_of(node, kernels, self._passes.compute_skipped) for node in nodes]
+        self.layers = [view_of(node, kernels, self._passes.look_at_parameter, self._passes.compute_skipped)
+                       for node in nodes]
         shown = [*self.blobs.values(), *(blob for layer in self.layers for blob in getattr(layer, "blobs", ()))]
         self._mirrors = [blob for blob in shown if isinstance(blob, MirroredBlob)]
         self.layer_dict = OrderedDict(zip(self._layer_names, self.layers, strict=True))

@@ -148,6 +148,8 @@ class ReadyLayers:
             return None
         with node.named():
             if node.layer.idle_in_place:
+                if not node.layer.shares_data and any(top is not node.bottoms[0] for top in node.tops):
+                    return None  # it copies: what it would write over is still to be read
                 node.layer.forward(node.bottoms, node.tops)
                 is_idle = all(_is_same(top.memory, node.bottoms[0].memory) for top in node.tops)
                 return ([], blobs) if is_idle else None

@@ -11,6 +11,7 @@ import numpy as np
 
 import scaffe as caffe
 from scaffe.layers.base.blob import Blob
+from scaffe.nets.fusion import unfuse_backward
 from scaffe.nets.net import Net
 from scaffe.nets.weights import load_weights, save_weights
 from tests.scaffe.pycaffe.random_nets import RandomNet
@@ -199,6 +200,7 @@ class Calls:
     def forward_plain(net: Net, start: int = 0, end: int | None = None) -> None:
         if not net.unfused:
             net.forward(start, end)
+            unfuse_backward(net.nodes)
             return
         for index in range(start, len(net.nodes) if end is None else end + 1):
             net.forward(index, index)

@@ -15,7 +15,10 @@ def is_plain(blob: Blob) -> bool:
 
 
 def same_sequence(a: Blob, b: Blob) -> bool:
-    """Whether two blobs of equal count, one a reshape of the other, hold their elements in the same memory order."""
+    """Whether two blobs of equal count, one a reshape of the other, hold elements of one type in the same memory
+    order."""
+    if a.dtype != b.dtype:
+        return False
     if is_plain(a) and is_plain(b):
         return True
     return a.channels_last and b.channels_last and a.shape[:2] == b.shape[:2]

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 from weakref import ref
 
 import numpy as np
+
+
+class Watcher(Protocol):
+    """Somebody who needs data as they are before they are written."""
+
+    def before_write(self, writes: Writes) -> None:
+        """The data that share these writes are about to be written, or to be lent."""
 
 
 class Writes:
@@ -20,14 +27,24 @@ class Writes:
     def __init__(self) -> None:
         self.n = 0
         self._loans: set[ref[_Loan]] = set()
+        self._watchers: tuple[ref[Watcher], ...] = ()
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell somebody, as long as he lives, before the data are written."""
+        living = [each for each in self._watchers if each() not in (None, watcher)]
+        self._watchers = (*living, ref(watcher))
 
     def note(self) -> None:
-        """Count a write."""
+        """Count a write; called before it where somebody may watch."""
+        for each in self._watchers:
+            watcher = each()
+            if watcher is not None:
+                watcher.before_write(self)
         self.n += 1
 
     def lend(self, array: np.ndarray) -> np.ndarray:
         """An array of the same memory, and of the same shape, whose holder may write to it as long as he holds it."""
-        self.n += 1
+        self.note()
         loan = _Loan(array)
         self._loans.add(ref(loan, self._loans.discard))
         return np.asarray(loan)

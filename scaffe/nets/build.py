@@ -183,6 +183,7 @@ def _share(owner: _Found, nodes: list[Node], node: Node, i: int, spec: Any) -> N
         if spec.HasField(name) and owner.given.setdefault(name, getattr(spec, name)) != getattr(spec, name):
             raise UserError(f"{where}, but has {name} {getattr(spec, name):g} against {owner.given[name]:g}")
     owner.sharers.append(blob)
+    blob.writes = owner.blob.writes
     node.shared.add(i)
 
 

@@ -51,6 +51,14 @@ def keep_bottoms(net: Net) -> None:
     net.reshape()
 
 
+def unfuse_backward(nodes: Sequence[Node]) -> None:
+    """Let each layer run its own backward, though forward ran fused; then all diffs hold what they would in Caffe."""
+    for node in nodes:
+        if node.ran_fused and node.layer.n_fused_back:
+            node.layer.unfuse()
+            node.ran_fused = False
+
+
 def join_backward(nodes: Sequence[Node]) -> None:
     """Let layers include the backward of the in-place ReLU in front of each, where they can.
 

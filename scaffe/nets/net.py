@@ -267,7 +267,7 @@ class Net:
         raise KeyError(name)
 
     def note_written(self) -> None:
-        """Say that the parameters may have changed, to those who keep something made from them."""
+        """Say that the parameters may have changed, or are about to, to those who keep something made from them."""
         for node in self.nodes:
             for blob in node.layer.blobs:
                 blob.writes.note()

@@ -15,11 +15,10 @@ from scaffe.data.feeds.layer_feed import Share
 from scaffe.errors import UserError
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.data.memory_data import MemoryData
-from scaffe.layers.python import BlobVec, Python, UserLayer
+from scaffe.layers.python import BlobVec
 from scaffe.log import warning
 from scaffe.nets import net
 from scaffe.nets.message import message_of
-from scaffe.nets.net_layer import Node
 from scaffe.nets.setup import Selection, make_context, net_by_itself
 from scaffe.nets.weights import load_hdf5, load_weights, save_hdf5, save_weights
 from scaffe.pictures.drawing.picture import net_picture
@@ -27,20 +26,7 @@ from scaffe.pictures.drawing.svg import to_svg
 from scaffe.pycaffe import process, whole_sets
 from scaffe.pycaffe.batches import Arrays, batches
 from scaffe.pycaffe.looks import Passes
-from scaffe.pycaffe.mirror import MirroredBlob, show
-
-
-class LayerView(UserLayer):
-    """One layer as pycaffe shows it.
-
-    Attributes:
-        type: the layer's type.
-        blobs: its parameter blobs.
-    """
-
-    def __init__(self, node: Node, kernels: Any, look: Callable[[], Any]) -> None:
-        self.type: str = node.param.type
-        self.blobs = BlobVec(show(blob, kernels, look) for blob in node.layer.blobs)
+from scaffe.pycaffe.mirror import MirroredBlob, show, view_of
 
 
 class Net:
@@ -93,15 +79,22 @@ class Net:
 
     @property
     def _net(self) -> net.Net:
-        """The net itself, ready to compute or to change: what the user wrote into its arrays has been copied to the
-        device, and what the last pass has skipped been computed."""
-        self._push()
+        """The net itself, ready to compute: what the user wrote into its arrays has been copied to the device, and what
+        the last pass has skipped been computed."""
         self._passes.compute_skipped()
+        return self._pushed
+
+    @property
+    def _pushed(self) -> net.Net:
+        """The net itself, with what the user wrote into its arrays."""
+        self._push()
         return self._built
 
     def _push(self) -> None:
         for mirror in self._mirrors:
             mirror.push()
+        if self._mirrors:
+            MirroredBlob.push_all([blob.writes for node in self._built.nodes for blob in node.layer.blobs])
 
     def _show(self, built: net.Net) -> None:
         self._built, nodes = built, built.nodes
@@ -109,9 +102,11 @@ class Net:
         self._layer_names = [node.name for node in nodes]
         self._blob_names = list(built.blobs)
         kernels, self._passes = built.context.kernels, Passes(built)
-        self.blobs = OrderedDict((name, show(blob, kernels, partial(self._passes.look, name)))
+        self.blobs = OrderedDict((name, show(blob, kernels, partial(self._passes.look, name),
+                                             partial(self._passes.before_reshape, name)))
                                  for name, blob in built.blobs.items())
-        self.layers = [_layer_view(node, kernels, self._passes.compute_skipped) for node in nodes]
+        self.layers = [view_of(node, kernels, self._passes.look_at_parameter, self._passes.compute_skipped)
+                       for node in nodes]
         shown = [*self.blobs.values(), *(blob for layer in self.layers for blob in getattr(layer, "blobs", ()))]
         self._mirrors = [blob for blob in shown if isinstance(blob, MirroredBlob)]
         self.layer_dict = OrderedDict(zip(self._layer_names, self.layers, strict=True))
@@ -139,10 +134,10 @@ class Net:
         return list(self.blob_loss_weights.values())
 
     def _top_ids(self, layer: int) -> list[int]:
-        return self._ids(self._net.nodes[layer].top_names)
+        return self._ids(self._built.nodes[layer].top_names)
 
     def _bottom_ids(self, layer: int) -> list[int]:
-        return self._ids(self._net.nodes[layer].bottom_names)
+        return self._ids(self._built.nodes[layer].bottom_names)
 
     def _ids(self, names: Sequence[str]) -> list[int]:
         return [self._blob_names.index(name) for name in names]
@@ -249,34 +244,35 @@ class Net:
     def reshape(self) -> None:
         """Recompute all blobs' shapes after the inputs have been reshaped."""
         self._push()
-        self._passes.reshaped()
-        self._built.reshape()
+        self._passes.reshape()
 
     def clear_param_diffs(self) -> None:
         """Set every parameter's diff to zero."""
-        for node in self._net.nodes:
+        for node in self._pushed.nodes:
             for blob in node.layer.blobs:
                 blob.diff_flat[:] = 0
 
     def copy_from(self, path: str) -> None:
         """Load weights from a ``.caffemodel`` or ``.caffemodel.h5``, matching layers by name. Raises UserError."""
-        load_weights(self._net, path)
+        self._built.note_written()
+        load_weights(self._pushed, path)
 
     def load_hdf5(self, path: str) -> None:
         """Load weights from an HDF5 file, matching layers by name. Raises UserError."""
-        load_hdf5(self._net, path)
+        self._built.note_written()
+        load_hdf5(self._pushed, path)
 
     def save(self, path: str) -> None:
         """Write all layers and their weights to a ``.caffemodel``. Raises UserError."""
-        save_weights(self._net, path)
+        save_weights(self._pushed, path)
 
     def save_hdf5(self, path: str) -> None:
         """Write all layers' weights to an HDF5 file. Raises UserError."""
-        save_hdf5(self._net, path)
+        save_hdf5(self._pushed, path)
 
     def share_with(self, other: Net) -> None:
         """Share the other net's parameters, matching layers by name. Raises ValueError if shapes differ."""
-        self._net.share_trained_layers(other._net)
+        self._net.share_trained_layers(other._pushed)
 
     def set_input_arrays(self, data: np.ndarray, labels: np.ndarray) -> None:
         """Set the data of the MemoryData layer, which must be the net's first layer.
@@ -288,7 +284,7 @@ class Net:
         Raises:
             UserError: the first layer is of another type, or the arrays do not fit it.
         """
-        first = self._net.nodes[0].layer
+        first = self._pushed.nodes[0].layer
         if not isinstance(first, MemoryData):
             raise UserError(f"set_input_arrays needs a MemoryData layer first; it is {self.layers[0].type}")
         try:
@@ -316,9 +312,3 @@ class Net:
         """Call ``run(layer's index)`` after each layer's backward."""
         self._net.after_backward.append(run)
         self._net.unfused = True
-
-
-def _layer_view(node: Node, kernels: Any, look: Callable[[], Any]) -> Any:
-    """A layer as pycaffe shows it: a user's Python layer itself, any other as a LayerView."""
-    layer = getattr(node.layer, "inner", node.layer)
-    return layer.user if isinstance(layer, Python) else LayerView(node, kernels, look)

@@ -8,16 +8,39 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from scaffe.layers.base.blob import Blob
+from scaffe.layers.reshaping.flatten import Flatten
+from scaffe.layers.reshaping.reshape import Reshape
 from scaffe.nets.activation_memory import Part, forward_steps, kept_blobs, memory_owners
 from scaffe.nets.arena import place
 from scaffe.nets.inference.groups import Group
 from scaffe.nets.net import Net
+from scaffe.nets.net_layer import Node
+
+
+def may_share(node: Node) -> bool:
+    """Whether a layer's tops have its bottom's memory, for the present shapes or for others."""
+    return node.layer.shares_data or _depends_on_shapes(node)
+
+
+def _depends_on_shapes(node: Node) -> bool:
+    """Whether it depends on the shapes whether a layer's top has its bottom's memory."""
+    return isinstance(node.layer, (Flatten, Reshape))
+
+
+def possible_owners(net: Net) -> dict[int, Blob]:
+    """id of each blob → the blob that owns its memory, or may do so when shapes change."""
+    owner: dict[int, Blob] = {}
+    for node in net.nodes:
+        for top in node.tops:
+            owner.setdefault(id(top), owner[id(node.bottoms[0])] if node.bottoms and may_share(node) else top)
+    return owner
 
 
 class Activations:
     """The blobs between layers, and the memory that they share from ``bind`` to ``release``.
 
-    Inputs, losses, outputs and what a user's layers read keep their own.
+    Inputs, losses, outputs and what a user's layers read keep their own, and so does what has another's memory for
+    some shapes only.
 
     Args:
         net: the net.
@@ -33,7 +56,7 @@ class Activations:
         heads = {i: group.members[0] for group in groups for i in group.members}
         unwritten = [name for group in groups for name in group.hidden]
         ids = {*kept_blobs(net), *(id(net.blobs[name]) for name in (*kept, *unwritten))}
-        ids |= {id(blob) for node in net.nodes if node.layer.host_only or node.is_source
+        ids |= {id(blob) for node in net.nodes if node.layer.host_only or node.is_source or _depends_on_shapes(node)
                 for blob in (*node.bottoms, *node.tops)}
         alone = {id(self._owner[key]) for key in ids}
         self._parts = {key: part for key, part in self._uses(heads).items() if key not in alone and part.blob.n_elems}

@@ -34,31 +34,33 @@ class Group:
     hidden: list[str] = field(default_factory=list)
 
 
-def find_groups(nodes: Sequence[Node], shown: Collection[str] = ()) -> list[Group]:
+def find_groups(nodes: Sequence[Node], shown: Collection[str] = (), plain: Collection[int] = ()) -> list[Group]:
     """The groups of a net, in order; each convolution that can run so is in one, alone if nothing can follow it.
 
     Args:
         nodes: the net's layers.
         shown: names of blobs that must hold what they do in Caffe; all others between two members may be hidden.
+        plain: indices of layers that are in no group.
     """
     found = []
     for index, node in enumerate(nodes):
-        if isinstance(node.layer, Convolution) and len(node.bottoms) == 1 and not any(node.loss_weights):
+        is_head = isinstance(node.layer, Convolution) and len(node.bottoms) == 1 and not any(node.loss_weights)
+        if is_head and index not in plain:
             group = Group([index], node.bottoms[0], node.tops[0])
-            while _take_next(nodes, group, shown):
+            while _take_next(nodes, group, shown, plain):
                 pass
             found.append(group)
     return found
 
 
-def _take_next(nodes: Sequence[Node], group: Group, shown: Collection[str]) -> bool:
+def _take_next(nodes: Sequence[Node], group: Group, shown: Collection[str], plain: Collection[int]) -> bool:
     """Take the layer that reads the group's top into the group, if it fits. Returns whether it did."""
     users = [i for i in range(group.members[-1] + 1, len(nodes)) if is_in(group.y, nodes[i].bottoms)]
     if not users:
         return False
     index, last = users[0], nodes[group.members[-1]]
     node, name = nodes[index], last.top_names[0]
-    if len(node.tops) != 1 or any(node.loss_weights) or node.layer.host_only:
+    if len(node.tops) != 1 or any(node.loss_weights) or node.layer.host_only or index in plain:
         return False
     leaves = node.tops[0] is not group.y
     if leaves and (len(users) > 1 or name in shown or node.tops[0].dtype != group.y.dtype):

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from scaffe.layers.base.layer import TEST
 from scaffe.layers.reshaping.split import Split
+from scaffe.nets.activation_memory import memory_owners
 from scaffe.nets.inference.arena import Activations
 from scaffe.nets.inference.groups import find_groups
 from scaffe.nets.inference.known import Known
@@ -30,10 +31,12 @@ class Inference:
         in_shares: whether layers that compute each image by itself may run for some images at a time, on threads.
             If not, weights are laid out by ``lay_out`` alone.
         lead: passes of a net of the same layers and shapes, on the same parameters, whose laid-out weights these use.
+        plain: indices of layers that run as they do in ``Net.forward``.
 
     Attributes:
         hidden: names of the blobs that after a pass do not hold what they do in Caffe.
         skipped: those of them that do not after the last pass.
+        folded: whether the last pass ran any layers otherwise than ``Net.forward`` does.
     """
 
     _activations: Activations | None = None
@@ -41,29 +44,33 @@ class Inference:
     _ran_shares = False  # in the last pass
 
     def __init__(self, net: Net, shown: Collection[str] = (), in_shares: bool = True,
-                 lead: Inference | None = None) -> None:
-        self._net = net
+                 lead: Inference | None = None, plain: Collection[int] = ()) -> None:
+        self._net, self._plain = net, plain
         self._runs: dict[int, Run] = {}
         if net.context.phase == TEST and net.context.kernels.PLACE == "host":
             bound = next((i for i, node in enumerate(net.nodes) if node.layer.reshape_always), len(net.nodes))
-            self._runs = {g.members[0]: Run(net.nodes, g, in_shares) for g in find_groups(net.nodes[:bound], shown)}
+            found = find_groups(net.nodes[:bound], shown, plain)
+            self._runs = {group.members[0]: Run(net.nodes, group, in_shares) for group in found}
             self._runs = {head: run for head, run in self._runs.items() if run.plan is not None}
             if lead is not None:
                 for head, run in self._runs.items():
                     run.adopt(lead._runs[head])
             if in_shares and self._runs:
-                self._shares = shares_of(net, shown, [run.group.members for run in self._runs.values()], _whole)
+                groups = [run.group.members for run in self._runs.values()]
+                self._shares = shares_of(net, shown, groups, _whole, plain)
         heads = {i: head for head, run in self._runs.items() for i in run.group.members}
         self._covered = heads.keys()
         self._known = Known(net)
         self._ready = ReadyLayers(net.nodes, self._runs, self._covered, self._fused,
-                                  () if self._shares is None else [self._shares.first])
+                                  () if self._shares is None else [self._shares.first], plain)
         self.skipped: set[str] = set()
+        self.folded = False
         self.hidden = {name for run in self._runs.values() for name in run.group.hidden}
         if self._runs:
             ends, inner = (self._shares.ends, self._shares.inner) if self._shares is not None else ([], set())
             self._activations = Activations(net, [run.group for run in self._runs.values()], {*shown, *ends})
             self.hidden |= self._activations.names | inner
+            self.hidden = _unwritten(net, self.hidden)
 
     def forward(self) -> float:
         """Run the net forward. Returns the loss, as ``Net.forward`` does.
@@ -74,6 +81,7 @@ class Inference:
         net, loss, index = self._net, 0.0, 0
         is_watched = net.unfused or net.before_forward or net.after_forward or net.tiers
         self.skipped = set() if is_watched else self.hidden
+        self.folded = bool(self._runs) and not is_watched
         if is_watched:
             self.release()
             return float(net.forward())
@@ -140,6 +148,13 @@ class Inference:
         """The last layer that may run with layer ``index``."""
         last = index + self._net.nodes[index].n_fused
         return next((i - 1 for i in range(index + 1, last + 1) if i in self._covered), last)
+
+
+def _unwritten(net: Net, names: Collection[str]) -> set[str]:
+    """Those of the names of blobs that have their memory from none of the others."""
+    owners = memory_owners(net, "shares_data")
+    written = {id(owners[id(blob)]) for name, blob in net.blobs.items() if name not in names}
+    return {name for name in names if id(owners[id(net.blobs[name])]) not in written}
 
 
 def _whole(net: Net, shown: Collection[str], lead: Inference | None) -> Inference:

@@ -76,11 +76,13 @@ class ReadyLayers:
         covered: indices of all groups' layers.
         fused: from the index of a layer that is in no group to those that run in its pass.
         ends: indices of layers before which what to do next is decided anew in each pass.
+        plain: indices of layers that are never ready.
     """
 
     def __init__(self, nodes: Sequence[Node], runs: Mapping[int, Run], covered: Collection[int],
-                 fused: Callable[[int], range], ends: Collection[int]) -> None:
+                 fused: Callable[[int], range], ends: Collection[int], plain: Collection[int] = ()) -> None:
         self._nodes, self._runs, self._covered, self._fused, self._ends = nodes, runs, covered, fused, ends
+        self._plain = plain
         self._found: dict[int, Ready | None] = {}  # by the first layer
         self._thread, self._makes = 0, False
 
@@ -122,7 +124,8 @@ class ReadyLayers:
             if not all(self._is_settled(i) for i in members):
                 self.forget()
                 return None
-            made = self._bind(index, [self._nodes[i] for i in members])
+            is_plain = any(i in self._plain for i in members)
+            made = None if is_plain else self._bind(index, [self._nodes[i] for i in members])
             if made is None:
                 break
             calls, own = made
@@ -145,6 +148,8 @@ class ReadyLayers:
             return None
         with node.named():
             if node.layer.idle_in_place:
+                if not node.layer.shares_data and any(top is not node.bottoms[0] for top in node.tops):
+                    return None  # it copies: what it would write over is still to be read
                 node.layer.forward(node.bottoms, node.tops)
                 is_idle = all(_is_same(top.memory, node.bottoms[0].memory) for top in node.tops)
                 return ([], blobs) if is_idle else None

@@ -13,8 +13,10 @@ import numpy as np
 from scaffe import forking
 from scaffe.layers.base.blob import Blob, Shape
 from scaffe.layers.kernels.plans import Workers
+from scaffe.nets.activation_memory import memory_owners
 from scaffe.nets.inference.trunk import Trunk, build_trunk, find_trunk, image_bytes, share_length
 from scaffe.nets.net import Net
+from scaffe.nets.net_layer import Node
 
 CACHE_BYTES = 20 << 20  # activations that stay in the last cache beside weights
 
@@ -46,6 +48,7 @@ class Shares:
         self.ends, self.inner = trunk.ends, trunk.inner
         self._nodes = [net.nodes[i] for i in trunk.members]
         self._images = self._nodes[0].bottoms[0]
+        self._sharers = self._written_sharers()
         self._held, self._lock = threading.local(), forking.Lock()
         self._owner: _Share | None = None
         self._case, self._best = (Shape(), 0), 0  # the best length for images of that shape, on so many threads
@@ -67,11 +70,19 @@ class Shares:
             for node in self._nodes:
                 with node.named():
                     node.reshape()
+        for node in self._sharers:
+            node.layer.forward(node.bottoms, node.tops)
         for name in self.ends:
             _ = self._net.blobs[name].data_flat  # taken before threads ask for it
         length = self._length(workers)
         starts = iter([min(start, self._n_images - length) for start in range(0, self._n_images, length)])
         workers.run(partial(self._take, starts, length))
+
+    def _written_sharers(self) -> list[Node]:
+        """The layers that pass on memory of which the net has what it holds in Caffe."""
+        owners = memory_owners(self._net, "shares_data")
+        written = {id(owners[id(blob)]) for blob in (self._images, *(self._net.blobs[name] for name in self.ends))}
+        return [node for node in self._nodes if node.layer.shares_data and id(owners[id(node.tops[0])]) in written]
 
     @property
     def _n_images(self) -> int:
@@ -125,15 +136,17 @@ class Shares:
         share.turn = self._turn
 
 
-def shares_of(net: Net, shown: Collection[str], groups: Collection[Collection[int]], make: Make) -> Shares | None:
+def shares_of(net: Net, shown: Collection[str], groups: Collection[Collection[int]], make: Make,
+              plain: Collection[int] = ()) -> Shares | None:
     """The shares of a net's batches, if it has layers that may run so.
 
     Args:
         net, make: as for Shares.
         shown: names of blobs that must hold what they do in Caffe.
         groups: indices of layers that run in one pass.
+        plain: indices of layers that run by themselves.
     """
-    trunk = find_trunk(net, shown)
+    trunk = find_trunk(net, shown, plain)
     if trunk is None or any(0 < len({*trunk.members}.intersection(group)) < len(group) for group in groups):
         return None
     return Shares(net, trunk, make)

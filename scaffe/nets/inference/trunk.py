@@ -36,12 +36,13 @@ class Trunk:
     inner: set[str]
 
 
-def find_trunk(net: Net, shown: Collection[str] = ()) -> Trunk | None:
+def find_trunk(net: Net, shown: Collection[str] = (), plain: Collection[int] = ()) -> Trunk | None:
     """The layers from the first images on; None where no convolution is among them, or ranks share the layers.
 
     Args:
         net: the net.
         shown: names of blobs that must hold what they do in Caffe.
+        plain: indices of layers that are not among them.
     """
     members: list[int] = []
     inside: list[Blob] = []
@@ -50,7 +51,7 @@ def find_trunk(net: Net, shown: Collection[str] = ()) -> Trunk | None:
     for index, node in enumerate(net.nodes):
         if not inside and _reads_images(net, node):
             inside.append(node.bottoms[0])
-        if inside and _fits(node, inside):
+        if inside and index not in plain and _fits(node, inside):
             members.append(index)
             inside += node.tops
         elif any(is_in(blob, inside) for blob in node.tops) or (node.layer.shares_data and _reads(node, inside)):

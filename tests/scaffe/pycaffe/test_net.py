@@ -227,7 +227,7 @@ def test_what_a_layer_refuses_names_it_in_reshape_and_backward(tmp_path, monkeyp
     with pytest.raises(RuntimeError, match=r"^layer 'ip' \(InnerProduct\): the bottom \(2, 5\) gives 5 inputs"):
         net.reshape()
     net.blobs["x"].reshape(2, 3)
-    for name, method in (("ip", "backward"), ("bn", "backward_fused")):
+    for name, method in (("ip", "backward"), ("bn", "backward")):
         layer = net._net.node(name).layer
 
         def refuse(*blobs):

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 
+import launcher  # noqa: F401 - finds scaffe
 import numpy as np
 
 from scaffe.nets.memory.tier import disk_lane

@@ -28,6 +28,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import launcher  # noqa: E402, F401 - children find scaffe
 from in_turns import PACE, Turn  # noqa: E402
 from nets.architectures import ARCHITECTURES, BATCHES  # noqa: E402
 from nets.prototxt import prototxt  # noqa: E402

@@ -28,6 +28,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import launcher  # noqa: F401 - this process and its children find scaffe
+
 from scaffe.data.convert.mnist import convert_mnist
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,8 +54,8 @@ N_ITERATIONS, ENDS_AFTER_SECONDS = {"shrink": 600, "replace": 4000, "torchrun": 
 
 def launch(on_loss: str, options: argparse.Namespace) -> list[str]:
     """The command of a training in the folder that it runs in."""
-    launcher = [str(Path(sys.executable).parent / "mpirun"), *WITH[on_loss], "-np", str(options.ranks)]
-    return [*launcher, sys.executable, "-m", "scaffe", "train", "-solver", "solver.prototxt", "-strategy",
+    words = [str(Path(sys.executable).parent / "mpirun"), *WITH[on_loss], "-np", str(options.ranks)]
+    return [*words, sys.executable, "-m", "scaffe", "train", "-solver", "solver.prototxt", "-strategy",
             *options.strategy.split(), "-on_rank_loss", on_loss]
 
 

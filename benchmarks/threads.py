@@ -19,6 +19,7 @@ from statistics import median
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
 
+import launcher  # noqa: E402, F401 - children find scaffe
 from nets.architectures import BATCHES  # noqa: E402
 from nets.prototxt import prototxt  # noqa: E402
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scaffe import environment
 from scaffe.collectives import failure
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.last_words import last_words
-from scaffe.collectives.launch import launched, load_mpi
+from scaffe.collectives.launch import launched, load_mpi, must_be_rank
 from scaffe.collectives.loss.losses import outlived
 from scaffe.collectives.planning import partition
 from scaffe.collectives.planning.algorithm import parse
@@ -23,15 +22,13 @@ from scaffe.collectives.runtime.freed import Freeable
 from scaffe.collectives.runtime.one_rank import OneRank
 from scaffe.collectives.runtime.resolver import Resolver
 from scaffe.collectives.topology import Topology
-from scaffe.collectives.tuning.selector import Selector
+from scaffe.collectives.tuning.selector import Selector, tuned_table
 
 if TYPE_CHECKING:
     from scaffe.collectives.loss.losses import Losses
     from scaffe.collectives.runtime.lasting import LastingMessages
     from scaffe.collectives.runtime.point_to_point import PointToPoint
     from scaffe.collectives.runtime.ranks import Ranks
-
-DEADLINE_VARIABLE = "SCAFFE_DEADLINE"
 
 
 class Communicator(Freeable):
@@ -75,10 +72,13 @@ class Communicator(Freeable):
             whole: of a communicator that `comm` has some ranks of: a loss there is one here too.
 
         Raises:
-            CommError: `node_of_rank` has not one label per rank.
+            CommError: `node_of_rank` has not one label per rank, or this is a forked child of a rank.
         """
+        if comm is not None:
+            must_be_rank()
+            self.leave_in_child()
         self.rank, self.n_ranks = (0, 1) if comm is None else (int(comm.rank), int(comm.size))
-        self.deadline = float(os.environ.get(DEADLINE_VARIABLE, 900)) if deadline is None else deadline
+        self.deadline = environment.DEADLINE.get() if deadline is None else deadline
         self._comm = comm.Dup() if comm is not None and not is_ours else comm
         self._ranks: Ranks | OneRank = OneRank()
         if self._comm is not None:
@@ -101,8 +101,9 @@ class Communicator(Freeable):
             deadline, node_of_rank: as the constructor has them.
 
         Raises:
-            CommError: a launcher started this process but MPI cannot be loaded.
+            CommError: a launcher started this process but MPI, or SCAFFE_TABLE, cannot be loaded.
         """
+        tuned_table()  # before MPI starts, in which whoever ends with an error waits for the others
         return cls(load_mpi(thread_level).COMM_WORLD, deadline, node_of_rank) if launched() else cls.single()
 
     @classmethod
@@ -118,7 +119,7 @@ class Communicator(Freeable):
             key: orders them, and among equals their ranks here.
         """
         if isinstance(self._ranks, OneRank):
-            return None if color is None else Communicator.single()
+            return None if arguments.place_in_split(color, key)[0] is None else Communicator.single()
         found = self._ranks.split(color, key)
         return self._made(*found, self._ranks.losses) if found[0] is not None else None
 
@@ -152,8 +153,9 @@ class Communicator(Freeable):
         return len(self.topology.nodes[self.topology.node_of_rank[self.rank]])
 
     def part(self, n_elems: int, rank: int | None = None) -> slice:
-        """The slice that `rank` (default: this one) owns in reduce_scatter and allgather."""
-        return partition.part(self.rank if rank is None else rank, self.n_ranks, n_elems)
+        """The slice that `rank` (default: this one) owns in reduce_scatter and allgather. CommError for another."""
+        rank = self.rank if rank is None else arguments.existing_rank("rank", rank, self.n_ranks)
+        return partition.part(rank, self.n_ranks, arguments.bounded("n_elems", n_elems, 0, sys.maxsize))
 
     def can(self, collective: str, algorithm: str) -> bool:
         """Whether `algorithm` can do `collective` on these ranks; False for a name that nothing has."""
@@ -304,14 +306,6 @@ class Communicator(Freeable):
         for rank, other in enumerate(values):
             if other != values[0]:
                 raise CommError(f"{what} differs: rank 0 has {values[0]}, rank {rank} has {other}", everywhere=True)
-
-    def abort(self, code: int = 1) -> NoReturn:
-        """Ends the job on all ranks at once with exit code `code`."""
-        with contextlib.suppress(MemoryError):
-            last_words(is_launched=self._comm is not None)
-        if self._comm is not None:
-            self._comm.Abort(code)
-        os._exit(code)
 
     def install_excepthook(self) -> None:
         """From now on an uncaught exception in any thread prints one line with the rank and ends the job."""

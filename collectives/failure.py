@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import threading
 import time
 import traceback
 from typing import Protocol
 
-from scaffe import log
+from scaffe import forking, log
+from scaffe.environment import TRACEBACK
 from scaffe.errors import ROOT_SPEAKS_FIRST_SECONDS, ExpectedError, is_expected, users_line, users_traceback
-
-TRACEBACK_VARIABLE = "SCAFFE_TRACEBACK"
 
 
 class Abortable(Protocol):
@@ -62,7 +60,7 @@ def _report(communicator: Abortable, error: BaseException, everywhere: bool) -> 
     line, who = describe(error), f"rank {communicator.rank}"
     if communicator.n_ranks > 1 and not everywhere and not line.startswith(who):
         line = f"{who}: {line}"
-    said = traceback.format_exception(error) if is_defect or os.environ.get(TRACEBACK_VARIABLE) else []
+    said = traceback.format_exception(error) if is_defect or TRACEBACK.get() else []
     if communicator.n_ranks > 1 or not is_defect:
         said.append(f"{line}\n")
     log.clear_live()
@@ -71,7 +69,11 @@ def _report(communicator: Abortable, error: BaseException, everywhere: bool) -> 
 
 
 def install_excepthook(communicator: Abortable) -> None:
-    """From now on an uncaught exception, in any thread of this rank, ends the job on all ranks."""
+    """From now on an uncaught exception, in any thread of this rank, ends the job on all ranks.
+
+    In a forked child it ends that process, as it did before.
+    """
+    before = sys.excepthook, threading.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: object) -> None:
         report_and_abort(communicator, error)
@@ -80,5 +82,9 @@ def install_excepthook(communicator: Abortable) -> None:
         if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
             report_and_abort(communicator, args.exc_value)
 
+    def give_back() -> None:
+        sys.excepthook, threading.excepthook = before
+
     sys.excepthook = hook
     threading.excepthook = thread_hook
+    forking.in_child(give_back)

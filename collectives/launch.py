@@ -8,9 +8,13 @@ import sys
 from collections.abc import Mapping
 from types import ModuleType
 
+from scaffe import forking
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.loss import ulfm
-from scaffe.collectives.loss.ending import ENDING
+from scaffe.collectives.loss.ending import ENDING, finalize_at_exit
+from scaffe.collectives.runtime.freed import child_line
+from scaffe.environment import RANKS_PER_NODE
+from scaffe.environment import check as check_variables
 
 # Open MPI; MPICH, Intel MPI and `srun --mpi=pmi2`; `srun --mpi=pmix` (its rank, and SLURM's own count of tasks).
 COUNT_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
@@ -19,17 +23,48 @@ RANK_VARIABLES = ("PMIX_RANK",)
 NODE_RANK_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK",
                        "PALS_LOCAL_RANKID", "SLURM_LOCALID")
 NODE_COUNT_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE", "PALS_LOCAL_SIZE")
+PLACE_VARIABLES = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
+                   ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"))
 SLURM_COUNTS, SLURM_NODE = "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID"
-RANKS_PER_NODE_VARIABLE = "SCAFFE_RANKS_PER_NODE"
 LEVELS = ("single", "funneled", "serialized", "multiple")
 
+_forked_with_mpi: list[bool] = []  # not empty: in a forked child of a process that had started MPI
 
-def launched() -> bool:
-    """Whether an MPI launcher (mpirun, mpiexec, srun) started this process as one of its ranks."""
-    if any(os.environ.get(name) for name in RANK_VARIABLES):
+
+def launched(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether an MPI launcher (mpirun, mpiexec, srun) started this process as one of its ranks, and MPI is needed: one
+    task that srun starts alone, as `srun --pty` does, needs none.
+
+    Args:
+        environment: the variables to look at.
+    """
+    if environment.get("SLURM_STEP_NUM_TASKS") != "1" or environment.get("SLURM_HET_SIZE"):
+        return has_launcher(environment)
+    nested = environment.get("OMPI_COMM_WORLD_SIZE") or environment.get("PMI_SIZE", "1") != "1"
+    is_of_srun = not environment.get("PMIX_RANK") or environment.get("PMIX_NAMESPACE", "").startswith("slurm.")
+    return bool(nested) or not is_of_srun
+
+
+def has_launcher(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether an MPI launcher started this process, one of many or the only one.
+
+    Args:
+        environment: the variables to look at.
+    """
+    if any(environment.get(name) for name in RANK_VARIABLES):
         return True
-    counts = (os.environ.get(name, "") for name in COUNT_VARIABLES)
+    counts = (environment.get(name, "") for name in COUNT_VARIABLES)
     return any(count.isdigit() for count in counts)
+
+
+def place(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+    """This rank's number and the number of ranks, as the launcher says before MPI starts; None where none says both.
+
+    Args:
+        environment: the variables to look at.
+    """
+    said = ((environment.get(rank, ""), environment.get(count, "")) for rank, count in PLACE_VARIABLES)
+    return next(((int(rank), int(count)) for rank, count in said if rank.isdigit() and count.isdigit()), None)
 
 
 def node_rank(environment: Mapping[str, str] = os.environ) -> int | None:
@@ -41,7 +76,7 @@ def node_rank(environment: Mapping[str, str] = os.environ) -> int | None:
     Returns:
         None where no launcher says it, or nodes are not the launcher's (SCAFFE_RANKS_PER_NODE).
     """
-    if environment.get(RANKS_PER_NODE_VARIABLE):
+    if RANKS_PER_NODE.get(environment):
         return None
     found = (environment.get(name, "") for name in NODE_RANK_VARIABLES)
     return next((int(number) for number in found if number.isdigit()), None)
@@ -76,25 +111,54 @@ def load_mpi(thread_level: str = "multiple") -> ModuleType:
         mpi4py's module MPI.
 
     Raises:
-        CommError: mpi4py or the MPI library cannot be loaded, or there is no such level.
+        CommError: mpi4py or the MPI library cannot be loaded, there is no such level, or this is a forked child.
+        UserError: a variable of ours has a value that it cannot have.
     """
+    check_variables()
     if thread_level not in LEVELS:
         raise CommError(f"thread level must be one of {', '.join(LEVELS)}, not {thread_level!r}")
+    must_be_rank()
     try:
         import mpi4py
 
         mpi4py.rc.threads = thread_level != "single"
         mpi4py.rc.thread_level = thread_level
-        ends_itself = ulfm.is_asked_for() and "mpi4py.MPI" not in sys.modules
-        mpi4py.rc.finalize = None if not ends_itself else False
+        is_first = "mpi4py.MPI" not in sys.modules
+        ends_itself = ulfm.is_asked_for() and is_first
+        mpi4py.rc.finalize = False if is_first else None
         if ends_itself:
             os.environ.setdefault(*ulfm.COLLECTIVES)
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise CommError(f"started as an MPI rank, but MPI cannot be loaded: {str(error).splitlines()[0]}") from error
-    if ends_itself:
+    if ends_itself or (is_first and not finalize_at_exit(MPI.__file__)):
         ENDING.install()
     return MPI
+
+
+def must_be_rank() -> None:
+    """Raises CommError in a forked child of a process that had started MPI: it would wait there for ever."""
+    if _forked_with_mpi:
+        raise CommError(child_line())
+
+
+def _look_in_child() -> None:
+    mpi = getattr(sys.modules.get("mpi4py.MPI"), "Is_initialized", bool)
+    _forked_with_mpi.extend([True] if mpi() else [])
+
+
+forking.in_child(_look_in_child)
+
+
+def end_all(code: int) -> None:
+    """Ends the job on all ranks with this exit code, where MPI has started: whoever merely left would wait there for
+    the others. Else it returns."""
+    if "mpi4py.MPI" not in sys.modules:
+        return
+    from mpi4py import MPI
+
+    if MPI.Is_initialized() and not MPI.Is_finalized() and MPI.COMM_WORLD.size > 1:
+        MPI.COMM_WORLD.Abort(code)
 
 
 def grants_threads() -> bool:

@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from scaffe import forking
 from scaffe.collectives.errors import CommError
+from scaffe.collectives.runtime.freed import child_line
 
 
 class Request:
@@ -34,6 +36,7 @@ class Request:
         self.started = self.ended = 0.0
         self._error: BaseException | None = None
         self._point: Any = None
+        self._generation = forking.generation()
 
     @classmethod
     def completed(cls, label: str, point: Any = None) -> Request:
@@ -68,10 +71,15 @@ class Request:
         call(self)
 
     def test(self) -> bool:
-        """Whether the collective is complete on this rank. Raises what the collective raised."""
-        if self._done.is_set() and self._error is not None:
+        """Whether the collective is complete on this rank. Raises what the collective raised, or CommError where it was
+        under way at a fork, in the child."""
+        if not self._done.is_set():
+            if self._generation != forking.generation():
+                raise CommError(child_line())
+            return False
+        if self._error is not None:
             raise self._error
-        return self._done.is_set()
+        return True
 
     def wait(self, timeout: float | None = None, stream: Any = None) -> None:
         """Blocks until the collective is complete.
@@ -85,7 +93,7 @@ class Request:
             CommError: the time has passed; the line names this rank and the peer waited for. Also what the collective
                 raised.
         """
-        if not self._done.wait(timeout):
+        if not self.test() and not self._done.wait(timeout):
             raise CommError(f"{self._label}: not complete after {timeout:g} s{self._waiting_for()}")
         self.test()
         if self._point is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from traceback import extract_tb
 from types import ModuleType, TracebackType
@@ -11,10 +11,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from scaffe import forking
 from scaffe.errors import mark_users_error
 from scaffe.layers.base.blob import Blob, Shape
 from scaffe.layers.base.errors import LayerError
-from scaffe.layers.base.layer import Layer, layer_types
+from scaffe.layers.base.layer import TRAIN, Layer, layer_types
+from scaffe.log import warning
 
 
 class UserBlob:
@@ -87,15 +89,26 @@ class Phase(IntEnum):
         return self.name
 
 
-class UserBlobs(list[UserBlob]):
-    """The learnable parameters of a user's layer; ``add_blob(*shape)`` adds one."""
+class RawBlobVec(list[UserBlob]):
+    """The bottoms or tops of a user's layer."""
 
-    def __init__(self, owner: Layer) -> None:
-        super().__init__()
+
+class BlobVec(list[UserBlob]):
+    """The learnable parameters of a layer; a user's own adds one with ``add_blob(*shape)``.
+
+    Args:
+        blobs: the parameters that there are.
+        owner: the layer that ``add_blob`` adds to; None: its parameters are as its type has them.
+    """
+
+    def __init__(self, blobs: Iterable[UserBlob] = (), owner: Layer | None = None) -> None:
+        super().__init__(blobs)
         self._owner = owner
 
     def add_blob(self, *dims: int) -> None:
-        """Add a parameter of zeros; ``dims`` are the lengths of its axes."""
+        """Add a parameter of zeros; ``dims`` are the lengths of its axes. Raises LayerError without an owner."""
+        if self._owner is None:
+            raise LayerError("add_blob adds parameters to a layer written in Python, in its setup")
         self.append(UserBlob(self._owner.add_blob(dims, None)))
 
 
@@ -116,7 +129,7 @@ class UserLayer:
     param_str: str = ""
     param_str_: str = ""
     phase: int = 0
-    blobs: UserBlobs
+    blobs: BlobVec
 
     def setup(self, bottom: Sequence[UserBlob], top: Sequence[UserBlob]) -> None:
         """Read param_str, check the bottoms, add parameters. Called once, before the first reshape."""
@@ -132,6 +145,31 @@ class UserLayer:
     def backward(self, top: Sequence[UserBlob], propagate_down: Sequence[bool], bottom: Sequence[UserBlob]) -> None:
         """Write ``diff`` of each bottom i with propagate_down[i]; add the parameters' gradients to their ``diff``."""
         raise NotImplementedError(f"{type(self).__name__} has no backward")
+
+
+class Shard:
+    """Which part of the data Python data layers are to read: what ``caffe.solver_rank`` and ``solver_count`` say.
+
+    Attributes:
+        part: the part's number, and how many there are; None where no solver has been made yet.
+        is_asked: whether anybody has asked, or has been told that nobody does.
+    """
+
+    def __init__(self) -> None:
+        self.part: tuple[int, int] | None = None
+        self.is_asked = self._is_given = False
+
+    def take(self, part: tuple[int, int] | None) -> None:
+        """Say this from now on. Of one rank's, what the user has given stands."""
+        if part is not None and (part[1] > 1 or not self._is_given):
+            self.part = part
+
+    def give(self, part: tuple[int, int]) -> None:
+        """What the user says it is."""
+        self.part, self._is_given = part, True
+
+
+SHARD = Shard()
 
 
 @layer_types.register("Python")
@@ -151,7 +189,7 @@ class Python(Layer):
         p = self.param.python_param
         self.user: Any = self._run(self._find(p.module, p.layer))
         self.user.param_str = self.user.param_str_ = p.param_str
-        self.user.phase, self.user.blobs = Phase(self.context.phase), UserBlobs(self)
+        self.user.phase, self.user.blobs = Phase(self.context.phase), BlobVec(owner=self)
         self._run(self.user.setup, _shown(bottom), _shown(top))
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -161,6 +199,11 @@ class Python(Layer):
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Run the user's forward."""
         self._run(self.user.forward, _shown(bottom), _shown(top))
+        if not (bottom or SHARD.is_asked) and self.context.phase == TRAIN and self.context.n_ranks > 1:
+            SHARD.is_asked = True
+            warning(f"layer {self.param.name!r} (Python) runs on each of {self.context.n_ranks} ranks and asks neither "
+                    "caffe.solver_rank() nor caffe.solver_count(): do all read the same data? docs/python.md says how "
+                    "to share it out")
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Run the user's backward on bottom diffs that are zero: many without a gradient leave them as they are."""
@@ -195,9 +238,13 @@ class Python(Layer):
 
     def _run(self, code: Callable[..., Any], *arguments: Any) -> Any:
         """Call the user's code; add the layer's name to what it raises."""
+        SHARD.take(self.context.shard)
+        generation = forking.generation()
         try:
             return code(*arguments)
         except (Exception, SystemExit) as error:
+            if isinstance(error, SystemExit) and forking.generation() != generation:
+                raise  # of a child that the user's code has forked
             trace = error.__traceback__ and error.__traceback__.tb_next
             self._raise(code.__qualname__, error, trace)
 
@@ -222,5 +269,5 @@ def _behind_importlib(trace: TracebackType | None) -> TracebackType | None:
     return trace
 
 
-def _shown(blobs: Sequence[Blob]) -> list[UserBlob]:
-    return [UserBlob(blob) for blob in blobs]
+def _shown(blobs: Sequence[Blob]) -> RawBlobVec:
+    return RawBlobVec(UserBlob(blob) for blob in blobs)

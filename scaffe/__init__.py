@@ -20,9 +20,9 @@ _HOMES = {  # the modules that define Caffe's names; imported on first use, so t
     "scaffe.pycaffe.solver": ("SGDSolver", "NesterovSolver", "AdaGradSolver", "RMSPropSolver", "AdaDeltaSolver",
                               "AdamSolver", "get_solver"),
     "scaffe.pycaffe.process": (
-        "NCCL", "TEST", "TRAIN", "Timer", "has_nccl", "init_log", "layer_type_list", "set_device", "set_mode_cpu",
-        "set_mode_gpu", "set_multiprocess", "set_precision",
-        "set_random_seed", "set_solver_count", "set_solver_rank", "solver_count",
+        "NCCL", "TEST", "TRAIN", "Timer", "has_nccl", "init_log", "layer_type_list", "set_device",
+        "set_logging_disabled", "set_mode_cpu", "set_mode_gpu", "set_multiprocess", "set_precision",
+        "set_random_seed", "set_solver_count", "set_solver_rank", "set_threads", "solver_count",
         "solver_rank"),
     "scaffe.nets.caffe_alias": ("install_as_caffe",),
     "scaffe.proto.net_spec": ("NetSpec", "params", "to_proto"),
@@ -30,7 +30,8 @@ _HOMES = {  # the modules that define Caffe's names; imported on first use, so t
     "scaffe.detector": ("Detector",),
     "scaffe.report.losses": ("plot_losses",),  # not Caffe's
 }
-_MODULES = ("classifier", "coord_map", "detector", "draw", "io", "layers", "log", "net_spec", "proto", "pycaffe")
+_MODULES = ("_caffe", "classifier", "coord_map", "detector", "draw", "io", "layers", "log", "net_spec", "proto",
+            "pycaffe")
 _PLACES = {name: home for home, names in _HOMES.items() for name in names} | {"Layer": "scaffe.layers.python"}
 _THERE = {"Layer": "UserLayer"}  # called otherwise where they live
 

@@ -1,4 +1,4 @@
-"""Caffe's ``caffe.draw``: a NetParameter as a picture, without Graphviz."""
+"""Caffe's ``caffe.draw``: a NetParameter as a picture, without Graphviz, or as pydot's graph."""
 
 from __future__ import annotations
 
@@ -8,9 +8,25 @@ from typing import Any
 from scaffe.atomic_files import write_whole
 from scaffe.errors import UserError
 from scaffe.files.upgrade import upgrade_net
+from scaffe.pictures.drawing.graphviz import (
+    BLOB_STYLE,
+    LAYER_STYLE_DEFAULT,
+    NEURON_LAYER_STYLE,
+    choose_color_by_layertype,
+    get_edge_label,
+    get_layer_label,
+    get_layer_lr_mult,
+    get_pooling_types_dict,
+    get_pydot_graph,
+)
+from scaffe.pictures.drawing.layout import DIRECTIONS
 from scaffe.pictures.drawing.picture import net_picture
 from scaffe.pictures.drawing.png import to_png
 from scaffe.pictures.drawing.svg import to_svg
+
+__all__ = ["BLOB_STYLE", "LAYER_STYLE_DEFAULT", "NEURON_LAYER_STYLE", "choose_color_by_layertype", "draw_net",
+           "draw_net_to_file", "get_edge_label", "get_layer_label", "get_layer_lr_mult", "get_pooling_types_dict",
+           "get_pydot_graph"]
 
 WRITERS = {"svg": to_svg, "png": to_png}
 
@@ -21,7 +37,7 @@ def draw_net(caffe_net: Any, rankdir: str = "LR", ext: str = "png", phase: int |
 
     Args:
         caffe_net: a NetParameter, in today's or an older form.
-        rankdir: the direction of data flow: LR, RL, TB or BT.
+        rankdir: the direction of data flow: LR, RL, TB or BT; TB for any other, as in Graphviz.
         ext: svg, or png (which needs OpenCV).
         phase: TRAIN or TEST; None draws the layers of both.
         display_lrm: show the learning rate multipliers.
@@ -30,10 +46,11 @@ def draw_net(caffe_net: Any, rankdir: str = "LR", ext: str = "png", phase: int |
         The content of the picture file.
 
     Raises:
-        ValueError: an unknown rankdir or ext, or png without OpenCV.
+        ValueError: an unknown ext, or png without OpenCV.
     """
     if ext not in WRITERS:
         raise UserError(f"cannot draw .{ext}; the picture's file must end in .svg or .png")
+    rankdir = rankdir if rankdir in DIRECTIONS else "TB"
     return WRITERS[ext](net_picture(upgrade_net(caffe_net), rankdir, phase, display_lrm))
 
 

@@ -11,16 +11,17 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
-import threading
 import weakref
 from functools import cache
 from pathlib import Path
 from signal import SIGBUS
 from typing import Any, BinaryIO
 
-import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
+
+from scaffe import forking
+from scaffe.machine_code import machine_code
 
 MOST = 256  # pieces of memory watched at once
 START, END, LINE, LENGTH = range(4)  # a row: addresses, and the line's length in bytes; END 0: it watches nothing
@@ -32,7 +33,7 @@ STANDARD_ERROR, STATUS = 2, 1
 
 _table = np.zeros((MOST, 4), np.int64)
 _before = ctypes.create_string_buffer(ACTION_BYTES)  # the action that was there
-_lock = threading.Lock()
+_lock = forking.Lock()
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -85,16 +86,7 @@ def _installed() -> bool:
 @cache
 def _handler() -> int:
     """The handler's address; its code stays for as long as the process."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(_module())),
-                                        llvm.Target.from_default_triple().create_target_machine())
-    engine.finalize_object()
-    _kept.append(engine)
-    return int(engine.get_function_address("on_lost_page"))
-
-
-_kept: list[Any] = []
+    return machine_code(_module(), "on_lost_page")
 
 
 def _module() -> ir.Module:

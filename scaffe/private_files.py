@@ -10,7 +10,9 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-VARIABLE = "SCAFFE_CACHE"
+from scaffe import environment
+
+VARIABLE = environment.CACHE.name
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 MOST_LINKS = 40  # on the way to a file, as in Linux
 
@@ -28,7 +30,7 @@ def kept_folder(name: str = "") -> Path | None:
 
 def cache_home() -> Path:
     """``SCAFFE_CACHE``, else ``~/.cache/scaffe``; it may be missing, and others may be able to write there."""
-    chosen = os.environ.get(VARIABLE)
+    chosen = environment.CACHE.get()
     return Path(chosen) if chosen else _users_cache() / "scaffe"
 
 

@@ -2,7 +2,9 @@
 
 import gc
 import os
+import pickle
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -66,6 +68,31 @@ def new_threads() -> Callable[[str], list[str]]:
     earlier = set(threading.enumerate())
     return lambda prefix: [thread.name for thread in threading.enumerate()
                            if thread.name.startswith(prefix) and thread not in earlier]
+
+
+def in_fork(function: Callable[[], object]) -> object:
+    """What a function gives in a forked child, which a signal ends after 60 s: what is tested may wait for ever."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(60)
+        try:
+            os.write(write, pickle.dumps(function()))
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+    assert said, "the child said nothing: it raised something or hung"
+    return pickle.loads(said)
+
+
+@pytest.fixture
+def forked() -> Callable[[Callable[[], object]], object]:
+    """See ``in_fork``."""
+    return in_fork
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
+import launcher
 from nets.prototxt import prototxt
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-MPIRUN = os.environ.get("MPIRUN") or str(Path(sys.executable).parent / "mpirun")
+MPIRUN = launcher.MPIRUN
 
 
 def run(command: list[str], **variables: str) -> subprocess.CompletedProcess[str]:

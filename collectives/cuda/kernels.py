@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 
 from scaffe.collectives.cuda import device
 from scaffe.collectives.cuda.span import Span
-from scaffe.collectives.errors import CommError
+from scaffe.environment import CUDA_MULTIPROCESSORS
 
 SOURCE = Path(__file__).with_name("kernels.cu")
 ELEMENTS = {"float32": "float", "float64": "double", "float16": "Half", "bfloat16": "Brain", "int32": "int",
@@ -23,7 +22,6 @@ DEFINITIONS |= {name: (f"-DWIRE_ELEMENT={kind}", f"-DWIRE_NAME={name}") for name
 THREADS_PER_BLOCK, BLOCKS_PER_MULTIPROCESSOR, PACK_BYTES = 256, 6, 16
 """As in kernels.cu. More blocks than fit at once would run in a second round that leaves the card half empty."""
 MOST_RANKS = 64
-MULTIPROCESSORS_VARIABLE = "SCAFFE_CUDA_MULTIPROCESSORS"
 MULTIPROCESSORS = 32
 """That a sum over other GPUs' memory may fill; the others compute meanwhile. Assumed, not measured: 16 of them have 1.5
 MB of loads on their way (6 blocks of 256 threads, 64 bytes each), twice what 450 GB/s of NVLink brings in 1.5 us."""
@@ -75,12 +73,10 @@ class Kernels:
             multiprocessors: None for what is assumed.
 
         Raises:
-            CommError: the environment has no number.
+            UserError: the environment has no number.
         """
-        given = os.environ.get(MULTIPROCESSORS_VARIABLE, "")
-        if given and not given.isdecimal():
-            raise CommError(f"{MULTIPROCESSORS_VARIABLE} must be a number of multiprocessors, 0 for all, not {given!r}")
-        wanted = int(given) if given else multiprocessors or MULTIPROCESSORS
+        given = CUDA_MULTIPROCESSORS.get()
+        wanted = multiprocessors or MULTIPROCESSORS if given is None else given
         self.multiprocessors = min(wanted or self._n_multiprocessors, self._n_multiprocessors)
 
     def _compile(self, kind: str) -> Any:

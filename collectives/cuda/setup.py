@@ -37,8 +37,8 @@ from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.device_choice import choose_on_device
 from scaffe.collectives.tuning.links import Links
 from scaffe.collectives.tuning.table import TuningTable
+from scaffe.environment import CUDA_IPC
 
-IPC_VARIABLE = "SCAFFE_CUDA_IPC"
 LAST_WORK_SECONDS = 10
 """How long a rank that ends waits for the device work of its collectives, which its peers may be waiting for."""
 
@@ -68,7 +68,7 @@ class Device:
         device.make_current(self.number)
         self._all_streams: list[Streams] = []
         self._how: list[str] = []
-        self._no_nccl = "not asked yet"
+        self._no_nccl, self._process = "not asked yet", os.getpid()
         self._table: TuningTable | None = None
         self._cards = node_comm.allgather(device.card(self.number))
         self.links = Links.worst(comm.allgather(links_of(self.number, self._cards)))
@@ -195,8 +195,8 @@ class Device:
 
     def _refusal(self) -> str:
         """Why CUDA IPC need not be tried; empty where it is to be."""
-        if os.environ.get(IPC_VARIABLE) == "0":
-            return f"{IPC_VARIABLE}=0"
+        if not CUDA_IPC.get():
+            return f"{CUDA_IPC.name}=0"
         n_ranks = self._node_comm.size
         return f"{n_ranks} ranks on a node are more than {MOST_RANKS}" if n_ranks > MOST_RANKS else ""
 
@@ -220,7 +220,8 @@ class Device:
     def _finish(self) -> None:
         """At exit: does this rank's share of collectives that others may wait for, before its memory is freed."""
         with suppress(Exception):  # where the device has failed, whoever needed it has been told
-            self._settle(time.monotonic() + LAST_WORK_SECONDS)
+            if os.getpid() == self._process:  # a forked child has no part in it
+                self._settle(time.monotonic() + LAST_WORK_SECONDS)
 
 
 def is_crowded(cores_of_ranks: Sequence[Collection[int]]) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
-from scaffe.atomic_files import cannot_write, write_whole
+from scaffe.atomic_files import make_folder, write_whole
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.model import server_figures
 from scaffe.collectives.model.cost import Setting, fastest, predict
@@ -127,7 +127,7 @@ def main(argv: Sequence[str]) -> int:
     given = {name: getattr(options, name) for name in _constants() if getattr(options, name) is not None}
     machine = replace(MACHINES[options.machine], **given)
     if options.out:
-        _make(Path(options.out))
+        make_folder(options.out, CommError)
     if options.server:
         server_figures.run(options, machine)
         return 0
@@ -139,13 +139,6 @@ def main(argv: Sequence[str]) -> int:
     if options.out:
         _write(options, machine, table, place)
     return 0
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CommError(cannot_write(folder, error)) from None
 
 
 def _write(options: Namespace, machine: Machine, table: Sequence[Row], place: str) -> None:

@@ -11,6 +11,9 @@ import numpy as np
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.runtime import memories
 
+MAX_BYTES = (1 << 31) - 1
+"""Of a message: MPI counts in 32 bits. Its other integers have no more."""
+
 
 class Allocation(NamedTuple):
     """What `alloc` is asked for; `fault` says why it cannot be, and is empty where it can."""
@@ -31,6 +34,23 @@ def integer(name: str, value: Any) -> int:
         return operator.index(value)
     except TypeError:
         raise CommError(f"{name} must be an integer, not {value!r}") from None
+
+
+def bounded(name: str, value: Any, least: int, most: int = MAX_BYTES) -> int:
+    """Gives an argument as an int from `least` to `most`.
+
+    Raises:
+        CommError: it is none; the line names it.
+    """
+    number = integer(name, value)
+    if not least <= number <= most:
+        raise CommError(f"{name} must be {f'{least} or more' if number < least else f'at most {most}'}, not {number}")
+    return number
+
+
+def place_in_split(color: Any, key: Any) -> tuple[int | None, int]:
+    """Checks the arguments of `Communicator.split`."""
+    return None if color is None else bounded("color", color, 0), bounded("key", key, -MAX_BYTES - 1)
 
 
 def existing_rank(name: str, value: Any, n_ranks: int) -> int:
@@ -63,6 +83,8 @@ def allocation(n_elems: Any, dtype: Any, memory: Any) -> Allocation:
         asked = Allocation(integer("n_elems", n_elems), np.dtype(dtype), memories.named(memory).name)
         if asked.n_elems < 0:
             raise CommError(f"n_elems must be 0 or more, not {n_elems}")
+        if asked.dtype.hasobject or asked.dtype.subdtype or not asked.dtype.itemsize:
+            raise CommError(f"dtype must be of numbers, not {asked.dtype}")
         return asked
     except (CommError, TypeError) as error:
         return Allocation(0, np.dtype(np.uint8), "host", str(error))

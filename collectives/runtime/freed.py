@@ -1,21 +1,30 @@
-"""Freeing a communicator, and what it has in place of its ranks afterwards."""
+"""Freeing a communicator, and what it has in place of its ranks afterwards, or in a forked child."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterable
 from typing import Any, NoReturn, Self
 
+from scaffe import forking
 from scaffe.collectives.errors import CommError
+from scaffe.collectives.last_words import last_words
 
 GONE = ("_ranks", "_resolver", "_selector", "_resolve", "_run", "links", "check_lost")
 """A communicator's attributes that all of its calls go through."""
+FREED = "the communicator has been freed: expected no call on it after free()"
 
 
-class Freed:
+class Gone:
     """Whatever it is asked for, called as or told is the same error."""
+
+    def __init__(self, line: str) -> None:
+        self.__dict__["_line"] = line
 
     def __call__(self, *_arguments: Any, **_more: Any) -> NoReturn:
         """Raises CommError."""
-        raise CommError("the communicator has been freed: expected no call on it after free()")
+        raise CommError(self.__dict__["_line"])
 
     def __getattr__(self, name: str) -> NoReturn:
         """See `__call__`."""
@@ -26,9 +35,42 @@ class Freed:
         self()
 
 
-class Freeable:
+def take(owner: object, names: Iterable[str], line: str) -> None:
+    """From now on any use of these attributes of an object is a CommError with a line."""
+    for name in names:
+        setattr(owner, name, Gone(line))
+
+
+def child_line() -> str:
+    """What a forked child is told that makes a call of a rank's."""
+    return (f"forked child {os.getpid()} of process {os.getppid()}: expected calls on communicators and servers in "
+            "that process alone, which is the rank")
+
+
+class Forkable:
+    """What reaches other ranks by some attributes, which it has no longer in a forked child.
+
+    Attributes:
+        reaching: their names.
+        is_inherited: whether this is a forked child.
+    """
+
+    reaching: tuple[str, ...] = ()
+    is_inherited = False
+
+    def leave_in_child(self) -> None:
+        """Be so from now on."""
+        forking.in_child(self._leave)
+
+    def _leave(self) -> None:
+        take(self, self.reaching, child_line())
+        self.is_inherited = True
+
+
+class Freeable(Forkable):
     """What a communicator does at its end."""
 
+    reaching = GONE
     _comm: Any
     _ranks: Any
     _is_freed = False
@@ -54,8 +96,16 @@ class Freeable:
 
             self._comm = MPI.COMM_WORLD  # for `abort`
         self._is_freed = True
-        for name in GONE:
-            setattr(self, name, Freed())
+        take(self, GONE, FREED)
+
+    def abort(self, code: int = 1) -> NoReturn:
+        """Ends the job on all ranks at once with exit code `code`; in a forked child, that process alone."""
+        is_rank = self._comm is not None and not self.is_inherited
+        with contextlib.suppress(MemoryError):
+            last_words(is_launched=is_rank)
+        if is_rank:
+            self._comm.Abort(code)
+        os._exit(code)
 
     def __enter__(self) -> Self:
         return self

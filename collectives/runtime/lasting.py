@@ -6,10 +6,11 @@ from typing import Any
 
 from scaffe.collectives.errors import RankLost
 from scaffe.collectives.loss import ulfm
+from scaffe.collectives.runtime.freed import Forkable
 from scaffe.collectives.runtime.point_to_point import PointToPoint
 
 
-class LastingMessages:
+class LastingMessages(Forkable):
     """Sends and receives that go on between the ranks that are left (`Communicator.lasting_messages`).
 
     A call that a lost rank makes fail raises RankLost, once the loss is known; what others send comes as ever. Nothing
@@ -19,6 +20,8 @@ class LastingMessages:
         messages: the sends and receives; for one thread.
     """
 
+    reaching = ("_comm",)
+
     def __init__(self, comm: Any, deadline: float) -> None:
         """Args:
             comm: mpi4py communicator that nobody else uses.
@@ -26,6 +29,7 @@ class LastingMessages:
         """
         self._comm, self._lost = comm, ()
         self.messages = PointToPoint(comm, deadline, self)
+        self.leave_in_child()
 
     def lost(self) -> tuple[int, ...]:
         """The ranks that this one knows to be lost, ascending; from now on receives from any source do without them."""

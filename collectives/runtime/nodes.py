@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.launch import RANKS_PER_NODE_VARIABLE
 from scaffe.collectives.loss.fence import this_process
+from scaffe.environment import RANKS_PER_NODE
 
 
 def node_comm(comm: Any, node_of_rank: Sequence[Hashable] | None, kept: Callable[[Any], Any]) -> Any:
@@ -27,7 +26,7 @@ def node_comm(comm: Any, node_of_rank: Sequence[Hashable] | None, kept: Callable
 
     node = kept(_of_several_starts(comm) if _has_strangers(comm) else
                 comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank))
-    per_node = int(os.environ.get(RANKS_PER_NODE_VARIABLE) or 0)
+    per_node = RANKS_PER_NODE.get()
     if node_of_rank is not None:
         if len(node_of_rank) != comm.size:
             raise CommError(f"node_of_rank needs a label for each of {comm.size} ranks, not {len(node_of_rank)}",

@@ -10,15 +10,14 @@ import numpy as np
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.loss import ulfm
 from scaffe.collectives.runtime import foreign, memories
-from scaffe.collectives.runtime.arguments import existing_rank, integer
+from scaffe.collectives.runtime.arguments import MAX_BYTES, existing_rank, integer
+from scaffe.collectives.runtime.freed import Forkable
 from scaffe.collectives.runtime.pending_message import ANY, Envelope, PendingMessage
 
 MAX_TAG = 32_767
 """The largest that MPI promises."""
 LAST_TAG = MAX_TAG + 1
 """Of what follows a rank's last message; no MPI that we know has none that large."""
-MAX_BYTES = (1 << 31) - 1
-"""MPI counts in 32 bits."""
 
 
 class Losses(Protocol):
@@ -31,7 +30,7 @@ class Losses(Protocol):
         """What to raise for an exception: RankLost for a loss, itself otherwise."""
 
 
-class PointToPoint:
+class PointToPoint(Forkable):
     """Sends and receives of one rank; `Communicator.messages`.
 
     Arrays are contiguous NumPy arrays of any plain dtype in host memory, of at most 2 GiB. Messages from one rank to
@@ -45,6 +44,8 @@ class PointToPoint:
         pending: messages under way.
         mpi: mpi4py's module; an import in every call would cost as much as the call.
     """
+
+    reaching = ("_comm", "mpi", "is_done")
 
     def __init__(self, comm: Any, deadline: float, losses: Losses) -> None:
         """Args:
@@ -62,6 +63,7 @@ class PointToPoint:
         from mpi4py import MPI
 
         self.mpi: Any = MPI
+        self.leave_in_child()
 
     def send(self, array: np.ndarray, dest: int, tag: int = 0, timeout: float | None = None) -> None:
         """Sends `array` to rank `dest`; returns when the array may be written again."""

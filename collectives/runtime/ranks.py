@@ -14,8 +14,8 @@ from scaffe.collectives.loss.losses import Losses
 from scaffe.collectives.loss.telling import telling
 from scaffe.collectives.planning.algorithm import Algorithm
 from scaffe.collectives.request import Request
-from scaffe.collectives.runtime import memories
-from scaffe.collectives.runtime.arguments import Allocation, integer
+from scaffe.collectives.runtime import arguments, memories
+from scaffe.collectives.runtime.arguments import Allocation
 from scaffe.collectives.runtime.backend import Backend
 from scaffe.collectives.runtime.engine import Engine
 from scaffe.collectives.runtime.giving_back import give_back
@@ -23,6 +23,7 @@ from scaffe.collectives.runtime.lasting import LastingMessages
 from scaffe.collectives.runtime.mismatch import MismatchDetector
 from scaffe.collectives.runtime.mpi_calls import MpiCalls
 from scaffe.collectives.runtime.nodes import node_comm
+from scaffe.collectives.runtime.objects import exchanged
 from scaffe.collectives.runtime.point_to_point import PointToPoint
 from scaffe.collectives.runtime.progress import ProgressThread
 from scaffe.collectives.runtime.shared_levels import SharedLevels
@@ -256,13 +257,11 @@ class Ranks:
 
         fault = ""
         try:
-            color, key = MPI.UNDEFINED if color is None else integer("color", color), integer("key", key)
-            if color < 0 and color != MPI.UNDEFINED:
-                raise CommError(f"color must be 0 or more, or None, not {color}")
+            color, key = arguments.place_in_split(None if color == MPI.UNDEFINED else color, key)
         except CommError as error:
             fault = str(error)
         self.compare("split", fault and f"split: {fault}")
-        comm = self.comm.Split(color, key)
+        comm = self.comm.Split(MPI.UNDEFINED if color is None else color, key)
         if comm == MPI.COMM_NULL:
             return None, []
         return comm, [self.topology.node_of_rank[rank] for rank in comm.allgather(self.comm.rank)]
@@ -311,9 +310,9 @@ class Ranks:
 
     @telling
     def exchange(self, call: str, *arguments: Any) -> Any:
-        """Runs one of mpi4py's collectives on objects, by its name."""
+        """See `objects.exchanged`."""
         with self.engine.watch.for_any(f"{call} of objects"):
-            return self.losses.trusted(getattr(self.comm, call)(*arguments))
+            return self.losses.trusted(exchanged(self.comm, call, *arguments))
 
     def _make_engine(self, backs_off: bool) -> Engine:
         node = NodeGroup(self._dup(self._node_comm), self.windows, self.patience, self._check_waiting)

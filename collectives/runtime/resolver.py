@@ -11,7 +11,7 @@ from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.algorithm import parse
 from scaffe.collectives.planning.datatypes import NAMES, check_op, dtype_name
 from scaffe.collectives.runtime import memories
-from scaffe.collectives.runtime.arguments import existing_rank, integer
+from scaffe.collectives.runtime.arguments import bounded, existing_rank, integer
 from scaffe.collectives.runtime.one_rank import OneRank
 from scaffe.collectives.runtime.signature import CallSignature
 from scaffe.collectives.tuning.device_choice import BANDWIDTH_BYTES
@@ -51,7 +51,7 @@ class Resolver:
         Raises:
             CommError: the same on every rank, where one cannot make the call or they differ.
         """
-        if out is None and type(array) is np.ndarray and array.flags.carray:
+        if out is None and type(array) is np.ndarray and array.flags.carray and type(root) is type(chunk_bytes) is int:
             key = (collective, algorithm, array.size, array.dtype, op, root, chunk_bytes, is_on_helper)
             try:
                 known = self._known.get(key)
@@ -107,6 +107,7 @@ class Resolver:
         chunk_bytes = integer("chunk_bytes", chunk_bytes)
         if chunk_bytes < 0:
             raise CommError(f"chunk_bytes must be 0 for the default or more, not {chunk_bytes}")
+        bounded("chunk_bytes", chunk_bytes, 0)
         return CallSignature(collective, parse(algorithm), 0, "", op, root, chunk_bytes)
 
     def _signature(self, how: CallSignature, memory: memories.Memory, flat: Any,

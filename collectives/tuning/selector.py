@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -13,8 +12,8 @@ from scaffe.collectives.planning.algorithm import Algorithm, parse
 from scaffe.collectives.planning.requirements import require, spans_nodes
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.tuning.table import DEFAULT_TABLE, Choice, TuningKey, TuningTable
+from scaffe.environment import TABLE
 
-TABLE_VARIABLE = "SCAFFE_TABLE"
 NETWORK_CHUNK_BYTES = 60 << 10
 """With its header just below 64 KiB, from where Open MPI's TCP uses a rendezvous: over 1 Gbit/s a chain of 8 nodes runs
 at 1.02 times the wire's limit with it, at 1.2 to 1.4 times with chunks of 64 to 256 KiB."""
@@ -40,6 +39,12 @@ class Resolved(NamedTuple):
     chunk_bytes: int
 
 
+def tuned_table() -> TuningTable:
+    """Reads the shipped table with that of SCAFFE_TABLE over it. Raises CommError where one cannot be read."""
+    shipped, own = _shipped(DEFAULT_TABLE), TABLE.get()
+    return shipped.merged(TuningTable.read(Path(own))) if own else shipped
+
+
 class Selector:
     """Chooses algorithm and chunk for the calls of one communicator.
 
@@ -57,9 +62,7 @@ class Selector:
             CommError: where a table cannot be read.
         """
         self._topology = topology
-        self.table = _shipped(DEFAULT_TABLE)
-        if own := os.environ.get(TABLE_VARIABLE):
-            self.table = self.table.merged(TuningTable.read(Path(own)))
+        self.table = tuned_table()
         self._resolve = lru_cache(maxsize=4096)(self._choose)
 
     def choose(self, collective: str, algorithm: Algorithm, chunk_bytes: int, n_bytes: int,

@@ -203,6 +203,7 @@ class TuningTable:
                        content.get("multiprocessors"))
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             reason = f"{error} is missing" if isinstance(error, KeyError) else error
+            reason = (error.strerror or str(error)).lower() if isinstance(error, OSError) else reason
             raise CommError(f"table {path}: {str(reason)[:500]}") from None
 
 

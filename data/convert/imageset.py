@@ -60,7 +60,8 @@ def convert_imageset(root: str, list_path: str | Path, db_path: str | Path, opti
                      force: bool = False, backend: str = "lmdb") -> int:
     """Write the images of a list as Datum records.
 
-    A record's key is its place in the list, after shuffling, in 8 digits, then an underscore and the path as listed.
+    A record's key is its line's place in the list, after shuffling, in 8 digits, then an underscore and the path as
+    listed. Empty lines have places too, as in Caffe.
 
     Args:
         root: prefix of every path, joined without a slash.
@@ -79,10 +80,10 @@ def convert_imageset(root: str, list_path: str | Path, db_path: str | Path, opti
     """
     check_resize(options.height, options.width, "-resize_height", "-resize_width")
     write = writer_of(backend)
-    names, labels = read_list(list_path)
+    names, labels = read_list(list_path, keeps_empty=True)
     maker, order = _RecordMaker(root, options), enumerate(options.order(len(names)))
     with ThreadPoolExecutor(options.n_threads) as pool:
-        made = map_ahead(pool, maker.make, ((i, names[line], int(labels[line])) for i, line in order))
+        made = map_ahead(pool, maker.make, ((i, names[line], int(labels[line])) for i, line in order if names[line]))
         return write(db_path, checked(made, list_path, options.check_shape), force)
 
 

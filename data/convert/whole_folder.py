@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from scaffe import temporary
-from scaffe.atomic_files import cannot_write
+from scaffe.atomic_files import cannot_write, place_of
 from scaffe.data.errors import DataError
 
 LMDB = r"data\.mdb|lock\.mdb"
@@ -23,7 +23,7 @@ def make_folder(path: str | Path, fill: Callable[[Path], int], force: bool) -> i
     """Make a database's folder.
 
     Args:
-        path: the folder to make, or a link to it.
+        path: the folder to make, or this user's link to it; another user's link is replaced, as a database is.
         fill: called with an empty folder, in which it writes the database's files.
         force: replace a database or an empty folder of that name; without it that is an error, as in Caffe. Nothing
             else is ever removed. The old database stays in place until the new one is complete.
@@ -35,10 +35,10 @@ def make_folder(path: str | Path, fill: Callable[[Path], int], force: bool) -> i
         DataError: the folder exists and ``force`` is not given, it holds files that are not a database's, or it cannot
             be written.
     """
-    target = Path(path).resolve()
-    _check_replaceable(path, target, force)
-    temporary.remove_abandoned(target.parent, target.name, _remove_database)
     try:
+        target = place_of(Path(path))
+        _check_replaceable(path, target, force)
+        temporary.remove_abandoned(target.parent, target.name, _remove_database)
         beside, descriptor = temporary.make_folder(target)
         try:
             made = fill(beside)
@@ -53,10 +53,12 @@ def make_folder(path: str | Path, fill: Callable[[Path], int], force: bool) -> i
 
 
 def _check_replaceable(path: str | Path, target: Path, force: bool) -> None:
-    if not target.exists():
+    if not target.exists() and not target.is_symlink():
         return
     if not force:
         raise DataError(f"{path}: exists already; remove it, or give -force to replace it")
+    if target.is_symlink():
+        return
     if not target.is_dir():
         raise DataError(f"{path}: is no folder; -force replaces databases alone")
     others = sorted(file.name for file in target.iterdir() if not _is_of_a_database(file))
@@ -74,7 +76,7 @@ def _put_in_place(beside: Path, target: Path) -> None:
     The two are exchanged atomically where the file system can do it. Elsewhere (NFS) the old folder is first renamed
     to ``NAME.old``, where a killed process leaves it.
     """
-    if not target.exists():
+    if not target.exists() and not target.is_symlink():
         beside.rename(target)
     elif not _exchange(beside, target):
         old = target.with_name(f"{target.name}.old")
@@ -92,10 +94,11 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def _remove_database(folder: Path) -> None:
-    """Remove a database's files and their folder. Other files in it stay, and then the folder stays too."""
-    if folder.is_symlink() or not folder.is_dir():
-        return
+    """Remove a database's files and their folder, or a link. Other files in it stay, and then the folder stays too."""
     with suppress(OSError):
+        if folder.is_symlink():
+            folder.unlink()
+            return
         for file in folder.iterdir():
             if _is_of_a_database(file):
                 file.unlink()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
+from scaffe import forking
 from scaffe.threads import Thread
 
 Job = TypeVar("Job")
@@ -23,17 +25,28 @@ class _Ring(Generic[Job, Slot]):
         self.ready: dict[int, BaseException | None] = {}
         self.stopped = False
         self.threads: list[Thread] = []
+        self.under_way: dict[int, Job] = {}
+        self.again: list[tuple[int, Job]] = []  # that threads of another process were making
+        forking.hold(self.changed)
+        forking.in_child(self.begin_again)
+
+    def begin_again(self) -> None:
+        """In a forked child, which has none of the threads: what they were making is made again."""
+        self.again, self.threads = sorted(self.under_way.items(), key=itemgetter(0)), []
 
     def take(self) -> tuple[int, Job] | None:
         """Wait for a free slot and return the next batch to make; None if the thread is to end."""
         with self.changed:
-            self.changed.wait_for(lambda: self.stopped or self.n_taken < self.n_freed + len(self.slots))
+            self.changed.wait_for(lambda: self.stopped or self.again or self.n_taken < self.n_freed + len(self.slots))
             if self.stopped:
                 return None
+            if self.again:
+                return self.again.pop(0)
             batch = self.n_taken
             self.n_taken += 1
             try:
-                return batch, next(self.jobs)
+                self.under_way[batch] = next(self.jobs)
+                return batch, self.under_way[batch]
             except BaseException as error:
                 self._finish(batch, error)
                 return None
@@ -51,6 +64,7 @@ class _Ring(Generic[Job, Slot]):
                 self._finish(batch, error)
 
     def _finish(self, batch: int, error: BaseException | None) -> None:
+        self.under_way.pop(batch, None)
         self.ready[batch] = error
         self.stopped = self.stopped or error is not None
         self.changed.notify_all()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
+from scaffe import forking
 from scaffe.data.errors import DataError
 
 
@@ -20,7 +20,7 @@ class Tolerance:
     def __init__(self, n_allowed: int, n_records: int, on_bad: Callable[[str], None] | None = None) -> None:
         self.n_allowed, self._most, self._on_bad = n_allowed, min(n_allowed, n_records - 1), on_bad
         self._bad: set[int] = set()
-        self._lock = threading.Lock()
+        self._lock = forking.Lock()
 
     def pass_over(self, record: int, error: DataError) -> None:
         """Count a bad record; ``error`` says what is wrong with it. Raises DataError if there are too many now."""

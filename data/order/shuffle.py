@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+
+from scaffe import forking
 
 
 class Passes:
@@ -19,7 +20,7 @@ class Passes:
 
     def __init__(self, n_records: int, make: Callable[[], Iterator[np.ndarray]], skip: int = 0) -> None:
         self.n_records, self._make, self._skip = n_records, make, skip
-        self._lock = threading.Lock()
+        self._lock = forking.Lock()
         self._series, self._start, self._pass = make(), 0, np.zeros(0, np.int64)
 
     def records(self, visits: np.ndarray) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import islice
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from scaffe import forking
 from scaffe.data.errors import DataError
 from scaffe.hdf5_input import Hdf5Input, hdf5_input
 from scaffe.input_files import read_text_input
@@ -50,7 +50,7 @@ class Hdf5Files:
         self.shapes = looks[0][1]
         self._ends = np.cumsum(self.n_rows)
         self._loaded: OrderedDict[int, list[np.ndarray]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = forking.Lock()
 
     def read(self, rows: np.ndarray, outs: Sequence[np.ndarray]) -> None:
         """Copy rows into arrays.

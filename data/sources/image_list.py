@@ -20,7 +20,7 @@ def read_lines(path: str | Path) -> list[tuple[int, str]]:
         DataError: the file cannot be read, or has no such line.
     """
     try:
-        lines = read_text_input(path, "surrogateescape").splitlines()
+        lines = read_text_input(path, "surrogateescape").removeprefix("\ufeff").splitlines()
     except OSError as error:
         raise DataError(f"{path}: {error.strerror or error}") from None
     found = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
@@ -29,8 +29,12 @@ def read_lines(path: str | Path) -> list[tuple[int, str]]:
     return found
 
 
-def read_list(path: str | Path) -> tuple[list[str], np.ndarray]:
+def read_list(path: str | Path, keeps_empty: bool = False) -> tuple[list[str], np.ndarray]:
     """Read a list file: one ``path label`` a line, split at the last space. A missing label is 0.
+
+    Args:
+        path: the file.
+        keeps_empty: give lines that are empty the path "" and the label 0, so that each has its line's number.
 
     Returns:
         The paths and the labels, int64 (n,).
@@ -38,9 +42,14 @@ def read_list(path: str | Path) -> tuple[list[str], np.ndarray]:
     Raises:
         DataError: the file is missing or empty, or a label is not an int32; the message gives the line's number.
     """
-    names, labels = [], []
+    names: list[str] = []
+    labels: list[int] = []
     for number, line in read_lines(path):
+        n_empty = number - 1 - len(names) if keeps_empty else 0
+        names += [""] * n_empty
+        labels += [0] * n_empty
         name, _, label = line.rstrip().rpartition(" ")
+        name = name.rstrip(" \t")  # more than one before the label
         if not name:
             name, label = label, "0"
         try:

@@ -6,7 +6,6 @@ an LMDB, which opens fast.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from scaffe import forking
 from scaffe.data.errors import DataError
 from scaffe.data.records.datum_runs import datum_runs
 from scaffe.data.records.decode import Colour
@@ -120,7 +120,7 @@ class _Files:
                 self._logs[number] = self._log(path)
         self.numbers = sorted(live.tables) + sorted(self._logs)
         self._maps: OrderedDict[int, np.ndarray] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = forking.Lock()
 
     def block(self, number: int, offset: int, n_bytes: int) -> np.ndarray:
         """An uncompressed block, uint8. Raises FormatError."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.labels import check_n_axes
 from scaffe.layers.base.layer import Layer, layer_types
 
 FIRST_SLOPE = 0.25  # Caffe's value if the prototxt gives no filler
@@ -25,8 +26,7 @@ class PReLU(Layer):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Declare the slopes. Raises LayerError if the bottom has fewer than 2 axes."""
-        if bottom[0].ndim < 2:
-            raise LayerError(f"wants a bottom of at least 2 axes, got shape {bottom[0].shape}")
+        check_n_axes(2, bottom[0])
         p = self.param.prelu_param
         self.shared = p.channel_shared
         blob = self.add_blob(() if self.shared else bottom[0].shape[1:2], p.filler if p.HasField("filler") else None)
@@ -35,7 +35,8 @@ class PReLU(Layer):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Give the top the bottom's shape. Raises LayerError if the channels do not fit the slopes."""
-        n_channels = bottom[0].shape[1] if bottom[0].ndim > 1 else 0
+        check_n_axes(2, bottom[0])
+        n_channels = bottom[0].shape[1]
         if not self.shared and n_channels != self.blobs[0].n_elems:
             raise LayerError(f"has slopes for {self.blobs[0].n_elems} channels, got shape {bottom[0].shape}")
         self._kept: np.ndarray | None = None

@@ -8,7 +8,7 @@ import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
-from scaffe.layers.base.labels import check_axis
+from scaffe.layers.base.labels import check_axis, check_n_axes
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.base.neuron import NoGradient
 
@@ -32,6 +32,7 @@ class ArgMax(NoGradient):
         """Shape the top. Raises LayerError if top_k is not between 1 and the number of elements searched."""
         p = self.param.argmax_param
         shape = bottom[0].shape
+        check_n_axes(1, bottom[0])
         self.axis = check_axis(bottom[0], p.axis) if p.HasField("axis") else None
         n_candidates = bottom[0].count(1) if self.axis is None else shape[self.axis]
         if not 1 <= p.top_k <= n_candidates:

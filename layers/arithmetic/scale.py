@@ -35,6 +35,8 @@ class Affine(FusesRelu):
         factor = self._scale or self._bias
         if factor is None:
             raise LayerError("has neither scale nor bias")
+        if self._scale is not None and self._bias is not None and self._scale.shape != self._bias.shape:
+            raise LayerError(f"has a bias of shape {self._bias.shape}, and the scale has shape {self._scale.shape} now")
         self.by_image = self._axis > 0 and len(bottom) == 1
         self._spread = spread_shape(x, factor.shape, self._axis)
         self._summed = summed_axes(self._spread, x.shape)

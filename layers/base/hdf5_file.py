@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from scaffe.atomic_files import open_new
+
 
 class PatientFile:
     """A new, empty file whose writes never raise.
@@ -24,7 +26,7 @@ class PatientFile:
 
     def __init__(self, path: str | Path) -> None:
         self.error: OSError | None = None
-        self._file = Path(path).open("w+b", buffering=0)  # noqa: SIM115 - open as long as this lives
+        self._file = open_new(path)
         self._at = self._end = 0
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:

@@ -30,10 +30,13 @@ def check_label_count(scores: Blob, labels: Blob, axis: int) -> int:
         the class axis, counted from 0.
 
     Raises:
-        LayerError: the axis is out of range, or the number of labels differs from the number of positions.
+        LayerError: the axis is out of range or has no classes, or the number of labels differs from the number of
+            positions.
     """
     canonical = check_axis(scores, axis)
     n_positions = scores.count(0, canonical) * scores.count(canonical + 1)
+    if not scores.shape[canonical]:
+        raise LayerError(f"needs at least one class, got scores {scores.shape} with classes along axis {canonical}")
     if n_positions != labels.n_elems:
         raise LayerError(f"wants one label a position, {n_positions} for scores {scores.shape} with classes along axis "
                          f"{canonical}; got labels {labels.shape}")
@@ -46,6 +49,14 @@ def check_axis(blob: Blob, axis: int) -> int:
     if not 0 <= canonical < blob.ndim:
         raise LayerError(f"axis {axis} is out of range for a bottom of shape {blob.shape}")
     return canonical
+
+
+def check_n_axes(least: int, *blobs: Blob) -> None:
+    """Raise LayerError for bottoms of fewer axes: Caffe's Blob::shape aborts where there is no such axis."""
+    if min(blob.ndim for blob in blobs) < least:
+        shapes = ", ".join(str(blob.shape) for blob in blobs)
+        wanted = "1 axis" if least == 1 else f"{least} axes"
+        raise LayerError(f"wants bottoms of at least {wanted}, got shapes {shapes}")
 
 
 def read_labels(labels: np.ndarray, n_classes: int, ignored: int | None = None) -> tuple[np.ndarray, np.ndarray]:

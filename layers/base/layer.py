@@ -51,6 +51,7 @@ class Context:
         open_feed: opens the batches of a data layer, (param, context) → feed. The trainer sets it, since layers do
             not depend on data sources.
         n_ranks: ranks that share the data; each sees a part of it.
+        shard: the number of the part of the data that this net reads, of how many; None: nobody shares it out.
         fills: whether parameters get their initial values; false for a net that is built for its shapes alone, whose
             parameters then take no memory.
         param_memory: where parameters are made; None: in the backend's memory.
@@ -62,6 +63,7 @@ class Context:
     rng: Stream = field(default_factory=lambda: Stream(0))
     open_feed: Callable[[Any, Context], Any] | None = None
     n_ranks: int = 1
+    shard: tuple[int, int] | None = None
     fills: bool = True
     param_memory: ParamMemory | None = None
 

@@ -21,8 +21,8 @@ class LossLayer(Layer):
     auto_tops = True
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Make the top a scalar. Raises LayerError if predictions and targets differ in their first dimension."""
-        if bottom[0].shape[:1] != bottom[1].shape[:1]:
+        """Make the top a scalar. Raises LayerError unless predictions and targets have the same first dimension."""
+        if not bottom[0].ndim or bottom[0].shape[:1] != bottom[1].shape[:1]:
             raise LayerError(f"wants one first dimension, got shapes {bottom[0].shape} and {bottom[1].shape}")
         top[0].reshape(())
 

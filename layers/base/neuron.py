@@ -89,7 +89,8 @@ class NoGradient(Layer):
 
 
 def refuse_gradient(propagate_down: Sequence[bool], bottoms: Sequence[int]) -> None:
-    """Raise LayerError if ``propagate_down`` asks for the gradient of one of these bottoms."""
+    """Raise LayerError if the gradient of one of these bottoms is asked for."""
     for index in bottoms:
         if index < len(propagate_down) and propagate_down[index]:
-            raise LayerError(f"has no gradient with respect to bottom {index}, but propagate_down asks for it")
+            raise LayerError(f"has no gradient with respect to bottom {index}, but propagate_down, force_backward or "
+                             "a layer that learns below it asks for one")

@@ -10,6 +10,7 @@ import numpy as np
 from scaffe.layers.base.blob import Blob, Shape
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.fillers import fill
+from scaffe.layers.base.labels import check_n_axes
 from scaffe.layers.base.layer import Layer
 from scaffe.layers.base.neuron import refuse_gradient
 
@@ -46,6 +47,7 @@ class Recurrent(Layer):
         p = self.param.recurrent_param
         if p.num_output < 1:
             raise LayerError(f"recurrent_param.num_output must be at least 1, got {p.num_output}")
+        check_n_axes(2, bottom[0])
         self.n_output, self.n_steps = p.num_output, bottom[0].shape[0]
         self.has_static = len(bottom) > 2 + self._n_exposed()
         self._check_inputs(bottom)
@@ -65,6 +67,9 @@ class Recurrent(Layer):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the tops. Raises LayerError if shapes do not fit together or the number of steps has changed."""
         self._check_inputs(bottom)
+        for blob, weights, start in ((bottom[0], 0, 2), *((blob, 2, 1) for blob in bottom[2:3] if self.has_static)):
+            if blob.count(start) != self.blobs[weights].shape[1]:
+                raise LayerError(f"has weights for {self.blobs[weights].shape[1]} inputs, got shape {blob.shape}")
         n_streams = bottom[0].shape[1]
         state = 1, n_streams, self.n_output
         for blob in bottom[2 + self.has_static :]:
@@ -159,6 +164,8 @@ class Recurrent(Layer):
         x, cont = bottom[0].shape, bottom[1].shape
         if len(x) < 2 or cont != x[:2]:
             raise LayerError(f"wants bottoms (steps, streams, ...) and (steps, streams), got shapes {x} and {cont}")
+        if not x[0] or not x[1]:
+            raise LayerError(f"needs at least one step and one stream, got shape {x}")
         if x[0] != self.n_steps:
             raise LayerError(f"was set up for {self.n_steps} steps, got shape {x}")
         if self.has_static and bottom[2].shape[:1] != x[1:2]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.labels import check_n_axes
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.detection.anchors import all_anchors, moved_within, spread_of_boxes
 from scaffe.layers.detection.zero_gradient import ZeroGradient
@@ -56,6 +57,7 @@ class BoxGroupOutput(ZeroGradient):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the tops for one region. Raises LayerError if the bottoms do not fit one another."""
+        check_n_axes(1, *bottom)
         self._n_items = bottom[0].shape[0] // len(self._fields[0])
         for scores, boxes, fields in zip(bottom[::2], bottom[1::2], self._fields, strict=True):
             n_boxes = self._n_items * len(fields)

@@ -11,6 +11,7 @@ import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.labels import check_n_axes
 from scaffe.layers.base.layer import TRAIN, layer_types
 from scaffe.layers.detection.anchors import moved_within, spread_of_boxes
 from scaffe.layers.detection.zero_gradient import ZeroGradient
@@ -39,10 +40,13 @@ class DecodeBBox(ZeroGradient):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top for all regions. Raises LayerError if bottoms do not fit, or there is a third in testing."""
+        check_n_axes(1, *bottom)
         n_regions = bottom[1].shape[0]
         wrong = bottom[0].count(1) != 8 or bottom[1].count(1) != 5 or not n_regions
         if wrong or any(blob.shape[0] != n_regions for blob in bottom):
             raise LayerError(f"wants predictions (R, 8) and regions (R, 5), got {[blob.shape for blob in bottom]}")
+        if len(bottom) > 2 and not bottom[2].n_elems:
+            raise LayerError(f"wants true boxes with an overlap each, got shape {bottom[2].shape}")
         if len(bottom) > 2 and self.context.phase != TRAIN:
             raise LayerError("takes a third bottom in training only")
         top[0].reshape(bottom[1].shape)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.atomic_files import write_whole
+from scaffe.atomic_files import make_folder, write_whole
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.detection.pixels import check_resize, read_sizes, to_pixels
 from scaffe.proto import caffe_pb2
@@ -73,10 +73,7 @@ class SavedDetections:
 
     def _write(self) -> None:
         folder, prefix = Path(path_of(self._p.output_directory)), path_of(self._p.output_name_prefix)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise LayerError(f"{folder}: {error.strerror or error}") from None
+        make_folder(folder, LayerError)
         for name, text in self._files():
             write_whole(folder / f"{prefix}{name}", text.encode(errors="surrogateescape"), LayerError)
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.labels import check_n_axes
 from scaffe.layers.base.layer import layer_types
 from scaffe.layers.detection.zero_gradient import ZeroGradient
 
@@ -47,6 +48,7 @@ class ScaleRoute(ZeroGradient):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the tops for one row. Raises LayerError unless each bottom has a row for each region."""
+        check_n_axes(1, *bottom)
         n_regions = bottom[0].shape[0]
         if bottom[0].count(1) != 5 or not n_regions or any(blob.shape[0] != n_regions for blob in bottom):
             raise LayerError(f"wants regions (R, 5), and R rows in each bottom, got {[b.shape for b in bottom]}")

@@ -112,7 +112,7 @@ class SmoothL1LossOhem(SmoothL1Loss):
         losses = self._losses(bottom)
         top[0].data[...] = losses.sum() / self._divisor(bottom[0])
         if len(top) > 1:
-            top[1].data[...] = losses.sum(axis=1).reshape(top[1].shape)
+            top[1].data[...] = losses.reshape(as_four_axes(losses.shape)).sum(axis=1, keepdims=True)
 
     def _divisor(self, predictions: Blob) -> float:
         n_items, n_inner = predictions.shape[0], predictions.count(2)

@@ -164,6 +164,7 @@ class ContrastiveLoss(LossLayer):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the top: (). Raises LayerError if the bottoms' shapes do not fit together."""
         super().reshape(bottom, top)
+        _require_items(bottom[0])
         n_items = bottom[0].shape[0]
         vectors = all(b.ndim >= 2 and b.count(2) == 1 for b in bottom[:2])
         if not vectors or bottom[0].n_elems != bottom[1].n_elems or bottom[2].n_elems != n_items:

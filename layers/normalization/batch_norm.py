@@ -11,6 +11,7 @@ import numpy as np
 from scaffe.layers.arithmetic.scale import Affine
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.labels import check_n_axes
 from scaffe.layers.base.layer import TEST, Layer, layer_types
 from scaffe.layers.base.rows import Rows
 from scaffe.layers.kernels.norms import NO_DIFFS, NOT_FUSED, Fused, FusedDiffs, NormSpec
@@ -49,11 +50,14 @@ class BatchNorm(Layer):
         return True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Declare the three blobs of statistics, with learning rate 0."""
+        """Declare the three blobs of statistics, with rate 0. Raises LayerError without channels."""
+        check_n_axes(1, bottom[0])
         p = self.param.batch_norm_param
         self._uses_sums = p.use_global_stats if p.HasField("use_global_stats") else self.context.phase == TEST
         self.by_image = self._uses_sums and bottom[0].ndim > 1
         self._n_channels = bottom[0].shape[1] if bottom[0].ndim > 1 else 1
+        if not self._n_channels:
+            raise LayerError(f"needs at least one channel, got shape {bottom[0].shape}")
         for shape in ((self._n_channels,), (self._n_channels,), (1,)):
             self.add_blob(shape, None)
         for i in range(3):
@@ -98,6 +102,7 @@ class BatchNorm(Layer):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Give the top the bottom's shape and plan the kernels."""
         x = bottom[0]
+        check_n_axes(1, x)
         if (x.shape[1] if x.ndim > 1 else 1) != self._n_channels:
             raise LayerError(f"has statistics of {self._n_channels} channels, the bottom is {x.shape}")
         if top[0] is not x:

@@ -8,6 +8,7 @@ import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.labels import check_n_axes
 from scaffe.layers.base.layer import Layer, layer_types
 
 
@@ -27,8 +28,7 @@ class Normalize(Layer):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Declare the scales. Raises LayerError if the bottom has fewer than 2 axes."""
-        if bottom[0].ndim < 2:
-            raise LayerError(f"wants a bottom of at least 2 axes, got shape {bottom[0].shape}")
+        check_n_axes(2, bottom[0])
         p = self.param.norm_param
         filler = p.scale_filler if p.HasField("scale_filler") else None
         blob = self.add_blob(() if p.channel_shared else bottom[0].shape[1:2], filler)
@@ -37,6 +37,7 @@ class Normalize(Layer):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Give the top the bottom's shape. Raises LayerError if the channels do not fit the scales."""
+        check_n_axes(2, bottom[0])
         p, shape = self.param.norm_param, bottom[0].shape
         if not p.channel_shared and shape[1] != self.blobs[0].n_elems:
             raise LayerError(f"has scales for {self.blobs[0].n_elems} channels, got shape {shape}")

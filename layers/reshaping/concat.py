@@ -43,8 +43,7 @@ class Concat(Layer):
         p = self.param.concat_param
         axis = check_axis(bottom[0], p.concat_dim if p.HasField("concat_dim") else p.axis)
         self.by_image, shapes = axis > 0, [blob.shape for blob in bottom]
-        elsewhere = {(*s[:axis], *s[axis + 1:]) if len(s) > axis else s for s in shapes}
-        if len(elsewhere) > 1:
+        if len({(len(s), *s[:axis], *s[axis + 1:]) for s in shapes}) > 1:
             raise LayerError(f"bottoms must have one shape but for axis {axis}, got {', '.join(map(str, shapes))}")
         ends = list(accumulate(s[axis] for s in shapes))
         top[0].reshape((*shapes[0][:axis], ends[-1], *shapes[0][axis + 1:]))

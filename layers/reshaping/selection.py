@@ -8,6 +8,7 @@ import numpy as np
 
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.errors import LayerError
+from scaffe.layers.base.labels import check_n_axes
 from scaffe.layers.base.layer import Layer, layer_types
 from scaffe.layers.base.neuron import refuse_gradient
 
@@ -28,6 +29,7 @@ class BatchReindex(Layer):
         """Shape the top. Raises LayerError if the indices do not have exactly one axis."""
         if bottom[1].ndim != 1:
             raise LayerError(f"wants indices of one axis, got shape {bottom[1].shape}")
+        check_n_axes(1, bottom[0])
         top[0].reshape((bottom[1].shape[0], *bottom[0].shape[1:]))
 
     def allow_force_backward(self, bottom_index: int) -> bool:
@@ -78,6 +80,7 @@ class Filter(Layer):
             LayerError: the selector does not have one number for each item of every other bottom.
         """
         *blobs, selector = bottom
+        check_n_axes(1, *bottom)
         if selector.count(1) != 1:
             raise LayerError(f"wants a selector of one number an item, got shape {selector.shape}")
         for blob in blobs:

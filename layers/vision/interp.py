@@ -32,7 +32,7 @@ class Interp(Layer):
         if len(shape) != 4 or p.pad_beg > 0 or p.pad_end > 0:
             raise LayerError(f"wants images and paddings of at most 0, got {shape}, {p.pad_beg} and {p.pad_end}")
         seen = [n + p.pad_beg + p.pad_end for n in shape[2:]]
-        like = bottom[1].shape[2:] if len(bottom) > 1 else None
+        like = _height_and_width(bottom[1]) if len(bottom) > 1 else None
         wanted = [output_length(p, n, i, like) for i, n in enumerate(seen)]
         if min(*seen, *wanted) < 1:
             raise LayerError(f"cannot resize {tuple(seen)} to {tuple(wanted)}")
@@ -61,6 +61,13 @@ class Interp(Layer):
     def _wide(self, x: Any) -> Any:
         """The array as float32 or wider: CuPy cannot multiply stacks of bfloat16 matrices."""
         return x.astype(self.context.param_dtype, copy=False)
+
+
+def _height_and_width(blob: Blob) -> Sequence[int]:
+    """As Caffe's older layers see them: 1 for an axis that a blob lacks."""
+    if blob.ndim > 4:
+        raise LayerError(f"takes the size of a bottom of at most four axes, got shape {blob.shape}")
+    return (*blob.shape, 1, 1, 1, 1)[2:4] if blob.ndim > 2 else (1, 1)
 
 
 def output_length(p: Any, n: int, index: int, like: Sequence[int] | None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,7 @@ class LocalConvolution(Layer):
     def _weights(self, row: int) -> np.ndarray:
         """Weights of a row of places: (W', num_output, elements of a window)."""
         weights: np.ndarray = self.blobs[0].data[row]
-        return weights.reshape(*weights.shape[:2], -1)
+        return weights.reshape(*weights.shape[:2], prod(weights.shape[2:]))
 
     def _columns(self, x: np.ndarray, row: int) -> np.ndarray:
         """The windows of a row of places: (W', N, elements of a window)."""
@@ -114,7 +115,7 @@ class LocalConvolution(Layer):
         columns: np.ndarray = np.empty_like(x, shape=(self._out[1], n_images, n_channels, *self._window.kernel))
         for (i, j), place in self._places(row):
             columns[:, :, :, i, j] = x[place].transpose(2, 0, 1)
-        return columns.reshape(self._out[1], n_images, -1)
+        return columns.reshape(self._out[1], n_images, n_channels * prod(self._window.kernel))
 
     def _add_columns(self, columns: np.ndarray, gx: np.ndarray, row: int) -> None:
         """Add gradients of windows, as ``_columns`` lays them out, to the padded bottom's."""

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable, Mapping, MutableMapping, Seque
 from pathlib import Path
 
 from scaffe.collectives import launch
+from scaffe.environment import BIND
 from scaffe.errors import UserError
 from scaffe.layers.kernels import device
 from scaffe.nets.devices import number_for
 
-VARIABLE = "SCAFFE_BIND"
 DEVICES, PROCESSORS = Path("/sys/bus/pci/devices"), Path("/sys/devices/system/cpu")
 WAITING = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
 Cores = frozenset[int]
@@ -30,7 +30,7 @@ def bind(gpus: str, node_rank: int, environment: Mapping[str, str] = os.environ)
         what was done, in one line; empty where nothing was.
     """
     n_ranks = launch.node_n_ranks(environment)
-    if environment.get(VARIABLE) != "gpu" or not gpus or n_ranks is None or device.missing():
+    if BIND.get(environment) != "gpu" or not gpus or n_ranks is None or device.missing():
         return ""
     try:
         numbers = [number_for(gpus, rank, device.count()) for rank in range(n_ranks)]

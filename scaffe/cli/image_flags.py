@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from argparse import Namespace
 
+from scaffe import cores
 from scaffe.data.convert.imageset import ImagesetOptions
 from scaffe.data.convert.writers import WRITERS
 from scaffe.flags import Flags
@@ -33,10 +33,27 @@ def add_image_flags(flags: Flags, line: str) -> None:
     flags.argument("DB_NAME", "the database's folder to write")
 
 
-def image_options(args: Namespace) -> ImagesetOptions:
-    """What these flags ask for. Images that cannot be read are named on standard error."""
+class LeftOut:
+    """Names images that cannot be read on standard error, and counts them."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def __call__(self, line: str) -> None:
+        """One more, with what is wrong about it. Any thread may call."""
+        self._lines.append(line)
+        print(line, file=sys.stderr)
+
+    def say(self) -> None:
+        """Say how many there were."""
+        if self._lines:
+            print(f"{len(self._lines)} of the listed images left out, named above", file=sys.stderr)
+
+
+def image_options(args: Namespace, left_out: LeftOut) -> ImagesetOptions:
+    """What these flags ask for."""
     return ImagesetOptions(
         grey=args.gray, shuffle=args.shuffle, seed=args.seed, height=max(0, args.resize_height),
         width=max(0, args.resize_width), check_shape=args.check_size, encoded=args.encoded,
-        encode_type=args.encode_type, n_threads=len(os.sched_getaffinity(0)),
-        on_bad=lambda line: print(line, file=sys.stderr))
+        encode_type=args.encode_type, n_threads=cores.n_threads(),
+        on_bad=left_out)

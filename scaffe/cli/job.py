@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable
 
-from scaffe import log
+from scaffe import environment, log
 from scaffe.cli.affinity import bind, sleep_between_kernels
 from scaffe.cli.main import fail
 from scaffe.collectives import launch
@@ -30,13 +29,13 @@ def run_job(body: Callable[[Communicator], int], options: Namespace | None = Non
     Returns:
         the exit code: the body's, or 1 after an expected error.
     """
-    node_rank = launch.node_rank() if launch.launched() else None
+    node_rank = launch.node_rank() if launch.has_launcher() else None
     if node_rank is not None:
         sleep_between_kernels()
     if options is not None and node_rank is not None:
         compute = Compute.of(options, node_rank)
         bound = bind(compute.gpus, node_rank)
-        if bound and os.environ.get("SCAFFE_SHOW_BINDING", "0") != "0":
+        if bound and environment.SHOW_BINDING.get():
             print(bound, file=sys.stderr, flush=True)
         make_context(compute)
     communicator = Communicator.world()

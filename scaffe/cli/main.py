@@ -13,7 +13,7 @@ import time
 import traceback
 from pathlib import Path
 
-from scaffe import log
+from scaffe import environment, log
 from scaffe.cli import glog
 from scaffe.errors import ROOT_SPEAKS_FIRST_SECONDS, UsageError, is_expected, one_line, users_traceback
 
@@ -46,6 +46,8 @@ def main(argv: list[str] | None = None) -> int:
         hint = f"did you mean {near[0]}?" if near else "scaffe help lists them"
         return fail_before_mpi(f"unknown command {argv[0]!r}; {hint}", 2)
     try:
+        if name != "doctor":  # which says what is wrong with them
+            environment.check()
         return importlib.import_module(f"scaffe.cli.commands.{name}").main(glog.take(argv[1:])) or 0
     except Exception as error:
         if not is_expected(error):
@@ -70,22 +72,25 @@ def help_text() -> str:
 
 
 def fail_before_mpi(message: str, code: int, error: BaseException | None = None) -> int:
-    """As ``fail``, where no MPI holds the ranks together: the launcher kills all others as soon as one has ended with
-    an error, so rank 0, whose line it is, has to be first. A rank that it leaves alone has an error of its own, and
-    says it; a wrong command line is the same one everywhere. Returns the code."""
+    """As ``fail``, where nothing else ends the ranks together: the launcher kills all others as soon as one has ended
+    with an error, so rank 0, whose line it is, has to be first. A rank that it leaves alone has an error of its own,
+    and says it; a wrong command line is the same one everywhere. Returns the code, unless MPI has started."""
     rank = _launched_rank()
     if rank != 0:
         time.sleep(ROOT_SPEAKS_FIRST_SECONDS)
         if code != 2:
             sys.stderr.write(f"scaffe: rank {rank}: {message}\n")
-    return fail(message, code, error, rank == 0)
+    fail(message, code, error, rank == 0)
+    if "mpi4py.MPI" in sys.modules:
+        importlib.import_module("scaffe.collectives.launch").end_all(code)
+    return code
 
 
 def fail(message: str, code: int, error: BaseException | None = None, speaks: bool = True) -> int:
     """Say what is wrong on standard error, on the one rank that speaks when every rank says the same. Returns the
     code."""
     with contextlib.suppress(OSError, ValueError):  # a closed or full standard error changes no exit code
-        if error is not None and os.environ.get("SCAFFE_TRACEBACK"):
+        if error is not None and environment.TRACEBACK.get():
             traceback.print_exception(error)
         if speaks:
             log.clear_live()

@@ -6,6 +6,7 @@ A layer whose name contains slashes (as in GoogLeNet) is stored in nested groups
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from scaffe.atomic_files import replacing
 from scaffe.errors import UserError
 from scaffe.files.stored import StoredLayer
 from scaffe.hdf5_input import Hdf5Input, h5py_module, hdf5_input
-from scaffe.proto.byte_text import bytes_of, text_of
+from scaffe.proto.byte_text import bytes_of, shown, text_of
 
 # What a state may hold.
 NUMBERS = {"model_checksum": np.uint64, "seed": np.uint64, "batches_read": np.uint64, "loss_scale": np.uint64,
@@ -32,9 +33,10 @@ def write_model(path: str | Path, layers: Iterable[StoredLayer]) -> None:
     for the diffs, if kept. For blobs that another layer owns the diff is written but not the value (Caffe 1.0).
 
     Raises:
-        UserError: the file cannot be written, or h5py is not installed.
+        UserError: the file cannot be written, two layers have one name, or h5py is not installed.
     """
     stored = list(layers)
+    check_names(path, [layer.param.name for layer in stored if layer.blobs])
     with _writing(path) as file:
         for layer in stored:
             owned = {i: blob for i, blob in enumerate(layer.blobs) if i not in layer.shared}
@@ -42,6 +44,14 @@ def write_model(path: str | Path, layers: Iterable[StoredLayer]) -> None:
         if any(layer.diffs for layer in stored):
             for layer in stored:
                 _put_arrays(_group(file, f"diff/{layer.param.name}"), dict(enumerate(layer.diffs)))
+
+
+def check_names(path: str | Path, names: Iterable[str]) -> None:
+    """Raise UserError if two of the layers with parameters have one name."""
+    for name, n_layers in Counter(names).items():
+        if n_layers > 1:
+            raise UserError(f"{path}: {n_layers} layers with parameters are named {shown(name)!r}; an HDF5 file has "
+                            "one of a name: give them others, or take snapshot_format BINARYPROTO")
 
 
 def _group(file: Any, name: str) -> Any:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any, overload
 
 import numba
+from numba.core.compiler_lock import global_compiler_lock
 
+from scaffe import forking
+from scaffe.environment import BOUNDSCHECK
+from scaffe.errors import UserError
 from scaffe.jit.cache import DiskCache, missing
 
-BOUNDSCHECK = "SCAFFE_BOUNDSCHECK"
+forking.hold(global_compiler_lock)  # another thread may be compiling
+if getattr(numba.config, "DISABLE_JIT", False):
+    raise UserError("NUMBA_DISABLE_JIT=1: expected it unset or 0, since kernels run compiled alone")
 
 
 def checks_bounds() -> bool:
     """Whether compiled functions raise IndexError for an index outside its array."""
-    return os.environ.get(BOUNDSCHECK, "0") not in ("", "0")
+    return BOUNDSCHECK.get()
 
 
 @overload

@@ -14,6 +14,7 @@ from scaffe.layers.base.kernel_copy import KernelCopy
 from scaffe.layers.base.layer import ParamMemory
 from scaffe.layers.kernels.backend import DeviceBackend
 from scaffe.nets.flat_pieces import Pieces, copy_into
+from scaffe.nets.memory.tier.backed import BackedMemory
 from scaffe.nets.memory.tier.mapping import address, forget, in_pages
 
 ALIGN_ELEMS = 16  # every parameter starts on a cache line of float32; the gaps stay zero
@@ -87,7 +88,8 @@ class FlatParams:
         if memory is None:
             self.move(zeros)
         else:
-            self._bind_data(memory.flat([p.blob.data_flat for p in params], starts, self.n_elems, self.dtype))
+            flat = memory.flat([p.blob.data_flat for p in params], starts, self.n_elems, self.dtype)
+            self._bind_data(flat, memory.is_same if isinstance(memory, BackedMemory) else _is_same)
             self._bind_diff(in_pages(self.n_elems, self.dtype))
 
     def move(self, allocate: Allocate) -> None:
@@ -110,11 +112,12 @@ class FlatParams:
         else:
             self._bind_diff(memory)
 
-    def _bind_data(self, data: np.ndarray) -> None:
+    def _bind_data(self, data: np.ndarray, is_same: Callable[[np.ndarray, np.ndarray], bool] | None = None) -> None:
         self.trust_copies(False)
+        is_same = is_same or _is_same
         for param, place in zip(self.params, self.slices, strict=True):
             old = param.blob.data_flat
-            if not _is_same(old, data[place]):
+            if not is_same(old, data[place]):
                 copy_into(data[place], old)
                 forget(old)
             for blob in (param.blob, *param.sharers):

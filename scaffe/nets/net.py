@@ -11,7 +11,7 @@ from scaffe.jit.clock import compiling_seconds
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import Context
 from scaffe.nets.flat_params import FlatParams, Param
-from scaffe.nets.net_layer import Node, all_bottoms
+from scaffe.nets.net_layer import Node, all_bottoms, by_name
 from scaffe.nets.parts import Parts
 from scaffe.nets.steps import Steps
 
@@ -293,10 +293,10 @@ class Net:
 
     def _named_alike(self, other: Net) -> Iterator[tuple[Node, Blob, Blob]]:
         """Each layer that the other net has too, with each of its parameters in either net."""
-        theirs = {node.name: node.layer.blobs for node in other.nodes}
-        for node in self.nodes:
-            for mine, blob in zip(node.layer.blobs, theirs.get(node.name, ()), strict=False):
-                yield node, mine, blob
+        theirs = by_name(other.nodes)
+        for name, ours in by_name(self.nodes).items():
+            for node, their in zip(ours, theirs.get(name, ()), strict=False):
+                yield from ((node, mine, blob) for mine, blob in zip(node.layer.blobs, their.layer.blobs, strict=False))
 
     def learnable(self) -> Sequence[Param]:
         """The learnable parameters in layer order, each once however many layers share it."""

@@ -116,3 +116,12 @@ def all_bottoms(nodes: Sequence[Node]) -> list[Blob]:
     """The bottoms of a layer, and behind them those that layers fused to it have from elsewhere."""
     others = [blob for each in nodes[1:] for blob in each.bottoms if blob is not nodes[0].tops[0]]
     return [*nodes[0].bottoms, *others]
+
+
+def by_name(nodes: Sequence[Node]) -> dict[str, list[Node]]:
+    """The layers with parameters by their name; where several have one name, in the net's order."""
+    found: dict[str, list[Node]] = {}
+    for node in nodes:
+        if node.layer.blobs:
+            found.setdefault(node.name, []).append(node)
+    return found

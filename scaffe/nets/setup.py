@@ -31,11 +31,12 @@ class Selection:
     """Which layers of a prototxt belong to the net.
 
     Attributes:
-        phase, level, stages: as in Caffe's NetState, which include and exclude rules refer to.
+        phase, level, stages: as in Caffe's NetState, which include and exclude rules refer to. The stages of the
+            net's own ``state`` are added; its level counts where ``level`` is None.
     """
 
     phase: int
-    level: int = 0
+    level: int | None = 0
     stages: tuple[str, ...] = ()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +12,27 @@ from scaffe.errors import UserError
 from scaffe.files import StoredLayer, hdf5, model_layers, write_model
 from scaffe.log import info
 from scaffe.nets.net import Net
-from scaffe.nets.net_layer import Node
+from scaffe.nets.net_layer import Node, by_name
 from scaffe.nets.parts import Parts
 from scaffe.proto.byte_text import path_of
 
 Arrays = Sequence[np.ndarray | None]
+BLANKS = " \t\n\v\f\r"  # C's
 
 
 def initial_weights(given: str, param: Any) -> list[str]:
     """The weight files that a run starts from: the command line's, or else those of the solver's ``weights``.
 
     Args:
-        given: the command line's paths with commas between, or "".
+        given: the command line's paths, as ``listed`` takes them, or "".
         param: the SolverParameter message.
     """
-    return [path for paths in ([given] if given else map(path_of, param.weights)) for path in paths.split(",") if path]
+    return [path for paths in ([given] if given else map(path_of, param.weights)) for path in listed(paths)]
+
+
+def listed(paths: str) -> list[str]:
+    """Paths with commas between them. Blanks around a path do not count, as in Caffe, unless there is nothing else."""
+    return [path for one in paths.split(",") if (path := one.strip(BLANKS))] or [paths][:len(paths)]
 
 
 def load_weights(net: Net, path: str | Path) -> None:
@@ -41,6 +47,13 @@ def load_weights(net: Net, path: str | Path) -> None:
     _take(net, model_layers(path), path)
 
 
+def load_own_weights(net: Net, path: str | Path) -> None:
+    """As ``load_weights``, into those parameters of a test net alone that the training net lacks."""
+    own = {id(blob) for blob in net.own_blobs}
+    own |= {id(blob) for blob, owner in net.sharers if id(owner) in own}
+    _take(net, model_layers(path), path, own)
+
+
 def load_hdf5(net: Net, path: str | Path) -> None:
     """As ``load_weights``, from an HDF5 file of any name."""
     _take(net, hdf5.model_layers(path), path)
@@ -51,18 +64,23 @@ def save_hdf5(net: Net, path: str | Path) -> None:
     hdf5.write_model(path, [_stored(node) for node in net.nodes])
 
 
-def _take(net: Net, layers: Iterable[tuple[str, str, Arrays]], path: str | Path) -> None:
-    nodes = {node.name: node for node in net.nodes}
+def _take(net: Net, layers: Iterable[tuple[str, str, Arrays]], path: str | Path,
+          only: Collection[int] | None = None) -> None:
+    """Copy layers of a file into the net's, or into those of its blobs alone that have one of these ids."""
+    nodes = {node.name: [node] for node in net.nodes} | by_name(net.nodes)
     for name, _, arrays in layers:
         if name not in nodes:
-            if arrays:
+            if arrays and only is None:
                 info(f"Ignoring source layer {name}")
         elif arrays:
-            _copy(nodes[name], arrays, path, net.parts)
+            node = nodes[name][0]
+            del nodes[name][:len(nodes[name]) > 1]  # the file's next layer of this name is the net's next one
+            if only is None or any(id(blob) in only for blob in node.layer.blobs):
+                _copy(node, arrays, path, net.parts, only)
     net.note_written()
 
 
-def _copy(node: Node, arrays: Arrays, path: str | Path, parts: Parts | None) -> None:
+def _copy(node: Node, arrays: Arrays, path: str | Path, parts: Parts | None, only: Collection[int] | None) -> None:
     blobs = node.layer.blobs
     arrays = [*arrays, *[None] * (len(blobs) - len(arrays))]  # what the end of the file's list lacks
     missing = {i for i, array in enumerate(arrays) if array is None}
@@ -70,8 +88,8 @@ def _copy(node: Node, arrays: Arrays, path: str | Path, parts: Parts | None) -> 
         raise UserError(f"{path}: layer {node.name!r} has {len(arrays) - len(missing)} blobs in the file, "
                         f"{len(blobs)} in the net")
     for index, (blob, array) in enumerate(zip(blobs, arrays, strict=False)):
-        if array is None:
-            continue  # its owner has it
+        if array is None or (only is not None and id(blob) not in only):
+            continue  # its owner, or the training net, has it
         portion = parts.portion(node.name, index) if parts is not None else None
         shape = portion.shape if portion is not None else blob.shape
         if _squeezed(array.shape) != _squeezed(shape):

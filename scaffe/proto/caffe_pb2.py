@@ -1,7 +1,8 @@
 """Caffe's message classes, from the compiled schema ``caffe.pb`` beside this file.
 
 They live in a descriptor pool of their own, so that another ``caffe_pb2`` in the same process does not clash, and any
-protobuf from 4.25 to 7 reads them. Names as in Caffe: ``caffe_pb2.NetParameter()``, ``caffe_pb2.TRAIN``.
+protobuf from 4.25 to 7 reads them. Names as in Caffe: ``caffe_pb2.NetParameter()``, ``caffe_pb2.TRAIN``,
+``caffe_pb2.Phase.Value("TRAIN")``, and the file's own ``DESCRIPTOR``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.internal import enum_type_wrapper
 
 
 def _load() -> dict[str, Any]:
@@ -24,7 +26,8 @@ def _load() -> dict[str, Any]:
             names[name] = message_factory.GetMessageClass(message)
         for name, enum in found.enum_types_by_name.items():
             names.update({value.name: value.number for value in enum.values})
-            names[name] = enum
+            names[name] = enum_type_wrapper.EnumTypeWrapper(enum)
+        names["DESCRIPTOR"] = found
     return names
 
 

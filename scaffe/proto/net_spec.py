@@ -33,14 +33,14 @@ def to_proto(*tops: Top) -> Any:
     return _Writer({}).net(tops)
 
 
-def assign_proto(message: Any, name: str, value: Any) -> None:
+def assign_proto(proto: Any, name: str, val: Any) -> None:
     """Set a field from plain Python values, to any depth: a dict makes a message, a sequence a repeated field; a
     single value for a repeated field counts as a sequence of one."""
-    target = getattr(message, name)
+    target = getattr(proto, name)
     if not hasattr(target, "extend"):
-        _assign_single(message, name, value)
+        _assign_single(proto, name, val)
         return
-    values = list(value) if isinstance(value, (list, tuple)) or hasattr(value, "tolist") else [value]
+    values = list(val) if isinstance(val, (list, tuple)) or hasattr(val, "tolist") else [val]
     for item in values:
         if isinstance(item, Mapping):
             element = target.add()
@@ -72,6 +72,9 @@ class Top:
         """A NetParameter of all layers that this top needs."""
         return to_proto(self)
 
+    def _update(self, params: Mapping[str, Any]) -> None:
+        self.fn._update(params)
+
 
 class Function:
     """A layer to be: its type, the tops it reads, its options (``ntop`` and ``in_place`` are none of the layer's)."""
@@ -85,13 +88,19 @@ class Function:
         self.in_place: bool = self.params.pop("in_place", False)
         self.tops = tuple(Top(self, n) for n in range(self.ntop))
 
+    def _update(self, params: Mapping[str, Any]) -> None:
+        self.params.update(params)
+
 
 class NoSuchTop(AttributeError, KeyError):
     """A name that a net spec has given to no top; pycaffe raises a KeyError."""
 
 
 class NetSpec:
-    """A net by its named tops (and layers without tops), in the order of assignment: ``n.conv1 =``, ``n["a/b"] =``."""
+    """A net by its named tops (and layers without tops), in the order of assignment: ``n.conv1 =``, ``n["a/b"] =``.
+
+    ``keys``, ``vals``, ``update`` and ``del`` are those of SSD's Caffe.
+    """
 
     tops: dict[str, Any]
 
@@ -111,6 +120,26 @@ class NetSpec:
 
     def __getitem__(self, name: str) -> Any:
         return self.tops[name]
+
+    def __delattr__(self, name: str) -> None:
+        if name not in self.tops:
+            raise NoSuchTop(f"this net spec has no top {name!r}")
+        del self.tops[name]
+
+    def __delitem__(self, name: str) -> None:
+        del self.tops[name]
+
+    def keys(self) -> list[str]:
+        """The names, in the order of assignment."""
+        return list(self.tops)
+
+    def vals(self) -> list[Any]:
+        """What they name."""
+        return list(self.tops.values())
+
+    def update(self, name: str, params: Mapping[str, Any]) -> None:
+        """Set options of the layer that makes the named top; the others stay."""
+        self.tops[name]._update(params)
 
     def to_proto(self) -> Any:
         """A NetParameter of all layers that the named tops need."""

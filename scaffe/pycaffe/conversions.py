@@ -47,9 +47,9 @@ def arraylist_to_blobprotovector_str(arraylist: Iterable[np.ndarray]) -> bytes:
     return bytes(caffe_pb2.BlobProtoVector(blobs=[array_to_blobproto(a) for a in arraylist]).SerializeToString())
 
 
-def blobprotovector_str_to_arraylist(content: bytes) -> list[np.ndarray]:
+def blobprotovector_str_to_arraylist(str: bytes) -> list[np.ndarray]:
     """The arrays of a serialized BlobProtoVector."""
-    return [blobproto_to_array(blob) for blob in caffe_pb2.BlobProtoVector.FromString(content).blobs]
+    return [blobproto_to_array(blob) for blob in caffe_pb2.BlobProtoVector.FromString(str).blobs]
 
 
 def array_to_datum(arr: np.ndarray, label: int | None = None) -> Any:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 
@@ -20,8 +22,12 @@ GREYS_AND_COLOURS = (1, 3)
 NEAREST, LINEAR, MOST_ORDER = 0, 1, 5
 
 
-def load_image(filename: str, color: bool = True) -> np.ndarray:
+def load_image(filename: str | Path | IO[Any], color: bool = True) -> np.ndarray:
     """Read an image file.
+
+    Args:
+        filename: its path, or a file opened for reading bytes.
+        color: whether the image is to have three channels.
 
     Returns:
         float32 in [0, 1]: (height, width, 3) RGB, or (height, width, 1) grey with ``color=False``.
@@ -31,19 +37,27 @@ def load_image(filename: str, color: bool = True) -> np.ndarray:
         ValueError: OpenCV cannot read the image, or is not installed.
     """
     cv2 = opencv()
-    try:
-        content = file_bytes(filename)
-    except DataError as error:
-        raise MissingFile(str(error)) from error
-    image = cv2.imdecode(content, cv2.IMREAD_UNCHANGED)
+    content = _content(filename)
+    image = cv2.imdecode(content, cv2.IMREAD_UNCHANGED) if len(content) else None
     if image is None:
-        raise UserError(f"{filename}: not an image that OpenCV reads")
+        raise UserError(f"{getattr(filename, 'name', filename)}: not an image that OpenCV reads")
     full = np.iinfo(image.dtype).max if np.issubdtype(image.dtype, np.integer) else 1
     image = image.reshape(*image.shape[:2], -1) / full
     if image.shape[2] >= 3:
         image = image[:, :, 2::-1]  # BGR or BGRA to RGB
         return np.asarray(image if color else image @ LUMINANCE[:, None], np.float32)
     return np.tile(image[:, :, :1], (1, 1, 3 if color else 1)).astype(np.float32)
+
+
+def _content(file: str | Path | IO[Any]) -> np.ndarray:
+    """The bytes of a file, (n,)."""
+    try:
+        content = file_bytes(file) if isinstance(file, (str, Path)) else file.read()
+    except DataError as error:
+        raise MissingFile(str(error)) from error
+    if isinstance(content, str):
+        raise UserError(f"{getattr(file, 'name', file)}: opened as text; an image is read from a file opened with 'rb'")
+    return np.frombuffer(content, np.uint8)
 
 
 def resize_image(im: np.ndarray, new_dims: Dims, interp_order: int = LINEAR) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layout import same_memory
 from scaffe.layers.base.writes import Writes
-from scaffe.layers.python import Python, UserBlob
+from scaffe.layers.python import BlobVec, Python, UserBlob, UserLayer
 from scaffe.nets.net_layer import Node
 from scaffe.pycaffe.looks import WatchedBlob
 
@@ -128,7 +128,7 @@ def show(blob: Blob, kernels: Any, look: Callable[[], Any], reshape: Callable[[]
     return WatchedBlob(blob, look, reshape) if is_numpys else MirroredBlob(blob, kernels, look)
 
 
-class LayerView:
+class LayerView(UserLayer):
     """One layer as pycaffe shows it.
 
     Attributes:
@@ -138,7 +138,7 @@ class LayerView:
 
     def __init__(self, node: Node, kernels: Any, look: Callable[[], Any], reshape: Callable[[], Any]) -> None:
         self.type: str = node.param.type
-        self.blobs = [show(blob, kernels, look, reshape) for blob in node.layer.blobs]
+        self.blobs = BlobVec(show(blob, kernels, look, reshape) for blob in node.layer.blobs)
 
 
 def view_of(node: Node, kernels: Any, look: Callable[[], Any], reshape: Callable[[], Any]) -> Any:

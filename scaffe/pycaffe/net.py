@@ -15,7 +15,7 @@ from scaffe.data.feeds.layer_feed import Share
 from scaffe.errors import UserError
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.data.memory_data import MemoryData
-from scaffe.layers.python import UserBlob
+from scaffe.layers.python import BlobVec
 from scaffe.log import warning
 from scaffe.nets import net
 from scaffe.nets.message import message_of
@@ -110,7 +110,8 @@ class Net:
         shown = [*self.blobs.values(), *(blob for layer in self.layers for blob in getattr(layer, "blobs", ()))]
         self._mirrors = [blob for blob in shown if isinstance(blob, MirroredBlob)]
         self.layer_dict = OrderedDict(zip(self._layer_names, self.layers, strict=True))
-        self.params = OrderedDict((name, layer.blobs) for name, layer in self.layer_dict.items() if layer.blobs)
+        named = zip(self._layer_names, self.layers, strict=True)  # more than one layer may have a name
+        self.params = OrderedDict((name, layer.blobs) for name, layer in named if layer.blobs)
         self.top_names = OrderedDict((node.name, list(node.top_names)) for node in nodes)
         self.bottom_names = OrderedDict((node.name, list(node.bottom_names)) for node in nodes)
         self.inputs, self.outputs = list(built.input_names), list(built.output_names)
@@ -125,8 +126,8 @@ class Net:
 
     # -- pycaffe's underscored names, which scripts use --------------------------------------------------------
     @property
-    def _blobs(self) -> list[UserBlob]:
-        return list(self.blobs.values())
+    def _blobs(self) -> BlobVec:
+        return BlobVec(self.blobs.values())
 
     @property
     def _blob_loss_weights(self) -> list[float]:

@@ -8,31 +8,65 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.collectives.launch import place
 from scaffe.errors import UserError
 from scaffe.layers.base.layer import TEST, TRAIN
 from scaffe.layers.base.random import Stream
+from scaffe.layers.python import SHARD
 
 __all__ = ["NCCL", "TEST", "TRAIN", "Timer", "has_nccl", "init_log", "kernels", "layer_type_list", "seed",
-           "set_device", "set_mode_cpu", "set_mode_gpu", "set_multiprocess", "set_precision",
+           "set_device", "set_logging_disabled", "set_mode_cpu", "set_mode_gpu", "set_multiprocess", "set_precision",
            "set_random_seed", "set_solver_count",
-           "set_solver_rank", "solver_count", "solver_rank", "stream"]
+           "set_solver_rank", "set_threads", "solver_count", "solver_rank", "stream"]
 
-_state: dict[str, Any] = {"solver_count": 1, "solver_rank": 0}
+MOST_THREADS = 4096
+_state: dict[str, Any] = {}
 
 
 def kernels(n_threads: int = 0) -> Any:
     """The backend for new nets: the GPU after ``set_mode_gpu`` if there is one, else the CPU.
 
     Args:
-        n_threads: CPU threads; 0 leaves the number as it is, which at first is all cores this process may use.
+        n_threads: CPU threads; 0 leaves the number as it is, which at first is what ``set_threads`` was given, else
+            what the environment says or the cores allow.
     """
     from scaffe.nets.devices import Compute, load_kernels
 
     if _state.get("on_gpu"):
         return load_kernels(n_threads, Compute(gpus=str(_state.get("device", 0)), precision=precision()))
     if n_threads or "kernels" not in _state:
-        _state["kernels"] = load_kernels(n_threads or len(os.sched_getaffinity(0)), Compute(precision=precision()))
+        _state["kernels"] = load_kernels(n_threads or _n_threads(), Compute(precision=precision()))
     return _state["kernels"]
+
+
+def set_threads(n_threads: int) -> None:
+    """Compute with so many CPU threads from now on, in all nets, whatever the environment says. Not in Caffe.
+
+    Args:
+        n_threads: 1 to 4096; 0: as if it had not been called.
+
+    Raises:
+        UserError: another number.
+    """
+    is_whole = isinstance(n_threads, (int, np.integer)) and not isinstance(n_threads, bool)
+    if not (is_whole and 0 <= n_threads <= MOST_THREADS):
+        raise UserError(f"set_threads takes a whole number from 0 to {MOST_THREADS}; got {n_threads!r}")
+    _state["n_threads"] = int(n_threads)
+    if not _state.get("on_gpu"):
+        kernels(_n_threads())
+
+
+def chosen_threads() -> int:
+    """What ``set_threads`` was given last; 0 at first."""
+    return int(_state.get("n_threads", 0))
+
+
+def _n_threads() -> int:
+    from scaffe import cores
+    from scaffe.collectives import launch
+
+    n_ranks = launch.node_n_ranks() if launch.launched() else None
+    return chosen_threads() or cores.n_threads(n_ranks or 1)
 
 
 def precision() -> str:
@@ -107,23 +141,30 @@ def set_device(device_id: int) -> None:
 
 
 def set_solver_count(count: int) -> None:
-    """Stores the count; it has no effect, because ranks under mpirun replace Caffe's solver processes."""
-    _state["solver_count"] = count
+    """What ``solver_count`` says where this process is the only rank; ranks under mpirun know it themselves."""
+    SHARD.give((_part()[0], int(count)))
 
 
 def solver_count() -> int:
-    """The value given to ``set_solver_count``; 1 by default."""
-    return int(_state["solver_count"])
+    """How many parts the training data is in: the ranks that train, without servers; 1 for one process."""
+    SHARD.is_asked = True
+    return _part()[1]
 
 
 def set_solver_rank(rank: int) -> None:
-    """Stores the rank; it has no effect (see ``set_solver_count``)."""
-    _state["solver_rank"] = rank
+    """What ``solver_rank`` says where this process is the only rank (see ``set_solver_count``)."""
+    SHARD.give((int(rank), _part()[1]))
 
 
 def solver_rank() -> int:
-    """The value given to ``set_solver_rank``; 0 by default."""
-    return int(_state["solver_rank"])
+    """Which of the ``solver_count`` parts of the data this rank is to read, from 0 on."""
+    SHARD.is_asked = True
+    return _part()[0]
+
+
+def _part() -> tuple[int, int]:
+    """Before a solver is made, as the launcher says."""
+    return SHARD.part or place() or (0, 1)
 
 
 def set_multiprocess(multiprocess: bool) -> None:
@@ -165,6 +206,11 @@ def init_log(level: int = 0, stderr: bool = True) -> None:
     from scaffe import log
 
     log.set_level(level if stderr else log.ERROR)
+
+
+def set_logging_disabled() -> None:
+    """Log errors only, as in FlowNet's Caffe."""
+    init_log(stderr=False)
 
 
 class Timer:

@@ -23,7 +23,7 @@ from scaffe.training.observers.snapshots import Snapshots
 from scaffe.training.observers.test import Test
 from scaffe.training.ranks import threads_per_rank, together
 
-OPTIONS = {"level": 0, "stage": "", "scal": "strong", "readers": 1}
+OPTIONS = {"level": None, "stage": "", "scal": "strong", "readers": 1}
 
 
 class Solver:
@@ -69,7 +69,8 @@ class Solver:
         if self.param.random_seed >= 0:
             process.set_random_seed(self.param.random_seed + communicator.rank)
         seed = communicator.bcast_object(process.seed())
-        kernels, self.param.random_seed = process.kernels(threads_per_rank(communicator, 0)), seed
+        n_threads = threads_per_rank(communicator, process.chosen_threads())
+        kernels, self.param.random_seed = process.kernels(n_threads), seed
         maker = NetMaker(self.param, Namespace(**OPTIONS, precision=process.precision()), kernels, process.stream(),
                          Share(communicator.rank, communicator.n_ranks))
         net = together(communicator, maker.train_net)

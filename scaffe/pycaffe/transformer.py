@@ -40,7 +40,7 @@ class Transformer:
             float32, usually (channels, height, width): the axes are in the order that ``set_transpose`` gave.
 
         Raises:
-            UserError: an unknown input.
+            UserError: an unknown input, or an image of too few channels for the input's swap or mean.
         """
         self._check(in_)
         image = np.array(data, np.float32)
@@ -49,11 +49,15 @@ class Transformer:
         if in_ in self.transpose:
             image = image.transpose(self.transpose[in_])
         if in_ in self.channel_swap:
-            image = image[list(self.channel_swap[in_])]
+            order = list(self.channel_swap[in_])
+            self._check_channels(in_, len(image) > max(order), np.shape(data))
+            image = image[order]
         if in_ in self.raw_scale:
             image = image * np.float32(self.raw_scale[in_])
         if in_ in self.mean:
-            image = (image - self.mean[in_]).astype(np.float32)
+            less = image - self.mean[in_]
+            self._check_channels(in_, less.size == image.size, np.shape(data))
+            image = less.astype(np.float32)
         return image * np.float32(self.input_scale.get(in_, 1.0))
 
     def deprocess(self, in_: str, data: np.ndarray) -> np.ndarray:
@@ -110,6 +114,11 @@ class Transformer:
         if in_ not in self.inputs:
             raise UserError(f"{in_!r} is none of the net's inputs: {', '.join(self.inputs)}")
         return self.inputs[in_]
+
+    def _check_channels(self, in_: str, fits: bool, shape: tuple[int, ...]) -> None:
+        if not fits:
+            raise UserError(f"input {in_!r} has shape {self.inputs[in_]}; an image of shape {shape} has too few "
+                            "channels for its channel swap or its mean")
 
     def _set(self, where: dict[str, Any], in_: str, value: Any, fits: bool = True, expected: str = "") -> None:
         shape = self._check(in_)

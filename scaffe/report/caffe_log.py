@@ -13,12 +13,15 @@ from scaffe.input_files import read_text_input
 STAMP = re.compile(r"^[IWEF](?P<year>\d{4})?(?P<day>\d{4}) (?P<time>\d\d:\d\d:\d\d\.\d{1,6})")
 ITERATION = re.compile(r"Iteration (\d{1,18})")
 RATE = re.compile(r"lr = (\S+)")
+BEGINS = re.compile(r"\] Solving|\] Iteration \d")
 OUTPUT = re.compile(r"(Train|Test) net output #\d+: (\S+) = (\S+)")
 Row = dict[str, float]
 
 
 def parse_log(path: str) -> dict[str, list[Row]]:
     """"Train" and "Test" to their rows: NumIters, Seconds since the solver started, LearningRate, the outputs.
+
+    A log without a line "Solving", of a script that calls ``step``, starts with its first iteration.
 
     Raises:
         UserError: no such file, or no log of a solver.
@@ -29,9 +32,10 @@ def parse_log(path: str) -> dict[str, list[Row]]:
     except OSError as error:
         raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
     tables = {"Train": _Table(), "Test": _Table()}
-    start = next((_time(path, line, year) for line in lines if "Solving" in line and STAMP.match(line)), None)
-    if start is None:
-        raise UserError(f"{path}: has no line 'Solving ...'; a solver's log was expected")
+    first = next(filter(tells_of_training, lines), None)
+    if first is None:
+        raise UserError(f"{path}: has no line 'Solving ...' nor 'Iteration ...'; a solver's log was expected")
+    start = _time(path, first, year)
     iteration, rate, latest = -1, math.nan, start
     for line in lines:
         found = ITERATION.search(line)
@@ -49,6 +53,11 @@ def parse_log(path: str) -> dict[str, list[Row]]:
             head = {"NumIters": float(iteration), "Seconds": (now - start).total_seconds(), "LearningRate": rate}
             tables[found[1]].add(head, found[2], _number(found[3]))
     return {kind: table.finish() for kind, table in tables.items()}
+
+
+def tells_of_training(line: str) -> bool:
+    """Whether a line is one with which a solver begins, or tells of an iteration."""
+    return STAMP.match(line) is not None and BEGINS.search(line) is not None
 
 
 class _Table:

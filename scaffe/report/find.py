@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from scaffe.errors import UserError
-from scaffe.input_files import open_input
+from scaffe.input_files import open_input, read_text_input
+from scaffe.report.caffe_log import tells_of_training
 from scaffe.report.run import Run, read_run
 
 LOG, TRACE = "log", "trace"
 HEAD_BYTES = 1 << 16
+STAMPED = re.compile(rb"(?m)^[IWEF]\d{4,8} \d\d:\d\d:\d\d\.")
 
 
 def find_runs(paths: Sequence[str]) -> list[Run]:
@@ -27,6 +30,11 @@ def find_runs(paths: Sequence[str]) -> list[Run]:
         if Path(path).is_dir():
             _add(groups, Path(path).resolve().name, _inside(path))
     return [read_run(name, files.get(LOG, ""), files.get(TRACE, "")) for name, files in groups.items()]
+
+
+def files_of(paths: Sequence[str]) -> list[str]:
+    """The logs and traces that paths name. Raises UserError for a folder that has none."""
+    return [file for path in paths for file in ([file for file, _ in _inside(path)] if Path(path).is_dir() else [path])]
 
 
 def _add(groups: dict[str, dict[str, str]], folder: str, files: list[tuple[str, str]]) -> None:
@@ -69,4 +77,7 @@ def _guess(path: str) -> str:
         head = file.read(HEAD_BYTES)
     if head.lstrip().startswith(b'{"traceEvents"'):
         return TRACE
-    return LOG if b"] Solving" in head else ""
+    if not STAMPED.search(head):
+        return ""
+    lines = read_text_input(path, "replace").splitlines()  # a net that is told of may be longer than the head
+    return LOG if any(map(tells_of_training, lines)) else ""

@@ -9,7 +9,7 @@ from collections.abc import MutableMapping
 from functools import cache
 
 from scaffe.collectives import Communicator
-from scaffe.collectives.launch import launched
+from scaffe.collectives.launch import has_launcher
 
 PORTS = range(20_000, 32_768)
 """Below the ports that systems give to outgoing connections: one that is free now is free a moment later."""
@@ -26,7 +26,7 @@ def announce(environment: MutableMapping[str, str] = os.environ) -> None:
 
     Nothing happens in a process that no MPI launcher started. A RANK that is set, as torchrun does, is believed.
     """
-    if not launched() or "RANK" in environment:
+    if not has_launcher() or "RANK" in environment:
         return
     ranks = world()
     host, port = ranks.bcast_object(_meeting_place() if ranks.rank == 0 else None)

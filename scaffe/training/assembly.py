@@ -12,6 +12,8 @@ from scaffe.data.feeds.layer_feed import TRAIN, Share
 from scaffe.errors import UserError
 from scaffe.layers.base.layer import ParamMemory
 from scaffe.layers.base.random import Stream
+from scaffe.layers.python import SHARD
+from scaffe.log import info
 from scaffe.nets import graph
 from scaffe.nets.activation_memory import pass_diffs, reuse_activations
 from scaffe.nets.devices import Compute, load_kernels
@@ -22,6 +24,7 @@ from scaffe.nets.memory.tier.backed import BackedMemory
 from scaffe.nets.memory.tier.made_on_host import MadeOnHost
 from scaffe.nets.net import Net
 from scaffe.nets.setup import PHASES, Selection, make_context, make_net, seed_of
+from scaffe.nets.weights import initial_weights, load_own_weights
 from scaffe.proto.byte_text import path_of
 from scaffe.training.bad_records import BadRecords
 from scaffe.training.checkpoint import tests_done
@@ -164,8 +167,10 @@ class NetMaker:
     def train_net(self) -> Net:
         """The training net. Raises UserError."""
         message, source = _only_one(self.param, ("net", "net_param", "train_net", "train_net_param"))
-        return self._make(message, source, _selection(self.param.train_state, "TRAIN", self.options),
-                          replace(self.share, **_portions(self.param)))
+        selection, level = _selection(self.param.train_state, "TRAIN"), self.options.level
+        selection = replace(selection, level=selection.level if level is None else level,
+                            stages=(*selection.stages, *filter(None, self.options.stage.split(","))))
+        return self._make(message, source, selection, replace(self.share, **_portions(self.param)))
 
     def test_nets(self, trained: Net) -> list[Net]:
         """The test nets, with the training net's parameters. Raises UserError."""
@@ -173,10 +178,17 @@ class NetMaker:
         part = (self.share.rank, self.share.ranks) if division is None else (division.replica, division.n_replicas)
         nets = []
         for number, (message, source) in enumerate(_test_sources(self.param)):
-            selection = _selection(states[number] if number < len(states) else None, "TEST", self.options)
+            selection = _selection(states[number] if states else None, "TEST")
             share = Share(*part, n_test_iterations=self.param.test_iter[number])
             nets.append(self._make(message, source, selection, share, trained))
+            self._load_own(nets[-1])
         return nets
+
+    def _load_own(self, test: Net) -> None:
+        """Give a test net's own layers the weights that the run starts from, or has started from."""
+        for path in initial_weights(vars(self.options).get("weights", ""), self.param) if test.own_blobs else ():
+            info(f"Finetuning from {path}")
+            load_own_weights(test, path)
 
     def _make(self, message: Any, source: str, selection: Selection, share: Share, trained: Net | None = None) -> Net:
         self.shares.append(share)
@@ -184,6 +196,8 @@ class NetMaker:
                                self.bad.reader_options(self.options.readers), Compute.of(self.options).dtype)
         context.fills = self._fills
         context.param_memory = self.backed
+        context.shard = share.rank, share.ranks
+        SHARD.take(context.shard)
         shared = None if self._division is None else self._division.shared
         return make_net(message, selection, context, source, trained, shared)
 
@@ -198,23 +212,27 @@ def _portions(param: Any) -> dict[str, Any]:
 def _test_sources(param: Any) -> list[tuple[Any, str]]:
     """The test nets' messages, each with its name for error messages. Order as in Caffe: messages given in the solver,
     then files, then the net that training and testing have in common."""
-    sources = [(m, "test_net_param") for m in param.test_net_param]
-    sources += [_read_net(name) for name in param.test_net]
-    n_tests = len(param.test_iter)
-    if len(sources) < n_tests and (param.net or param.HasField("net_param")):
-        whole = _read_net(param.net) if param.net else (param.net_param, "net_param")
-        sources += [whole] * (n_tests - len(sources))
-    if len(sources) != n_tests:
-        raise UserError(f"the solver has {n_tests} test_iter for {len(sources)} test nets")
+    n_named, n_tests = len(param.test_net_param) + len(param.test_net), len(param.test_iter)
+    is_common = bool(param.net) or param.HasField("net_param")
+    if n_tests < n_named or (n_tests > n_named and not is_common):
+        raise UserError(f"the solver has {n_tests} test_iter for {n_named} test nets; it must have one for each")
+    if len(param.test_state) not in (0, n_tests):
+        raise UserError(f"the solver has {len(param.test_state)} test_state for {n_tests} test nets; it must have "
+                        "none, or one for each")
     if n_tests and param.test_interval <= 0:
         raise UserError(f"the solver has test nets, and test_interval is {param.test_interval}, not above 0")
+    sources = [(m, "test_net_param") for m in param.test_net_param]
+    sources += [_read_net(name) for name in param.test_net]
+    if n_tests > n_named:
+        sources += [_read_net(param.net) if param.net else (param.net_param, "net_param")] * (n_tests - n_named)
     return sources
 
 
-def _selection(state: Any, phase: str, options: Namespace) -> Selection:
-    stages = (*filter(None, options.stage.split(",")), *(state.stage if state is not None else ()))
-    level = state.level if state is not None and state.HasField("level") else options.level
-    return Selection(PHASES[phase], level, stages)
+def _selection(state: Any, phase: str) -> Selection:
+    """Of a state in the solver, or of None where it has none."""
+    if state is None:
+        return Selection(PHASES[phase], None)
+    return Selection(PHASES[phase], state.level if state.HasField("level") else None, tuple(state.stage))
 
 
 def _only_one(param: Any, fields: tuple[str, ...]) -> tuple[Any, str]:

@@ -3,7 +3,7 @@
 Importing, starting MPI, compiling and building nets take seconds, and on a cluster minutes. By its default action a
 signal in that time would end this rank alone. Noted here, it takes effect on all ranks after the first iteration.
 
-Imports only the standard library, so that a command can call it before anything else.
+Imports hardly more than the standard library, so that a command can call it before anything else.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 import signal
 from types import FrameType
+
+from scaffe import forking
 
 NUMBERS = (signal.SIGINT, signal.SIGALRM, signal.SIGHUP, signal.SIGUSR2, signal.SIGTERM, signal.SIGUSR1)
 UNTOUCHED = (signal.SIG_DFL, signal.default_int_handler)
@@ -25,7 +27,7 @@ def note_signals() -> None:
     """
     for number in NUMBERS:
         if signal.getsignal(number) in UNTOUCHED:
-            signal.signal(number, _note)
+            forking.set_handler(number, _note)
 
 
 def noted_signals() -> list[int]:
@@ -41,11 +43,11 @@ def ignore_signals() -> None:
     """
     for number in NUMBERS:
         if number != signal.SIGINT and signal.getsignal(number) is _note:
-            signal.signal(number, signal.SIG_IGN)
+            forking.set_handler(number, signal.SIG_IGN)
 
 
 def _note(number: int, frame: FrameType | None) -> None:
     if number == signal.SIGINT and number in _noted:
-        signal.signal(number, signal.SIG_DFL)
+        forking.set_handler(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
     _noted.append(number)

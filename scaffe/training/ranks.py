@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import TypeVar
 
+from scaffe import cores
 from scaffe.collectives.communicator import Communicator
 from scaffe.errors import UserError, is_expected, one_line
 
@@ -48,10 +48,7 @@ def threads_per_rank(communicator: Communicator, wanted: int) -> int:
     """How many threads this rank computes with.
 
     Args:
-        communicator: its ranks on one node divide the node's cores evenly, unless the launcher has bound each rank to
-            cores: then a rank uses those.
-        wanted: a number of threads, or 0 for this rank's share of the cores.
+        communicator: its ranks on one node divide the node's cores evenly, where nothing else says how many.
+        wanted: a number of threads, or 0 for what the environment says, or this rank's share of the cores.
     """
-    mine = len(os.sched_getaffinity(0))
-    is_bound = mine < (os.cpu_count() or 1)
-    return wanted or (mine if is_bound else max(mine // communicator.node_n_ranks, 1))
+    return wanted or cores.n_threads(communicator.node_n_ranks)

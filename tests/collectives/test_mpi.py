@@ -38,7 +38,7 @@ FILES = {"all": ("",), "plans": ("test_collectives.py", "test_nodes.py", "test_w
 def test_collectives_on(n_ranks, ranks_per_node, which):
     files = [str(HERE / "mpi" / file) for file in FILES[which]]
     result = job(n_ranks, ["-m", "pytest", "--with-mpi", "-x", "-q", "--color=no", *files],
-                 SCAFFE_RANKS_PER_NODE=str(ranks_per_node))
+                 SCAFFE_RANKS_PER_NODE=str(ranks_per_node or ""))
     assert result.returncode == 0, (result.stdout + result.stderr)[-6000:]
 
 
@@ -65,6 +65,36 @@ def test_an_uncaught_exception_ends_the_job_with_its_traceback_and_one_line(body
     assert len(lines) == 1
     assert "lost my way" in lines[0] or "ZeroDivisionError" in lines[0]
     assert result.stderr.count("Traceback") == 1  # no ExpectedError: a defect
+
+
+@pytest.mark.parametrize("multiple", ["", pytest.param("funneled", marks=pytest.mark.thorough)])
+def test_a_forked_child_that_ends_by_itself_ends_nothing_else(multiple):
+    """However it ends, with its own status: it neither finalizes MPI nor aborts the job, and the ranks go on."""
+    body = """
+def end(how):
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(60)
+        how()
+        sys.exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+def fails():
+    c.barrier()
+
+found = [end(how) for how in (lambda: None, lambda: sys.exit(3), lambda: os._exit(4), lambda: 1 / 0, fails,
+                              lambda: c.abort(5), lambda: os.kill(os.getpid(), 9))]
+n = np.ones(10)
+c.allreduce(n)
+c.iallreduce(n).wait()
+print(c.rank, found, n[0], flush=True)
+"""
+    prelude = PRELUDE.replace("world()", f"world({multiple!r})") if multiple else PRELUDE
+    result = job(2, ["-c", prelude + body], timeout=200)
+    expected = [f"{rank} [0, 3, 4, 1, 1, 5, -9] 4.0" for rank in range(2)]
+    assert sorted(result.stdout.splitlines()) == expected, result.stderr
+    assert result.returncode == 0, result.stderr
+    assert len([line for line in result.stderr.splitlines() if line.startswith("ZeroDivisionError")]) == 2
 
 
 @pytest.mark.parametrize("algorithm", ["M", "C", "mpi"])

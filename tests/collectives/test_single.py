@@ -35,6 +35,13 @@ def test_collectives_of_one_rank_change_nothing(alone):
 def test_mistakes_of_one_rank(alone):
     with pytest.raises(CommError, match="dtype must be one of"):
         alone.reduce(np.zeros(3, np.uint8))
+    for call, text in ((lambda: alone.split(1 << 40), "color must be at most"),
+                       (lambda: alone.part(8, 1), "rank must be"),
+                       (lambda: alone.alloc(4, object), "dtype must be of numbers"),
+                       (lambda: alone.bcast(np.zeros(3), root=0.0), "root must be an integer"),
+                       (lambda: alone.reduce(np.zeros(3), chunk_bytes=1 << 31), "chunk_bytes must be at most")):
+        with pytest.raises(CommError, match=text):
+            call()
     with pytest.raises(CommError, match="a message needs 2 ranks"):
         alone.message_pair(np.zeros(3))
 

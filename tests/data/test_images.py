@@ -71,6 +71,14 @@ def test_lists_are_split_at_the_last_space(tmp_path):
     assert names == ["a b.jpg", "c.jpg", "alone.jpg"] and labels.tolist() == [3, -1, 0]
 
 
+def test_blanks_before_the_label_and_a_byte_order_mark_are_no_part_of_a_name(tmp_path):
+    (tmp_path / "list").write_bytes(b"\xef\xbb\xbfa.jpg 1\nb b.jpg  \t 2\n\n c.jpg   3\n")
+    names, labels = read_list(tmp_path / "list")
+    assert names == ["a.jpg", "b b.jpg", " c.jpg"] and labels.tolist() == [1, 2, 3]
+    names, labels = read_list(tmp_path / "list", keeps_empty=True)
+    assert names == ["a.jpg", "b b.jpg", "", " c.jpg"] and labels.tolist() == [1, 2, 0, 3]
+
+
 @pytest.mark.parametrize(("text", "message"), [("", "the list is empty"), ("a.jpg 1\nb.jpg x\n", "list:2: .*'x'")])
 def test_bad_lists_are_told(tmp_path, text, message):
     (tmp_path / "list").write_text(text)

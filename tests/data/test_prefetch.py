@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import os
 import subprocess
 import sys
 import threading
@@ -124,3 +125,39 @@ def test_the_interpreter_exits_with_readers_at_work(ending):
     done = subprocess.run([sys.executable, "-c", script], timeout=100, capture_output=True, text=True, check=False)
     assert done.returncode == {"": 0, "raise SystemExit(3)": 3}.get(ending, 1)
     assert "Fatal" not in done.stderr
+
+
+@pytest.mark.parametrize("n_threads", [0, 1, 3])
+def test_a_child_goes_on_with_the_batch_that_the_parent_is_at(forked, n_threads):
+    """Also where batches are under way at the fork, whose threads the child has not."""
+    prefetcher = Prefetcher(itertools.count(), fill, [np.zeros(1) for _ in range(4)], n_threads)
+
+    def some(n):
+        return [float(prefetcher.next()[0]) for _ in range(n)]
+
+    for first in range(0, 30, 3):
+        assert some(3) == [first, first + 1, first + 2]
+        assert forked(lambda: some(20)) == list(range(first + 3, first + 23))
+
+
+def test_what_readers_were_making_at_the_fork_is_made_in_the_child(forked):
+    begun, go_on, here = threading.Barrier(3), threading.Event(), os.getpid()
+
+    def fill(job, slot):
+        if os.getpid() == here and job < 2:
+            begun.wait(60)
+            go_on.wait(60)
+        slot[:] = job
+
+    prefetcher = Prefetcher(itertools.count(), fill, [np.zeros(1) for _ in range(4)], 2)
+    threading.Thread(target=prefetcher.next, daemon=True).start()
+    begun.wait(60)
+    assert forked(lambda: [float(prefetcher.next()[0]) for _ in range(6)]) == [0, 1, 2, 3, 4, 5]
+    go_on.set()
+
+
+def test_a_child_may_close_or_leave_what_it_inherited(forked):
+    prefetcher = Prefetcher(itertools.count(), fill, [np.zeros(1) for _ in range(3)], 2)
+    assert float(prefetcher.next()[0]) == 0
+    assert forked(prefetcher.close) is None
+    assert float(prefetcher.next()[0]) == 1

@@ -87,6 +87,16 @@ def test_pixels_are_stored_plane_by_plane(pictures, capsys):
     said = capsys.readouterr()
     assert "absent.png: No such file" in said.err and "text.png: not an image" in said.err
     assert "Processed 3 files." in said.out
+    assert said.err.splitlines()[2] == "2 of the listed images left out, named above"
+
+
+def test_empty_lines_count_in_the_keys(pictures, capsys):
+    """As in Caffe, which takes them for images that it cannot read."""
+    (pictures / "list.txt").write_bytes(b"\xef\xbb\xbfa.png 5\n\n \nb.jpg  6\n\nc.png 7\n\n")
+    found = convert(pictures)
+    assert [(key, message.label) for key, message in found] == [(b"00000000_a.png", 5), (b"00000003_b.jpg", 6),
+                                                                (b"00000005_c.png", 7)]
+    assert capsys.readouterr().err == ""
 
 
 def test_grey_and_resized(pictures):

@@ -13,6 +13,7 @@ from scaffe.data.convert.leveldb_writer import write_leveldb
 from scaffe.data.convert.lmdb_writer import write_lmdb
 from scaffe.data.errors import DataError
 from scaffe.data.sources.leveldb import LevelDbSource
+from tests.test_private_files import needs_root, owned_by_a_stranger
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 OLD, NEW = [(b"old", b"1")], [(b"new", b"2")]
@@ -63,6 +64,23 @@ def test_a_file_is_no_folder_and_a_link_leads_to_one(tmp_path):
     write_lmdb(tmp_path / "link", NEW, force=True)
     assert records(tmp_path / "elsewhere/db") == NEW
     assert (tmp_path / "link").is_symlink()
+
+
+@needs_root
+@pytest.mark.parametrize("in_one_step", [True, False])
+def test_another_users_link_is_replaced_and_not_what_it_leads_to(tmp_path, monkeypatch, in_one_step):
+    if not in_one_step:
+        monkeypatch.setattr(whole_folder, "_exchange", lambda one, other: False)
+    write_lmdb(tmp_path / "precious", OLD)
+    (tmp_path / "db").symlink_to("precious")
+    owned_by_a_stranger(tmp_path / "db")
+    with pytest.raises(DataError, match="db: exists already"):
+        write_lmdb(tmp_path / "db", NEW)
+    write_lmdb(tmp_path / "db", NEW, force=True)
+    assert records(tmp_path / "precious") == OLD
+    assert records(tmp_path / "db") == NEW
+    assert not (tmp_path / "db").is_symlink()
+    assert {path.name for path in tmp_path.iterdir()} == {"precious", "db"}
 
 
 def test_a_database_in_a_link_is_no_database(tmp_path):

@@ -1,10 +1,11 @@
 """Layers with options that nobody means: each number of each case's messages at the ends of its type.
 
-    python -m tests.layers.extremes [--every N] [LAYER_TYPE ...]
+    python -m tests.layers.extremes [--shapes] [--every N] [LAYER_TYPE ...]
 
-Tries all (or every Nth) one after another, in this process, and names each before it begins: the last line says what
-crashed or never ended. A layer may work or raise LayerError; whatever else it raises is reported. Bottoms without
-elements are tried too.
+With --shapes the options stay, and bottoms have shapes that nobody means, one at a time and all of them, at first or
+after their own. Tries all (or every Nth) one after another, in this process, and names each before it begins: the last
+line says what crashed or never ended. A layer may work or raise LayerError; whatever else it raises is reported.
+Bottoms without elements are tried too.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ WHOLE: dict[int, tuple[int, ...]] = {
     Field.CPPTYPE_INT64: (0, -1, 2, 2**31 - 1, 2**31, 2**33, 2**63 - 1, -(2**63)),
     Field.CPPTYPE_FLOAT: REALS, Field.CPPTYPE_DOUBLE: REALS,
 }
+SHAPES = ((), (0,), (1,), (3,), (2, 4), (0, 4), (2, 0), (2, 4, 5), (2, 0, 5), (2, 3, 4, 5), (0, 3, 4, 5), (2, 0, 4, 5),
+          (2, 3, 0, 5), (1, 1, 1, 1), (2, 3, 2, 4, 5))
 NOT_READ = ("quantize_param", "transform_param", "data_param", "loss_param.debug_info")
 
 
@@ -76,16 +79,18 @@ def _values(case: Case, i: int) -> tuple[Any, ...]:
     return WHOLE[field.cpp_type]
 
 
-def attempt(case: Case, text: str, inputs: list[np.ndarray]) -> None:
+def attempt(case: Case, text: str, *inputs: list[np.ndarray]) -> None:
     """Build the layer, run it forward, and backward where it has a gradient. A refusal is as good as success.
+
+    With a second list of bottoms' data it runs forward once more, and backward then.
 
     So is a MemoryError, of which the net makes one line, and a long time if there is much to compute.
     """
     with suppress(LayerError, MemoryError), np.errstate(all="ignore"):
-        rig = Rig(text, inputs, case.n_tops, case.in_place, case.phase, np.float32)
+        rig = Rig(text, inputs[0], case.n_tops, case.in_place, case.phase, np.float32)
         blobs = (*rig.top, *rig.layer.blobs)
         signal.alarm(MOST_SECONDS + sum(blob.n_elems for blob in blobs) // ELEMS_A_SECOND)
-        tops = rig.forward()
+        tops = rig.forward() if len(inputs) == 1 else rig.feed(*inputs[1])
         rig.backward([np.ones(top.shape, np.float32) for top in tops], case.propagate_down())
 
 
@@ -110,11 +115,36 @@ def every_trial(types: list[str]) -> Iterator[tuple[str, Case, str, list[np.ndar
                 yield f"{layer_type} {number} axis {axis} of no length", case, case.prototxt, empty
 
 
-def failure(case: Case, text: str, inputs: list[np.ndarray]) -> str:
+def every_shape(types: list[str]) -> Iterator[tuple[Any, ...]]:
+    """As ``every_trial``: each case's bottoms in other shapes, filled with the case's own values, alone and after the
+    case's own bottoms."""
+    for layer_type, cases in load_cases()[0].items():
+        is_asked = layer_type in types if types else layer_type != "Python"  # what a user's code raises is the user's
+        for number, case in enumerate(cases if is_asked else ()):
+            inputs = case.inputs()
+            for changed in (*([i] for i in range(len(inputs))), range(len(inputs)) if len(inputs) > 1 else []):
+                for shape in _shapes([inputs[i].shape for i in changed]):
+                    bottoms = [np.resize(x, shape) if i in changed else x for i, x in enumerate(inputs)]
+                    name = f"{layer_type} {number} bottoms {[b.shape for b in bottoms]}"
+                    yield name, case, case.prototxt, bottoms
+                    yield f"{name} later", case, case.prototxt, inputs, bottoms
+
+
+def _shapes(own: list[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
+    """The shapes for bottoms; for one alone also those near its own."""
+    yield from SHAPES if own else ()
+    if len(own) == 1 and own[0]:
+        first, *others = own[0]
+        yield from ((*others,), (first, *others[:-1]), (*own[0], 1), (1, *own[0]), (first + 1, *others),
+                    (*own[0][:-1], own[0][-1] + 1))
+        yield from ((*own[0][:i], 0, *own[0][i + 1:]) for i in range(len(own[0])))
+
+
+def failure(case: Case, text: str, *inputs: list[np.ndarray]) -> str:
     """What went wrong in a trial, in one line; empty if nothing did."""
     signal.alarm(MOST_SECONDS)
     try:
-        attempt(case, text, inputs)
+        attempt(case, text, *inputs)
     except (Exception, TooLong) as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         return f"{type(error).__name__}: {str(error)[:200]} ({place.filename.rpartition('/')[2]}:{place.lineno})"
@@ -127,13 +157,14 @@ def main(arguments: list[str]) -> int:
     """Run the trials. Returns how many failed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--shapes", action="store_true")
     parser.add_argument("types", nargs="*")
     args = parser.parse_args(arguments)
     n_pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (n_pages * resource.getpagesize() + MOST_BYTES,) * 2)
     signal.signal(signal.SIGALRM, _ring)
     n_trials = n_failed = 0
-    for index, (name, *trial) in enumerate(every_trial(args.types)):
+    for index, (name, *trial) in enumerate((every_shape if args.shapes else every_trial)(args.types)):
         if index % args.every:
             continue
         print(name, flush=True)

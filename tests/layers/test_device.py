@@ -11,6 +11,7 @@ import pytest
 from scaffe.layers.kernels import cpu, device
 from tests import pretend
 from tests.layers.gradient_check import Case, all_cases, load_cases
+from tests.layers.rig import Rig
 
 CASES, NO_GRADIENT = load_cases()
 DRAWING = ("Dropout", "STOCHASTIC", "Insanity")  # layers that draw have draws of their own on a device
@@ -52,6 +53,16 @@ def test_the_device_agrees_with_the_cpu(case: Case, dtype: type, kernels) -> Non
                              here.backward(diffs, case.propagate_down()), strict=True):
         for g, e in zip(got, expected, strict=True):
             np.testing.assert_allclose(g, e, **CLOSE[dtype])
+
+
+@pytest.mark.parametrize("text", [
+    'type: "Pooling" pooling_param { kernel_size: 2 }', 'type: "Pooling" pooling_param { pool: AVE kernel_size: 2 }',
+    'type: "LRN"', 'type: "SPP" spp_param { pyramid_height: 2 }', 'type: "Scale"', 'type: "Softmax"'])
+def test_bottoms_without_channels(text: str, kernels) -> None:
+    rig = Rig(text, [np.zeros((2, 0, 4, 5))], kernels=kernels)
+    top = rig.forward()[0]
+    assert top.size == 0
+    assert rig.backward([np.zeros(top.shape)])[0][0].shape == (2, 0, 4, 5)
 
 
 @pytest.mark.parametrize("case", [c for name, c in EVERY.items() if name.startswith(("ArgMax", "Interp"))])

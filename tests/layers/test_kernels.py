@@ -232,7 +232,7 @@ def test_same_arrays_give_the_same_bits() -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/nowhere/libdnnl.so.3"])
-def test_without_onednn_the_portable_kernels_run_and_one_line_says_so(path: str, monkeypatch) -> None:
+def test_without_onednn_the_portable_kernels_run_and_one_line_says_so(path: str, monkeypatch, capfd) -> None:
     monkeypatch.setenv("SCAFFE_ONEDNN", path)
     library.cache_clear()
     try:
@@ -240,6 +240,8 @@ def test_without_onednn_the_portable_kernels_run_and_one_line_says_so(path: str,
         assert isinstance(cpu.inner_product(5, 3, 4), InnerProduct)
         assert "portable" in reason()
         assert "\n" not in reason()
+        warned = capfd.readouterr().err
+        assert warned.count("\n") == bool(path) and bool(path) == (f"SCAFFE_ONEDNN={path}: no libdnnl.so.3" in warned)
     finally:
         monkeypatch.undo()
         library.cache_clear()

@@ -130,7 +130,16 @@ def test_labels_have_no_gradient(layer_type: str) -> None:
         rig.backward([1.0])
 
 
-@pytest.mark.parametrize("top_k", [1, 2, 3, 5])  # of 4 classes
+def test_an_infogain_matrix_has_no_gradient_whoever_asks_for_one() -> None:
+    """As Caffe's force_backward does, which its layer allows."""
+    rig = Rig('type: "InfogainLoss"', [np.abs(SCORES), LABELS, np.eye(4)])
+    assert rig.layer.allow_force_backward(2)
+    said = "bottom 2, but propagate_down, force_backward or a layer that learns below it asks for one"
+    with pytest.raises(LayerError, match=said):
+        rig.layer.backward(rig.top, [True, False, True], rig.bottom)
+
+
+@pytest.mark.parametrize("top_k", [1, 2, 3, 4])  # of 4 classes
 @pytest.mark.parametrize("ignored", [None, 1])
 def test_accuracy(top_k: int, ignored: int | None) -> None:
     scores = np.round(spread((3, 4, 2, 3), seed=5) * 2) / 2  # coarse, so that there are ties
@@ -141,6 +150,13 @@ def test_accuracy(top_k: int, ignored: int | None) -> None:
     expected = reference.accuracy(scores.reshape(3, 4, 6), labels.reshape(3, 6), top_k, ignored)
     assert float(share) == pytest.approx(expected[0])
     np.testing.assert_allclose(per_class, expected[1])
+
+
+@pytest.mark.parametrize("option", ["top_k: 5", "top_k: 4 axis: 2"])
+def test_accuracy_wants_as_many_classes_as_top_k(option: str) -> None:
+    with pytest.raises(LayerError, match=r"top_k must be at most [43], the number of classes, got [54]"):
+        labels = np.zeros((2, 3)) if "axis" not in option else np.zeros((2, 4))
+        Rig(f'type: "Accuracy" accuracy_param {{ {option} }}', [np.zeros((2, 4, 3)), labels])
 
 
 def test_accuracy_axis_ties_and_nothing_to_count() -> None:

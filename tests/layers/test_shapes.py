@@ -166,3 +166,24 @@ def test_spp_of_one_level_is_an_image_and_errors() -> None:
             Rig(f'type: "SPP" spp_param {{ {text} }}', [x])
     with pytest.raises(LayerError, match="pad"):
         Rig('type: "SPP" spp_param { pyramid_height: 3 }', [spread((1, 1, 5, 5))])
+
+
+# -- shapes that Caffe takes, without axes, elements, channels or items ------------------------------------------
+@pytest.mark.parametrize(("prototxt", "bottoms", "shape"), [
+    ('type: "Dropout"', [()], ()), ('type: "LRN"', [(2, 0, 4, 5)], (2, 0, 4, 5)),
+    ('type: "SoftmaxWithLoss"', [(0, 3), (0,)], ()), ('type: "SoftmaxWithLoss"', [(2, 3, 0, 5), (2, 0, 5)], ()),
+    ('type: "LocalConvolution" local_convolution_param { num_output: 4 kernel_size: 3 }', [(0, 3, 5, 5)], (0, 4, 3, 3)),
+    ('type: "Interp"', [(1, 2, 3, 3), (7, 6, 5)], (1, 2, 5, 1)), ('type: "Interp"', [(1, 2, 3, 3), ()], (1, 2, 1, 1)),
+])
+def test_taken(prototxt, bottoms, shape):
+    rig = Rig(prototxt, [np.zeros(bottom) for bottom in bottoms])
+    assert rig.forward()[0].shape == shape
+    rig.backward([np.ones(shape)], [True] + [False] * (len(bottoms) - 1))
+
+
+def test_losses_of_numbers_in_a_row():
+    """SmoothL1LossOHEM sees (N,) as (N, 1, 1, 1)."""
+    a, b = np.array([0.5, 3.0, -2.0]), np.array([0.0, 1.0, 0.0])
+    loss, each = Rig('type: "SmoothL1LossOHEM"', [a, b], n_tops=2).forward()
+    np.testing.assert_allclose(each, np.array([0.125, 1.5, 1.5]).reshape(3, 1, 1, 1))
+    assert loss == pytest.approx(each.sum() / 3)

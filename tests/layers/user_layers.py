@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import numpy as np
 
 from scaffe.layers.python import UserLayer
@@ -73,3 +76,26 @@ class Choose(UserLayer):
 
     def backward(self, top, propagate_down, bottom):
         """No gradient."""
+
+
+class Source(UserLayer):
+    """Brings in data."""
+
+    def reshape(self, bottom, top):
+        """Two rows."""
+        top[0].reshape(2, 3)
+
+    def forward(self, bottom, top):
+        """Ones."""
+        top[0].data[...] = 1
+
+
+class Forks(Source):
+    """Its child exits."""
+
+    def forward(self, bottom, top):
+        """The child is caught by who runs the layer."""
+        child = os.fork()
+        if child == 0:
+            sys.exit(3)
+        self.status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -27,7 +27,7 @@ def job(n_ranks, arguments, timeout=300, **environment):
 @pytest.mark.parametrize(("n_ranks", "ranks_per_node"), [(1, 0), (3, 0), (4, 2)])
 def test_calls_and_training_on(n_ranks, ranks_per_node):
     result = job(n_ranks, ["-m", "pytest", "-x", "-q", "--color=no", str(HERE / "ranks")],
-                 SCAFFE_RANKS_PER_NODE=str(ranks_per_node))
+                 SCAFFE_RANKS_PER_NODE=str(ranks_per_node or ""))
     assert result.returncode == 0, (result.stdout + result.stderr)[-6000:]
 
 

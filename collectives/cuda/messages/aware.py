@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-OVERRIDE_VARIABLE = "SCAFFE_CUDA_AWARE"
+from scaffe.environment import CUDA_AWARE
+
 MPICH_GPU_CUDA = 0  # MPIX_GPU_SUPPORT_CUDA
 SWITCHES = ("MV2_USE_CUDA", "MPICH_GPU_SUPPORT_ENABLED", "MPIR_CVAR_ENABLE_GPU")
 """The variables that switch device memory on or off in MVAPICH2-GDR, Cray MPICH and MPICH."""
@@ -22,9 +23,9 @@ def is_cuda_aware(environment: Mapping[str, str] = os.environ) -> bool:
     Args:
         environment: the variables to look at.
     """
-    given = environment.get(OVERRIDE_VARIABLE, "")
-    if given in ("0", "1"):
-        return given == "1"
+    given = CUDA_AWARE.get(environment)
+    if given is not None:
+        return given
     return any(_library().values()) and all((_settings(environment) | _ucx(_maps())).values())
 
 
@@ -34,8 +35,9 @@ def reason(environment: Mapping[str, str] = os.environ) -> str:
     Args:
         environment: the variables to look at.
     """
-    if environment.get(OVERRIDE_VARIABLE, "") in ("0", "1"):
-        return f"{OVERRIDE_VARIABLE}={environment[OVERRIDE_VARIABLE]}"
+    given = CUDA_AWARE.get(environment)
+    if given is not None:
+        return f"{CUDA_AWARE.name}={int(given)}"
     found = _library() | _settings(environment) | _ucx(_maps())
     return ", ".join(f"{who} says {'yes' if answer else 'no'}" for who, answer in found.items()) or "it cannot be asked"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -67,9 +68,12 @@ class Uniform:
         return self._numbers
 
 
-def _runs(shape: Shape) -> Iterator[tuple[int | slice, ...]]:
+def _runs(shape: Shape) -> Iterator[tuple[Any, ...]]:
     """Indices that divide an array into runs of at most CHUNK elements each, in C order."""
     inner = int(np.prod(shape[1:]))
+    if not shape:
+        yield (...,)
+        return
     if inner <= CHUNK:
         step = CHUNK // max(inner, 1)
         yield from ((slice(at, at + step),) for at in range(0, shape[0], step))

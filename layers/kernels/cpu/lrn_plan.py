@@ -32,7 +32,7 @@ class Lrn:
         n, c, *spatial = spec.in_shape
         dtype = wide(spec.dtype)
         number = dtype.type
-        self._shape = (n, *spatial, c) if spec.within else (n * prod(spatial), c)
+        self._shape = (n, *spatial, c) if spec.within else (c and n * prod(spatial), max(c, 1))
         self._kept = np.ones(self._shape, dtype) if spec.within else None  # s, for backward
         self._half = spec.half
         self._numbers = number(spec.k), number(spec.alpha / spec.n_window), number(spec.beta)

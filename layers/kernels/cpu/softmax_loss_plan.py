@@ -20,7 +20,7 @@ class SoftmaxLoss:
 
     def __init__(self, spec: LossSpec) -> None:
         self._spec = spec
-        self._labels = np.zeros(0, np.int64)
+        self._labels, self._found = np.zeros(0, np.int64), np.zeros((0, 3))
 
     def forward(self, x: np.ndarray, labels: np.ndarray, prob: np.ndarray, loss: np.ndarray) -> None:
         """Write the probabilities (rows, classes) and the loss (1,) of scores x and labels (rows,).

@@ -9,10 +9,10 @@ from functools import cache
 from itertools import count
 from typing import Protocol
 
-from scaffe.layers.kernels.cpu.onednn.library import library
+from scaffe import forking
+from scaffe.layers.kernels.cpu.onednn.library import OPENMP, library
 
 Work = Callable[[], None]
-OPENMP = "libgomp.so.1"  # what oneDNN's package is linked to
 
 
 class Team(Protocol):
@@ -71,7 +71,11 @@ class PoolTeam:
     def __init__(self, n_threads: int) -> None:
         self.n_threads = n_threads
         self.native: tuple[int, int] | None = None
-        self._pool = ThreadPoolExecutor(n_threads - 1, "kernel")
+        self._make_pool()
+        forking.in_child(self._make_pool)
+
+    def _make_pool(self) -> None:
+        self._pool = ThreadPoolExecutor(self.n_threads - 1, "kernel")
 
     def run(self, work: Work) -> None:
         """As said of teams."""

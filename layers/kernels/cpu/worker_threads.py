@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 from concurrent.futures import ThreadPoolExecutor, wait
 
-from scaffe.layers.kernels.cpu.onednn.library import library
+from scaffe import forking
+from scaffe.layers.kernels.cpu.onednn.library import OPENMP, library
 from scaffe.layers.kernels.cpu.parts import compute_alone
-from scaffe.layers.kernels.cpu.teams import OPENMP, Work
+from scaffe.layers.kernels.cpu.teams import Work
 
 
 class WorkerThreads:
@@ -15,7 +16,12 @@ class WorkerThreads:
 
     def __init__(self, n_threads: int) -> None:
         self.n_threads = n_threads
-        self._pool = ThreadPoolExecutor(n_threads, "worker", _begin) if n_threads > 1 else None
+        self._make_pool()
+        forking.in_child(self._make_pool)
+
+    def _make_pool(self) -> None:
+        n = self.n_threads
+        self._pool = ThreadPoolExecutor(n, "worker", _begin) if n > 1 else None
 
     def run(self, work: Work) -> None:
         """See the interface."""

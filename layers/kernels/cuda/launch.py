@@ -85,12 +85,13 @@ def run_flat(family: str, name: str, dtype: Any, n_elems: int, arguments: tuple[
 
 
 def columns_grid(n_rows: int, n_channels: int, dtype: Any) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Grid and block for (rows, channels): x runs over channels, up to 32 loads side by side, y over rows."""
+    """Grid and block for (rows, channels): x runs over channels, up to 32 loads side by side, y over rows; one block if
+    there are none."""
     n_packs = -(-n_channels // pack(dtype)) if n_channels % pack(dtype) == 0 else n_channels
     across = 1
     while across < min(n_packs, 32):
         across *= 2
     down = THREADS // across
-    grid_x = min(-(-n_packs // across), 1024)
+    grid_x = max(min(-(-n_packs // across), 1024), 1)
     grid_y = max(min(-(-n_rows // down), -(-most_blocks() // grid_x), 65535), 1)
     return (grid_x, grid_y), (across, down)

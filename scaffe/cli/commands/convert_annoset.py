@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scaffe.cli.image_flags import add_image_flags, image_options
+from scaffe.cli.image_flags import LeftOut, add_image_flags, image_options
 from scaffe.data.convert.annoset import AnnosetOptions, convert_annoset
 from scaffe.data.convert.annotations import READERS, read_label_map
 from scaffe.errors import UsageError
@@ -24,9 +24,12 @@ def main(argv: Sequence[str]) -> int:
     if detection and not args.label_map_file:
         raise UsageError("-anno_type detection wants -label_map_file")
     labels = read_label_map(args.label_map_file, args.check_label) if detection else {}
-    options = AnnosetOptions(image_options(args), detection, args.label_type, labels, args.min_dim, args.max_dim)
+    left_out = LeftOut()
+    options = AnnosetOptions(image_options(args, left_out), detection, args.label_type, labels, args.min_dim,
+                             args.max_dim)
     n_records = convert_annoset(args.ROOTFOLDER, args.LISTFILE, args.DB_NAME, options, args.force, args.backend)
     print(f"Processed {n_records} files.")
+    left_out.say()
     return 0
 
 

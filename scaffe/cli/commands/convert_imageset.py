@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scaffe.cli.image_flags import add_image_flags, image_options
+from scaffe.cli.image_flags import LeftOut, add_image_flags, image_options
 from scaffe.data.convert.imageset import convert_imageset
 from scaffe.flags import Flags
 
@@ -19,7 +19,9 @@ def main(argv: Sequence[str]) -> int:
     flags = Flags("convert_imageset", __doc__ or "")
     add_image_flags(flags, "'path label'")
     args = flags.parse(argv)
-    n_records = convert_imageset(args.ROOTFOLDER, args.LISTFILE, args.DB_NAME, image_options(args), args.force,
-                                 args.backend)
+    left_out = LeftOut()
+    n_records = convert_imageset(args.ROOTFOLDER, args.LISTFILE, args.DB_NAME, image_options(args, left_out),
+                                 args.force, args.backend)
     print(f"Processed {n_records} files.")
+    left_out.say()
     return 0

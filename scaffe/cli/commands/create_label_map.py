@@ -10,7 +10,7 @@ from typing import Any
 
 from google.protobuf import text_format
 
-from scaffe.atomic_files import write_whole
+from scaffe.atomic_files import refuse_input, write_whole
 from scaffe.errors import UserError
 from scaffe.flags import Flags
 from scaffe.input_files import read_text_input
@@ -28,6 +28,7 @@ def main(argv: Sequence[str]) -> int:
     flags.argument("MAPFILE", "a text file, 'name [label [display name]]' a line")
     flags.argument("OUTFILE", "the prototxt to write")
     args = flags.parse(argv)
+    refuse_input(args.OUTFILE, [args.MAPFILE], UserError)
     try:
         lines = read_text_input(args.MAPFILE, "replace").splitlines()
     except OSError as error:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from scaffe.cli.doctor import folders, gpu, job, packages, processor, slurm
+from scaffe.cli.doctor import folders, gpu, job, packages, processor, settings, slurm
 from scaffe.cli.doctor.finding import BROKEN, Finding, table
 from scaffe.collectives.launch import launched
 from scaffe.errors import UsageError
 from scaffe.flags import Flags
 
 GROUP = "This machine"
-SUBJECTS = (processor, job, slurm, folders, packages, gpu)
+SUBJECTS = (settings, processor, job, slurm, folders, packages, gpu)
 
 
 def main(argv: list[str]) -> int:

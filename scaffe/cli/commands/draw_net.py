@@ -5,6 +5,8 @@ With the arguments of Caffe's draw_net.py; Graphviz is not needed.
 
 from __future__ import annotations
 
+from scaffe.atomic_files import refuse_input
+from scaffe.errors import UserError
 from scaffe.flags import Flags
 from scaffe.nets import graph
 from scaffe.nets.setup import PHASES
@@ -23,6 +25,7 @@ def main(argv: list[str]) -> int:
     flags.flag("phase", "ALL", "the layers to draw", choices=("TRAIN", "TEST", "ALL"))
     flags.flag("display_lrm", False, "show the multipliers of learning rates")
     options = flags.parse(argv)
+    refuse_input(options.picture, [options.net], UserError)
     net = graph.upgraded(graph.read_net(options.net), options.net)
     print(f"Drawing net to {options.picture}")
     draw_net_to_file(net, options.picture, options.rankdir, PHASES.get(options.phase), options.display_lrm)

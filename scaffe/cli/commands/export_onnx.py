@@ -9,7 +9,7 @@ GROUP = "Nets and weights"
 
 def main(argv: list[str]) -> int:
     """``export-onnx NET WEIGHTS MODEL``. Returns the exit code."""
-    from scaffe.atomic_files import write_whole
+    from scaffe.atomic_files import refuse_input, write_whole
     from scaffe.data.feeds.layer_feed import Share
     from scaffe.errors import UserError
     from scaffe.export.onnx_model import onnx_model
@@ -24,6 +24,7 @@ def main(argv: list[str]) -> int:
     flags.flag("level", 0, "the net state's level")
     flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
     options = flags.parse(argv)
+    refuse_input(options.model, [options.net, options.weights], UserError)
     selection = Selection(PHASES["TEST"], options.level, tuple(filter(None, options.stage.split(","))))
     net = net_from_file(options.net, selection, load_kernels(1), Share())
     load_weights(net, options.weights)

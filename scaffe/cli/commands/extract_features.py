@@ -5,9 +5,9 @@ With the arguments of Caffe's extract_features.
 
 from __future__ import annotations
 
-import os
 from argparse import Namespace
 
+from scaffe import cores
 from scaffe.data.convert.writers import WRITERS
 from scaffe.flags import Flags, at_least
 from scaffe.log import info
@@ -43,7 +43,7 @@ def _extract(options: Namespace) -> int:
     from scaffe.pycaffe.features import extract_features
 
     compute = Compute(gpus=options.device, wants_gpu=options.mode == "GPU", precision=options.precision)
-    kernels = load_kernels(len(os.sched_getaffinity(0)), compute)
+    kernels = load_kernels(cores.n_threads(), compute)
     made_in = param_memory(options, kernels)
     net = net_from_file(options.net, Selection(PHASES["TEST"]), kernels, Share(), dtype=compute.dtype, memory=made_in)
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from scaffe.atomic_files import write_whole
+from scaffe.atomic_files import refuse_input, write_whole
 from scaffe.data.records.decode import Colour, read_image
 from scaffe.errors import UserError
 from scaffe.flags import Flags
@@ -26,6 +26,7 @@ def main(argv: Sequence[str]) -> int:
     flags.argument("LISTFILE", "a text file, 'image annotations' a line")
     flags.argument("OUTFILE", "the text file to write, 'name height width' a line")
     args = flags.parse(argv)
+    refuse_input(args.OUTFILE, [args.LISTFILE, args.name_id_file], UserError)
     ids = dict(_pairs(args.name_id_file)) if args.name_id_file else None
     lines = [_line(Path(args.ROOTFOLDER) / image, ids, args.name_id_file) for image, _ in _pairs(args.LISTFILE)]
     write_whole(args.OUTFILE, "".join(lines).encode(errors="surrogateescape"), UserError)

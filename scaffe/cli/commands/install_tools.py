@@ -5,11 +5,12 @@ build/tools/caffe and the like, so that shell scripts run unchanged.
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
 
-from scaffe.atomic_files import write_whole
+from scaffe.atomic_files import make_folder, replacing
 from scaffe.errors import UserError
 from scaffe.flags import Flags
 
@@ -36,13 +37,13 @@ def main(argv: list[str]) -> int:
     others = [path for path in paths if (path.exists() or path.is_symlink()) and not _is_ours(path)]
     if others:
         raise UserError(f"{others[0]}: exists and is not ours; give another folder, or move it away")
+    if folder.is_symlink():
+        make_folder(folder, UserError)
     for path, command in paths.items():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"{path.parent} cannot be written: {(error.strerror or str(error)).lower()}") from error
-        write_whole(path, _launcher(command).encode(), UserError)
-        path.chmod(0o755)
+        make_folder(path.parent, UserError)
+        with replacing(path, UserError) as file:
+            file.write(_launcher(command).encode())
+            os.fchmod(file.fileno(), 0o755)
     print(f"{folder}: {len(PROGRAMS)} programs, each with and without .bin")
     return 0
 

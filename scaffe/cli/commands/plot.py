@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scaffe.atomic_files import write_whole
+from scaffe.atomic_files import refuse_input, write_whole
 from scaffe.errors import UserError
 from scaffe.flags import Flags
 from scaffe.pictures.timeline_picture import lay_out
@@ -27,6 +27,7 @@ def main(argv: list[str]) -> int:
     output = Path(options.output or Path(options.trace).with_suffix(".svg"))
     if output.suffix.lower() not in WRITERS:
         raise UserError(f"{output}: cannot draw {output.suffix or 'a file without an ending'}; expected .svg or .png")
+    refuse_input(output, [options.trace], UserError)
     events = read_trace(options.trace).events
     try:
         picture = lay_out(events, options.start, options.end or None)

@@ -5,10 +5,10 @@ Folders stand for the logs and traces inside. The page needs no network.
 
 from __future__ import annotations
 
-from scaffe.atomic_files import write_whole
+from scaffe.atomic_files import refuse_input, write_whole
 from scaffe.errors import UserError
 from scaffe.flags import Flags
-from scaffe.report.find import find_runs
+from scaffe.report.find import files_of, find_runs
 from scaffe.report.page import html
 
 GROUP = "Logs and pictures"
@@ -21,6 +21,7 @@ def main(argv: list[str]) -> int:
     flags.flag("output", "report.html", "the page to write", metavar="FILE")
     flags.flag("title", "", "the page's title; none: the runs' names")
     options = flags.parse(argv)
+    refuse_input(options.output, files_of(options.runs), UserError)
     runs = find_runs(options.runs)
     page = html(runs, options.title or ", ".join(run.name for run in runs))
     write_whole(options.output, page.encode(), UserError)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from scaffe.atomic_files import write_whole
+from scaffe.atomic_files import refuse_input, write_whole
 from scaffe.errors import UserError
 from scaffe.flags import Flags
 from scaffe.pictures.scaling import as_json, as_text, chart, read_run, rows_of
@@ -26,6 +26,8 @@ def main(argv: list[str]) -> int:
     logs = {kind: [path for path in getattr(options, kind).split(",") if path] for kind in ("strong", "weak")}
     if not any(logs.values()):
         flags.error("needs -strong or -weak")
+    for output in filter(None, (options.json, options.plot)):
+        refuse_input(output, logs["strong"] + logs["weak"], UserError)
     rows = rows_of([read_run(path, kind) for kind, paths in logs.items() for path in paths])
     print(as_text(rows))
     if options.json:

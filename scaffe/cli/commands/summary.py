@@ -18,6 +18,7 @@ GROUP = "Nets and weights"
 
 def main(argv: list[str]) -> int:
     """``summary NET [-phase TEST] [-shape 1,3,224,224] [-ranks 8] [-memory 2GB]``. Returns the exit code."""
+    from scaffe.atomic_files import refuse_input
     from scaffe.data.feeds.layer_feed import Share
     from scaffe.layers.base.random import Stream
     from scaffe.nets.activation_memory import arena_bytes, training_bytes
@@ -28,6 +29,7 @@ def main(argv: list[str]) -> int:
     from scaffe.nets.summary import summarize, table, without_data
 
     options = _flags().parse(argv)
+    refuse_input(options.output, [options.net], UserError)
     message = graph.upgraded(graph.read_net(options.net), options.net)
     if options.shape:
         message = without_data(message, _dims(options.shape))

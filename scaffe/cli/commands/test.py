@@ -18,7 +18,7 @@ from scaffe.nets.inference.passes import Inference
 from scaffe.nets.memory.limited_passes import limit_forward
 from scaffe.nets.net import Net
 from scaffe.nets.setup import PHASES, Selection, net_from_file
-from scaffe.nets.weights import load_weights
+from scaffe.nets.weights import listed, load_weights
 from scaffe.training.bad_records import BadRecords
 from scaffe.training.limited_memory import add_memory_flags, param_memory
 from scaffe.training.observers.detection import is_evaluated, mean_of, precisions, results_of
@@ -95,7 +95,7 @@ def _load(communicator: Communicator, options: Namespace, selection: Selection, 
     made_in = param_memory(options, kernels)
     net = net_from_file(options.model, selection, kernels, share, bad.reader_options(1), Compute.of(options).dtype,
                         made_in)
-    for path in options.weights.split(","):
+    for path in listed(options.weights) or [""]:
         load_weights(net, path)
     limited = limit_forward(net, options.memory, options.placement, made_in)
     if limited is not None:

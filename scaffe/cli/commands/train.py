@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from scaffe.atomic_files import refuse_input
 from scaffe.cli.job import run_job
 from scaffe.cli.notes import log_notes
 from scaffe.collectives import joining
@@ -58,6 +59,7 @@ def main(argv: list[str]) -> int:
     flags = _flags()
     options = flags.parse(argv)
     check_flags(options)
+    refuse_input(options.timeline, [options.solver], UserError)
     if options.snapshot and options.weights:
         flags.error("-snapshot goes on from a state that names its weights; -weights does not go with it")
     return run_job(lambda communicator: _train(communicator, options), options)
@@ -70,8 +72,8 @@ def _flags() -> Flags:
     flags.flag("weights", "", "weights to start from, .caffemodel", metavar="FILE,...")
     flags.flag("snapshot", "", "a .solverstate to go on from", metavar="FILE")
     flags.flag("resume", "", "auto: go on from the newest snapshot", choices=("auto",))
-    flags.flag("level", 0, "the net state's level")
-    flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
+    flags.flag("level", 0, "the level of the training net, whatever train_state says")
+    flags.flag("stage", "", "stages of the training net, beside train_state's", metavar="NAME,...")
     flags.section("Ranks")
     add_strategy_flags(flags)
     add_loss_flags(flags)

@@ -16,19 +16,20 @@ from scaffe.proto.byte_text import path_of, text_of_path
 from scaffe.proto.text import ProtoError, read_message
 
 
-def prepare(message: Any, phase: int, level: int = 0, stages: Sequence[str] = ()) -> Any:
+def prepare(message: Any, phase: int, level: int | None = None, stages: Sequence[str] = ()) -> Any:
     """A new NetParameter for one state: upgraded, filtered, with Split layers, and with every layer's phase set.
 
     Args:
         message: a NetParameter of any generation; left as it is.
         phase, level, stages: the state. The stages of the net's own ``state`` are added; its level is used if
-            ``level`` is 0.
+            ``level`` is None.
 
     Raises:
         UserError: a layer has both include and exclude rules, or the net has layers of two generations.
     """
     net = upgrade_net(message)
-    state = caffe_pb2.NetState(phase=phase, level=level or net.state.level, stage=[*net.state.stage, *stages])
+    state = caffe_pb2.NetState(phase=phase, level=net.state.level if level is None else level,
+                                stage=[*net.state.stage, *stages])
     net = insert_splits(filter_net(net, state))
     net.state.CopyFrom(state)
     for layer in net.layer:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from scaffe import forking
 from scaffe.layers.base.blob import Blob, Shape
 from scaffe.layers.kernels.plans import Workers
 from scaffe.nets.activation_memory import memory_owners
@@ -48,7 +49,7 @@ class Shares:
         self._nodes = [net.nodes[i] for i in trunk.members]
         self._images = self._nodes[0].bottoms[0]
         self._sharers = self._written_sharers()
-        self._held, self._lock = threading.local(), threading.Lock()
+        self._held, self._lock = threading.local(), forking.Lock()
         self._owner: _Share | None = None
         self._case, self._best = (Shape(), 0), 0  # the best length for images of that shape, on so many threads
         self._shape = Shape()  # of the images in the last pass

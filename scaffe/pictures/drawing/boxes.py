@@ -46,7 +46,7 @@ def net_boxes(net: Any, phase: int | None = None, display_lrm: bool = False) -> 
     for name in net.input:
         makers[name] = [_add(boxes, Box((name,), BLOB))]
     for layer in net.layer:
-        if phase is not None and not _has_phase(layer, phase):
+        if phase is not None and not has_phase(layer, phase):
             continue
         box = _add(boxes, Box(layer_lines(layer, display_lrm), _colour(layer)))
         for name in layer.bottom:
@@ -105,7 +105,8 @@ def _colour(layer: Any) -> str:
     return IN_PLACE if in_place else COLOURS.get(layer.type, LAYER)
 
 
-def _has_phase(layer: Any, phase: int) -> bool:
+def has_phase(layer: Any, phase: int) -> bool:
+    """Whether a layer is one of a phase's. Raises ValueError for both include and exclude rules."""
     if layer.include and layer.exclude:
         raise UserError(f"layer {layer.name!r}: give include rules or exclude rules, not both")
     if layer.include:

@@ -15,6 +15,7 @@ from scaffe.errors import UserError
 Point = tuple[float, float]
 GAP_ACROSS, GAP_ALONG = 24.0, 44.0
 SWEEPS = 8
+DIRECTIONS = ("TB", "BT", "LR", "RL")
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def lay_out(extents: Sequence[Point], arrows: Sequence[tuple[int, int]], rankdir
     Raises:
         ValueError: another rankdir.
     """
-    if rankdir not in ("TB", "BT", "LR", "RL"):
+    if rankdir not in DIRECTIONS:
         raise UserError(f"rankdir must be TB, BT, LR or RL, got {rankdir!r}")
     is_vertical = rankdir in ("TB", "BT")
     across = [w if is_vertical else h for w, h in extents]

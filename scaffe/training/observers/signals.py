@@ -6,6 +6,7 @@ import signal
 from types import FrameType
 from typing import Any
 
+from scaffe import forking
 from scaffe.log import info
 from scaffe.training.early_signals import noted_signals
 from scaffe.training.observers.snapshots import Snapshots
@@ -40,14 +41,14 @@ class Signals(Observer):
         self._agreed = 0
         if self._before:
             return
-        self._before = {number: signal.signal(number, self._on_signal) for number in self._effects}
+        self._before = {number: forking.set_handler(number, self._on_signal) for number in self._effects}
         for number in noted_signals():  # while the run started
             self._on_signal(number, None)
 
     def finish(self, solver: Solver) -> None:
         """See Observer."""
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            forking.set_handler(number, handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._seen.add(EFFECTS.index(self._effects[signal.Signals(number)]))

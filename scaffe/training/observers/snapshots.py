@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from scaffe import temporary
+from scaffe.files import hdf5
 from scaffe.proto.byte_text import path_of
 from scaffe.training.checkpoint import save_checkpoint
 from scaffe.training.solver import Observer, Solver
@@ -17,13 +18,15 @@ class Snapshots(Observer):
         self._last, self._has_begun, self._goes_on = -1, False, False
 
     def begin(self, solver: Solver) -> None:
-        """Remove temporary files that a killed run or rank with this prefix left behind. No snapshot of the iteration
-        that the run starts from is written, but when ranks go on after a loss."""
+        """Remove temporary files that a killed run or rank with this prefix left behind. Raises UserError for a net
+        that the format cannot hold."""
+        param = solver.param
+        if param.snapshot_format == param.HDF5:
+            named = [node.name for node in solver.net.nodes if node.layer.blobs]
+            hdf5.check_names(path_of(param.snapshot_prefix), named)
         self._clear(solver)
-        if self._has_begun:  # ranks have been lost, perhaps while they wrote
-            self._last, self._goes_on = -1, solver.iteration > 0
-            return
-        self._last, self._has_begun = solver.iteration, True
+        self._last, self._goes_on = -1, self._has_begun and solver.iteration > 0  # lost ranks were perhaps writing
+        self._has_begun = True
 
     def _clear(self, solver: Solver) -> None:
         if solver.communicator.rank == 0:
@@ -38,14 +41,18 @@ class Snapshots(Observer):
     def after_iteration(self, solver: Solver) -> None:
         """See Observer."""
         self._goes_on = False
-        interval = solver.param.snapshot
-        if interval and solver.iteration % interval == 0:
+        if self._is_due(solver):
             self.save(solver)
 
+    @staticmethod
+    def _is_due(solver: Solver) -> bool:
+        return bool(solver.param.snapshot) and solver.iteration % solver.param.snapshot == 0
+
     def finish(self, solver: Solver) -> None:
-        """See Observer."""
+        """See Observer. As in Caffe, one is written unless ``snapshot`` divides the iteration, also if nothing has been
+        trained."""
         self.before_iteration(solver)
-        if solver.param.snapshot_after_train:
+        if solver.param.snapshot_after_train and not self._is_due(solver):
             self.save(solver)
         self._clear(solver)  # of a rank that was lost so late that its process was not gone when the others went on
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from scaffe.atomic_files import make_folder
 from scaffe.errors import UserError
+from scaffe.log import warning
 from scaffe.training.ranks import together
 from scaffe.training.solver import Observer, Solver
 
@@ -27,7 +31,7 @@ class Tensorboard(Observer):
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._writer: Any = None
+        self._file: EventFile | None = None
 
     def begin(self, solver: Solver) -> None:
         """Open the file. Called by all ranks.
@@ -36,45 +40,85 @@ class Tensorboard(Observer):
             UserError: on all ranks, if tensorboardX is not installed or the folder cannot be written.
         """
         is_root = solver.communicator.rank == 0
-        self._writer = together(solver.communicator, lambda: open_writer(self._folder) if is_root else None)
+        self._file = together(solver.communicator, lambda: EventFile(self._folder) if is_root else None)
 
     def gradients_ready(self, solver: Solver, loss: float, rate: float) -> None:
         """See Observer."""
         display = solver.param.display
-        if self._writer is not None and solver.param.debug_info and display and solver.iteration % display == 0:
-            for name, values in histograms(solver):
-                with suppress(ValueError, IndexError):  # elements all huge: no bins (the latter by NumPy 1.26.0)
-                    self._writer.add_histogram(name, values, solver.iteration, bins=N_BINS)
-            self._writer.flush()
+        if self._file is not None and solver.param.debug_info and display and solver.iteration % display == 0:
+            file, step = self._file, solver.iteration
+            self._write(lambda: file.add_histograms(histograms(solver), step))
 
     def measured(self, solver: Solver, phase: str, values: dict[str, float]) -> None:
         """See Observer."""
-        if self._writer is not None:
-            for name, value in values.items():
-                self._writer.add_scalar(f"{phase}/{name}", value, solver.iteration)
-            self._writer.flush()  # a run that is killed leaves them
+        if self._file is not None:
+            file, step = self._file, solver.iteration
+            self._write(lambda: file.add_scalars({f"{phase}/{name}": value for name, value in values.items()}, step))
 
     def finish(self, solver: Solver) -> None:
         """See Observer."""
-        if self._writer is not None:
-            self._writer.close()
+        if self._file is not None:
+            self._write(self._file.close)
+
+    def _write(self, step: Callable[[], None]) -> None:
+        """Pictures of a run are no reason to stop it: if they cannot be written, a line says so and it goes on."""
+        file = self._file
+        try:
+            step()
+        except OSError as error:
+            if file is not None:
+                warning(f"-tensorboard {self._folder}: {file.path} cannot be written "
+                        f"({(error.strerror or str(error)).lower()}); training goes on without it")
+                with suppress(OSError):
+                    file.close()
+            self._file = None
 
 
-def open_writer(folder: str) -> Any:
-    """A SummaryWriter of tensorboardX.
+class EventFile:
+    """An event file of tensorboardX's, written as events come: its own writer has a thread, which dies of a full disk.
+
+    Args:
+        folder: where it is; made if it is not there.
+
+    Attributes:
+        path: of the file.
 
     Raises:
         UserError: tensorboardX is not installed, or the folder cannot be written.
     """
-    try:
-        module = importlib.import_module("tensorboardX")
-    except ImportError:
-        raise UserError("-tensorboard needs the package tensorboardX: pip install 'scaffe[tensorboard]'") from None
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        return module.SummaryWriter(logdir=folder)
-    except OSError as error:
-        raise UserError(f"-tensorboard {folder}: {(error.strerror or str(error)).lower()}") from error
+
+    def __init__(self, folder: str) -> None:
+        try:
+            _, self._summary, self._events, writer = (importlib.import_module(f"tensorboardX{name}") for name in (
+                "", ".summary", ".proto.event_pb2", ".event_file_writer"))
+        except ImportError:
+            raise UserError("-tensorboard needs the package tensorboardX: pip install 'scaffe[tensorboard]'") from None
+        make_folder(folder, lambda line: UserError(f"-tensorboard {line}"))
+        try:  # with a suffix, so that nobody plants a link of that name
+            self._writer = writer.EventsWriter(str(Path(folder) / "events"), f".{secrets.token_hex(4)}")
+        except OSError as error:
+            raise UserError(f"-tensorboard {folder}: {(error.strerror or str(error)).lower()}") from error
+        self.path = str(self._writer._file_name)
+
+    def add_scalars(self, values: Mapping[str, float], step: int) -> None:
+        """Write numbers by their names. Raises OSError."""
+        for name, value in values.items():
+            self._add(self._summary.scalar(name, value), step)
+        self._writer.flush()  # a run that is killed leaves them
+
+    def add_histograms(self, values: Iterable[tuple[str, np.ndarray]], step: int) -> None:
+        """Write histograms of elements. Raises OSError."""
+        for name, elements in values:
+            with suppress(ValueError, IndexError):  # elements all huge: no bins (the latter by NumPy 1.26.0)
+                self._add(self._summary.histogram(name, elements, N_BINS), step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Write what is left. Raises OSError."""
+        self._writer.close()
+
+    def _add(self, summary: Any, step: int) -> None:
+        self._writer.write_event(self._events.Event(summary=summary, step=step, wall_time=time.time()))
 
 
 def histograms(solver: Solver) -> Iterator[tuple[str, np.ndarray]]:

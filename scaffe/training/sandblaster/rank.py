@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from scaffe import forking
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.server.vectors import messages as m
@@ -129,7 +130,7 @@ class Rank:
     def serve(self) -> None:
         """On a rank without a net: carry messages until the last one has come. Signals are for the workers."""
         for number in NUMBERS:
-            signal.signal(number, signal.SIG_IGN)
+            forking.set_handler(number, signal.SIG_IGN)
         host = self.host
         self.service.wait_for(lambda: host is None or host.is_closed, "the workers to end", timeout=math.inf)
         self.finish()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from scaffe import forking
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import RankLost
 from scaffe.training.early_signals import NUMBERS
@@ -49,7 +50,7 @@ class Server:
     def run(self, are_ranks_ready: Callable[[], bool] = bool) -> None:
         """See Survivor. Signals are for the workers."""
         for number in NUMBERS:
-            signal.signal(number, signal.SIG_IGN)
+            forking.set_handler(number, signal.SIG_IGN)
         world = self.world
         layout = world.bcast_object(None, ROOT)
         rule = update_rules.get(self._param.type or "SGD")(self._param)  # which the workers know by now

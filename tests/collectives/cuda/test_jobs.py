@@ -26,7 +26,7 @@ def cp(monkeypatch):
 @pretend.needs_compiler
 def test_device_buffers_on(n_ranks, ranks_per_node, file):
     result = job(n_ranks, ["-m", "pytest", "--with-mpi", "-x", "-q", "--color=no", str(HERE / "device" / file)],
-                 SCAFFE_RANKS_PER_NODE=str(ranks_per_node))
+                 SCAFFE_RANKS_PER_NODE=str(ranks_per_node or ""))
     assert result.returncode == 0, (result.stdout + result.stderr)[-6000:]
 
 AS_CUPY = str(HERE.parent / "pretend" / "path")

@@ -17,7 +17,7 @@ from scaffe.collectives.cuda.kernels import (
     kernels,
 )
 from scaffe.collectives.cuda.span import Span
-from scaffe.collectives.errors import CommError
+from scaffe.errors import UserError
 from tests import pretend
 from tests.layers.cuda import nvrtc
 
@@ -134,7 +134,7 @@ def test_sums_of_other_gpus_memory_leave_multiprocessors_to_computing(cp, monkey
 
 def test_a_number_of_multiprocessors_that_is_none(cp, monkeypatch):
     monkeypatch.setenv("SCAFFE_CUDA_MULTIPROCESSORS", "half")
-    with pytest.raises(CommError, match="SCAFFE_CUDA_MULTIPROCESSORS must be a number of multiprocessors.* 'half'"):
+    with pytest.raises(UserError, match="SCAFFE_CUDA_MULTIPROCESSORS=half: expected a whole number from 0"):
         Kernels()
 
 

@@ -173,6 +173,8 @@ def test_a_broadcasts_root_and_an_input_beside_out_may_be_read_only(communicator
     ({"root": "0"}, "root must be an integer, not '0'"), ({"root": -1}, "root must be a rank below"),
     ({"op": None}, "op must be one of"), ({"op": ["sum"]}, "op must be one of"),
     ({"chunk_bytes": None}, "chunk_bytes must be an integer"), ({"chunk_bytes": -4}, "chunk_bytes must be 0"),
+    ({"chunk_bytes": 1 << 31}, "chunk_bytes must be at most 2147483647, not 2147483648"),
+    ({"root": 0.0}, "root must be an integer, not 0.0"), ({"chunk_bytes": 0.0}, "chunk_bytes must be an integer"),
     ({"out": 3}, "expected a NumPy array"), ({"array": None}, "expected a NumPy array"),
     ({"array": [1.0]}, "expected a NumPy array"),
 ])
@@ -185,10 +187,20 @@ def test_an_argument_of_a_wrong_type(communicator, last, form, arguments, text):
         assert text in fails_everywhere(communicator, lambda given=given: call(**given))
 
 
+@pytest.mark.parametrize("arguments", [{"root": 0.0}, {"chunk_bytes": 0.0}, {"root": 0j}])
+def test_a_wrong_type_that_equals_what_is_known(communicator, arguments):
+    call = {"array": np.ones(17, np.float32), "root": 0, "chunk_bytes": 0}
+    communicator.reduce(**call)
+    call |= arguments
+    assert "must be an integer, not 0" in fails_everywhere(communicator, lambda: communicator.reduce(**call))
+
+
 @pytest.mark.parametrize(("arguments", "text"), [
     (("many",), "n_elems must be an integer, not 'many'"), ((None,), "not None"), ((-1,), "n_elems must be 0 or more"),
     ((5, "floaty"), "floaty"), ((5, "float32", "moon"), "memory must be one of host, device, not 'moon'"),
-    ((1 << 50,), "no memory for"),
+    ((1 << 50,), "no memory for"), ((4, object), "dtype must be of numbers, not object"),
+    ((4, "S"), "dtype must be of numbers"),
+    ((4, [("a", object)]), "dtype must be of numbers"), ((4, "3f4"), "dtype must be of numbers"),
 ])
 def test_memory_that_cannot_be_asked_for(communicator, last, arguments, text):
     for is_guilty in (last, True):
@@ -204,3 +216,55 @@ def test_roots_of_objects(communicator):
             communicator.bcast_object(1, root)
         with pytest.raises(CommError, match="root must be"):
             communicator.gather_objects(1, root)
+
+
+@pytest.mark.parametrize(("arguments", "text"), [
+    ((1 << 40,), "color must be at most 2147483647, not 1099511627776"), ((-3,), "color must be 0 or more, not -3"),
+    ((1.0,), "color must be an integer, not 1.0"), ((0, 1 << 31), "key must be at most 2147483647"),
+    ((0, -(1 << 31) - 1), "key must be -2147483648 or more")])
+def test_a_split_that_cannot_be(communicator, last, arguments, text):
+    for is_guilty in (last, True):
+        message = fails_everywhere(communicator, lambda good=not is_guilty: communicator.split(*(
+            (0,) if good else arguments)))
+        assert text in message
+
+
+class Unwilling:
+    """An object that cannot be pickled."""
+
+    def __reduce__(self):
+        raise ZeroDivisionError("not\nmine")
+
+
+@pytest.mark.parametrize("value", [Unwilling(), lambda: 1])
+def test_an_object_that_cannot_be_pickled(communicator, value):
+    c, root = communicator, communicator.n_ranks - 1
+    text = f"rank {root}: an object of type {type(value).__name__} cannot be pickled: "
+    guilty = value if c.rank == root else 3
+    for call in (lambda: c.bcast_object(guilty, root), lambda: c.gather_objects(guilty, 0),
+                 lambda: c.gather_objects(guilty, root), lambda: c.allgather_objects(guilty),
+                 lambda: c.agree(guilty, "it")):
+        message = fails_everywhere(c, call)
+        assert message.startswith(text) and "\n" not in message
+    assert c.bcast_object(value if c.rank != root else 5, root) == 5  # only the root's counts
+
+
+def test_objects_arrive(communicator):
+    c, root = communicator, communicator.n_ranks // 2
+    mine = {"rank": c.rank, "values": np.full(3, c.rank)}
+    assert c.bcast_object(mine, root)["values"].tolist() == [root] * 3
+    found = c.gather_objects(mine, root)
+    everyone = c.allgather_objects(mine)
+    assert (found is None) == (c.rank != root)
+    for several in filter(None, (found, everyone)):
+        assert [each["rank"] for each in several] == list(range(c.n_ranks))
+
+
+def test_parts_of_ranks_that_are_not_there(communicator):
+    c = communicator
+    assert c.part(c.n_ranks * 4, c.n_ranks - 1) == slice(4 * c.n_ranks - 4, 4 * c.n_ranks)
+    for arguments, text in (((8, c.n_ranks), "rank must be a rank below"), ((8, -1), "rank must be"),
+                            ((8, 0.0), "rank must be an integer"), ((8.0,), "n_elems must be an integer"),
+                            ((-1,), "n_elems must be 0 or more, not -1")):
+        with pytest.raises(CommError, match=text):
+            c.part(*arguments)

@@ -189,6 +189,21 @@ NOTES = (
 )
 
 
+TOOLS = (
+    "`train -stage` and `-level` are the training net's alone, and `-level`, 0 where it is not given, takes the place "
+    "of `train_state`'s and of the net's own: as in Caffe's tool.",
+    "A run that goes on from a snapshot gives layers that only a test net has their pretrained weights (`weights`, "
+    "`-weights`) once more; Caffe leaves them at their fillers.",
+    "`convert_imageset` and lists of images: a label that is no whole number (2.7) is refused; Caffe takes the whole "
+    "number that it begins with (2), or 0. Blanks in front of a label are no part of the file's name, nor is a "
+    "byte order mark in front of the first name.",
+    "Of several layers with parameters and one name, the first in a file is for the first in the net, and so on; Caffe "
+    "copies all to the first. HDF5 has one of a name: such a net is refused before it is trained.",
+    "`parse_log` counts seconds from the line `Solving` or, in a log without one (py-faster-rcnn's, or of a script "
+    "that calls `step`), from the first iteration's; Caffe's wants such a line.",
+)
+
+
 def page() -> str:
     """The whole page."""
     sections = {
@@ -198,6 +213,7 @@ def page() -> str:
         "Options": _options(),
         "Files": ["| kind | read | written | test |", "| --- | --- | --- | --- |",
                   *(f"| {kind} | {read} | {written} | tests/{test} |" for kind, read, written, test in FILES)],
+        "Solvers and tools": [f"- {note}" for note in TOOLS],
         "Text": [f"- {note}" for note in NOTES],
         "Where rounding decides": [BATCH_NORM_WORDS, "", BATCH_NORMS],
     }

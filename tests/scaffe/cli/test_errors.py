@@ -142,6 +142,35 @@ def test_a_wrong_command_line_is_said_though_rank_0_starts_last(tmp_path):
     assert done.stderr.count("train: -slack must be a whole number from 0 on, or inf, got 'many'") == 1
 
 
+WITHIN_MPI = """
+import sys
+from scaffe.cli import main as cli
+from scaffe.cli.commands import bench
+from scaffe.collectives import Communicator
+from scaffe.errors import UserError
+def body(argv):
+    if Communicator.world().n_ranks == 2:
+        raise UserError("wrong on all ranks")
+bench.main = body
+sys.exit(cli.main(["bench"]))
+"""
+
+
+@pytest.mark.mpi_job
+@pytest.mark.parametrize(("words", "said"), [
+    (("-m", "scaffe", "bench", "reduce", "-m", "4:8", "-i", "1"),
+     "scaffe: table {}/none.json: no such file or directory\n"),
+    (("-c", WITHIN_MPI), "scaffe: wrong on all ranks\n")])
+def test_an_error_that_all_ranks_have_ends_them_at_once_before_and_after_mpi_starts(tmp_path, words, said):
+    """The others wait some seconds before they say it too: they have not come to that."""
+    variables = {"SCAFFE_TABLE": str(tmp_path / "none.json")} if "-m" in words else {}
+    done = subprocess.run([*mpirun(2), sys.executable, *words], env=os.environ | variables, capture_output=True,
+                          text=True, timeout=120)
+    assert done.returncode == 1
+    assert done.stderr.count(said.format(tmp_path)) == 1
+    assert "rank 1:" not in done.stderr and "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize(("words", "code", "said"), [
     (("upgrade_net_proto_text", "absent", "new"), 1, "scaffe: rank 2: absent: no such file or directory\n"),
     (("trian",), 2, "")])

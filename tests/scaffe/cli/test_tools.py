@@ -146,6 +146,49 @@ def test_parse_log_of_outputs_of_many_elements_and_of_logs_that_break_off(tmp_pa
     assert (tmp_path / "log.test").read_text().splitlines()[1:] == ["0.0,1.0,nan,1.0,2.0"]
 
 
+RCNN_LOG = """+ echo Logging output to faster_rcnn.txt
+Solving...
+I0502 12:00:01.000000  7 net.cpp:84] Creating Layer input-data
+I0502 12:00:02.500000  7 solver.cpp:229] Iteration 0, loss = 4.5
+I0502 12:00:02.500000  7 solver.cpp:245]     Train net output #0: loss_bbox = 0.25 (* 1 = 0.25 loss)
+I0502 12:00:02.500000  7 sgd_solver.cpp:106] Iteration 0, lr = 0.001
+speed: 1.250s / iter
+I0502 12:00:27.500000  7 solver.cpp:229] Iteration 20, loss = 1.5
+I0502 12:00:27.500000  7 solver.cpp:245]     Train net output #0: loss_bbox = 0.125 (* 1 = 0.125 loss)
+I0502 12:00:27.500000  7 sgd_solver.cpp:106] Iteration 20, lr = 0.001
+done solving
+"""
+
+
+def test_parse_log_and_report_of_a_log_without_a_line_solving(tmp_path, capfd):
+    """py-faster-rcnn calls ``step``, and says "Solving..." itself, without a time."""
+    (tmp_path / "run.log").write_text(RCNN_LOG)
+    (tmp_path / "other.log").write_text("I0502 12:00:01.000000 7 caffe.cpp:290] Batch 0, accuracy = 0.5\n")
+    assert cli.main(["parse_log", "run.log", "."]) == 0
+    with (tmp_path / "run.log.train").open() as file:
+        assert list(csv.reader(file)) == [["NumIters", "Seconds", "LearningRate", "loss_bbox"],
+                                          ["0.0", "0.0", "0.001", "0.25"], ["20.0", "25.0", "0.001", "0.125"]]
+    assert cli.main(["report", ".", "-output", "page.html"]) == 0
+    assert "loss_bbox" in (tmp_path / "page.html").read_text()
+    assert "no line 'Solving ...' nor 'Iteration ...'" in refused(capfd, "parse_log", "other.log", ".")
+    assert "neither a log" in refused(capfd, "report", "other.log")
+
+
+def test_parse_log_of_training_by_step(tmp_path, monkeypatch):
+    (tmp_path / "net.prototxt").write_text(
+        'layer { name: "d" type: "DummyData" top: "x" dummy_data_param { shape { dim: 2 dim: 3 } } }'
+        'layer { name: "l" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 1 } }'
+        'layer { name: "s" type: "Reduction" bottom: "y" top: "loss" loss_weight: 1 }')
+    (tmp_path / "s").write_text('net: "net.prototxt" base_lr: 0.5 lr_policy: "fixed" display: 2 max_iter: 4')
+    monkeypatch.setattr(caffe.log, "_folder", str(tmp_path))
+    monkeypatch.setattr(caffe.log, "_file", None)
+    caffe.SGDSolver("s").step(4)
+    assert cli.main(["parse_log", "caffe.INFO", "."]) == 0
+    with (tmp_path / "caffe.INFO.train").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["NumIters"], row["LearningRate"]) for row in rows] == [("0.0", "0.5"), ("2.0", "0.5")]
+
+
 def test_parse_log_of_a_real_run(tmp_path, capfd):
     (tmp_path / "net.prototxt").write_text(
         'layer { name: "d" type: "DummyData" top: "x" dummy_data_param { shape { dim: 2 } } }'

@@ -21,6 +21,7 @@ from scaffe.training.timers import Timers
 from tests import pretend
 from tests.scaffe.runs import losses as losses_of
 from tests.scaffe.runs import write_solver
+from tests.scaffe.training.test_shared_in_testing import check_probed, pretrained, started  # noqa: F401 - a fixture
 
 REAL = bool(os.environ.get("SCAFFE_TEST_GPU"))
 needs_device = pytest.mark.skipif(bool(device.missing()), reason=device.missing()) if REAL else pretend.needs_compiler
@@ -165,3 +166,12 @@ def test_the_commands_on_a_device(tmp_path, lenet, on_device, capfd, monkeypatch
 def accuracy(log):
     """What a test found, to four digits."""
     return re.findall(r"\] accuracy = (\S{1,6})", log)
+
+
+@needs_device
+def test_layers_of_the_test_net_alone_have_their_pretrained_weights(tmp_path, pretrained, on_device):  # noqa: F811
+    solver = started(tmp_path, pretrained, "-gpu", "0", "-tf32", "off")
+    check_probed(solver)
+    solver.remake_tests()
+    check_probed(solver)
+    solver.close()

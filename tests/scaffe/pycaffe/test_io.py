@@ -135,6 +135,21 @@ def test_transformer():
             call()
 
 
+@pytest.mark.parametrize("step", ["mean", "pixels", "swap"])
+def test_an_image_of_too_few_channels_is_refused(step):
+    """Caffe's in-place arithmetic refuses it too."""
+    transformer = caffe.io.Transformer({"data": (1, 3, 4, 6)})
+    transformer.set_transpose("data", (2, 0, 1))
+    if step == "swap":
+        transformer.set_channel_swap("data", (2, 1, 0))
+    else:
+        transformer.set_mean("data", np.arange(3) if step == "mean" else np.zeros((3, 4, 6)))
+    for grey in (np.zeros((4, 6, 1)), np.zeros((8, 8, 1))):
+        with pytest.raises(ValueError, match=r"'data' has shape \(1, 3, 4, 6\); an image of shape .* too few channels"):
+            transformer.preprocess("data", grey)
+    assert transformer.preprocess("data", np.zeros((4, 6, 3))).shape == (3, 4, 6)
+
+
 @pytest.fixture
 def model(tmp_path):
     (tmp_path / "net.prototxt").write_text(NET)

@@ -30,7 +30,7 @@ from scaffe.nets.memory.plans import fitting
 from scaffe.nets.memory.plans.check import resident_bytes
 from scaffe.nets.memory.plans.needs import least_bytes
 from scaffe.nets.memory.plans.plan import Choice, Do
-from scaffe.nets.memory.tier import pages
+from scaffe.nets.memory.tier import pages, windows
 from scaffe.nets.memory.tier.backed import BackedMemory
 from scaffe.nets.memory.tier.below import BACK, OUT
 from scaffe.nets.memory.tier.mapping import PAGE_BYTES, inner
@@ -485,6 +485,16 @@ def test_a_rank_that_is_a_server_alone_has_the_limit_too(tmp_path, monkeypatch):
         assert not solver.strategy.tables.server._store.tier.keeps_all
         solver.strategy.finish()
         solver.close()
+
+
+@pytest.mark.parametrize("options", [{}, pytest.param({**SSP, "slack": 0.0}, marks=pytest.mark.thorough)])
+def test_a_spill_folder_may_be_larger_than_what_a_process_can_address(tmp_path, monkeypatch, options):
+    """Ninety terabytes free; and windows on the file that have room for a few parameters each."""
+    expected, limit = served(solver_of(tmp_path, **options)), limits(tmp_path, **options)[0]
+    monkeypatch.setattr(os, "fstatvfs", lambda _: Namespace(f_bavail=90 << 30, f_frsize=1 << 10))
+    monkeypatch.setattr(windows, "LEAST_BYTES", 1)
+    for memory in (limit, "100%"):
+        assert served(solver_of(tmp_path, memory=memory, **options)) == expected
 
 
 @pytest.mark.mpi_job

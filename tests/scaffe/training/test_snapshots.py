@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import scaffe as caffe
+from scaffe.cli import main as cli
 from scaffe.files import read_state, write_state
 from scaffe.proto import caffe_pb2
 
@@ -131,3 +132,37 @@ def test_a_model_whose_name_is_no_text_is_found(tmp_path):
         file["learned_net"] = np.bytes_(b"a\xff\xfe")
         file.create_group("history")
     assert {read_state(path).learned_net for path in (plain, h5)} == {os.fsdecode(b"a\xff\xfe")}
+
+
+@pytest.mark.parametrize(("fields", "written"), [
+    ("max_iter: 0", [0]), ("max_iter: 0 snapshot: 1", []), ("max_iter: 2", [2]), ("max_iter: 2 snapshot: 2", [2]),
+    ("max_iter: 3 snapshot: 2", [2, 3]), ("max_iter: 0 snapshot_after_train: false", [])])
+@pytest.mark.parametrize("by", ["python", "train"])
+def test_training_ends_with_a_snapshot_unless_one_was_due(tmp_path, fields, written, by):
+    """Caffe's Solve: unless ``snapshot`` divides the iteration, also where there was nothing to train."""
+    made = solver(tmp_path, fields)
+    if by == "train":
+        assert cli.main(["train", "-solver", str(tmp_path / "solver.prototxt"), "-threads", "1"]) == 0
+    else:
+        made.solve()
+    assert {path.name for path in tmp_path.glob("run_iter_*")} == {
+        f"run_iter_{i}.{kind}" for i in written for kind in ("caffemodel", "solverstate")}
+
+
+@pytest.mark.parametrize("by", ["python", "train"])
+def test_a_run_that_goes_on_at_its_end_writes_one_too(tmp_path, by):
+    made = solver(tmp_path, "max_iter: 2")
+    made.step(2)
+    made.snapshot()
+    before = (tmp_path / "run_iter_2.caffemodel").read_bytes()
+    (tmp_path / "kept").mkdir()
+    for path in tmp_path.glob("run_iter_2.*"):
+        path.rename(tmp_path / "kept" / path.name)
+    state = str(tmp_path / "kept" / "run_iter_2.solverstate")
+    if by == "train":
+        flags = ["-solver", str(tmp_path / "solver.prototxt"), "-snapshot", state, "-threads", "1"]
+        assert cli.main(["train", *flags]) == 0
+    else:
+        solver(tmp_path, "max_iter: 2").solve(state)
+    assert (tmp_path / "run_iter_2.solverstate").is_file()
+    assert (tmp_path / "run_iter_2.caffemodel").read_bytes() == before

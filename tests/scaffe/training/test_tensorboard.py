@@ -3,6 +3,7 @@
 import importlib
 import re
 import struct
+import subprocess
 import sys
 from collections import defaultdict
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from scaffe.cli import main as cli
+from tests.scaffe.runs import command
 
 NET = """name: "n"
 layer { name: "d" type: "DummyData" top: "x" top: "y" dummy_data_param { shape { dim: 6 dim: 7 } shape { dim: 6 dim: 3 }
@@ -75,7 +77,7 @@ def test_what_it_cannot_do_is_one_line(folder, capfd, monkeypatch):
     pytest.importorskip("tensorboardX")
     (folder / "file").write_text("")
     assert cli.main(["train", "-solver", "solver.prototxt", "-tensorboard", "file/events"]) == 1
-    assert "scaffe: -tensorboard file/events: not a directory\n" in capfd.readouterr().err
+    assert "scaffe: -tensorboard file/events cannot be written: not a directory\n" in capfd.readouterr().err
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     assert cli.main(["train", "-solver", "solver.prototxt", "-tensorboard", "events"]) == 1
     assert "pip install 'scaffe[tensorboard]'" in capfd.readouterr().err
@@ -90,3 +92,39 @@ def test_parameters_that_run_away_stop_nothing(folder):
     assert list(found["train/loss"]) == [0, 2, 4]
     assert np.isfinite([histogram.max for name, steps in found.items() if name.startswith("parameters/")
                         for histogram in steps.values()]).all()
+
+
+FULL = """import resource
+from scaffe import Layer
+class Fills(Layer):
+    def setup(self, bottom, top): self.n_passes = 0
+    def reshape(self, bottom, top): top[0].reshape(*bottom[0].shape)
+    def forward(self, bottom, top):
+        self.n_passes += 1
+        if self.n_passes == 3:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+        top[0].data[...] = bottom[0].data
+    def backward(self, top, propagate_down, bottom): pass
+"""
+
+
+@pytest.mark.parametrize(("n_ranks", "debug_info"), [
+    (1, "true"), pytest.param(2, "false", marks=pytest.mark.mpi_job),
+    pytest.param(1, "false", marks=pytest.mark.thorough),
+    pytest.param(2, "true", marks=[pytest.mark.mpi_job, pytest.mark.thorough])])
+def test_a_disk_that_becomes_full_is_a_line_and_training_goes_on(folder, n_ranks, debug_info):
+    pytest.importorskip("tensorboardX")
+    (folder / "full.py").write_text(FULL)
+    layer = 'layer { name: "f" type: "Python" bottom: "y" top: "z" python_param { module: "full" layer: "Fills" } }\n'
+    head, loss = NET.split('layer { name: "loss"')
+    loss = loss.replace('bottom: "y"', 'bottom: "z"')
+    (folder / "net.prototxt").write_text(f'{head}{layer}layer {{ name: "loss"{loss}')
+    (folder / "solver.prototxt").write_text(SOLVER.replace("debug_info: true", f"debug_info: {debug_info}")
+                                            .replace("max_iter: 5 display: 2", "max_iter: 60 display: 1"))
+    done = subprocess.run(command("train", "-solver", "solver.prototxt", "-tensorboard", "events", "-threads", "1",
+                                  n_ranks=n_ranks), cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    file, = (folder / "events").iterdir()
+    assert re.findall("-tensorboard events: .*", done.stderr) == [
+        f"-tensorboard events: events/{file.name} cannot be written (file too large); training goes on without it"]
+    assert "Iteration 60, loss" in done.stderr and "Traceback" not in done.stderr and "Exception" not in done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from ctypes import POINTER, byref, c_float, c_int, c_int64, c_size_t, c_void_p
 from ctypes.util import find_library
 from functools import cache
@@ -12,8 +13,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-PATH_VARIABLE = "SCAFFE_ONEDNN"
+from scaffe import forking
+from scaffe.environment import ONEDNN
+from scaffe.log import warning
+
 NAME = "libdnnl.so.3"
+OPENMP = "libgomp.so.1"  # what oneDNN's package is linked to
+PAUSE_HARD = 2  # omp_pause_hard
 ISAS = {0x1: "SSE4.1", 0x3: "AVX", 0x7: "AVX2", 0xF: "AVX2-VNNI", 0x1F: "AVX2-VNNI-2", 0x27: "AVX512",
         0x67: "AVX512-VNNI", 0xE7: "AVX512-BF16", 0x1EF: "AVX10.1/AVX512-FP16", 0xFEF: "AMX", 0x1FEF: "AMX-FP16"}
 """Instruction sets of x86 by oneDNN's number (dnnl_cpu_isa_t)."""
@@ -154,10 +160,24 @@ def library() -> Library | None:
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     for path in _candidates():
         try:
-            return Library(path)
-        except (OSError, AttributeError, OnednnError):
-            continue
+            found = Library(path)
+            forking.before_fork(_end_threads)
+            return found
+        except (OSError, AttributeError, OnednnError) as error:
+            if given := ONEDNN.get():
+                warning(f"{ONEDNN.name}={given}: no {NAME} (version 3) that can be loaded ({error}); the portable "
+                        "kernels run, which are slower")
     return None
+
+
+def _end_threads() -> None:
+    """End OpenMP's threads of this thread; the next kernel starts them again.
+
+    GNU's OpenMP does not look whether its threads have survived a fork: a child would wait for them for ever. It ends
+    them by OpenMP 5's omp_pause_resource_all, which it has from GCC 9 on (30 us for two threads).
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(OPENMP).omp_pause_resource_all(PAUSE_HARD)
 
 
 def reason() -> str:
@@ -165,12 +185,12 @@ def reason() -> str:
     found = library()
     if found is not None:
         return f"oneDNN: {found.version}, {found.path}"
-    return (f"no {NAME} (version 3) could be loaded (tried {PATH_VARIABLE}, the package onednn-cpu-gomp and the "
+    return (f"no {NAME} (version 3) could be loaded (tried {ONEDNN.name}, the package onednn-cpu-gomp and the "
             "system; it also needs libgomp.so.1); the portable kernels run, which are slower")
 
 
 def _candidates() -> Iterator[str]:
-    given = os.environ.get(PATH_VARIABLE)
+    given = ONEDNN.get()
     if given is not None:
         yield given  # an empty one asks for the portable kernels
         return

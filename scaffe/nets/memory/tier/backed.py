@@ -7,17 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from scaffe import lost_pages
-from scaffe.nets.memory.tier.mapping import (
-    HUGE_BYTES,
-    PAGE_BYTES,
-    address,
-    dismiss,
-    make_file,
-    make_private,
-    reserved,
-)
+from scaffe.nets.memory.tier.mapping import HUGE_BYTES, PAGE_BYTES, make_file, make_private
 from scaffe.nets.memory.tier.spill_file import CHUNK_BYTES, SpillFile
+from scaffe.nets.memory.tier.windows import Windows
 
 ALIGN_ELEMS = 16  # as in the flat buffers, so that parameters that are made in turn lie as they do there
 
@@ -39,13 +31,12 @@ class BackedMemory:
     stays: ClassVar[bool] = True
 
     def __init__(self, file: SpillFile, rank: int = -1) -> None:
-        self.file, self.n_bytes, self._shown_bytes = file, 0, 0
-        self._memory = reserved(max(file.free_bytes // HUGE_BYTES, 1) * HUGE_BYTES)
-        lost_pages.watch(self._memory, f"folder {file.folder}", rank)
+        self.file, self.n_bytes, self._windows = file, 0, Windows(file, rank)
         self._is_whole = True  # all of it shows the file
 
     def zeros(self, n_elems: int, dtype: np.dtype) -> np.ndarray:
-        """Zeros, (n_elems,), behind what was asked for before, which leaves memory. Raises UserError: a full disk."""
+        """Zeros, (n_elems,), behind what was asked for before, which leaves memory. Raises UserError: a full disk,
+        or no addresses are left."""
         return self._behind(self.n_bytes, n_elems, np.dtype(dtype))
 
     def pages(self, n_bytes: int) -> np.ndarray:
@@ -56,57 +47,61 @@ class BackedMemory:
         """An array, (n_elems,), for pieces of which each starts at an element of it.
 
         Returns:
-            the memory that they lie in, if each does so where it should; else new memory.
+            the memory that they lie in, if each does so where it should: at other addresses, if these are no single
+            piece; else new memory.
         """
         dtype = np.dtype(dtype)
-        first = address(pieces[0]) - address(self._memory) if pieces else 0
-        there = [address(self._memory) + first + start * dtype.itemsize for start in starts]
-        if pieces and [address(piece) for piece in pieces] == there:
-            return self._memory[first:first + n_elems * dtype.itemsize].view(dtype)
+        first = self.offset(pieces[0]) if pieces else 0
+        there = [first + start * dtype.itemsize for start in starts]
+        if pieces and [self.offset(piece) for piece in pieces] == there:
+            return self._windows.part(first, n_elems * dtype.itemsize).view(dtype)
         return self.pages(n_elems * dtype.itemsize).view(dtype)
+
+    def is_same(self, one: np.ndarray, other: np.ndarray) -> bool:
+        """Whether two arrays made here show the same part of the file."""
+        return self.offset(one) == self.offset(other)
 
     def keep(self, whole: np.ndarray, shown: Sequence[np.ndarray] = ()) -> None:
         """Have an array in private pages, which keep its contents, but for arrays within it, whole pages, that go on to
-        show the file. Raises OSError."""
-        self._is_whole, start = False, self.offset(whole)
+        show the file. Raises UserError: there are no pages."""
+        self._windows.forget_before(whole)
+        self._is_whole, (begin, memory) = False, self._windows.of(whole)
+        start = self.offset(whole) - begin
         for each in sorted(shown, key=self.offset):
-            self._keep(start, self.offset(each))
-            start = self.offset(each) + each.nbytes
-        self._keep(start, self.offset(whole) + whole.nbytes)
+            _keep(memory, start, self.offset(each) - begin)
+            start = self.offset(each) - begin + each.nbytes
+        _keep(memory, start, self.offset(whole) - begin + whole.nbytes)
 
     def show(self, array: np.ndarray) -> None:
-        """Have an array, whole pages, show the file. What private pages have is lost. Raises OSError."""
+        """Have an array, whole pages, show the file. What private pages have is lost. Raises UserError."""
         make_file(array, self.file.descriptor, self.offset(array))
 
     def hide(self, array: np.ndarray) -> None:
-        """Have private pages, zero, for an array, whole pages, that shows the file. Raises OSError."""
+        """Have private pages, zero, for an array, whole pages, that shows the file. Raises UserError."""
         self._is_whole = False
         make_private(array)
 
     def offset(self, array: np.ndarray) -> int:
         """The array's place in the file, in bytes."""
-        return address(array) - address(self._memory)
+        return self._windows.offset(array)
 
     def _behind(self, start: int, n_elems: int, dtype: np.dtype) -> np.ndarray:
         end = start + -(-n_elems // ALIGN_ELEMS) * ALIGN_ELEMS * dtype.itemsize
-        mapped = -(-end // HUGE_BYTES) * HUGE_BYTES
-        self.file.reserve(mapped)
-        if mapped > self._shown_bytes:
-            self.show(self._memory[self._shown_bytes:mapped])
-            self._shown_bytes = mapped
+        self.file.reserve(-(-end // HUGE_BYTES) * HUGE_BYTES)
+        made = self._windows.part(start, end - start)
         if self._is_whole:
-            dismiss(address(self._memory), self.n_bytes // PAGE_BYTES * PAGE_BYTES)
+            self._windows.leave_memory(self.n_bytes // PAGE_BYTES * PAGE_BYTES)
         self.n_bytes = end
-        return self._memory[start:start + n_elems * dtype.itemsize].view(dtype)
+        return made[:n_elems * dtype.itemsize].view(dtype)
 
-    def _keep(self, start: int, end: int) -> None:
-        """Make whole pages private, a chunk at a time, with their contents."""
-        for at in range(start, end, CHUNK_BYTES):
-            stop = min(at + CHUNK_BYTES, -(-end // PAGE_BYTES) * PAGE_BYTES)
-            chunk = self._memory[at:stop]
-            contents = chunk.copy()
-            make_private(chunk)
-            chunk[...] = contents
+
+def _keep(memory: np.ndarray, start: int, end: int) -> None:
+    """Make whole pages private, a chunk at a time, with their contents."""
+    for at in range(start, end, CHUNK_BYTES):
+        chunk = memory[at:min(at + CHUNK_BYTES, -(-end // PAGE_BYTES) * PAGE_BYTES)]
+        contents = chunk.copy()
+        make_private(chunk)
+        chunk[...] = contents
 
 
 def on_disk(folder: str, n_elems: int, dtype: np.dtype) -> np.ndarray:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import resource
 import weakref
+from pathlib import Path
 
 import numpy as np
+
+from scaffe.errors import UserError
 
 PAGE_BYTES = mmap.PAGESIZE
 HUGE_BYTES = 1 << 21
@@ -38,12 +42,13 @@ def rounded(n_bytes: int) -> int:
 
 
 def anonymous(n_bytes: int) -> np.ndarray:
-    """Memory, uint8, (n_bytes,), that begins with a huge page; its pages are taken by the first write."""
+    """Memory, uint8, (n_bytes,), that begins with a huge page; its pages are taken by the first write. Raises
+    UserError: no addresses are left."""
     return np.asarray(_Mapped(n_bytes, mmap.PROT_READ | mmap.PROT_WRITE))
 
 
 def reserved(n_bytes: int) -> np.ndarray:
-    """Addresses without memory, uint8, (n_bytes,), the first of them a huge page's. Raises OSError."""
+    """Addresses without memory, uint8, (n_bytes,), the first of them a huge page's. Raises UserError."""
     return np.asarray(_Mapped(n_bytes, PROT_NONE))
 
 
@@ -54,7 +59,7 @@ class _Mapped:
         length = n_bytes + HUGE_BYTES
         start = _mmap(None, length, protection, PRIVATE, -1, 0)
         if start == FAILED:
-            raise _failed()
+            raise _refused(length)
         weakref.finalize(self, _munmap, start, length).atexit = False
         self.__array_interface__ = {"version": 3, "data": (start + -start % HUGE_BYTES, False), "shape": (n_bytes,),
                                     "typestr": "|u1"}
@@ -101,22 +106,38 @@ def advise_huge(memory: np.ndarray) -> None:
 
 
 def make_private(memory: np.ndarray) -> None:
-    """Have new private pages, zero, at the addresses of whole pages. Raises OSError."""
+    """Have new private pages, zero, at the addresses of whole pages. Raises UserError: there are none."""
     _put(memory, PRIVATE, -1, 0)
     advise_huge(memory)
 
 
 def make_file(memory: np.ndarray, file: int, offset: int) -> None:
-    """Have a file's pages, by its descriptor, at the addresses of whole pages. Raises OSError."""
+    """Have a file's pages, by its descriptor, at the addresses of whole pages. Raises UserError: they are refused."""
     _put(memory, mmap.MAP_SHARED, file, offset)
 
 
 def _put(memory: np.ndarray, flags: int, file: int, offset: int) -> None:
     where, protection = address(memory), mmap.PROT_READ | mmap.PROT_WRITE
     if memory.nbytes and _mmap(where, memory.nbytes, protection, flags | FIXED, file, offset) != where:
-        raise _failed()
+        raise _refused(memory.nbytes)
 
 
 def _failed() -> OSError:
     error = ctypes.get_errno()
     return OSError(error, os.strerror(error))
+
+
+def _refused(n_bytes: int) -> UserError:
+    """What to raise where the system gives no addresses, with what is needed and the limit that there is."""
+    why, (most, _) = os.strerror(ctypes.get_errno()).lower(), resource.getrlimit(resource.RLIMIT_AS)
+    if most != resource.RLIM_INFINITY:
+        why = f"the limit is {most:,} (ulimit -v), and {_addresses():,} are in use"
+    return UserError(f"limited memory (-memory): {n_bytes:,} bytes of addresses more are needed: {why}")
+
+
+def _addresses() -> int:
+    """The bytes of addresses that this process has; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * PAGE_BYTES
+    except (OSError, ValueError):
+        return 0

@@ -42,6 +42,10 @@ class AccuracyByClasses(Accuracy):
         super().__init__(param, context)
         self._group, self._n_classes, self._own = group, n_classes, group.columns(n_classes)
 
+    def all_classes(self, n_here: int) -> int:
+        """See Accuracy: those of all ranks."""
+        return self._n_classes
+
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Shape the tops: () and (classes,)."""
         super().reshape(bottom, top)

@@ -1,7 +1,11 @@
 """Memory that a file backs: made in turn it lies as a flat buffer, and is there whole for whoever looks."""
 
 import os
+import re
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +13,7 @@ import pytest
 from scaffe.errors import UserError
 from scaffe.layers.base.blob import Blob
 from scaffe.nets.flat_params import FlatParams, Param
+from scaffe.nets.memory.tier import windows
 from scaffe.nets.memory.tier.backed import BackedMemory
 from scaffe.nets.memory.tier.mapping import HUGE_BYTES, PAGE_BYTES, inner
 from scaffe.nets.memory.tier.spill_file import SpillFile
@@ -96,3 +101,70 @@ def test_arrays_are_kept_hidden_and_shown(backed):
 def test_a_disk_that_is_too_small_is_a_line(backed):
     with pytest.raises(UserError, match=r"bytes are needed, the disk has [\d,]+ free"):
         backed.zeros(backed.file.free_bytes // 4 + HUGE_BYTES, SINGLE)
+
+
+def addresses():
+    return own_bytes("VmSize")
+
+
+def test_addresses_follow_what_is_made_not_what_the_disk_has_free(tmp_path, monkeypatch):
+    """Ninety terabytes, as parallel file systems have."""
+    monkeypatch.setattr(os, "fstatvfs", lambda _: SimpleNamespace(f_bavail=90 << 30, f_frsize=1 << 10))
+    before = addresses()
+    memories = [BackedMemory(SpillFile(str(tmp_path))) for _ in range(4)]
+    for number, memory in enumerate(memories):
+        memory.zeros(1000, SINGLE)[...] = number
+    assert memories[0].file.free_bytes > 80 << 40
+    assert addresses() - before < 1 << 30
+    for memory in memories:
+        memory.file.close()
+
+
+def test_pieces_in_several_windows_are_one_flat_buffer_without_a_copy(backed, monkeypatch):
+    """It shows the part of the file that they show: what is written at one address is there at the other."""
+    monkeypatch.setattr(windows, "LEAST_BYTES", HUGE_BYTES)
+    made = blobs(backed, [700_000, 5, 3 * HUGE_BYTES // 4, 1, 900_000], np.random.default_rng(0))
+    values, before = [blob.data.copy() for blob in made], [blob.data_flat for blob in made]
+    length = backed.n_bytes
+    params = FlatParams([Param(i, blob) for i, blob in enumerate(made)], SINGLE, memory=backed)
+    assert backed.n_bytes == length and params.data.ctypes.data not in [each.ctypes.data for each in before]
+    for value, place, old in zip(values, params.slices, before, strict=True):
+        np.testing.assert_array_equal(params.data[place], value)
+        params.data[place] += 1
+        np.testing.assert_array_equal(old, value + 1)
+    backed.keep(params.data)
+    pages = backed.pages(3 * HUGE_BYTES)
+    pages[...] = 7
+    assert backed.offset(pages) >= length
+    for value, place in zip(values, params.slices, strict=True):
+        np.testing.assert_array_equal(params.data[place], value + 1)
+    size = addresses()
+    del before, old
+    assert addresses() <= size - 3 * HUGE_BYTES  # the first windows went with who looked at them
+
+
+LIMITED = """
+import resource, sys
+import numpy as np
+from scaffe.errors import UserError
+from scaffe.nets.memory.tier import windows
+from scaffe.nets.memory.tier.backed import BackedMemory
+from scaffe.nets.memory.tier.spill_file import SpillFile
+backed = BackedMemory(SpillFile(sys.argv[1]))
+backed.file.reserve = lambda n_bytes: None
+used = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmSize"))
+resource.setrlimit(resource.RLIMIT_AS, (used + (40 << 20),) * 2)
+backed.zeros(5 << 20, np.float32)[...]  # 20 MiB, where no window of 64 has room
+try:
+    backed.zeros(10 << 20, np.float32)
+except UserError as error:
+    print(error)
+"""
+
+
+def test_a_limit_of_addresses_is_a_line_with_what_is_needed(tmp_path):
+    done = subprocess.run([sys.executable, "-c", LIMITED, tmp_path], capture_output=True, text=True, timeout=60)
+    assert re.fullmatch(r"limited memory \(-memory\): [\d,]+ bytes of addresses more are needed: the limit is [\d,]+ "
+                        r"\(ulimit -v\), and [\d,]+ are in use\n", done.stdout), done.stderr
+    needed, limit, used = (int(word.replace(",", "")) for word in re.findall(r"\d[\d,]+", done.stdout))
+    assert needed == (40 << 20) + HUGE_BYTES and limit - needed < used < limit

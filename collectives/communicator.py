@@ -12,7 +12,7 @@ import numpy as np
 from scaffe import environment
 from scaffe.collectives import failure
 from scaffe.collectives.errors import CommError
-from scaffe.collectives.launch import launched, load_mpi, must_be_rank
+from scaffe.collectives.launch import all_through, launched, load_mpi, must_be_rank
 from scaffe.collectives.loss.losses import outlived
 from scaffe.collectives.planning import partition
 from scaffe.collectives.planning.algorithm import parse
@@ -104,7 +104,9 @@ class Communicator(Freeable):
             CommError: a launcher started this process but MPI, or SCAFFE_TABLE, cannot be loaded.
         """
         tuned_table()  # before MPI starts, in which whoever ends with an error waits for the others
-        return cls(load_mpi(thread_level).COMM_WORLD, deadline, node_of_rank) if launched() else cls.single()
+        if not launched():
+            return cls.single()
+        return all_through(lambda: cls(load_mpi(thread_level).COMM_WORLD, deadline, node_of_rank))
 
     @classmethod
     def single(cls) -> Communicator:
@@ -291,14 +293,12 @@ class Communicator(Freeable):
 
     def gather_objects(self, value: Any, root: int = 0) -> list[Any] | None:
         """Gives every rank's value, in rank order, to root; None to the others."""
-        root = arguments.existing_rank("root", root, self.n_ranks)
-        found: list[Any] | None = self._ranks.exchange("gather", value, root)
-        return found
+        found = self._ranks.exchange("gather", value, arguments.existing_rank("root", root, self.n_ranks))
+        return None if found is None else list(found)
 
     def allgather_objects(self, value: Any) -> list[Any]:
         """Gives every rank's value, in rank order, to every rank."""
-        found: list[Any] = self._ranks.exchange("allgather", value)
-        return found
+        return list(self._ranks.exchange("allgather", value))
 
     def agree(self, value: Any, what: str) -> None:
         """Raises the same CommError on every rank unless all ranks came with the same value of `what`."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import sys
 import threading
 import time
@@ -31,13 +33,16 @@ def describe(error: BaseException) -> str:
     lines = str(error).strip().splitlines() or [""]
     if isinstance(error, ExpectedError):
         return lines[0]
+    if isinstance(error, KeyboardInterrupt):
+        return "ended by Ctrl-C (SIGINT)"
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {lines[0]}{place}"
 
 
 def report_and_abort(communicator: Abortable, error: BaseException) -> None:
-    """Print one line with the rank on standard error and end the job on all ranks. Exit code 130 for Ctrl-C, else 1.
+    """Print one line with the rank on standard error and end the job on all ranks. Exit code 130 for Ctrl-C, which ends
+    one rank alone by the signal itself, else 1.
 
     An error that several ranks share is left to the first of them; one that it does not end says it, too, each rank a
     second after the one before.
@@ -45,6 +50,9 @@ def report_and_abort(communicator: Abortable, error: BaseException) -> None:
     The traceback is printed too if the error is not an expected one, or if SCAFFE_TRACEBACK is set in the environment.
     The job ends even if standard error cannot be written, or no memory is left to say what happened.
     """
+    if isinstance(error, KeyboardInterrupt) and communicator.n_ranks == 1:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # as other programs end: no word, and shells see that it was this
+        os.kill(os.getpid(), signal.SIGINT)
     part = getattr(error, "rank_in_part", None)
     everywhere = isinstance(error, ExpectedError) and error.everywhere and part is None
     rank = communicator.rank if everywhere else part or 0

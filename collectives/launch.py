@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
+from typing import TypeVar
 
-from scaffe import forking
+from scaffe import forking, start_watch
 from scaffe.collectives.errors import CommError
+from scaffe.collectives.leftovers import remove_left
 from scaffe.collectives.loss import ulfm
 from scaffe.collectives.loss.ending import ENDING, finalize_at_exit
 from scaffe.collectives.runtime.freed import child_line
@@ -26,6 +28,7 @@ NODE_COUNT_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_CO
 PLACE_VARIABLES = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
                    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"))
 SLURM_COUNTS, SLURM_NODE = "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID"
+T = TypeVar("T")
 LEVELS = ("single", "funneled", "serialized", "multiple")
 
 _forked_with_mpi: list[bool] = []  # not empty: in a forked child of a process that had started MPI
@@ -102,7 +105,7 @@ def node_n_ranks(environment: Mapping[str, str] = os.environ) -> int | None:
 
 
 def load_mpi(thread_level: str = "multiple") -> ModuleType:
-    """Starts MPI.
+    """Starts MPI, under the watch of `scaffe.start_watch`, which `all_through` ends.
 
     Args:
         thread_level: what to ask for: "single", "funneled", "serialized" or "multiple"; the library may grant less.
@@ -128,6 +131,8 @@ def load_mpi(thread_level: str = "multiple") -> ModuleType:
         mpi4py.rc.finalize = False if is_first else None
         if ends_itself:
             os.environ.setdefault(*ulfm.COLLECTIVES)
+        start_watch.begin()
+        remove_left()
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise CommError(f"started as an MPI rank, but MPI cannot be loaded: {str(error).splitlines()[0]}") from error
@@ -159,6 +164,25 @@ def end_all(code: int) -> None:
 
     if MPI.Is_initialized() and not MPI.Is_finalized() and MPI.COMM_WORLD.size > 1:
         MPI.COMM_WORLD.Abort(code)
+
+
+def all_through(make: Callable[[], T]) -> T:
+    """What the ranks make together first after MPI has started: from then on MPI itself says who is lost.
+
+    Args:
+        make: makes it.
+
+    Raises:
+        CommError: a rank is lost meanwhile.
+    """
+    try:
+        made = make()
+    except Exception as error:
+        if "mpi4py.MPI" in sys.modules and ulfm.is_loss(error):
+            raise CommError("another rank was lost while MPI was starting") from None
+        raise
+    start_watch.end()
+    return made
 
 
 def grants_threads() -> bool:

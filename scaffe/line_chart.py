@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from math import ceil, floor, log2, log10
 from typing import Protocol
 
+from scaffe.markup import escaped
+
 COLOURS = ("#1f5fa8", "#c8501e", "#2e8540", "#7a3e9d", "#000000", "#9a7b00", "#0f8b8d", "#b03060")
+LARGEST, LEAST_EXTENT, LEAST_SHARE = 1e100, 1e-100, 1e-12
+"""Of values that can be drawn; of what a linear axis spans, also beside its values: less is a point."""
 LOGARITHMS = {2: log2, 10: log10}  # exact at powers, which log(value, base) is not
 
 
@@ -81,7 +84,8 @@ class Linear:
 
     def ends(self, low: float, high: float) -> tuple[float, float]:
         """See Scale."""
-        step = self._step(high - low)
+        is_wide = high - low > max(LEAST_EXTENT, abs(low) * LEAST_SHARE, abs(high) * LEAST_SHARE)
+        step = self._step(high - low if is_wide else 0.0)
         first = floor(low / step + 1e-9) * step
         return first, max(ceil(high / step - 1e-9) * step, first + step)
 
@@ -163,7 +167,7 @@ class Chart:
         page = self.page
         frame = _Frame(page, [x for line in self.lines for x, _ in line.points],
                        [y for line in self.lines for _, y in line.points], self.x, self.y)
-        body = [f'<text x="{page.left}" y="22" font-size="15">{escape(self.title)}</text>', *frame.marks()]
+        body = [f'<text x="{page.left}" y="22" font-size="15">{escaped(self.title)}</text>', *frame.marks()]
         for index, line in enumerate(self.lines):
             body.append(_curve(line, index, frame))
             if page.has_legend:
@@ -232,4 +236,4 @@ def _grid(x1: float, y1: float, x2: float, y2: float) -> str:
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escaped(text)}</text>'

@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("scaffe", "layers", "data", "collectives")
 GROUND = tuple(f"scaffe.{name}" for name in (
     "atomic_files", "cores", "environment", "errors", "flags", "forking", "hdf5_input", "input_files", "jit",
-    "line_chart", "live_line", "log", "lost_pages", "machine_code", "private_files", "proto", "signal_mask",
-    "temporary", "threads", "write_back"))
+    "line_chart", "live_line", "log", "lost_pages", "machine_code", "markup", "private_files", "proto", "signal_mask",
+    "start_watch", "temporary", "threads", "write_back"))
 BELOW = ("scaffe.layers", "scaffe.data", "scaffe.collectives")
 MAY_IMPORT = {  # ours, beside itself and the ground floor
     "scaffe.layers": (),

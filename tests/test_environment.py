@@ -70,11 +70,12 @@ def test_the_reader_knows_all_of_them_but_those_of_tests():
 
 
 def test_no_other_file_reads_them():
-    """Their names stand nowhere else in the code; messages may have them."""
+    """Their names stand nowhere else in the code; messages may have them. The watch over MPI's start loads nothing of
+    ours, and passes on a text that ``check`` looks at right behind it."""
     found = []
     for folder in ("scaffe", "layers", "data", "collectives"):
         for path in (ROOT / folder).rglob("*.py"):
-            if path.name != "environment.py":
+            if path.name not in ("environment.py", "start_watch.py"):
                 found += [f"{path.relative_to(ROOT)}: {name}" for name in WHOLE.findall(path.read_text())]
     assert not found
 

@@ -9,6 +9,7 @@ import numpy as np
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.cuda import device
 from scaffe.collectives.errors import CommError
+from scaffe.collectives.transport.available import shortage
 
 
 class HostBuffers:
@@ -94,3 +95,19 @@ def of(memory: str, communicator: Communicator) -> HostBuffers:
         CommError: as DeviceBuffers does.
     """
     return DeviceBuffers(communicator) if memory == "device" else HostBuffers()
+
+
+def check_room(communicator: Communicator, n_bytes: int) -> None:
+    """Asks each node for the memory of its ranks' two buffers, before anything is measured. All ranks call it.
+
+    Args:
+        communicator: the ranks.
+        n_bytes: of the longest message.
+
+    Raises:
+        CommError: on every rank, where a node has less.
+    """
+    n_ranks = communicator.node_n_ranks
+    fault = shortage(2 * n_bytes * n_ranks, f"messages of {n_bytes} bytes, two a rank on {n_ranks} rank(s)")
+    for each in filter(None, communicator.allgather_objects(fault)):
+        raise CommError(f"-m: {each}", everywhere=True)

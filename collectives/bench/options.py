@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.datatypes import DTYPES
 from scaffe.collectives.tuning.table import MEMORIES
-from scaffe.flags import Flags, at_least
+from scaffe.flags import MOST_BYTES, MOST_RANKS, Flags, whole
 
 CASES = ("reduce", "allreduce", "bcast", "reduce_scatter", "allgather", "latency", "clock", "read", "update")
+BYTES = whole(0, MOST_BYTES)
 LARGE_BYTES = 8192
 """Above this OSU takes fewer iterations, and so do we."""
 
@@ -22,23 +23,23 @@ def bench_flags() -> Flags:
     made.argument("case", "what to measure", choices=CASES)
     made.section("As in the OSU micro-benchmarks")
     made.flag("message_size", "4:1048576", "bytes", short="m", metavar="[MIN:]MAX")
-    made.flag("iterations", None, "timed iterations; none: by size", kind=at_least(1), short="i", metavar="N")
-    made.flag("warmup", None, "iterations before timing; none: by size", kind=at_least(0), short="x", metavar="N")
+    made.flag("iterations", None, "timed iterations; none: by size", kind=whole(1), short="i")
+    made.flag("warmup", None, "iterations before timing; none: by size", kind=whole(0), short="x")
     made.flag("full", False, "also minimum, mean and maximum", short="f")
     made.flag("validation", False, "print that each column was verified", short="c")
     made.flag("dtype", "float32", f"element type: {', '.join(DTYPES)}", choices=DTYPES, short="T", metavar="TYPE")
     made.section("Ours")
     made.flag("algorithms", "mpi,auto", "a column each; NAME@BYTES sets the chunk", short="a", metavar="NAME,...")
-    made.flag("step", 2, "factor from one message size to the next", short="s")
+    made.flag("step", 2, "factor from one message size to the next", kind=whole(2), short="s")
     made.flag("overlap", False, "how much of the non-blocking form hides behind compute", short="o")
     made.flag("check_auto", False, "all columns in place; exit code 1 where auto takes over 1.1 times the best other")
     made.flag("memory", "shared", "shared (the node's windows), host (private), device (a GPU's)",
               choices=MEMORIES, short="d")
     made.flag("unmapped", False, "device buffers that no other rank has mapped (not Communicator.alloc's)")
-    made.flag("root", 0, "the root's rank")
+    made.flag("root", 0, "the root's rank", kind=whole(0, MOST_RANKS))
     made.section("Of clock, read and update, beside the collective that moves the same bytes")
     made.flag("slack", "0", "a parameter server each; inf: asynchronous", metavar="N,...")
-    made.flag("servers", 0, "how many of the last ranks hold shards only", kind=at_least(0), metavar="N")
+    made.flag("servers", 0, "how many of the last ranks hold shards only", kind=whole(0, MOST_RANKS))
     made.flag("scattered", False, "rows in random order, not one slice")
     made.section("Output")
     made.flag("json", "", "write the rows there as well", metavar="FILE")
@@ -51,20 +52,19 @@ def sizes(text: str, item_bytes: int, factor: int = 2) -> list[int]:
     Args:
         text: `MIN:MAX` or `MAX`, bytes.
         item_bytes: bytes per element, the least length.
-        factor: from one length to the next.
+        factor: from one length to the next, 2 or more.
 
     Returns:
         Lengths in bytes, ascending.
 
     Raises:
-        CommError: on another form, an empty range, or a factor below 2.
+        CommError: on another form or an empty range.
     """
     low, colon, high = text.rpartition(":")
-    if not high.isdigit() or (colon and not low.isdigit()):
-        raise CommError(f"-m needs MIN:MAX in bytes, as in 4:1048576, not {text!r}")
-    first, last = max(int(low or item_bytes), item_bytes), int(high)
-    if factor < 2:
-        raise CommError(f"the step must be 2 or more, not {factor}")
+    try:
+        first, last = max(BYTES(low) if colon else item_bytes, item_bytes), BYTES(high)
+    except ValueError:
+        raise CommError(f"-m needs MIN:MAX in bytes from {BYTES}, as in 4:1048576, not {text!r}") from None
     if last < first:
         raise CommError(f"-m {text}: the largest message is smaller than the smallest, or than one element")
     steps = [first]
@@ -88,9 +88,10 @@ def algorithms(text: str) -> list[tuple[str, str, int]]:
     columns = []
     for column in filter(None, text.split(",")):
         name, _, chunk = column.partition("@")
-        if chunk and not chunk.isdigit():
-            raise CommError(f"-a {column}: the chunk after @ must be bytes")
-        columns.append((column, name, int(chunk or 0)))
+        try:
+            columns.append((column, name, BYTES(chunk or "0")))
+        except ValueError as error:
+            raise CommError(f"-a {column}: the chunk after @, in bytes, {error}") from None
     if not columns:
         raise CommError("-a needs at least one algorithm")
     return columns

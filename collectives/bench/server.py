@@ -15,9 +15,11 @@ from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.server import ParameterServer
 from scaffe.collectives.server.tables.table import DTYPES
+from scaffe.flags import whole
 
 SAME_BYTES = {"clock": "allreduce", "read": "allgather", "update": "reduce_scatter"}
 """The server's cases, and for each the collective that moves the same bytes: its columns stand beside the server's."""
+SLACK = whole(0, inf=math.inf)
 ROW_BYTES = 4096
 """Length of a table's rows, where it divides the message size."""
 FOR_SERVERS = {"slack": "0", "servers": 0, "scattered": False}
@@ -146,7 +148,7 @@ def slacks(options: Namespace) -> list[float]:
         raise CommError(f"{options.case}: -dtype must be one of {', '.join(DTYPES)}, not {options.dtype}",
                         everywhere=True)
     try:
-        return [float(text) for text in options.slack.split(",")]
+        return [SLACK(text) for text in options.slack.split(",")]
     except ValueError:
-        raise CommError(f"-slack needs whole numbers or inf, as in 0,1,inf, not {options.slack}",
+        raise CommError(f"-slack needs whole numbers from {SLACK} or inf, as in 0,1,inf, not {options.slack}",
                         everywhere=True) from None

@@ -12,7 +12,7 @@ import numpy as np
 from scaffe.atomic_files import check_writable
 from scaffe.collectives.bench import buffers as where
 from scaffe.collectives.bench import report
-from scaffe.collectives.bench.buffers import HostBuffers
+from scaffe.collectives.bench.buffers import HostBuffers, check_room
 from scaffe.collectives.bench.check_auto import MOST, check
 from scaffe.collectives.bench.latency import measure_latency
 from scaffe.collectives.bench.measure import Column, Runner, time_in_turns, undisturbed
@@ -89,7 +89,10 @@ def run(communicator: Communicator, options: Namespace, buffers: HostBuffers) ->
     for text in buffers.about(communicator).values():
         say(f"# {text}")
     rows: list[dict[str, Any]] = []
-    for n_bytes in sizes(options.message_size, np.dtype(options.dtype).itemsize, options.step):
+    lengths = sizes(options.message_size, np.dtype(options.dtype).itemsize, options.step)
+    if options.memory != "device":
+        check_room(communicator, lengths[-1])
+    for n_bytes in lengths:
         text, new_rows = _one_size(communicator, options, columns, n_bytes, buffers)
         rows += new_rows
         say(text, flush=True)

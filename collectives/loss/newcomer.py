@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any
 
-from scaffe.collectives.launch import launched, load_mpi
+from scaffe.collectives.launch import all_through, launched, load_mpi
 from scaffe.collectives.loss import ulfm
 from scaffe.collectives.loss.bridge import crossed
 from scaffe.collectives.loss.ending import ENDING
@@ -41,7 +41,7 @@ class Newcomer:
         if not launched():
             return None
         os.environ.setdefault(ulfm.VARIABLE, "1")  # Open MPI's launcher does not tell those that are spawned
-        from_mpi = load_mpi()
+        from_mpi = all_through(load_mpi)
         parent = from_mpi.Comm.Get_parent()
         return None if parent == from_mpi.COMM_NULL else cls(parent)
 

@@ -21,7 +21,8 @@ from scaffe.collectives.model.cost import Setting, fastest, predict
 from scaffe.collectives.model.machine import GPU_CLUSTER_2016, GPU_CLUSTER_2023, Machine
 from scaffe.collectives.planning.registry import COLLECTIVES
 from scaffe.collectives.topology import Topology
-from scaffe.flags import Flags
+from scaffe.flags import MOST_BYTES, MOST_RANKS, Flags, number, whole
+from scaffe.flags.flag import Range
 from scaffe.line_chart import Chart, Line, bytes_text
 
 BASELINE = "B whole"
@@ -34,6 +35,8 @@ OTHERS = {"reduce": TUNED, "bcast": TUNED, "allreduce": ("B", "C", "R", "H"), "r
 LEVELS = {"reduce": ("MC", "SC"), "bcast": ("MC", "SC"), "allreduce": ("MC", "MR", "SC", "SR"),
           "reduce_scatter": ("MR", "SR"), "allgather": ("MR", "SR")}
 """Algorithms that begin in the node's memory."""
+LEAST_BYTES, MOST_MODELLED, MOST_SECONDS = 1 << 10, 1 << 12, 1e6
+"""Of the table's first message; of GPUs, for the model takes a step for each of them; of any time."""
 MACHINES = {"2016": GPU_CLUSTER_2016, "2023": GPU_CLUSTER_2023}
 
 
@@ -67,7 +70,7 @@ def rows(topology: Topology, machine: Machine, max_bytes: int, collective: str =
     Returns:
         A row for each of 1 KiB, 4 KiB, ... up to max_bytes.
     """
-    n_bytes = 1 << 10
+    n_bytes = LEAST_BYTES
     table = []
     while n_bytes <= max_bytes:
         table.append(_row(topology, machine, n_bytes, collective))
@@ -144,8 +147,8 @@ def main(argv: Sequence[str]) -> int:
 def _write(options: Namespace, machine: Machine, table: Sequence[Row], place: str) -> None:
     folder = Path(options.out)
     drawn = charts(table, place) if options.collective == "reduce" else ()
-    for number, chart in zip((11, 12), drawn, strict=False):
-        write_whole(folder / f"figure{number}.svg", chart.svg().encode(), CommError)
+    for figure, chart in zip((11, 12), drawn, strict=False):
+        write_whole(folder / f"figure{figure}.svg", chart.svg().encode(), CommError)
     content = {"modelled": True, "collective": options.collective, "ranks": options.ranks,
                "ranks_per_node": options.ranks_per_node, "machine": asdict(machine),
                "rows": [asdict(row) for row in table]}
@@ -156,26 +159,32 @@ def _constants() -> list[str]:
     return [constant.name for constant in fields(Machine)]
 
 
+def _constant_range(name: str) -> Range:
+    if name == "ports":
+        return whole(1, MOST_RANKS)
+    return number(1, 1e18) if name.endswith("bandwidth") else number(0, MOST_SECONDS)
+
+
 def _flags() -> Flags:
     flags = Flags("simulate", "Figures 11 and 12 of S-Caffe from the cost model, other collectives, parameter servers.")
     flags.flag("collective", "reduce", "what to predict", choices=COLLECTIVES)
-    flags.flag("ranks", 160, "GPUs")
-    flags.flag("ranks_per_node", 16, "GPUs of a node")
-    flags.flag("max_bytes", 256 << 20, "largest message, bytes")
+    flags.flag("ranks", 160, "GPUs", kind=whole(1, MOST_MODELLED))
+    flags.flag("ranks_per_node", 16, "GPUs of a node", kind=whole(1, MOST_MODELLED))
+    flags.flag("max_bytes", 256 << 20, "largest message, bytes", kind=whole(LEAST_BYTES, 1 << 40))
     flags.flag("out", "", "folder for figures, as SVG and JSON", metavar="FOLDER")
     flags.section("A parameter server instead")
     flags.flag("server", False, "clocks per second with 16 to 4,096 workers, and where sc-rs is faster")
-    flags.flag("bytes", 256 << 20, "parameters, bytes")
-    flags.flag("server_nodes", 0, "nodes that hold shards only; 0: every worker holds one")
-    flags.flag("compute", 0.2, "an iteration's compute, seconds")
-    flags.flag("late_share", 1 / 3, "share of a worker's iterations that take longer")
-    flags.flag("late_times", 2.0, "how many times as long")
+    flags.flag("bytes", 256 << 20, "parameters, bytes", kind=whole(1, MOST_BYTES))
+    flags.flag("server_nodes", 0, "nodes that hold shards only; 0: every worker holds one",
+               kind=whole(0, MOST_MODELLED))
+    flags.flag("compute", 0.2, "an iteration's compute, seconds", kind=number(0, MOST_SECONDS))
+    flags.flag("late_share", 1 / 3, "share of a worker's iterations that take longer", kind=number(0, 1))
+    flags.flag("late_times", 2.0, "how many times as long", kind=number(1, 1e6))
     flags.section("The machine")
     flags.flag("machine", "2016", "K80 GPUs and one port a node (2016), or H100 and one port a GPU (2023)",
                choices=tuple(MACHINES))
     for constant in fields(Machine):
         unit = "of a node" if constant.name == "ports" else "bytes/s" if constant.name.endswith("bandwidth") else "s"
         values = ", ".join(f"{getattr(machine, constant.name):g}" for machine in MACHINES.values())
-        flags.flag(constant.name, None, f"{unit}; none: {values}", kind=int if constant.name == "ports" else float,
-                   metavar="N")
+        flags.flag(constant.name, None, f"{unit}; none: {values}", kind=_constant_range(constant.name))
     return flags

@@ -46,12 +46,7 @@ class Row:
 
 
 def rows(options: Namespace, machine: Machine) -> list[Row]:
-    """Predicts a row for each number of workers. Raises CommError on numbers that cannot be."""
-    for name, text, good in (("bytes", "above 0", options.bytes > 0), ("compute", "0 or more", options.compute >= 0),
-                             ("late_share", "from 0 to 1", 0 <= options.late_share <= 1),
-                             ("late_times", "1 or more", options.late_times >= 1)):
-        if not good:
-            raise CommError(f"simulate: {name} must be {text}, not {getattr(options, name):g}")
+    """Predicts a row for each number of workers."""
     return [_row(Place(n_workers, options.ranks_per_node, machine, options.server_nodes), options)
             for n_workers in WORKERS]
 
@@ -97,7 +92,7 @@ def run(options: Namespace, machine: Machine) -> None:
     """Prints the tables, and writes server.svg and server.json to the folder of the options where one is given.
 
     Raises:
-        CommError: on numbers that cannot be, and on a file that cannot be written.
+        CommError: a file that cannot be written.
     """
     table = rows(options, machine)
     place = f"{bytes_text(options.bytes)} bytes, {options.ranks_per_node} GPUs per node"

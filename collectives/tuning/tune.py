@@ -18,7 +18,7 @@ from scaffe.collectives.errors import CommError
 from scaffe.collectives.planning.registry import COLLECTIVES
 from scaffe.collectives.tuning.candidates import candidates
 from scaffe.collectives.tuning.table import Choice, TuningEntry, TuningKey, TuningTable
-from scaffe.flags import Flags, at_least
+from scaffe.flags import MOST_BYTES, Flags, whole
 
 DROP_FACTOR, DROP_FROM_BYTES = 3.0, 1 << 20
 """A candidate this many times slower than the fastest, at two lengths running of at least so many bytes, drops out:
@@ -33,6 +33,7 @@ Candidate = tuple[str, int]
 """An algorithm and its chunk in bytes."""
 MULTIPROCESSORS = (8, 16, 24, 32, 48, 64, 128)
 """That a sum over other GPUs' memory may fill, as measured on device memory."""
+CHUNK = whole(1, MOST_BYTES)
 DEFAULT_CHUNK_BYTES = 1 << 20
 DEFAULT_CHUNKS = {"shared": "61440,262144,1048576", "host": "61440,262144,1048576", "device": "262144,1048576,4194304"}
 """By kind of memory, bytes: a chunk in GPU memory also costs kernel launches and events, so these are longer."""
@@ -48,13 +49,13 @@ def tune_flags() -> Flags:
     made.flag("memory", "shared,host", "kinds: shared (the node's windows), host (private), device (a GPU's)",
               metavar="KIND,...")
     made.flag("message_size", "4:67108864", "bytes", short="m", metavar="[MIN:]MAX")
-    made.flag("step", 4, "factor from one message size to the next")
+    made.flag("step", 4, "factor from one message size to the next", kind=whole(2))
     made.flag("algorithms", "", "candidates; none: all that make sense here", short="a", metavar="NAME,...")
     made.flag("chunks", "", f"bytes; none: {DEFAULT_CHUNKS['host']}; for device memory {DEFAULT_CHUNKS['device']}",
               metavar="N,...")
     made.section("How")
-    made.flag("warmup", 2, "iterations before timing", kind=at_least(0), short="x")
-    made.flag("iterations", None, "timed iterations; none: by size", kind=at_least(1), short="i", metavar="N")
+    made.flag("warmup", 2, "iterations before timing", kind=whole(0), short="x")
+    made.flag("iterations", None, "timed iterations; none: by size", kind=whole(1), short="i")
     made.flag("source", "measured by tune", "a note on where the figures come from", metavar="TEXT")
     return made
 
@@ -74,8 +75,13 @@ def main(argv: Sequence[str]) -> int:
     """
     flags = tune_flags()
     options = flags.parse(argv)
-    if not all(word.isdecimal() and int(word) for word in filter(None, options.chunks.split(","))):
-        flags.error(f"-chunks must be bytes with commas between, got {options.chunks!r}")
+    try:
+        [CHUNK(word) for word in filter(None, options.chunks.split(","))]
+    except ValueError:
+        flags.error(f"-chunks must be bytes from {CHUNK} with commas between, got {options.chunks!r}")
+    for collective in options.collectives.split(","):
+        if collective not in COLLECTIVES:
+            flags.error(f"-collectives takes {', '.join(COLLECTIVES)}, not {collective!r}")
     for memory in options.memory.split(","):
         if memory not in DEFAULT_CHUNKS:
             flags.error(f"-memory takes {', '.join(DEFAULT_CHUNKS)}, not {memory!r}")
@@ -106,6 +112,8 @@ def _tune(communicator: Communicator, options: Namespace, collective: str, memor
         names = _possible(communicator, collective, names if options.algorithms else [*names, "nccl"])
     race = Race(names, [int(chunk) for chunk in filter(None, (options.chunks or DEFAULT_CHUNKS[memory]).split(","))])
     lengths = sizes(options.message_size, 4, options.step)
+    if memory != "device":
+        where.check_room(communicator, lengths[-1])
     figures: list[dict[Candidate, float]] = []
     for n_bytes in lengths:
         figures.append(_measure(communicator, options, collective, memory, n_bytes, race.starters(n_bytes)))

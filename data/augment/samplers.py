@@ -10,12 +10,15 @@ import numpy as np
 from scaffe.data.augment.objects import areas, shared_areas
 from scaffe.data.errors import DataError
 
+MOST_TRIALS = 1_000_000  # of one sampler for one image: a second
 AT_ONCE = 64  # trials drawn together
 KINDS = ("jaccard_overlap", "sample_coverage", "object_coverage")  # in the order in which they are asked
 
 
 def check_sampler(message: Any) -> None:
-    """Raise DataError if a BatchSampler message has a scale or an aspect ratio out of range."""
+    """Raise DataError if a BatchSampler message has a scale, an aspect ratio or a number of trials out of range."""
+    if message.max_trials > MOST_TRIALS:
+        raise DataError(f"a sampler wants at most {MOST_TRIALS} max_trials, got {message.max_trials}")
     s = message.sampler
     if not 0 < s.min_scale <= s.max_scale <= 1:
         raise DataError(f"a sampler wants 0 < min_scale <= max_scale <= 1, got {s.min_scale:g} and {s.max_scale:g}")

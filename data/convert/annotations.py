@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,9 @@ from xml.etree import ElementTree
 from scaffe.data.errors import DataError
 from scaffe.input_files import read_input
 
+ENCODING = re.compile(rb"""\s*<\?xml[^>]*?encoding\s*=\s*["']([\w.-]{1,40})["']""")
+OF_SEVERAL_BYTES = frozenset(("gb2312", "gbk", "gb18030", "cp936", "big5", "big5-hkscs", "cp950", "shift-jis", "sjis",
+                              "cp932", "euc-jp", "iso-2022-jp", "euc-kr", "cp949", "hz-gb-2312", "utf-7"))
 Extent = tuple[int, int]  # height and width in pixels
 
 
@@ -46,8 +50,8 @@ def read_xml(path: str, extent: Extent, labels: Mapping[str, int]) -> list[Box]:
         DataError: the file cannot be read or is no XML, or names a class that ``labels`` lacks.
     """
     try:
-        root = ElementTree.fromstring(_content(path))  # noqa: S314 - expat limits what entities unpack to
-    except ElementTree.ParseError as error:
+        root = _tree(_content(path))
+    except (ElementTree.ParseError, LookupError, ValueError) as error:  # no such encoding, or other bytes than its own
         raise DataError(f"{path}: not XML: {error}") from None
     size = [_number(path, root.findtext(f"size/{name}") or str(n)) for name, n in zip(("height", "width"), extent,
                                                                                      strict=True)]
@@ -60,6 +64,18 @@ def read_xml(path: str, extent: Extent, labels: Mapping[str, int]) -> list[Box]:
         label = _label(path, (thing.findtext("name") or "").strip(), labels)
         boxes.append(Box(label, _fractions(path, pixels, size), (thing.findtext("difficult") or "").strip() == "1"))
     return boxes
+
+
+def _tree(content: bytes) -> ElementTree.Element:
+    """The root of an XML document. Expat knows encodings of one byte a character; others are decoded ahead of it.
+
+    Raises:
+        ParseError, LookupError, ValueError: it is none, or of an unknown encoding.
+    """
+    declared = ENCODING.match(content)
+    name = declared[1].decode().lower().replace("_", "-") if declared else ""
+    text: str | bytes = content.decode(name) if name in OF_SEVERAL_BYTES else content
+    return ElementTree.fromstring(text)  # noqa: S314 - expat limits what entities unpack to
 
 
 def read_json(path: str, extent: Extent, labels: Mapping[str, int]) -> list[Box]:
@@ -79,7 +95,7 @@ def read_json(path: str, extent: Extent, labels: Mapping[str, int]) -> list[Box]
                              bool(int(thing.get("iscrowd", 0)))))
     except DataError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise DataError(f"{path}: expected an image's annotations as JSON: {type(error).__name__} "
                         f"{str(error)[:100]}") from None
     return boxes
@@ -95,8 +111,11 @@ def read_txt(path: str, extent: Extent, labels: Mapping[str, int]) -> list[Box]:
         try:
             label, pixels = int(words[0]), [float(word) for word in words[1:]]
             xmin, ymin, xmax, ymax = pixels
+            if not -1 << 31 <= label < 1 << 31:
+                raise ValueError
         except ValueError:
-            raise DataError(f"{path}:{number}: expected 'label xmin ymin xmax ymax', found {line[:80]!r}") from None
+            raise DataError(f"{path}:{number}: expected 'label xmin ymin xmax ymax' with a label of 32 bits, found "
+                            f"{line[:80]!r}") from None
         boxes.append(Box(label, _fractions(path, [xmin, ymin, xmax, ymax], extent)))
     return boxes
 
@@ -107,8 +126,10 @@ READERS: dict[str, Callable[[str, Extent, Mapping[str, int]], list[Box]]] = {
 
 def group(boxes: list[Box]) -> Iterator[tuple[int, list[Box]]]:
     """(label, its boxes) in the order in which labels first come."""
-    for label in dict.fromkeys(box.label for box in boxes):
-        yield label, [box for box in boxes if box.label == label]
+    groups: dict[int, list[Box]] = {}
+    for box in boxes:
+        groups.setdefault(box.label, []).append(box)
+    yield from groups.items()
 
 
 def read_label_map(path: str, check: bool = False) -> dict[str, int]:

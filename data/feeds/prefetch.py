@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 from scaffe import forking
+from scaffe.errors import UserError
 from scaffe.threads import Thread
 
 Job = TypeVar("Job")
@@ -133,9 +134,14 @@ class Prefetcher(Generic[Job, Slot]):
         ring: _Ring[Any, Any] = self._ring
         if ring.threads or ring.stopped:
             return
-        ring.threads = [Thread(ring.work, f"reader-{i}") for i in range(self._n_threads)]
-        for thread in ring.threads:
-            thread.start()
+        try:
+            for i in range(self._n_threads):
+                thread = Thread(ring.work, f"reader-{i}")
+                thread.start()
+                ring.threads.append(thread)
+        except UserError:  # no room for so many
+            self.close()
+            raise
 
     def _idle(self) -> bool:
         return self._ring.stopped and not any(thread.is_alive() for thread in self._ring.threads)

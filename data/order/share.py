@@ -26,8 +26,7 @@ class Share:
         portion: TRAIN batches are portions that are asked for by their first visits, of so many samples (0: the net's
             batch size); None where batches follow one another.
         cache_bytes: how much of what was read in portions is kept.
-        may_be_uneven: whether ranks may have batches of different lengths, as after a loss; their gradients then need
-            ``weight``.
+        sharing: ranks that share a net, as many replicas of it as there are: each of a replica reads as many samples.
         batch: the batch size of the training net, once it has a feed; 0 before.
     """
 
@@ -40,15 +39,30 @@ class Share:
     first_iteration: int = 0
     portion: int | None = None
     cache_bytes: int = 0
-    may_be_uneven: bool = False
+    sharing: int = 1
     batch: int = 0
 
     @property
-    def weight(self) -> float:
-        """What a rank's mean over its batch counts, so that the mean over ranks is that over the global batch."""
-        if not self.batch:
-            return 1.0
-        return self.batch_elems(TRAIN, self.batch) * self.ranks / self.global_batch(TRAIN, self.batch)
+    def is_uneven(self) -> bool:
+        """Whether the training net's batch is shared out in parts of different lengths: some ranks have one sample more
+        than the others."""
+        return not self.weak and self.portion is None and self.batch % self.ranks > 0
+
+    def text(self) -> str:
+        """Who has how many images of an uneven batch."""
+        least, n_more = divmod(self.batch, self.ranks)
+        return (f"the batch of {self.batch} images is {least + 1} on {n_more} rank(s) and {least} on "
+                f"{self.ranks - n_more}")
+
+    def fault(self, batch: int) -> str:
+        """Why a TRAIN batch of this size cannot be shared out; "" if it can."""
+        if self.weak or self.portion is not None:
+            return ""
+        if batch < self.ranks:
+            return f"batch_size {batch} is less than one image for each of {self.ranks} ranks"
+        if batch % self.sharing:
+            return f"batch_size {batch} is not divisible by {self.sharing} ranks that share a replica (-partitions)"
+        return ""
 
     def visits(self, phase: int, batch: int) -> Iterator[np.ndarray]:
         """This rank's visits, batch after batch (see ``order.visits``).

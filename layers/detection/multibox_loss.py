@@ -58,6 +58,7 @@ class MultiBoxLoss(LossLayer):
     with ``map_object_to_agnostic`` mining takes the mapped label.
     """
 
+    is_normalized = True
     n_bottoms = (4, 4)
     host_only = True
     exact_bottoms = (2, 3)

@@ -30,6 +30,7 @@ class SmoothL1Loss(LossLayer):
         LayerError: bottoms of different shapes, axes of length 1 at the end left out; a sigma that is not above 0.
     """
 
+    is_normalized = True
     temporaries, lasting = 6, 1
     n_bottoms = (2, 4)
     exact_bottoms = (1, 2, 3)

@@ -37,6 +37,7 @@ class SigmoidCrossEntropyLoss(LossLayer):
     Bottoms: scores x before the sigmoid, (N, ...); targets t, usually from 0 to 1, as many. Top: the loss, a scalar.
     """
 
+    is_normalized = True
     temporaries = 4
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -83,6 +84,7 @@ class InfogainLoss(LossLayer):
     Tops: the loss, a scalar; optionally softmax(x), of the scores' shape.
     """
 
+    is_normalized = True
     n_bottoms = (2, 3)
     n_tops = (1, 2)
     _least_probability = LEAST_PROBABILITY

@@ -59,6 +59,7 @@ class SoftmaxWithLoss(LossLayer):
         LayerError: there is not one label for each position, or a label is not a class.
     """
 
+    is_normalized = True
     recordable = True
     n_tops = (1, 2)
 

@@ -27,6 +27,7 @@ class _Ctc(LossLayer):
     The gradient is that of the sum, not of the mean, times the loss weight, as in the forks.
     """
 
+    sums_gradients = True
     n_bottoms = (2, 2)
     exact_bottoms = (1, 2, 3)
     host_only = True

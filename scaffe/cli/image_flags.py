@@ -8,7 +8,9 @@ from argparse import Namespace
 from scaffe import cores
 from scaffe.data.convert.imageset import ImagesetOptions
 from scaffe.data.convert.writers import WRITERS
-from scaffe.flags import Flags
+from scaffe.flags import MOST, Flags, whole
+
+SIDE = whole(-MOST - 1)  # of an image; Caffe takes what is below 0 as 0
 
 
 def add_image_flags(flags: Flags, line: str) -> None:
@@ -20,10 +22,10 @@ def add_image_flags(flags: Flags, line: str) -> None:
     """
     flags.flag("gray", False, "one channel instead of three")
     flags.flag("shuffle", False, "in random order")
-    flags.flag("seed", 1, "of the random order")
+    flags.flag("seed", 1, "of the random order", kind=whole(0, 2**32 - 1))
     flags.flag("backend", "lmdb", "the kind of database", choices=tuple(WRITERS))
-    flags.flag("resize_width", 0, "width to which images are resized; 0: as they are")
-    flags.flag("resize_height", 0, "height to which images are resized; 0: as they are")
+    flags.flag("resize_width", 0, "width to which images are resized; 0: as they are", kind=SIDE)
+    flags.flag("resize_height", 0, "height to which images are resized; 0: as they are", kind=SIDE)
     flags.flag("check_size", False, "refuse images whose shape is not the first one's")
     flags.flag("encoded", False, "keep image files in the records, to be decoded by the reader")
     flags.flag("encode_type", "", "the kind of image files to keep (png, jpg, ...)")

@@ -13,7 +13,7 @@ import time
 import traceback
 from pathlib import Path
 
-from scaffe import environment, log
+from scaffe import environment, log, start_watch
 from scaffe.cli import glog
 from scaffe.errors import ROOT_SPEAKS_FIRST_SECONDS, UsageError, is_expected, one_line, users_traceback
 
@@ -75,6 +75,7 @@ def fail_before_mpi(message: str, code: int, error: BaseException | None = None)
     """As ``fail``, where nothing else ends the ranks together: the launcher kills all others as soon as one has ended
     with an error, so rank 0, whose line it is, has to be first. A rank that it leaves alone has an error of its own,
     and says it; a wrong command line is the same one everywhere. Returns the code, unless MPI has started."""
+    start_watch.fails()
     rank = _launched_rank()
     if rank != 0:
         time.sleep(ROOT_SPEAKS_FIRST_SECONDS)

@@ -1,8 +1,9 @@
-"""One flag, and the kinds of values that flags have."""
+"""One flag, and the kinds of values that flags have: texts, switches, and numbers within a range."""
 
 from __future__ import annotations
 
-import functools
+import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,14 @@ from typing import Any
 YES, NO = ("true", "t", "1", "yes", "y"), ("false", "f", "0", "no", "n")
 REQUIRED = object()
 """The default of what must be given."""
+MOST = 2**31 - 1
+"""Of whole numbers where nothing else sets a limit: Caffe's int32."""
+LARGEST = 1e300  # of other numbers
+MOST_THREADS, MOST_RANKS, MOST_BYTES = 4096, 1 << 20, 1 << 46
+"""Of threads of a process, ranks of a job and bytes of a message: more than any machine has."""
+LONG_POWER = 16  # of two: from the next one on numbers are shown as powers
+WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
+NUMBER = re.compile(r"[+-]?([0-9]{1,400}\.?[0-9]{0,400}|\.[0-9]{1,400})([eE][+-]?[0-9]{1,5})?")
 
 
 @dataclass(frozen=True)
@@ -47,7 +56,8 @@ class Flag:
 
 def kind_of(default: Any) -> Callable[[str], Any]:
     """What makes values of a default's type from texts; text for None."""
-    return {bool: truth, int: whole, float: number}.get(type(default), str)
+    numbers = {int: whole(-MOST - 1), float: number(-LARGEST, LARGEST)}
+    return truth if isinstance(default, bool) else numbers.get(type(default), str)
 
 
 def truth(text: str) -> bool:
@@ -57,28 +67,57 @@ def truth(text: str) -> bool:
     raise ValueError("must be true or false")
 
 
-def whole(text: str) -> int:
-    """A whole number. Raises ValueError."""
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError("must be a whole number") from None
+@dataclass(frozen=True)
+class Range:
+    """A kind: the numbers between two. Its help and its error name both.
+
+    Attributes:
+        least, most: the two, which belong to it.
+        is_whole: whether fractions are refused.
+        words: other texts that it takes, each with its value.
+        is_kept: whether the value is the text itself.
+    """
+
+    least: float
+    most: float
+    is_whole: bool = True
+    words: tuple[tuple[str, Any], ...] = ()
+    is_kept: bool = False
+
+    def __call__(self, text: str) -> Any:
+        """The value that a text means. Raises ValueError."""
+        value = dict(self.words).get(text)
+        if value is None:
+            value = self._number(text)
+        return text if self.is_kept else value
+
+    def _number(self, text: str) -> float:
+        """A number of the range. Raises ValueError."""
+        matched = (WHOLE if self.is_whole else NUMBER).fullmatch(text.strip())
+        found = (int(text) if self.is_whole else float(text)) if matched else math.nan
+        if self.least <= found <= self.most:
+            return found
+        words = "".join(f"{word} or " for word, _ in self.words)
+        raise ValueError(f"must be {words}a {'whole ' * self.is_whole}number from {self}")
+
+    def __str__(self) -> str:
+        return f"{_shown(self.least)} to {_shown(self.most)}"
 
 
-def number(text: str) -> float:
-    """A number. Raises ValueError."""
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError("must be a number") from None
+def _shown(number: float) -> str:
+    """A large number as a power of two, which is what such limits are: 2^31-1."""
+    for offset, ending in ((0, ""), (1, "-1")):
+        power = (int(abs(number)) + offset).bit_length() - 1
+        if abs(number) + offset == 2**power and power > LONG_POWER:
+            return f"{'-' * (number < 0)}2^{power}{ending}"
+    return f"{number:g}" if isinstance(number, float) else str(number)
 
 
-@functools.cache
-def at_least(least: int) -> Callable[[str], int]:
-    """A kind: whole numbers from ``least`` on; the same object for the same number."""
-    def kind(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise ValueError(f"must be a whole number from {least} on")
-        return int(text)
+def whole(least: int, most: int = MOST, **words: Any) -> Range:
+    """A kind: whole numbers, and words with their values."""
+    return Range(least, most, words=tuple(words.items()))
 
-    return kind
+
+def number(least: float, most: float, **words: Any) -> Range:
+    """A kind: numbers, and words with their values."""
+    return Range(float(least), float(most), is_whole=False, words=tuple(words.items()))

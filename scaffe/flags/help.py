@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from scaffe.flags.flag import REQUIRED, Flag, number, whole
+from scaffe.flags.flag import REQUIRED, Flag, Range
 
 NARROWEST, WIDEST, LEFT = 60, 100, 25
 """Columns: of the text at least and at most, and of the names at most."""
-HABITS = "[default]; -x v, --x v and -x=v are the same; a switch: -x, -x=false, -nox"
+GLUE = "\N{NO-BREAK SPACE}"  # keeps a range on one line
+HABITS = "[default; range]; -x v, --x v, -x=v are one; switches: -x, -x=false, -nox"
 
 
 def help_text(command: str, description: str, flags: Sequence[Flag], arguments: Sequence[Flag]) -> str:
@@ -49,7 +51,7 @@ def _name(flag: Flag) -> str:
 def _metavar(flag: Flag) -> str:
     if flag.metavar or flag.choices:
         return flag.metavar or "|".join(flag.choices)
-    return "X" if flag.kind is number else "N" if flag.kind is whole or isinstance(flag.default, int) else "NAME"
+    return "NAME" if not isinstance(flag.kind, Range) else "N" if flag.kind.is_whole else "X"
 
 
 def _row(name: str, text: str, column: int, width: int) -> Iterator[str]:
@@ -58,18 +60,24 @@ def _row(name: str, text: str, column: int, width: int) -> Iterator[str]:
         yield f"  {name}"
         name = ""
     for line in textwrap.wrap(text, width - column - 4, break_on_hyphens=False) or [""]:
-        yield f"  {name:{column}}  {line}".rstrip()
+        yield f"  {name:{column}}  {line.replace(GLUE, ' ')}".rstrip()
         name = ""
 
 
 def _default(flag: Flag) -> str:
-    if flag.default is REQUIRED:
-        return ""
-    if isinstance(flag.default, bool):
-        return f"[{str(flag.default).lower()}]"
-    if isinstance(flag.default, float):
-        return f"[{flag.default:g}]"
-    return f"[{'none' if flag.default in (None, '') else flag.default}]"
+    """In brackets what stands where nothing is given, and the range of what may be."""
+    said = [] if flag.default is REQUIRED else [_shown(flag.default)]
+    said += [str(flag.kind)] if isinstance(flag.kind, Range) else []
+    text = f"[{'; '.join(said)}]" if said else ""
+    return text.replace(" ", GLUE) if isinstance(flag.kind, Range) else text
+
+
+def _shown(default: Any) -> str:
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, float):
+        return f"{default:g}"
+    return "none" if default in (None, "") else str(default)
 
 
 def _wrapped(text: str, width: int, indent: int = 0) -> list[str]:

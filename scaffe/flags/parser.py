@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from scaffe.errors import UsageError
-from scaffe.flags.flag import REQUIRED, Flag, at_least, kind_of
+from scaffe.flags.flag import REQUIRED, Flag, kind_of, whole
 from scaffe.flags.help import help_text
 
 HELP = ("h", "help")
@@ -57,7 +57,7 @@ class Flags:
 
     def count(self, name: str, help: str) -> None:
         """Add a flag whose value is a number from 0 on, 0 unless given."""
-        self.flag(name, 0, help, kind=at_least(0))
+        self.flag(name, 0, help, kind=whole(0))
 
     def pass_over(self, *names: str) -> None:
         """Take flags that Caffe's program knows and this command of it does not use, as Caffe does."""

@@ -38,9 +38,8 @@ def feed_opener(share: Share, seed: int, options: ReaderOptions) -> Callable[[An
         reading = replace(options, allocate=options.allocate or context.kernels.batch_allocator())
         if context.phase == TRAIN and share.portion is not None:
             return PortionFeed(_anywhere(param, draw, reading), share.portion or batch_size, share.cache_bytes)
-        if context.phase == TRAIN and not (share.weak or share.may_be_uneven) and batch_size % share.ranks:
-            raise UserError(f"batch_size {batch_size} is not divisible by {share.ranks} ranks; "
-                            "change it, or train with -scal weak")
+        if context.phase == TRAIN and (fault := share.fault(batch_size)):
+            raise UserError(f"{fault}; change it, or train with -scal weak")
         reading = replace(reading, gives_pixels=True)
         return open_layer_feed(param, context.phase, share, draw, reading)
 

@@ -11,7 +11,7 @@ from scaffe.jit.clock import compiling_seconds
 from scaffe.layers.base.blob import Blob
 from scaffe.layers.base.layer import Context
 from scaffe.nets.flat_params import FlatParams, Param
-from scaffe.nets.net_layer import Node, all_bottoms, by_name
+from scaffe.nets.net_layer import Node, Shares, all_bottoms, by_name
 from scaffe.nets.parts import Parts
 from scaffe.nets.steps import Steps
 
@@ -55,6 +55,7 @@ class Net:
         own_blobs: of a test net: the parameters that the training net lacks, each once.
         steps: numbers of what runs one after another; set it to have backward of layers that can be divided run in two.
         parts: where ranks share the net's layers: what of them is here; None: everything.
+        shares: what this rank has of a batch that ranks share unevenly.
         data_seconds: seconds spent so far in data layers, compiling left out.
     """
 
@@ -72,6 +73,7 @@ class Net:
         self.own_blobs: list[Blob] = []
         self.steps = Steps(len(nodes))
         self.parts: Parts | None = None
+        self.shares = Shares()
         self.input_names = [t for n in nodes if n.param.type == "Input" for t in n.top_names]
         self.output_names = sorted(_unused(nodes))
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +14,29 @@ from scaffe.errors import UserError, users_line
 from scaffe.layers.base.blob import Blob, Shape
 from scaffe.layers.base.errors import LayerError
 from scaffe.layers.base.layer import Layer
+
+
+class LossShare(NamedTuple):
+    """Factors on a layer's loss on one rank's part of a batch, so that the mean over ranks is the whole batch's.
+
+    Attributes:
+        value, gradient: on the loss, and on its gradients.
+    """
+
+    value: float = 1.0
+    gradient: float = 1.0
+
+
+class Shares(NamedTuple):
+    """What one rank has of a batch that ranks share unevenly.
+
+    Attributes:
+        weight: its images, as a multiple of what each would have in even shares.
+        outputs: name → the factor with which the net's output counts, and as many of its elements as all ranks have.
+    """
+
+    weight: float = 1.0
+    outputs: Mapping[str, tuple[float, int]] = MappingProxyType({})
 
 
 @dataclass
@@ -32,6 +56,7 @@ class Node:
         includes: the node whose backward this one's includes, if it runs first; None: there is none.
         ran_before: whether that has just happened to this one.
         loss_scale: factor on the loss weights in backward (half precision).
+        share: how much of the loss counts where ranks share a batch.
         shared: indices of those of the layer's blobs that another layer owns (Caffe's ``param { name }``).
         seen_shapes: shapes of bottoms and tops at the last reshape; None makes the layer reshape at its next pass.
     """
@@ -52,6 +77,7 @@ class Node:
     includes: Node | None = None
     ran_before: bool = False
     loss_scale: float = 1.0
+    share: LossShare = LossShare()
     shared: set[int] = field(default_factory=set)
     seen_shapes: tuple[Shape, ...] | None = None
 
@@ -93,12 +119,12 @@ class Node:
         """Write the loss weights into the tops' diffs, where backward starts from them."""
         for top, weight in zip(self.tops, self.loss_weights, strict=False):
             if weight:
-                top.diff_flat[:] = weight * self.loss_scale
+                top.diff_flat[:] = weight * self.loss_scale * self.share.gradient
 
     def loss(self) -> Any:
         """This layer's part of the net's loss: the weighted sums of its tops, in float64. On a device the result stays
         there."""
-        return sum(weight * top.data_flat.sum(dtype=np.float64)
+        return sum(weight * self.share.value * top.data_flat.sum(dtype=np.float64)
                    for top, weight in zip(self.tops, self.loss_weights, strict=False) if weight)
 
     @contextmanager

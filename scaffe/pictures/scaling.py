@@ -11,9 +11,10 @@ from scaffe.errors import UserError
 from scaffe.input_files import read_text_input
 from scaffe.line_chart import Axis, Chart, Line, Logarithmic
 
-RANKS = re.compile(r"Training on (\d+) rank\(s\), (\d+) images an iteration")
-PACE = re.compile(r"Iteration \d+ \((\S+) iter/s")
+RANKS = re.compile(r"Training on (\d{1,9}) rank\(s\), (\d{1,18}) images an iteration")
+PACE = re.compile(r"Iteration \d{1,18} \(([\d.e+-]{1,30}) iter/s")
 SUMMARY = re.compile(r"Summary: \d+ iterations in \S+ s on \d+ rank\(s\)")
+LEAST, LARGEST = 1e-30, 1e30  # images a second
 WARM_UP = 2  # the first display has no pace, the second one the first iteration in it
 HEAD = f"{'# scaling':10}{'ranks':>7}{'images/iter':>13}{'iter/s':>12}{'images/s':>12}{'speedup':>10}{'efficiency':>12}"
 
@@ -63,12 +64,24 @@ def read_run(path: str, scaling: str) -> Run:
     except OSError as error:
         raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
     ranks = RANKS.search(text)
-    paces = [float(pace) for pace in PACE.findall(text)][WARM_UP:]
+    paces = [number_of(pace) for pace in PACE.findall(text)][WARM_UP:]
     if ranks is None or not SUMMARY.search(text):
         raise UserError(f"{path}: not the log of a training run that came to its end")
     if not paces:
         raise UserError(f"{path}: needs more than {WARM_UP} displays; lower the solver's display or raise max_iter")
-    return Run(scaling, int(ranks[1]), int(ranks[2]), median(paces))
+    run = Run(scaling, int(ranks[1]), int(ranks[2]), median(paces))
+    if not LEAST < run.images_per_second < LARGEST or not run.n_ranks:
+        raise UserError(f"{path}: expected ranks, images and iterations a second above 0, got {run.n_ranks}, "
+                        f"{run.images_per_iteration} and {run.iterations_per_second:g}")
+    return run
+
+
+def number_of(text: str) -> float:
+    """A number; 0 for any other text."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
 
 
 def rows_of(runs: Sequence[Run]) -> list[Row]:

@@ -13,6 +13,7 @@ COLOURS = {"forward": "#1f5fa8", "backward": "#2e8540", "data": "#9a7b00", "wait
            "communication": "#c8501e", "broadcast": "#7a3e9d", "gather": "#7a3e9d", "reduce": "#0f8b8d",
            "update": "#b03060"}
 OTHER = "#888888"
+LEAST_MS = 1e-6  # that a picture shows
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,10 @@ def lay_out(events: Sequence[dict[str, Any]], start_ms: float = 0.0, end_ms: flo
     spans = [e for e in events if e.get("ph") == "X"]
     end_ms = max((e["ts"] + e["dur"] for e in spans), default=0.0) / 1e3 if end_ms is None else end_ms
     shown = [e for e in spans if (e["ts"] + e["dur"]) / 1e3 > start_ms and e["ts"] / 1e3 < end_ms]
-    if not shown:
+    if not shown or end_ms - start_ms < LEAST_MS:
         raise UserError(f"the trace has no spans between {start_ms:g} and {end_ms:g} ms")
-    threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e.get("name") == "thread_name"}
+    threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events
+               if e.get("ph") != "X" and e.get("name") == "thread_name"}
     rows = {key: index for index, key in enumerate(sorted({(e["pid"], e["tid"]) for e in shown}))}
     labels = [(LEFT, 18, f"{start_ms:.1f} ms", False), (WIDTH - MARGIN, 18, f"{end_ms:.1f} ms", True)]
     labels += [(8, TOP + ROW * i + 15, f"rank {rank} {threads.get((rank, thread), '')}", False)

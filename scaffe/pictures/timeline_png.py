@@ -5,14 +5,22 @@ from __future__ import annotations
 import numpy as np
 
 from scaffe.data.records.decode import opencv
+from scaffe.errors import UserError
 from scaffe.pictures.timeline_picture import Bar, Picture
 
+MAX_HEIGHT = 30000
 BLACK, FONT_SCALE, SHIFT = (0, 0, 0), 0.4, 4  # OpenCV takes coordinates in units of 2**-SHIFT pixels
 
 
 def to_png(picture: Picture) -> bytes:
-    """The PNG file's content. Raises ValueError where OpenCV is not installed."""
+    """The PNG file's content.
+
+    Raises:
+        UserError: OpenCV is not installed, or the picture has too many rows for it; SVG has neither limit.
+    """
     cv2 = opencv()
+    if picture.height > MAX_HEIGHT:
+        raise UserError(f"the picture is {picture.width} x {picture.height} pixels; draw an .svg")
     canvas = np.full((picture.height, picture.width, 3), 255, np.uint8)
     for bar in picture.bars:
         red, green, blue = bytes.fromhex(bar.colour[1:])

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
-from math import isfinite
 
-from scaffe.line_chart import COLOURS, Axis, Chart, Line, Page
+from scaffe.line_chart import COLOURS, LARGEST, Axis, Chart, Line, Page
+from scaffe.markup import escaped
 from scaffe.report.caffe_log import Row
-from scaffe.report.run import Run
+from scaffe.report.run import Run, outputs_of
 
 SMALL = Page(width=540, height=300, left=64, right=16, top=44, bottom=52, has_legend=False)
 X_AXES = (("NumIters", "iterations"), ("Seconds", "seconds"))
@@ -17,8 +16,9 @@ Point = tuple[float, float]
 
 def outputs(runs: Sequence[Run]) -> str:
     """Charts of each output of the training and the test nets, over iterations and over seconds."""
-    names = dict.fromkeys(name for run in runs for name in run.outputs())
-    return "".join(_figure(name, label, [(f"{run.name} {kind}", points(rows, x, name)) for run in runs
+    names, n_more = outputs_of(runs)
+    note = f"<p>{n_more:,} more outputs are not shown.</p>\n" if n_more else ""
+    return note + "".join(_figure(name, label, [(f"{run.name} {kind}", points(rows, x, name)) for run in runs
                                          for kind, rows in (("train", run.train), ("test", run.test))])
                    for name in names for x, label in X_AXES)
 
@@ -37,8 +37,8 @@ def points(rows: Sequence[Row], x: str, y: str) -> list[Point]:
 
 
 def finite(values: Sequence[Point]) -> list[Point]:
-    """The points that can be drawn: no nan, nothing infinite."""
-    return [(x, y) for x, y in values if isfinite(x) and isfinite(y)]
+    """The points that can be drawn: no nan, nothing infinite or next to it."""
+    return [(x, y) for x, y in values if abs(x) < LARGEST and abs(y) < LARGEST]
 
 
 def chart(title: str, x_label: str, lines: Sequence[tuple[str, list[Point]]], page: Page) -> Chart | None:
@@ -52,6 +52,6 @@ def _figure(title: str, x_label: str, lines: Sequence[tuple[str, list[Point]]]) 
     made = chart(title, x_label, lines, SMALL)
     if made is None:
         return ""
-    legend = "".join(f'<li><i class="key c{i % len(COLOURS)}"></i>{escape(line.name)}</li>'
+    legend = "".join(f'<li><i class="key c{i % len(COLOURS)}"></i>{escaped(line.name)}</li>'
                      for i, line in enumerate(made.lines))
     return f'<figure class="chart">{made.svg()}<ul class="legend">{legend}</ul></figure>\n'

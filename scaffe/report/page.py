@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from html import escape
 from pathlib import Path
 
 from google.protobuf import text_format
 
+from scaffe.errors import UserError
 from scaffe.files.upgrade import upgrade_net
+from scaffe.markup import escaped
 from scaffe.pictures.drawing.picture import net_picture
 from scaffe.pictures.drawing.svg import to_svg
 from scaffe.proto import caffe_pb2
 from scaffe.report import charts, times
-from scaffe.report.run import Run
+from scaffe.report.run import Run, outputs_of
 
+MOST_NOTE, MOST_LAYERS = 20_000, 2000  # characters; boxes of a net
 STYLE = Path(__file__).with_name("style.css")
 PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -49,7 +51,7 @@ def html(runs: Sequence[Run], title: str) -> str:
         ("Net", "", _drawings),
         ("Settings, versions, machine", "", _notes)]
     body = "".join(_section(head, said, make(runs)) for head, said, make in sections)
-    return PAGE.format(title=escape(title), style=STYLE.read_text(), body=body)
+    return PAGE.format(title=escaped(title), style=STYLE.read_text(), body=body)
 
 
 def _section(head: str, said: str, content: str) -> str:
@@ -67,12 +69,12 @@ def _summary(runs: Sequence[Run]) -> str:
         ("images a second", lambda run: f"{run.images_per_second:,.0f}" if run.seconds else ""),
         ("communication, s", lambda run: f"{run.hidden[0]:.2f}" if run.hidden else ""),
         ("of it hidden", lambda run: f"{run.hidden[1]:.1%}" if run.hidden else "")]
-    names = dict.fromkeys(name for run in runs for name in run.outputs())
+    names, _ = outputs_of(runs)
     rows += [(f"{name}, last {kind}", lambda run, name=name, kind=kind: _last(run, kind, name))  # type: ignore[misc]
              for name in names for kind in ("train", "test")]
-    heads = "".join(f"<th>{escape(run.name)}</th>" for run in runs)
+    heads = "".join(f"<th>{escaped(run.name)}</th>" for run in runs)
     lines = [(label, [of(run) for run in runs]) for label, of in rows]
-    body = "".join(f"<tr><th>{escape(label)}</th>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
+    body = "".join(f"<tr><th>{escaped(label)}</th>{''.join(f'<td>{escaped(cell)}</td>' for cell in cells)}</tr>"
                    for label, cells in lines if any(cells))
     return f'<div class="wide"><table><thead><tr><th></th>{heads}</tr></thead><tbody>{body}</tbody></table></div>\n'
 
@@ -94,19 +96,19 @@ def _drawings(runs: Sequence[Run]) -> str:
     for run in runs:
         if run.trace and run.trace.net:
             nets.setdefault(run.trace.net, []).append(run.name)
-    return "".join(f'<figure><figcaption>{escape(", ".join(names))}</figcaption><div class="wide net">{drawing}</div>'
+    return "".join(f'<figure><figcaption>{escaped(", ".join(names))}</figcaption><div class="wide net">{drawing}</div>'
                    "</figure>\n" for net, names in nets.items() if (drawing := _drawing(net)))
 
 
 def _drawing(prototxt: str) -> str:
     try:
-        message = text_format.Parse(prototxt, caffe_pb2.NetParameter())
-    except text_format.ParseError:
+        message = upgrade_net(text_format.Parse(prototxt, caffe_pb2.NetParameter()))
+        return to_svg(net_picture(message)).decode() if len(message.layer) <= MOST_LAYERS else ""
+    except (text_format.ParseError, UserError):
         return ""
-    return to_svg(net_picture(upgrade_net(message))).decode()
 
 
 def _notes(runs: Sequence[Run]) -> str:
-    return "".join(f"<h3>{escape(run.name)}</h3>\n<dl>" + "".join(
-        f"<dt>{escape(head)}</dt><dd>{escape(text)}</dd>" for head, text in run.notes.items()) + "</dl>\n"
+    return "".join(f"<h3>{escaped(run.name)}</h3>\n<dl>" + "".join(
+        f"<dt>{escaped(head)}</dt><dd>{escaped(text, MOST_NOTE)}</dd>" for head, text in run.notes.items()) + "</dl>\n"
         for run in runs if run.notes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from scaffe.input_files import read_text_input
@@ -14,6 +15,7 @@ PACE = re.compile(r"Iteration (\d{1,18}) \(([\d.e+-]{1,30}) iter/s")
 SUMMARY = re.compile(r"Summary: (\d{1,18}) iterations in ([\d.]{1,30}) s on \d+ rank\(s\), (\d{1,18}) images/s; (.*)")
 SHARE = re.compile(r"([a-z ]{1,40}) ([\d.]{1,10})%")
 HIDDEN = re.compile(r"Communication: ([\d.]{1,30}) s, ([\d.]{1,10})% of it hidden")
+MOST_OUTPUTS = 100  # that a page shows, two charts each
 NOTE = re.compile(r"\] (Settings|Command|Versions|Machine): (.*)")
 
 
@@ -51,6 +53,12 @@ class Run:
         """The names of the outputs that the log tells of, as the tables have them."""
         heads = ("NumIters", "Seconds", "LearningRate")
         return list(dict.fromkeys(name for row in (*self.train, *self.test) for name in row if name not in heads))
+
+
+def outputs_of(runs: Sequence[Run]) -> tuple[list[str], int]:
+    """The first names of all runs' outputs, as many as a page can have, and how many there are besides."""
+    names = list(dict.fromkeys(name for run in runs for name in run.outputs()))
+    return names[:MOST_OUTPUTS], max(0, len(names) - MOST_OUTPUTS)
 
 
 def read_run(name: str, log: str = "", trace: str = "") -> Run:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 
 from scaffe.errors import UserError
+from scaffe.markup import escaped
 from scaffe.pictures.timeline_picture import COLOURS, OTHER, lay_out
 from scaffe.pictures.timeline_svg import to_svg
 from scaffe.report.run import Run
@@ -35,8 +35,8 @@ def _bar(run: Run) -> str:
         parts["rest"] = rest
     whole = sum(parts.values())
     bars = "".join(f'<span style="width:{part / whole:.3%};background:{_colour(name)}" '
-                   f'title="{escape(name)}: {part:.1%}"></span>' for name, part in parts.items())
-    return f'<figure><figcaption>{escape(run.name)}</figcaption><div class="stack">{bars}</div>' \
+                   f'title="{escaped(name)}: {part:.1%}"></span>' for name, part in parts.items())
+    return f'<figure><figcaption>{escaped(run.name)}</figcaption><div class="stack">{bars}</div>' \
            f'{_legend({name: f"{name} {part:.1%}" for name, part in parts.items()})}</figure>\n'
 
 
@@ -49,13 +49,13 @@ def _timeline(run: Run, trace: Trace) -> str:
     shown = [e["name"].partition(" ")[0] for e in trace.events if e.get("ph") == "X"
              and (e["ts"] + e["dur"]) / 1e3 > start and (end is None or e["ts"] / 1e3 < end)]
     hidden = f": {run.hidden[1]:.1%} of all communication hidden behind computing" if run.hidden else ""
-    return f'<figure><figcaption>{escape(run.name)}{hidden}</figcaption><div class="wide">{drawing}</div>' \
+    return f'<figure><figcaption>{escaped(run.name)}{hidden}</figcaption><div class="wide">{drawing}</div>' \
            f"{_legend({name: name for name in sorted(set(shown))})}</figure>\n"
 
 
 def _legend(texts: dict[str, str]) -> str:
     """Keys of activities' colours, each with its text."""
-    keys = "".join(f'<li><i class="key" style="background:{_colour(name)}"></i>{escape(text)}</li>'
+    keys = "".join(f'<li><i class="key" style="background:{_colour(name)}"></i>{escaped(text)}</li>'
                    for name, text in texts.items())
     return f'<ul class="legend">{keys}</ul>'
 
@@ -66,9 +66,9 @@ def _colour(activity: str) -> str:
 
 def _layer_table(name: str, times: Sequence[LayerTime]) -> str:
     most = max(max(time.forward_gflops, time.backward_gflops) for time in times)
-    rows = "".join(f"<tr><th>{escape(time.name)}</th>{_ms(time.forward_ms)}{_gflops(time.forward_gflops, most)}"
+    rows = "".join(f"<tr><th>{escaped(time.name)}</th>{_ms(time.forward_ms)}{_gflops(time.forward_gflops, most)}"
                    f"{_ms(time.backward_ms)}{_gflops(time.backward_gflops, most)}</tr>" for time in times)
-    return (f'<figure><figcaption>{escape(name)}, rank 0</figcaption><div class="wide"><table><thead><tr>'
+    return (f'<figure><figcaption>{escaped(name)}, rank 0</figcaption><div class="wide"><table><thead><tr>'
             "<th>layer</th><th>forward ms</th><th>GFLOP/s</th><th>backward ms</th><th>GFLOP/s</th></tr></thead>"
             f"<tbody>{rows}</tbody></table></div></figure>\n")
 

@@ -11,7 +11,8 @@ from typing import Any
 from scaffe.errors import UserError
 from scaffe.input_files import read_text_input
 
-NUMBERS = ("pid", "tid", "ts", "dur")
+TIMES, PLACES = ("ts", "dur"), ("pid", "tid")
+MOST_MICROSECONDS, MOST_PLACE = 1e15, 1 << 63
 STEP = "update"  # the activity that every iteration ends with, on every rank that trains
 N_SHOWN = 3  # iterations of a timeline
 Event = dict[str, Any]
@@ -68,9 +69,10 @@ class Trace:
     def layers(self) -> list[LayerTime]:
         """The layers of rank 0, in the order in which forward first ran them."""
         times: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        thread = self._layers_thread()
         for event in self.spans(0):
             kind, _, name = event["name"].partition(" ")
-            if name and kind in ("data", "forward", "backward") and event["tid"] == self._layers_thread():
+            if name and kind in ("data", "forward", "backward") and event["tid"] == thread:
                 times[name]["backward" if kind == "backward" else "forward"].append(event["dur"] / 1e3)
         return [LayerTime(name, median(passes["forward"] or [0.0]), median(passes["backward"] or [0.0]),
                           self.multiply_adds.get(name, (0, 0))) for name, passes in times.items()]
@@ -80,7 +82,8 @@ class Trace:
         return sorted((e for e in self.events if e.get("ph") == "X" and e["pid"] == rank), key=lambda e: e["ts"])
 
     def _layers_thread(self) -> int | None:
-        named = (e["tid"] for e in self.events if e.get("name") == "thread_name" and e["args"]["name"] == "layers")
+        named = (e["tid"] for e in self.events if e.get("ph") != "X" and e.get("name") == "thread_name"
+                 and e["pid"] == 0 and e["args"]["name"] == "layers")
         return next(named, None)
 
 
@@ -88,23 +91,30 @@ def read_trace(path: str) -> Trace:
     """Read a trace in Chrome's format: spans with their four numbers.
 
     Raises:
-        UserError: the file cannot be read or is something else.
+        UserError: the file cannot be read or is something else; times are at most 10¹⁵ microseconds.
     """
     try:
         content = json.loads(read_text_input(path))
         events, about = list(content["traceEvents"]), content.get("otherData", {})
         counts = {str(name): (int(forward), int(backward))
                   for name, (forward, backward) in about.get("multiply_adds", {}).items()}
+        _check(all(isinstance(count, int) and 0 <= count < MOST_PLACE for pair in counts.values() for count in pair))
         for event in events:
             if event.get("ph") == "X":
-                _check(all(isinstance(event[key], (int, float)) for key in NUMBERS) and isinstance(event["name"], str))
+                _check(isinstance(event["name"], str) and _is_placed(event)
+                       and all(type(event[key]) in (int, float) and 0 <= event[key] < MOST_MICROSECONDS
+                               for key in TIMES))
             elif event.get("name") == "thread_name":
-                _check(isinstance(event["args"]["name"], str) and all(key in event for key in ("pid", "tid")))
+                _check(isinstance(event["args"]["name"], str) and _is_placed(event))
         return Trace(events, str(about.get("net", "")), counts)
     except OSError as error:
         raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         raise UserError(f"{path}: not a trace that train -timeline wrote") from None
+
+
+def _is_placed(event: Event) -> bool:
+    return all(type(event[key]) is int and 0 <= event[key] < MOST_PLACE for key in PLACES)
 
 
 def _check(is_right: bool) -> None:

@@ -19,6 +19,7 @@ from scaffe.nets.activation_memory import pass_diffs, reuse_activations
 from scaffe.nets.devices import Compute, load_kernels
 from scaffe.nets.fusion import fuse_layers, join_backward
 from scaffe.nets.inference.passes import Inference
+from scaffe.nets.loss_shares import lengths_of, share_losses
 from scaffe.nets.memory.on_device import place_own_parameters
 from scaffe.nets.memory.tier.backed import BackedMemory
 from scaffe.nets.memory.tier.made_on_host import MadeOnHost
@@ -64,9 +65,7 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     if in_arena and role.division is None:
         backed = MadeOnHost()  # until it is known what the device has room for
     maker = NetMaker(param, options, kernels, rng, role.share, role.division, backed=backed)
-    net = together(communicator, maker.train_net)
-    if role.division is not None:
-        role.division.weigh_losses(net)
+    net = _train_net(communicator, maker, role.division)
     tests = together(communicator, lambda: maker.test_nets(net))
     if in_arena:
         fuse_layers(net, backward=True)
@@ -92,6 +91,15 @@ def build_solver(communicator: Communicator, param: Any, options: Namespace, rol
     if maker.bad.n_allowed:
         solver.observers.append(WatchBadRecords(maker.bad))
     return solver
+
+
+def _train_net(communicator: Communicator, maker: NetMaker, division: Division | None) -> Net:
+    """The training net, whose losses count as many images as they are of."""
+    net: Net = together(communicator, maker.train_net)
+    if division is not None:
+        division.weigh_losses(net)
+    share_losses(net, communicator.rank, communicator.allgather_objects(lengths_of(net)))
+    return net
 
 
 def _backend(communicator: Communicator, param: Any, options: Namespace, role: Role) -> tuple[Compute, Any]:
@@ -135,7 +143,7 @@ def images_per_iteration(solver: Solver, n_replicas: int) -> int:
     """How many images all replicas together pass in an iteration, also where they are shared out unevenly."""
     share = solver.shares[0] if solver.shares else Share()
     each = images_per_pass(solver.net) * n_replicas
-    passed = share.global_batch(TRAIN, share.batch) if share.may_be_uneven and share.batch else each
+    passed = share.global_batch(TRAIN, share.batch) if share.is_uneven else each
     return solver.strategy.images_per_pass or passed * solver.param.iter_size
 
 

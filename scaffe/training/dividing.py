@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from dataclasses import replace
 from typing import Any
 
 from scaffe.data.feeds.layer_feed import Share
@@ -52,9 +51,10 @@ def divided(role: Role, strategy: type[Strategy], param: Any, options: Namespace
     plan = together(ranks, lambda: plan_of(options.partitions, layers, known))
     if plan.n_partitions == 1:
         return role
-    division = Division.of(ranks, plan)
+    is_uneven = options.scal != "weak" and n_images % ranks.n_ranks
+    division = Division.of(ranks, plan, n_images if is_uneven else 0)
     division.log()
-    return replace(role, division=division)
+    return role.divided(division)
 
 
 def _fault(strategy: type[Strategy], param: Any, options: Namespace) -> str:

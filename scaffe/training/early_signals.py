@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 from scaffe import forking
@@ -36,18 +39,45 @@ def noted_signals() -> list[int]:
 
 
 def ignore_signals() -> None:
-    """From now on ignore the signals that are noted, but SIGINT: the run is over, and all that was asked for is done.
+    """From now on ignore the signals that are noted: the run is over, and all that was asked for is done.
 
     A launcher may hand a signal to this rank when another rank has already stopped all of them for it. Python gives
     signals their default action before MPI finalizes, and that would end a run that has succeeded.
     """
     for number in NUMBERS:
-        if number != signal.SIGINT and signal.getsignal(number) is _note:
+        if signal.getsignal(number) is _note:
             forking.set_handler(number, signal.SIG_IGN)
+
+
+@contextmanager
+def ended_by_interrupt() -> Iterator[None]:
+    """Where SIGINT is not noted: Ctrl-C unwinds what runs inside, so that nothing half-written stays, and then ends the
+    process by that signal without a word, as other programs do (130 in a shell). A second one ends it at once. Where
+    several ranks run, their own hook ends them all."""
+    is_ours = signal.getsignal(signal.SIGINT) in UNTOUCHED
+    if is_ours:
+        forking.set_handler(signal.SIGINT, _interrupt)
+    try:
+        yield
+        if is_ours:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+    except KeyboardInterrupt:
+        if sys.excepthook is not sys.__excepthook__:
+            raise
+        _end_by(signal.SIGINT)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    raise KeyboardInterrupt
+
+
+def _end_by(number: int) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 def _note(number: int, frame: FrameType | None) -> None:
     if number == signal.SIGINT and number in _noted:
-        forking.set_handler(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
+        _end_by(number)
     _noted.append(number)

@@ -13,17 +13,8 @@ from scaffe.nets.net import Net
 from scaffe.training.ranks import threads_per_rank, together
 from scaffe.training.survival.options import STOP
 
-AUTO = -1
+AUTO = -1  # what ``-threads auto`` is
 N_PASSES = 3
-
-
-def n_threads(text: str) -> int:
-    """A value of ``-threads`` of ``train``: a whole number from 0 on, or AUTO for "auto". Raises ValueError."""
-    if text == "auto":
-        return AUTO
-    if not text.isdecimal():
-        raise ValueError("must be auto or a whole number from 0 on")
-    return int(text)
 
 
 def can_measure(options: Namespace, role: Any, kernels: Any) -> bool:

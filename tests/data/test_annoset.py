@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from scaffe.cli.commands import convert_annoset, create_label_map, get_image_size
+from scaffe.data.convert.annotations import Box, group
 from scaffe.data.errors import DataError
 from scaffe.data.records.decode import Colour
 from scaffe.data.sources.annotated import AnnotatedSource
@@ -109,13 +110,20 @@ def test_classification(folder):
      "at least 1 x 1"),
     ("a.json", "{}", "as JSON: KeyError"), ("a.json", "[1", "as JSON"),
     ("a.json", '{"annotation": [{"category_id": 3, "bbox": [1, 1, 2, 2]}]}', "no class '3'"),
+    *(("a.xml", f"<?xml version='1.0' encoding='{name}'?><annotation/>".encode(), "a.xml: not XML")
+      for name in ("klingon", "utf-32", "rot13", "punycode", "undefined", "iso-2022-kr", "idna", "base64")),
+    ("a.xml", b'<?xml version="1.0" encoding="gbk"?><a>\x81</a>', "a.xml: not XML"),
+    ("a.xml", "<?xml version='1.0'?><annotation/>".encode("utf-32"), "a.xml: not XML"),
+    *(("a.json", f'{{"annotation": [{{"category_id": "cat", "bbox": [1, 1, 2, {wrong}]}}]}}', "a.json: ")
+      for wrong in ("1" * 400, "1" * 5000, "Infinity", "NaN", '2], "iscrowd": Infinity, "x": [2', "null")),
+    ("a.txt", "4294967296 1 2 3 4", "a label of 32 bits"), ("a.txt", f"{'9' * 5000} 1 2 3 4", "a label of 32 bits"),
     ("a.txt", "1 2 3", "a.txt:1: expected 'label xmin ymin xmax ymax'"), ("a.txt", "1 2 3 4 nan", "finite"),
     ("list.txt", "a.png", "list.txt:1: expected 'image annotations'"), ("list.txt", "", "the list is empty"),
     ("map.prototxt", MAP + MAP, "'cat' stands there twice")])
 def test_mistakes_are_one_line(folder, name, content, said):
     kind = name.rpartition(".")[2] if name.startswith("a.") else "xml"
     (folder / "list.txt").write_text(f"a.png a.{kind}\n")
-    (folder / name).write_text(content)
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(DataError, match=said) as error:
         convert_annoset.main(["--anno_type=detection", f"--label_type={kind}", "--check_label",
                               f"--label_map_file={folder / 'map.prototxt'}", f"{folder}/", str(folder / "list.txt"),
@@ -158,3 +166,23 @@ def test_sizes_of_images(folder):
     get_image_size.main([f"--name_id_file={folder / 'ids.txt'}", f"{folder}/", str(folder / "list.txt"),
                          str(folder / "sizes.txt")])
     assert (folder / "sizes.txt").read_text() == "11 20 40\n12 20 40\n"
+
+
+@pytest.mark.parametrize("encoding", ["gbk", "GB2312", "gb18030", "big5", "Shift_JIS", "euc-jp", "euc-kr", "utf-7",
+                                      "utf-16", "iso-8859-1", "cp1252"])
+def test_xml_of_any_usual_encoding_is_read(folder, encoding):
+    """Labelling programs write that of their country; expat alone knows those of one byte a character."""
+    name = {"iso-8859-1": "é", "cp1252": "é", "euc-kr": "고양이"}.get(encoding, "犬")
+    (folder / "map.prototxt").write_text(f'item {{ name: "{name}" label: 5 }}')
+    (folder / "a.xml").write_bytes((f'<?xml version="1.0" encoding="{encoding}"?><annotation>'
+                                    + OBJECT.format(name, 0, 4, 5, 20, 10) + "</annotation>").encode(encoding))
+    (_, first), _ = convert(folder)
+    assert [group.group_label for group in first.annotation_group] == [5]
+
+
+def test_each_box_is_looked_at_once():
+    """With 100,000 labels in a file, each of them looked at all boxes: half an hour."""
+    boxes = [Box(label % 5_000, (label, 0.0, 1.0, 1.0)) for label in range(10_000)]
+    groups = list(group(boxes))
+    assert [label for label, _ in groups] == list(range(5_000))
+    assert [box.corners[0] for box in groups[7][1]] == [7, 5_007]

@@ -199,7 +199,8 @@ def test_bad_records_are_passed_over(tmp_path):
     ("transform_param { resize_param { height: 5 width: 5 resize_mode: FIT_SMALL_SIZE } }", "one image a batch"),
     ("transform_param { mean_value: 1 mean_value: 2 }", "mean_value"),
     ("annotated_data_param { batch_sampler { sampler { min_scale: 0 } } }", "min_scale"),
-    ("annotated_data_param { batch_sampler { sampler { min_aspect_ratio: 2 } } }", "min_aspect_ratio")])
+    ("annotated_data_param { batch_sampler { sampler { min_aspect_ratio: 2 } } }", "min_aspect_ratio"),
+    ("annotated_data_param { batch_sampler { max_trials: 2147483648 } }", "at most 1000000 max_trials")])
 def test_what_cannot_be(tmp_path, options, said):
     folder, *_ = database(tmp_path / "db")
     with pytest.raises(DataError, match=said) as error:

@@ -52,6 +52,19 @@ def test_training_shares(database, share, expected):
     assert visits_of(feed, 2) == expected
 
 
+@pytest.mark.parametrize(("share", "batch", "fault", "is_uneven"), [
+    (Share(0, 3), 64, "", True), (Share(0, 4), 64, "", False), (Share(0, 3, weak=True), 2, "", False),
+    (Share(0, 3, portion=0), 2, "", False), (Share(0, 3), 3, "", False),
+    (Share(0, 3), 2, "batch_size 2 is less than one image for each of 3 ranks", True),
+    (Share(0, 6, sharing=2), 64, "", True), (Share(0, 6, sharing=2, weak=True), 63, "", False),
+    (Share(0, 6, sharing=2), 63, "batch_size 63 is not divisible by 2 ranks that share a replica (-partitions)", True),
+])
+def test_what_batches_can_be_shared_out(share, batch, fault, is_uneven):
+    assert share.fault(batch) == fault
+    share.batch = batch
+    assert share.is_uneven == is_uneven
+
+
 @pytest.mark.parametrize(("share", "expected"), [
     (Share(1, 3), [[0, 1, 2, 3], [4, 5, 6, 7]]), (Share(1, 2, n_test_iterations=3), [[4, 5, 6, 7], [16, 17, 18, 19]]),
     (Share(0, 2, weak=True, n_test_iterations=3, first_test=1), [[12, 13, 14, 15], [20, 21, 22, 23]]),

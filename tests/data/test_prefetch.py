@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from scaffe.data.feeds.prefetch import Prefetcher
+from scaffe.errors import UserError
 
 
 def fill(job, slot):
@@ -161,3 +162,19 @@ def test_a_child_may_close_or_leave_what_it_inherited(forked):
     assert float(prefetcher.next()[0]) == 0
     assert forked(prefetcher.close) is None
     assert float(prefetcher.next()[0]) == 1
+
+
+def test_no_room_for_all_threads_is_one_line_and_none_stays(new_threads, monkeypatch):
+    """As under ulimit -u; the interpreter's own error for it has no name that a user knows."""
+    start, n_room = threading.Thread.start, itertools.count()
+
+    def limited(self):
+        if next(n_room) == 2:
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    prefetcher = Prefetcher(itertools.count(), fill, [np.zeros(3)] * 2, 5)
+    with pytest.raises(UserError, match="thread 'reader-2' cannot start"):
+        prefetcher.next()
+    assert new_threads("reader") == []

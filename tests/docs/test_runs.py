@@ -19,6 +19,7 @@ from tests.scaffe.runs import EXAMPLE
 SMALL = (("67108864", "4096"), ("scaffe tune", "scaffe tune -m 64 -x 1 -i 2 -c reduce"), ("61_000_000", "61_000"),
          ("60_000_000", "60_000"), ("simulate -out", "simulate -ranks 8 -ranks_per_node 4 -max_bytes 4096 -out"),
          ("-iterations 100", "-iterations 3"), ("time -model net.prototxt", "time -model net.prototxt -iterations 2"),
+         ("-warm_start 100", "-warm_start 2"),
          ("-np 4", "-np 2"), ("-np 32", "-np 2"), ("-m 4:4096", "-m 64:4096 -x 1 -i 2 -s 8"))
 """What a page says, and what is run in its place."""
 DEPLOY = """input: "data" input_shape { dim: 10 dim: 3 dim: 227 dim: 227 }
@@ -60,10 +61,10 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reader")
     example = folder / "examples/fashion_mnist"
     shutil.copytree(EXAMPLE, example, ignore=shutil.ignore_patterns("*_lmdb", "*.caffemodel", "*.solverstate"))
-    solver = example / "lenet_solver.prototxt"
-    text = re.sub(r"max_iter: \d+", "max_iter: 6", solver.read_text())
-    text = re.sub(r"test_iter: \d+", "test_iter: 2", text)
-    solver.write_text(text)
+    for solver in (example / "lenet_adagrad_solver.prototxt", example / "lenet_solver.prototxt"):
+        text = re.sub(r"max_iter: \d+", "max_iter: 6", solver.read_text())
+        text = re.sub(r"test_iter: \d+", "test_iter: 2", text)
+        solver.write_text(text)
     shutil.copy(ROOT / "mpi.env", folder)
     (folder / "hosts").write_text("localhost slots=32\n")
     (folder / "one.log").write_text("I1122 10:00:00.000000 7 solver.py:60] Solving LeNet\n")  # of an earlier step

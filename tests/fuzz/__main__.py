@@ -2,7 +2,8 @@
 
 Damages inputs of every kind at random and has our code read them, until the time is over. An input that crashes a
 reader, that raises anything but one line naming its file, that takes more than 10 s of processor time or 2 GB, is kept
-in --failed, and the exit code is 1. Compiled code runs with bounds checks. With ZIPs, only those kept inputs are read.
+in --failed, and the exit code is 1. Compiled code runs with bounds checks. Command lines run as processes, under limits
+of their own (tests/fuzz/commands.py). With ZIPs, only those kept inputs are read.
 """
 
 from __future__ import annotations

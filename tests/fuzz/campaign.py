@@ -15,7 +15,6 @@ from tests.fuzz import children, corpus
 from tests.fuzz.children import Files
 from tests.fuzz.kind import Kind, all_kinds
 
-ROUND = 50  # inputs of a kind before the next kind's turn
 MOST_OF_A_SORT = 3  # inputs kept that fail with the same error at the same line
 
 
@@ -42,18 +41,21 @@ class Campaign:
         self.n_failed = 0
 
     def run(self, end: float) -> None:
-        """Until the clock (time.monotonic) shows ``end``; every kind has one round at least."""
-        seeds = {name: good_inputs(kind) for name, kind in self._kinds.items()}
-        while True:
-            for name, kind in self._kinds.items():
-                self._round(name, kind, seeds[name])
-                if time.monotonic() > end and len(self._n_read) == len(self._kinds):
-                    return
+        """Until the clock (time.monotonic) shows ``end``; every kind has as much time, and one round at least."""
+        seeds: dict[str, list[Files]] = {}
+        seconds: Counter[str] = Counter()
+        while time.monotonic() < end or len(seconds) < len(self._kinds):
+            name = min(self._kinds, key=lambda each: seconds.get(each, -1))
+            started = time.monotonic()
+            if name not in seeds:
+                seeds[name] = good_inputs(self._kinds[name])
+            self._round(name, self._kinds[name], seeds[name])
+            seconds[name] += time.monotonic() - started
 
     def _round(self, name: str, kind: Kind, seeds: list[Files]) -> None:
         first = self._n_read[name]
-        inputs = [self._input(name, kind, seeds, number) for number in range(first, first + ROUND)]
-        self._n_read[name] += ROUND
+        inputs = [self._input(name, kind, seeds, number) for number in range(first, first + kind.n_at_once)]
+        self._n_read[name] += kind.n_at_once
         verdicts = children.verdicts(kind.read, inputs)
         for number, (files, verdict) in enumerate(zip(inputs, verdicts, strict=True), first):
             if verdict:

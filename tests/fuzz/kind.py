@@ -25,11 +25,13 @@ class Kind:
         seeds: makes good inputs, by other libraries where they can, in an empty folder.
         read: reads a folder with all our code for this kind. Raises ExpectedError for what it refuses.
         mutate: a good input into a damaged one.
+        n_at_once: inputs before the next kind's turn; fewer where each takes long.
     """
 
     seeds: Callable[[Path], list[Files]]
     read: Callable[[Path], object]
     mutate: Mutate
+    n_at_once: int = 50
 
 
 def one_file(*mutators: plain.Mutator) -> Mutate:

@@ -7,11 +7,12 @@ import random
 import pytest
 
 from scaffe.errors import UserError
-from tests.fuzz import children, corpus
+from tests.fuzz import campaign, children, commands, corpus
 from tests.fuzz.campaign import good_inputs
-from tests.fuzz.kind import all_kinds
+from tests.fuzz.kind import Kind, all_kinds
 
 KEPT = corpus.all_kept()
+LONG = ("command_line",)  # runs every command
 
 
 @pytest.mark.parametrize("name", KEPT)
@@ -22,7 +23,8 @@ def test_what_failed_once(name):
     assert {path.name: verdict for path, verdict in zip(KEPT[name], verdicts, strict=True) if verdict} == {}
 
 
-@pytest.mark.parametrize("name", all_kinds())
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.thorough) if name in LONG else name
+                                  for name in all_kinds()])
 def test_good_inputs_are_read_and_damage_comes_again(name):
     kind = all_kinds()[name]
     seeds = good_inputs(kind)  # each must be read
@@ -83,3 +85,38 @@ def test_an_input_is_kept_and_comes_back(tmp_path):
     files = {"a": b"\x00\xff" * 1000, "list": b""}
     path = corpus.keep(tmp_path, "lmdb", files)
     assert path.parent.name == "lmdb" and path.stat().st_size < 500 and corpus.unpack(path) == files
+
+
+@pytest.mark.parametrize(("what", "wrong"), [
+    ("pass", ""), ("raise ValueError('own')", "a traceback: ValueError: own"), ("os.abort()", "dies of SIGABRT"),
+    ("os._exit(7)", "ends with 7 after 0 lines"), ("os._exit(1)", "ends with 1 after 0 lines"),
+    ("[open('net.prototxt') for _ in range(999)]", "a traceback: OSError"), ("time.sleep(9999)", "no end within 2 s"),
+    ("print('I say\\nso', file=sys.stderr), os._exit(2)", "ends with 2 after 2 lines"),
+    ("bytes(9 << 30)", "a traceback: MemoryError"), ("os._exit(0)", "takes "),
+])
+def test_how_a_command_line_ends_is_seen(tmp_path, monkeypatch, what, wrong):
+    """A layer of the user's own does it; what that raises has its traceback below the line."""
+    monkeypatch.setattr(commands, "LIMIT_SECONDS", 2 if "sleep" in what else 100)
+    monkeypatch.setattr(commands, "LIMIT_BYTES", 1 << 20 if wrong == "takes " else commands.LIMIT_BYTES)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there/net.prototxt").write_text(
+        'layer { name: "l" type: "Python" top: "x" python_param { module: "mine" layer: "Mine" } }')
+    (tmp_path / "there/mine.py").write_text(f"import os, sys, time\n{what}\n")
+    found = commands.verdict(["summary", "net.prototxt"], {}, tmp_path / "there")
+    assert found.startswith(wrong) and bool(found) == bool(wrong), found
+
+
+def test_every_kind_has_its_share_of_the_time(tmp_path, monkeypatch):
+    """By a clock that one kind's rounds move ten times as far as the other's; one round each where there is none."""
+    now = [0.0]
+    monkeypatch.setattr(campaign.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(campaign, "good_inputs", lambda kind: [{}])
+    monkeypatch.setattr(campaign.children, "verdicts",
+                        lambda read, inputs: now.__setitem__(0, now[0] + read(inputs)) or [""] * len(inputs))
+    kinds = {name: Kind(None, lambda inputs, cost=cost: cost, lambda rng, files: files, n_at_once=n)
+             for name, cost, n in (("slow", 10.0, 2), ("quick", 1.0, 50))}
+    monkeypatch.setattr(campaign, "all_kinds", lambda: kinds)
+    for end, said in ((200.0, "(slow 20, quick 5000)"), (0.0, "(slow 2, quick 50)")):
+        made, now[0] = campaign.Campaign(None, 1, tmp_path), 0.0
+        made.run(end)
+        assert said in made.summary()

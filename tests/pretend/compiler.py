@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.private_files import first_usable
 from tests.pretend.array import ndarray
 from tests.pretend.contexts import current_device
 from tests.pretend.memory import MemoryPointer, allocation_at
@@ -91,9 +92,9 @@ def library(source: str) -> str:
 
 
 def _folder() -> Path:
-    folder = Path(tempfile.gettempdir()) / f"pretend-cuda-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder
+    """In the user's cache, whatever SCAFFE_CACHE a test has set: in the temporary folder it would be left behind."""
+    kept = first_usable([Path.home() / ".cache" / "scaffe"], "pretend-cuda")
+    return kept or Path(tempfile.mkdtemp(prefix="pretend-cuda-"))
 
 
 def _run(command: list[str], text: str) -> str:

@@ -100,7 +100,7 @@ class DoomedRun:
         """The processes of its ranks, by their ranks as they were started; those that were spawned come last."""
         pids = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cwd") if _leads_to(path, self._folder)]
         return sorted((pid for pid in pids if _runs(pid) and _variable(pid, "OMPI_COMM_WORLD_RANK")),
-                      key=lambda pid: (_namespace(pid), int(_variable(pid, "OMPI_COMM_WORLD_RANK"))))
+                      key=lambda pid: (_namespace(pid), int(_variable(pid, "OMPI_COMM_WORLD_RANK") or 0)))
 
     def ended(self) -> str:
         """Waits for the end; what went wrong, or nothing."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scaffe.cli.image_flags import LeftOut, add_image_flags, image_options
+from scaffe.cli.image_flags import SIDE, LeftOut, add_image_flags, image_options
 from scaffe.data.convert.annoset import AnnosetOptions, convert_annoset
 from scaffe.data.convert.annotations import READERS, read_label_map
 from scaffe.errors import UsageError
@@ -40,7 +40,8 @@ def _flags() -> Flags:
     flags.flag("label_type", "xml", "the kind of those files", choices=tuple(READERS))
     flags.flag("label_map_file", "", "a LabelMap prototxt: the labels of the classes' names", metavar="FILE")
     flags.flag("check_label", False, "refuse a label map with a name twice")
-    flags.flag("min_dim", 0, "enlarge smaller images until their shorter side has so many pixels")
-    flags.flag("max_dim", 0, "shrink larger images until their longer side has at most so many pixels")
+    flags.flag("min_dim", 0, "enlarge smaller images until their shorter side has so many pixels", kind=SIDE)
+    flags.flag("max_dim", 0, "shrink larger images until their longer side has at most so many pixels",
+               kind=SIDE)
     add_image_flags(flags, "'image annotations' or 'image label'")
     return flags

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scaffe.flags import Flags
+from scaffe.flags import MOST, Flags, whole
 
 GROUP = "Nets and weights"
 
@@ -21,7 +21,7 @@ def main(argv: list[str]) -> int:
     flags.argument("net", "the deploy net's prototxt")
     flags.argument("weights", "trained weights, a .caffemodel")
     flags.argument("model", "the .onnx file to write")
-    flags.flag("level", 0, "the net state's level")
+    flags.flag("level", 0, "the net state's level", kind=whole(-MOST - 1))
     flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
     options = flags.parse(argv)
     refuse_input(options.model, [options.net, options.weights], UserError)

@@ -9,7 +9,7 @@ from argparse import Namespace
 
 from scaffe import cores
 from scaffe.data.convert.writers import WRITERS
-from scaffe.flags import Flags, at_least
+from scaffe.flags import Flags, whole
 from scaffe.log import info
 from scaffe.nets.precisions import PRECISIONS
 from scaffe.training.limited_memory import add_memory_flags, param_memory
@@ -24,7 +24,7 @@ def main(argv: list[str]) -> int:
     flags.argument("net", "the net's prototxt, with a data layer")
     flags.argument("blobs", "the blobs to write, with commas between")
     flags.argument("databases", "the database for each of them, with commas between")
-    flags.argument("n_batches", "batches to run", kind=at_least(1))
+    flags.argument("n_batches", "batches to run", kind=whole(1))
     flags.argument("kind", "the kind of database", choices=tuple(WRITERS))
     flags.argument("mode", "where to compute", default="CPU", choices=("CPU", "GPU"))
     flags.argument("device", "the GPU's number; without one the first, if there is one", default="")

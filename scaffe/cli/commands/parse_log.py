@@ -15,6 +15,7 @@ from scaffe.flags import Flags
 from scaffe.report.caffe_log import Row, parse_log
 
 GROUP = "Logs and pictures"
+MOST_FIELDS = 5_000_000  # of a CSV file
 
 
 def main(argv: list[str]) -> int:
@@ -36,10 +37,17 @@ def main(argv: list[str]) -> int:
 
 
 def write_csv(path: Path, rows: list[Row], delimiter: str = ",") -> None:
-    """Write rows under a header of all their columns. Raises UserError: it cannot be written, or a long delimiter."""
+    """Write rows under a header of all their columns.
+
+    Raises:
+        UserError: it cannot be written, the delimiter is none, or the table is vast.
+    """
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    if len(delimiter) != 1:
-        raise UserError(f"-delimiter must be one character, got {delimiter!r}")
+    if len(delimiter) != 1 or delimiter in '"\r\n':
+        raise UserError(f"-delimiter must be one character, and no quote and no line's end, got {delimiter!r}")
+    if len(columns) * len(rows) > MOST_FIELDS:
+        raise UserError(f"{path}: expected a table of at most {MOST_FIELDS:,} fields, got {len(columns):,} columns and "
+                        f"{len(rows):,} rows")
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, columns, delimiter=delimiter)
     writer.writeheader()

@@ -6,13 +6,14 @@ from pathlib import Path
 
 from scaffe.atomic_files import refuse_input, write_whole
 from scaffe.errors import UserError
-from scaffe.flags import Flags
+from scaffe.flags import Flags, number
 from scaffe.pictures.timeline_picture import lay_out
 from scaffe.pictures.timeline_png import to_png
 from scaffe.pictures.timeline_svg import to_svg
 from scaffe.report.trace import read_trace
 
 GROUP = "Logs and pictures"
+MOST_MS = 1e15
 WRITERS = {".svg": to_svg, ".png": to_png}
 
 
@@ -21,8 +22,8 @@ def main(argv: list[str]) -> int:
     flags = Flags("plot", __doc__ or "")
     flags.argument("trace", "the trace's JSON")
     flags.flag("output", "", "the .svg or .png to write; none: the trace's name with .svg", metavar="FILE")
-    flags.flag("start", 0.0, "milliseconds from which to draw")
-    flags.flag("end", 0.0, "milliseconds up to which to draw; 0: the end")
+    flags.flag("start", 0.0, "milliseconds from which to draw", kind=number(0, MOST_MS))
+    flags.flag("end", 0.0, "milliseconds up to which to draw; 0: the end", kind=number(0, MOST_MS))
     options = flags.parse(argv)
     output = Path(options.output or Path(options.trace).with_suffix(".svg"))
     if output.suffix.lower() not in WRITERS:

@@ -10,10 +10,11 @@ from argparse import Namespace
 from typing import Any
 
 from scaffe.errors import UserError
-from scaffe.flags import Flags, at_least
+from scaffe.flags import MOST, Flags, whole
 from scaffe.nets import graph
 
 GROUP = "Nets and weights"
+DIMENSION = whole(1)
 
 
 def main(argv: list[str]) -> int:
@@ -58,12 +59,12 @@ def main(argv: list[str]) -> int:
 def _flags() -> Flags:
     from scaffe.nets.memory.amount import amount
     from scaffe.nets.memory.plans.placements import PLACEMENTS
-    from scaffe.training.partition.options import add_machine_flags, partitions
+    from scaffe.training.partition.options import MOST_PLANNED, PARTITIONS, add_machine_flags
 
     flags = Flags("summary", __doc__ or "")
     flags.argument("net", "the net's prototxt")
     flags.flag("phase", "TEST", "the net's phase", choices=("TRAIN", "TEST"))
-    flags.flag("level", 0, "the net state's level")
+    flags.flag("level", 0, "the net state's level", kind=whole(-MOST - 1))
     flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
     flags.flag("shape", "", "shape of the data, in place of data layers' own", metavar="N,C,H,W")
     flags.section("Training in limited memory")
@@ -74,9 +75,9 @@ def _flags() -> Flags:
     flags.flag("output", "", "a picture, .svg: of memory in an iteration, or of the plan for so many ranks",
                metavar="FILE")
     flags.section("How ranks share the net")
-    flags.flag("ranks", 0, "so many, each with a batch of the net; implies -phase TRAIN", kind=at_least(0))
-    flags.flag("ranks_per_node", 1, "so many ranks on a node", kind=at_least(1))
-    flags.flag("partitions", "auto", "ranks that share one replica; auto: the best", kind=partitions, metavar="K")
+    flags.flag("ranks", 0, "so many, each with a batch of the net; implies -phase TRAIN", kind=whole(0, MOST_PLANNED))
+    flags.flag("ranks_per_node", 1, "so many ranks on a node", kind=whole(1, MOST_PLANNED))
+    flags.flag("partitions", "auto", "ranks that share one replica; auto: the best", kind=PARTITIONS, metavar="K")
     add_machine_flags(flags)
     return flags
 
@@ -114,6 +115,6 @@ def _limit(net: Any, options: Namespace) -> None:
 
 def _dims(text: str) -> list[int]:
     try:
-        return [int(word) for word in text.split(",")]
+        return [DIMENSION(word) for word in text.split(",")]
     except ValueError:
-        raise UserError(f"-shape must be whole numbers with commas between, got {text!r}") from None
+        raise UserError(f"-shape must be whole numbers from {DIMENSION} with commas between, got {text!r}") from None

@@ -11,7 +11,7 @@ from typing import Any
 from scaffe.cli.job import run_job
 from scaffe.collectives.communicator import Communicator
 from scaffe.data.feeds.layer_feed import Share
-from scaffe.flags import REQUIRED, Flags, at_least
+from scaffe.flags import MOST, MOST_THREADS, REQUIRED, Flags, whole
 from scaffe.log import info
 from scaffe.nets.devices import Compute, add_flags, load_kernels
 from scaffe.nets.inference.passes import Inference
@@ -34,10 +34,10 @@ def main(argv: list[str]) -> int:
     flags = Flags("test", __doc__ or "")
     flags.flag("model", REQUIRED, "the net's prototxt", metavar="FILE")
     flags.flag("weights", REQUIRED, "trained weights, .caffemodel files", metavar="FILE,...")
-    flags.flag("iterations", 50, "batches to run, over all ranks", kind=at_least(1))
-    flags.flag("level", 0, "the net state's level")
+    flags.flag("iterations", 50, "batches to run, over all ranks", kind=whole(1))
+    flags.flag("level", 0, "the net state's level", kind=whole(-MOST - 1))
     flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
-    flags.flag("threads", 0, "compute threads a rank; 0: cores shared out", kind=at_least(0))
+    flags.flag("threads", 0, "compute threads a rank; 0: cores shared out", kind=whole(0, MOST_THREADS))
     flags.count("skip_bad_records", "unreadable records to pass over; the next one stands in")
     add_flags(flags)
     add_memory_flags(flags)

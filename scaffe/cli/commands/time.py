@@ -14,7 +14,7 @@ from collections.abc import Callable
 from scaffe.cli.job import run_job
 from scaffe.collectives.communicator import Communicator
 from scaffe.data.feeds.layer_feed import Share
-from scaffe.flags import REQUIRED, Flags, at_least
+from scaffe.flags import MOST, MOST_THREADS, REQUIRED, Flags, whole
 from scaffe.layers.kernels.backend import is_device
 from scaffe.log import info
 from scaffe.nets.devices import Compute, add_flags, load_kernels
@@ -34,11 +34,11 @@ def main(argv: list[str]) -> int:
     """Run the command; returns the exit code."""
     flags = Flags("time", __doc__ or "")
     flags.flag("model", REQUIRED, "the net's prototxt", metavar="FILE")
-    flags.flag("iterations", 50, "passes to time", kind=at_least(1))
+    flags.flag("iterations", 50, "passes to time", kind=whole(1))
     flags.flag("phase", "TRAIN", "the net's phase", choices=tuple(PHASES))
-    flags.flag("level", 0, "the net state's level")
+    flags.flag("level", 0, "the net state's level", kind=whole(-MOST - 1))
     flags.flag("stage", "", "the net state's stages", metavar="NAME,...")
-    flags.flag("threads", 0, "compute threads a rank; 0: cores shared out", kind=at_least(0))
+    flags.flag("threads", 0, "compute threads a rank; 0: cores shared out", kind=whole(0, MOST_THREADS))
     add_flags(flags)
     add_memory_flags(flags)
     flags.pass_over("weights", "solver", "snapshot", "sigint_effect", "sighup_effect")

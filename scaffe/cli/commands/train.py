@@ -17,7 +17,7 @@ from scaffe.collectives import joining
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.loss.newcomer import Newcomer
 from scaffe.errors import UserError
-from scaffe.flags import REQUIRED, Flags, at_least
+from scaffe.flags import MOST, MOST_THREADS, REQUIRED, Flags, whole
 from scaffe.log import info
 from scaffe.nets import graph
 from scaffe.nets.devices import add_flags
@@ -34,7 +34,7 @@ from scaffe.training.observers.snapshots import Snapshots
 from scaffe.training.observers.tensorboard import Tensorboard
 from scaffe.training.observers.test import Test
 from scaffe.training.observers.timeline import Timeline
-from scaffe.training.partition.options import add_machine_flags, partitions
+from scaffe.training.partition.options import PARTITIONS, add_machine_flags
 from scaffe.training.ranks import together
 from scaffe.training.solver import Observer, Solver
 from scaffe.training.strategies import WORKER, Role, Strategy, look_up
@@ -48,7 +48,7 @@ from scaffe.training.survival.recovery import come_in as join_ranks
 from scaffe.training.survival.spawner import Spawner
 from scaffe.training.survival.survivor import Survivor
 from scaffe.training.survival.trainer import Trainer
-from scaffe.training.thread_count import n_threads
+from scaffe.training.thread_count import AUTO
 
 GROUP = "Train and test"
 EFFECT = ", ".join(EFFECTS)
@@ -72,20 +72,21 @@ def _flags() -> Flags:
     flags.flag("weights", "", "weights to start from, .caffemodel", metavar="FILE,...")
     flags.flag("snapshot", "", "a .solverstate to go on from", metavar="FILE")
     flags.flag("resume", "", "auto: go on from the newest snapshot", choices=("auto",))
-    flags.flag("level", 0, "the level of the training net, whatever train_state says")
+    flags.flag("level", 0, "the level of the training net, whatever train_state says", kind=whole(-MOST - 1))
     flags.flag("stage", "", "stages of the training net, beside train_state's", metavar="NAME,...")
     flags.section("Ranks")
     add_strategy_flags(flags)
     add_loss_flags(flags)
     flags.flag("reduce", "auto", "the algorithm that sums gradients")
-    flags.flag("partitions", "1", "ranks that share a net; auto: the fastest", kind=partitions, metavar="K")
+    flags.flag("partitions", "1", "ranks that share a net; auto: the fastest", kind=PARTITIONS, metavar="K")
     add_machine_flags(flags, can_measure=True)
     flags.flag("scal", "strong", "strong: the batch is shared out", choices=("strong", "weak"))
     add_flags(flags)
-    flags.flag("threads", 0, "compute threads a rank; 0: cores shared out; auto: fastest", kind=n_threads, metavar="N")
+    flags.flag("threads", 0, "compute threads a rank; 0: cores shared out; auto: fastest",
+               kind=whole(0, MOST_THREADS, auto=AUTO))
     add_memory_flags(flags)
     flags.section("Data")
-    flags.flag("readers", 1, "reader threads a rank", kind=at_least(1))
+    flags.flag("readers", 1, "reader threads a rank", kind=whole(1, MOST_THREADS))
     flags.count("skip_bad_records", "unreadable records to pass over")
     flags.section("Run")
     flags.flag("sigint_effect", "stop", f"what Ctrl-C does: {EFFECT}", choices=EFFECTS, metavar="WHAT")
@@ -168,7 +169,7 @@ def _rebuilding(strategy: type[Strategy], param: Any, options: Namespace, build:
 
     def rebuild(ranks: Communicator, kinds: Sequence[str | None]) -> Survivor:
         now = strategy.options_for(options, kinds)
-        role = strategy.place(ranks, now).with_uneven_share()
+        role = strategy.place(ranks, now)
         if role.kind != WORKER:
             return strategy.server(role, param, now)
         with role.ending_all(goes_on=True):

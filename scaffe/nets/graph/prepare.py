@@ -29,7 +29,7 @@ def prepare(message: Any, phase: int, level: int | None = None, stages: Sequence
     """
     net = upgrade_net(message)
     state = caffe_pb2.NetState(phase=phase, level=net.state.level if level is None else level,
-                                stage=[*net.state.stage, *stages])
+                                stage=[*net.state.stage, *map(text_of_path, stages)])  # may be bytes
     net = insert_splits(filter_net(net, state))
     net.state.CopyFrom(state)
     for layer in net.layer:

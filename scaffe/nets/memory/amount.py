@@ -6,6 +6,7 @@ import re
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
          "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+MOST_BYTES = 10**18
 WORDS = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*|%)")
 
 
@@ -24,14 +25,17 @@ def n_bytes(text: str, whole: int) -> int:
         whole: what a share is of, in bytes.
 
     Raises:
-        ValueError: it is neither, or is not above 0.
+        ValueError: it is neither, is not above 0, or is above MOST_BYTES.
     """
     found = WORDS.fullmatch(text.strip())
     unit = found[2].upper() if found else None
     if found is None or (unit != "%" and unit not in UNITS) or float(found[1]) <= 0:
         raise ValueError("must be an amount of memory such as 2GB, 512MiB or 40%")
     number = float(found[1])
-    return int(number * whole / 100) if unit == "%" else int(number * UNITS[unit or ""])
+    amount_bytes = number * whole / 100 if unit == "%" else number * UNITS[unit or ""]
+    if amount_bytes > MOST_BYTES:
+        raise ValueError(f"must be at most {shown(MOST_BYTES)}")
+    return int(amount_bytes)
 
 
 def shown(amount_bytes: float) -> str:

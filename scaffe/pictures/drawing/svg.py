@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from xml.sax.saxutils import escape
-
+from scaffe.markup import escaped
 from scaffe.pictures.drawing.picture import CHAR_WIDTH, LINE_HEIGHT, Picture
 
 HEAD = """<svg xmlns="http://www.w3.org/2000/svg" width="{0:.0f}" height="{1:.0f}" viewBox="0 0 {0:.0f} {1:.0f}"
@@ -31,4 +30,4 @@ def to_svg(picture: Picture) -> bytes:
 
 
 def _text(x: float, y: float, text: str, style: str = "") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}"{style}>{escape(text)}</text>' if text else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}"{style}>{escaped(text)}</text>' if text else ""

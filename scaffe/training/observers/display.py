@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any
 
 from scaffe.log import info
-from scaffe.training.observers.outputs import by_name, log_outputs, values_of
+from scaffe.training.observers.outputs import by_name, log_outputs, shared_values
 from scaffe.training.solver import Observer, Solver
 
 
@@ -25,8 +25,9 @@ class Display(Observer):
         display, iteration = solver.param.display, solver.iteration
         if not display or iteration % display:
             return
-        mine = [float(sum(self._losses)) / len(self._losses), *values_of(solver.net)]
-        smoothed, *outputs = solver.mean_over_ranks(mine, solver.strategy.peers)
+        mine, peers = [float(sum(self._losses)) / len(self._losses), *shared_values(solver.net)], solver.strategy.peers
+        by = solver.net.shares.weight if peers.n_ranks < solver.communicator.n_ranks else 1.0
+        smoothed, *outputs = solver.mean_over_ranks([value / by for value in mine], peers)
         info(f"Iteration {iteration} ({self._pace(iteration, display)}), loss = {smoothed:g}")
         log_outputs(solver.net, outputs, "Train")
         info(f"Iteration {iteration}, lr = {rate:g}")

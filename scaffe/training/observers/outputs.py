@@ -14,11 +14,24 @@ def values_of(net: Net) -> list[float]:
     return [float(v) for _, blob, _ in net.outputs() for v in to_host(blob.data).reshape(-1)]
 
 
+def shared_values(net: Net) -> list[float]:
+    """``values_of`` a training net on one of several ranks: as many as all have, whose mean is to be that over the
+    batch."""
+    shares, to_host = net.shares.outputs, net.context.kernels.to_host
+    found = [(shares.get(name, (1.0, blob.n_elems)), to_host(blob.data).reshape(-1)) for name, blob, _ in net.outputs()]
+    return [factor * float(v) for (factor, length), values in found for v in values[:length]]
+
+
 def by_name(net: Net, values: Sequence[float]) -> dict[str, float]:
     """``values_of`` by the outputs' names; a number follows the names of outputs that have several elements."""
-    names = [f"{name}/{i}" if blob.n_elems > 1 else name
-             for name, blob, _ in net.outputs() for i in range(blob.n_elems)]
+    names = [f"{name}/{i}" if length > 1 else name for name, length, _ in _lengths(net) for i in range(length)]
     return dict(zip(names, values, strict=True))
+
+
+def _lengths(net: Net) -> list[tuple[str, int, float]]:
+    """Each output with how many of its elements are logged, and its loss weight."""
+    shares = net.shares.outputs
+    return [(name, shares.get(name, (1.0, blob.n_elems))[1], weight) for name, blob, weight in net.outputs()]
 
 
 def output_lines(net: Net, values: Sequence[float]) -> Iterator[str]:
@@ -28,7 +41,7 @@ def output_lines(net: Net, values: Sequence[float]) -> Iterator[str]:
         net: gives the outputs' names and loss weights.
         values: as ``values_of`` returns them.
     """
-    names = [(name, weight) for name, blob, weight in net.outputs() for _ in range(blob.n_elems)]
+    names = [(name, weight) for name, length, weight in _lengths(net) for _ in range(length)]
     for (name, weight), value in zip(names, values, strict=True):
         yield f"{name} = {value:g}" + (f" (* {weight:g} = {weight * value:g} loss)" if weight else "")
 

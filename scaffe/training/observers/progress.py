@@ -42,6 +42,8 @@ class Progress(Observer):
         self._is_live = solver.communicator.rank == 0 and log.begin_live()
         self._first, self._started = solver.iteration, time.perf_counter()
         info(f"Training on {solver.communicator.n_ranks} rank(s), {self._images} images an iteration")
+        if solver.shares and solver.shares[0].is_uneven:
+            info(f"Uneven shares: {solver.shares[0].text()}; losses and gradients weigh by images")
 
     def gradients_ready(self, solver: Solver, loss: float, rate: float) -> None:
         """See Observer."""

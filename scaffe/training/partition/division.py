@@ -29,6 +29,7 @@ class Division:
         sums: the same ranks, for gradients of what is not split.
         peers: the ranks that have this rank's part of the other replicas.
         replica: this replica's number.
+        batch: images of all ranks, if these share them out unevenly; else 0.
     """
 
     plan: Plan
@@ -36,15 +37,16 @@ class Division:
     sums: Communicator
     peers: Communicator
     replica: int
+    batch: int = 0
 
     @classmethod
-    def of(cls, communicator: Communicator, plan: Plan) -> Division:
+    def of(cls, communicator: Communicator, plan: Plan, batch: int = 0) -> Division:
         """Divide the ranks of a communicator, which all call it, by a plan."""
         replica, part = divmod(communicator.rank, plan.n_partitions)
         group, sums, peers = (communicator.split(*by) for by in ((replica, part), (replica, part), (part, replica)))
         if group is None or sums is None or peers is None:
             raise RuntimeError("a rank without a color")  # each has one
-        return cls(plan, Group(group), sums, peers, replica)
+        return cls(plan, Group(group), sums, peers, replica, batch)
 
     @property
     def n_replicas(self) -> int:
@@ -56,7 +58,7 @@ class Division:
         is_training = message.state.phase == TRAIN
         made = rewrite(message, self.plan.kinds, is_training)
         parts = RankParts(made, {layer.name: layer for layer in message.layer}, self.group,
-                          (self.replica, self.n_replicas), is_training)
+                          (self.replica, self.n_replicas), is_training, self.batch)
         parts.own_outputs()
         return made.message, parts
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from scaffe.collectives.model.machine import EMULATED_1_GBIT
 from scaffe.errors import UserError
-from scaffe.flags import Flags
+from scaffe.flags import MOST_RANKS, Flags, number
+from scaffe.flags.flag import Range
 from scaffe.training.partition.planner.choice import best_of_all
 from scaffe.training.partition.planner.prices import Ranks
 from scaffe.training.partition.planner.search import Plan, best_plan
@@ -17,6 +18,9 @@ from scaffe.training.partition.planner.shapes import LayerShape
 AUTO, MEASURED = "auto", "measured"
 LINK = EMULATED_1_GBIT.inter_bandwidth
 RATE = 5e10  # of a core with AVX-512
+MOST_SPEED = 1e18  # a second
+PARTITIONS = Range(1, MOST_RANKS, words=((AUTO, 0),), is_kept=True)
+MOST_PLANNED = 4096  # ranks, in half a minute
 
 
 def add_machine_flags(flags: Flags, can_measure: bool = False) -> None:
@@ -26,33 +30,10 @@ def add_machine_flags(flags: Flags, can_measure: bool = False) -> None:
         flags: a command's.
         can_measure: whether its ranks are there to measure it.
     """
-    kind, or_measured = (_above_0_or_measured, "; measured: at the start") if can_measure else (_above_0, "")
+    words = {MEASURED: 0.0} if can_measure else {}
+    kind, or_measured = number(1, MOST_SPEED, **words), "; measured: at the start" if can_measure else ""
     flags.flag("link_bandwidth", LINK, f"bytes/s of a node's port, for the planner{or_measured}", kind=kind)
     flags.flag("multiply_adds", RATE, f"of a rank a second, for the planner{or_measured}", kind=kind)
-
-
-def partitions(text: str) -> str:
-    """A value of ``-partitions``: "auto" or a number from 1 on. Raises ValueError."""
-    if text != AUTO and not (text.isdecimal() and int(text)):
-        raise ValueError("must be auto or a number above 0")
-    return text
-
-
-def _above_0(text: str) -> float:
-    number = float(text)
-    if not 0 < number < float("inf"):
-        raise ValueError("must be a number above 0")
-    return number
-
-
-def _above_0_or_measured(text: str) -> float:
-    """A number; 0 for what is to be measured."""
-    if text == MEASURED:
-        return 0.0
-    try:
-        return _above_0(text)
-    except ValueError:
-        raise ValueError("must be a number above 0, or measured") from None
 
 
 def ranks_of(options: Any, n_ranks: int, n_images: float, ranks_per_node: int) -> Ranks:

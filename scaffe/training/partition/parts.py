@@ -51,12 +51,13 @@ class RankParts:
         group: the ranks of the replica.
         replicas: the replica's number, and how many there are.
         is_training: whether the net is trained.
+        batch: images of all ranks, if these share them out unevenly; else 0.
     """
 
     def __init__(self, rewritten: Rewritten, originals: dict[str, Any], group: Group, replicas: tuple[int, int],
-                 is_training: bool) -> None:
+                 is_training: bool, batch: int = 0) -> None:
         self._net, self._originals, self.group, self._is_training = rewritten, originals, group, is_training
-        self._replicas = replicas
+        self._replicas, self._batch = replicas, batch
         self._portions: dict[str, list[Portion]] = {}
         self._moves: dict[str, Move] = {}  # by their tops
         self._lengths: dict[str, Callable[[], int]] = {}  # blob that is cut → of the whole along the axis
@@ -117,7 +118,8 @@ class RankParts:
         if kind in (REPLICATED, BY_BANDS) and param.type == "BatchNorm" and self._takes_statistics(param, context):
             return SharedNorm(param, context, self.group)
         if param.type == "Dropout" and context.phase == TRAIN and self._is_training:
-            draws: Any = SharedDraws(context.rng, self.group, self._replicas, bottoms[0], CUTS.get(kind), length)
+            draws: Any = SharedDraws(context.rng, self.group, self._replicas, bottoms[0], CUTS.get(kind), length,
+                                     self._batch)
             context = replace(context)
             context.draws = draws
             return Dropout(param, context)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scaffe.flags import Flags, at_least
+from scaffe.flags import MOST_RANKS, Flags, whole
+
+SLACK = whole(0, inf=math.inf)  # iterations
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,4 @@ class Consistency:
 
 def add_servers_flag(flags: Flags) -> None:
     """Add ``-servers``."""
-    flags.flag("servers", 0, "the last N ranks hold parameters and no net", kind=at_least(0), metavar="N")
-
-
-def slack_of(text: str) -> float:
-    """A slack from its text. Raises ValueError."""
-    if text == "inf":
-        return math.inf
-    if not text.isdecimal():
-        raise ValueError("must be a whole number from 0 on, or inf")
-    return float(text)
+    flags.flag("servers", 0, "the last N ranks have no net", kind=whole(0, MOST_RANKS))

@@ -5,23 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from scaffe.flags import Flags
+from scaffe.flags import MOST_BYTES, Flags
+from scaffe.flags.flag import Range
 from scaffe.nets.flat_params import FlatParams
 
 START_UPS_PER_BUCKET = 4
 """Sending a bucket's bytes takes this many times as long as starting its collective up: with 4, start-ups would cost a
 fifth of the time if nothing were hidden."""
+BUCKET_BYTES = Range(0, MOST_BYTES, words=(("auto", 0),), is_kept=True)
 
 
 def add_bucket_flag(flags: Flags) -> None:
     """Add ``-bucket``."""
-    flags.flag("bucket", "auto", "bytes sent as one message; 0: by layer", kind=_bucket_bytes, metavar="N")
-
-
-def _bucket_bytes(text: str) -> str:
-    if text != "auto" and not text.isdecimal():
-        raise ValueError("must be auto or a number of bytes")
-    return text
+    flags.flag("bucket", "auto", "bytes of a message; 0: by layer", kind=BUCKET_BYTES)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any
 
 from scaffe.errors import UserError
-from scaffe.flags import Flags, at_least
+from scaffe.flags import Flags, whole
 from scaffe.layers.kernels.backend import is_device
+from scaffe.log import warning
 from scaffe.nets.flat_pieces import copy_into
 from scaffe.training.served.accrue import Accrue
 from scaffe.training.served.options import Consistency
@@ -41,10 +42,10 @@ class Downpour(Served):
     @classmethod
     def flags(cls, flags: Flags) -> None:
         """See Strategy."""
-        flags.flag("n_fetch", 1, "steps between two fetches", kind=at_least(1), metavar="N")
-        flags.flag("n_push", 1, "steps between two pushes", kind=at_least(1), metavar="N")
-        flags.flag("n_sync", 0, "sets n_fetch and n_push", kind=at_least(1), metavar="N")
-        flags.flag("warm_start", 0, "iterations that one replica trains first", kind=at_least(0), metavar="N")
+        flags.flag("n_fetch", 1, "steps between two fetches", kind=whole(1))
+        flags.flag("n_push", 1, "steps between two pushes", kind=whole(1))
+        flags.flag("n_sync", 0, "sets n_fetch and n_push", kind=whole(1))
+        flags.flag("warm_start", 0, "iterations by one replica first", kind=whole(0))
         super().flags(flags)
 
     @classmethod
@@ -99,6 +100,15 @@ class Downpour(Served):
         self._advance([self.apart.numbers[bucket.first_layer]], iteration, partial(
             self._local.update_ahead, bucket.place, self._rate, int(self._n_updates)))
 
+    def begin(self) -> None:
+        """See Served; say what DistBelief's authors would do otherwise, where replicas may diverge."""
+        n_replicas, momentum = self.replica.communicator.n_ranks, self.replica.updater.param.momentum
+        if n_replicas > 1 and momentum > 0:
+            warning(f"-strategy downpour with a momentum of {momentum:g} on {n_replicas} replicas may diverge: "
+                    'DistBelief (NIPS 2012, 4.1) recommends AdaGrad (type: "AdaGrad", no momentum) and a warm start '
+                    "(-warm_start)")
+        super().begin()
+
     def iterate(self, rate: float, iteration: int) -> float:
         """See Strategy. While one replica trains alone, the others wait for it in each iteration."""
         if self._waits(iteration):
@@ -115,7 +125,8 @@ class Downpour(Served):
         is_warm = iteration >= self._warm_start
         self._rate = rate / communicator.n_ranks if is_warm and not self._is_weak else rate
         self._n_updates = iteration * communicator.n_ranks + communicator.rank if is_warm else iteration
-        self._local.gradient_scale = self.replica.updater.gradient_scale
+        alone = self.replica.net.shares.weight if not is_warm else 1.0
+        self._local.gradient_scale = self.replica.updater.gradient_scale / alone
         if self._waits(iteration):
             return
         if is_warm and iteration and iteration == self._warm_start:

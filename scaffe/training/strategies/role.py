@@ -52,9 +52,10 @@ class Role:
         share = Share(communicator.rank, communicator.n_ranks, weak=getattr(options, "scal", "strong") == "weak")
         return cls(WORKER, communicator.rank, communicator.n_ranks, share, communicator, world or communicator)
 
-    def with_uneven_share(self) -> Role:
-        """The same, but batches may be shared out unevenly."""
-        return replace(self, share=replace(self.share, may_be_uneven=True))
+    def divided(self, division: Division) -> Role:
+        """The same, where ranks share nets."""
+        share = replace(self.share, sharing=division.plan.n_partitions)
+        return replace(self, division=division, share=share)
 
     @contextmanager
     def ending_all(self, goes_on: bool = False) -> Iterator[None]:

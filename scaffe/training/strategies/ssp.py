@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from scaffe.flags import Flags
-from scaffe.training.served.options import Consistency, slack_of
+from scaffe.training.served.options import SLACK, Consistency
 from scaffe.training.strategies.base import strategies
 from scaffe.training.strategies.buckets import Bucket
 from scaffe.training.strategies.replica import Replica
@@ -30,7 +30,7 @@ class Ssp(Served):
     @classmethod
     def flags(cls, flags: Flags) -> None:
         """See Strategy."""
-        flags.flag("slack", 0.0, "iterations a worker may be ahead; inf: any", kind=slack_of, metavar="N")
+        flags.flag("slack", 0.0, "iterations ahead; inf: any", kind=SLACK)
         super().flags(flags)
 
     @classmethod

@@ -7,7 +7,7 @@ from typing import Any
 from scaffe.collectives.communicator import Communicator
 from scaffe.collectives.loss import ulfm
 from scaffe.errors import UserError
-from scaffe.flags import Flags
+from scaffe.flags import Flags, whole
 from scaffe.training.strategies.base import Strategy
 
 STOP, SHRINK, REPLACE = "stop", "shrink", "replace"
@@ -17,13 +17,7 @@ def add_flags(flags: Flags) -> None:
     """Add ``-on_rank_loss`` and ``-history_copies``."""
     flags.flag("on_rank_loss", STOP, "shrink: the others go on; replace: new ones come",
                choices=(STOP, SHRINK, REPLACE), metavar="WHAT")
-    flags.flag("history_copies", 1, "second copies of histories; 0: from snapshots", kind=_copies, metavar="0|1")
-
-
-def _copies(text: str) -> int:
-    if text not in ("0", "1"):
-        raise ValueError("must be 0 or 1")
-    return int(text)
+    flags.flag("history_copies", 1, "copies of histories; 0: snapshots", kind=whole(0, 1))
 
 
 def check(options: Any, strategy: type[Strategy], communicator: Communicator) -> None:

@@ -86,7 +86,6 @@ class Trainer:
         solver.iteration, solver.rates = progress.iteration, progress.rates
         if old is not None:
             solver.net.context.draws.from_bytes(old.solver.net.context.draws.to_bytes())
-        solver.net.scale_loss(solver.shares[0].weight)
         read_on(solver, progress.batches_read)
 
     def load_saved_histories(self) -> None:

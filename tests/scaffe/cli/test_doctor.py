@@ -71,6 +71,7 @@ def test_a_cache_that_others_can_write(monkeypatch, tmp_path):
     (tmp_path / "open").mkdir(mode=0o777)
     (tmp_path / "open").chmod(0o777)
     monkeypatch.setenv("SCAFFE_CACHE", str(tmp_path / "open"))
+    monkeypatch.setattr(folders.tempfile, "tempdir", str(tmp_path))
     cache, temporary = folders.check()
     assert cache.state == SLOWER and str(tmp_path / "open") in cache.said and "SCAFFE_CACHE" in cache.to_type
     assert temporary.subject == "temporary"

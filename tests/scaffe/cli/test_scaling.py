@@ -52,3 +52,13 @@ def test_two_runs_on_as_many_ranks(tmp_path, capsys):
     logs = [write_log(tmp_path, name, 2, 64, [10]) for name in ("a", "b")]
     assert cli.main(["scaling", "-strong", ",".join(logs)]) == 1
     assert "several logs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("ranks", "images", "paces"), [
+    ("0", 64, [1]), (2, "0", [1]), (2, 64, [0]), (2, 64, ["."]), (2, 64, ["1e308"]), (2, 64, ["1e-320"]),
+    ("9" * 5000, 64, [1])])
+def test_numbers_that_no_run_has_are_one_line(tmp_path, capsys, ranks, images, paces):
+    path = write_log(tmp_path, "a", ranks, images, paces)
+    assert cli.main(["scaling", "-strong", path, "-plot", str(tmp_path / "t.svg")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert path in line

@@ -30,6 +30,8 @@ def names(message):
     ('include { stage: "a" stage: "b" }', {"stages": ["a"]}, False),
     ('include { stage: "a" stage: "b" }', {"stages": ["b", "a", "c"]}, True),
     ('include { stage: "a" } include { stage: "b" }', {"stages": ["b"]}, True),
+    ('include { stage: "\uefff" }', {"stages": ["\udcff"]}, True),  # a byte of the command line that is no UTF-8
+    ('include { stage: "\uefff" }', {"stages": ["a"]}, False),
     ('include { stage: "a" not_stage: "x" }', {"stages": ["a", "x"]}, False),
     ('exclude { stage: "a" } exclude { phase: TEST }', {"stages": ["a"]}, False),
 ])

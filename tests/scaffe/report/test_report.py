@@ -72,11 +72,71 @@ def test_which_files_are_one_run(folder, monkeypatch, files, names):
 @pytest.mark.parametrize(("content", "said"), [
     ("hello", "neither a log of train nor a trace"), ('{"traceEvents": [{"ph": "X"}]}', "not a trace"),
     ('{"traceEvents": [], "otherData": {"multiply_adds": {"ip": 3}}}', "not a trace"),
-    ('{"traceEvents": [], "otherData": 5}', "not a trace"), ("{", "neither")])
+    ('{"traceEvents": [], "otherData": 5}', "not a trace"), ("{", "neither"),
+    *((f'{{"traceEvents": [{{"ph": "X", "name": "update", "pid": 0, "tid": 0, "ts": 1, "dur": 1, {wrong}}}]}}',
+       "not a trace") for wrong in (
+        '"ts": 1e308', '"dur": 1e999', '"ts": NaN', '"ts": ' + "9" * 400, '"dur": -1', '"ts": true', '"pid": [0]',
+        '"tid": {}', '"tid": 1.5', '"pid": ' + "9" * 99, '"name": ["update"]', '"name": null')),
+    ('{"traceEvents": [{"name": "thread_name", "pid": 0, "tid": [1], "args": {"name": "x"}}]}', "not a trace"),
+    ('{"traceEvents": [], "otherData": {"multiply_adds": {"ip": [1, -1]}}}', "not a trace")])
 def test_other_files_are_refused(tmp_path, content, said):
     (tmp_path / "x").write_text(content)
     with pytest.raises(UserError, match=said):
         find_runs([str(tmp_path / "x")])
+
+
+def test_a_thread_of_another_rank_is_not_rank_0s(folder):
+    """Rank 1 calls another of its threads layers."""
+    content = json.loads((folder / "a.json").read_text())
+    content["traceEvents"].insert(0, {"name": "thread_name", "pid": 1, "tid": 9, "args": {"name": "layers"}})
+    (folder / "a.json").write_text(json.dumps(content))
+    assert [time.name for time in read_trace(str(folder / "a.json")).layers()] == ["ip"]
+
+
+def test_names_and_numbers_of_any_kind_make_a_page_that_xml_can_read(folder):
+    """Control characters, what turns text round, noncharacters; losses that are huge, denormal or nearly equal."""
+    names = ["a\x00b", "\x1b[31m", "\u202eevil", "\ufffe", "\x85<&>\"'"]
+    content = json.loads((folder / "a.json").read_text())
+    for name, event in zip(names, content["traceEvents"], strict=False):
+        event["args"] = {"name": name}
+    for name, event in zip(names, [e for e in content["traceEvents"] if e.get("ph") == "X"], strict=False):
+        event["name"] = f"forward {name}"
+    (folder / "a.json").write_text(json.dumps(content))
+    losses = {0: 1e308, 10: -1e308, 20: 5e-324, 30: 1e300, 40: 3.0}
+    write_log(folder / "a.log", losses, {0: 5e-324, 10: 0.0, 20: 5e-324})
+    with (folder / "a.log").open("a") as log:
+        log.write("I1122 10:00:51.000000 7 x.py:9]     Test net output #1: od\x01d\x7f<b> = 1\n" * 2)
+    page = html(find_runs([str(folder / name) for name in ("a.log", "a.json")]), "\x07")
+    ElementTree.fromstring(page.replace("<!DOCTYPE html>", "").replace('<meta charset="utf-8">', "")
+                           .replace('initial-scale=1">', 'initial-scale=1"/>').replace('light dark">', 'light dark"/>')
+                           .replace("'unsafe-inline'\">", "'unsafe-inline'\"/>"))
+    assert not [c for c in page if not (c.isprintable() or c == "\n")]
+    assert r"od\x01d\x7f&lt;b&gt;" in page
+    assert r"\x1b[31m" in page
+    assert "nan" not in page
+
+
+@pytest.mark.parametrize("values", [
+    [0.0, 5e-324], [1e99, 1e99 * (1 + 2e-16)], [-1e99, 1e99], [1e-99, 2e-99], [3.0, 3.0], [1e16, 1e16 + 2]])
+def test_charts_of_extreme_values_lie_on_the_page(values):
+    made = charts.chart("", "", [("a", charts.finite(list(zip(values, values, strict=True))))], charts.SMALL)
+    (curve,) = re.findall(r'class="curve[^"]*" points="([^"]*)"', made.svg())
+    places = [float(number) for point in curve.split() for number in point.split(",")]
+    assert len(places) == 4
+    assert all(0 <= place <= charts.SMALL.width for place in places)
+    assert made.svg().count("<text") < 40
+
+
+def test_a_page_shows_a_hundred_outputs_and_counts_the_others(tmp_path):
+    """A log with thousands of names took minutes."""
+    head = "I1122 10:00:00.000000 7 x.py:9] "
+    lines = [f"{head}Solving\n", *(f"{head}Iteration {i}, loss = 1\n{head}    Train net output #0: o{i} = {i}\n"
+                                   for i in range(3000))]
+    (tmp_path / "a.log").write_text("".join(lines))
+    page = html(find_runs([str(tmp_path / "a.log")]), "")
+    assert "2,900 more outputs are not shown" in page
+    assert page.count("<figure") == 200  # over iterations and seconds
+    assert cli.main(["parse_log", str(tmp_path / "a.log"), str(tmp_path)]) == 1
 
 
 def test_empty_folders_and_missing_files_are_refused(tmp_path):

@@ -125,4 +125,4 @@ def test_scoring_passes_over_bad_records_too(records, tmp_path, said):
 
 def test_the_number_is_a_number(capfd):
     assert cli.main(["train", "-solver", "s", "-skip-bad-records", "-1"]) == 2
-    assert "-skip_bad_records must be a whole number from 0 on, got '-1'" in capfd.readouterr().err
+    assert "-skip_bad_records must be a whole number from 0 to 2^31-1, got '-1'" in capfd.readouterr().err

@@ -41,9 +41,9 @@ def test_gpus_sum_while_they_compute(ranks_per_node, n_ranks, links, expected):
     ("-strategy sc-rs -pause 3", "-pause is a flag of mine, not of -strategy sc-rs"),
     ("-pause 3", "-pause is a flag of mine, not of -strategy auto"),
     ("-strategy mine -wire bf16", "-wire is a flag of sc-b, sc-ob, sc-ob-naive, sc-obr, sc-rs, not of -strategy mine"),
-    ("-strategy sc-rs -bucket many", "-bucket must be auto or a number of bytes, got 'many'"),
-    ("-strategy sc-rs -bucket -1", "-bucket must be auto or a number of bytes, got '-1'"),
-    ("-strategy mine -pause soon", "-pause must be a whole number, got 'soon'")])
+    ("-strategy sc-rs -bucket many", "-bucket must be auto or a whole number from 0 to 2^46, got 'many'"),
+    ("-strategy sc-rs -bucket -1", "-bucket must be auto or a whole number from 0 to 2^46, got '-1'"),
+    ("-strategy mine -pause soon", "-pause must be a whole number from -2^31 to 2^31-1, got 'soon'")])
 def test_another_strategys_flag_is_refused_in_one_line(own_strategy, capsys, line, said):
     assert cli.main(["train", "-solver", "none", *line.split()]) == 2
     assert capsys.readouterr().err.startswith(f"scaffe: train: {said}")

@@ -8,16 +8,9 @@ from typing import Any
 import pytest
 
 from scaffe.cli.main import main
-from scaffe.training.thread_count import AUTO, N_PASSES, candidates, choose, fastest, n_threads
+from scaffe.training.thread_count import N_PASSES, candidates, choose, fastest
 from tests.scaffe.runs import losses, write_solver
 from tests.scaffe.training.test_dividing import NET
-
-
-def test_values_of_the_flag() -> None:
-    assert [n_threads(text) for text in ("0", "3", "auto")] == [0, 3, AUTO]
-    for text in ("-1", "1.5", "many", ""):
-        with pytest.raises(ValueError, match="auto or a whole number"):
-            n_threads(text)
 
 
 @pytest.mark.parametrize(("most", "expected"), [(1, [1]), (2, [2, 1]), (7, [7, 3, 1]), (16, [16, 8, 4, 2, 1])])

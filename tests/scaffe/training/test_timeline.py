@@ -86,3 +86,15 @@ def test_hidden_share():
     timers.carried("reduce a", 10.0, 16.0, 2.0)
     assert timers.hidden() == (7.0, pytest.approx(4 / 7))
     assert Timers().hidden() == (0, 0)
+
+
+def test_a_picture_of_no_time_or_of_too_many_rows_is_refused(tmp_path):
+    """Equal ends divided by 0; 30,000 threads took 2.5 GB as PNG."""
+    spans = [{"ph": "X", "name": "update", "pid": 0, "tid": tid, "ts": 0.0, "dur": 1000.0} for tid in range(1500)]
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"traceEvents": spans}))
+    with pytest.raises(UserError, match=r"t.json: the trace has no spans between 0.5 and 0.5 ms"):
+        plot.main([str(path), "-start", "0.5", "-end", "0.5"])
+    with pytest.raises(UserError, match=r"1200 x 33040 pixels; draw an .svg"):
+        plot.main([str(path), "-output", str(tmp_path / "t.png")])
+    assert plot.main([str(path)]) == 0

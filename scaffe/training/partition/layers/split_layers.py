@@ -82,10 +82,12 @@ class SharedDraws:
         bottom: the blob that the numbers are for.
         cut: how it is cut, a key of AXES; None where it has own images.
         length: of the whole blob along the axis that is cut.
+        batch: images of all ranks, if these share them out unevenly; else 0.
     """
 
     def __init__(self, stream: Stream, group: Group, replicas: tuple[int, int], bottom: Blob, cut: str | None,
-                 length: int) -> None:
+                 length: int, batch: int = 0) -> None:
+        self._batch = batch
         self._stream, self._group, self._bottom, self._cut, self._length = stream, group, bottom, cut, length
         self._replica, self._n_replicas = replicas
 
@@ -95,9 +97,20 @@ class SharedDraws:
         if self._cut is not None:
             n_images //= n_ranks
             image[AXES[self._cut] - 1] = self._length
-        shape = n_images, self._n_replicas, n_ranks, *image
-        whole = self._stream.draw(prod(shape)).reshape(shape)[:, self._replica]
+        whole = self._of_replica(n_images, image)
         if self._cut is None:
             return whole[:, self._group.rank].reshape(-1)
         own = np.moveaxis(whole, AXES[self._cut] + 1, 2)[:, :, self._group.columns(self._length)]
         return np.moveaxis(own, 2, AXES[self._cut] + 1).swapaxes(0, 1).reshape(-1)
+
+    def _of_replica(self, n_images: int, image: Sequence[int]) -> np.ndarray:
+        """The numbers of the replica's images: (n_images, ranks of the replica, *image)."""
+        n_ranks = self._group.n_ranks
+        n_all = n_ranks * self._n_replicas
+        most, own = -(-self._batch // n_all), len(range(self._replica * n_ranks, self._batch, n_all))
+        a_row = max(n_images // own, 1) if own else 1  # of a blob that has several rows for each image
+        shape = most * a_row or n_images, self._n_replicas, n_ranks
+        n_drawn = self._batch if own and a_row == 1 else prod(shape)  # uneven: the last row is some replicas' alone
+        numbers = np.zeros((*shape, *image), np.uint32)
+        numbers.reshape(-1, *image)[:n_drawn] = self._stream.draw(n_drawn * prod(image)).reshape(-1, *image)
+        return numbers[:n_images, self._replica]

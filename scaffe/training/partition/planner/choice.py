@@ -13,7 +13,8 @@ from scaffe.training.partition.planner.timeline import iteration_seconds
 
 
 def best_of_all(layers: Sequence[LayerShape], ranks: Ranks) -> Plan:
-    """The fastest plan with any number of partitions that divides the ranks; data parallelism where that is fastest.
+    """The fastest plan with any number of partitions that divides the ranks and the batch; data parallelism where that
+    is fastest.
 
     Plans are compared as they are found, with nothing hidden behind computing: of those whose messages can hide it is
     the one that sends less.
@@ -23,7 +24,8 @@ def best_of_all(layers: Sequence[LayerShape], ranks: Ranks) -> Plan:
     """
     counts = [k for k in range(1, ranks.n_ranks + 1) if ranks.n_ranks % k == 0]
     pinned = {layer.pinned_partitions for layer in layers} - {0}
-    fitting = [k for k in counts if not pinned or k in pinned]
+    n_images = round(ranks.n_images * ranks.n_ranks)
+    fitting = [k for k in counts if (k in pinned if pinned else n_images % k == 0)]
     if not fitting:
         raise UserError(f"parallel_param wants {min(pinned)} partitions, which do not divide {ranks.n_ranks} ranks")
     plans = [best_plan(layers, replace(ranks, n_partitions=k)) for k in fitting]

@@ -54,6 +54,8 @@ def weights(name, iteration):
 
 def reference_of(name):
     """One rank's run of the same net."""
+    if name.startswith("uneven"):
+        return "uneven_1"
     return "images" if RUNS[name][0] in IMAGE_WAYS else "clipped" if len(RUNS[name]) > 5 else "one"
 
 
@@ -129,7 +131,9 @@ def test_replicas_that_are_not_in_step_learn_and_meet_once_when_a_rank_wants_to(
 @pytest.mark.parametrize(("case", "line"), [
     ("divides", "-partitions 3 does not divide 4 ranks into replicas of equal size"),
     ("server", "-partitions 2 wants -servers 0: workers hold their parts' shards"),
-    ("lost", "-partitions 2 does not go with -on_rank_loss")])
+    ("lost", "-partitions 2 does not go with -on_rank_loss"),
+    ("uneven refused", "net_param: layer 'data' (HDF5Data): batch_size 21 is not divisible by 2 ranks that share a "
+                       "replica (-partitions); change it, or train with -scal weak")])
 def test_what_cannot_be_is_one_line_on_every_rank(case, line):
     assert results()["refused"][case] == [line] * 4
 

@@ -42,14 +42,18 @@ RUNS = {"one": ("", 1, "1", "auto", "auto"), "outputs_2": ("outputs", 2, "2", "a
         "clipped_served_4_2": ("inputs", 4, "2", "ssp", "auto", CLIP),
         "planned_4": ("planned", 4, "auto", "auto", "auto"),
         "data_parallel_3": ("", 3, "1", "sc-b", "auto"),
+        "uneven_1": ("", 1, "1", "auto", "auto"), "uneven_4_2": ("mixed", 4, "2", "sc-rs", "auto"),
+        "uneven_served_4_2": ("outputs", 4, "2", "ssp", "auto"),
         "images": ("images", 1, "1", "auto", "auto"), "channels_4": ("channels", 4, "4", "auto", "auto"),
         "bands_3": ("bands", 3, "3", "auto", "0"), "alternating_2": ("alternating", 2, "2", "sc-rs", "auto")}
 N_ITERATIONS, N_HALF = 8, 4
 RESUMED = {"outputs_2": "inputs_3", "one": "served_4_2", "mixed_4_2": "one"}
 """A run of N_HALF iterations → the run that goes on from it to N_ITERATIONS."""
+UNEVEN = 22
+"""The batch of uneven runs: 6, 6, 5 and 5 images for 4 ranks, 12 and 10 for two replicas of 2."""
 ASYNCHRONOUS = {"ssp": {"slack": 2}, "downpour": {"n_fetch": 2, "n_push": 2, "warm_start": 2}}
 REFUSED = {"divides": {"partitions": "3"}, "server": {"partitions": "2", "strategy": "ssp", "servers": 1},
-           "lost": {"partitions": "2", "on_rank_loss": "shrink"}}
+           "lost": {"partitions": "2", "on_rank_loss": "shrink"}, "uneven refused": {"partitions": "2"}}
 
 
 def options(strategy="auto", partitions="1", bucket="auto", **others):
@@ -67,7 +71,10 @@ def build(ranks, folder, name, way, given, extra=""):
     is_image_net = way == "images" or way in IMAGE_WAYS
     if is_image_net:
         param.iter_size = 1  # messages enough
-    text_format.Parse((image_net if is_image_net else net)(way, folder / "list.txt"), param.net_param)
+    text = (image_net if is_image_net else net)(way, folder / "list.txt")
+    if name.startswith("uneven"):
+        text = text.replace("batch_size: 24", f"batch_size: {UNEVEN if name != 'uneven refused' else UNEVEN - 1}")
+    text_format.Parse(text, param.net_param)
     strategy = look_up(given.strategy, "auto", ranks, solver_type="SGD")
     role = divided(strategy.place(ranks, given), strategy, param, given)
     return build_solver(ranks, param, given, role)
@@ -167,10 +174,10 @@ def asynchronous(ranks, folder, strategy):
     return losses, ranks.allgather_objects(wish.met)
 
 
-def refusal(ranks, folder, given):
+def refusal(ranks, folder, name, given):
     """The error of a run that cannot be had, on every rank."""
     try:
-        build(ranks, folder, "refused", "", options(**given))
+        build(ranks, folder, name, "", options(**given))
     except UserError as error:
         return ranks.allgather_objects(str(error))
     return None
@@ -209,7 +216,7 @@ def main(folder):
     for first, second in RESUMED.items():
         go_on(world, folder, first, second)
     results["asynchronous"] = {name: asynchronous(world, folder, name) for name in ASYNCHRONOUS}
-    results["refused"] = {name: refusal(world, folder, given) for name, given in REFUSED.items()}
+    results["refused"] = {name: refusal(world, folder, name, given) for name, given in REFUSED.items()}
     results["statistics"] = statistics(world, folder)
     results["measured"] = world.allgather_objects(with_links(with_rate(ranks_of(options(), 4, 8, 2), world), world, ()))
     if world.rank == 0:

@@ -55,6 +55,7 @@ def test_the_examples_net_learns_and_goes_on_with_others(tmp_path, lenet):
         assert done.returncode == 0, done.stderr
         assert read_state(tmp_path / f"run_iter_{done_before + 20}.solverstate").iteration == done_before + 20
         assert "Staleness: " in done.stderr
+        assert "AdaGrad" not in done.stderr
         if more:  # it tests first what it goes on from
             assert accuracies(done.stderr)[0] == pytest.approx(last, abs=1e-6)
         last = accuracies(done.stderr)[-1]
@@ -62,6 +63,16 @@ def test_the_examples_net_learns_and_goes_on_with_others(tmp_path, lenet):
     trace = (tmp_path / "trace.json").read_text()
     assert '"pull conv1, 0 clocks old"' in trace
     assert '"ph":"C","name":"pushes"' in trace
+
+
+@pytest.mark.parametrize("n_ranks", [pytest.param(1, marks=pytest.mark.thorough), 2])
+def test_momentum_on_several_replicas_is_said_at_the_start(tmp_path, n_ranks):
+    write_solver(tmp_path, NET, test_iter=None, test_interval=0, max_iter=1)
+    done = run(tmp_path, "train", "-solver", "solver.prototxt", "-strategy", "downpour", n_ranks=n_ranks)
+    assert done.returncode == 0, done.stderr
+    said = [line.partition("] ")[2] for line in done.stderr.splitlines() if "AdaGrad" in line]
+    assert said == ['-strategy downpour with a momentum of 0.9 on 2 replicas may diverge: DistBelief (NIPS 2012, 4.1) '
+                    'recommends AdaGrad (type: "AdaGrad", no momentum) and a warm start (-warm_start)'] * (n_ranks - 1)
 
 
 def test_a_signal_stops_all_workers_after_the_same_iteration(tmp_path):
@@ -90,7 +101,7 @@ def test_a_signal_stops_all_workers_after_the_same_iteration(tmp_path):
 
 @pytest.mark.parametrize(("flags", "code", "said"), [
     (("-strategy", "ssp", "-servers", "2"), 1, "servers must be from 0 to 1 on 2 ranks"),
-    (("-strategy", "ssp", "-slack", "-1"), 2, "train: -slack must be a whole number from 0 on, or inf, got '-1'"),
+    (("-strategy", "ssp", "-slack", "-1"), 2, "train: -slack must be inf or a whole number from 0 to 2^31-1, got '-1'"),
     (("-strategy", "sc-b", "-slack", "1"), 2, "train: -slack is a flag of ssp, not of -strategy sc-b"),
     (("-strategy", "ssp", "-n-push", "3"), 2, "train: -n_push is a flag of downpour, not of -strategy ssp"),
     (("-strategy", "downpour", "-n-sync", "3", "-n-push", "2"), 1, "-n_sync 3 sets n_fetch and n_push")])

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from scaffe.training.served.figures import Figures, summary
-from scaffe.training.served.options import Consistency, slack_of
+from scaffe.training.served.options import SLACK, Consistency
 
 
 def test_the_summary_counts_over_all_workers():
@@ -28,7 +28,7 @@ def test_one_update_sums_all_workers_with_slack_0_alone():
 
 
 def test_slacks():
-    assert [slack_of(text) for text in ("0", "12", "inf")] == [0, 12, math.inf]
+    assert [SLACK(text) for text in ("0", "12", "inf")] == [0, 12, math.inf]
     for text in ("-1", "1.5", "nan", "many", ""):
-        with pytest.raises(ValueError, match="must be a whole number from 0 on, or inf"):
-            slack_of(text)
+        with pytest.raises(ValueError, match="must be inf or a whole number from 0 to"):
+            SLACK(text)

@@ -72,9 +72,11 @@ def test_children_count_how_far_they_are_from_the_first(forked):
 
 @pytest.fixture
 def handled():
-    """What handles SIGTERM and SIGUSR2 is put back afterwards."""
+    """Nothing handles SIGTERM and SIGUSR2 at first; what did is put back afterwards."""
     numbers = (signal.SIGTERM, signal.SIGUSR2)
-    before = [signal.getsignal(number) for number in numbers]
+    before = [signal.signal(number, signal.SIG_DFL) for number in numbers]
+    for number in numbers:
+        forking._handlers.pop(number, None)
     yield
     for number, handler in zip(numbers, before, strict=True):
         signal.signal(number, handler)

@@ -19,7 +19,7 @@ class LossLayer(Layer):
     default_loss_weight = 1.0
     exact_bottoms: ClassVar[tuple[int, ...]] = (1, 2)
     auto_tops = True
-    is_normalized: ClassVar[bool] = False  # whether ``loss_param`` says what the sum over items is divided by
+    is_normalized: ClassVar[bool] = False  # whether an option says what the sum over items is divided by
     sums_gradients: ClassVar[bool] = False  # whether the gradient is of the sum over items, whatever the loss is
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -107,9 +107,10 @@ def _layers(file: Hdf5Input, group: Any, prefix: str,
 
 
 def _items(group: Any) -> Iterator[tuple[str, Any]]:
-    """What is in a group; h5py gives a name that is no UTF-8 as bytes."""
-    for key, item in group.items():
-        yield text_of(key if isinstance(key, bytes) else key.encode()), item
+    """What is in a group; h5py gives a name that is no UTF-8 as bytes. Its ``items`` would keep its lock, for which all
+    threads wait, as long as somebody keeps the error that ended a loop over them."""
+    for key in list(group):
+        yield text_of(key if isinstance(key, bytes) else key.encode()), group.get(key)
 
 
 def _blobs(file: Hdf5Input, named: dict[str, Any], layer: str) -> list[np.ndarray | None]:

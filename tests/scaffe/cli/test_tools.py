@@ -53,7 +53,7 @@ def test_summary_without_the_data(capfd):
 def test_summary_refuses(capfd):
     assert "no such file" in refused(capfd, "summary", "none.prototxt")
     assert "whole numbers" in refused(capfd, "summary", LENET, "-shape", "64,x")
-    assert "above 0" in refused(capfd, "summary", LENET, "-shape", "0,1,2,3")
+    assert "from 1 to" in refused(capfd, "summary", LENET, "-shape", "0,1,2,3")
 
 
 # -- draw_net ----------------------------------------------------------------------------------------------

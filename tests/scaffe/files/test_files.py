@@ -1,5 +1,7 @@
 """Weights, states and means: what we write, protobuf itself reads, and the other way round."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from scaffe.files import (
     SolverState,
     StoredLayer,
     checksum,
+    model_layers,
     read_mean,
     read_model,
     read_state,
@@ -179,3 +182,17 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
         write_model(path, "n", [StoredLayer(layer("c", "Convolution"), [2 * w for w in WEIGHTS])])
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["m.caffemodel"]
+
+
+def test_an_error_that_somebody_keeps_holds_up_no_other_thread(tmp_path):
+    """h5py has one lock, which a loop over a file keeps while its error lives, as in a notebook."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "w.h5", "w") as file:
+        file["data/ip/0"], file["data/ip2/0"] = np.zeros(3, np.float32), np.ones(3, np.float32)
+    layers = model_layers(tmp_path / "w.h5")
+    assert next(layers)[0] == "ip"  # and is kept there
+    found = []
+    reader = threading.Thread(target=lambda: found.extend(read_model(tmp_path / "w.h5")), daemon=True)
+    reader.start()
+    reader.join(60)
+    assert [name for name, *_ in found] == ["ip", "ip2"]

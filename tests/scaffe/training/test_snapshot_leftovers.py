@@ -14,7 +14,8 @@ from tests.test_temporary import KILLED
 @pytest.mark.parametrize("when", ["at the start", "when ranks go on", "at the end"])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_rank_0_removes_what_a_killed_rank_left(tmp_path, when, rank):
-    param = SimpleNamespace(snapshot_prefix=str(tmp_path / "run"), snapshot=0, snapshot_after_train=False)
+    param = SimpleNamespace(snapshot_prefix=str(tmp_path / "run"), snapshot=0, snapshot_after_train=False,
+                            snapshot_format=1, HDF5=0)
     solver = SimpleNamespace(param=param, iteration=7, communicator=SimpleNamespace(rank=rank))
     observer = Snapshots()
     if when != "at the start":

@@ -289,11 +289,11 @@ class Communicator(Freeable):
 
     def bcast_object(self, value: Any = None, root: int = 0) -> Any:
         """Gives root's (picklable) value to every rank."""
-        return self._ranks.exchange("bcast", value, arguments.existing_rank("root", root, self.n_ranks))
+        return self._ranks.exchange("bcast", value, root)
 
     def gather_objects(self, value: Any, root: int = 0) -> list[Any] | None:
         """Gives every rank's value, in rank order, to root; None to the others."""
-        found = self._ranks.exchange("gather", value, arguments.existing_rank("root", root, self.n_ranks))
+        found = self._ranks.exchange("gather", value, root)
         return None if found is None else list(found)
 
     def allgather_objects(self, value: Any) -> list[Any]:

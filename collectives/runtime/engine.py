@@ -14,6 +14,7 @@ from scaffe.collectives.planning.plan import Plan, Recv, Send, Step
 from scaffe.collectives.planning.requirements import require
 from scaffe.collectives.runtime.backend import Backend
 from scaffe.collectives.runtime.executor import Execution
+from scaffe.collectives.runtime.mismatch import require_alike
 from scaffe.collectives.runtime.signature import CallSignature
 from scaffe.collectives.runtime.watch import ANYONE, Watch
 from scaffe.collectives.topology import Topology
@@ -127,15 +128,7 @@ class Engine:
         """
         with self.watch.for_any(call):
             everyone = self.comm.allgather((call, fault))
-        faults = [(rank, its_fault) for rank, (_, its_fault) in enumerate(everyone) if its_fault]
-        if faults:
-            rank, fault = faults[0]
-            is_alike = len(faults) == len(everyone) and len({text for _, text in faults}) == 1
-            raise CommError(fault if is_alike else f"rank {rank}: {fault}", everywhere=True)
-        for rank, (other, _) in enumerate(everyone):
-            if other != everyone[0][0]:
-                raise CommError(f"ranks disagree: rank 0 has {everyone[0][0]}, rank {rank} has {other}",
-                                everywhere=True)
+        require_alike(everyone)
 
     def _fault(self, signature: CallSignature) -> str:
         if fault := self.backends[signature.memory].fault(signature.algorithm):

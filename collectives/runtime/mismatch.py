@@ -10,8 +10,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+
+from scaffe.collectives.errors import CommError
 
 TAG = 78
 CALLS_KEPT = 1024
@@ -37,10 +40,29 @@ def difference(own: dict[int, str], told: dict[int, dict[int, str]]) -> str:
     return f"ranks disagree: rank 0 has {own[number]}, rank {rank} has {told[rank][number]}"
 
 
+def require_alike(calls: Sequence[tuple[str, str]]) -> None:
+    """Checks what ranks have told one another before a call.
+
+    Args:
+        calls: by rank, the call in words, and why the rank cannot make it; empty where it can.
+
+    Raises:
+        CommError: the same on every rank, where calls differ or one has a fault.
+    """
+    faults = [(rank, fault) for rank, (_, fault) in enumerate(calls) if fault]
+    if faults:
+        rank, fault = faults[0]
+        is_alike = len(faults) == len(calls) and len({text for _, text in faults}) == 1
+        raise CommError(fault if is_alike else f"rank {rank}: {fault}", everywhere=True)
+    for rank, (call, _) in enumerate(calls):
+        if call != calls[0][0]:
+            raise CommError(f"ranks disagree: rank 0 has {calls[0][0]}, rank {rank} has {call}", everywhere=True)
+
+
 class MismatchDetector:
     """The calls of this rank, and the exchange about them.
 
-    `record` and `retract` are for the thread that makes calls, the other methods for threads that wait.
+    `record` and `recorded` are for the thread that makes calls, the other methods for threads that wait.
     """
 
     def __init__(self, comm: Any, found: Callable[[str], None]) -> None:
@@ -62,9 +84,16 @@ class MismatchDetector:
         self._n_calls += 1
         self._calls.append((self._n_calls, call))
 
-    def retract(self) -> None:
-        """The last call has failed alike on all ranks: what differs in it is known, and those that follow may go on."""
-        self._calls.pop()
+    @contextmanager
+    def recorded(self, call: object) -> Iterator[None]:
+        """Around a call whose CommError is that of all ranks: what differs in it is known then, and those that follow
+        may go on."""
+        self.record(call)
+        try:
+            yield
+        except CommError:
+            self._calls.pop()
+            raise
 
     def check(self) -> None:
         """This rank has waited for a while: tells rank 0, or on rank 0 compares what others have told."""

@@ -1,55 +1,66 @@
-"""mpi4py's collectives on objects, where one that cannot be pickled is everybody's error."""
+"""mpi4py's collectives on objects, where what one rank cannot do, or does otherwise, is everybody's error."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from scaffe.collectives.errors import CommError
+from scaffe.collectives.runtime.arguments import existing_rank
+from scaffe.collectives.runtime.mismatch import require_alike
 
 
-def exchanged(comm: Any, call: str, value: Any, root: int = 0) -> Any:
-    """Runs "bcast", "gather" or "allgather" on objects; all ranks call it.
+class ObjectCall:
+    """A "bcast", "gather" or "allgather" of objects, on this rank.
 
-    Each object is pickled before anything is sent: the others would wait for a rank that had failed in between.
-
-    Args:
-        comm: mpi4py's.
-        call: which.
-        value: this rank's object.
-        root: where a broadcast starts or a gather ends.
-
-    Returns:
-        What mpi4py's call does.
-
-    Raises:
-        CommError: the same on every rank, where an object cannot be pickled.
+    Attributes:
+        text: the call in words, as every rank must have it.
     """
-    from mpi4py import MPI
 
-    packed = _packed(MPI.pickle, value) if call != "bcast" or comm.rank == root else ("", b"")
-    if call == "bcast":
-        fault, data = comm.bcast(packed, root)
-        _refuse({root: fault})
-        return MPI.pickle.loads(data) if comm.rank != root else value
-    if call == "gather":
-        _refuse(dict(enumerate(comm.allgather(packed[0]))))
-        everyone = comm.gather(packed, root)
-    else:
-        everyone = comm.allgather(packed)
-        _refuse({rank: fault for rank, (fault, _) in enumerate(everyone)})
-    return everyone and [MPI.pickle.loads(data) for _, data in everyone]
+    def __init__(self, call: str, value: Any, root: Any, comm: Any) -> None:
+        """Args:
+            call: which.
+            value: this rank's object.
+            root: where a broadcast starts or a gather ends.
+            comm: mpi4py's.
+        """
+        self._call, self._value, self._root, self._comm, self._fault = call, value, root, comm, ""
+        try:
+            self._root = existing_rank("root", root, comm.size)
+        except CommError as error:
+            self._fault = str(error)
+        self.text = f"{call} of objects" + ("" if call == "allgather" else f" (root {self._root!r})")
 
+    def run(self) -> Any:
+        """Makes the call; all ranks do.
 
-def _packed(pickle: Any, value: Any) -> tuple[str, bytes]:
-    """Why an object cannot be pickled, or "", and it, pickled."""
-    try:
-        return "", pickle.dumps(value)
-    except Exception as error:  # an object's own code may raise anything
-        said = (str(error).splitlines() or [""])[0]
-        return f"an object of type {type(value).__name__} cannot be pickled: {type(error).__name__}: {said}", b""
+        Whether all make the same one, and can, is told before anything is sent: the others would wait for a rank that
+        had failed in between, and MPI may give a message of one call to another one.
 
+        Returns:
+            What mpi4py's call does.
 
-def _refuse(faults: dict[int, str]) -> None:
-    for rank, fault in faults.items():
-        if fault:
-            raise CommError(f"rank {rank}: {fault}", everywhere=True)
+        Raises:
+            CommError: the same on every rank, where calls differ, there is no such root, or an object cannot be
+                pickled.
+        """
+        from mpi4py import MPI
+
+        comm, root, is_for_all = self._comm, self._root, self._call == "allgather"
+        data = b"" if self._fault or (self._call == "bcast" and comm.rank != root) else self._packed(MPI.pickle)
+        told = comm.allgather((self.text, self._fault, data if is_for_all else b""))
+        require_alike([(text, fault) for text, fault, _ in told])
+        if self._call == "bcast":
+            data = comm.bcast(data, root)
+            return self._value if comm.rank == root else MPI.pickle.loads(data)
+        everyone = [data for _, _, data in told] if is_for_all else comm.gather(data, root)
+        return everyone and [MPI.pickle.loads(data) for data in everyone]
+
+    def _packed(self, pickle: Any) -> bytes:
+        """The object, pickled; empty where that cannot be, which is this rank's fault."""
+        try:
+            return bytes(pickle.dumps(self._value))
+        except Exception as error:  # an object's own code may raise anything
+            said = (str(error).splitlines() or [""])[0]
+            self._fault = (f"an object of type {type(self._value).__name__} cannot be pickled: "
+                           f"{type(error).__name__}: {said}")
+        return b""

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from scaffe.collectives.errors import CommError
 from scaffe.collectives.request import Request
 from scaffe.collectives.runtime import memories
-from scaffe.collectives.runtime.arguments import Allocation
+from scaffe.collectives.runtime.arguments import Allocation, existing_rank
 from scaffe.collectives.runtime.signature import CallSignature
 from scaffe.collectives.topology import Topology
 from scaffe.collectives.transport.available import shortage
@@ -110,6 +110,10 @@ class OneRank:
     def barrier(self) -> None:
         """See Ranks."""
 
-    def exchange(self, call: str, value: Any, root: int = 0) -> Any:
+    def exchange(self, call: str, value: Any, root: Any = 0) -> Any:
         """See Ranks."""
+        try:
+            existing_rank("root", root, 1)
+        except CommError as error:
+            self.refuse(call, str(error))
         return value if call == "bcast" else [value]

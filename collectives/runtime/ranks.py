@@ -23,7 +23,7 @@ from scaffe.collectives.runtime.lasting import LastingMessages
 from scaffe.collectives.runtime.mismatch import MismatchDetector
 from scaffe.collectives.runtime.mpi_calls import MpiCalls
 from scaffe.collectives.runtime.nodes import node_comm
-from scaffe.collectives.runtime.objects import exchanged
+from scaffe.collectives.runtime.objects import ObjectCall
 from scaffe.collectives.runtime.point_to_point import PointToPoint
 from scaffe.collectives.runtime.progress import ProgressThread
 from scaffe.collectives.runtime.shared_levels import SharedLevels
@@ -158,22 +158,14 @@ class Ranks:
         Raises:
             CommError: the same on every rank, where they do not or it cannot be done.
         """
-        self.calls.record(signature)
-        try:
+        with self.calls.recorded(signature):
             self.engine.agree(signature)
-        except CommError:
-            self.calls.retract()
-            raise
 
     @telling
     def compare(self, call: str, fault: str) -> None:
         """As `Engine.compare`, recorded."""
-        self.calls.record(call)
-        try:
+        with self.calls.recorded(call):
             self.engine.compare(call, fault)
-        except CommError:
-            self.calls.retract()
-            raise
 
     def refuse(self, what: str, fault: str) -> NoReturn:
         """This rank's call of `what` cannot be: the others learn it where they ask whether all agree.
@@ -305,14 +297,16 @@ class Ranks:
     @telling
     def barrier(self) -> None:
         """Returns when every rank has called it."""
+        self.calls.record("barrier")
         with self.engine.watch.for_any("barrier"):
             self.comm.Barrier()
 
     @telling
-    def exchange(self, call: str, *arguments: Any) -> Any:
-        """See `objects.exchanged`."""
-        with self.engine.watch.for_any(f"{call} of objects"):
-            return self.losses.trusted(exchanged(self.comm, call, *arguments))
+    def exchange(self, call: str, value: Any, root: Any = 0) -> Any:
+        """See `objects.ObjectCall`."""
+        made = ObjectCall(call, value, root, self.comm)
+        with self.calls.recorded(made.text), self.engine.watch.for_any(made.text):
+            return self.losses.trusted(made.run())
 
     def _make_engine(self, backs_off: bool) -> Engine:
         node = NodeGroup(self._dup(self._node_comm), self.windows, self.patience, self._check_waiting)

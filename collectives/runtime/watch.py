@@ -70,11 +70,13 @@ class Watch:
 
     @contextmanager
     def for_any(self, label: str) -> Iterator[None]:
-        """Around a call of MPI's that returns when other ranks have made it too."""
+        """Around a call of MPI's that returns when other ranks have made it too; one that fails waits no longer."""
         self.label = label
         self.begin(ANYONE)
-        yield
-        self.end()
+        try:
+            yield
+        finally:
+            self.end()
 
     def text(self) -> str:
         """Says for errors which peer is waited for; empty where none is."""

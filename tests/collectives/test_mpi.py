@@ -136,6 +136,20 @@ c.barrier()
     assert re.match(r"ranks disagree: rank 0 has \w+ of \d+ x .*, rank 2 has \w+ of \d+ x ", lines[0])
 
 
+@pytest.mark.parametrize(("one", "other", "said"), [
+    ("c.barrier()", "c.bcast_object(1)", ("barrier", "bcast of objects (root 0)")),
+    *(pytest.param(*case, marks=pytest.mark.thorough) for case in (
+        ("c.gather_objects(1, 2)", "c.reduce(x, algorithm='C')", ("gather of objects (root 2)", "reduce of 1000 x ")),
+        ("c.allreduce(x, algorithm='mpi')", "c.barrier()", ("allreduce of 1000 x float32 ", "barrier"))))])
+def test_calls_that_differ_in_kind_end_the_job(one, other, said):
+    """Objects, arrays, barriers: each waits on a communicator of its own; the deadline is far away."""
+    result = job(3, ["-c", f"{PRELUDE}if c.rank == 2: {other}\nelse: {one}\nc.barrier()"], timeout=120)
+    assert result.returncode != 0
+    lines = [line for line in result.stderr.splitlines() if line.startswith("ranks disagree: ")]
+    assert len(lines) == 1 and "Traceback" not in result.stderr
+    assert re.match(f"ranks disagree: rank 0 has {re.escape(said[0])}.*, rank 2 has {re.escape(said[1])}", lines[0])
+
+
 def test_a_read_only_array_in_a_known_call_ends_the_job():
     body = """
 c.reduce(x, algorithm='C')

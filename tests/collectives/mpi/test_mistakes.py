@@ -210,12 +210,34 @@ def test_memory_that_cannot_be_asked_for(communicator, last, arguments, text):
         assert "\n" not in message
 
 
-def test_roots_of_objects(communicator):
-    for root in (None, communicator.n_ranks, "0"):
-        with pytest.raises(CommError, match="root must be"):
-            communicator.bcast_object(1, root)
-        with pytest.raises(CommError, match="root must be"):
-            communicator.gather_objects(1, root)
+def of_objects(c, root):
+    """The calls of objects that have a root."""
+    return lambda: c.bcast_object([c.rank], root), lambda: c.gather_objects([c.rank], root)
+
+
+@pytest.mark.parametrize("root", [None, -1, "0", 1.0, 99])
+def test_roots_of_objects(communicator, root):
+    """On all ranks, or on one alone, which says so."""
+    c = communicator
+    for guilty in (range(c.n_ranks), [0], [c.n_ranks - 1]):
+        for call in of_objects(c, root if c.rank in guilty else 0):
+            message = fails_everywhere(c, call)
+            assert message.startswith(("" if len(guilty) == c.n_ranks else f"rank {guilty[0]}: ") + "root must be")
+            assert repr(root) in message and "\n" not in message
+
+
+def test_calls_of_objects_differ(communicator, last):
+    """In the root, or in the call, also where each of them has been made before."""
+    c, end = communicator, communicator.n_ranks - 1
+    for _ in range(2):
+        for call, name in zip(of_objects(c, int(last)), ("bcast", "gather"), strict=True):
+            assert fails_everywhere(c, call) == (f"ranks disagree: rank 0 has {name} of objects (root 0), rank {end} "
+                                                 f"has {name} of objects (root 1)")
+        message = fails_everywhere(c, lambda: c.allgather_objects(1) if last else c.bcast_object(1))
+        assert message.endswith(f"rank 0 has bcast of objects (root 0), rank {end} has allgather of objects")
+        assert [c.bcast_object(c.rank, root) for root in (0, 1)] == [0, 1]
+        assert [c.gather_objects(c.rank, root) for root in (0, 1)] == [
+            list(range(c.n_ranks)) if c.rank == root else None for root in (0, 1)]
 
 
 @pytest.mark.parametrize(("arguments", "text"), [
@@ -239,7 +261,7 @@ class Unwilling:
 @pytest.mark.parametrize("value", [Unwilling(), lambda: 1])
 def test_an_object_that_cannot_be_pickled(communicator, value):
     c, root = communicator, communicator.n_ranks - 1
-    text = f"rank {root}: an object of type {type(value).__name__} cannot be pickled: "
+    text = f"{f'rank {root}: ' if root else ''}an object of type {type(value).__name__} cannot be pickled: "
     guilty = value if c.rank == root else 3
     for call in (lambda: c.bcast_object(guilty, root), lambda: c.gather_objects(guilty, 0),
                  lambda: c.gather_objects(guilty, root), lambda: c.allgather_objects(guilty),

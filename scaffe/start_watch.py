@@ -114,6 +114,12 @@ def end() -> None:
     os.close(pipe)
 
 
+def root_has_loaded_mpi(variable: str) -> bool:
+    """Whether rank 0, where it can be seen beside this one, has. A launcher says ranks in that variable."""
+    return any(_variable(pid, variable) == "0" and "/mpi4py/" in _read(f"/proc/{pid}/maps")
+               for pid in _children(os.getppid()))
+
+
 def _launcher(namespace: str) -> int | None:
     """The process that has started this rank, maybe by way of a script; None where it is none that is known."""
     pid = os.getppid()

@@ -21,6 +21,7 @@ USAGE = "usage: [mpirun -np N] scaffe COMMAND [-flag value ...]"
 SEE = "scaffe COMMAND -h lists its flags; scaffe --version says what is installed."
 GROUPS = ("Train and test", "Data", "Nets and weights", "Logs and pictures", "Collectives", "This machine")
 COMMANDS = Path(__file__).parent / "commands"
+LOOK_SECONDS = 0.5
 HELP, VERSION = ("-h", "-help", "--help", "help"), ("-version", "--version", "version")
 
 
@@ -74,17 +75,28 @@ def help_text() -> str:
 def fail_before_mpi(message: str, code: int, error: BaseException | None = None) -> int:
     """As ``fail``, where nothing else ends the ranks together: the launcher kills all others as soon as one has ended
     with an error, so rank 0, whose line it is, has to be first. A rank that it leaves alone has an error of its own,
-    and says it; a wrong command line is the same one everywhere. Returns the code, unless MPI has started."""
+    and says it; a wrong command line is the same one everywhere, unless rank 0 is seen to go on. Returns the code,
+    unless MPI has started."""
     start_watch.fails()
-    rank = _launched_rank()
+    variable, rank = _launched_rank()
     if rank != 0:
-        time.sleep(ROOT_SPEAKS_FIRST_SECONDS)
-        if code != 2:
+        is_own = _root_goes_on(variable)
+        if code != 2 or is_own:
             sys.stderr.write(f"scaffe: rank {rank}: {message}\n")
     fail(message, code, error, rank == 0)
     if "mpi4py.MPI" in sys.modules:
         importlib.import_module("scaffe.collectives.launch").end_all(code)
     return code
+
+
+def _root_goes_on(variable: str) -> bool:
+    """Leaves rank 0 time for what all ranks do. Whether it has got past the point at which this one fails; by then
+    at once."""
+    for _ in range(round(ROOT_SPEAKS_FIRST_SECONDS / LOOK_SECONDS)):
+        if "mpi4py.MPI" not in sys.modules and start_watch.root_has_loaded_mpi(variable):
+            return True
+        time.sleep(LOOK_SECONDS)
+    return False
 
 
 def fail(message: str, code: int, error: BaseException | None = None, speaks: bool = True) -> int:
@@ -107,10 +119,10 @@ def _group(tree: ast.Module) -> str:
     return "Others"
 
 
-def _launched_rank() -> int:
-    """This process's rank as the launcher says, before (or without) MPI."""
+def _launched_rank() -> tuple[str, int]:
+    """The variable in which the launcher says this process's rank, and the rank; before (or without) MPI."""
     for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"):
         value = os.environ.get(name, "")
         if value.isdigit():
-            return int(value)
-    return 0
+            return name, int(value)
+    return "", 0

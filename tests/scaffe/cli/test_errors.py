@@ -180,7 +180,7 @@ def test_a_rank_that_rank_0_leaves_alone_says_its_own_error(tmp_path, capfd, mon
     monkeypatch.setattr(cli.time, "sleep", waits.append)
     assert cli.main([*words]) == code
     assert capfd.readouterr().err == said
-    assert waits == [cli.ROOT_SPEAKS_FIRST_SECONDS]
+    assert sum(waits) == cli.ROOT_SPEAKS_FIRST_SECONDS
 
 
 DEFECT = """

@@ -76,7 +76,8 @@ def main(argv: Sequence[str]) -> int:
     flags = tune_flags()
     options = flags.parse(argv)
     try:
-        [CHUNK(word) for word in filter(None, options.chunks.split(","))]
+        if not [CHUNK(word) for word in filter(None, options.chunks.split(","))] and options.chunks:
+            raise ValueError
     except ValueError:
         flags.error(f"-chunks must be bytes from {CHUNK} with commas between, got {options.chunks!r}")
     for collective in options.collectives.split(","):

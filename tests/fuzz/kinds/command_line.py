@@ -16,7 +16,9 @@ from unittest import mock
 import lmdb
 import numpy as np
 
+from scaffe import environment, start_watch
 from scaffe.cli.main import main
+from scaffe.cores import OPENMP
 from scaffe.errors import UsageError
 from scaffe.flags import Flags
 from scaffe.flags.flag import Flag, Range, truth
@@ -80,7 +82,13 @@ TEXTS = ("", " ", "none", "x,y", ",", "=", "-", "--", "a" * 300, "a" * 5000, "\x
          "\udcff\udcfe", "%s%n", "log", "net.prototxt", "db", "\n", "nan", "auto", "all", "0", "1e400", "9" * 5000,
          "\N{SUPERSCRIPT TWO}")
 """None of them leads out of the folder, which -force and outputs may remove."""
-VARIABLES = {"COLUMNS": ("", "x", "-1", "9" * 30), "OMP_NUM_THREADS": ("1", "2"), "SCAFFE_TRACEBACK": ("",)}
+VALUES = ("", " ", "x", "0x10", "-1", "0", "1", "2", "1.5", "1e-9", "nan", "inf", "1e400", "9" * 22, "2,1",
+          "\udcff\udcfe", "\x07\n", "a" * 300, "a" * 5000, ".", "db", "log", "table.json", "none/x", "/dev/null",
+          "/dev/full", "gpu", "srun", "prterun-x-1@1")
+VARIABLES = {"COLUMNS": VALUES, OPENMP: VALUES, **dict.fromkeys(start_watch.VARIABLES, VALUES),
+             **{variable.name: VALUES for variable in environment.VARIABLES}}
+del VARIABLES[environment.TRACEBACK.name]  # a traceback is what it asks for
+VARIABLES["PMIX_RANK"] = tuple(value for value in VALUES if not value.isdigit() or value == "0")  # others leave it to 0
 
 
 def seeds(folder: Path) -> list[Files]:
@@ -141,7 +149,7 @@ def mutate(rng: random.Random, files: Files) -> Files:
             flag = rng.choice(list(flags.flags.values()))
             value = value_of(rng, flag)
             words += [f"-{flag.name}={value}"] if rng.randrange(2) else [f"--{flag.name}", value]
-    if rng.randrange(8) == 0:
+    for _ in range(rng.choice([0, 0, 0, 0, 0, 1, 1, 2])):
         name = rng.choice(list(VARIABLES))
         words.insert(0, f"{name}={rng.choice(VARIABLES[name])}")
     return {"command": "\0".join(words).encode(errors="surrogateescape")}
@@ -165,10 +173,12 @@ def read(folder: Path) -> None:
     """Run it there. Raises RuntimeError where it does not end as it should."""
     signal.setitimer(signal.ITIMER_REAL, 0)  # another process waits for its end
     words = os.fsdecode((folder / "command").read_bytes()).split("\0")
-    environment = dict(words.pop(0).partition("=")[::2] for _ in range(words[0].partition("=")[0] in VARIABLES))
+    variables = {}
+    while words[0].partition("=")[0] in VARIABLES:
+        name, _, variables[name] = words.pop(0).partition("=")
     shutil.copytree(_template(), folder / "there")
-    if wrong := verdict(words, environment, folder / "there"):
-        raise RuntimeError(f"{words[0]}: {wrong}; of {environment} {[word[:99] for word in words]}")
+    if wrong := verdict(words, variables, folder / "there"):
+        raise RuntimeError(f"{words[0]}: {wrong}; of {variables} {[word[:99] for word in words]}")
 
 
 KIND = Kind(seeds, read, mutate, n_at_once=10)

@@ -181,6 +181,7 @@ def test_the_commands_are_listed_in_groups(capfd):
     ("bench reduce -a C@99999999999999999999", 1, "the chunk after @, in bytes, must be a whole number from 0 to 2^46"),
     ("tune -m 4:40000000000000 -o t.json", 1, "-m: no memory for messages of 17592186044416 bytes, two a rank"),
     ("tune -c reduce,x -a C", 2, "tune: -collectives takes reduce, "),
+    ("tune -chunks ,", 2, "tune: -chunks must be bytes from 1 to 2^46 with commas between, got ','"),
     ("tune -chunks 8,x", 2, "tune: -chunks must be bytes from 1 to 2^46 with commas between, got '8,x'"),
     ("train -solver x -level 99999999999", 2, "-level must be a whole number from -2^31 to 2^31-1"),
     ("train -solver x -readers 100000", 2, "-readers must be a whole number from 1 to 4096"),

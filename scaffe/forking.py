@@ -58,8 +58,10 @@ def in_child(action: Action) -> None:
     if not isinstance(action, MethodType):
         _renewals[id(action)] = lambda: action
         return
-    method = weakref.WeakMethod(action, lambda gone: _renewals.pop(id(gone), None))
-    _renewals[id(method)] = method
+    # Not WeakMethod: at the interpreter's end its callback may find the WeakMethod itself gone, and complains.
+    function, renewals = action.__func__, _renewals
+    owner = weakref.ref(action.__self__, lambda gone: renewals.pop(id(gone), None))
+    renewals[id(owner)] = lambda: None if (alive := owner()) is None else MethodType(function, alive)
 
 
 def hold(lock: Lockable) -> None:

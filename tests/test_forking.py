@@ -65,6 +65,31 @@ def test_a_method_does_not_keep_its_object(forked):
     assert forked(lambda: calls) == []
 
 
+LIVES_AGAIN = """
+import sys
+from scaffe import forking
+
+class Pool:
+    def renew(self):
+        pass
+
+class Again:
+    def __del__(self):
+        kept.append(self)
+
+kept, pool, again = [], Pool(), Again()
+forking.in_child(pool.renew)
+again.self, again.forking, again.pool, pool.again = again, forking, pool, again
+sys.modules["again"] = again
+"""
+"""A program that ends with a method to be renewed in what is freed last, an object of which lives again."""
+
+
+def test_a_process_ends_without_a_word():
+    done = subprocess.run([sys.executable, "-c", LIVES_AGAIN], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_children_count_how_far_they_are_from_the_first(forked):
     assert forking.generation() == 0
     assert forked(lambda: (forking.generation(), forked(forking.generation))) == (1, 2)

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from scaffe.environment import THREADS
 
 OPENMP = "OMP_NUM_THREADS"
+HELP = "compute threads a rank; 0: by environment, else its cores"
+"""Of the flag ``-threads``."""
 
 
 def n_threads(n_ranks: int = 1, environment: Mapping[str, str] = os.environ) -> int:

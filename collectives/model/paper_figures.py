@@ -168,7 +168,7 @@ def _constant_range(name: str) -> Range:
 def _flags() -> Flags:
     flags = Flags("simulate", "Figures 11 and 12 of S-Caffe from the cost model, other collectives, parameter servers.")
     flags.flag("collective", "reduce", "what to predict", choices=COLLECTIVES)
-    flags.flag("ranks", 160, "GPUs", kind=whole(1, MOST_MODELLED))
+    flags.flag("ranks", 160, "GPUs", kind=whole(2, MOST_MODELLED))
     flags.flag("ranks_per_node", 16, "GPUs of a node", kind=whole(1, MOST_MODELLED))
     flags.flag("max_bytes", 256 << 20, "largest message, bytes", kind=whole(LEAST_BYTES, 1 << 40))
     flags.flag("out", "", "folder for figures, as SVG and JSON", metavar="FOLDER")

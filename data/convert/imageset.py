@@ -149,7 +149,9 @@ def encoded_file(path: str, image: np.ndarray, encode_type: str, is_resized: boo
         return bytes(file_bytes(path))
     cv2 = opencv()
     try:
+        if not wanted.isascii():  # OpenCV crashes at bytes that are no UTF-8
+            raise ValueError(wanted)
         _, content = cv2.imencode("." + wanted, image)
-    except cv2.error:
+    except (cv2.error, ValueError):
         raise DataError(f"{path}: OpenCV cannot write images of type {wanted!r}") from None
     return bytes(content)

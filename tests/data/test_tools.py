@@ -121,6 +121,12 @@ def test_files_are_made_anew_in_another_kind(pictures):
         assert message.encoded and message.data[:4] == b"\x89PNG", key
 
 
+@pytest.mark.parametrize("kind", ["\udcff", "p\udce9g", "pngé", "none"])
+def test_a_kind_that_is_none_is_told(pictures, kind):
+    with pytest.raises(DataError, match="OpenCV cannot write images of type"):
+        convert(pictures, f"-encode_type={kind}")
+
+
 def test_shuffling_keeps_all(pictures):
     (pictures / "list.txt").write_text("".join(f"a.png {i}\n" for i in range(50)))
     labels = [message.label for _, message in convert(pictures, "-shuffle")]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from scaffe import cores
 from scaffe.atomic_files import refuse_input
 from scaffe.cli.job import run_job
 from scaffe.cli.notes import log_notes
@@ -82,8 +83,7 @@ def _flags() -> Flags:
     add_machine_flags(flags, can_measure=True)
     flags.flag("scal", "strong", "strong: the batch is shared out", choices=("strong", "weak"))
     add_flags(flags)
-    flags.flag("threads", 0, "compute threads a rank; 0: cores shared out; auto: fastest",
-               kind=whole(0, MOST_THREADS, auto=AUTO))
+    flags.flag("threads", 0, f"{cores.HELP}; auto: fastest", kind=whole(0, MOST_THREADS, auto=AUTO))
     add_memory_flags(flags)
     flags.section("Data")
     flags.flag("readers", 1, "reader threads a rank", kind=whole(1, MOST_THREADS))

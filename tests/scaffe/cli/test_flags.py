@@ -189,6 +189,7 @@ def test_the_commands_are_listed_in_groups(capfd):
     ("train -solver x -threads 9999999999999999999999", 2, "-threads must be auto or a whole number from 0 to 4096"),
     ("summary data.prototxt -shape 1,99999999999999999999999", 1, "-shape must be whole numbers from 1 to 2^31-1"),
     ("simulate -max_bytes 4", 2, "simulate: -max_bytes must be a whole number from 1024 to 2^40"),
+    ("simulate -ranks 1", 2, "simulate: -ranks must be a whole number from 2 to 4096"),
     ("simulate --rank 4", 2, "simulate: unknown flag --rank; did you mean -ranks?"),
 ])
 def test_commands_share_the_habits(line, code, said, capfd, tmp_path, monkeypatch):

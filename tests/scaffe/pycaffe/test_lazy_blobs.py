@@ -157,7 +157,7 @@ def test_statistics_that_the_forward_of_another_net_changes(tmp_path):
       layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 1 dim: 1 dim: 1 } } }
       layer { name: "c" type: "Convolution" bottom: "x" top: "c" convolution_param { num_output: 1 kernel_size: 1
         weight_filler { type: "constant" value: 1 } } }
-      layer { name: "n" type: "BatchNorm" bottom: "c" top: "n" 
+      layer { name: "n" type: "BatchNorm" bottom: "c" top: "n"
         batch_norm_param { moving_average_fraction: 0 eps: 1e-9 } }
       layer { name: "p" type: "Power" bottom: "n" top: "p" }""")
     train, test = (caffe.Net(str(tmp_path / "net.prototxt"), phase) for phase in (caffe.TRAIN, caffe.TEST))
